@@ -1,0 +1,82 @@
+# `make` lists the targets. Each one sets up what it needs in .venv and is quick the second time.
+
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME_SOURCES := $(shell find runtime -type f -not -path '*/build*' 2>/dev/null)
+KERNELS := codegen_cc/_runtime/.installed
+JOBS := $(shell nproc 2>/dev/null || echo 2)
+# rapidocr is installed without its dependencies: only the model files inside it are used.
+RAPIDOCR := rapidocr==3.10.0
+
+# The first interpreter that is new enough; PYTHON=... overrides.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && \
+  echo $$python && break; done)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test bench bench-kernels lint format clean check-tools kernels
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
+	$(BIN)/python -m models.demo
+
+test: $(BIN)/.test kernels ## Run all tests
+	$(BIN)/python -m pytest
+
+bench: $(BIN)/.bench kernels ## Time the zoo's networks beside ONNX Runtime (ARGS="--model resnet50")
+	$(BIN)/python -m byoc.bench.models $(ARGS)
+
+bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's peak
+	$(BIN)/python -m byoc.bench.kernels $(ARGS)
+
+lint: $(BIN)/.dev ## Check the style of Python and C, and compile the kernels with warnings as errors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(filter %.c %.h,$(RUNTIME_SOURCES))
+	$(MAKE) -C runtime -j$(JOBS) BUILD=$(CURDIR)/build/lint CFLAGS=-Werror
+
+format: $(BIN)/.dev ## Format Python and C
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(filter %.c %.h,$(RUNTIME_SOURCES))
+
+clean: ## Remove builds, caches and the environment
+	rm -rf $(VENV) build dist *.egg-info codegen_cc/_runtime .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	-$(MAKE) -C runtime clean
+
+venv: $(BIN)/.test ## Create .venv with everything that the tests need
+
+# ---------------------------------------------------------------- set-up, each step once
+
+check-tools:
+	@test -n "$(PYTHON)" || { echo "error: no Python >= 3.10 found; install python3" \
+	  "(Debian, Ubuntu: apt install python3 python3-venv) or give PYTHON=..." >&2; exit 2; }
+	@command -v "$${CC:-gcc}" >/dev/null || command -v cc >/dev/null || { \
+	  echo "error: no C compiler found; install gcc (Debian, Ubuntu: apt install gcc)" >&2; exit 2; }
+
+$(BIN)/.venv: | check-tools
+	@echo "== creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot create environments; install" \
+	  "python3-venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+# The package itself, editable, with the extra of the target's name.
+$(BIN)/.%: pyproject.toml setup.py | $(BIN)/.venv
+	@echo "== installing the project and what '$*' needs (TVM is about 90 MB)"
+	@# Quiet about editable installs, which setuptools advises against in general.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@if [ $* = demo ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(RAPIDOCR); fi
+	@touch $@
+
+# An editable install builds the kernels once; this rebuilds them after a change.
+kernels: $(KERNELS)
+
+$(KERNELS): $(RUNTIME_SOURCES)
+	@echo "== building the kernels"
+	$(MAKE) -C runtime -j$(JOBS) install DEST=$(CURDIR)/codegen_cc/_runtime
+	@touch $@

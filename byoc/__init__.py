@@ -1,0 +1,70 @@
+"""Bring your own kernels to TVM: partition, compile, load and run.
+
+Importing this package imports neither TVM nor NumPy; names are resolved at first use, and
+``load`` needs only TVM's runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from byoc.compiler import Compiled, compile
+    from byoc.errors import ByocError
+    from byoc.loader import Model, load
+    from byoc.partition import partition_for_ext, partition_with_report
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ByocError",
+    "Compiled",
+    "Model",
+    "compile",
+    "load",
+    "partition_for_ext",
+    "partition_with_report",
+]
+
+_HOMES = {
+    "ByocError": "byoc.errors",
+    "Compiled": "byoc.compiler",
+    "Model": "byoc.loader",
+    "compile": "byoc.compiler",
+    "load": "byoc.loader",
+    "partition_for_ext": "byoc.partition",
+    "partition_with_report": "byoc.partition",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'byoc' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
+
+
+def _autoload() -> None:
+    """Register ``relax.ext.ext``; TVM calls this at ``import tvm`` through an entry point.
+
+    The code generator is imported when ``RunCodegen`` first calls it.  In a process with TVM's
+    runtime only there is nothing to compile, hence nothing to register.
+    """
+    from tvm.base import _RUNTIME_ONLY
+    from tvm_ffi import register_global_func
+
+    if _RUNTIME_ONLY:
+        return
+
+    @register_global_func("relax.ext.ext", override=True)
+    def codegen_ext(functions: Any, options: Any, constant_names: Any) -> Any:
+        from codegen_cc import codegen
+
+        return codegen(functions, options, constant_names)

@@ -1,0 +1,301 @@
+"""Find what kernels can run, and wrap each find in a composite function.
+
+Every call in a dataflow block is offered to the pattern table. A contraction is then extended
+along its chain of single uses by bias, activation, residual and activation, one step at a time
+while ``codegen_cc.supports`` accepts the node. Order of the claims:
+
+1. contractions, the last one first. Where two convolutions meet in an addition (the end of a
+   ResNet stage), the later one takes it, and the other one's result is its residual operand;
+2. binary operators, with an activation;
+3. unary functions of several operators (see ``patterns.idioms``), then of one;
+4. everything else, on its own.
+
+All composites have one result that is read outside, so none of them can lie on a cycle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import tvm
+from tvm import relax
+
+from codegen_cc import supports
+from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
+
+from .dataflow import (
+    Block,
+    Constant,
+    describe,
+    dtype_of,
+    map_blocks,
+    op_name,
+    sequence,
+    shape_of,
+    substitute,
+)
+from .patterns import (
+    ACTIVATION,
+    BIAS,
+    EPILOGUE_ACTIVATIONS,
+    RESIDUAL,
+    TABLE,
+    Candidate,
+    Idiom,
+    Row,
+    Unfit,
+    find_idioms,
+)
+
+#: Why a call stays with TVM, by the variable that it is bound to.
+Reasons = dict[relax.Var, str]
+
+
+@dataclass(frozen=True)
+class Match:
+    """A node, the expressions of its operands, and the bindings that it stands for, in order."""
+
+    node: Node
+    arguments: tuple[relax.Expr, ...]
+    bindings: tuple[relax.Var, ...]
+
+
+def annotate(mod: tvm.IRModule, reasons: Reasons | None = None) -> tvm.IRModule:
+    """Replace every supported call, or chain of calls, by a call of a local composite function.
+
+    Reasons of calls that stay are added to ``reasons``.
+    """
+    collected: Reasons = {} if reasons is None else reasons
+    return map_blocks(mod, lambda block: _annotate_block(Block(block, mod), collected))
+
+
+def _annotate_block(block: Block, reasons: Reasons) -> relax.DataflowBlock:
+    """A composite stands where its last binding stood: all that it reads is defined by then."""
+    block.remove_unused()
+    matches = {match.bindings[-1]: match for match in Matcher(block, reasons).run()}
+    inside = {var for match in matches.values() for var in match.bindings[:-1]}
+    bindings: list[relax.Binding] = []
+    count = 0
+    for binding in block.finish().bindings:
+        match = matches.get(binding.var)
+        if match is not None:
+            bindings += composite_call(block, match, count)
+            count += 1
+        elif binding.var not in inside:
+            bindings.append(binding)
+    return relax.DataflowBlock(bindings)
+
+
+class Matcher:
+    """Claims the bindings of one block for nodes."""
+
+    def __init__(self, block: Block, reasons: Reasons) -> None:
+        self.block = block
+        self.reasons = reasons
+        self.order = block.ordered()
+        self.position = {var: i for i, var in enumerate(self.order)}
+        self.claimed: set[relax.Var] = set()
+        self.matches: list[Match] = []
+        self.idioms = find_idioms(block)
+        self.by_source: dict[relax.Expr, list[Idiom]] = {}
+        for idiom in self.idioms:
+            self.by_source.setdefault(idiom.source, []).append(idiom)
+
+    def run(self) -> list[Match]:
+        """Claim in the order that the module's docstring gives."""
+        contractions, binaries, others = [], [], []
+        for var, call in self.block.calls():
+            row = TABLE.get(op_name(call) or "")
+            if row is None:
+                continue
+            kind = contractions if BIAS in row.epilogue else binaries if row.epilogue else others
+            kind.append((var, call, row))
+        for var, call, row in reversed(contractions):
+            self._claim_root(var, call, row)
+        reserved = self._reserve_idioms()
+        for var, call, row in reversed(binaries):
+            if var not in reserved:
+                self._claim_root(var, call, row)
+        for idiom in self.idioms:
+            self._claim_idiom(idiom)
+        for var, call, row in (*binaries, *others):
+            self._claim_root(var, call, row)
+        self._note_reasons()
+        return sorted(self.matches, key=lambda match: self.position[match.bindings[-1]])
+
+    # ------------------------------------------------------------------ claims
+
+    def _claim(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> None:
+        node = replace(found.node, source=tuple(var.name for var in bindings))
+        self.matches.append(Match(node, found.arguments, bindings))
+        self.claimed.update(bindings)
+
+    def _claim_root(self, var: relax.Var, call: relax.Call, row: Row) -> None:
+        if var in self.claimed:
+            return
+        try:
+            found = row.build(call)
+        except Unfit as unfit:
+            self.reasons[var] = str(unfit)
+            return
+        refusal = supports(found.node)
+        if refusal is not None:
+            self.reasons[var] = refusal
+            return
+        self._claim(*self._extend(found, var, row))
+
+    def _reserve_idioms(self) -> set[relax.Var]:
+        """Bindings of unclaimed functions of several operators that a kernel can run."""
+        reserved: set[relax.Var] = set()
+        for idiom in self.idioms:
+            parts = set(idiom.bindings)
+            if len(parts) < 2 or parts & (self.claimed | reserved):
+                continue
+            try:
+                if supports(idiom.candidate().node) is None:
+                    reserved |= parts
+            except Unfit:
+                continue
+        return reserved
+
+    def _claim_idiom(self, idiom: Idiom) -> None:
+        if self.claimed.intersection(idiom.bindings):
+            return
+        try:
+            found = idiom.candidate()
+        except Unfit as unfit:
+            self.reasons[idiom.result] = str(unfit)
+            return
+        refusal = supports(found.node)
+        if refusal is None:
+            self._claim(found, idiom.bindings)
+        elif len(idiom.bindings) == 1:
+            self.reasons[idiom.result] = refusal
+
+    # ------------------------------------------------------------------ epilogues
+
+    def _extend(
+        self, found: Candidate, root: relax.Var, row: Row
+    ) -> tuple[Candidate, tuple[relax.Var, ...]]:
+        """Add the steps that follow the root, as far as the row and the kernels allow."""
+        bindings = [root]
+        for step in row.epilogue:
+            grown = None
+            if step == BIAS:
+                grown = self._bias(found, bindings[-1], row.channel_axis)
+            elif step == RESIDUAL:
+                grown = self._residual(found, bindings[-1])
+            elif step == ACTIVATION:
+                grown = self._activation(found, bindings[-1])
+            if grown is not None and supports(grown[0].node) is None:
+                found = grown[0]
+                bindings += grown[1]
+        return found, tuple(bindings)
+
+    def _only_reader(self, var: relax.Var, *names: str) -> relax.Var | None:
+        """The binding that alone reads a variable, once, by one of these operators."""
+        if not self.block.is_private(var):
+            return None
+        (reader,) = self.block.users(var)
+        if reader in self.claimed or self.block.call(reader, *names) is None:
+            return None
+        return reader if shape_of(reader) == shape_of(var) else None
+
+    def _bias(
+        self, found: Candidate, var: relax.Var, axis: int
+    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
+        reader = self._only_reader(var, "relax.add")
+        if reader is None:
+            return None
+        other = _other(self.block.values[reader], var)
+        shape = shape_of(other)
+        if not isinstance(other, Constant) or shape is None or dtype_of(other) != "float32":
+            return None
+        if len(shape) < -axis or shape[axis] != prod(shape):
+            return None
+        if shape[axis] != found.node.shape[axis]:
+            return None
+        return _with_operand(found, Step(BIAS), other), (reader,)
+
+    def _residual(
+        self, found: Candidate, var: relax.Var
+    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
+        reader = self._only_reader(var, "relax.add")
+        if reader is None:
+            return None
+        other = _other(self.block.values[reader], var)
+        if not isinstance(other, relax.Var) or dtype_of(other) != "float32":
+            return None
+        if shape_of(other) != found.node.shape:
+            return None
+        return _with_operand(found, Step(RESIDUAL), other), (reader,)
+
+    def _activation(
+        self, found: Candidate, var: relax.Var
+    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
+        if self.block.is_fixed(var):
+            return None
+        readers = set(self.block.users(var))
+        for idiom in self.by_source.get(var, ()):
+            inside = set(idiom.bindings)
+            if idiom.kind not in EPILOGUE_ACTIVATIONS or inside & self.claimed:
+                continue
+            if readers and readers <= inside:
+                step = Step(idiom.kind, idiom.alpha, idiom.beta)
+                node = replace(found.node, epilogue=(*found.node.epilogue, step))
+                return Candidate(node, found.arguments), idiom.bindings
+        return None
+
+    # ------------------------------------------------------------------ reasons
+
+    def _note_reasons(self) -> None:
+        for var, call in self.block.calls():
+            if var in self.claimed:
+                self.reasons.pop(var, None)
+            elif var not in self.reasons:
+                self.reasons[var] = self._reason(call)
+
+    def _reason(self, call: relax.Call) -> str:
+        for argument in (*call.args, call):
+            if isinstance(argument.ty, relax.TensorType) and dtype_of(argument) != "float32":
+                return f"dtype {dtype_of(argument)}; need float32"
+        if shape_of(call) is None and isinstance(call.ty, relax.TensorType):
+            return f"result is {describe(call)}; need a static shape"
+        return "no pattern row"
+
+
+def _other(call: relax.Call, var: relax.Var) -> relax.Expr:
+    """The operand of a binary call that is not ``var``."""
+    return call.args[1] if call.args[0] == var else call.args[0]
+
+
+def _with_operand(found: Candidate, step: Step, expr: relax.Expr) -> Candidate:
+    operand = Operand(step.kind, shape_of(expr), "float32", isinstance(expr, Constant))
+    node = replace(
+        found.node,
+        operands=(*found.node.operands, operand),
+        epilogue=(*found.node.epilogue, step),
+    )
+    return Candidate(node, (*found.arguments, expr))
+
+
+def composite_call(block: Block, match: Match, index: int) -> list[relax.Binding]:
+    """Two bindings: the local composite function, and its call in place of the originals."""
+    node = match.node
+    params: list[relax.Var] = []
+    mapping: dict[relax.Expr, relax.Expr] = {}
+    for operand, argument in zip(node.operands, match.arguments, strict=True):
+        param = relax.Var(operand.role, argument.ty)
+        params.append(param)
+        mapping.setdefault(argument, param)
+    *inner, last = match.bindings
+    body = [relax.VarBinding(var, substitute(block.values[var], mapping)) for var in inner]
+    result = relax.Var("result", last.ty)
+    body.append(relax.VarBinding(result, substitute(block.values[last], mapping)))
+    func = relax.Function(
+        params, sequence([relax.DataflowBlock(body)], result), last.ty
+    ).with_attrs({"Composite": node.composite, NODE_ATTRIBUTE: node.to_json()})
+    local = relax.DataflowVar(f"{node.composite.replace('.', '_')}_{index}", func.ty)
+    call = relax.Call(local, list(match.arguments), ret_ty=last.ty)
+    return [relax.VarBinding(local, func), relax.VarBinding(last, call)]

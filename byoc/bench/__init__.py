@@ -1,0 +1,1 @@
+"""Benchmarks: whole networks beside other engines, single kernels beside the machine's peak."""

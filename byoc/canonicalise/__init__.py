@@ -1,0 +1,143 @@
+"""Bring what TVM's importer spreads over several operators back into one canonical form.
+
+``RULES`` is the pipeline, to be read from top to bottom. A rule is a function that rewrites one
+open ``Block``; it keeps values (up to the rounding that its docstring states), shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+from ..dataflow import Block, Constant, map_blocks, op_name, variables
+from .batch_norm import decompose_batch_norm
+from .clip_from_call_tir import clip_from_call_tir
+from .elementwise_from_stack import elementwise_from_stack
+from .fold_affine import fold_affine, merge_affine
+from .fold_constants import fold_constants
+from .gelu import gelu_from_pieces
+from .global_pool import mean_from_global_pool
+from .layer_norm import layer_norm_from_pieces
+from .pool2d_from_pool3d import pool2d_from_pool3d
+from .remove_no_ops import remove_no_ops
+from .reshape_family import one_reshape
+from .resize_to_broadcast import resize_to_broadcast
+from .silu import silu_from_pieces
+from .slice_from_take import slice_from_take
+from .split_to_slices import split_to_slices
+from .transposed_conv_to_conv import transposed_conv_to_conv
+
+Rule = Callable[[Block], None]
+
+RULES: tuple[Rule, ...] = (
+    # The importer's own noise first, so that later rules see variables and constants alone.
+    fold_constants,
+    clip_from_call_tir,
+    elementwise_from_stack,
+    split_to_slices,
+    slice_from_take,
+    mean_from_global_pool,
+    pool2d_from_pool3d,
+    resize_to_broadcast,
+    one_reshape,
+    remove_no_ops,
+    # Functions that arrive in pieces, before the affine rules could take a piece away.
+    layer_norm_from_pieces,
+    gelu_from_pieces,
+    silu_from_pieces,
+    # Per-channel arithmetic goes into weights and biases, the rest becomes scale and shift.
+    decompose_batch_norm,
+    transposed_conv_to_conv,
+    fold_affine,
+    merge_affine,
+    remove_no_ops,
+)
+
+
+def apply_rule(mod: tvm.IRModule, rule: Rule) -> tvm.IRModule:
+    """Run one rule over every dataflow block."""
+    return apply_rules(mod, (rule,))
+
+
+def apply_rules(mod: tvm.IRModule, rules: tuple[Rule, ...]) -> tvm.IRModule:
+    """Run rules over every dataflow block, which is opened and put together once."""
+
+    def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
+        open_block = Block(block, mod)
+        for rule in rules:
+            rule(open_block)
+            open_block.remove_unused()
+        return open_block.finish()
+
+    return map_blocks(mod, rewrite)
+
+
+def canonicalise(
+    mod: tvm.IRModule, observe: Callable[[str, tvm.IRModule], None] | None = None
+) -> tvm.IRModule:
+    """Bring every dataflow block of a module into canonical form.
+
+    ``observe(name, module)`` is called after each rule if given. Fp32 only: operators of other
+    dtypes pass through unchanged, but for constant folding.
+    """
+    mod = fold_leftover_constants(apply_rule(mod, fold_constants))
+    if observe is None:
+        return drop_unused_primitives(apply_rules(mod, RULES))
+    for rule in RULES:
+        mod = apply_rule(mod, rule)
+        observe(rule.__name__, mod)
+    return drop_unused_primitives(mod)
+
+
+def fold_leftover_constants(mod: tvm.IRModule) -> tvm.IRModule:
+    """Let TVM evaluate operators on constants that ``fold_constants`` has no row for.
+
+    TVM compiles a function for each of them, which takes long, so it is asked only if needed.
+    """
+    found = False
+
+    def look(block: relax.DataflowBlock) -> relax.DataflowBlock:
+        nonlocal found
+        for binding in block.bindings:
+            value = binding.value
+            tensor = isinstance(value.ty, relax.TensorType)
+            if tensor and op_name(value) and not variables(value):
+                arguments = [
+                    item
+                    for argument in value.args
+                    for item in (argument.fields if hasattr(argument, "fields") else [argument])
+                ]
+                found |= bool(arguments) and all(isinstance(a, Constant) for a in arguments)
+        return block
+
+    map_blocks(mod, look)
+    return relax.transform.FoldConstant()(mod) if found else mod
+
+
+def drop_unused_primitives(mod: tvm.IRModule) -> tvm.IRModule:
+    """Remove the private PrimFuncs that no function calls any more."""
+    called: set[tvm.ir.GlobalVar] = set()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, tvm.ir.GlobalVar):
+            called.add(expr)
+
+    functions = mod.functions.items()
+    for _, func in functions:
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    unused = [
+        gvar
+        for gvar, func in functions
+        if isinstance(func, tvm.tirx.PrimFunc)
+        and gvar not in called
+        and not (func.attrs and "global_symbol" in func.attrs)
+    ]
+    if not unused:
+        return mod
+    out = mod.clone()
+    for gvar in unused:
+        del out[gvar]
+    return out

@@ -1,0 +1,81 @@
+"""Remove operators that return their operand, and join reshapes and transposes of each other.
+
+Only what is exact goes: ``x * 1`` and ``x / 1`` return x for every x, whereas ``x + 0`` turns
+-0 into +0 and stays.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..dataflow import Block, dtype_of, op_name, scalar_of, shape_of
+
+SAME_SHAPE = ("relax.reshape", "relax.broadcast_to")
+
+
+def remove_no_ops(block: Block) -> None:
+    """Let users of a no-op read its operand."""
+    for var in block.ordered():
+        value = block.values.get(var)
+        if value is None:
+            continue
+        if isinstance(value, relax.Var):
+            block.alias(var, value)
+        elif isinstance(value, relax.TupleGetItem):
+            _skip_dropout(block, var, value)
+        elif isinstance(value, relax.Call):
+            _join_with_operand(block, var, value)
+            source = _identity_of(block.values[var])
+            if source is not None:
+                block.alias(var, source)
+
+
+def _skip_dropout(block: Block, var: relax.Var, item: relax.TupleGetItem) -> None:
+    """Dropout does nothing at inference; its result is the first of a pair."""
+    dropout = block.call(item.tuple_value, "relax.nn.dropout")
+    if dropout is not None and item.index == 0:
+        block.alias(var, dropout.args[0])
+
+
+def _identity_of(call: relax.Call) -> relax.Expr | None:
+    """The operand that a call returns unchanged, or None."""
+    name = op_name(call)
+    source = call.args[0] if call.args else None
+    if name in SAME_SHAPE and shape_of(source) is not None:
+        return source if shape_of(source) == shape_of(call) else None
+    if name == "relax.permute_dims":
+        axes = _axes(call)
+        return source if axes == sorted(axes) else None
+    if name == "relax.astype":
+        return source if dtype_of(source) == dtype_of(call) else None
+    if name == "relax.concat" and isinstance(source, relax.Tuple) and len(source.fields) == 1:
+        return source.fields[0]
+    if name == "relax.strided_slice" and shape_of(source) is not None:
+        forward = all(int(step) > 0 for step in call.args[4].fields) if len(call.args) > 4 else True
+        return source if forward and shape_of(source) == shape_of(call) else None
+    if name in ("relax.multiply", "relax.divide") and scalar_of(call.args[1]) == 1.0:
+        return source if shape_of(source) == shape_of(call) else None
+    if name == "relax.multiply" and scalar_of(source) == 1.0:
+        return call.args[1] if shape_of(call.args[1]) == shape_of(call) else None
+    return None
+
+
+def _axes(call: relax.Call) -> list[int]:
+    rank = int(call.args[0].ty.ndim)
+    if call.attrs.axes is None:
+        return list(range(rank))[::-1]
+    return [int(axis) % rank for axis in call.attrs.axes]
+
+
+def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
+    """Read through a reshape of a reshape and a transpose of a transpose."""
+    if op_name(call) == "relax.reshape":
+        inner = block.call(call.args[0], "relax.reshape")
+        if inner is not None and shape_of(var) is not None:
+            block.replace(var, relax.op.reshape(inner.args[0], shape_of(var)))
+    elif op_name(call) == "relax.permute_dims":
+        inner = block.call(call.args[0], "relax.permute_dims")
+        if inner is not None:
+            first = _axes(inner)
+            axes = [first[axis] for axis in _axes(call)]
+            block.replace(var, relax.op.permute_dims(inner.args[0], axes))

@@ -1,0 +1,27 @@
+"""Turn ``take`` of one constant index into ``strided_slice`` and ``reshape``.
+
+Exporters write the first token of a sequence, or one of three projections, as ONNX ``Gather``.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..dataflow import Block, array_of, dtype_of, shape_of
+
+
+def slice_from_take(block: Block) -> None:
+    """Rewrite fp32 takes of static shape whose index is one constant inside the axis."""
+    for var, call in block.calls("relax.take"):
+        source, shape = call.args[0], shape_of(call.args[0])
+        index = array_of(call.args[1])
+        if index is None or index.size != 1 or not shape or dtype_of(var) != "float32":
+            continue
+        if call.attrs.axis is None or shape_of(var) is None:
+            continue
+        axis, first = int(call.attrs.axis) % len(shape), int(index.reshape(()))
+        first += shape[axis] if first < 0 else 0
+        if not 0 <= first < shape[axis]:
+            continue
+        row = block.emit(var, relax.op.strided_slice(source, [axis], [first], [first + 1]))
+        block.replace(var, relax.op.reshape(row, shape_of(var)))

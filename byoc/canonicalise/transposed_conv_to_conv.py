@@ -1,0 +1,82 @@
+"""Turn a transposed convolution whose taps do not overlap into a pointwise one.
+
+With kernel size equal to stride, every output pixel gets exactly one tap:
+
+    y[n, o, s i + a, t j + b] = sum_c x[n, c, i, j] * W[c, o, a, b]
+
+which is a 1x1 convolution with channels (o, a, b), whose pixels are then put in their places. A
+bias and a simple activation that follow move in front of that, into reach of the epilogue.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..dataflow import Block, array_of, constant, dtype_of, shape_of
+
+#: Functions of single elements that may move across a permutation of elements.
+MOVABLE = ("relax.nn.relu", "relax.sigmoid", "relax.tanh")
+
+
+def transposed_conv_to_conv(block: Block) -> None:
+    """Rewrite fp32 transposed convolutions with a constant weight and no overlap."""
+    for var, call in block.calls("relax.nn.conv2d_transpose"):
+        weight = array_of(call.args[1])
+        if weight is None or dtype_of(var) != "float32" or not _is_disjoint(call, weight.shape):
+            continue
+        image, shape = shape_of(call.args[0]), shape_of(var)
+        if image is None or shape is None:
+            continue
+        inner, outer, down, across = weight.shape
+        pointwise = weight.transpose(1, 2, 3, 0).reshape(-1, inner, 1, 1)
+        value: relax.Expr = block.emit(
+            var, relax.op.nn.conv2d(call.args[0], constant(pointwise)), "conv"
+        )
+        last = var
+        bias = _following_bias(block, var, outer)
+        if bias is not None:
+            (last,) = block.users(var)
+            repeated = np.repeat(bias, down * across).reshape(1, -1, 1, 1)
+            value = block.emit(var, relax.op.add(value, constant(repeated)))
+        if block.is_private(last):
+            (reader,) = block.users(last)
+            follower = block.call(reader, *MOVABLE)
+            if follower is not None:
+                value = block.emit(var, relax.Call(follower.op, [value], follower.attrs))
+                last = reader
+        batch, _, height, width = image
+        parts = (batch, outer, down, across, height, width)
+        split = block.emit(var, relax.op.reshape(value, parts))
+        placed = block.emit(var, relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]))
+        block.replace(last, relax.op.reshape(placed, shape))
+
+
+def _is_disjoint(call: relax.Call, weight: tuple[int, ...]) -> bool:
+    attrs = call.attrs
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    numbers = {
+        name: [int(value) for value in getattr(attrs, name)]
+        for name in ("strides", "padding", "output_padding", "dilation")
+    }
+    return (
+        layouts == ("NCHW", "IOHW", "NCHW")
+        and int(attrs.groups) == 1
+        and numbers["strides"] == list(weight[2:])
+        and not any(numbers["padding"] + numbers["output_padding"])
+        and numbers["dilation"] == [1, 1]
+    )
+
+
+def _following_bias(block: Block, var: relax.Var, channels: int) -> np.ndarray | None:
+    """The per-channel constant that is added by the only reader of a variable."""
+    if not block.is_private(var):
+        return None
+    (reader,) = block.users(var)
+    call = block.call(reader, "relax.add")
+    if call is None or shape_of(reader) != shape_of(var):
+        return None
+    values = array_of(call.args[1] if call.args[0] == var else call.args[0])
+    if values is None or values.size != channels or values.ndim < 3:
+        return None
+    return values.reshape(-1) if values.shape[-3] == channels else None

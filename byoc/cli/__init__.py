@@ -1,0 +1,73 @@
+"""The command ``byoc``: one file per verb, each of which parses and calls one plain function.
+
+Exit codes: 0 done, 1 a check did not hold, 2 usage, environment or bad input.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from byoc import __version__
+from byoc.cli.compile import compile_verb
+from byoc.cli.options import Settings
+from byoc.cli.partition import partition_verb
+from byoc.cli.run import run_verb
+from byoc.errors import ByocError
+from codegen_cc.errors import CodegenError
+
+_USAGE = 2
+_INTERRUPTED = 130
+
+
+@click.group(no_args_is_help=False, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="byoc")
+def cli() -> None:
+    """Bring your own kernels to TVM: ONNX in, one deployable library out."""
+
+
+cli.add_command(compile_verb)
+cli.add_command(run_verb)
+cli.add_command(partition_verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; errors become one line on stderr."""
+    settings = Settings()
+    try:
+        code = cli.main(args=arguments, prog_name="byoc", obj=settings, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.UsageError as error:
+        verb = f"byoc {error.ctx.info_name}" if error.ctx and error.ctx.parent else "byoc"
+        return _complain(settings, f"{error.format_message()} (see {verb} --help)")
+    except click.ClickException as error:
+        return _complain(settings, error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        _complain(settings, "interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe went away; keep Python from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ByocError, CodegenError, OSError) as error:
+        return _complain(settings, str(error))
+    except Exception as error:
+        return _complain(settings, f"unexpected {type(error).__name__}: {error} (-v tells more)")
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+def _complain(settings: Settings, message: str) -> int:
+    if settings.verbose and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    one_line = " ".join(message.split())
+    click.echo(f"error: {one_line}", err=True)
+    return _USAGE

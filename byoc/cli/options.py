@@ -1,0 +1,98 @@
+"""What the verbs share: common options, the syntax of input shapes, progress."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import click
+
+#: name:[1,3,224,224], the syntax of tvmc; a name may hold anything but ":[".
+_SHAPE = re.compile(r"\s*(.+?)\s*:\s*\[([^\]]*)\]\s*,?", re.DOTALL)
+
+
+@dataclass
+class Settings:
+    """What outlives a verb, for the one place that reports errors."""
+
+    verbose: bool = False
+
+
+def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.ensure_object(Settings).verbose = True
+
+
+verbose = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_verbose,
+    is_eager=True,
+    help="Show the traceback of an error.",
+)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+threads = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Size of TVM's thread pool (default: TVM_NUM_THREADS, else what was compiled in, "
+    "else all cores).",
+)
+
+
+class InputShapes(click.ParamType):
+    """``name:[1,3,224,224] other:[1,16]`` as a dictionary of lists of positive numbers."""
+
+    name = "shapes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, list[int]]:
+        """Parse the option's text."""
+        if isinstance(value, dict):
+            return value
+        text, position, shapes = str(value), 0, {}
+        while text[position:].strip():
+            match = _SHAPE.match(text, position)
+            if match is None:
+                self.fail(
+                    f"cannot read {text[position:].strip()!r}; need NAME:[1,3,224,224]", param, ctx
+                )
+            name, sizes = match.groups()
+            shapes[name] = self._sizes(name, sizes, param, ctx)
+            position = match.end()
+        return shapes
+
+    def _sizes(
+        self, name: str, sizes: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        try:
+            numbers = [int(size) for size in sizes.split(",")] if sizes.strip() else []
+        except ValueError:
+            self.fail(f"shape [{sizes}] of {name!r} needs whole numbers", param, ctx)
+        if any(number < 1 for number in numbers):
+            self.fail(f"shape [{sizes}] of {name!r} needs sizes of 1 or more", param, ctx)
+        return numbers
+
+
+input_shapes = click.option(
+    "--input-shapes",
+    type=InputShapes(),
+    metavar="SHAPES",
+    help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]".',
+)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A spinner that names the current stage, where stderr is a terminal."""
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda stage: status.update(stage)

@@ -1,0 +1,180 @@
+"""``byoc run``: run a compiled library once, or often with its times; TVM's runtime only."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from byoc.cli import options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from byoc.loader import Model, TensorInfo
+
+_FILL_MODES = ("random", "zeros", "ones")
+_SEED = 0
+
+
+@click.command("run")
+@click.argument("library", type=click.Path(path_type=Path))
+@click.option(
+    "-i", "--inputs", type=click.Path(path_type=Path), metavar="IN.npz", help="Arrays by name."
+)
+@click.option(
+    "-o", "--outputs", type=click.Path(path_type=Path), metavar="OUT.npz", help="Write the results."
+)
+@click.option(
+    "--fill-mode",
+    type=click.Choice(_FILL_MODES),
+    help="How inputs that no file gives are filled; random (the default without -i) is seeded: "
+    "normal numbers, and 0 or 1 for integers.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs."
+)
+@click.option("--print-time", is_flag=True, help="Print the time per run, after one warm-up run.")
+@click.option(
+    "--print-top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print the N greatest values of each output's first row.",
+)
+@options.threads
+@options.as_json
+@options.verbose
+def run_verb(
+    library: Path,
+    inputs: Path | None,
+    outputs: Path | None,
+    fill_mode: str | None,
+    repeat: int,
+    print_time: bool,
+    print_top: int | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Run LIBRARY, written by `byoc compile`, on given or made-up inputs."""
+    from byoc.loader import load
+
+    model = load(library, threads)
+    arrays = {} if inputs is None else _read(inputs)
+    if inputs is None or fill_mode is not None:
+        arrays = _fill(model, arrays, fill_mode or "random")
+    results = model.run(arrays)
+    times = _time(model, arrays, repeat) if print_time or repeat > 1 else []
+    if outputs is not None:
+        _write(outputs, results)
+    answer: dict[str, Any] = {"outputs": {name: _describe(a) for name, a in results.items()}}
+    if print_top is not None:
+        answer["top"] = {name: _top(array, print_top) for name, array in results.items()}
+    if print_time:
+        answer["milliseconds"] = _statistics(times)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        _print(answer)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    if not path.is_file():
+        raise click.ClickException(f"cannot read inputs {path}: no such file")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (AttributeError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise click.ClickException(
+            f"cannot read inputs {path}: not an .npz file of plain arrays ({error})"
+        ) from error
+
+
+def _write(path: Path, results: dict[str, np.ndarray]) -> None:
+    """Write all results or nothing."""
+    import numpy as np
+
+    if not path.parent.is_dir():
+        raise click.ClickException(f"cannot write {path}: there is no folder {path.parent}")
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        unfinished = Path(folder, "results")
+        # By hand instead of np.savez, whose keyword arguments forbid the name "file".
+        with zipfile.ZipFile(unfinished, "w") as archive:
+            for name, array in results.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        os.replace(unfinished, path)
+
+
+def _fill(model: Model, given: dict[str, np.ndarray], mode: str) -> dict[str, np.ndarray]:
+    """Add the inputs that are not given."""
+    import numpy as np
+
+    random = np.random.default_rng(_SEED)
+
+    def made_up(info: TensorInfo) -> np.ndarray:
+        if mode == "zeros":
+            return np.zeros(info.shape, info.dtype)
+        if mode == "ones":
+            return np.ones(info.shape, info.dtype)
+        if np.issubdtype(info.dtype, np.floating):
+            return random.standard_normal(info.shape).astype(info.dtype)
+        # 0 and 1 are valid as ids, indices and masks alike.
+        return random.integers(0, 2, info.shape).astype(info.dtype)
+
+    made = {info.name: made_up(info) for info in model.inputs if info.name not in given}
+    return given | made
+
+
+def _time(model: Model, arrays: dict[str, np.ndarray], repeat: int) -> list[float]:
+    """Milliseconds of each run; ``Model.run`` has warmed up."""
+    tensors = model.tensors(arrays)
+    times = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        model.invoke(tensors)
+        times.append((time.perf_counter() - begin) * 1e3)
+    return times
+
+
+def _statistics(times: list[float]) -> dict[str, float]:
+    import numpy as np
+
+    least, median, high, most = np.percentile(times, [0, 50, 90, 100]).round(4).tolist()
+    return {"runs": len(times), "min": least, "p50": median, "p90": high, "max": most}
+
+
+def _describe(array: np.ndarray) -> dict[str, Any]:
+    return {"shape": list(array.shape), "dtype": str(array.dtype)}
+
+
+def _top(array: np.ndarray, count: int) -> list[list[float]]:
+    """[index, value] of the greatest values of the first row, NaN last."""
+    import numpy as np
+
+    row = array.reshape(-1, array.shape[-1])[0] if array.ndim else array.reshape(1)
+    order = np.argsort(np.where(np.isnan(row), -np.inf, row), kind="stable")[::-1][:count]
+    return [[int(index), row[index].item()] for index in order]
+
+
+def _print(answer: dict[str, Any]) -> None:
+    for name, about in answer["outputs"].items():
+        click.echo(f"{name}: {about['dtype']}{about['shape']}")
+        for index, value in answer.get("top", {}).get(name, []):
+            click.echo(f"  {index:>8}  {value:.6g}")
+    if times := answer.get("milliseconds"):
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("runs", "min ms", "p50 ms", "p90 ms", "max ms")
+        table.add_row(
+            str(times["runs"]), *(f"{times[k]:.3f}" for k in ("min", "p50", "p90", "max"))
+        )
+        Console().print(table)

@@ -1,0 +1,296 @@
+"""An editable view of one Relax dataflow block.
+
+Rewriting Relax by visitors rebuilds and re-normalises the whole function for every pass. The
+passes here look at a block as what it is, a list of bindings in single-assignment form: they
+look up definitions and users, rebind a variable to a better expression, and the block is put
+together once at the end. Constants are shared, never copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr import _update_type
+
+Var = relax.Var
+Expr = relax.Expr
+Constant = tvm.ir.GenericConst
+
+_builder = relax.BlockBuilder()
+
+
+def typed(expr: Expr) -> Expr:
+    """Infer the type of an expression whose operands are variables and constants."""
+    return _builder.normalize(expr)
+
+
+def shape_of(expr: Expr) -> tuple[int, ...] | None:
+    """The static shape of a tensor; None if it is no tensor or its shape is not static."""
+    kind = expr.ty
+    if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+        return None
+    dims = kind.shape.values
+    if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
+        return None
+    return tuple(int(dim) for dim in dims)
+
+
+def dtype_of(expr: Expr) -> str:
+    """The dtype of a tensor, or the name of the type that it has instead."""
+    if isinstance(expr.ty, relax.TensorType):
+        return str(expr.ty.dtype)
+    return type(expr.ty).__name__
+
+
+def describe(expr: Expr) -> str:
+    """Shape and dtype for a message, such as ``float32[1, 3, n]``; ``?`` where unknown."""
+    kind = expr.ty
+    if isinstance(kind, relax.TupleType):
+        return f"tuple of {len(kind.fields)}"
+    if not isinstance(kind, relax.TensorType):
+        return type(kind).__name__
+    if not isinstance(kind.shape, relax.ShapeExpr):
+        return f"{kind.dtype}[?]"
+    dims = (str(int(d)) if isinstance(d, tvm.tirx.IntImm) else str(d) for d in kind.shape.values)
+    return f"{kind.dtype}[{', '.join(dims)}]"
+
+
+def array_of(expr: Expr) -> np.ndarray | None:
+    """The values of a constant, without a copy (read only by convention); None for others."""
+    if not isinstance(expr, Constant):
+        return None
+    try:
+        return np.from_dlpack(expr.value)
+    except (BufferError, RuntimeError, TypeError):  # dtypes that numpy's exchange lacks
+        return expr.value.numpy()
+
+
+def scalar_of(expr: Expr) -> float | None:
+    """The value of a constant with one element, whatever its rank; None for others."""
+    if not isinstance(expr, Constant):
+        return None
+    values = array_of(expr)
+    return float(values.reshape(())) if values.size == 1 else None
+
+
+def constant(values: np.ndarray, dtype: str = "float32") -> Constant:
+    """A Relax constant of these values."""
+    return relax.const(np.ascontiguousarray(values, dtype).reshape(np.shape(values)), dtype)
+
+
+def op_name(expr: Expr) -> str | None:
+    """The operator's name if the expression calls one, such as ``relax.nn.conv2d``."""
+    if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
+        return expr.op.name
+    return None
+
+
+def variables(expr: Expr) -> list[Var]:
+    """The variables that an expression reads, one entry per use."""
+    if isinstance(expr, relax.Var):
+        return [expr]
+    if isinstance(expr, relax.Call):
+        found = [expr.op] if isinstance(expr.op, relax.Var) else []
+        for argument in expr.args:
+            found += variables(argument)
+        return found
+    if isinstance(expr, relax.Tuple):
+        return [var for item in expr.fields for var in variables(item)]
+    if isinstance(expr, relax.TupleGetItem):
+        return variables(expr.tuple_value)
+    if isinstance(expr, relax.Function | relax.SeqExpr | relax.If):
+        return list(relax.analysis.free_vars(expr))
+    return []
+
+
+def is_plain(expr: Expr) -> bool:
+    """Whether ``substitute`` can rewrite the expression (no nested function or branch)."""
+    return not isinstance(expr, relax.Function | relax.SeqExpr | relax.If)
+
+
+def substitute(expr: Expr, mapping: dict[Expr, Expr]) -> Expr:
+    """Replace variables and constants of a plain expression; types stay as they are."""
+    if isinstance(expr, relax.Var | Constant):
+        return mapping.get(expr, expr)
+    if isinstance(expr, relax.Call):
+        op = mapping.get(expr.op, expr.op) if isinstance(expr.op, relax.Var) else expr.op
+        arguments = [substitute(argument, mapping) for argument in expr.args]
+        return relax.Call(op, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
+    if isinstance(expr, relax.Tuple):
+        return relax.Tuple([substitute(item, mapping) for item in expr.fields])
+    if isinstance(expr, relax.TupleGetItem):
+        return relax.TupleGetItem(substitute(expr.tuple_value, mapping), expr.index)
+    return expr
+
+
+class Block:
+    """Bindings of one dataflow block, open for rewriting.
+
+    A variable that is no ``DataflowVar`` is visible outside and keeps a binding of its own.
+    """
+
+    def __init__(self, block: relax.DataflowBlock, mod: tvm.IRModule | None = None) -> None:
+        self.mod = mod
+        self.values: dict[Var, Expr] = {}
+        self._casts: dict[Var, relax.MatchCast] = {}
+        self._order: list[Var] = []
+        self._before: dict[Var, list[Var]] = {}
+        self._users: dict[Var, list[Var]] = {}
+        self._pinned: set[Var] = set()
+        for binding in block.bindings:
+            if isinstance(binding, relax.MatchCast):
+                self._casts[binding.var] = binding
+                self._pinned.update([binding.var, *variables(binding.value)])
+            self._order.append(binding.var)
+            self._bind(binding.var, binding.value)
+
+    # ------------------------------------------------------------------ looking
+
+    def ordered(self) -> list[Var]:
+        """All bound variables, definitions before uses."""
+
+        def expand(var: Var) -> Iterator[Var]:
+            for earlier in self._before.get(var, ()):
+                yield from expand(earlier)
+            yield var
+
+        return [var for base in self._order for var in expand(base) if var in self.values]
+
+    def calls(self, *names: str) -> Iterator[tuple[Var, relax.Call]]:
+        """Bindings that call one of these operators, or any if none is named, in order.
+
+        The list is taken at the start; bindings that the caller removes meanwhile are skipped.
+        """
+        for var in self.ordered():
+            value = self.values.get(var)
+            if isinstance(value, relax.Call) and (not names or op_name(value) in names):
+                yield var, value
+
+    def call(self, expr: Expr, *names: str) -> relax.Call | None:
+        """The call to one of these operators that a variable is bound to; None for others."""
+        value = self.values.get(expr) if isinstance(expr, relax.Var) else None
+        return value if value is not None and op_name(value) in names else None
+
+    def users(self, var: Var) -> list[Var]:
+        """Bindings that read a variable, one entry per use."""
+        return self._users.get(var, [])
+
+    def is_fixed(self, var: Var) -> bool:
+        """Whether something outside the reach of rewriting reads the variable."""
+        return not isinstance(var, relax.DataflowVar) or var in self._pinned
+
+    def is_private(self, expr: Expr) -> bool:
+        """Whether a value of this block is used exactly once, inside it."""
+        return (
+            isinstance(expr, relax.Var)
+            and expr in self.values
+            and len(self.users(expr)) == 1
+            and not self.is_fixed(expr)
+        )
+
+    # ------------------------------------------------------------------ rewriting
+
+    def emit(self, anchor: Var, expr: Expr, name: str = "lv") -> Var:
+        """Bind a new variable to an expression just before ``anchor``."""
+        expr = typed(expr)
+        var = relax.DataflowVar(name, expr.ty)
+        self._before.setdefault(anchor, []).append(var)
+        self._bind(var, expr)
+        return var
+
+    def replace(self, var: Var, expr: Expr) -> None:
+        """Bind a variable to another expression of the same shape and dtype."""
+        expr = typed(expr)
+        if shape_of(expr) != shape_of(var) or dtype_of(expr) != dtype_of(var):
+            raise ValueError(f"{var.name}: {describe(var)} cannot become {describe(expr)}")
+        self._unbind(var)
+        self._bind(var, expr)
+
+    def alias(self, var: Var, other: Expr) -> None:
+        """Let all users of a variable read another variable or constant instead."""
+        if var in self._pinned:
+            return
+        for user in dict.fromkeys(self.users(var)):
+            value = self.values[user]
+            self._unbind(user)
+            self._bind(user, substitute(value, {var: other}))
+        self._unbind(var)
+        if self.is_fixed(var):
+            self._bind(var, other)
+
+    def remove_unused(self) -> None:
+        """Drop bindings that nothing reads."""
+        for var in reversed(self.ordered()):
+            if not self.users(var) and not self.is_fixed(var):
+                self._unbind(var)
+
+    def finish(self) -> relax.DataflowBlock:
+        """Put the block together, without bindings that nothing reads."""
+        self.remove_unused()
+        bindings: list[relax.Binding] = []
+        for var in self.ordered():
+            cast = self._casts.get(var)
+            if cast is None:
+                bindings.append(relax.VarBinding(var, self.values[var]))
+            else:
+                bindings.append(relax.MatchCast(var, self.values[var], cast.ty))
+        return relax.DataflowBlock(bindings)
+
+    def _bind(self, var: Var, expr: Expr) -> None:
+        self.values[var] = expr
+        read = variables(expr)
+        for used in read:
+            self._users.setdefault(used, []).append(var)
+        if not is_plain(expr):
+            self._pinned.update(read)
+
+    def _unbind(self, var: Var) -> None:
+        for used in variables(self.values.pop(var)):
+            self._users[used].remove(var)
+
+
+def is_candidate(func: object) -> bool:
+    """Whether a function of a module is ordinary Relax: not some backend's, not a primitive."""
+    if not isinstance(func, relax.Function):
+        return False
+    attrs = func.attrs or {}
+    return not any(name in attrs for name in ("Codegen", "Composite", "Primitive"))
+
+
+def sequence(blocks: list[relax.BindingBlock], result: Expr) -> relax.SeqExpr:
+    """Blocks and the value that they end in, as the normalised body of a function."""
+    body = relax.SeqExpr(blocks, result)
+    _update_type(body, result.ty)
+    return body
+
+
+def global_var(name: str, func: relax.Function) -> tvm.ir.GlobalVar:
+    """A name for a function to be added to a module, typed so that calls of it are."""
+    gvar = tvm.ir.GlobalVar(name)
+    _update_type(gvar, func.ty)
+    return gvar
+
+
+def with_blocks(func: relax.Function, blocks: list[relax.BindingBlock]) -> relax.Function:
+    """The function with other binding blocks in its body; result and signature stay."""
+    body = sequence(blocks, func.body.body)
+    return relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs, func.span)
+
+
+def map_blocks(
+    mod: tvm.IRModule, rewrite: Callable[[relax.DataflowBlock], relax.DataflowBlock]
+) -> tvm.IRModule:
+    """Rewrite every dataflow block at the top level of every ordinary function."""
+    out = mod.clone()
+    for gvar, func in mod.functions.items():
+        if not is_candidate(func):
+            continue
+        blocks = [
+            rewrite(block) if isinstance(block, relax.DataflowBlock) else block
+            for block in func.body.blocks
+        ]
+        out[gvar] = with_blocks(func, blocks)
+    return out

@@ -1,0 +1,26 @@
+"""What users may catch.
+
+Every message is one line: what failed, on what, why, and what would work.
+"""
+
+from __future__ import annotations
+
+
+class ByocError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class ModelError(ByocError):
+    """The model cannot be read: missing, damaged, or its weights are not where it says."""
+
+
+class ShapeError(ByocError):
+    """Input shapes are missing, unknown or contradict the model."""
+
+
+class ImportFailure(ByocError):
+    """TVM's importer refuses an operator of the model."""
+
+
+class PartitionError(ByocError):
+    """A module has a form that cannot be partitioned."""

@@ -1,0 +1,86 @@
+"""Partition a Relax module for this backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import tvm
+from tvm import relax
+
+from .annotate import Reasons, annotate
+from .canonicalise import canonicalise
+from .dataflow import is_candidate
+from .detach_constants import detach_constants
+from .merge import merge
+from .prune import prune
+from .report import Report
+
+Observer = Callable[[str, tvm.IRModule], None]
+
+
+def partition_for_ext(mod: tvm.IRModule, *, dump_ir: Path | str | None = None) -> tvm.IRModule:
+    """Move what this backend's kernels can run into functions of their own.
+
+    The result has global functions with the attributes ``Codegen="ext"`` and ``global_symbol``;
+    ``relax.transform.RunCodegen()`` compiles them, and everything else stays as TVM has it.
+    With ``dump_ir``, the module after each pass is written to that folder as text, without
+    weights. The given module is not changed.
+    """
+    return _partition(mod, dump_ir, {})
+
+
+def partition_with_report(
+    mod: tvm.IRModule, *, dump_ir: Path | str | None = None
+) -> tuple[tvm.IRModule, Report]:
+    """Partition as ``partition_for_ext`` does, and say what was taken and what was not, and why."""
+    reasons: Reasons = {}
+    out = _partition(mod, dump_ir, reasons)
+    return out, Report.of(out, reasons)
+
+
+def _partition(mod: tvm.IRModule, dump_ir: Path | str | None, reasons: Reasons) -> tvm.IRModule:
+    observe = _writer(Path(dump_ir)) if dump_ir is not None else None
+    passes: tuple[tuple[str, Callable[[tvm.IRModule], tvm.IRModule]], ...] = (
+        # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
+        ("convert_to_dataflow", convert_to_dataflow),
+        # Importer idioms become one operator each; writes a dump for each of its rules.
+        ("canonicalise", lambda m: canonicalise(m, observe)),
+        # Supported chains become composites, composites regions, and small regions TVM's again.
+        ("annotate", lambda m: annotate(m, reasons)),
+        ("merge", merge),
+        ("prune", lambda m: prune(m, reasons)),
+        # Weights leave the expressions, or TVM would store them a second time.
+        ("detach_constants", detach_constants),
+    )
+    if observe is not None:
+        observe("imported", mod)
+    for name, run in passes:
+        mod = run(mod)
+        if observe is not None:
+            observe(name, mod)
+    return mod
+
+
+def convert_to_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
+    """Put straight-line code outside of dataflow blocks into such blocks."""
+    plain = any(
+        not isinstance(block, relax.DataflowBlock)
+        for func in mod.functions.values()
+        if is_candidate(func)
+        for block in func.body.blocks
+    )
+    return relax.transform.ConvertToDataflow(min_size=1)(mod) if plain else mod
+
+
+def _writer(folder: Path) -> Observer:
+    """Write modules as ``00_imported.py``, ``01_...`` in the order of the calls."""
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+
+    def write(name: str, mod: tvm.IRModule) -> None:
+        nonlocal count
+        (folder / f"{count:02d}_{name}.py").write_text(mod.script(show_meta=False) + "\n")
+        count += 1
+
+    return write

@@ -1,0 +1,45 @@
+"""The pattern table: which Relax operator becomes which node, and what may follow it.
+
+``ROWS`` is data; the matcher in ``annotate``, the documentation and the tests read the same rows.
+A row's builder reads operands and attributes of one call into a ``codegen_cc.node.Node``, or
+raises ``Unfit`` with the reason. Whether a kernel runs the node is for ``codegen_cc.supports``.
+"""
+
+from __future__ import annotations
+
+from .contraction import CONTRACTION_ROWS
+from .elementwise import BINARY_ROWS
+from .idioms import IDIOM_KINDS, SIMPLE_UNARY, Idiom, find_idioms
+from .movement import MOVEMENT_OPS, MOVEMENT_ROWS
+from .pooling import POOLING_ROWS
+from .reduction import REDUCTION_ROWS
+from .row import ACTIVATION, BIAS, EPILOGUE_ACTIVATIONS, RESIDUAL, Candidate, Row, Unfit
+
+#: All rows by family. Unary functions have no rows: ``idioms`` recognises them, in one operator
+#: or in several.
+ROWS: tuple[Row, ...] = (
+    *CONTRACTION_ROWS,
+    *POOLING_ROWS,
+    *REDUCTION_ROWS,
+    *BINARY_ROWS,
+    *MOVEMENT_ROWS,
+)
+
+TABLE: dict[str, Row] = {row.root: row for row in ROWS}
+
+__all__ = [
+    "ACTIVATION",
+    "BIAS",
+    "EPILOGUE_ACTIVATIONS",
+    "IDIOM_KINDS",
+    "MOVEMENT_OPS",
+    "RESIDUAL",
+    "ROWS",
+    "SIMPLE_UNARY",
+    "TABLE",
+    "Candidate",
+    "Idiom",
+    "Row",
+    "Unfit",
+    "find_idioms",
+]

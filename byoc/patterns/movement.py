@@ -1,0 +1,86 @@
+"""Rows of operators that move data and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import relax, tirx
+
+from ..dataflow import shape_of
+from .row import Candidate, Row, Unfit, candidate, integers
+
+#: Nodes that only move data.
+MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")
+
+
+def build_reshape(call: relax.Call) -> Candidate:
+    """Squeeze, expand_dims and flatten are reshapes as well."""
+    return candidate("reshape", call, [("input", call.args[0])])
+
+
+def build_permute(call: relax.Call) -> Candidate:
+    """No axes in the call mean the reverse order."""
+    rank = call.args[0].ty.ndim
+    axes = call.attrs.axes
+    order = list(range(rank))[::-1] if axes is None else [axis % rank for axis in integers(axes)]
+    return candidate("permute", call, [("input", call.args[0])], {"axes": order})
+
+
+def build_concat(call: relax.Call) -> Candidate:
+    """The tuple of inputs must be written in the call."""
+    items = call.args[0]
+    if not isinstance(items, relax.Tuple):
+        raise Unfit("inputs are a tuple variable; need the tensors themselves")
+    if call.attrs.axis is None:
+        raise Unfit("axis None; need a number")
+    rank = items.fields[0].ty.ndim
+    operands = [(f"input{i}", item) for i, item in enumerate(items.fields)]
+    return candidate("concat", call, operands, {"axis": int(call.attrs.axis) % rank})
+
+
+def build_slice(call: relax.Call) -> Candidate:
+    """Constant bounds and positive steps; bounds are clamped to the tensor as ONNX has it."""
+    source, *lists = call.args
+    shape = shape_of(source)
+    if shape is None:
+        raise Unfit("input has no static shape")
+    axes, begins, ends = (_constants(values, "slice bounds") for values in lists[:3])
+    steps = _constants(lists[3], "slice strides") if len(lists) > 3 else [1] * len(axes)
+    begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    for axis, first, last, step in zip(axes, begins, ends, steps, strict=True):
+        if step <= 0:
+            raise Unfit(f"stride {step}; need a positive one")
+        axis %= len(shape)
+        extent = shape[axis]
+        begin[axis] = min(max(first + extent if first < 0 else first, 0), extent)
+        stop = min(max(last + extent if last < 0 else last, 0), extent)
+        end[axis], strides[axis] = max(stop, begin[axis]), step
+    expected = tuple(-(-(e - b) // s) for b, e, s in zip(begin, end, strides, strict=True))
+    if expected != shape_of(call):
+        raise Unfit(f"slice gives {list(expected)}; its type says {list(shape_of(call) or ())}")
+    attrs = {"begin": begin, "end": end, "strides": strides}
+    return candidate("slice", call, [("input", source)], attrs)
+
+
+def _constants(values: relax.Expr, what: str) -> list[int]:
+    fields: Sequence[relax.Expr] = values.fields if isinstance(values, relax.Tuple) else [values]
+    if not all(isinstance(item, tirx.IntImm) for item in fields):
+        raise Unfit(f"{what} are not constant; need numbers")
+    return integers(fields)
+
+
+def build_broadcast_to(call: relax.Call) -> Candidate:
+    """The result's shape says all."""
+    return candidate("broadcast_to", call, [("input", call.args[0])])
+
+
+MOVEMENT_ROWS = (
+    *(
+        Row(name, build_reshape)
+        for name in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
+    ),
+    Row("relax.permute_dims", build_permute),
+    Row("relax.concat", build_concat),
+    Row("relax.strided_slice", build_slice),
+    Row("relax.broadcast_to", build_broadcast_to),
+)

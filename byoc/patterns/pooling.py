@@ -1,0 +1,32 @@
+"""Rows of pooling."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from .row import Candidate, Row, candidate, four_sides, integers, need_layout
+
+POOLS = {"relax.nn.max_pool2d": "max_pool2d", "relax.nn.avg_pool2d": "avg_pool2d"}
+
+
+def build_pool2d(call: relax.Call) -> Candidate:
+    """NCHW image."""
+    attrs = call.attrs
+    need_layout("layout", attrs.layout, "NCHW")
+    need_layout("out_layout", attrs.out_layout, "NCHW")
+    return candidate(
+        POOLS[call.op.name],
+        call,
+        [("input", call.args[0])],
+        {
+            "pool_size": integers(attrs.pool_size),
+            "strides": integers(attrs.strides),
+            "padding": four_sides(attrs.padding),
+            "dilation": integers(attrs.dilation),
+            "ceil_mode": bool(attrs.ceil_mode),
+            "count_include_pad": bool(attrs.count_include_pad),
+        },
+    )
+
+
+POOLING_ROWS = tuple(Row(name, build_pool2d) for name in POOLS)

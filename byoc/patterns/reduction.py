@@ -1,0 +1,67 @@
+"""Rows of reductions and of what is built from them: softmax and layer normalisation."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from ..dataflow import array_of, shape_of
+from .row import Candidate, Row, Unfit, candidate, positive_axes
+
+REDUCTIONS = {
+    "relax.sum": "sum",
+    "relax.mean": "mean",
+    "relax.min": "min",
+    "relax.max": "max",
+}
+
+
+def build_reduce(call: relax.Call) -> Candidate:
+    """No axes in the call mean all of them."""
+    rank = call.args[0].ty.ndim
+    axes = range(rank) if call.attrs.axis is None else call.attrs.axis
+    attrs = {
+        "kind": REDUCTIONS[call.op.name],
+        "axes": positive_axes(axes, rank) if rank > 0 else [],
+        "keepdims": bool(call.attrs.keepdims),
+    }
+    return candidate("reduce", call, [("input", call.args[0])], attrs)
+
+
+def build_softmax(call: relax.Call) -> Candidate:
+    """Softmax or its logarithm along one axis."""
+    (axis,) = positive_axes([call.attrs.axis], call.args[0].ty.ndim)
+    attrs = {"axis": axis, "log": call.op.name == "relax.nn.log_softmax"}
+    return candidate("softmax", call, [("input", call.args[0])], attrs)
+
+
+def build_layer_norm(call: relax.Call) -> Candidate:
+    """Scale and offset must be used, or have their neutral value."""
+    image, gamma, beta = call.args
+    for used, values, neutral, name in (
+        (call.attrs.scale, gamma, 1.0, "scale"),
+        (call.attrs.center, beta, 0.0, "center"),
+    ):
+        known = array_of(values)
+        if not used and (known is None or not np.all(known == neutral)):
+            raise Unfit(f"{name}=False with values; need {name}=True")
+    rank = image.ty.ndim
+    axes = positive_axes(call.attrs.axes, rank)
+    if axes != list(range(rank - len(axes), rank)):
+        raise Unfit(f"axes {axes} of rank {rank}; need the last ones")
+    if shape_of(gamma) != shape_of(beta):
+        raise Unfit(f"gamma {shape_of(gamma)} and beta {shape_of(beta)}; need equal shapes")
+    return candidate(
+        "layer_norm",
+        call,
+        [("input", image), ("gamma", gamma), ("beta", beta)],
+        {"axes": axes, "epsilon": float(call.attrs.epsilon)},
+    )
+
+
+REDUCTION_ROWS = (
+    *(Row(name, build_reduce) for name in REDUCTIONS),
+    Row("relax.nn.softmax", build_softmax),
+    Row("relax.nn.log_softmax", build_softmax),
+    Row("relax.nn.layer_norm", build_layer_norm),
+)

@@ -1,0 +1,117 @@
+"""What a row of the pattern table is, and what its builders share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relax
+
+from codegen_cc.node import Node, Operand
+
+from ..dataflow import Constant, describe, dtype_of, shape_of
+
+#: Activations that may follow a root inside its composite.
+EPILOGUE_ACTIVATIONS = (
+    "relu",
+    "clip",
+    "sigmoid",
+    "silu",
+    "hard_sigmoid",
+    "hard_swish",
+    "gelu",
+    "gelu_tanh",
+    "tanh",
+    "leaky_relu",
+)
+
+
+#: Names of the steps that a row may allow after its root, in this order: a bias, an activation, a
+#: residual, an activation.
+BIAS, ACTIVATION, RESIDUAL = "bias", "activation", "residual"
+
+
+class Unfit(Exception):
+    """A call has no node; the message says what was found and what is needed."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node and the expressions of its operands, in the same order."""
+
+    node: Node
+    arguments: tuple[relax.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: the operator at the root, its node's builder, the steps that may follow.
+
+    ``channel_axis`` counts from the end (negative): the axis of the result that a bias runs along.
+    """
+
+    root: str
+    build: Callable[[relax.Call], Candidate]
+    epilogue: tuple[str, ...] = ()
+    channel_axis: int | None = None
+
+
+def tensor(expr: relax.Expr, role: str) -> Operand:
+    """Describe an fp32 operand of static shape. Raises ``Unfit`` for any other."""
+    shape = shape_of(expr)
+    if not isinstance(expr, relax.Var | Constant):
+        raise Unfit(f"{role} is {type(expr).__name__}; need a tensor")
+    if dtype_of(expr) != "float32":
+        raise Unfit(f"{role} has dtype {dtype_of(expr)}; need float32")
+    if shape is None:
+        raise Unfit(f"{role} is {describe(expr)}; need a static shape")
+    return Operand(role, shape, "float32", isinstance(expr, Constant))
+
+
+def candidate(
+    op: str,
+    call: relax.Call,
+    operands: Iterable[tuple[str, relax.Expr]],
+    attrs: dict[str, Any] | None = None,
+) -> Candidate:
+    """Build a candidate from roles and expressions. Raises ``Unfit`` unless all is static fp32."""
+    pairs = tuple(operands)
+    described = tuple(tensor(expr, role) for role, expr in pairs)
+    result = result_of(call)
+    node = Node(op, described, result, "float32", attrs or {})
+    return Candidate(node, tuple(expr for _, expr in pairs))
+
+
+def result_of(call: relax.Call) -> tuple[int, ...]:
+    """The static shape of an fp32 result. Raises ``Unfit`` for any other."""
+    if dtype_of(call) != "float32":
+        raise Unfit(f"result has dtype {dtype_of(call)}; need float32")
+    shape = shape_of(call)
+    if shape is None:
+        raise Unfit(f"result is {describe(call)}; need a static shape")
+    return shape
+
+
+def integers(values: Iterable[Any]) -> list[int]:
+    """Plain integers from TVM's."""
+    return [int(value) for value in values]
+
+
+def positive_axes(axes: Iterable[Any], rank: int) -> list[int]:
+    """Axes counted from the front, sorted."""
+    return sorted(int(axis) % rank for axis in axes)
+
+
+def four_sides(padding: Iterable[Any]) -> list[int]:
+    """Padding as top, left, bottom, right."""
+    sides = integers(padding)
+    if len(sides) == 1:
+        return sides * 4
+    return sides * 2 if len(sides) == 2 else sides
+
+
+def need_layout(name: str, found: str, needed: str) -> None:
+    """Raise ``Unfit`` unless a layout attribute is the needed one (empty means the default)."""
+    if found not in (needed, ""):
+        raise Unfit(f"{name} {found}; need {needed}")

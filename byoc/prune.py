@@ -1,0 +1,139 @@
+"""Give regions back to TVM that are not worth a call, judged by work and not by node count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import tvm
+from tvm import relax
+
+from codegen_cc.node import NODE_ATTRIBUTE, Node
+
+from .annotate import Reasons
+from .dataflow import is_candidate, substitute, with_blocks
+from .patterns import MOVEMENT_OPS
+
+#: Least bytes that the computing nodes of a region without a contraction must read and write.
+#: TVM pays one call for each of its own operators too, so any region that computes wins or draws;
+#: below one cache line the check of its arguments takes longer than its work. Regions that only
+#: move data lose: TVM reshapes without a copy, and a region has to write its result.
+MIN_COMPUTE_BYTES = 64
+
+
+def nodes_of(region: relax.Function) -> Iterator[Node]:
+    """The nodes of a region function, in order."""
+    for block in region.body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Function):
+                yield Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
+
+
+def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:
+    """None if the nodes are worth a call, else why they are not."""
+    macs = sum(node.macs for node in nodes)
+    computed = sum(node.bytes_moved for node in nodes if node.op not in MOVEMENT_OPS)
+    if macs > 0 or computed >= min_bytes:
+        return None
+    if computed == 0:
+        return "region of data movement alone; TVM does it without a call"
+    return f"region of 0 MACs and {computed} bytes; need {min_bytes} bytes to be worth a call"
+
+
+def prune(
+    mod: tvm.IRModule,
+    reasons: Reasons | None = None,
+    verdict: Callable[[list[Node]], str | None] = too_little_work,
+) -> tvm.IRModule:
+    """Replace calls of regions with too little work by the operators that they stand for.
+
+    ``verdict`` says why a region of these nodes is not worth a call, or None. Reasons are added to
+    ``reasons``.
+    """
+    dropped: dict[tvm.ir.GlobalVar, str] = {}
+    for gvar, func in mod.functions.items():
+        if isinstance(func, relax.Function) and func.attrs and "Codegen" in func.attrs:
+            reason = verdict(list(nodes_of(func)))
+            if reason is not None:
+                dropped[gvar] = reason
+    if not dropped:
+        return mod
+    out = mod.clone()
+    collected: Reasons = {} if reasons is None else reasons
+    for gvar, func in mod.functions.items():
+        if is_candidate(func):
+            out[gvar] = _inline(func, mod, dropped, collected)
+    for gvar in dropped:
+        del out[gvar]
+    return out
+
+
+def _inline(
+    func: relax.Function,
+    mod: tvm.IRModule,
+    dropped: dict[tvm.ir.GlobalVar, str],
+    reasons: Reasons,
+) -> relax.Function:
+    blocks: list[relax.BindingBlock] = []
+    for block in func.body.blocks:
+        if not isinstance(block, relax.DataflowBlock):
+            blocks.append(block)
+            continue
+        bindings: list[relax.Binding] = []
+        tuples: dict[relax.Var, list[relax.Expr]] = {}
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and value.op in dropped:
+                restored, results = inline_region(mod[value.op], list(value.args), binding.var)
+                bindings += restored
+                tuples[binding.var] = results
+                for original in restored:
+                    if isinstance(original.value, relax.Call):
+                        reasons[original.var] = dropped[value.op]
+            elif isinstance(value, relax.TupleGetItem) and value.tuple_value in tuples:
+                item = tuples[value.tuple_value][value.index]
+                bindings.append(relax.VarBinding(binding.var, item))
+            else:
+                bindings.append(binding)
+        blocks.append(relax.DataflowBlock(bindings))
+    return with_blocks(func, blocks)
+
+
+def inline_region(
+    region: relax.Function, arguments: list[relax.Expr], var: relax.Var
+) -> tuple[list[relax.Binding], list[relax.Expr]]:
+    """The plain bindings that a call of a region stands for, and the values of its results.
+
+    A single result is bound to ``var``; several get variables of their own.
+    """
+    mapping: dict[relax.Expr, relax.Expr] = dict(zip(region.params, arguments, strict=True))
+    (block,) = region.body.blocks
+    result = region.body.body
+    several = isinstance(result.ty, relax.TupleType)
+    if not several:
+        mapping[result] = var
+    functions: dict[relax.Var, relax.Function] = {}
+    bindings: list[relax.Binding] = []
+    results: list[relax.Expr] = [var]
+    for binding in block.bindings:
+        value = binding.value
+        if isinstance(value, relax.Function):
+            functions[binding.var] = value
+        elif isinstance(value, relax.Tuple) and binding.var == result:
+            results = [mapping.get(item, item) for item in value.fields]
+        else:
+            call = substitute(value, mapping)
+            target = mapping.get(binding.var, binding.var)
+            bindings += _inline_composite(functions[value.op], call, target)
+    return bindings, results
+
+
+def _inline_composite(
+    func: relax.Function, call: relax.Call, var: relax.Var
+) -> list[relax.Binding]:
+    mapping: dict[relax.Expr, relax.Expr] = dict(zip(func.params, call.args, strict=True))
+    mapping[func.body.body] = var
+    (block,) = func.body.blocks
+    return [
+        relax.VarBinding(mapping.get(b.var, b.var), substitute(b.value, mapping))
+        for b in block.bindings
+    ]

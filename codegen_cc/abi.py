@@ -1,0 +1,211 @@
+"""The C interface of ``ext_kernels.h`` for Python: structures, enumerations, loading.
+
+Generated code never comes through here; kernel tests and the kernel benchmark do.  Field names and
+order are those of the header; ``EXT_ABI_VERSION`` there and ``ABI_VERSION`` here change together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+ABI_VERSION = 1
+PANEL = 16
+MAX_DIMS = 8
+ALIGN = 64
+LEVELS = ("baseline", "avx2", "avx512")
+UNARY = (
+    *("identity", "relu", "clip", "sigmoid", "silu", "hard_sigmoid", "hard_swish", "gelu"),
+    *("gelu_tanh", "tanh", "leaky_relu", "exp", "log", "erf", "sqrt", "rsqrt", "abs", "neg"),
+)
+BINARY = ("add", "sub", "mul", "div", "max", "min", "pow")
+REDUCE = ("sum", "mean", "max", "min")
+
+FloatArray = npt.NDArray[np.float32]
+#: Where ``make -C runtime install`` puts headers and libraries.
+RUNTIME_DIR = Path(__file__).resolve().parent / "_runtime"
+
+
+class Activation(ctypes.Structure):
+    _fields_ = [("kind", c_int), ("alpha", c_float), ("beta", c_float)]
+
+
+class Epilogue(ctypes.Structure):
+    _fields_ = [
+        ("bias", c_void_p),
+        ("before", Activation),
+        ("residual", c_void_p),
+        ("residual_stride", c_int64),
+        ("after", Activation),
+    ]
+
+
+class BinaryParams(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_int),
+        ("activation", Activation),
+        ("ndim", c_int32),
+        ("shape", c_int64 * MAX_DIMS),
+        ("a_strides", c_int64 * MAX_DIMS),
+        ("b_strides", c_int64 * MAX_DIMS),
+    ]
+
+
+class CopyParams(ctypes.Structure):
+    _fields_ = [
+        ("ndim", c_int32),
+        ("shape", c_int64 * MAX_DIMS),
+        ("x_strides", c_int64 * MAX_DIMS),
+        ("y_strides", c_int64 * MAX_DIMS),
+    ]
+
+
+def _sizes(names: str) -> list[tuple[str, type]]:
+    return [(name, c_int64) for name in names.split()]
+
+
+class MatmulParams(ctypes.Structure):
+    _fields_ = [
+        *_sizes("m n k a_row a_col b_row b_col y_row"),
+        ("batch_ndim", c_int32),
+        ("batch", c_int64 * 4),
+        ("a_batch", c_int64 * 4),
+        ("b_batch", c_int64 * 4),
+        ("y_batch", c_int64 * 4),
+        ("residual_batch", c_int64 * 4),
+    ]
+
+
+class Conv2dParams(ctypes.Structure):
+    _fields_ = _sizes(
+        "batch in_h in_w in_c out_h out_w out_c kernel_h kernel_w stride_h stride_w "
+        "pad_top pad_left dilation_h dilation_w groups x_stride y_stride"
+    )
+
+
+class Pool2dParams(ctypes.Structure):
+    _fields_ = [
+        *_sizes(
+            "batch in_h in_w channels out_h out_w kernel_h kernel_w stride_h stride_w "
+            "pad_top pad_left pad_bottom pad_right dilation_h dilation_w x_stride y_stride"
+        ),
+        ("count_include_pad", c_int32),
+    ]
+
+
+_P = c_void_p
+_SIGNATURES: dict[str, tuple[list[type], type]] = {
+    "ext_status_string": ([c_int], c_char_p),
+    "ext_isa_level": ([], c_int),
+    "ext_isa_name": ([], c_char_p),
+    "ext_isa_error": ([], c_char_p),
+    "ext_num_threads": ([], c_int),
+    "ext_parallel_for": ([c_int64, c_int64, _P, _P], c_int),
+    "ext_workspace_alloc": ([ctypes.c_size_t], c_void_p),
+    "ext_workspace_free": ([c_void_p], None),
+    "ext_unary": ([POINTER(Activation), c_int64, _P, _P], c_int),
+    "ext_binary": ([POINTER(BinaryParams), _P, _P, _P], c_int),
+    "ext_copy": ([POINTER(CopyParams), _P, _P], c_int),
+    "ext_matmul": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_matmul_packed": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_depthwise_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_max_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
+    "ext_avg_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
+    "ext_reduce": ([c_int, c_int64, c_int64, c_int64, _P, _P], c_int),
+    "ext_softmax": ([c_int64, c_int64, c_int64, c_int32, _P, _P], c_int),
+    "ext_layer_norm": ([c_int64, c_int64, c_float, _P, _P, _P, _P], c_int),
+    "ext_bench_fma_peak": ([], c_double),
+}
+
+
+def library_path() -> Path:
+    """Return the shared kernel library's path; FileNotFoundError when it has not been built."""
+    path = RUNTIME_DIR / "lib" / "libext_kernels.so"
+    if not path.exists():
+        raise FileNotFoundError(
+            f"kernel library {path} not found: build it with "
+            f"'make -C runtime install DEST={RUNTIME_DIR}'"
+        )
+    return path
+
+
+def load(path: Path | None = None) -> ctypes.CDLL:
+    """Load the shared kernel library and declare its functions' types."""
+    lib = ctypes.CDLL(str(path or library_path()))
+    for name, (arguments, result) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.argtypes, function.restype = arguments, result
+    return lib
+
+
+def load_level(level: str, folder: Path) -> ctypes.CDLL:
+    """Load a copy of the library with ``BYOC_ISA=level``.
+
+    A process decides once per loaded library, so that each level gets a copy of its own in
+    ``folder``.  The environment is restored.  ``ext_isa_error()`` of the result tells whether the
+    level is there.
+    """
+    path = folder / f"libext_kernels_{level}.so"
+    shutil.copyfile(library_path(), path)
+    before = os.environ.get("BYOC_ISA")
+    os.environ["BYOC_ISA"] = level
+    try:
+        lib = load(path)
+        lib.ext_isa_level()
+    finally:
+        if before is None:
+            del os.environ["BYOC_ISA"]
+        else:
+            os.environ["BYOC_ISA"] = before
+    return lib
+
+
+def aligned(shape: tuple[int, ...]) -> FloatArray:
+    """Return a zeroed fp32 array whose data is 64-byte aligned."""
+    size = int(np.prod(shape, dtype=np.int64))
+    raw = np.zeros(size + PANEL, np.float32)
+    start = -(raw.ctypes.data // 4) % PANEL
+    return raw[start : start + size].reshape(shape)
+
+
+def pack_panels(b: npt.ArrayLike) -> FloatArray:
+    """Pack B [K, N] as panels [ceil(N / 16), K, 16], columns past N as zero."""
+    b = np.asarray(b, np.float32)
+    k, n = b.shape
+    panels = aligned((-(-n // PANEL), k, PANEL))
+    for j in range(panels.shape[0]):
+        columns = b[:, j * PANEL : (j + 1) * PANEL]
+        panels[j, :, : columns.shape[1]] = columns
+    return panels
+
+
+def pad_to_panel(values: npt.ArrayLike) -> FloatArray:
+    """Pad the last axis with zeros to a multiple of 16: a bias, or depthwise weights."""
+    values = np.asarray(values, np.float32)
+    out = aligned((*values.shape[:-1], -(-values.shape[-1] // PANEL) * PANEL))
+    out[..., : values.shape[-1]] = values
+    return out
+
+
+def activation(name: str = "identity", alpha: float = 0.0, beta: float = 0.0) -> Activation:
+    """Return the C structure of an elementwise function by its name in ``UNARY``."""
+    return Activation(UNARY.index(name), alpha, beta)
+
+
+def pack_conv_weight(weight: npt.ArrayLike, groups: int = 1) -> FloatArray:
+    """Pack OIHW weights [O, C / groups, KH, KW] as ``ext_conv2d`` wants them."""
+    weight = np.asarray(weight, np.float32)
+    outputs, k = weight.shape[0] // groups, int(np.prod(weight.shape[1:]))
+    matrices = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
+    parts = [pack_panels(matrix) for matrix in matrices.reshape(groups, k, outputs)]
+    packed = aligned((groups, *parts[0].shape))
+    for g, part in enumerate(parts):
+        packed[g] = part
+    return packed

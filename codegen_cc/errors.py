@@ -1,0 +1,11 @@
+"""Errors of the code generator."""
+
+from __future__ import annotations
+
+
+class CodegenError(Exception):
+    """A region cannot be turned into a runtime module; the message is one line with the remedy."""
+
+
+class ToolchainError(CodegenError):
+    """The C compiler or binutils are missing or refused their input."""

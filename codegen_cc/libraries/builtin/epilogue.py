@@ -1,0 +1,75 @@
+"""Epilogues: y = after(before(acc + bias) + residual), applied while a result is in registers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from codegen_cc.call import Struct
+from codegen_cc.node import ACTIVATIONS, Node, Step
+from codegen_cc.weights import pad_channels
+
+if TYPE_CHECKING:
+    from codegen_cc.plan import PlanBuilder
+    from codegen_cc.region import RegionNode
+    from codegen_cc.tensor import Tensor
+
+#: Steps that each operator takes, in order; the others take none.
+_FULL = ("bias", "activation", "residual", "activation")
+ALLOWED_STEPS = {"conv2d": _FULL, "matmul": _FULL, "binary": ("activation",)}
+
+
+def supports(node: Node) -> str | None:
+    """None if the epilogue's steps come in the order that the kernels apply, else the reason."""
+    allowed = list(ALLOWED_STEPS.get(node.op, ()))
+    for step in node.epilogue:
+        slot = "activation" if step.kind in ACTIVATIONS else step.kind
+        if slot not in allowed:
+            chain = " ".join(s.kind for s in node.epilogue)
+            return f"epilogue '{chain}' of {node.op}; need {' '.join(_FULL)} in this order"
+        del allowed[: allowed.index(slot) + 1]
+        if step.kind == "bias":
+            bias = node.operand("bias")
+            channels = node.shape[1] if node.op == "conv2d" else node.shape[-1]
+            if bias is None or not bias.constant:
+                return "bias is not a constant"
+            if prod(bias.shape) != channels:
+                return f"bias has {prod(bias.shape)} elements; need {channels}"
+        elif step.kind == "residual":
+            residual = node.operand("residual")
+            if residual is None or residual.shape != node.shape:
+                found = "none" if residual is None else list(residual.shape)
+                return f"residual has shape {found}; need {list(node.shape)}"
+    return None
+
+
+def activation_struct(step: Step | None) -> Struct | None:
+    """An ``ext_activation``, or None for the identity."""
+    if step is None:
+        return None
+    fields: dict[str, object] = {"kind": f"EXT_{step.kind.upper()}"}
+    if step.kind in ("clip", "hard_sigmoid"):
+        fields |= {"alpha": float(step.alpha), "beta": float(step.beta)}
+    elif step.kind == "leaky_relu":
+        fields["alpha"] = float(step.alpha)
+    return Struct("ext_activation", fields)
+
+
+def epilogue_struct(
+    node: RegionNode, builder: PlanBuilder, residual: Tensor | None, residual_stride: int
+) -> Struct | None:
+    """The ``ext_epilogue`` of a node, or None; its bias is stored padded to the panel width."""
+    fields: dict[str, object] = {}
+    slot = "before"
+    for step in node.node.epilogue:
+        if step.kind == "bias":
+            fields["bias"] = builder.constant(pad_channels(node.role("bias").data))
+        elif step.kind == "residual":
+            fields["residual"] = residual
+            fields["residual_stride"] = residual_stride
+            slot = "after"
+        elif "before" in fields:  # two activations in a row: the second follows an absent residual
+            fields["after"] = activation_struct(step)
+        else:
+            fields[slot] = activation_struct(step)
+    return Struct("ext_epilogue", fields) if fields else None

@@ -1,0 +1,165 @@
+"""matmul on ``ext_matmul_packed`` (constant right side) and ``ext_matmul`` (variable one).
+
+Row, column and batch strides are the kernel's own, so that permuted operands (attention heads) are
+read where they lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from codegen_cc.call import Struct
+from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.node import Node
+from codegen_cc.tensor import Tensor
+from codegen_cc.weights import pack_panels
+
+if TYPE_CHECKING:
+    from codegen_cc.plan import PlanBuilder
+    from codegen_cc.region import RegionNode
+
+MAX_BATCH_AXES = 4
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernels can compute the product, else the reason."""
+    lhs, rhs = node.operand("lhs"), node.operand("rhs")
+    if len(lhs.shape) < 2 or len(rhs.shape) < 2:
+        return f"ranks {len(lhs.shape)} and {len(rhs.shape)}; need at least 2"
+    if lhs.constant and rhs.constant:
+        return "every operand is a constant"
+    wide = sum(extent != 1 for extent in node.shape[:-2])
+    if wide > MAX_BATCH_AXES:
+        return f"{wide} batch axes; need at most {MAX_BATCH_AXES}"
+    return None
+
+
+@dataclass
+class _Axis:
+    """One batch axis (or the rows): its extent and each tensor's stride along it."""
+
+    extent: int
+    a: int
+    b: int
+    y: int
+    residual: int
+
+    def follows(self, inner: _Axis) -> bool:
+        """Whether this axis and the next inner one are one evenly spaced axis in every tensor."""
+        return all(
+            getattr(self, name) == inner.extent * getattr(inner, name)
+            for name in ("a", "b", "y", "residual")
+        )
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call; leading axes that lie evenly in every tensor are folded into the rows."""
+    descriptor = node.node
+    shape = descriptor.shape
+    a = builder.tensor(node.role("lhs"))
+    k, n = a.shape[-1], shape[-1]
+    packed = node.role("rhs").data is not None
+    b, b_strides = _right_side(node, builder, packed)
+    y = builder.space(shape, _result_order(node, builder))
+    residual = None
+    if node.role("residual") is not None:
+        residual = builder.tensor(node.role("residual"))
+        if n != 1 and residual.strides[-1] != 1:
+            residual = builder.dense(residual)
+    rows = _Axis(
+        shape[-2], a.strides[-2], 0, y.strides[-2], residual.strides[-2] if residual else 0
+    )
+    batch = _batch_axes(a, b_strides, y, residual, shape)
+    if rows.extent == 1 and batch:  # one row each: the innermost batch axis may serve as rows
+        rows.a, rows.y, rows.residual = batch[-1].a, batch[-1].y, batch[-1].residual
+    while batch and batch[-1].follows(rows):
+        inner = batch.pop()
+        rows = _Axis(inner.extent * rows.extent, rows.a, 0, rows.y, rows.residual)
+    merged: list[_Axis] = []
+    for axis in reversed(batch):
+        if merged and axis.follows(merged[0]):
+            merged[0].extent *= axis.extent
+        else:
+            merged.insert(0, axis)
+    fields: dict[str, object] = {"m": rows.extent, "n": n, "k": k, "a_row": rows.a}
+    fields["a_col"] = a.strides[-1] if k != 1 else 1
+    if not packed:
+        fields |= {"b_row": b.strides[-2], "b_col": b.strides[-1]}
+    fields["y_row"] = rows.y
+    if merged:
+        fields |= {
+            "batch_ndim": len(merged),
+            "batch": [axis.extent for axis in merged],
+            "a_batch": [axis.a for axis in merged],
+            "b_batch": [axis.b for axis in merged],
+            "y_batch": [axis.y for axis in merged],
+        }
+        if residual is not None:
+            fields["residual_batch"] = [axis.residual for axis in merged]
+    epilogue = epilogue_struct(node, builder, residual, rows.residual)
+    function = "ext_matmul_packed" if packed else "ext_matmul"
+    comment = (
+        f"{descriptor.composite}: {list(a.shape)} x {list(node.role('rhs').shape)} -> {list(shape)}"
+    )
+    builder.call(function, [Struct("ext_matmul_params", fields), a, b, epilogue, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _right_side(
+    node: RegionNode, builder: PlanBuilder, packed: bool
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The right operand and the strides of its own batch axes (of panels if packed)."""
+    value = node.role("rhs")
+    if not packed:
+        b = builder.tensor(value)
+        pairs = zip(b.shape[:-2], b.strides[:-2], strict=True)
+        return b, tuple(0 if extent == 1 else stride for extent, stride in pairs)
+    matrices = value.data.reshape(-1, *value.shape[-2:])
+    panels = np.stack([pack_panels(matrix) for matrix in matrices])
+    step = panels[0].size if len(panels) else 0
+    batch_shape = value.shape[:-2]
+    strides = tuple(
+        0 if extent == 1 else step * prod(batch_shape[axis + 1 :])
+        for axis, extent in enumerate(batch_shape)
+    )
+    return builder.constant(panels), strides
+
+
+def _batch_axes(
+    a: Tensor,
+    b_strides: tuple[int, ...],
+    y: Tensor,
+    residual: Tensor | None,
+    shape: tuple[int, ...],
+) -> list[_Axis]:
+    """Batch axes wider than 1; an operand that lacks or repeats an axis has stride 0 there."""
+    axes = []
+    b_shape_missing = len(shape) - 2 - len(b_strides)
+    a_missing = len(shape) - len(a.shape)
+    for axis, extent in enumerate(shape[:-2]):
+        if extent == 1:
+            continue
+        a_axis, b_axis = axis - a_missing, axis - b_shape_missing
+        a_stride = a.strides[a_axis] if a_axis >= 0 and a.shape[a_axis] != 1 else 0
+        b_stride = b_strides[b_axis] if b_axis >= 0 else 0
+        residual_stride = residual.strides[axis] if residual else 0
+        axes.append(_Axis(extent, a_stride, b_stride, y.strides[axis], residual_stride))
+    return axes
+
+
+def _result_order(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...] | None:
+    """The order in which a following permute is dense, if rows stay innermost.
+
+    Attention writes its heads side by side this way: the permute and the reshape after it then
+    only change the view.
+    """
+    consumers = builder.consumers.get(node.output, [])
+    if len(consumers) == 1 and consumers[0].node.op == "permute":
+        axes = tuple(consumers[0].node.attrs["axes"])
+        if axes[-1] == len(axes) - 1:
+            return axes
+    return None

@@ -1,0 +1,58 @@
+"""Data movement: views where possible, else one ``ext_copy``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codegen_cc.node import Node
+from codegen_cc.tensor import CHANNELS_LAST
+
+if TYPE_CHECKING:
+    from codegen_cc.plan import PlanBuilder
+    from codegen_cc.region import RegionNode
+
+
+def supports(node: Node) -> str | None:
+    """None if the node is a view or a copy of variable data, else the reason."""
+    if all(operand.constant for operand in node.operands):
+        return "every operand is a constant"
+    if node.op == "slice" and min(node.attrs["strides"]) < 1:
+        return f"strides {node.attrs['strides']}; need positive ones"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """Give the result a view of its operand; copy for concat and for reshapes that need it."""
+    descriptor = node.node
+    if descriptor.op == "concat":
+        _concat(node, builder)
+        return
+    x = builder.tensor(node.inputs[0])
+    if descriptor.op == "permute":
+        y = x.permute(tuple(descriptor.attrs["axes"]))
+    elif descriptor.op == "slice":
+        attrs = descriptor.attrs
+        y = x.slice(tuple(attrs["begin"]), descriptor.shape, tuple(attrs["strides"]))
+    elif descriptor.op == "broadcast_to":
+        y = x.broadcast_to(descriptor.shape)
+    else:
+        y = x.reshape(descriptor.shape) or builder.dense(x).reshape(descriptor.shape)
+    builder.place(node.output, y)
+
+
+def _concat(node: RegionNode, builder: PlanBuilder) -> None:
+    shape, axis = node.node.shape, node.node.attrs["axis"]
+    parts = [builder.tensor(value) for value in node.inputs]
+    order = tuple(range(len(shape)))
+    if len(shape) == 4 and any(
+        not part.is_dense() and part.pixel_stride() is not None for part in parts
+    ):
+        order = CHANNELS_LAST
+    y = builder.space(shape, order)
+    begin = 0
+    for index, part in enumerate(parts):
+        corner = tuple(begin if i == axis else 0 for i in range(len(shape)))
+        target = y.slice(corner, part.shape, (1,) * len(shape))
+        builder.copy(part, target, f"{node.node.composite} axis {axis}: part {index}")
+        begin += part.shape[axis]
+    builder.place(node.output, y)

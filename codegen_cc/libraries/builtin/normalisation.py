@@ -1,0 +1,102 @@
+"""reduce, softmax and layer_norm: kernels that see x as [outer, reduce, inner] in memory order."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from codegen_cc.node import Node
+from codegen_cc.tensor import Tensor
+
+if TYPE_CHECKING:
+    from codegen_cc.plan import PlanBuilder
+    from codegen_cc.region import RegionNode
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernels can compute the node, else the reason."""
+    data = node.operand("input")
+    if node.op == "reduce" and node.attrs["kind"] not in ("sum", "mean", "max", "min"):
+        return f"reduce kind {node.attrs['kind']}; need sum, mean, max or min"
+    if node.op == "layer_norm":
+        axes, rank = list(node.attrs["axes"]), len(data.shape)
+        if axes != list(range(rank - len(axes), rank)):
+            return f"axes {axes} of rank {rank}; need the last ones"
+        for role in ("gamma", "beta"):
+            operand = node.operand(role)
+            if not operand.constant:
+                return f"{role} is not a constant"
+            if prod(operand.shape) != prod(data.shape[axis] for axis in axes):
+                return f"{role} has shape {list(operand.shape)}; need that of axes {axes}"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_reduce``, ``ext_softmax`` or ``ext_layer_norm``."""
+    {"reduce": _reduce, "softmax": _softmax, "layer_norm": _layer_norm}[node.node.op](node, builder)
+
+
+def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
+    attrs = node.node.attrs
+    x, outer, reduce, inner = _adjacent(builder, builder.tensor(node.role("input")), attrs["axes"])
+    kept = [axis for axis in x.order() if axis not in attrs["axes"]]
+    if attrs["keepdims"]:
+        y = builder.space(node.node.shape, (*attrs["axes"], *kept))
+    else:
+        rank_of = {axis: i for i, axis in enumerate(sorted(kept))}
+        y = builder.space(node.node.shape, tuple(rank_of[axis] for axis in kept))
+    kind = f"EXT_REDUCE_{attrs['kind'].upper()}"
+    comment = f"{node.node.composite} axes {attrs['axes']}: {list(x.shape)} -> {list(y.shape)}"
+    builder.call("ext_reduce", [kind, outer, reduce, inner, x, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
+    attrs = node.node.attrs
+    x, outer, reduce, inner = _adjacent(
+        builder, builder.tensor(node.role("input")), [attrs["axis"]]
+    )
+    y = builder.space(x.shape, x.order())
+    comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
+    logarithm = int(attrs["log"])
+    builder.call("ext_softmax", [outer, reduce, inner, logarithm, x, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _layer_norm(node: RegionNode, builder: PlanBuilder) -> None:
+    attrs = node.node.attrs
+    axes = list(attrs["axes"])
+    x = builder.tensor(node.role("input"))
+    order = x.order()
+    # Any order will do in which the normalised axes are innermost, as channels-last often has it.
+    if order is None or _wide(x, order)[-len(_wide(x, axes)) :] != _wide(x, axes):
+        x = builder.dense(x)
+        order = x.order()
+    n = prod(x.shape[axis] for axis in axes)
+    y = builder.space(x.shape, order)
+    gamma, beta = (builder.tensor(node.role(role)) for role in ("gamma", "beta"))
+    comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
+    rows = x.size // n if n else 0
+    arguments = [rows, n, float(attrs["epsilon"]), x, gamma, beta, y]
+    builder.call("ext_layer_norm", arguments, y, comment)
+    builder.place(node.output, y)
+
+
+def _wide(tensor: Tensor, axes: list[int] | tuple[int, ...]) -> list[int]:
+    return [axis for axis in axes if tensor.shape[axis] != 1]
+
+
+def _adjacent(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor, int, int, int]:
+    """The tensor with ``axes`` side by side in memory, and the extents around and of them."""
+    order = x.order()
+    positions = [] if order is None else [i for i, a in enumerate(_wide(x, order)) if a in axes]
+    if order is None or (positions and positions[-1] - positions[0] + 1 != len(positions)):
+        rest = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
+        order = (*rest, *axes)
+        x = builder.dense(x, order)
+        positions = [i for i, axis in enumerate(_wide(x, order)) if axis in axes]
+    extents = [x.shape[axis] for axis in _wide(x, order)]
+    if not positions:  # every reduced axis has one element
+        return x, x.size, 1, 1
+    first, last = positions[0], positions[-1] + 1
+    return x, prod(extents[:first]), prod(extents[first:last]), prod(extents[last:])

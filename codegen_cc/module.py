@@ -1,0 +1,116 @@
+"""The code generator that TVM calls: regions in, runtime modules out (``relax.ext.ext``)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tvm
+from tvm import relax
+from tvm_ffi import register_error
+
+from codegen_cc.emit import c_identifier, emit_source
+from codegen_cc.errors import CodegenError, ToolchainError
+from codegen_cc.plan import Plan, plan_region
+from codegen_cc.region import read_region
+from codegen_cc.toolchain import build_object
+from codegen_cc.weights import WeightBlob
+
+# TVM's FFI passes errors on by name; unknown ones come out of RunCodegen as RuntimeError.
+for error in (CodegenError, ToolchainError):
+    register_error(error.__name__, error)
+
+#: Options that ``RunCodegen({"ext": {...}})`` understands.
+OPTIONS = ("dump_code",)
+
+
+def codegen(
+    functions: Sequence[relax.Function],
+    options: Mapping[str, object] | None = None,
+    constant_names: Mapping[tvm.ir.GenericConst, str] | None = None,
+) -> list[tvm.runtime.Module]:
+    """Compile region functions to modules that TVM links into the executable.
+
+    The result is one static-library module that exports ``__tvm_ffi_<global_symbol>`` per region
+    (destination-passing style: inputs, then outputs; fp32 tensors) with weights and kernels inside,
+    and one module of inert C text that ``inspect_source()`` shows.
+
+    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``.
+    ``constant_names`` is part of TVM's interface and not needed: constants are packed here.
+    Raises ``CodegenError`` and ``ToolchainError``.
+    """
+    del constant_names
+    options = {str(key): value for key, value in (options or {}).items()}
+    unknown = sorted(set(options) - set(OPTIONS))
+    if unknown:
+        raise CodegenError(
+            f"unknown option {', '.join(unknown)} of backend ext; known: {', '.join(OPTIONS)}"
+        )
+    if not functions:
+        return []
+    symbols = [str(function.attrs["global_symbol"]) for function in functions]
+    weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])))
+    plans = [plan_region(read_region(function), weights) for function in functions]
+    source = emit_source(plans)
+    if options.get("dump_code"):
+        _dump(Path(str(options["dump_code"])), symbols[0], source)
+    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
+        directory = Path(name)
+        assembly = None
+        if weights.weights:
+            weights.write(directory / "weights.bin")
+            assembly = weights.assembly("weights.bin")
+        built = build_object(source, assembly, directory)
+        library = tvm.runtime.load_static_library(str(built), symbols)
+    return [library, _readable(source, symbols[0])]
+
+
+def plan_functions(functions: Sequence[relax.Function]) -> list[Plan]:
+    """Plan regions without compiling them, for reports and tests."""
+    weights = WeightBlob("plan")
+    return [plan_region(read_region(function), weights) for function in functions]
+
+
+def metadata_module(text: str, symbol: str = "byoc_metadata") -> tvm.runtime.Module:
+    """A module whose packed function ``symbol`` returns ``text``, any Unicode string.
+
+    The text is written as numbers, so that nothing in it can end a C literal.
+    """
+    data = text.encode("utf-8") + b"\0"
+    rows = [data[i : i + 20] for i in range(0, len(data), 20)]
+    body = ",\n  ".join(", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
+    source = f"""\
+/* {symbol}: {len(data) - 1} bytes of UTF-8 text that describe this library. */
+#include <tvm/ffi/c_api.h>
+
+static const unsigned char text[] = {{
+  {body}}};
+
+TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(void* self, const TVMFFIAny* args, int32_t n,
+                                          TVMFFIAny* result) {{
+  TVMFFIByteArray bytes = {{(const char*)text, sizeof(text) - 1}};
+  (void)self;
+  (void)args;
+  (void)n;
+  return TVMFFIStringFromByteArray(&bytes, result);
+}}
+"""
+    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
+        built = build_object(source, None, Path(name))
+        return tvm.runtime.load_static_library(str(built), [symbol])
+
+
+def _dump(directory: Path, symbol: str, source: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{c_identifier(symbol, 80)}.c").write_text(source, encoding="ascii")
+
+
+def _readable(source: str, symbol: str) -> tvm.runtime.Module:
+    """The source as a C module for ``inspect_source``; TVM compiles it again, to nothing.
+
+    TVM asks every C module for the name of a function; this one exports none, so the name only has
+    to differ from those of the regions.
+    """
+    inert = f"#if 0 /* compiled already; kept for reading */\n{source}\n#endif\n"
+    return tvm.get_global_func("runtime.CSourceModuleCreate")(inert, "c", [f"{symbol}_source"], [])

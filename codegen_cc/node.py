@@ -1,0 +1,155 @@
+"""The node descriptor: what one composite computes, in the words of the kernel libraries.
+
+The pattern table in ``byoc`` fills it, predicates and planner read it, and it travels inside the
+module as the composite function's ``ext.node`` attribute, so that all of them mean the same thing.
+
+Vocabulary (``op``: roles of operands; attributes):
+
+==============  =================================  =============================================
+op              operands                           attributes
+==============  =================================  =============================================
+conv2d          input, weight                      strides[2] padding[t,l,b,r] dilation[2] groups
+matmul          lhs, rhs                           (none; batch axes broadcast)
+max_pool2d      input                              pool_size[2] strides[2] padding[4] dilation[2]
+                                                   ceil_mode count_include_pad
+avg_pool2d      input                              the same
+reduce          input                              kind (sum mean max min) axes[] keepdims
+softmax         input                              axis log
+layer_norm      input, gamma, beta                 axes[] (the last ones) epsilon
+unary           input                              kind alpha beta
+binary          lhs, rhs                           kind (add sub mul div max min pow)
+reshape         input                              (none; the output's shape says it)
+permute         input                              axes[]
+concat          input0, input1, ...                axis
+slice           input                              begin[] end[] strides[] (one per axis, step > 0)
+broadcast_to    input                              (none; the output's shape says it)
+==============  =================================  =============================================
+
+Images are logically NCHW with OIHW weights; which layout they have in memory is the planner's
+choice.  Axes are never negative.  ``unary`` kinds and activations are the names in
+``ACTIVATIONS``.  An epilogue is the ordered steps ``[bias] [activation] [residual] [activation]``
+(each at most once, in this order); ``bias`` and ``residual`` have operands of those roles.
+conv2d and matmul take all four, binary only a final activation, the others none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any
+
+#: Names of the elementwise functions of one argument, as in ``ext_unary_kind``; ``clip`` has
+#: (alpha, beta) = (low, high), ``hard_sigmoid`` slope and offset, ``leaky_relu`` its slope.
+ACTIVATIONS = (
+    "relu",
+    "clip",
+    "sigmoid",
+    "silu",
+    "hard_sigmoid",
+    "hard_swish",
+    "gelu",
+    "gelu_tanh",
+    "tanh",
+    "leaky_relu",
+    "exp",
+    "log",
+    "erf",
+    "sqrt",
+    "rsqrt",
+    "abs",
+    "neg",
+)
+
+#: Name of the attribute of a composite function that holds ``Node.to_json()``.
+NODE_ATTRIBUTE = "ext.node"
+
+#: Name of the attribute of a region function that holds its constants, an array of tensors, and of
+#: the function that a region calls with an index (as a shape of one axis) to name one of them.
+CONSTANTS_ATTRIBUTE = "ext.constants"
+CONSTANT_FUNCTION = "ext.constant"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One input of a node: its role, logical shape and dtype, and whether it is a constant."""
+
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of an epilogue: ``bias``, ``residual`` or an activation with its parameters."""
+
+    kind: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one composite computes.
+
+    ``operands`` are in the order of the composite function's parameters.  ``source`` names the
+    nodes of the original model, for reports and comments only.
+    """
+
+    op: str
+    operands: tuple[Operand, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+    epilogue: tuple[Step, ...] = ()
+    source: tuple[str, ...] = ()
+
+    @property
+    def composite(self) -> str:
+        """The composite's name, such as ``ext.conv2d_bias_relu``; for people, never parsed."""
+        kind = self.attrs.get("kind")
+        parts = [kind if self.op in ("unary", "binary") else self.op]
+        if self.op == "reduce":
+            parts = ["reduce", kind]
+        return "ext." + "_".join([*parts, *(step.kind for step in self.epilogue)])
+
+    def operand(self, role: str) -> Operand | None:
+        """The operand of that role, or None."""
+        return next((operand for operand in self.operands if operand.role == role), None)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the contraction; 0 for everything else."""
+        if self.op == "conv2d":
+            weight = self.operand("weight")
+            return prod(self.shape) * prod(weight.shape[1:])
+        if self.op == "matmul":
+            return prod(self.shape) * self.operand("lhs").shape[-1]
+        return 0
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read and written if every operand and the result pass through memory once."""
+        return 4 * (prod(self.shape) + sum(prod(operand.shape) for operand in self.operands))
+
+    def to_json(self) -> str:
+        """One line of JSON; ``Node.from_json`` gives an equal node back."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Node:
+        """Read what ``to_json`` wrote. Raises ``KeyError`` or ``JSONDecodeError`` on other text."""
+        raw = json.loads(text)
+        return cls(
+            op=raw["op"],
+            operands=tuple(
+                Operand(o["role"], tuple(o["shape"]), o["dtype"], o["constant"])
+                for o in raw["operands"]
+            ),
+            shape=tuple(raw["shape"]),
+            dtype=raw["dtype"],
+            attrs=raw["attrs"],
+            epilogue=tuple(Step(**step) for step in raw["epilogue"]),
+            source=tuple(raw["source"]),
+        )

@@ -1,0 +1,179 @@
+"""Strided tensors over buffers: how a value lies in memory.
+
+Every value of a region is a view: a buffer, an offset, and one stride per logical axis, all counted
+in elements.  Permuting, slicing, broadcasting and most reshapes only change the view, so that they
+cost nothing; a kernel states which views it accepts, and the planner copies only where it must.
+
+An *order* is a permutation of the logical axes from outermost to innermost in memory:
+``(0, 1, 2, 3)`` is plain NCHW, ``(0, 2, 3, 1)`` is channels-last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of memory: an ``input``, an ``output``, ``arena`` space or read-only ``weights``.
+
+    ``size`` counts elements of ``dtype`` float32; ``name`` is its C identifier; the memory planner
+    fills ``arena_offset`` (bytes).
+    """
+
+    kind: str
+    name: str
+    size: int
+    arena_offset: int = 0
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A strided view of a buffer; axes of size 1 may have any stride."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the view."""
+        return prod(self.shape)
+
+    def order(self) -> tuple[int, ...] | None:
+        """The order in which this view is dense (no gaps, no repeats), or None."""
+        wide = [axis for axis, extent in enumerate(self.shape) if extent != 1]
+        if self.size == 0:
+            return tuple(range(len(self.shape)))
+        wide.sort(key=lambda axis: -self.strides[axis])
+        expected = 1
+        for axis in reversed(wide):
+            if self.strides[axis] != expected:
+                return None
+            expected *= self.shape[axis]
+        narrow = [axis for axis, extent in enumerate(self.shape) if extent == 1]
+        return tuple(narrow + wide)
+
+    def is_dense(self, order: tuple[int, ...] | None = None) -> bool:
+        """Whether the view is dense in that order (default: plain), size-1 axes aside."""
+        found = self.order()
+        if found is None:
+            return False
+        wanted = range(len(self.shape)) if order is None else order
+        return [a for a in found if self.shape[a] != 1] == [a for a in wanted if self.shape[a] != 1]
+
+    def pixel_stride(self) -> int | None:
+        """Distance of neighbouring pixels if this NCHW view is channels-last, else None.
+
+        Channels must be adjacent, and rows and images must follow one another without a gap other
+        than the one between pixels, which may be wider than the channel count.
+        """
+        batch, channels, height, width = self.shape
+        if self.size == 0:
+            return channels
+        strides = self.strides
+        if channels != 1 and strides[1] != 1:
+            return None
+        pixel = channels
+        if width != 1:
+            pixel = strides[3]
+        elif height != 1:
+            pixel = strides[2]
+        elif batch != 1:
+            pixel = strides[0]
+        if pixel < channels:
+            return None
+        if height != 1 and strides[2] != width * pixel:
+            return None
+        if batch != 1 and strides[0] != height * width * pixel:
+            return None
+        return pixel
+
+    def permute(self, axes: tuple[int, ...]) -> Tensor:
+        """The view with its axes in that order."""
+        return replace(
+            self,
+            shape=tuple(self.shape[axis] for axis in axes),
+            strides=tuple(self.strides[axis] for axis in axes),
+        )
+
+    def slice(
+        self, begin: tuple[int, ...], shape: tuple[int, ...], steps: tuple[int, ...]
+    ) -> Tensor:
+        """The view of ``shape`` that starts at ``begin`` and takes every ``steps``-th element."""
+        offset = sum(b * stride for b, stride in zip(begin, self.strides, strict=True))
+        strides = tuple(s * step for s, step in zip(self.strides, steps, strict=True))
+        return replace(self, shape=shape, strides=strides, offset=self.offset + offset)
+
+    def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
+        """The view repeated to ``shape`` by NumPy's rules; repeated axes get stride 0."""
+        missing = len(shape) - len(self.shape)
+        own_shape = (1,) * missing + self.shape
+        own_strides = (0,) * missing + self.strides
+        strides = tuple(
+            0 if have == 1 and want != 1 else stride
+            for have, want, stride in zip(own_shape, shape, own_strides, strict=True)
+        )
+        return replace(self, shape=shape, strides=strides)
+
+    def reshape(self, shape: tuple[int, ...]) -> Tensor | None:
+        """The view in another shape, or None where that needs a copy."""
+        strides = _reshaped_strides(self.shape, self.strides, shape)
+        return None if strides is None else replace(self, shape=shape, strides=strides)
+
+
+def strides_for(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense tensor of ``shape`` whose axes lie in memory in ``order``."""
+    strides = [0] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def _reshaped_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides that give ``new_shape`` without moving data, or None.
+
+    Both shapes are cut into the shortest groups of equal element count; inside a group the old
+    axes must be evenly spaced.  The method is that of NumPy's no-copy reshape.
+    """
+    if prod(shape) == 0:
+        return strides_for(new_shape, tuple(range(len(new_shape))))
+    old = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+    result: list[int] = []
+    position = 0
+    new_axis = 0
+    while new_axis < len(new_shape):
+        if new_shape[new_axis] == 1:
+            result.append(0)
+            new_axis += 1
+            continue
+        group_new = [new_shape[new_axis]]
+        new_axis += 1
+        group_old = [old[position]]
+        position += 1
+        while prod(group_new) != (old_size := prod(extent for extent, _ in group_old)):
+            if prod(group_new) < old_size:
+                group_new.append(new_shape[new_axis])
+                new_axis += 1
+            else:
+                group_old.append(old[position])
+                position += 1
+        for (_, outer), (extent, inner) in pairwise(group_old):
+            if outer != extent * inner:
+                return None
+        step = group_old[-1][1]
+        group_strides = []
+        for extent in reversed(group_new):
+            group_strides.append(step)
+            step *= extent
+        result.extend(reversed(group_strides))
+    return tuple(result)

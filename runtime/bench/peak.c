@@ -1,0 +1,41 @@
+/* The FMA peak of one core, measured: independent chains of multiply-adds in registers. */
+#define _POSIX_C_SOURCE 199309L
+#include <time.h>
+
+#include "../simd/simd.h"
+
+enum { CHAINS = 12, STEPS = 20000 };
+
+/* Returns the GFLOP/s of one short run (about a millisecond); callers take the best of many. */
+double EXT_NAME(ext_bench_fma_peak)(void) {
+  vf acc[CHAINS], a = vf_set1(0.999f), b = vf_set1(1e-3f);
+  EXT_UNROLL
+  for (int i = 0; i < CHAINS; i++) acc[i] = vf_set1((float)i);
+  struct timespec start, stop;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  for (int step = 0; step < STEPS; step++) {
+    EXT_UNROLL
+    for (int i = 0; i < CHAINS; i++) acc[i] = vf_fma(acc[i], a, b);
+    __asm__ volatile("" ::: "memory"); /* keeps the steps apart */
+  }
+  EXT_UNROLL
+  for (int i = 1; i < CHAINS; i++) acc[0] += acc[i];
+  volatile float sink = vf_sum(acc[0]);
+  (void)sink;
+  clock_gettime(CLOCK_MONOTONIC, &stop);
+  double seconds =
+      (double)(stop.tv_sec - start.tv_sec) + 1e-9 * (double)(stop.tv_nsec - start.tv_nsec);
+  return 2.0 * VL * CHAINS * STEPS / seconds * 1e-9;
+}
+
+#if defined(EXT_SIMD_BASELINE)
+double ext_bench_fma_peak_avx2(void);
+double ext_bench_fma_peak_avx512(void);
+__attribute__((visibility("default"))) double ext_bench_fma_peak(void) {
+#if !defined(EXT_ONLY_BASELINE)
+  if (ext_isa_level() == EXT_ISA_AVX512) return ext_bench_fma_peak_avx512();
+  if (ext_isa_level() == EXT_ISA_AVX2) return ext_bench_fma_peak_avx2();
+#endif
+  return ext_bench_fma_peak_baseline();
+}
+#endif

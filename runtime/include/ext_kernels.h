@@ -1,0 +1,218 @@
+/*
+ * ext_kernels.h - the C interface between generated code and the kernels.
+ *
+ * Generated code includes this header and calls nothing else.  A kernel takes its shape as a
+ * `const` parameter block, its tensors as pointers, and returns an ext_status.  Kernels are
+ * re-entrant: they keep no mutable state, and take scratch memory from ext_workspace_alloc.
+ *
+ * Conventions
+ *   - every tensor is fp32; every stride and size is counted in elements, not bytes;
+ *   - images are channels-last, [batch, height, width, channel]; `x_stride` and `y_stride` are
+ *     the distances between neighbouring pixels, so a kernel can write one slice of a concat;
+ *   - an output never overlaps an input, except where a kernel says "in place is allowed";
+ *   - a size of 0 is valid anywhere and means that there is nothing to do;
+ *   - NaN and infinity propagate as IEEE 754 has it (max, min, ReLU and clip keep a NaN).
+ *
+ * Packed weights ("panels").  The constant right-hand side B[K][N] of a GEMM is stored as
+ * ceil(N / 16) panels; panel j holds B[:, 16 j .. 16 j + 15] as [K][16], columns past N are zero.
+ * One format serves every instruction set.  Packed data and bias are 64-byte aligned, and a bias
+ * is padded with zeros to a multiple of 16 elements.
+ */
+#ifndef EXT_KERNELS_H_
+#define EXT_KERNELS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EXT_ABI_VERSION 1
+#define EXT_PANEL 16   /* columns in one panel of packed weights */
+#define EXT_MAX_DIMS 8 /* rank limit of strided kernels */
+#define EXT_ALIGN 64   /* bytes; alignment of packed weights, arenas and workspaces */
+
+typedef enum {
+  EXT_OK = 0,
+  EXT_ERR_MEMORY = 1,   /* scratch memory could not be allocated */
+  EXT_ERR_ARGUMENT = 2, /* a parameter block that this kernel does not support */
+  EXT_ERR_THREADS = 3   /* the thread pool reported a failure */
+} ext_status;
+
+/* One constant line of text for an ext_status. */
+const char* ext_status_string(int status);
+
+/* ------------------------------------------------------------------ instruction sets */
+
+typedef enum { EXT_ISA_BASELINE = 0, EXT_ISA_AVX2 = 1, EXT_ISA_AVX512 = 2 } ext_isa;
+
+/* The level in use: the best that this CPU has, or the one that the environment variable
+ * BYOC_ISA (baseline, avx2, avx512) forces.  Decided once per process. */
+ext_isa ext_isa_level(void);
+const char* ext_isa_name(void);
+/* NULL, or why BYOC_ISA cannot be honoured (unknown name, or the CPU lacks it). */
+const char* ext_isa_error(void);
+
+/* ------------------------------------------------------------------ threads and scratch */
+
+/* Runs body(ctx, begin, end) over disjoint ranges that cover [0, n), on TVM's thread pool
+ * (TVMBackendParallelLaunch) where the process has it, else on the calling thread.  Ranges are
+ * claimed `grain` items at a time, so that a busy core takes fewer.  Returns the first non-zero
+ * status of a body, or EXT_ERR_THREADS. */
+typedef int (*ext_range_body)(void* ctx, int64_t begin, int64_t end);
+int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* ctx);
+/* Number of threads that ext_parallel_for can use from the calling thread (at least 1). */
+int ext_num_threads(void);
+
+/* 64-byte aligned memory from the calling thread's cache; NULL when there is none. Free on the
+ * same thread, last allocated first. */
+void* ext_workspace_alloc(size_t bytes);
+void ext_workspace_free(void* memory);
+
+/* ------------------------------------------------------------------ elementwise functions */
+
+typedef enum {
+  EXT_IDENTITY = 0,
+  EXT_RELU,         /* max(x, 0) */
+  EXT_CLIP,         /* min(max(x, alpha), beta) */
+  EXT_SIGMOID,      /* 1 / (1 + exp(-x)) */
+  EXT_SILU,         /* x * sigmoid(x) */
+  EXT_HARD_SIGMOID, /* min(max(alpha x + beta, 0), 1) */
+  EXT_HARD_SWISH,   /* x * min(max(x / 6 + 1/2, 0), 1) */
+  EXT_GELU,         /* x / 2 * (1 + erf(x / sqrt(2))) */
+  EXT_GELU_TANH,    /* x / 2 * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
+  EXT_TANH,
+  EXT_LEAKY_RELU, /* x < 0 ? alpha x : x */
+  EXT_EXP,
+  EXT_LOG,
+  EXT_ERF,
+  EXT_SQRT,
+  EXT_RSQRT,
+  EXT_ABS,
+  EXT_NEG
+} ext_unary_kind;
+
+typedef struct {
+  ext_unary_kind kind;
+  float alpha, beta;
+} ext_activation;
+
+/* y = after(before(acc + bias) + residual), applied to an [M, N] result in registers.
+ * An absent part is NULL or EXT_IDENTITY; kernels take NULL for an epilogue without parts. */
+typedef struct {
+  const float* bias;       /* [N padded to EXT_PANEL] */
+  ext_activation before;
+  const float* residual;   /* [M, N]; may be y itself */
+  int64_t residual_stride; /* between rows (pixels) of residual */
+  ext_activation after;
+} ext_epilogue;
+
+/* y[i] = f(x[i]), i < n.  In place is allowed. */
+int ext_unary(const ext_activation* f, int64_t n, const float* x, float* y);
+
+typedef enum { EXT_ADD = 0, EXT_SUB, EXT_MUL, EXT_DIV, EXT_MAX, EXT_MIN, EXT_POW } ext_binary_kind;
+
+/* y[i] = f(a[i] op b[i]) over `shape`; stride 0 broadcasts; y is dense.  In place is allowed on an
+ * operand whose strides equal y's. */
+typedef struct {
+  ext_binary_kind kind;
+  ext_activation activation;
+  int32_t ndim; /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS];
+  int64_t a_strides[EXT_MAX_DIMS];
+  int64_t b_strides[EXT_MAX_DIMS];
+} ext_binary_params;
+int ext_binary(const ext_binary_params* p, const float* a, const float* b, float* y);
+
+/* y[i] = x[i] over `shape` with any strides: reorder, permute, slice, concat, broadcast (stride 0
+ * in x). */
+typedef struct {
+  int32_t ndim; /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS];
+  int64_t x_strides[EXT_MAX_DIMS];
+  int64_t y_strides[EXT_MAX_DIMS];
+} ext_copy_params;
+int ext_copy(const ext_copy_params* p, const float* x, float* y);
+
+/* ------------------------------------------------------------------ GEMM */
+
+/* y[b][i][j] = epilogue(sum_p a[b][i][p] * b[b][p][j]), b over up to 4 batch axes (stride 0
+ * broadcasts); a at a_row i + a_col p; b at b_row p + b_col j; y at y_row i + j. */
+typedef struct {
+  int64_t m, n, k;
+  int64_t a_row, a_col;
+  int64_t b_row, b_col; /* ignored where b is packed */
+  int64_t y_row;
+  int32_t batch_ndim; /* 0 .. 4; further fields describe the batch axes, outermost first */
+  int64_t batch[4];
+  int64_t a_batch[4], b_batch[4], y_batch[4], residual_batch[4];
+} ext_matmul_params;
+
+/* b is a plain strided matrix; it is packed on the fly. */
+int ext_matmul(const ext_matmul_params* p, const float* a, const float* b, const ext_epilogue* e,
+               float* y);
+/* b is packed into panels (b_batch strides count packed elements). */
+int ext_matmul_packed(const ext_matmul_params* p, const float* a, const float* b,
+                      const ext_epilogue* e, float* y);
+
+/* ------------------------------------------------------------------ convolution */
+
+/* y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh sh + kh dh - top][ow sw + kw dw - left][c]
+ *                                          * w[o][kh][kw][c]), x read as 0 outside the image. */
+typedef struct {
+  int64_t batch, in_h, in_w, in_c;
+  int64_t out_h, out_w, out_c;
+  int64_t kernel_h, kernel_w;
+  int64_t stride_h, stride_w;
+  int64_t pad_top, pad_left;
+  int64_t dilation_h, dilation_w;
+  int64_t groups;             /* divides in_c and out_c */
+  int64_t x_stride, y_stride; /* between pixels; at least in_c, out_c */
+} ext_conv2d_params;
+
+/* w: per group the panels of B[kernel_h * kernel_w * in_c/groups][out_c/groups], groups one after
+ * the other.  The bias is [out_c], padded at its end only. */
+int ext_conv2d(const ext_conv2d_params* p, const float* x, const float* w, const ext_epilogue* e,
+               float* y);
+/* groups == in_c == out_c.  w is [kernel_h][kernel_w][channels padded to EXT_PANEL]. */
+int ext_depthwise_conv2d(const ext_conv2d_params* p, const float* x, const float* w,
+                         const ext_epilogue* e, float* y);
+
+/* ------------------------------------------------------------------ pooling, reductions, norms */
+
+typedef struct {
+  int64_t batch, in_h, in_w, channels;
+  int64_t out_h, out_w;
+  int64_t kernel_h, kernel_w;
+  int64_t stride_h, stride_w;
+  int64_t pad_top, pad_left, pad_bottom, pad_right;
+  int64_t dilation_h, dilation_w;
+  int64_t x_stride, y_stride;
+  int32_t count_include_pad; /* average only: divide by the window clipped to the padded image */
+} ext_pool2d_params;
+
+/* Padding never wins a maximum; a NaN in the window does. */
+int ext_max_pool2d(const ext_pool2d_params* p, const float* x, float* y);
+int ext_avg_pool2d(const ext_pool2d_params* p, const float* x, float* y);
+
+typedef enum { EXT_REDUCE_SUM = 0, EXT_REDUCE_MEAN, EXT_REDUCE_MAX, EXT_REDUCE_MIN } ext_reduce_kind;
+
+/* y[o][i] = reduce over r of x[o][r][i]; x is dense [outer, reduce, inner]. */
+int ext_reduce(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
+               float* y);
+
+/* y[o][r][i] = exp(x - max_r x) / sum_r exp(x - max_r x), or its logarithm; x is dense
+ * [outer, reduce, inner].  In place is allowed. */
+int ext_softmax(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm, const float* x,
+                float* y);
+
+/* y[r][:] = (x[r][:] - mean) / sqrt(variance + epsilon) * gamma + beta, population variance over
+ * n elements; gamma, beta [n] or NULL.  In place is allowed. */
+int ext_layer_norm(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
+                   const float* beta, float* y);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* EXT_KERNELS_H_ */

@@ -1,0 +1,122 @@
+/*
+ * ext_tvm_entry.h - how a generated region function meets TVM's FFI.
+ *
+ * Included by generated code only.  Each region is exported as a packed function in
+ * destination-passing style: its arguments are the inputs, then the outputs, as tensors.  The
+ * caller is checked once per call; a mismatch raises TVM's error with the tensor's name, what was
+ * expected and what was found.
+ */
+#ifndef EXT_TVM_ENTRY_H_
+#define EXT_TVM_ENTRY_H_
+
+#include <stdio.h>
+#include <tvm/ffi/c_api.h>
+
+#include "ext_kernels.h"
+
+/* What a region expects of one argument: fp32 on the CPU, contiguous, of this shape. */
+typedef struct {
+  const char* name;
+  int32_t ndim;
+  int64_t shape[EXT_MAX_DIMS];
+} ext_tensor_spec;
+
+static inline int ext_raise(const char* kind, const char* message) {
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  return -1;
+}
+
+/* Writes "[1, 3, 224, 224]" and returns text. */
+static inline const char* ext_shape_text(char* text, size_t size, const int64_t* shape, int ndim) {
+  size_t used = (size_t)snprintf(text, size, "[");
+  for (int i = 0; i < ndim && used < size; ++i) {
+    used += (size_t)snprintf(text + used, size - used, i ? ", %lld" : "%lld", (long long)shape[i]);
+  }
+  if (used < size) snprintf(text + used, size - used, "]");
+  return text;
+}
+
+/* A kernel failed: raises RuntimeError naming region and operation. */
+static inline int ext_raise_status(const char* region, const char* operation, int status) {
+  char message[512];
+  snprintf(message, sizeof(message), "%s: %s failed: %s", region, operation,
+           ext_status_string(status));
+  return ext_raise("RuntimeError", message);
+}
+
+static inline int ext_is_contiguous(const DLTensor* t) {
+  int64_t expected = 1;
+  if (t->strides == NULL) return 1;
+  for (int i = t->ndim - 1; i >= 0; --i) {
+    if (t->shape[i] == 0) return 1;
+    if (t->shape[i] != 1 && t->strides[i] != expected) return 0;
+    expected *= t->shape[i];
+  }
+  return 1;
+}
+
+/* Checks one argument and gives its data pointer; -1 with an error raised on a mismatch. */
+static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
+                                   const ext_tensor_spec* spec, float** data) {
+  char message[768], expected[192], found[192];
+  const DLTensor* t = NULL;
+  if (arg->type_index == kTVMFFITensor) {
+    t = (const DLTensor*)((const char*)arg->v_obj + sizeof(TVMFFIObject));
+  } else if (arg->type_index == kTVMFFIDLTensorPtr) {
+    t = (const DLTensor*)arg->v_ptr;
+  }
+  if (t == NULL) {
+    snprintf(message, sizeof(message), "%s: %s is not a tensor (FFI type %d); pass a tensor",
+             region, spec->name, (int)arg->type_index);
+    return ext_raise("TypeError", message);
+  }
+  if (t->device.device_type != kDLCPU) {
+    snprintf(message, sizeof(message), "%s: %s is on device type %d; pass a CPU tensor", region,
+             spec->name, (int)t->device.device_type);
+    return ext_raise("ValueError", message);
+  }
+  if (t->dtype.code != kDLFloat || t->dtype.bits != 32 || t->dtype.lanes != 1) {
+    snprintf(message, sizeof(message),
+             "%s: %s has dtype code %d with %d bits x %d; expected float32", region, spec->name,
+             (int)t->dtype.code, (int)t->dtype.bits, (int)t->dtype.lanes);
+    return ext_raise("TypeError", message);
+  }
+  int same = t->ndim == spec->ndim;
+  for (int i = 0; same && i < spec->ndim; ++i) same = t->shape[i] == spec->shape[i];
+  if (!same) {
+    snprintf(message, sizeof(message), "%s: %s has shape %s; expected %s", region, spec->name,
+             ext_shape_text(found, sizeof(found), t->shape, t->ndim),
+             ext_shape_text(expected, sizeof(expected), spec->shape, spec->ndim));
+    return ext_raise("ValueError", message);
+  }
+  if (!ext_is_contiguous(t)) {
+    snprintf(message, sizeof(message), "%s: %s is not contiguous; pass a contiguous copy", region,
+             spec->name);
+    return ext_raise("ValueError", message);
+  }
+  *data = (float*)((char*)t->data + t->byte_offset);
+  if (((uintptr_t)*data & 3) != 0) {
+    snprintf(message, sizeof(message), "%s: %s is not aligned to 4 bytes; pass an aligned copy",
+             region, spec->name);
+    return ext_raise("ValueError", message);
+  }
+  return 0;
+}
+
+/* Checks every argument of a call. */
+static inline int ext_check_call(const char* region, const TVMFFIAny* args, int32_t n,
+                                 const ext_tensor_spec* specs, int32_t expected, float** data) {
+  char message[256];
+  if (ext_isa_error() != NULL) return ext_raise("RuntimeError", ext_isa_error());
+  if (n != expected) {
+    snprintf(message, sizeof(message), "%s: got %d arguments; expected %d (inputs, then outputs)",
+             region, (int)n, (int)expected);
+    return ext_raise("TypeError", message);
+  }
+  for (int i = 0; i < n; ++i) {
+    if (ext_check_tensor(region, &args[i], &specs[i], &data[i]) != 0) return -1;
+  }
+  return 0;
+}
+
+#endif /* EXT_TVM_ENTRY_H_ */

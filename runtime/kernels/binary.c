@@ -1,0 +1,153 @@
+/*
+ * y[i] = f(a[i] op b[i]) over `shape`, strides 0 broadcast, y dense.
+ *
+ * Axes that a and b walk alike are merged first; what stays innermost is a run in which each
+ * operand is contiguous, one value, or (rarely) strided.  A run is done in chunks, so that the
+ * activation finds its input in L1.
+ */
+#include <math.h>
+
+#include "activation.h"
+
+enum { CHUNK = 2048 };
+/* Elements of one task at least: some ten microseconds of memory traffic. */
+static const int64_t TASK_ELEMENTS = 1 << 15;
+
+typedef struct {
+  const ext_binary_params* p;
+  int32_t ndim; /* after merging; the innermost axis last */
+  int64_t shape[EXT_MAX_DIMS], a_strides[EXT_MAX_DIMS], b_strides[EXT_MAX_DIMS];
+  int64_t run, parts, part; /* the innermost axis is cut into `parts` of `part` elements */
+  const float *a, *b;
+  float* y;
+} binary_job;
+
+EXT_INLINE vf apply(const ext_binary_kind kind, vf a, vf b) {
+  switch (kind) {
+    case EXT_ADD: return a + b;
+    case EXT_SUB: return a - b;
+    case EXT_MUL: return a * b;
+    case EXT_DIV: return a / b;
+    case EXT_MAX: return vf_max_nan(a, b);
+    case EXT_MIN: return vf_min_nan(a, b);
+    case EXT_POW: break; /* has its own loop */
+  }
+  return a;
+}
+
+/* a_step, b_step: 1 (contiguous) or 0 (one value), constants like `kind`. */
+EXT_INLINE void run_of(const ext_binary_kind kind, const int a_step, const int b_step, int64_t n,
+                       const float* a, const float* b, float* y) {
+  vf a_all = a_step ? vf_zero() : vf_set1(*a), b_all = b_step ? vf_zero() : vf_set1(*b);
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL)
+    vf_store(y + i, apply(kind, a_step ? vf_load(a + i) : a_all, b_step ? vf_load(b + i) : b_all));
+  if (i < n) {
+    vf u = a_step ? vf_load_n(a + i, n - i) : a_all, v = b_step ? vf_load_n(b + i, n - i) : b_all;
+    vf_store_n(y + i, apply(kind, u, v), n - i);
+  }
+}
+
+EXT_INLINE void run_steps(const ext_binary_kind kind, int64_t n, const float* a, int64_t a_step,
+                          const float* b, int64_t b_step, float* y) {
+  if (a_step && b_step)
+    run_of(kind, 1, 1, n, a, b, y);
+  else if (a_step)
+    run_of(kind, 1, 0, n, a, b, y);
+  else if (b_step)
+    run_of(kind, 0, 1, n, a, b, y);
+  else
+    run_of(kind, 0, 0, n, a, b, y);
+}
+
+static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_step,
+                     const float* b, int64_t b_step, float* y) {
+  switch (kind) {
+    case EXT_ADD: run_steps(EXT_ADD, n, a, a_step, b, b_step, y); return;
+    case EXT_SUB: run_steps(EXT_SUB, n, a, a_step, b, b_step, y); return;
+    case EXT_MUL: run_steps(EXT_MUL, n, a, a_step, b, b_step, y); return;
+    case EXT_DIV: run_steps(EXT_DIV, n, a, a_step, b, b_step, y); return;
+    case EXT_MAX: run_steps(EXT_MAX, n, a, a_step, b, b_step, y); return;
+    case EXT_MIN: run_steps(EXT_MIN, n, a, a_step, b, b_step, y); return;
+    case EXT_POW:
+      for (int64_t i = 0; i < n; i++) y[i] = powf(a[i * a_step], b[i * b_step]);
+      return;
+  }
+}
+
+/* Strided operands (step > 1) are gathered into a chunk of their own. */
+static const float* gather(const float* p, int64_t* step, int64_t n, float* chunk) {
+  if (*step == 0 || *step == 1) return p;
+  for (int64_t i = 0; i < n; i++) chunk[i] = p[i * *step];
+  *step = 1;
+  return chunk;
+}
+
+static void one_run(const binary_job* job, int64_t n, const float* a, const float* b, float* y) {
+  float a_chunk[CHUNK], b_chunk[CHUNK];
+  int64_t a_stride = job->a_strides[job->ndim - 1], b_stride = job->b_strides[job->ndim - 1];
+  for (int64_t i = 0; i < n; i += CHUNK) {
+    int64_t count = i64_min(CHUNK, n - i), a_step = a_stride, b_step = b_stride;
+    const float* u = gather(a + i * a_stride, &a_step, count, a_chunk);
+    const float* v = gather(b + i * b_stride, &b_step, count, b_chunk);
+    run_kind(job->p->kind, count, u, a_step, v, b_step, y + i);
+    if (job->p->activation.kind != EXT_IDENTITY)
+      EXT_NAME(ext_activate)(&job->p->activation, count, y + i, y + i);
+  }
+}
+
+static int binary_range(void* context, int64_t begin, int64_t end) {
+  const binary_job* job = context;
+  for (int64_t item = begin; item < end; item++) {
+    int64_t outer = item / job->parts, from = item % job->parts * job->part, rest = outer;
+    const float *a = job->a, *b = job->b;
+    for (int d = job->ndim - 2; d >= 0; d--) {
+      int64_t i = rest % job->shape[d];
+      rest /= job->shape[d];
+      a += i * job->a_strides[d];
+      b += i * job->b_strides[d];
+    }
+    one_run(job, i64_min(job->part, job->run - from), a + from * job->a_strides[job->ndim - 1],
+            b + from * job->b_strides[job->ndim - 1], job->y + outer * job->run + from);
+  }
+  return EXT_OK;
+}
+
+/* Drops axes of one element and joins neighbours that both operands walk as one. */
+static void merge_axes(const ext_binary_params* p, binary_job* job) {
+  int32_t n = 0;
+  for (int32_t d = 0; d < p->ndim; d++) {
+    int64_t size = p->shape[d], a = p->a_strides[d], b = p->b_strides[d];
+    if (size == 1) continue;
+    if (n > 0 && job->a_strides[n - 1] == a * size && job->b_strides[n - 1] == b * size) {
+      job->shape[n - 1] *= size;
+    } else {
+      job->shape[n++] = size;
+    }
+    job->a_strides[n - 1] = a;
+    job->b_strides[n - 1] = b;
+  }
+  if (n == 0) {
+    job->shape[n] = 1;
+    job->a_strides[n] = job->b_strides[n] = 0;
+    n++;
+  }
+  job->ndim = n;
+}
+
+int EXT_NAME(ext_binary)(const ext_binary_params* p, const float* a, const float* b, float* y) {
+  if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
+  int64_t total = 1;
+  for (int32_t d = 0; d < p->ndim; d++) total *= p->shape[d];
+  if (total <= 0) return EXT_OK;
+  binary_job job = {.p = p, .a = a, .b = b, .y = y};
+  merge_axes(p, &job);
+  job.run = job.shape[job.ndim - 1];
+  job.part = i64_min(job.run, TASK_ELEMENTS);
+  job.parts = ceil_div(job.run, job.part);
+  return ext_parallel_for(total / job.run * job.parts, i64_max(1, TASK_ELEMENTS / job.part),
+                          binary_range, &job);
+}
+
+EXT_DISPATCH(ext_binary, (const ext_binary_params* p, const float* a, const float* b, float* y),
+             (p, a, b, y))

@@ -1,0 +1,124 @@
+/*
+ * y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh sh + kh dh - top][ow sw + kw dw - left][c]
+ *                                          * w[o][kh][kw][c])
+ *
+ * as a matrix product, one per group: rows are the output pixels of the whole batch, K is
+ * (kh, kw, c).  The matrix of patches is never stored: packing a block of A reads the image.
+ */
+#include "gemm.h"
+
+typedef struct {
+  const ext_conv2d_params* p;
+  const float* x;
+  int64_t channels; /* of one group */
+  /* K falls into segments that are contiguous in x: a whole row of taps where the channels of
+   * neighbouring pixels adjoin, else one tap. */
+  int64_t segment_taps, segments_per_row, segment;
+} conv_source;
+
+/* Copies floats [from, to) of one segment, whose first tap is column iw0 of image row `line`. */
+static void pack_border(const conv_source* s, const float* line, int64_t iw0, int64_t from,
+                        int64_t to, float* dst) {
+  const ext_conv2d_params* p = s->p;
+  int64_t first = i64_max(0, -iw0) * s->channels;
+  int64_t past = i64_min(s->segment_taps, p->in_w - iw0) * s->channels;
+  first = i64_min(i64_max(first, from), to);
+  past = i64_max(i64_min(past, to), first);
+  zero_run(dst, first - from);
+  if (past > first) copy_run(dst + (first - from), line + iw0 * p->x_stride + first, past - first);
+  zero_run(dst + (past - from), to - past);
+}
+
+/* Packs K range [k0, k0 + kc) of the output pixel whose window begins at (ih, iw) of `image`. */
+EXT_INLINE void pack_pixel(const conv_source* s, const float* image, int64_t ih, int64_t iw,
+                           int64_t kh, int64_t kw, int64_t from, int64_t kc, float* dst) {
+  const ext_conv2d_params* p = s->p;
+  int64_t line_step = p->in_w * p->x_stride;
+  while (kc > 0) {
+    int64_t to = i64_min(s->segment, from + kc), row = ih + kh * p->dilation_h;
+    int64_t column = iw + kw * p->dilation_w;
+    const float* line = image + row * line_step;
+    if (row < 0 || row >= p->in_h)
+      zero_run(dst, to - from);
+    else if (column >= 0 && column + s->segment_taps <= p->in_w)
+      copy_run(dst, line + column * p->x_stride + from, to - from);
+    else
+      pack_border(s, line, column, from, to, dst);
+    dst += to - from;
+    kc -= to - from;
+    from = 0;
+    if (++kw == s->segments_per_row) kw = 0, kh++;
+  }
+}
+
+static void pack_pixels(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
+                        int64_t kc, float* dst) {
+  const conv_source* s = source;
+  const ext_conv2d_params* p = s->p;
+  int64_t ow = row % p->out_w, oh = row / p->out_w % p->out_h, n = row / (p->out_w * p->out_h);
+  int64_t segment = k0 / s->segment, from = k0 - segment * s->segment;
+  int64_t kh = segment / s->segments_per_row, kw = segment % s->segments_per_row;
+  for (int64_t r = 0; r < rows; r++, dst += A_STRIDE) {
+    const float* image = s->x + offset + n * p->in_h * p->in_w * p->x_stride;
+    pack_pixel(s, image, oh * p->stride_h - p->pad_top, ow * p->stride_w - p->pad_left, kh, kw,
+               from, kc, dst);
+    if (++ow == p->out_w) {
+      ow = 0;
+      if (++oh == p->out_h) oh = 0, n++;
+    }
+  }
+}
+
+/* 1 x 1, no padding: a row of A is a pixel. */
+static void pack_points(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
+                        int64_t kc, float* dst) {
+  const conv_source* s = source;
+  const ext_conv2d_params* p = s->p;
+  int64_t ow = row % p->out_w, oh = row / p->out_w % p->out_h, n = row / (p->out_w * p->out_h);
+  const float* x = s->x + offset + k0;
+  for (int64_t r = 0; r < rows; r++, dst += A_STRIDE) {
+    int64_t pixel = (n * p->in_h + oh * p->stride_h) * p->in_w + ow * p->stride_w;
+    copy_run(dst, x + pixel * p->x_stride, kc);
+    if (++ow == p->out_w) {
+      ow = 0;
+      if (++oh == p->out_h) oh = 0, n++;
+    }
+  }
+}
+
+int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
+                         const ext_epilogue* e, float* y) {
+  if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
+  int64_t channels = p->in_c / p->groups, outputs = p->out_c / p->groups;
+  conv_source s = {.p = p, .x = x, .channels = channels};
+  int adjoin = p->dilation_w == 1 && p->x_stride == channels;
+  s.segment_taps = adjoin ? p->kernel_w : 1;
+  s.segments_per_row = adjoin ? 1 : p->kernel_w;
+  s.segment = i64_max(1, s.segment_taps * channels);
+  int point = p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
+              (p->out_h - 1) * p->stride_h < p->in_h && (p->out_w - 1) * p->stride_w < p->in_w;
+  ext_gemm g = {.m = p->batch * p->out_h * p->out_w,
+                .n = outputs,
+                .k = p->kernel_h * p->kernel_w * channels,
+                .pack = point ? pack_points : pack_pixels,
+                .source = &s,
+                .panels = w,
+                .y = y,
+                .y_row = p->y_stride,
+                .epilogue = e ? *e : (ext_epilogue){0},
+                .batch_ndim = p->groups > 1};
+  if (point && p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w) {
+    g.a = x;
+    g.a_row = p->x_stride;
+  }
+  g.batch[0] = p->groups;
+  g.a_batch[0] = channels;
+  g.b_batch[0] = ceil_div(outputs, EXT_PANEL) * EXT_PANEL * g.k;
+  g.y_batch[0] = g.residual_batch[0] = g.bias_batch[0] = outputs;
+  return EXT_NAME(ext_gemm_run)(&g);
+}
+
+EXT_DISPATCH(ext_conv2d,
+             (const ext_conv2d_params* p, const float* x, const float* w, const ext_epilogue* e,
+              float* y),
+             (p, x, w, e, y))

@@ -1,0 +1,181 @@
+/*
+ * y[i] = x[i] over `shape` with any strides of x and y.
+ *
+ * Axes are sorted by y's stride and merged where both sides walk them as one.  Then either the
+ * innermost axis is contiguous on both sides (a copy of runs), or x is contiguous along another
+ * axis (a transpose, in tiles of VL x VL in registers), or elements are copied one by one.
+ */
+#include "../simd/simd.h"
+
+/* Elements of one task at least: some ten microseconds of memory traffic. */
+static const int64_t TASK_ELEMENTS = 1 << 15;
+
+typedef struct {
+  int64_t size, x, y; /* strides in x and y */
+} axis;
+
+typedef struct {
+  int32_t ndim;
+  axis axes[EXT_MAX_DIMS + 1]; /* the innermost last */
+  const float* x;
+  float* y;
+} copy_job;
+
+/* Inserts an axis so that y's strides fall (x's, where they are equal). */
+static void insert_axis(copy_job* job, axis a) {
+  int32_t at = job->ndim++;
+  for (; at > 0; at--) {
+    const axis* before = &job->axes[at - 1];
+    if (before->y > a.y || (before->y == a.y && before->x >= a.x)) break;
+    job->axes[at] = *before;
+  }
+  job->axes[at] = a;
+}
+
+static void merge_axes(copy_job* job) {
+  int32_t n = 0;
+  for (int32_t d = 0; d < job->ndim; d++) {
+    axis a = job->axes[d];
+    if (n > 0 && job->axes[n - 1].x == a.x * a.size && job->axes[n - 1].y == a.y * a.size)
+      a.size *= job->axes[--n].size;
+    job->axes[n++] = a;
+  }
+  job->ndim = n;
+}
+
+/* The item's place over the first `outer` axes. */
+static void locate(const copy_job* job, int32_t outer, int64_t item, const float** x, float** y) {
+  *x = job->x;
+  *y = job->y;
+  for (int32_t d = outer - 1; d >= 0; d--) {
+    int64_t i = item % job->axes[d].size;
+    item /= job->axes[d].size;
+    *x += i * job->axes[d].x;
+    *y += i * job->axes[d].y;
+  }
+}
+
+/* The two innermost axes, `rows` outside, `run` inside. */
+static void plane(axis rows, axis run, const float* x, float* y) {
+  for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {
+    if (run.x == 1 && run.y == 1) {
+      if (run.size <= 16 * VL)
+        copy_run(y, x, run.size);
+      else
+        memcpy(y, x, (size_t)run.size * sizeof *y);
+    } else if (run.x == 0 && run.y == 1) {
+      int64_t j = 0;
+      for (; j + VL <= run.size; j += VL) vf_store(y + j, vf_set1(*x));
+      for (; j < run.size; j++) y[j] = *x;
+    } else {
+      for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x];
+    }
+  }
+}
+
+static int planes(void* context, int64_t begin, int64_t end) {
+  const copy_job* job = context;
+  for (int64_t item = begin; item < end; item++) {
+    const float* x;
+    float* y;
+    locate(job, job->ndim - 2, item, &x, &y);
+    plane(job->axes[job->ndim - 2], job->axes[job->ndim - 1], x, y);
+  }
+  return EXT_OK;
+}
+
+/* A part of the only axis there is. */
+static int run_range(void* context, int64_t begin, int64_t end) {
+  const copy_job* job = context;
+  axis run = job->axes[job->ndim - 1];
+  run.size = end - begin;
+  plane((axis){1, 0, 0}, run, job->x + begin * run.x, job->y + begin * run.y);
+  return EXT_OK;
+}
+
+/* y[i ys + j] = x[j xs + i], i < rows, j < columns. */
+static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
+                      int64_t ys) {
+  int64_t j = 0;
+  for (; j + VL <= columns; j += VL) {
+    int64_t i = 0;
+    for (; i + VL <= rows; i += VL) {
+      vf t[VL];
+      EXT_UNROLL
+      for (int k = 0; k < VL; k++) t[k] = vf_load(x + (j + k) * xs + i);
+      vf_transpose(t);
+      EXT_UNROLL
+      for (int k = 0; k < VL; k++) vf_store(y + (i + k) * ys + j, t[k]);
+    }
+    for (; i < rows; i++)
+      for (int k = 0; k < VL; k++) y[i * ys + j + k] = x[(j + k) * xs + i];
+  }
+  if (j == columns) return;
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t k = j; k < columns; k++) y[i * ys + k] = x[k * xs + i];
+}
+
+/* The last two axes are the transpose's: [rows] (contiguous in x), [columns] (contiguous in y); the
+ * one before them is made of blocks of rows, whose last one may be shorter. */
+typedef struct {
+  copy_job job;
+  int64_t block, blocks;
+} transpose_job;
+
+static int transposes(void* context, int64_t begin, int64_t end) {
+  const transpose_job* t = context;
+  const axis* rows = &t->job.axes[t->job.ndim - 2];
+  const axis* columns = &t->job.axes[t->job.ndim - 1];
+  for (int64_t item = begin; item < end; item++) {
+    const float* x;
+    float* y;
+    locate(&t->job, t->job.ndim - 2, item / t->blocks, &x, &y);
+    int64_t i = item % t->blocks * t->block;
+    transpose(i64_min(t->block, rows->size - i), columns->size, x + i, columns->x, y + i * rows->y,
+              rows->y);
+  }
+  return EXT_OK;
+}
+
+/* Rows in a block: 64 lines of x stay in L1 while the columns pass. */
+enum { TRANSPOSE_BLOCK = 64 };
+
+static int run_transpose(const copy_job* job, int32_t at) {
+  transpose_job t = {.job = *job, .block = TRANSPOSE_BLOCK};
+  axis rows = job->axes[at];
+  for (int32_t d = at; d < job->ndim - 2; d++) t.job.axes[d] = job->axes[d + 1];
+  t.job.axes[job->ndim - 2] = rows;
+  t.blocks = ceil_div(rows.size, t.block);
+  int64_t items = t.blocks;
+  for (int32_t d = 0; d < job->ndim - 2; d++) items *= t.job.axes[d].size;
+  int64_t elements = i64_min(t.block, rows.size) * job->axes[job->ndim - 1].size;
+  return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), transposes, &t);
+}
+
+int EXT_NAME(ext_copy)(const ext_copy_params* p, const float* x, float* y) {
+  if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
+  copy_job job = {.x = x, .y = y};
+  int64_t total = 1;
+  for (int32_t d = 0; d < p->ndim; d++) {
+    total *= p->shape[d];
+    if (p->shape[d] != 1) insert_axis(&job, (axis){p->shape[d], p->x_strides[d], p->y_strides[d]});
+  }
+  if (total <= 0) return EXT_OK;
+  merge_axes(&job);
+  axis inner = job.ndim ? job.axes[job.ndim - 1] : (axis){1, 1, 1};
+  if (inner.y == 1 && inner.x != 1 && inner.x != 0) {
+    for (int32_t d = job.ndim - 2; d >= 0; d--)
+      if (job.axes[d].x == 1) return run_transpose(&job, d);
+  }
+  if (job.ndim == 0) job.axes[job.ndim++] = inner;
+  if (job.ndim == 1) return ext_parallel_for(total, TASK_ELEMENTS, run_range, &job);
+  if (job.axes[job.ndim - 2].size * inner.size > 2 * TASK_ELEMENTS) {
+    /* A plane of one row, so that threads share the rows as well. */
+    job.axes[job.ndim - 1] = (axis){1, 0, 0};
+    job.axes[job.ndim++] = inner;
+  }
+  int64_t elements = job.axes[job.ndim - 2].size * inner.size;
+  return ext_parallel_for(total / elements, i64_max(1, TASK_ELEMENTS / elements), planes, &job);
+}
+
+EXT_DISPATCH(ext_copy, (const ext_copy_params* p, const float* x, float* y), (p, x, y))

@@ -1,0 +1,252 @@
+/*
+ * y[n][oh][ow][c] = epilogue(sum_{kh,kw} x[n][oh sh + kh dh - top][ow sw + kw dw - left][c]
+ *                                        * w[kh][kw][c])
+ *
+ * One vector is VL channels.  A tile is TILE_W neighbouring pixels of an output row: each input
+ * column is loaded once per kernel row and goes to every pixel that it touches.  Rows outside the
+ * image are left out of the kernel's range.  Tiles that touch the left or right border, or are not
+ * full, ask for each column whether it is there; the others need no checks.
+ */
+#include "activation.h"
+
+/* Pixels in a tile.  AVX-512: 8 sums + 7 weights + the input column fit its 32 registers; the
+ * levels with 16 registers reload weights from L1. */
+#if defined(EXT_SIMD_AVX512)
+enum { TILE_W = 8 };
+#else
+enum { TILE_W = 4 };
+#endif
+
+/* Multiply-adds in a task at least, some ten microseconds. */
+static const int64_t TASK_MACS = 100000;
+
+typedef struct {
+  const ext_conv2d_params* p;
+  const float *x, *w;
+  const ext_epilogue* e;
+  ext_tail tail;
+  float* y;
+  int64_t w_row; /* channels padded to EXT_PANEL */
+} depthwise_job;
+
+/* One output row: the kernel rows that lie inside the image, and their first image row. */
+typedef struct {
+  const float* x; /* image row of kernel row kh0, pixel 0 */
+  int64_t kh0, kh1;
+  float* y; /* pixel 0 of the output row */
+  const float* residual;
+} output_row;
+
+/* What a span of channels has in common: `full` (a constant) says that all VL lanes are there. */
+EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
+  return full ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+EXT_INLINE vf first_sum(const depthwise_job* job, int64_t c) {
+  return job->e->bias ? vf_load(job->e->bias + c) : vf_zero(); /* padded to whole panels */
+}
+
+/* Applies the tail to `count` (a constant) neighbouring pixels from pixel i, channel c on. */
+EXT_INLINE void finish(const int count, const int full, const depthwise_job* job,
+                       const output_row* row, int64_t i, int64_t c, int64_t lanes, vf* sum) {
+  int64_t y_stride = job->p->y_stride, residual_stride = job->e->residual_stride;
+  float* y = row->y + i * y_stride + c;
+  const float* residual = row->residual ? row->residual + i * residual_stride + c : NULL;
+  if (!job->tail.clamp) {
+    float t[TILE_W * VL];
+    for (int k = 0; k < count; k++) vf_store(t + k * VL, sum[k]);
+    EXT_NAME(ext_finish_tile)(job->e, count, lanes, t, VL, residual, residual_stride, y, y_stride);
+    return;
+  }
+  if (residual) {
+    EXT_UNROLL
+    for (int k = 0; k < count; k++) sum[k] += load(full, residual + k * residual_stride, lanes);
+  }
+  vf low = vf_set1(job->tail.low), high = vf_set1(job->tail.high);
+  EXT_UNROLL
+  for (int k = 0; k < count; k++) {
+    vf v = vf_min(high, vf_max(low, sum[k]));
+    if (full)
+      vf_store(y + k * y_stride, v);
+    else
+      vf_store_n(y + k * y_stride, v, lanes);
+  }
+}
+
+/* The taps of one pixel's window that lie inside the image. */
+typedef struct {
+  int64_t kh, kw, x_row, x_tap;
+  const float *x, *w; /* of the first such tap */
+} taps_inside;
+
+EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const output_row* row,
+                               const taps_inside* in, int64_t ow, int64_t c, int64_t lanes) {
+  vf sum = first_sum(job, c), odd = vf_zero();
+  for (int64_t i = 0; i < in->kh; i++) {
+    const float* w = in->w + i * job->p->kernel_w * job->w_row + c;
+    const float* x = in->x + i * in->x_row + c;
+    int64_t k = 0;
+    for (; k + 2 <= in->kw; k += 2, w += 2 * job->w_row, x += 2 * in->x_tap) {
+      sum = vf_fma(load(full, x, lanes), vf_load(w), sum);
+      odd = vf_fma(load(full, x + in->x_tap, lanes), vf_load(w + job->w_row), odd);
+    }
+    if (k < in->kw) sum = vf_fma(load(full, x, lanes), vf_load(w), sum);
+  }
+  sum += odd;
+  finish(1, full, job, row, ow, c, lanes, &sum);
+}
+
+/* One pixel, any kernel. */
+static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
+  const ext_conv2d_params* p = job->p;
+  int64_t iw0 = ow * p->stride_w - p->pad_left;
+  int64_t kw0 = iw0 < 0 ? ceil_div(-iw0, p->dilation_w) : 0;
+  int64_t kw1 = iw0 < p->in_w ? i64_min(p->kernel_w, ceil_div(p->in_w - iw0, p->dilation_w)) : 0;
+  taps_inside in = {.kh = row->kh1 - row->kh0, .kw = kw1 - kw0};
+  in.x_row = p->dilation_h * p->in_w * p->x_stride;
+  in.x_tap = p->dilation_w * p->x_stride;
+  if (in.kw > 0) {
+    in.x = row->x + (iw0 + kw0 * p->dilation_w) * p->x_stride;
+    in.w = job->w + (row->kh0 * p->kernel_w + kw0) * job->w_row;
+  } else {
+    in.kh = 0;
+  }
+  int64_t c = 0;
+  for (; c + VL <= p->in_c; c += VL) pixel_channels(1, job, row, &in, ow, c, VL);
+  if (c < p->in_c) pixel_channels(0, job, row, &in, ow, c, p->in_c - c);
+}
+
+/* TILE_W pixels from ow on, one vector of channels; kernel width `taps` and `stride` are constants,
+ * dilation_w is 1.  `checked` (a constant): columns may be missing, and so may pixels. */
+EXT_INLINE void tile_channels(const int taps, const int stride, const int checked, const int full,
+                              const depthwise_job* job, const output_row* row, int64_t ow,
+                              int64_t c, int64_t lanes) {
+  const ext_conv2d_params* p = job->p;
+  const int columns = (TILE_W - 1) * stride + taps;
+  int64_t x_stride = p->x_stride, x_row = p->dilation_h * p->in_w * x_stride;
+  int64_t w_tap = job->w_row, iw0 = ow * stride - p->pad_left;
+  int64_t before = iw0 < 0 ? -iw0 : 0, past = p->in_w - iw0; /* columns [before, past) are there */
+  const float* x = row->x + (iw0 + before) * x_stride + c;
+  const float* w = job->w + row->kh0 * taps * w_tap + c;
+  vf sum[TILE_W];
+  sum[0] = first_sum(job, c);
+  EXT_UNROLL
+  for (int i = 1; i < TILE_W; i++) sum[i] = sum[0];
+  for (int64_t kh = row->kh0; kh < row->kh1; kh++, x += x_row) {
+    vf weight[8];
+    EXT_UNROLL
+    for (int k = 0; k < taps; k++, w += w_tap) weight[k] = vf_load(w);
+    const float* column = x;
+    EXT_UNROLL
+    for (int j = 0; j < columns; j++) {
+      if (checked && (j < before || j >= past)) continue;
+      vf v = load(full, column, lanes);
+      column += x_stride;
+      EXT_UNROLL
+      for (int k = 0; k < taps; k++) {
+        int i = (j - k) / stride;
+        if (j >= k && (j - k) % stride == 0 && i < TILE_W) sum[i] = vf_fma(v, weight[k], sum[i]);
+      }
+    }
+  }
+  if (!checked || ow + TILE_W <= p->out_w) {
+    finish(TILE_W, full, job, row, ow, c, lanes, sum);
+    return;
+  }
+  float rest[TILE_W * VL];
+  EXT_UNROLL
+  for (int i = 0; i < TILE_W; i++) vf_store(rest + i * VL, sum[i]);
+  for (int64_t i = 0; ow + i < p->out_w; i++) {
+    vf one = vf_load(rest + i * VL);
+    finish(1, full, job, row, ow + i, c, lanes, &one);
+  }
+}
+
+EXT_INLINE void tile(const int taps, const int stride, const int checked, const depthwise_job* job,
+                     const output_row* row, int64_t ow) {
+  int64_t c = 0, channels = job->p->in_c;
+  for (; c + VL <= channels; c += VL) tile_channels(taps, stride, checked, 1, job, row, ow, c, VL);
+  if (c < channels) tile_channels(taps, stride, checked, 0, job, row, ow, c, channels - c);
+}
+
+#define EXT_DEPTHWISE_TILE(taps, stride)                                                \
+  static void inner_##taps##_##stride(const depthwise_job* job, const output_row* row,  \
+                                      int64_t ow) {                                     \
+    tile(taps, stride, 0, job, row, ow);                                                \
+  }                                                                                     \
+  static void border_##taps##_##stride(const depthwise_job* job, const output_row* row, \
+                                       int64_t ow) {                                    \
+    tile(taps, stride, 1, job, row, ow);                                                \
+  }
+EXT_DEPTHWISE_TILE(3, 1)
+EXT_DEPTHWISE_TILE(3, 2)
+EXT_DEPTHWISE_TILE(5, 1)
+EXT_DEPTHWISE_TILE(5, 2)
+EXT_DEPTHWISE_TILE(7, 1)
+EXT_DEPTHWISE_TILE(7, 2)
+
+typedef struct {
+  void (*inner)(const depthwise_job* job, const output_row* row, int64_t ow);
+  void (*border)(const depthwise_job* job, const output_row* row, int64_t ow);
+} tile_functions;
+
+static tile_functions find_tile(const ext_conv2d_params* p) {
+#define EXT_CASE(taps, stride)                                                \
+  if (p->dilation_w == 1 && p->kernel_w == (taps) && p->stride_w == (stride)) \
+  return (tile_functions){inner_##taps##_##stride, border_##taps##_##stride}
+  EXT_CASE(3, 1);
+  EXT_CASE(3, 2);
+  EXT_CASE(5, 1);
+  EXT_CASE(5, 2);
+  EXT_CASE(7, 1);
+  EXT_CASE(7, 2);
+#undef EXT_CASE
+  return (tile_functions){NULL, NULL};
+}
+
+static void one_row(const depthwise_job* job, int64_t index, tile_functions tiles) {
+  const ext_conv2d_params* p = job->p;
+  int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
+  output_row row;
+  row.kh0 = ih0 < 0 ? ceil_div(-ih0, p->dilation_h) : 0;
+  row.kh1 = ih0 < p->in_h ? i64_min(p->kernel_h, ceil_div(p->in_h - ih0, p->dilation_h)) : 0;
+  row.kh0 = i64_min(row.kh0, row.kh1 < 0 ? 0 : row.kh1);
+  int64_t ih = i64_max(0, ih0 + row.kh0 * p->dilation_h);
+  row.x = job->x + (n * p->in_h + ih) * p->in_w * p->x_stride;
+  row.y = job->y + index * p->out_w * p->y_stride;
+  row.residual =
+      job->e->residual ? job->e->residual + index * p->out_w * job->e->residual_stride : NULL;
+  if (!tiles.inner) {
+    for (int64_t ow = 0; ow < p->out_w; ow++) pixel(job, &row, ow);
+    return;
+  }
+  for (int64_t ow = 0; ow < p->out_w; ow += TILE_W) {
+    int64_t first = ow * p->stride_w - p->pad_left;
+    int64_t last = first + (TILE_W - 1) * p->stride_w + p->kernel_w - 1;
+    int inside = first >= 0 && last < p->in_w && ow + TILE_W <= p->out_w;
+    (inside ? tiles.inner : tiles.border)(job, &row, ow);
+  }
+}
+
+static int rows(void* context, int64_t begin, int64_t end) {
+  const depthwise_job* job = context;
+  tile_functions tiles = find_tile(job->p);
+  for (int64_t i = begin; i < end; i++) one_row(job, i, tiles);
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_depthwise_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
+                                   const ext_epilogue* e, float* y) {
+  if (p->groups != p->in_c || p->groups != p->out_c) return EXT_ERR_ARGUMENT;
+  ext_epilogue epilogue = e ? *e : (ext_epilogue){0};
+  ext_tail tail = ext_plan_tail(&epilogue);
+  depthwise_job job = {p, x, w, &epilogue, tail, y, ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL};
+  int64_t macs = p->out_w * p->in_c * p->kernel_h * p->kernel_w;
+  return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_MACS / i64_max(1, macs)), rows,
+                          &job);
+}
+
+EXT_DISPATCH(ext_depthwise_conv2d,
+             (const ext_conv2d_params* p, const float* x, const float* w, const ext_epilogue* e,
+              float* y),
+             (p, x, w, e, y))

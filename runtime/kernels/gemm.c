@@ -1,0 +1,198 @@
+/*
+ * y[i][j] = epilogue(sum_p A[i][p] B[p][j]) for A [m][k], B in panels [ceil(n / 16)][k][16].
+ *
+ * Loops, from outside (blocking after Goto and van de Geijn, 2008):
+ *   tasks       ranges of micropanels x ranges of panels, claimed by threads
+ *   M blocks    MC_PANELS micropanels of A
+ *   K blocks    at most KC of K; the block of A is packed, [rows][A_STRIDE], and stays in L2
+ *   N tiles     one or two panels of B, read once per M block, from L3 or memory into L1/L2
+ *   micropanels MR rows of A, from L2 into L1: the microkernel
+ * y itself holds the sums between K blocks; the last one applies the epilogue.
+ */
+#include "gemm.h"
+
+#include "activation.h"
+#include "gemm_tile.h"
+
+/* A task is worth a share of a launch (a few microseconds) from this many multiply-adds on: some
+ * ten microseconds of one core. */
+static const int64_t TASK_MACS = 400000;
+/* A task keeps at least so many micropanels (rows share a B tile) and panels (columns share the
+ * packing of A), while others can be split. */
+enum { TASK_MIN_MICROPANELS = 2, TASK_MIN_PANELS = 4, TASKS_PER_THREAD = 4 };
+
+/* Micropanels divide m evenly: no short last one.  Micropanel i begins at this row. */
+EXT_INLINE int64_t micropanels(const ext_gemm* g) {
+  return ceil_div(g->m, MR);
+}
+EXT_INLINE int64_t first_row(const ext_gemm* g, int64_t i) {
+  return i * g->m / micropanels(g);
+}
+
+typedef struct {
+  const ext_gemm* g;
+  ext_epilogue e;
+  ext_tail tail;
+  int64_t a_offset;
+  int64_t k_blocks, k_block;
+  int accumulate; /* y begins as a summand: a residual that is y itself */
+  float* packed;
+  float* partial; /* sums between K blocks: y's own place, or memory of our own */
+  int64_t partial_row;
+} gemm_state;
+
+/* Runs one tile; i is its first row in y, j its first column, `ic`, `jc` its place in partial. */
+static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t rows, int64_t i,
+                     int64_t j, float* partial) {
+  const ext_gemm* g = s->g;
+  int last = block == s->k_blocks - 1;
+  int narrow = t->columns <= VL && VL == EXT_PANEL;
+  float* y = g->y + i * g->y_row + j;
+  const float* residual = s->e.residual ? s->e.residual + i * s->e.residual_stride + j : NULL;
+  t->c = block > 0 || s->accumulate ? partial : NULL;
+  t->c_row = s->partial_row;
+  t->bias = block == 0 && s->e.bias ? s->e.bias + j : NULL;
+  t->residual = last && s->tail.clamp ? residual : NULL;
+  t->residual_row = s->e.residual_stride;
+  t->clamp = last && s->tail.clamp;
+  if (!last || s->tail.clamp) {
+    t->y = last ? y : partial;
+    t->y_row = last ? g->y_row : s->partial_row;
+    tile_function(rows, narrow)(t);
+    return;
+  }
+  _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
+  int64_t width = narrow ? VL : TILE_N;
+  if (t->columns < width) zero_run(scratch, rows * width);
+  t->y = scratch;
+  t->y_row = width;
+  tile_function(rows, narrow)(t);
+  EXT_NAME(ext_finish_tile)(&s->e, rows, t->columns, scratch, width, residual, s->e.residual_stride,
+                            y, g->y_row);
+}
+
+/* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
+static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1, int64_t j0,
+                      int64_t j1) {
+  const ext_gemm* g = s->g;
+  int64_t k0 = block * s->k_block, kc = i64_min(s->k_block, g->k - k0), count = i1 - i0;
+  int64_t row[MC_PANELS + 1];
+  for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
+  for (int64_t i = 0; i < count; i++)
+    g->pack(g->source, s->a_offset, row[i], row[i + 1] - row[i], k0, kc,
+            s->packed + i * MR * A_STRIDE);
+  gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high};
+  t.b_step = VL == EXT_PANEL ? g->k * EXT_PANEL : VL;
+  for (int64_t j = j0; j < j1; j += TILE_N) {
+    t.columns = i64_min(TILE_N, j1 - j);
+    t.b = g->panels + (j / EXT_PANEL * g->k + k0) * EXT_PANEL + j % EXT_PANEL;
+    for (int64_t i = 0; i < count; i++) {
+      t.a = s->packed + i * MR * A_STRIDE;
+      /* The first micropanels fetch the next tile of B, panel by panel. */
+      int64_t ahead = j + TILE_N + i * EXT_PANEL;
+      t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
+                   ? g->panels + (ahead / EXT_PANEL * g->k + k0) * EXT_PANEL
+                   : t.b;
+      float* partial = s->partial == g->y
+                           ? g->y + row[i] * g->y_row + j
+                           : s->partial + (row[i] - row[0]) * s->partial_row + (j - j0);
+      run_tile(s, block, &t, row[i + 1] - row[i], row[i], j, partial);
+    }
+  }
+}
+
+/* Micropanels [i0, i1) times columns [j0, j1) on the calling thread. */
+static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
+                     int64_t j1) {
+  gemm_state s = {
+      .g = g, .e = g->epilogue, .a_offset = a_offset, .partial = g->y, .partial_row = g->y_row};
+  s.k_blocks = i64_max(1, ceil_div(g->k, KC));
+  s.k_block = ceil_div(g->k, s.k_blocks);
+  int64_t partial_size = 0, mc = i64_min(MC_PANELS, i1 - i0);
+  if (s.e.residual == g->y && s.k_blocks > 1) {
+    if (s.e.before.kind == EXT_IDENTITY) {
+      s.accumulate = 1; /* sums may grow on top of the residual from the first block on */
+      s.e.residual = NULL;
+    } else {
+      s.partial_row = ceil_div(j1 - j0, EXT_PANEL) * EXT_PANEL;
+      partial_size = mc * MR * s.partial_row;
+    }
+  }
+  s.tail = ext_plan_tail(&s.e);
+  float* memory = ext_workspace_alloc((size_t)(mc * MR * A_STRIDE + partial_size) * sizeof(float));
+  if (!memory) return EXT_ERR_MEMORY;
+  s.packed = memory;
+  if (partial_size) s.partial = memory + mc * MR * A_STRIDE;
+  int64_t blocks = ceil_div(i1 - i0, mc);
+  for (int64_t b = 0; b < blocks; b++)
+    for (int64_t k = 0; k < s.k_blocks; k++)
+      run_block(&s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+  ext_workspace_free(memory);
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset) {
+  if (g->m <= 0 || g->n <= 0) return EXT_OK;
+  return run_range(g, a_offset, 0, micropanels(g), 0, g->n);
+}
+
+/* Moves the operands of `g` to batch item `index`; returns its offset in A. */
+static int64_t select_batch(ext_gemm* g, int64_t index) {
+  int64_t a = 0;
+  for (int d = g->batch_ndim - 1; d >= 0; d--) {
+    int64_t i = index % g->batch[d];
+    index /= g->batch[d];
+    a += i * g->a_batch[d];
+    g->panels += i * g->b_batch[d];
+    g->y += i * g->y_batch[d];
+    if (g->epilogue.residual) g->epilogue.residual += i * g->residual_batch[d];
+    if (g->epilogue.bias) g->epilogue.bias += i * g->bias_batch[d];
+  }
+  if (g->a) g->a += a;
+  return a;
+}
+
+typedef struct {
+  const ext_gemm* g;
+  int64_t m_parts, n_parts;
+} gemm_job;
+
+static int gemm_tasks(void* context, int64_t begin, int64_t end) {
+  const gemm_job* job = context;
+  for (int64_t task = begin; task < end; task++) {
+    ext_gemm g = *job->g;
+    int64_t n_part = task % job->n_parts, rest = task / job->n_parts;
+    int64_t m_part = rest % job->m_parts;
+    int64_t a_offset = select_batch(&g, rest / job->m_parts);
+    int64_t panels = ceil_div(g.n, EXT_PANEL), mp = micropanels(&g);
+    int64_t tiles = ceil_div(panels * EXT_PANEL, TILE_N);
+    int64_t j0 = n_part * tiles / job->n_parts * TILE_N;
+    int64_t j1 = i64_min(g.n, (n_part + 1) * tiles / job->n_parts * TILE_N);
+    int64_t i0 = m_part * mp / job->m_parts, i1 = (m_part + 1) * mp / job->m_parts;
+    if (i0 == i1 || j0 >= j1) continue;
+    int status = run_range(&g, a_offset, i0, i1, j0, j1);
+    if (status) return status;
+  }
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
+  int64_t batches = 1;
+  for (int d = 0; d < g->batch_ndim; d++) batches *= g->batch[d];
+  if (g->m <= 0 || g->n <= 0 || batches <= 0) return EXT_OK;
+  int64_t macs = g->m * g->n * i64_max(1, g->k);
+  gemm_job job = {g, 1, 1};
+  if (macs * batches < 2 * TASK_MACS) return gemm_tasks(&job, 0, batches);
+  int64_t threads = ext_num_threads();
+  if (threads > 1) {
+    int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
+    int64_t m_most = micropanels(g) / TASK_MIN_MICROPANELS;
+    int64_t n_most = ceil_div(g->n, EXT_PANEL) / TASK_MIN_PANELS;
+    job.m_parts = i64_max(1, i64_min(wanted, m_most));
+    if (job.m_parts < threads)
+      job.n_parts = i64_max(1, i64_min(ceil_div(wanted, job.m_parts), n_most));
+  }
+  int64_t tasks = batches * job.m_parts * job.n_parts;
+  int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.m_parts * job.n_parts / macs) : tasks;
+  return ext_parallel_for(tasks, grain, gemm_tasks, &job);
+}

@@ -1,0 +1,47 @@
+/* Internal: the blocked matrix product under matmul and conv2d. */
+#ifndef EXT_GEMM_H_
+#define EXT_GEMM_H_
+
+#include "../simd/simd.h"
+
+#if defined(EXT_SIMD_AVX512)
+/* 14 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 32 registers. */
+enum { MR = 14, NV = 2 };
+#elif defined(EXT_SIMD_AVX2)
+/* 6 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 16 registers. */
+enum { MR = 6, NV = 2 };
+#else
+/* 4 x 2 accumulators, 2 vectors of B, broadcasts of A: fits the 16 registers of x86-64. */
+enum { MR = 4, NV = 2 };
+#endif
+
+enum {
+  TILE_N = NV * VL, /* columns of a full tile */
+  KC = 640, /* a block of K: the 3 x 3 x 64 of ResNet in one; 384 and 512 measured 1 % slower */
+  A_STRIDE = KC + 16, /* floats between packed rows: 41 lines, so that rows use different L1 sets */
+  MC_PANELS = 8       /* micropanels in one block of A: 290 KiB of a 1 MiB L2 */
+};
+
+typedef struct {
+  int64_t m, n, k;
+  /* Copies A[row .. row + rows)[k0 .. k0 + kc) to dst, A_STRIDE floats from row to row; `offset` is
+   * the batch item's place in A. */
+  void (*pack)(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
+               int64_t kc, float* dst);
+  const void* source;
+  const float* a; /* NULL, or A itself: rows a_row apart, columns adjacent */
+  int64_t a_row;
+  const float* panels;
+  float* y;
+  int64_t y_row;
+  ext_epilogue epilogue;
+  int32_t batch_ndim;
+  int64_t batch[4], a_batch[4], b_batch[4], y_batch[4], residual_batch[4], bias_batch[4];
+} ext_gemm;
+
+/* y = epilogue(A B) for every batch item, on all threads. */
+int EXT_NAME(ext_gemm_run)(const ext_gemm* g);
+/* One batch item on the calling thread; operands already point at it. */
+int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset);
+
+#endif /* EXT_GEMM_H_ */

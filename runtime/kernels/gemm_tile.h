@@ -1,0 +1,168 @@
+/*
+ * gemm_tile.h - the microkernel: a tile of y in registers.
+ *
+ *   y[i][j] = tail(c[i][j] + sum_p a[i][p] * b[p][j]),  i < rows <= MR, j < columns <= TILE_N
+ *
+ * One function per number of rows (and of vectors), made from one always-inlined body whose loops
+ * unroll completely, so that the accumulators live in registers.
+ */
+#ifndef EXT_GEMM_TILE_H_
+#define EXT_GEMM_TILE_H_
+
+#include "gemm.h"
+
+typedef struct {
+  const float* a; /* packed rows, A_STRIDE apart */
+  const float* b; /* row p at b + p EXT_PANEL; vector v of a row at + v b_step */
+  int64_t b_step;
+  const float* next; /* [kc][EXT_PANEL] of B that is wanted soon: goes to L2 meanwhile */
+  int64_t kc;
+  int64_t columns;
+  float* y;
+  int64_t y_row;
+  const float* c; /* NULL, or what earlier blocks of K summed up; may be y */
+  int64_t c_row;
+  const float* bias;     /* NULL or [columns]; the sums begin with it */
+  const float* residual; /* NULL or a tile; may be y */
+  int64_t residual_row;
+  int clamp; /* y = min(max(v, low), high) */
+  float low, high;
+} gemm_tile;
+
+/* One row's vector in memory; `full` is a constant: all VL lanes, or only the first `lanes`. */
+EXT_INLINE vf tile_load(const int full, const float* p, int64_t lanes) {
+  return full ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+EXT_INLINE void tile_tail(const int rows, const int nv, const int full, const gemm_tile* t,
+                          vf acc[MR][NV]) {
+  int64_t lanes[NV];
+  for (int v = 0; v < nv; v++) lanes[v] = clamp_lanes(t->columns - v * VL);
+  if (t->residual) {
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++)
+        acc[i][v] += tile_load(full, t->residual + i * t->residual_row + v * VL, lanes[v]);
+    }
+  }
+  if (t->clamp) {
+    vf low = vf_set1(t->low), high = vf_set1(t->high);
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) acc[i][v] = vf_min(high, vf_max(low, acc[i][v]));
+    }
+  }
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) {
+      float* p = t->y + i * t->y_row + v * VL;
+      if (full)
+        vf_store(p, acc[i][v]);
+      else
+        vf_store_n(p, acc[i][v], lanes[v]);
+    }
+  }
+}
+
+/* The sums' first values: bias (or 0) plus c. */
+EXT_INLINE void tile_begin(const int rows, const int nv, const int full, const gemm_tile* t,
+                           vf acc[MR][NV]) {
+  int64_t lanes[NV];
+  for (int v = 0; v < nv; v++) lanes[v] = clamp_lanes(t->columns - v * VL);
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    acc[0][v] = t->bias ? tile_load(full, t->bias + v * VL, lanes[v]) : vf_zero();
+    EXT_UNROLL
+    for (int i = 1; i < rows; i++) acc[i][v] = acc[0][v];
+  }
+  if (!t->c) return;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++)
+      acc[i][v] += tile_load(full, t->c + i * t->c_row + v * VL, lanes[v]);
+  }
+}
+
+EXT_INLINE void tile_body(const int rows, const int nv, const gemm_tile* t) {
+  vf acc[MR][NV];
+  const int full = t->columns == nv * VL;
+  if (full)
+    tile_begin(rows, nv, 1, t, acc);
+  else
+    tile_begin(rows, nv, 0, t, acc);
+  /* y is written once the sums are there, thousands of cycles later: its lines come meanwhile. */
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) __builtin_prefetch(t->y + i * t->y_row + v * VL, 1);
+  }
+  if (t->residual) {
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) __builtin_prefetch(t->residual + i * t->residual_row + v * VL);
+    }
+  }
+  const float *a = t->a, *b = t->b, *next = t->next;
+  const int64_t b_step = t->b_step;
+  for (int64_t p = t->kc; p > 0; p--) {
+    vf row[NV];
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) row[v] = vf_load(b + v * b_step);
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      vf x = vf_set1(a[i * A_STRIDE]);
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) acc[i][v] = vf_fma(x, row[v], acc[i][v]);
+    }
+    __builtin_prefetch(next, 0, 2);
+    a += 1;
+    b += EXT_PANEL;
+    next += EXT_PANEL;
+  }
+  if (full)
+    tile_tail(rows, nv, 1, t, acc);
+  else
+    tile_tail(rows, nv, 0, t, acc);
+}
+
+typedef void (*gemm_tile_function)(const gemm_tile* t);
+
+#define EXT_TILE(rows)                          \
+  static void tile_##rows(const gemm_tile* t) { \
+    tile_body(rows, NV, t);                     \
+  }
+#define EXT_HALF_TILE(rows)                          \
+  static void half_tile_##rows(const gemm_tile* t) { \
+    tile_body(rows, 1, t);                           \
+  }
+
+#if defined(EXT_SIMD_AVX512)
+#define EXT_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+EXT_ROWS(EXT_HALF_TILE)
+#elif defined(EXT_SIMD_AVX2)
+#define EXT_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define EXT_ROWS(X) X(1) X(2) X(3) X(4)
+#endif
+EXT_ROWS(EXT_TILE)
+
+/* The function for a tile of `rows`; `narrow` is a last panel without a neighbour (AVX-512). */
+static inline gemm_tile_function tile_function(int64_t rows, int narrow) {
+#define EXT_ENTRY(rows) tile_##rows,
+#define EXT_HALF_ENTRY(rows) half_tile_##rows,
+  static const gemm_tile_function wide[] = {EXT_ROWS(EXT_ENTRY)};
+#if defined(EXT_SIMD_AVX512)
+  static const gemm_tile_function half[] = {EXT_ROWS(EXT_HALF_ENTRY)};
+  if (narrow) return half[rows - 1];
+#else
+  (void)narrow;
+#endif
+  return wide[rows - 1];
+}
+
+#endif /* EXT_GEMM_TILE_H_ */

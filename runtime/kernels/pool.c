@@ -1,0 +1,111 @@
+/*
+ * y[n][oh][ow][c] = max or mean over the window of x[n][oh sh + kh dh - top][ow sw + kw dw -
+ * left][c]
+ *
+ * Vectorised over channels, BLOCK vectors at a time; each pixel's window is clipped to the image
+ * once.  Memory speed decides.
+ */
+#include "../simd/simd.h"
+
+enum { BLOCK = 4 };
+/* Elements read by one task at least, some ten microseconds. */
+static const int64_t TASK_READS = 1 << 16;
+
+typedef struct {
+  const ext_pool2d_params* p;
+  const float* x;
+  float* y;
+} pool_job;
+
+/* The taps [first, past) of one axis whose position start + i dilation lies in [low, high). */
+static void clip_axis(int64_t start, int64_t kernel, int64_t dilation, int64_t low, int64_t high,
+                      int64_t* first, int64_t* past) {
+  *first = start < low ? i64_min(kernel, ceil_div(low - start, dilation)) : 0;
+  *past = start < high ? i64_min(kernel, ceil_div(high - start, dilation)) : 0;
+  if (*past < *first) *past = *first;
+}
+
+EXT_INLINE void window(const int is_max, const int vectors, int64_t lanes, const float* x,
+                       int64_t rows, int64_t row_step, int64_t taps, int64_t tap_step,
+                       float divisor, float* y) {
+  vf acc[BLOCK];
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) acc[v] = vf_set1(is_max ? -__builtin_inff() : 0.0f);
+  for (int64_t i = 0; i < rows; i++) {
+    const float* tap = x + i * row_step;
+    for (int64_t j = 0; j < taps; j++, tap += tap_step) {
+      EXT_UNROLL
+      for (int v = 0; v < vectors; v++) {
+        vf value = lanes == VL ? vf_load(tap + v * VL) : vf_load_n(tap + v * VL, lanes);
+        acc[v] = is_max ? vf_max_nan(acc[v], value) : acc[v] + value;
+      }
+    }
+  }
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) {
+    if (!is_max) acc[v] = acc[v] / vf_set1(divisor);
+    if (lanes == VL)
+      vf_store(y + v * VL, acc[v]);
+    else
+      vf_store_n(y + v * VL, acc[v], lanes);
+  }
+}
+
+EXT_INLINE void pool_row(const int is_max, const pool_job* job, int64_t index) {
+  const ext_pool2d_params* p = job->p;
+  int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
+  int64_t kh0, kh1, kw0, kw1, all0, all1, padded_rows;
+  clip_axis(ih0, p->kernel_h, p->dilation_h, 0, p->in_h, &kh0, &kh1);
+  clip_axis(ih0, p->kernel_h, p->dilation_h, -p->pad_top, p->in_h + p->pad_bottom, &all0, &all1);
+  padded_rows = all1 - all0;
+  const float* image = job->x + n * p->in_h * p->in_w * p->x_stride;
+  for (int64_t ow = 0; ow < p->out_w; ow++) {
+    int64_t iw0 = ow * p->stride_w - p->pad_left;
+    clip_axis(iw0, p->kernel_w, p->dilation_w, 0, p->in_w, &kw0, &kw1);
+    clip_axis(iw0, p->kernel_w, p->dilation_w, -p->pad_left, p->in_w + p->pad_right, &all0, &all1);
+    int64_t rows = kh1 - kh0, taps = kw1 - kw0;
+    float divisor = (float)(p->count_include_pad ? padded_rows * (all1 - all0) : rows * taps);
+    /* An empty window is not read; its corner may lie outside x, so it is not formed either. */
+    int64_t corner =
+        rows > 0 && taps > 0
+            ? ((ih0 + kh0 * p->dilation_h) * p->in_w + iw0 + kw0 * p->dilation_w) * p->x_stride
+            : 0;
+    const float* x = image + corner;
+    float* y = job->y + (index * p->out_w + ow) * p->y_stride;
+    int64_t row_step = p->dilation_h * p->in_w * p->x_stride,
+            tap_step = p->dilation_w * p->x_stride;
+    int64_t c = 0;
+    for (; c + BLOCK * VL <= p->channels; c += BLOCK * VL)
+      window(is_max, BLOCK, VL, x + c, rows, row_step, taps, tap_step, divisor, y + c);
+    for (; c < p->channels; c += VL)
+      window(is_max, 1, i64_min(VL, p->channels - c), x + c, rows, row_step, taps, tap_step,
+             divisor, y + c);
+  }
+}
+
+static int max_rows(void* context, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i++) pool_row(1, context, i);
+  return EXT_OK;
+}
+
+static int average_rows(void* context, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i++) pool_row(0, context, i);
+  return EXT_OK;
+}
+
+static int run(const ext_pool2d_params* p, const float* x, float* y, ext_range_body body) {
+  pool_job job = {p, x, y};
+  int64_t reads = i64_max(1, p->out_w * p->channels * p->kernel_h * p->kernel_w);
+  return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_READS / reads), body, &job);
+}
+
+int EXT_NAME(ext_max_pool2d)(const ext_pool2d_params* p, const float* x, float* y) {
+  return run(p, x, y, max_rows);
+}
+
+int EXT_NAME(ext_avg_pool2d)(const ext_pool2d_params* p, const float* x, float* y) {
+  return run(p, x, y, average_rows);
+}
+
+EXT_DISPATCH(ext_max_pool2d, (const ext_pool2d_params* p, const float* x, float* y), (p, x, y))
+EXT_DISPATCH(ext_avg_pool2d, (const ext_pool2d_params* p, const float* x, float* y), (p, x, y))

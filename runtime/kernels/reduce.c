@@ -1,0 +1,144 @@
+/*
+ * y[o][i] = sum, mean, max or min over r of x[o][r][i].
+ *
+ * Sums are built in three levels (GROUP terms, GROUP groups, all), so that their error stays a few
+ * ULP up to millions of terms.
+ */
+#include "../simd/simd.h"
+
+enum { GROUP = 64, BLOCK = 4 };
+/* Elements of one task at least: some ten microseconds. */
+static const int64_t TASK_ELEMENTS = 1 << 16;
+
+typedef struct {
+  ext_reduce_kind kind;
+  int64_t reduce, inner, blocks; /* blocks of BLOCK * VL columns in `inner` */
+  const float* x;
+  float* y;
+} reduce_job;
+
+EXT_INLINE vf first_value(ext_reduce_kind kind) {
+  return vf_set1(kind == EXT_REDUCE_MAX   ? -__builtin_inff()
+                 : kind == EXT_REDUCE_MIN ? __builtin_inff()
+                                          : 0.0f);
+}
+
+EXT_INLINE vf join(ext_reduce_kind kind, vf a, vf b) {
+  return kind == EXT_REDUCE_MAX   ? vf_max_nan(a, b)
+         : kind == EXT_REDUCE_MIN ? vf_min_nan(a, b)
+                                  : a + b;
+}
+
+EXT_INLINE float join_one(ext_reduce_kind kind, float a, float b) {
+  if (kind == EXT_REDUCE_MAX) return a != a || a > b ? a : b;
+  if (kind == EXT_REDUCE_MIN) return a != a || a < b ? a : b;
+  return a + b;
+}
+
+/* One contiguous slice of n elements. */
+EXT_INLINE float slice(const ext_reduce_kind kind, const float* x, int64_t n) {
+  vf total = first_value(kind), middle = total;
+  int64_t i = 0, groups = 0;
+  while (i + BLOCK * VL <= n) {
+    vf acc[BLOCK];
+    EXT_UNROLL
+    for (int v = 0; v < BLOCK; v++) acc[v] = first_value(kind);
+    for (int g = 0; g < GROUP && i + BLOCK * VL <= n; g++, i += BLOCK * VL) {
+      EXT_UNROLL
+      for (int v = 0; v < BLOCK; v++) acc[v] = join(kind, acc[v], vf_load(x + i + v * VL));
+    }
+    middle = join(kind, middle, join(kind, join(kind, acc[0], acc[1]), join(kind, acc[2], acc[3])));
+    if (++groups % GROUP == 0) {
+      total = join(kind, total, middle);
+      middle = first_value(kind);
+    }
+  }
+  total = join(kind, total, middle);
+  for (; i + VL <= n; i += VL) total = join(kind, total, vf_load(x + i));
+  float lanes[VL];
+  vf_store(lanes, total);
+  for (int width = VL / 2; width > 0; width /= 2)
+    for (int k = 0; k < width; k++) lanes[k] = join_one(kind, lanes[k], lanes[k + width]);
+  for (; i < n; i++) lanes[0] = join_one(kind, lanes[0], x[i]);
+  return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)n : lanes[0];
+}
+
+/* `vectors` (a constant) vectors of neighbouring columns; `lanes` of the last one are there. */
+EXT_INLINE void columns(const ext_reduce_kind kind, const int vectors, int64_t lanes,
+                        const float* x, int64_t reduce, int64_t inner, float* y) {
+  vf total[BLOCK], middle[BLOCK], acc[BLOCK];
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) total[v] = middle[v] = first_value(kind);
+  for (int64_t r = 0, groups = 0; r < reduce;) {
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) acc[v] = first_value(kind);
+    int64_t stop = i64_min(reduce, r + GROUP);
+    for (; r < stop; r++) {
+      EXT_UNROLL
+      for (int v = 0; v < vectors; v++) {
+        const float* p = x + r * inner + v * VL;
+        acc[v] = join(kind, acc[v], lanes == VL ? vf_load(p) : vf_load_n(p, lanes));
+      }
+    }
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) middle[v] = join(kind, middle[v], acc[v]);
+    if (++groups % GROUP && r < reduce) continue;
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      total[v] = join(kind, total[v], middle[v]);
+      middle[v] = first_value(kind);
+    }
+  }
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) {
+    if (kind == EXT_REDUCE_MEAN) total[v] = total[v] / vf_set1((float)reduce);
+    if (lanes == VL)
+      vf_store(y + v * VL, total[v]);
+    else
+      vf_store_n(y + v * VL, total[v], lanes);
+  }
+}
+
+EXT_INLINE void items(const ext_reduce_kind kind, const reduce_job* job, int64_t begin,
+                      int64_t end) {
+  for (int64_t item = begin; item < end; item++) {
+    if (job->inner == 1) {
+      job->y[item] = slice(kind, job->x + item * job->reduce, job->reduce);
+      continue;
+    }
+    int64_t o = item / job->blocks, i = item % job->blocks * BLOCK * VL;
+    int64_t stop = i64_min(job->inner, i + BLOCK * VL);
+    const float* x = job->x + o * job->reduce * job->inner;
+    float* y = job->y + o * job->inner;
+    if (stop - i == BLOCK * VL)
+      columns(kind, BLOCK, VL, x + i, job->reduce, job->inner, y + i);
+    else
+      for (; i < stop; i += VL)
+        columns(kind, 1, i64_min(VL, stop - i), x + i, job->reduce, job->inner, y + i);
+  }
+}
+
+static int reduce_range(void* context, int64_t begin, int64_t end) {
+  const reduce_job* job = context;
+  switch (job->kind) {
+    case EXT_REDUCE_SUM: items(EXT_REDUCE_SUM, job, begin, end); break;
+    case EXT_REDUCE_MEAN: items(EXT_REDUCE_MEAN, job, begin, end); break;
+    case EXT_REDUCE_MAX: items(EXT_REDUCE_MAX, job, begin, end); break;
+    case EXT_REDUCE_MIN: items(EXT_REDUCE_MIN, job, begin, end); break;
+  }
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_reduce)(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner,
+                         const float* x, float* y) {
+  if (outer <= 0 || inner <= 0) return EXT_OK;
+  reduce_job job = {kind, reduce, inner, ceil_div(inner, BLOCK * VL), x, y};
+  int64_t elements = i64_max(1, reduce) * i64_min(inner, BLOCK * VL);
+  return ext_parallel_for(outer * job.blocks, i64_max(1, TASK_ELEMENTS / elements), reduce_range,
+                          &job);
+}
+
+EXT_DISPATCH(ext_reduce,
+             (ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
+              float* y),
+             (kind, outer, reduce, inner, x, y))

@@ -1,0 +1,113 @@
+/*
+ * y[o][r][i] = exp(x - m) / s or x - m - log(s), m = max_r x, s = sum_r exp(x - m).
+ *
+ * A NaN, or a maximum of -inf or +inf, makes the whole slice NaN through x - m and s, as in numpy.
+ */
+#include <math.h>
+
+#include "../simd/math.h"
+
+/* Elements of one task at least: some ten microseconds of exponentials. */
+static const int64_t TASK_ELEMENTS = 1 << 13;
+
+typedef struct {
+  int64_t reduce, inner, blocks; /* blocks of VL columns in `inner` */
+  int32_t logarithm;
+  const float* x;
+  float* y;
+} softmax_job;
+
+/* One contiguous slice of n elements. */
+static void slice(int logarithm, int64_t n, const float* x, float* y) {
+  vf m0 = vf_set1(-__builtin_inff()), m1 = m0;
+  int64_t i = 0;
+  for (; i + 2 * VL <= n; i += 2 * VL) {
+    m0 = vf_max(m0, vf_load(x + i));
+    m1 = vf_max(m1, vf_load(x + i + VL));
+  }
+  float lanes[VL], most = vf_most(vf_max(m0, m1));
+  for (; i < n; i++) most = x[i] > most ? x[i] : most;
+
+  vf m = vf_set1(most), s0 = vf_zero(), s1 = vf_zero();
+  for (i = 0; i + 2 * VL <= n; i += 2 * VL) {
+    vf u = vf_exp(vf_load(x + i) - m), v = vf_exp(vf_load(x + i + VL) - m);
+    s0 += u;
+    s1 += v;
+    if (logarithm) continue;
+    vf_store(y + i, u);
+    vf_store(y + i + VL, v);
+  }
+  float sum = vf_sum(s0 + s1);
+  for (; i < n; i += VL) {
+    int64_t count = i64_min(VL, n - i);
+    vf v = vf_exp(vf_load_n(x + i, count) - m);
+    vf_store(lanes, v);
+    for (int k = 0; k < count; k++) sum += lanes[k];
+    if (!logarithm) vf_store_n(y + i, v, count);
+  }
+
+  vf scale = vf_set1(logarithm ? logf(sum) : 1.0f / sum);
+  for (i = 0; i + VL <= n; i += VL)
+    vf_store(y + i, logarithm ? vf_load(x + i) - m - scale : vf_load(y + i) * scale);
+  if (i == n) return;
+  vf v = logarithm ? vf_load_n(x + i, n - i) - m - scale : vf_load_n(y + i, n - i) * scale;
+  vf_store_n(y + i, v, n - i);
+}
+
+EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
+  return full ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+EXT_INLINE void store(const int full, float* p, vf v, int64_t lanes) {
+  if (full)
+    vf_store(p, v);
+  else
+    vf_store_n(p, v, lanes);
+}
+
+/* Neighbouring columns of one outer item: VL if `full` (a constant), else `lanes`. */
+EXT_INLINE void columns(const int full, const softmax_job* job, const float* x, float* y,
+                        int64_t lanes) {
+  int64_t inner = job->inner;
+  vf m = vf_set1(-__builtin_inff()), s = vf_zero();
+  for (int64_t r = 0; r < job->reduce; r++) m = vf_max(m, load(full, x + r * inner, lanes));
+  for (int64_t r = 0; r < job->reduce; r++) {
+    vf v = vf_exp(load(full, x + r * inner, lanes) - m);
+    s += v;
+    if (!job->logarithm) store(full, y + r * inner, v, lanes);
+  }
+  s = job->logarithm ? vf_log(s) : vf_set1(1.0f) / s;
+  for (int64_t r = 0; r < job->reduce; r++) {
+    int64_t at = r * inner;
+    vf v = job->logarithm ? load(full, x + at, lanes) - m - s : load(full, y + at, lanes) * s;
+    store(full, y + at, v, lanes);
+  }
+}
+
+static int items(void* context, int64_t begin, int64_t end) {
+  const softmax_job* job = context;
+  for (int64_t item = begin; item < end; item++) {
+    int64_t i = item % job->blocks * VL, o = item / job->blocks;
+    int64_t at = o * job->reduce * job->inner + i;
+    if (job->inner == 1)
+      slice(job->logarithm, job->reduce, job->x + at, job->y + at);
+    else if (i + VL <= job->inner)
+      columns(1, job, job->x + at, job->y + at, VL);
+    else
+      columns(0, job, job->x + at, job->y + at, job->inner - i);
+  }
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_softmax)(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm,
+                          const float* x, float* y) {
+  if (outer <= 0 || reduce <= 0 || inner <= 0) return EXT_OK;
+  softmax_job job = {reduce, inner, ceil_div(inner, VL), logarithm, x, y};
+  int64_t elements = reduce * i64_min(inner, VL);
+  return ext_parallel_for(outer * job.blocks, i64_max(1, TASK_ELEMENTS / elements), items, &job);
+}
+
+EXT_DISPATCH(ext_softmax,
+             (int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm, const float* x,
+              float* y),
+             (outer, reduce, inner, logarithm, x, y))

@@ -1,0 +1,75 @@
+/* Any CPU: 4 floats in GCC vector extensions, no intrinsics.  Slower; there so that a model runs
+ * everywhere, and as the reference that the other levels are read against. */
+#include <math.h>
+
+#define VL 4
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+typedef vi vm;
+
+EXT_INLINE vf vf_load(const float* p) {
+  vf x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+EXT_INLINE void vf_store(float* p, vf x) {
+  memcpy(p, &x, sizeof x);
+}
+EXT_INLINE vf vf_set1(float x) {
+  return (vf){x, x, x, x};
+}
+EXT_INLINE vf vf_load_n(const float* p, int64_t n) {
+  vf x = {0.0f, 0.0f, 0.0f, 0.0f};
+  for (int i = 0; i < VL; i++)
+    if (i < n) x[i] = p[i];
+  return x;
+}
+EXT_INLINE void vf_store_n(float* p, vf x, int64_t n) {
+  for (int i = 0; i < VL; i++)
+    if (i < n) p[i] = x[i];
+}
+EXT_INLINE vf vf_fma(vf a, vf b, vf c) {
+  return a * b + c;
+}
+EXT_INLINE vf vf_select(vm m, vf a, vf b) {
+  return (vf)((m & (vi)a) | (~m & (vi)b));
+}
+EXT_INLINE vm vm_lt(vf a, vf b) {
+  return a < b;
+}
+EXT_INLINE vm vm_nan(vf a) {
+  return a != a;
+}
+EXT_INLINE vf vf_max(vf a, vf b) {
+  return vf_select(b < a, a, b);
+}
+EXT_INLINE vf vf_min(vf a, vf b) {
+  return vf_select(a < b, a, b);
+}
+EXT_INLINE vf vf_sqrt(vf a) {
+  return (vf){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])};
+}
+
+/* In two steps, so that results may be subnormal and n may be 128 for an x below 1. */
+EXT_INLINE vf vf_pow2(vf x, vf n) {
+  /* A float in [2^23, 2^24) holds an integer in its low bits; unlike a conversion, this is defined
+   * for the NaN lanes too, whose result stays NaN through x. */
+  const vf magic = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f};
+  vi e = (vi)(n + magic) - (vi)magic, half = e >> 1;
+  return x * (vf)((half + 127) << 23) * (vf)((e - half + 127) << 23);
+}
+EXT_INLINE float vf_sum(vf x) {
+  return (x[0] + x[2]) + (x[1] + x[3]);
+}
+EXT_INLINE float vf_most(vf x) {
+  float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];
+  return a > b ? a : b;
+}
+
+EXT_INLINE void vf_transpose(vf r[VL]) {
+  vf a = r[0], b = r[1], c = r[2], d = r[3];
+  r[0] = (vf){a[0], b[0], c[0], d[0]};
+  r[1] = (vf){a[1], b[1], c[1], d[1]};
+  r[2] = (vf){a[2], b[2], c[2], d[2]};
+  r[3] = (vf){a[3], b[3], c[3], d[3]};
+}

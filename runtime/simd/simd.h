@@ -1,0 +1,109 @@
+/*
+ * simd.h - one vector type for three instruction sets.
+ *
+ * A kernel file is compiled once per level, with -DEXT_SIMD_AVX512, -DEXT_SIMD_AVX2 or
+ * -DEXT_SIMD_BASELINE, and is written in terms of
+ *
+ *   vf            VL floats; + - * / work on it (GCC and Clang vector extensions)
+ *   vi            VL int32_t
+ *   vm            a mask of VL lanes
+ *
+ * and the functions of the level's header: vf_load, vf_store, vf_load_n and vf_store_n (the first
+ * n lanes, 0 <= n <= VL; absent lanes read as 0 and are not written), vf_set1, vf_fma (a b + c),
+ * vf_max, vf_min (the *second* argument where either is NaN), vf_sqrt, vf_select (mask ? a : b),
+ * vm_lt, vm_nan, vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips
+ * NaNs or keeps them, whichever), vf_transpose (a VL x VL tile in registers).
+ *
+ * EXT_NAME(f) gives a function one name per level; EXT_DISPATCH makes the public function that
+ * picks a level.  The public function is compiled beside the baseline kernel, so that a link with
+ * the archive takes in only the families that are called.
+ */
+#ifndef EXT_SIMD_H_
+#define EXT_SIMD_H_
+
+#include <stdint.h>
+#include <string.h>
+
+#include "../kernels/public.h"
+
+#define EXT_INLINE static inline __attribute__((always_inline, unused))
+#define EXT_UNROLL _Pragma("GCC unroll 32")
+
+#if defined(EXT_SIMD_AVX512)
+#define EXT_NAME(f) f##_avx512
+#include "avx512.h"
+#elif defined(EXT_SIMD_AVX2)
+#define EXT_NAME(f) f##_avx2
+#include "avx2.h"
+#elif defined(EXT_SIMD_BASELINE)
+#define EXT_NAME(f) f##_baseline
+#include "baseline.h"
+#else
+#error "define one of EXT_SIMD_AVX512, EXT_SIMD_AVX2, EXT_SIMD_BASELINE"
+#endif
+
+/* EXT_DISPATCH(ext_f, (int64_t n, float* y), (n, y)) defines ext_f as a call of the level in use.
+ */
+#if !defined(EXT_SIMD_BASELINE)
+#define EXT_DISPATCH(function, parameters, arguments)
+#elif defined(EXT_ONLY_BASELINE)
+#define EXT_DISPATCH(function, parameters, arguments) \
+  int function parameters {                           \
+    return function##_baseline arguments;             \
+  }
+#else
+#define EXT_DISPATCH(function, parameters, arguments)          \
+  int function##_avx2 parameters;                              \
+  int function##_avx512 parameters;                            \
+  int function parameters {                                    \
+    switch (ext_isa_level()) {                                 \
+      case EXT_ISA_AVX512: return function##_avx512 arguments; \
+      case EXT_ISA_AVX2: return function##_avx2 arguments;     \
+      default: return function##_baseline arguments;           \
+    }                                                          \
+  }
+#endif
+
+EXT_INLINE vf vf_zero(void) {
+  return vf_set1(0.0f);
+}
+
+/* max that keeps a NaN of either argument. */
+EXT_INLINE vf vf_max_nan(vf a, vf b) {
+  return vf_select(vm_nan(a), a, vf_max(a, b));
+}
+EXT_INLINE vf vf_min_nan(vf a, vf b) {
+  return vf_select(vm_nan(a), a, vf_min(a, b));
+}
+
+EXT_INLINE int64_t i64_min(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+EXT_INLINE int64_t i64_max(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+EXT_INLINE int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+EXT_INLINE int64_t clamp_lanes(int64_t n) {
+  return n < 0 ? 0 : n > VL ? VL : n;
+}
+
+/* dst[i] = src[i], i < n; the ranges do not overlap.  Inline, for runs of tens of floats. */
+EXT_INLINE void copy_run(float* restrict dst, const float* restrict src, int64_t n) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) vf_store(dst + i, vf_load(src + i));
+  if (i == n) return;
+  if (n >= VL)
+    vf_store(dst + n - VL, vf_load(src + n - VL));
+  else
+    vf_store_n(dst, vf_load_n(src, n), n);
+}
+
+EXT_INLINE void zero_run(float* dst, int64_t n) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) vf_store(dst + i, vf_zero());
+  for (; i < n; i++) dst[i] = 0.0f;
+}
+
+#endif /* EXT_SIMD_H_ */

@@ -1,0 +1,74 @@
+/*
+ * ext_parallel_for on TVM's thread pool.
+ *
+ * Each worker of one launch claims `grain` items at a time from a shared counter, so the number of
+ * workers need not be known beforehand and a worker whose core is busy elsewhere takes fewer.
+ * TVM's pool refuses a launch from inside a launch; a nested call runs on its own thread.
+ */
+#include <stdatomic.h>
+
+#include "kernels/public.h"
+
+/* The head of TVMParallelGroupEnv in tvm/runtime/c_backend_api.h. */
+typedef struct {
+  void* sync_handle;
+  int32_t num_task;
+} group_env;
+
+extern int TVMBackendParallelLaunch(int (*body)(int task, void* env, void* context), void* context,
+                                    int num_task) __attribute__((weak, visibility("default")));
+
+typedef struct {
+  _Atomic int64_t next;
+  _Atomic int status;
+  _Atomic int workers;
+  int64_t n, grain;
+  ext_range_body body;
+  void* context;
+} loop;
+
+static _Thread_local int inside;    /* the thread runs a part of a launch */
+static _Thread_local int pool_size; /* workers of this thread's last launch; 0 = not known yet */
+
+static int run_share(int task, void* env, void* context) {
+  loop* l = context;
+  if (task == 0) atomic_store(&l->workers, ((const group_env*)env)->num_task);
+  int was_inside = inside;
+  inside = 1;
+  for (;;) {
+    int64_t begin = atomic_fetch_add_explicit(&l->next, l->grain, memory_order_relaxed);
+    if (begin >= l->n || atomic_load_explicit(&l->status, memory_order_relaxed)) break;
+    int64_t end = l->n - begin < l->grain ? l->n : begin + l->grain;
+    int status = l->body(l->context, begin, end), none = EXT_OK;
+    if (status) atomic_compare_exchange_strong(&l->status, &none, status);
+  }
+  inside = was_inside;
+  return 0; /* a body's status travels in the loop: the pool knows only success and failure */
+}
+
+static int launch(loop* l) {
+  int failed = TVMBackendParallelLaunch(run_share, l, 0);
+  int workers = atomic_load(&l->workers);
+  if (workers > 0) pool_size = workers;
+  int status = atomic_load(&l->status);
+  return status ? status : failed ? EXT_ERR_THREADS : EXT_OK;
+}
+
+int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* context) {
+  if (n <= 0) return EXT_OK;
+  if (grain < 1) grain = 1;
+  if (n <= grain || inside || !TVMBackendParallelLaunch) return body(context, 0, n);
+  loop l = {.n = n, .grain = grain, .body = body, .context = context};
+  return launch(&l);
+}
+
+/* The pool's size is not part of TVM's C interface, but every launch tells it.  An empty launch
+ * finds it the first time; later launches keep it current when the pool is reconfigured. */
+int ext_num_threads(void) {
+  if (inside || !TVMBackendParallelLaunch) return 1;
+  if (pool_size == 0) {
+    loop empty = {.n = 0, .grain = 1};
+    if (launch(&empty) != EXT_OK) return 1;
+  }
+  return pool_size > 0 ? pool_size : 1;
+}

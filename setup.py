@@ -1,0 +1,95 @@
+"""Builds the kernels and puts them, with their sources, beside the Python package.
+
+Everything declarative is in ``pyproject.toml``; this file only runs ``make -C runtime install``
+and marks the wheel as holding compiled code (but no Python extension module).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+RUNTIME = ROOT / "runtime"
+#: Where ``codegen_cc`` looks for header, archive and sources, relative to the import root.
+INSTALLED = Path("codegen_cc", "_runtime")
+
+
+def require_tools() -> None:
+    """Stop with one line that names the package to install when make or a compiler is missing."""
+    compilers = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "cc", "clang"]
+    if not any(shutil.which(compiler.split()[0]) for compiler in compilers):
+        sys.exit(
+            f"error: building the kernels needs a C compiler, and none of {compilers} is on PATH; "
+            "install the package gcc (Debian, Ubuntu: apt install gcc) or set CC"
+        )
+    if not shutil.which("make"):
+        sys.exit(
+            "error: building the kernels needs make, which is not on PATH; "
+            "install the package make (Debian, Ubuntu: apt install make)"
+        )
+
+
+class BuildWithKernels(build_py):
+    """Copy the Python files, then build the kernels next to them."""
+
+    def run(self) -> None:
+        """Build into the source tree for ``pip install -e``, into the wheel otherwise."""
+        super().run()
+        import_root = ROOT if self.editable_mode else Path(self.build_lib).resolve()
+        destination = import_root / INSTALLED
+        require_tools()
+        command = ["make", "-C", str(RUNTIME), "install", f"DEST={destination}"]
+        command.append(f"-j{os.cpu_count() or 1}")
+        if subprocess.run(command, check=False).returncode != 0:
+            sys.exit(f"error: building the kernels failed; the command was: {' '.join(command)}")
+        self._copy_sources(destination / "src")
+
+    def _copy_sources(self, destination: Path) -> None:
+        """Ship the kernels' sources, so that an installed package can show and rebuild them."""
+        if destination.exists():
+            shutil.rmtree(destination)
+        skip = shutil.ignore_patterns("build", "build-*", "*.o", "*.a", "*.so", "*.d")
+        shutil.copytree(RUNTIME, destination, ignore=skip)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """List the installed kernels too, so that installers know them."""
+        outputs = super().get_outputs(include_bytecode)
+        kernels = Path(self.build_lib) / INSTALLED
+        if self.editable_mode or not kernels.exists():
+            return outputs
+        return outputs + [str(path) for path in kernels.rglob("*") if path.is_file()]
+
+
+class PlatformWheel(bdist_wheel):
+    """Tag the wheel py3-none-<platform>: any Python 3, this machine's architecture."""
+
+    def finalize_options(self) -> None:
+        """Tell wheel's own code that the content is not pure Python."""
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """The archive and header depend on the platform, not on Python's version."""
+        return "py3", "none", super().get_tag()[2]
+
+
+class CompiledDistribution(Distribution):
+    """A distribution whose files belong into ``platlib``."""
+
+    def has_ext_modules(self) -> bool:
+        """Say yes: the wheel holds compiled code."""
+        return True
+
+
+setup(
+    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
+    distclass=CompiledDistribution,
+)

@@ -1,0 +1,67 @@
+"""Fixtures: each model is built and compiled once per session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from models.zoo import ZOO, draw_inputs
+from tests.reference import onnxruntime_outputs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run test_tiny.py first: when the whole way is broken, say so within seconds."""
+    items.sort(key=lambda item: item.path.name != "test_tiny.py")
+
+
+@dataclass
+class CompiledCase:
+    """One model, compiled, with inputs and ONNX Runtime's answer."""
+
+    name: str
+    source: Path
+    library: Path
+    code: Path
+    inputs: dict[str, np.ndarray]
+    weight_bytes: int
+
+    def __post_init__(self) -> None:
+        from byoc.compiler import compile
+
+        # The executable is not kept: it would hold every network's weights in memory.
+        self.report = compile(self.source, self.library, dump_code=self.code).report
+
+    @cached_property
+    def expected(self) -> dict[str, np.ndarray]:
+        """ONNX Runtime's outputs for ``inputs``."""
+        return onnxruntime_outputs(self.source, self.inputs)
+
+
+@pytest.fixture(scope="session")
+def compiled_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompiledCase]:
+    """``compiled_case(name)`` for the zoo's model, ``compiled_case(name, model)`` for another."""
+    cases: dict[str, CompiledCase] = {}
+
+    def get(name: str, model: onnx.ModelProto | None = None) -> CompiledCase:
+        if name not in cases:
+            model = ZOO[name].build() if model is None else model
+            folder = tmp_path_factory.mktemp(name)
+            source = folder / "model.onnx"
+            onnx.save(model, source)
+            cases[name] = CompiledCase(
+                name,
+                source,
+                folder / "model.so",
+                folder / "code",
+                draw_inputs(model),
+                sum(len(tensor.raw_data) for tensor in model.graph.initializer),
+            )
+        return cases[name]
+
+    return get

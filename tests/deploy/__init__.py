@@ -1,0 +1,1 @@
+"""Whole networks, ONNX in to numbers out."""

@@ -1,0 +1,156 @@
+"""The module that the code generator hands to TVM: what it exports, shows and refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import byoc
+from byoc.prepare import import_onnx, prepare
+from codegen_cc import CodegenError, ToolchainError
+from models.builder import GraphBuilder
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+ROOT = Path(byoc.__file__).parents[1]
+SHAPE = (1, 4, 6, 5)
+
+
+def model(seed: int = 0):
+    graph = GraphBuilder("block", seed=seed)
+    x = graph.input("x", SHAPE)
+    graph.output(graph.op("Relu", graph.conv(x, (4, 8), 3)), "y", (1, 8, 6, 5))
+    return graph.build()
+
+
+def region_module(seed: int = 0) -> tvm.IRModule:
+    module = byoc.partition_for_ext(import_onnx(prepare(model(seed))))
+    assert [g.name_hint for g in module.get_global_vars() if g.name_hint.startswith("ext_")] == [
+        "ext_main_0"
+    ]
+    return relax.transform.RunCodegen()(module)
+
+
+def numbers(shape=SHAPE, dtype="float32") -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape).astype(dtype)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("deploy") / "block.so"
+    tvm.compile(region_module(), "llvm").export_library(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def region(library):
+    """The region's own packed function, without the virtual machine's checks before it."""
+    modules = [tvm.runtime.load_module(str(library))]
+    while modules:
+        found = modules.pop()
+        if found.implements_function("ext_main_0"):
+            return found["ext_main_0"]
+        modules.extend(found.imports)
+    raise AssertionError("ext_main_0 is not in the library")
+
+
+def test_the_region_is_a_destination_passing_function(region):
+    out = tvm.runtime.tensor(np.full((1, 8, 6, 5), np.nan, "float32"))
+    region(tvm.runtime.tensor(numbers()), out)
+    assert_agrees({"y": out.numpy()}, onnxruntime_outputs(model(), {"x": numbers()}))
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "words"),
+    [
+        (numbers((1, 4, 6, 4)), ValueError, ["input 0", "[1, 4, 6, 4]", "expected [1, 4, 6, 5]"]),
+        (numbers((4, 6, 5)), ValueError, ["[4, 6, 5]", "expected [1, 4, 6, 5]"]),
+        (numbers((0, 4, 6, 5)), ValueError, ["[0, 4, 6, 5]", "expected [1, 4, 6, 5]"]),
+        (numbers(dtype="float64"), TypeError, ["input 0", "64 bits", "expected float32"]),
+        (numbers(dtype="int32"), TypeError, ["input 0", "expected float32"]),
+    ],
+)
+def test_a_wrong_tensor_is_one_clear_error(region, x, error, words):
+    out = tvm.runtime.tensor(np.empty((1, 8, 6, 5), "float32"))
+    with pytest.raises(error) as caught:
+        region(tvm.runtime.tensor(x), out)
+    assert all(word in str(caught.value) for word in ["ext_main_0", *words]), caught.value
+
+
+def test_wrong_arguments_are_one_clear_error(region):
+    x = tvm.runtime.tensor(numbers())
+    with pytest.raises(TypeError, match="got 1 arguments; expected 2"):
+        region(x)
+    with pytest.raises(TypeError, match="output 0 is not a tensor"):
+        region(x, 3)
+
+
+def test_a_strided_tensor_is_refused(region):
+    memory = np.zeros((1, 4, 6, 32), "float32")
+    out = tvm.runtime.tensor(np.empty((1, 8, 6, 5), "float32"))
+    import tvm_ffi
+
+    strided = tvm_ffi.from_dlpack(memory[..., :5], require_contiguous=False)
+    with pytest.raises(ValueError, match="not contiguous"):
+        region(strided, out)
+
+
+def test_source_can_be_read_from_the_module():
+    module = region_module()
+    texts = [m.inspect_source() for m in module.attrs["external_mods"] if m.kind == "c"]
+    assert any("ext_conv2d(" in text and "ext_main_0_body" in text for text in texts)
+
+
+def test_only_the_entry_point_is_exported(library):
+    done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True)
+    names = {line.split()[-1] for line in done.stdout.splitlines()}
+    assert "__tvm_ffi_ext_main_0" in names
+    assert not [name for name in names if name.startswith("ext_")]
+
+
+def test_two_modules_of_equal_symbols_live_in_one_process(tmp_path):
+    for seed in (0, 1):
+        tvm.compile(region_module(seed), "llvm").export_library(str(tmp_path / f"{seed}.so"))
+    for seed in (0, 1):
+        loaded = tvm.runtime.load_module(str(tmp_path / f"{seed}.so"))
+        result = relax.VirtualMachine(loaded, tvm.cpu())["main"](tvm.runtime.tensor(numbers()))
+        expected = onnxruntime_outputs(model(seed), {"x": numbers()})
+        assert_agrees({"y": result.numpy()}, expected)
+
+
+def test_unknown_option_is_refused():
+    module = byoc.partition_for_ext(import_onnx(prepare(model())))
+    with pytest.raises(CodegenError, match=r"unknown option speed.*known: dump_code"):
+        relax.transform.RunCodegen({"ext": {"speed": "high"}})(module)
+
+
+def test_a_missing_compiler_names_the_package(monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(ToolchainError, match=r"no-such-compiler.*apt install gcc"):
+        region_module()
+
+
+def test_an_unknown_isa_is_refused_at_the_first_call(library):
+    script = (
+        "import sys, numpy as np, tvm\n"
+        "from tvm.runtime.vm import VirtualMachine\n"
+        "vm = VirtualMachine(tvm.runtime.load_module(sys.argv[1]), tvm.cpu())\n"
+        "vm['main'](tvm.runtime.tensor(np.zeros((1, 4, 6, 5), 'float32')))\n"
+    )
+    environment = {**os.environ, "BYOC_ISA": "avx1024", "TVM_USE_RUNTIME_LIB": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, library],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "BYOC_ISA" in last and "avx1024" in last and "avx2" in last

@@ -1,0 +1,217 @@
+"""What partitioned modules compute, without any kernel of ours.
+
+``run_with_tvm`` lets TVM compile a module. ``Interpreter`` computes what node descriptors say, in
+numpy and fp64, so that a descriptor which misstates its composite shows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from byoc.prune import prune
+from codegen_cc.node import (
+    CONSTANT_FUNCTION,
+    CONSTANTS_ATTRIBUTE,
+    NODE_ATTRIBUTE,
+    Node,
+    Step,
+)
+
+
+def run_with_tvm(mod: tvm.IRModule, *inputs: np.ndarray) -> list[np.ndarray]:
+    """Compile for the CPU and run ``main``; the results as a list."""
+    executable = tvm.compile(mod, "llvm")
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    result = machine["main"](*(tvm.runtime.tensor(array) for array in inputs))
+    results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+    return [tensor.numpy() for tensor in results]
+
+
+def without_regions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Put the operators of all regions back in their place; constants must still be there."""
+    return prune(mod, verdict=lambda nodes: "test")
+
+
+_erf = np.vectorize(math.erf, otypes=["float64"])
+
+
+def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.ndarray:
+    """One unary function of ``codegen_cc.node.ACTIVATIONS``."""
+    with np.errstate(all="ignore"):
+        sigmoid = 1 / (1 + np.exp(-x))
+        cube = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        functions = {
+            "relu": lambda: np.maximum(x, 0),
+            "clip": lambda: np.minimum(np.maximum(x, alpha), beta),
+            "sigmoid": lambda: sigmoid,
+            "silu": lambda: x * sigmoid,
+            "hard_sigmoid": lambda: np.clip(alpha * x + beta, 0, 1),
+            "hard_swish": lambda: x * np.clip(x / 6 + 0.5, 0, 1),
+            "gelu": lambda: x / 2 * (1 + _erf(x / math.sqrt(2))),
+            "gelu_tanh": lambda: x / 2 * (1 + np.tanh(cube)),
+            "tanh": lambda: np.tanh(x),
+            "leaky_relu": lambda: np.where(x < 0, alpha * x, x),
+            "exp": lambda: np.exp(x),
+            "log": lambda: np.log(x),
+            "erf": lambda: _erf(x),
+            "sqrt": lambda: np.sqrt(x),
+            "rsqrt": lambda: 1 / np.sqrt(x),
+            "abs": lambda: np.abs(x),
+            "neg": lambda: -x,
+        }
+        return functions[kind]()
+
+
+def _windows(node: Node, x: np.ndarray, size: list[int], fill: float) -> np.ndarray:
+    """[batch, channel, row, column, tap row, tap column] of a padded image."""
+    attrs = node.attrs
+    top, left, bottom, right = attrs["padding"]
+    reach = [(taps - 1) * d + 1 for taps, d in zip(size, attrs["dilation"], strict=True)]
+    # Room for windows that ceil_mode lets begin inside the padding and end beyond it.
+    room = [s - 1 for s in attrs["strides"]] if attrs.get("ceil_mode") else [0, 0]
+    pads = ((0, 0), (0, 0), (top, bottom + room[0]), (left, right + room[1]))
+    padded = np.pad(x, pads, constant_values=fill)
+    views = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=(2, 3))
+    down, across = attrs["strides"]
+    views = views[:, :, ::down, ::across, :: attrs["dilation"][0], :: attrs["dilation"][1]]
+    return views[:, :, : node.shape[2], : node.shape[3]]
+
+
+def _conv2d(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    groups = node.attrs["groups"]
+    views = _windows(node, x, list(w.shape[2:]), 0.0)
+    parts = [
+        np.einsum("nchwij,ocij->nohw", image, weight)
+        for image, weight in zip(
+            np.split(views, groups, axis=1), np.split(w, groups, axis=0), strict=True
+        )
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _pool(node: Node, x: np.ndarray) -> np.ndarray:
+    size = node.attrs["pool_size"]
+    if node.op == "max_pool2d":
+        return _windows(node, x, size, -np.inf).max(axis=(-2, -1))
+    total = _windows(node, x, size, 0.0).sum(axis=(-2, -1))
+    if node.attrs["count_include_pad"]:
+        return total / np.prod(size)
+    return total / _windows(node, np.ones_like(x), size, 0.0).sum(axis=(-2, -1))
+
+
+def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    axes = tuple(node.attrs["axes"])
+    centred = x - x.mean(axes, keepdims=True)
+    variance = (centred**2).mean(axes, keepdims=True)
+    return centred / np.sqrt(variance + node.attrs["epsilon"]) * gamma + beta
+
+
+def _softmax(node: Node, x: np.ndarray) -> np.ndarray:
+    axis = node.attrs["axis"]
+    shifted = x - x.max(axis, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis, keepdims=True))
+    return logs if node.attrs["log"] else np.exp(logs)
+
+
+_BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+}
+_REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max}
+
+
+def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
+    """The node's result in fp64, epilogue included."""
+    arrays = [np.asarray(array, "float64") for array in operands]
+    for array, operand in zip(arrays, node.operands, strict=True):
+        assert array.shape == operand.shape, (node, operand)
+    attrs, x = node.attrs, arrays[0]
+    operations = {
+        "conv2d": lambda: _conv2d(node, *arrays[:2]),
+        "matmul": lambda: np.matmul(*arrays[:2]),
+        "max_pool2d": lambda: _pool(node, x),
+        "avg_pool2d": lambda: _pool(node, x),
+        "reduce": lambda: _REDUCE[attrs["kind"]](
+            x, axis=tuple(attrs["axes"]), keepdims=attrs["keepdims"]
+        ),
+        "softmax": lambda: _softmax(node, x),
+        "layer_norm": lambda: _layer_norm(node, *arrays),
+        "unary": lambda: apply_function(attrs["kind"], attrs["alpha"], attrs["beta"], x),
+        "binary": lambda: _BINARY[attrs["kind"]](*arrays[:2]),
+        "reshape": lambda: x.reshape(node.shape),
+        "permute": lambda: x.transpose(attrs["axes"]),
+        "concat": lambda: np.concatenate(arrays, axis=attrs["axis"]),
+        "slice": lambda: x[tuple(map(slice, attrs["begin"], attrs["end"], attrs["strides"]))],
+        "broadcast_to": lambda: np.broadcast_to(x, node.shape),
+    }
+    with np.errstate(all="ignore"):
+        value = operations[node.op]()
+    extra = {o.role: a for o, a in zip(node.operands, arrays, strict=True)}
+    for step in node.epilogue:
+        value = _step(node, step, value, extra)
+    assert value.shape == node.shape, node
+    return value
+
+
+def _step(node: Node, step: Step, value: np.ndarray, extra: dict[str, np.ndarray]) -> np.ndarray:
+    if step.kind == "bias":
+        dims = (1, -1, 1, 1) if node.op == "conv2d" else (-1,)
+        return value + extra["bias"].reshape(dims)
+    if step.kind == "residual":
+        return value + extra["residual"]
+    return apply_function(step.kind, step.alpha, step.beta, value)
+
+
+class Interpreter:
+    """Runs a partitioned module in which every operator was offloaded."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+
+    def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        """``main`` of these inputs; results in fp64."""
+        result = self._function(self.mod["main"], list(inputs))
+        return list(result) if isinstance(result, tuple) else [result]
+
+    def _function(self, func: relax.Function, arguments: list[object]) -> object:
+        values: dict[relax.Expr, object] = dict(zip(func.params, arguments, strict=True))
+        self.constants = (func.attrs or {}).get(CONSTANTS_ATTRIBUTE, ())
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                values[binding.var] = self._value(binding.value, values)
+        return self._value(func.body.body, values)
+
+    def _value(self, expr: relax.Expr, values: dict[relax.Expr, object]) -> object:
+        if isinstance(expr, tvm.ir.GenericConst):
+            return expr.value.numpy()
+        if isinstance(expr, relax.Var):
+            return values[expr]
+        if isinstance(expr, relax.Function):
+            return Node.from_json(str(expr.attrs[NODE_ATTRIBUTE]))
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._value(item, values) for item in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._value(expr.tuple_value, values)[expr.index]
+        assert isinstance(expr, relax.Call)
+        if isinstance(expr.op, tvm.ir.Op):
+            return self._constant(expr)
+        arguments = [self._value(argument, values) for argument in expr.args]
+        if isinstance(expr.op, tvm.ir.GlobalVar):
+            return self._function(self.mod[expr.op], arguments)
+        assert isinstance(expr.op, relax.Var), f"{expr.op} was not offloaded"
+        return apply_node(values[expr.op], arguments)
+
+    def _constant(self, call: relax.Call) -> np.ndarray:
+        """A constant that the partitioner detached from the region."""
+        assert call.op.name == "relax.call_pure_packed", f"{call.op.name} was not offloaded"
+        assert call.args[0].global_symbol == CONSTANT_FUNCTION
+        return self.constants[int(call.args[1].values[0])].numpy()

@@ -1,0 +1,532 @@
+"""Each rule alone: the operators that come out, and that values stay."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te, topi
+from tvm.relax import op
+
+from byoc.canonicalise import apply_rule, canonicalise
+from byoc.canonicalise.batch_norm import decompose_batch_norm
+from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, elementwise_bound
+from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
+from byoc.canonicalise.fold_affine import fold_affine, merge_affine
+from byoc.canonicalise.fold_constants import fold_constants
+from byoc.canonicalise.gelu import gelu_from_pieces
+from byoc.canonicalise.global_pool import mean_from_global_pool
+from byoc.canonicalise.layer_norm import layer_norm_from_pieces
+from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
+from byoc.canonicalise.remove_no_ops import remove_no_ops
+from byoc.canonicalise.reshape_family import one_reshape
+from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
+from byoc.canonicalise.silu import silu_from_pieces
+from byoc.canonicalise.slice_from_take import slice_from_take
+from byoc.canonicalise.split_to_slices import split_to_slices
+from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
+
+from .graphs import constant, operators, random, relax_module
+from .interpret import run_with_tvm
+
+SPECIAL = np.array([[np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-38, -3.0, 7.0]], "float32")
+
+
+def check(
+    build: Callable[..., relax.Expr],
+    rule: Callable,
+    expected: list[str],
+    *inputs: np.ndarray,
+    rtol: float = 1e-5,
+) -> tvm.IRModule:
+    """Apply one rule; compare operators with the expected ones, and values before and after."""
+    before = relax_module(build, *(array.shape for array in inputs))
+    after = apply_rule(before, rule)
+    relax.analysis.well_formed(after)
+    assert operators(after) == expected
+    for want, got in zip(run_with_tvm(before, *inputs), run_with_tvm(after, *inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-5)
+        np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[got == 0]))
+    return after
+
+
+# ---------------------------------------------------------------------- constants and no-ops
+
+
+def test_fold_constants_reads_through_movement() -> None:
+    def build(emit, x):
+        w = emit(op.permute_dims(constant(random(4, 3)), [1, 0]))
+        w = emit(op.reshape(w, [3, 4]))
+        low = emit(op.where(emit(op.isnan(constant(0.0))), constant(-np.inf), constant(0.0)))
+        return emit(op.maximum(emit(op.matmul(x, w)), low))
+
+    check(build, fold_constants, ["relax.matmul", "relax.maximum"], random(2, 3))
+
+
+def test_fold_constants_keeps_scalars_scalar() -> None:
+    def build(emit, x):
+        return emit(op.add(x, emit(op.multiply(constant(2.0), constant(3.0)))))
+
+    after = check(build, fold_constants, ["relax.add"], random(2, 3))
+    binding = after["main"].body.blocks[0].bindings[0]
+    assert tuple(binding.value.args[1].value.shape) == ()
+
+
+def test_fold_constants_knows_static_shapes() -> None:
+    def build(emit, x):
+        extents = emit(op.shape_to_tensor(emit(op.shape_of(x))))
+        last = emit(op.take(extents, relax.const(np.int64(1), "int64"), axis=0))
+        return emit(op.multiply(x, emit(op.astype(last, "float32"))))
+
+    check(build, fold_constants, ["relax.multiply"], random(2, 3))
+
+
+def test_no_ops_vanish() -> None:
+    def build(emit, x):
+        y = emit(op.reshape(x, [2, 3]))
+        y = emit(op.broadcast_to(y, [2, 3]))
+        y = emit(op.multiply(y, constant(1.0)))
+        y = emit(op.astype(y, "float32"))
+        y = emit(op.permute_dims(emit(op.permute_dims(y, [1, 0])), [1, 0]))
+        return emit(op.add(y, constant(0.0)))  # not a no-op: -0 + 0 is +0
+
+    check(build, remove_no_ops, ["relax.add"], np.array([[-0.0, 0, 1], [2, 3, np.nan]], "f"))
+
+
+def test_no_op_results_stay_results() -> None:
+    def build(emit, x):
+        return emit(op.reshape(x, [2, 3]))
+
+    check(build, remove_no_ops, [], random(2, 3))
+
+
+def test_reshape_family() -> None:
+    def build(emit, x):
+        y = emit(op.squeeze(x, [0]))
+        y = emit(op.expand_dims(y, [1]))
+        y = emit(op.permute_dims(y, [1, 0, 2]))  # moves an axis of one
+        return emit(op.permute_dims(y, [0, 2, 1]))
+
+    expected = ["relax.reshape"] * 3 + ["relax.permute_dims"]
+    check(build, one_reshape, expected, random(1, 3, 4))
+
+
+def test_split_becomes_slices() -> None:
+    def build(emit, x):
+        parts = emit(op.split(x, [1, 3], axis=-1))
+        return emit(op.multiply(relax.TupleGetItem(parts, 0), relax.TupleGetItem(parts, 2)))
+
+    expected = ["relax.strided_slice", "relax.strided_slice", "relax.multiply"]
+    check(build, split_to_slices, expected, random(2, 4))
+
+
+@pytest.mark.parametrize("index", [0, 2, -1])
+def test_take_of_one_index_is_a_slice(index: int) -> None:
+    def build(emit, x):
+        return emit(op.take(x, relax.const(np.int64(index), "int64"), axis=1))
+
+    after = apply_rule(relax_module(build, (2, 3, 4)), slice_from_take)
+    assert operators(after) == ["relax.strided_slice", "relax.reshape"]
+    x = random(2, 3, 4)
+    np.testing.assert_array_equal(run_with_tvm(after, x)[0], x[:, index])
+
+
+def test_take_of_several_stays() -> None:
+    def build(emit, x):
+        return emit(op.take(x, relax.const(np.array([0, 2]), "int64"), axis=1))
+
+    check(build, slice_from_take, ["relax.take"], random(2, 3, 4))
+
+
+def test_global_pool_is_a_mean() -> None:
+    def build(emit, x):
+        return emit(op.nn.adaptive_avg_pool2d(x, (1, 1)))
+
+    check(build, mean_from_global_pool, ["relax.mean"], random(1, 3, 5, 4))
+
+
+def test_channel_pool_of_lrn() -> None:
+    def build(emit, x):
+        return emit(op.nn.avg_pool3d(x, (5, 1, 1), padding=(2, 0, 0, 2, 0, 0)))
+
+    expected = ["relax.reshape", "relax.nn.avg_pool2d", "relax.reshape"]
+    check(build, pool2d_from_pool3d, expected, random(1, 1, 7, 3, 4))
+
+
+@pytest.mark.parametrize("mode", [("asymmetric", "floor"), ("half_pixel", "round_prefer_floor")])
+def test_nearest_resize_is_a_broadcast(mode: tuple[str, str]) -> None:
+    def build(emit, x):
+        size = relax.ShapeExpr([6, 12])
+        return emit(
+            op.image.resize2d(
+                x,
+                size,
+                method="nearest_neighbor",
+                coordinate_transformation_mode=mode[0],
+                rounding_method=mode[1],
+            )
+        )
+
+    expected = ["relax.reshape", "relax.broadcast_to", "relax.reshape"]
+    check(build, resize_to_broadcast, expected, random(1, 2, 3, 4))
+
+
+def test_linear_resize_stays() -> None:
+    def build(emit, x):
+        return emit(op.image.resize2d(x, relax.ShapeExpr([6, 8]), method="linear"))
+
+    check(build, resize_to_broadcast, ["relax.image.resize2d"], random(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_transposed_conv_without_overlap(size: int) -> None:
+    def build(emit, x):
+        y = emit(
+            op.nn.conv2d_transpose(x, constant(random(3, 4, size, size)), strides=(size, size))
+        )
+        return emit(op.nn.relu(emit(op.add(y, constant(random(1, 4, 1, 1, seed=1))))))
+
+    expected = ["relax.nn.conv2d", "relax.add", "relax.nn.relu", "relax.reshape"]
+    expected += ["relax.permute_dims", "relax.reshape"]
+    check(build, transposed_conv_to_conv, expected, random(1, 3, 5, 4))
+
+
+def test_transposed_conv_with_overlap_stays() -> None:
+    def build(emit, x):
+        return emit(op.nn.conv2d_transpose(x, constant(random(3, 4, 3, 3)), strides=(2, 2)))
+
+    check(build, transposed_conv_to_conv, ["relax.nn.conv2d_transpose"], random(1, 3, 4, 4))
+
+
+# ---------------------------------------------------------------------- importer's loop nests
+
+
+def loop_nest(compute: Callable, shape: tuple[int, ...], bound: bool) -> tvm.tirx.PrimFunc:
+    """A PrimFunc of a tensor and, if asked for, a scalar."""
+    inputs = [te.placeholder(shape, "float32")]
+    if bound:
+        inputs.append(te.placeholder((), "float32"))
+    return te.create_prim_func([*inputs, compute(*inputs)])
+
+
+@pytest.mark.parametrize(
+    ("compute", "bound", "expected"),
+    [
+        (topi.maximum, True, ("max", None)),
+        (topi.minimum, True, ("min", None)),
+        (lambda x: topi.maximum(x, 0.5), False, ("max", 0.5)),
+        (lambda x: topi.minimum(x, 6.0), False, ("min", 6.0)),
+        (topi.add, True, None),
+        (lambda x: topi.maximum(x, topi.nn.relu(x)), False, None),
+        (lambda x: te.compute((2, 3), lambda i, j: te.max(x[1 - i, j], x[i, j])), False, None),
+        (lambda x, b: te.compute((2, 3), lambda i, j: tvm.te.max(x[1 - i, j], b())), True, None),
+    ],
+)
+def test_loop_nests_are_read_not_named(compute, bound, expected) -> None:
+    assert elementwise_bound(loop_nest(compute, (2, 3), bound), (2, 3)) == expected
+
+
+def clip_module(
+    low: float | None, high: float | None, name_low: str = "maximum"
+) -> Callable[..., tvm.IRModule]:
+    """What the importer makes of Clip."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([1, 8], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = x
+            if low is not None:
+                y = builder.emit_te(topi.maximum, y, constant(low), primfunc_name_hint=name_low)
+            if high is not None:
+                y = builder.emit_te(topi.minimum, y, constant(high))
+            result = builder.emit_output(y)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0, 6.0, ["relax.clip"]),
+        (-1.0, 2.5, ["relax.clip"]),
+        (0.0, None, ["relax.nn.relu"]),
+        (0.0, np.inf, ["relax.nn.relu"]),
+        (-2.0, None, ["relax.maximum"]),
+        (None, 3.0, ["relax.minimum"]),
+        (-np.inf, np.inf, []),
+        (3.0, -3.0, ["relax.maximum", "relax.minimum"]),  # ONNX: everything becomes -3
+    ],
+)
+def test_clip(low: float | None, high: float | None, expected: list[str]) -> None:
+    after = apply_rule(clip_module(low, high), clip_from_call_tir)
+    assert operators(after) == expected
+    finite = SPECIAL[:, 1:]
+    padded = np.concatenate([finite, [[0.5]]], axis=1).astype("float32")
+    want = padded if low is None else np.maximum(padded, np.float32(low))
+    want = want if high is None else np.minimum(want, np.float32(high))
+    np.testing.assert_array_equal(run_with_tvm(after, padded)[0], want)
+
+
+def test_clip_does_not_trust_names() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([1, 8], "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_te(topi.add, x, constant(1.0), primfunc_name_hint="maximum")
+            result = builder.emit_output(y)
+        builder.emit_func_output(result)
+    after = apply_rule(builder.get(), clip_from_call_tir)
+    assert operators(after) == ["relax.call_tir"]
+
+
+def test_unused_loop_nests_go() -> None:
+    after = canonicalise(clip_module(0.0, 6.0))
+    assert [gvar.name_hint for gvar in after.get_global_vars()] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("reduce", "expected"),
+    [
+        (op.sum, ["relax.add", "relax.add"]),
+        (op.max, ["relax.maximum", "relax.maximum"]),
+        (op.min, ["relax.minimum", "relax.minimum"]),
+        (op.mean, ["relax.add", "relax.add", "relax.divide"]),
+    ],
+)
+def test_stack_and_reduce(reduce: Callable, expected: list[str]) -> None:
+    def build(emit, *inputs):
+        wide = [emit(op.broadcast_to(x, [2, 3, 4])) for x in inputs]
+        return emit(reduce(emit(op.stack(wide, axis=0)), axis=0))
+
+    arrays = (random(2, 3, 4), random(3, 1, seed=1), random(1, 1, 4, seed=2))
+    check(build, elementwise_from_stack, expected, *arrays)
+
+
+# ---------------------------------------------------------------------- functions in pieces
+
+
+def _gelu_factors(emit, x, function: str, reciprocal: bool):
+    if function == "erf":
+        inner = op.divide(x, constant(2**0.5)) if reciprocal else op.multiply(x, constant(0.5**0.5))
+        return emit(op.erf(emit(inner)))
+    cube = emit(op.power(x, constant(3.0)))
+    if reciprocal:
+        cube = emit(op.multiply(emit(op.multiply(x, x)), x))
+    inner = emit(op.add(x, emit(op.multiply(constant(0.044715), cube))))
+    return emit(op.tanh(emit(op.multiply(inner, constant((2 / np.pi) ** 0.5)))))
+
+
+@pytest.mark.parametrize("function", ["erf", "tanh"])
+@pytest.mark.parametrize("reciprocal", [False, True])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_gelu(function: str, reciprocal: bool, order: tuple[int, ...]) -> None:
+    def build(emit, x):
+        gate = emit(op.add(constant(1.0), _gelu_factors(emit, x, function, reciprocal)))
+        factors = [x, gate, constant(0.5)]
+        first, second, third = (factors[i] for i in order)
+        return emit(op.multiply(emit(op.multiply(first, second)), third))
+
+    expected = ["relax.nn.gelu" if function == "erf" else "relax.nn.gelu_tanh"]
+    after = apply_rule(relax_module(build, (1, 8)), gelu_from_pieces)
+    assert operators(after) == expected
+
+
+@pytest.mark.parametrize("function", ["erf", "tanh"])
+def test_gelu_values(function: str) -> None:
+    def build(emit, x):
+        gate = emit(op.add(_gelu_factors(emit, x, function, False), constant(1.0)))
+        return emit(op.multiply(emit(op.multiply(x, gate)), constant(0.5)))
+
+    expected = ["relax.nn.gelu" if function == "erf" else "relax.nn.gelu_tanh"]
+    check(build, gelu_from_pieces, expected, random(1, 64))
+
+
+@pytest.mark.parametrize("wrong", ["half", "slope", "one"])
+def test_almost_gelu_stays(wrong: str) -> None:
+    def build(emit, x):
+        slope = constant(0.7 if wrong == "slope" else 0.5**0.5)
+        one = constant(1.1 if wrong == "one" else 1.0)
+        gate = emit(op.add(emit(op.erf(emit(op.multiply(x, slope)))), one))
+        half = constant(0.6 if wrong == "half" else 0.5)
+        return emit(op.multiply(emit(op.multiply(x, half)), gate))
+
+    after = apply_rule(relax_module(build, (1, 8)), gelu_from_pieces)
+    assert "relax.nn.gelu" not in operators(after)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_silu(swap: bool) -> None:
+    def build(emit, x):
+        pair = (x, emit(op.sigmoid(x)))
+        return emit(op.multiply(*(reversed(pair) if swap else pair)))
+
+    check(build, silu_from_pieces, ["relax.nn.silu"], SPECIAL)
+
+
+def test_silu_with_a_shared_sigmoid_stays() -> None:
+    def build(emit, x):
+        gate = emit(op.sigmoid(x))
+        return emit(op.add(emit(op.multiply(x, gate)), gate))
+
+    after = apply_rule(relax_module(build, (1, 8)), silu_from_pieces)
+    assert "relax.nn.silu" not in operators(after)
+
+
+@pytest.mark.parametrize("square", ["power", "multiply"])
+@pytest.mark.parametrize("root", ["sqrt", "rsqrt"])
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("parts", ["none", "gamma", "both"])
+def test_layer_norm(square: str, root: str, twice: bool, parts: str) -> None:
+    def build(emit, x):
+        mean = emit(op.mean(x, [-1], keepdims=True))
+        d = emit(op.subtract(x, mean))
+        other = emit(op.subtract(x, mean)) if twice else d
+        sq = emit(
+            op.power(other, constant(2.0)) if square == "power" else op.multiply(other, other)
+        )
+        shifted = emit(op.add(emit(op.mean(sq, [-1], keepdims=True)), constant(1e-5)))
+        if root == "sqrt":
+            y = emit(op.divide(d, emit(op.sqrt(shifted))))
+        else:
+            y = emit(op.multiply(d, emit(op.rsqrt(shifted))))
+        if parts != "none":
+            y = emit(op.multiply(y, constant(random(6, seed=3))))
+        if parts == "both":
+            y = emit(op.add(constant(random(1, 1, 6, seed=4)), y))
+        return emit(op.negative(y))
+
+    expected = ["relax.nn.layer_norm", "relax.negative"]
+    if parts == "both" and not twice:
+        check(build, layer_norm_from_pieces, expected, random(2, 3, 6), rtol=1e-4)
+    else:
+        after = apply_rule(relax_module(build, (2, 3, 6)), layer_norm_from_pieces)
+        assert operators(after) == expected
+
+
+def test_normalisation_over_the_first_axis_stays() -> None:
+    def build(emit, x):
+        d = emit(op.subtract(x, emit(op.mean(x, [0], keepdims=True))))
+        variance = emit(op.mean(emit(op.multiply(d, d)), [0], keepdims=True))
+        return emit(op.divide(d, emit(op.sqrt(emit(op.add(variance, constant(1e-5)))))))
+
+    after = apply_rule(relax_module(build, (4, 6)), layer_norm_from_pieces)
+    assert "relax.nn.layer_norm" not in operators(after)
+
+
+# ---------------------------------------------------------------------- affine arithmetic
+
+
+def _batch_norm(emit, x, channels: int):
+    parameters = [constant(np.abs(random(channels, seed=i)) + 0.5) for i in range(4)]
+    pair = emit(op.nn.batch_norm(x, *parameters, axis=1, epsilon=1e-3, training=False))
+    return emit(relax.TupleGetItem(pair, 0))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_batch_norm_goes_into_a_convolution(bias: bool, groups: int) -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, constant(random(6, 4 // groups, 3, 3)), groups=groups))
+        if bias:
+            y = emit(op.add(y, constant(random(1, 6, 1, 1, seed=9))))
+        return _batch_norm(emit, y, 6)
+
+    expected = ["relax.nn.conv2d", "relax.add"]
+    check(build, decompose_batch_norm, expected, random(1, 4, 6, 5), rtol=1e-4)
+
+
+def test_batch_norm_elsewhere_is_a_scale_and_a_shift() -> None:
+    def build(emit, x):
+        return _batch_norm(emit, x, 4)
+
+    check(build, decompose_batch_norm, ["relax.multiply", "relax.add"], random(2, 4, 3, 3))
+
+
+def test_batch_norm_after_a_shared_convolution_leaves_it() -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, constant(random(4, 4, 1, 1))))
+        return emit(op.subtract(_batch_norm(emit, y, 4), y))
+
+    expected = ["relax.nn.conv2d", "relax.multiply", "relax.add", "relax.subtract"]
+    check(build, decompose_batch_norm, expected, random(1, 4, 3, 3), rtol=1e-4)
+
+
+def _affine_chain(emit, y, channels: tuple[int, ...]):
+    y = emit(op.multiply(constant(random(*channels, seed=1)), y))
+    y = emit(op.add(y, constant(0.25)))
+    y = emit(op.divide(y, constant(np.abs(random(*channels, seed=2)) + 1)))
+    y = emit(op.subtract(constant(random(*channels, seed=3)), y))
+    return emit(op.nn.relu(y))
+
+
+def test_affine_goes_into_a_convolution() -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, constant(random(5, 3, 3, 3)), padding=1))
+        return _affine_chain(emit, y, (1, 5, 1, 1))
+
+    expected = ["relax.nn.conv2d", "relax.add", "relax.nn.relu"]
+    check(build, fold_affine, expected, random(1, 3, 4, 4), rtol=1e-4)
+
+
+def test_affine_goes_into_a_matmul() -> None:
+    def build(emit, x):
+        y = emit(op.matmul(x, constant(random(6, 5))))
+        return _affine_chain(emit, y, (5,))
+
+    check(
+        build,
+        fold_affine,
+        ["relax.matmul", "relax.add", "relax.nn.relu"],
+        random(2, 3, 6),
+        rtol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("case", ["pixels", "variable weight", "infinite", "shared"])
+def test_affine_that_must_stay(case: str) -> None:
+    def build(emit, x, w):
+        weight = w if case == "variable weight" else constant(random(5, 3, 1, 1))
+        y = emit(op.nn.conv2d(x, weight))
+        factor = random(1, 1, 4, 4) if case == "pixels" else np.full((1, 5, 1, 1), 2.0)
+        factor = np.full((1, 5, 1, 1), np.inf) if case == "infinite" else factor
+        z = emit(op.multiply(y, constant(factor)))
+        return emit(op.add(z, y)) if case == "shared" else z
+
+    after = apply_rule(relax_module(build, (1, 3, 4, 4), (5, 3, 1, 1)), fold_affine)
+    assert operators(after)[:2] == ["relax.nn.conv2d", "relax.multiply"]
+
+
+def test_chains_of_affine_steps_join() -> None:
+    def build(emit, x):
+        y = emit(op.multiply(x, constant(random(1, 4, 1, 1, seed=1))))
+        y = emit(op.add(y, constant(random(4, 1, 1, seed=2))))
+        y = emit(op.multiply(y, constant(random(1, 4, 1, 1, seed=3))))
+        return emit(op.add(y, constant(1.5)))
+
+    expected = ["relax.multiply", "relax.add"]
+    check(build, merge_affine, expected, random(1, 4, 3, 3), rtol=1e-4)
+
+
+def test_joining_keeps_hard_swish() -> None:
+    def build(emit, x):
+        y = emit(op.clip(emit(op.add(x, constant(3.0))), 0, 6))
+        y = emit(op.divide(emit(op.multiply(x, y)), constant(6.0)))
+        return emit(op.add(emit(op.multiply(y, constant(2.0))), constant(1.0)))
+
+    after = apply_rule(relax_module(build, (1, 8)), merge_affine)
+    assert operators(after)[3] == "relax.divide"
+
+
+def test_rules_leave_other_dtypes_alone() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([2, 3], "int64"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(op.add(x, relax.const(np.int64(2), "int64")))
+            y = builder.emit(op.add(y, relax.const(np.int64(3), "int64")))
+            result = builder.emit_output(y)
+        builder.emit_func_output(result)
+    assert operators(canonicalise(builder.get())) == ["relax.add", "relax.add"]

@@ -1,0 +1,66 @@
+"""Regions that are not worth a call go back to TVM, and the report says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from byoc.partition import partition_with_report
+from byoc.prune import MIN_COMPUTE_BYTES, too_little_work
+from codegen_cc.node import Node, Operand
+
+from .graphs import constant, operators, random, regions, relax_module
+from .interpret import run_with_tvm
+
+
+def test_movement_alone_goes_back() -> None:
+    def build(emit, x):
+        return emit(op.concat([emit(op.permute_dims(x, [1, 0])), constant(random(3, 2))], axis=1))
+
+    mod = relax_module(build, (2, 3))
+    out, report = partition_with_report(mod)
+    relax.analysis.well_formed(out)
+    assert regions(out) == {}
+    assert operators(out) == ["relax.permute_dims", "relax.concat"]
+    assert {entry.reason for entry in report.left} == {
+        "region of data movement alone; TVM does it without a call"
+    }
+    x = random(2, 3)
+    np.testing.assert_array_equal(run_with_tvm(out, x)[0], run_with_tvm(mod, x)[0])
+
+
+def test_movement_with_several_results_goes_back() -> None:
+    def build(emit, x):
+        y = emit(op.permute_dims(x, [1, 0]))
+        return relax.Tuple([y, emit(op.reshape(y, [6]))])
+
+    mod = relax_module(build, (2, 3))
+    out, _ = partition_with_report(mod)
+    relax.analysis.well_formed(out)
+    assert regions(out) == {}
+    x = random(2, 3)
+    for got, want in zip(run_with_tvm(out, x), run_with_tvm(mod, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_movement_beside_work_stays() -> None:
+    def build(emit, x):
+        return emit(op.permute_dims(emit(op.nn.relu(x)), [1, 0]))
+
+    out, _ = partition_with_report(relax_module(build, (8, 8)))
+    assert regions(out) == {"ext_main_0": ["ext.relu", "ext.permute"]}
+
+
+def unary(count: int) -> Node:
+    """relu of so many elements."""
+    attrs = {"kind": "relu", "alpha": 0.0, "beta": 0.0}
+    return Node("unary", (Operand("input", (count,), "float32"),), (count,), "float32", attrs)
+
+
+@pytest.mark.parametrize(("count", "kept"), [(MIN_COMPUTE_BYTES // 8, True), (1, False)])
+def test_threshold(count: int, kept: bool) -> None:
+    verdict = too_little_work([unary(count)])
+    assert (verdict is None) == kept
+    assert kept or verdict == "region of 0 MACs and 8 bytes; need 64 bytes to be worth a call"

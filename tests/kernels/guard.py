@@ -1,0 +1,70 @@
+"""Memory that ends at a page nobody may touch: a kernel that reads or writes past it crashes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+import numpy.typing as npt
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PROT_NONE = 0
+#: Written around outputs; no kernel under test produces it.
+SENTINEL = np.float32(777.25)
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def at_page_end(values: npt.ArrayLike) -> FloatArray:
+    """Return a copy of ``values`` (fp32) whose last element is the last before a forbidden page."""
+    values = np.asarray(values, np.float32)
+    usable = -(-max(values.nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, usable + mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if _LIBC.mprotect(ctypes.c_void_p(address + usable), mmap.PAGESIZE, _PROT_NONE):
+        raise OSError(ctypes.get_errno(), "mprotect failed")
+    out = np.frombuffer(memory, np.float32, values.size, usable - values.nbytes)
+    out = out.reshape(values.shape)
+    out[...] = values
+    return out
+
+
+class Rows:
+    """A [rows, columns] output whose rows are ``stride`` apart, sentinels in every gap.
+
+    ``lead`` floats come before the first row and nothing after the last: writing there crashes.
+    """
+
+    def __init__(self, rows: int, columns: int, stride: int | None = None, lead: int = 5) -> None:
+        self.stride = columns if stride is None else stride
+        size = lead + max(0, rows - 1) * self.stride + columns if rows else lead
+        self.memory = at_page_end(np.full(size, SENTINEL))
+        self.view = np.lib.stride_tricks.as_strided(
+            self.memory[lead:], (rows, columns), (self.stride * 4, 4)
+        )
+        self.pointer = self.memory.ctypes.data + 4 * lead
+
+    def check_gaps(self) -> None:
+        """Fail when anything outside the rows has changed."""
+        kept = self.view.copy()
+        self.view[...] = SENTINEL
+        changed = np.flatnonzero(self.memory != SENTINEL)
+        self.view[...] = kept
+        assert changed.size == 0, f"written outside the output, at floats {changed[:8]}"
+
+
+def assert_close(got: npt.ArrayLike, want: npt.ArrayLike, tolerance: npt.ArrayLike) -> None:
+    """Compare elementwise: |got - want| <= tolerance, NaN with NaN, infinities equal."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    tolerance = np.broadcast_to(np.asarray(tolerance, np.float64), want.shape)
+    assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
+    with np.errstate(invalid="ignore"):
+        good = (np.isnan(got) & np.isnan(want)) | (got == want) | (np.abs(got - want) <= tolerance)
+    if good.all():
+        return
+    index = np.unravel_index(np.flatnonzero(~good)[0], want.shape)
+    raise AssertionError(
+        f"{(~good).sum()} of {good.size} values differ; the first at {tuple(map(int, index))}: "
+        f"got {got[index]!r}, expected {want[index]!r}, limit {tolerance[index]:.3g}"
+    )

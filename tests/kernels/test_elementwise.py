@@ -1,0 +1,199 @@
+"""unary, binary and copy against numpy."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from tests.kernels import cases, reference
+from tests.kernels.guard import SENTINEL, Rows, assert_close, at_page_end
+
+#: Error limits of a function over its whole range: ULPs of the result, plus an absolute part for
+#: those whose formula cancels (their result may be far smaller than its terms).
+LIMITS: dict[str, tuple[float, float]] = {
+    "sigmoid": (4, 1.2e-38),
+    "silu": (5, 1.1e-36),
+    "hard_sigmoid": (1, 6e-8),
+    "hard_swish": (2, 2e-7),
+    "gelu": (4, 8e-7),
+    "gelu_tanh": (4, 8e-7),
+    "tanh": (6, 0),
+    "exp": (2, 0),
+    "log": (2, 0),
+    "erf": (6, 0),
+    "rsqrt": (2, 0),
+    "leaky_relu": (1, 0),
+}
+SPECIAL = np.array(
+    [
+        0.0,
+        -0.0,
+        np.nan,
+        np.inf,
+        -np.inf,
+        3e38,
+        -3e38,
+        1e-38,
+        -1e-38,
+        1e-45,
+        88.8,
+        -88.8,
+        -104,
+        1,
+        -1,
+    ],
+    np.float32,
+)
+
+
+def _samples(kind: str) -> np.ndarray:
+    """Dense where the function bends, then every magnitude of fp32, then special values."""
+    rng = np.random.default_rng(4)
+    near = np.linspace(-12, 12, 20011, dtype=np.float32)
+    magnitudes = np.exp2(rng.uniform(-149, 127.9, 20000)).astype(np.float32)
+    signs = rng.choice(np.array([-1, 1], np.float32), magnitudes.size)
+    wide = np.linspace(-110, 95, 20011, dtype=np.float32)
+    return np.concatenate([near, wide, magnitudes * signs, SPECIAL])
+
+
+def _ulp(want: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        finite = np.where(np.isfinite(want), np.abs(want), 0)
+        return np.spacing(np.minimum(finite, np.finfo(np.float32).max).astype(np.float32))
+
+
+@pytest.mark.parametrize("case", cases.ACTIVATIONS, ids=lambda a: f"{a[0]}_{a[1]}_{a[2]}")
+def test_unary(lib: ctypes.CDLL, case: cases.Act) -> None:
+    x = at_page_end(_samples(case[0]))
+    y = Rows(1, x.size)
+    f = abi.activation(*case)
+    assert lib.ext_unary(f, x.size, x.ctypes.data, y.pointer) == 0
+    want = reference.activate(case[0], x, *case[1:])
+    with np.errstate(over="ignore"):
+        want = np.where(np.abs(want) > 3.4028235e38, want.astype(np.float32), want)
+    ulps, absolute = LIMITS.get(case[0], (0.5001, 0))
+    # Below the smallest normal number an error of one subnormal step is fine.
+    assert_close(y.view[0], want, ulps * _ulp(want).astype(np.float64) + absolute + 3e-45)
+    y.check_gaps()
+    assert lib.ext_unary(f, x.size, x.ctypes.data, x.ctypes.data) == 0
+    np.testing.assert_array_equal(x, y.view[0])
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33])
+def test_unary_lengths(lib: ctypes.CDLL, n: int) -> None:
+    x = at_page_end(np.linspace(-2, 2, n))
+    y = Rows(1, n)
+    assert lib.ext_unary(abi.activation("sigmoid"), n, x.ctypes.data, y.pointer) == 0
+    assert_close(y.view[0], reference.activate("sigmoid", x), 2e-7)
+    y.check_gaps()
+
+
+def _broadcast(
+    rng: np.random.Generator, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> np.ndarray:
+    own = [1 if d in axes else size for d, size in enumerate(shape)]
+    return np.broadcast_to(at_page_end(rng.uniform(0.5, 2, own)), shape)
+
+
+def _element_strides(array: np.ndarray) -> list[int]:
+    return [stride // 4 for stride in array.strides]
+
+
+_BINARY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+}
+
+
+def _run_binary(
+    lib: ctypes.CDLL, kind: str, after: cases.Act, a: np.ndarray, b: np.ndarray, y: int
+) -> None:
+    p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(*after), a.ndim)
+    p.shape[: a.ndim] = a.shape
+    p.a_strides[: a.ndim] = _element_strides(a)
+    p.b_strides[: a.ndim] = _element_strides(b)
+    assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y) == 0
+
+
+@pytest.mark.parametrize("kind", abi.BINARY)
+@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+def test_binary(
+    lib: ctypes.CDLL, kind: str, case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+) -> None:
+    shape, a_axes, b_axes = case
+    rng = np.random.default_rng(5)
+    a, b = _broadcast(rng, shape, a_axes), _broadcast(rng, shape, b_axes)
+    y = Rows(1, a.size)
+    for after in (cases.NONE, ("tanh", 0.0, 0.0)):
+        _run_binary(lib, kind, after, a, b, y.pointer)
+        want = _BINARY[kind](a.astype(np.float64), b.astype(np.float64))
+        want = reference.activate(after[0], want)
+        assert_close(y.view[0].reshape(shape), want, 4e-7 * np.abs(want))
+        y.check_gaps()
+
+
+def test_binary_strided_and_in_place(lib: ctypes.CDLL) -> None:
+    rng = np.random.default_rng(6)
+    a = rng.uniform(-1, 1, (5, 6)).astype(np.float32)
+    b = rng.uniform(-1, 1, (6, 5)).astype(np.float32).T
+    want = a - b
+    _run_binary(lib, "sub", cases.NONE, a, b, a.ctypes.data)
+    np.testing.assert_array_equal(a, want)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_binary_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
+    values = np.array([0, 1, np.nan, np.inf, -np.inf], np.float32)
+    a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(values, values))
+    y = np.empty_like(a)
+    _run_binary(lib, kind, cases.NONE, a, b, y.ctypes.data)
+    np.testing.assert_array_equal(y, _BINARY[kind](a, b))
+
+
+@pytest.mark.parametrize("case", cases.COPY, ids=str)
+def test_copy(
+    lib: ctypes.CDLL,
+    case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int],
+) -> None:
+    shape, order, broadcast, gap = case
+    rng = np.random.default_rng(7)
+    own = [1 if d in broadcast else size for d, size in enumerate(shape)]
+    memory = at_page_end(rng.standard_normal([own[d] for d in order]))
+    x = np.broadcast_to(memory.transpose(np.argsort(order)), shape)
+    rows = Rows(int(np.prod(shape[:-1], dtype=int)), shape[-1], shape[-1] + gap)
+    p = abi.CopyParams(len(shape))
+    p.shape[: x.ndim] = shape
+    p.x_strides[: x.ndim] = _element_strides(x)
+    step = 1
+    for d in reversed(range(x.ndim)):
+        p.y_strides[d] = step
+        step = rows.stride if d == x.ndim - 1 else step * shape[d]
+    assert lib.ext_copy(p, x.ctypes.data, rows.pointer) == 0
+    np.testing.assert_array_equal(rows.view.reshape(shape), x)
+    rows.check_gaps()
+
+
+def test_copy_into_a_column_slice_of_a_transposed_output(lib: ctypes.CDLL) -> None:
+    x = np.arange(35 * 20, dtype=np.float32).reshape(35, 20)
+    y = np.full((20, 50), SENTINEL)
+    p = abi.CopyParams(2)
+    p.shape[:2], p.x_strides[:2], p.y_strides[:2] = (35, 20), (20, 1), (1, 50)
+    assert lib.ext_copy(p, x.ctypes.data, y[:, 7:].ctypes.data) == 0
+    np.testing.assert_array_equal(y[:, 7:42], x.T)
+    assert (np.delete(y, np.s_[7:42], axis=1) == SENTINEL).all()
+
+
+@pytest.mark.parametrize("ndim", [0, 9])
+def test_rank_out_of_range_is_refused(lib: ctypes.CDLL, ndim: int) -> None:
+    x = np.zeros(1, np.float32)
+    assert lib.ext_copy(abi.CopyParams(ndim), x.ctypes.data, x.ctypes.data) == 2
+    p = abi.BinaryParams(ndim=ndim)
+    assert lib.ext_binary(p, x.ctypes.data, x.ctypes.data, x.ctypes.data) == 2

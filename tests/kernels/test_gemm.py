@@ -1,0 +1,193 @@
+"""matmul and conv2d against numpy in float64."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from tests.kernels import cases, reference
+from tests.kernels.guard import Rows, assert_close, at_page_end
+
+#: Error limit per sum of |products|: fp32 sums of up to a thousand terms in any order.
+RELATIVE = 2e-6
+ABSOLUTE = 2e-6
+
+
+def _draw(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.uniform(-1, 1, shape).astype(np.float32)
+
+
+def _epilogue(
+    case: cases.Epilogue, bias: np.ndarray | None, residual: int | None, stride: int
+) -> abi.Epilogue:
+    return abi.Epilogue(
+        None if bias is None else bias.ctypes.data,
+        abi.activation(*case.before),
+        residual,
+        stride,
+        abi.activation(*case.after),
+    )
+
+
+class Output:
+    """y [rows, columns], its residual and bias, as an epilogue case wants them."""
+
+    def __init__(
+        self, rng: np.random.Generator, case: cases.Epilogue, rows: int, columns: int, gap: int
+    ) -> None:
+        self.case = case
+        self.y = Rows(rows, columns, columns + gap)
+        self.bias = _draw(rng, columns) if case.bias else None
+        self.padded_bias = None if self.bias is None else abi.pad_to_panel(self.bias)
+        self.residual: np.ndarray | None = None
+        pointer, stride = None, 0
+        if case.residual:
+            self.residual = _draw(rng, rows, columns)
+        if case.residual == "own":
+            own = Rows(rows, columns, columns + 2, lead=0)
+            own.view[...] = self.residual
+            self.keep = own
+            pointer, stride = own.pointer, own.stride
+        elif case.residual == "y":
+            self.y.view[...] = self.residual
+            pointer, stride = self.y.pointer, self.y.stride
+        self.epilogue = _epilogue(case, self.padded_bias, pointer, stride)
+
+    def check(self, acc: np.ndarray, magnitude: np.ndarray) -> None:
+        """Compare y with the epilogue of ``acc``, whose absolute products sum to ``magnitude``."""
+        want = reference.epilogue(acc, self.bias, self.case.before, self.residual, self.case.after)
+        assert_close(self.y.view, want, RELATIVE * magnitude + ABSOLUTE)
+        self.y.check_gaps()
+
+
+def _strided(values: np.ndarray, transposed: bool) -> np.ndarray:
+    """Copy values [..., r, c] into guarded memory, column-major when ``transposed``."""
+    if transposed:
+        return at_page_end(values.swapaxes(-1, -2)).swapaxes(-1, -2)
+    return at_page_end(values)
+
+
+def _batch_strides(array: np.ndarray, broadcast: tuple[int, ...]) -> list[int]:
+    return [0 if d in broadcast else s // 4 for d, s in enumerate(array.strides[:-2])]
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
+@pytest.mark.parametrize("case", cases.MATMUL, ids=str)
+def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
+    if packed and (case.b_transposed or case.b_step > 1):
+        pytest.skip("packed weights have one layout")
+    rng = np.random.default_rng(1)
+    shape_a = [1 if d in case.a_broadcast else s for d, s in enumerate(case.batch)]
+    shape_b = [1 if d in case.b_broadcast else s for d, s in enumerate(case.batch)]
+    a = _strided(_draw(rng, *shape_a, case.m, case.k), case.a_transposed)
+    full = _strided(_draw(rng, *shape_b, case.k, case.n * case.b_step), case.b_transposed)
+    b = full[..., :: case.b_step]
+    count = int(np.prod(case.batch, dtype=int))
+    out = Output(rng, case.epilogue, count * case.m, case.n, case.y_gap)
+    p = abi.MatmulParams(m=case.m, n=case.n, k=case.k, y_row=case.n + case.y_gap)
+    p.a_row, p.a_col = (s // 4 for s in a.strides[-2:])
+    p.b_row, p.b_col = (s // 4 for s in b.strides[-2:])
+    p.batch_ndim = len(case.batch)
+    b_batch = _batch_strides(b, case.b_broadcast)
+    operand = b
+    if packed:
+        items = [abi.pack_panels(item) for item in b.reshape(int(np.prod(shape_b)), case.k, case.n)]
+        operand = abi.aligned((len(items), *items[0].shape)) if items else abi.aligned((1,))
+        for i, item in enumerate(items):
+            operand[i] = item
+        steps = [int(np.prod(shape_b[d + 1 :], dtype=int)) for d in range(len(shape_b))]
+        size = items[0].size if items else 0
+        b_batch = [0 if d in case.b_broadcast else s * size for d, s in enumerate(steps)]
+    residual_row = out.epilogue.residual_stride
+    for d, (size, sa, sb) in enumerate(
+        zip(case.batch, _batch_strides(a, case.a_broadcast), b_batch, strict=True)
+    ):
+        inner = int(np.prod(case.batch[d + 1 :], dtype=int)) * case.m
+        p.batch[d], p.a_batch[d], p.b_batch[d] = size, sa, sb
+        p.y_batch[d], p.residual_batch[d] = inner * out.y.stride, inner * residual_row
+    function = lib.ext_matmul_packed if packed else lib.ext_matmul
+    status = function(p, a.ctypes.data, operand.ctypes.data, out.epilogue, out.y.pointer)
+    assert status == 0
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    shape = (count * case.m, case.n)
+    target = (*case.batch, case.m, case.n)
+    acc = np.broadcast_to(wide_a @ wide_b, target).reshape(shape)
+    out.check(acc, np.broadcast_to(np.abs(wide_a) @ np.abs(wide_b), target).reshape(shape))
+
+
+def _conv_params(case: cases.Conv, x_stride: int, y_stride: int) -> abi.Conv2dParams:
+    return abi.Conv2dParams(
+        case.n, case.h, case.w, case.c, *case.out, case.o, *case.kernel, *case.strides,
+        *case.padding[:2], *case.dilation, case.groups, x_stride, y_stride,
+    )  # fmt: skip
+
+
+def _image(rng: np.random.Generator, case: cases.Conv) -> tuple[Rows, np.ndarray]:
+    """x as pixels ``x_gap`` apart, and as a dense [n, h, w, c]."""
+    rows = Rows(case.n * case.h * case.w, case.c, case.c + case.x_gap)
+    rows.view[...] = _draw(rng, *rows.view.shape)
+    return rows, rows.view.reshape(case.n, case.h, case.w, case.c).copy()
+
+
+def _patches(case: cases.Conv, x: np.ndarray) -> np.ndarray:
+    return reference.im2col(
+        x, case.kernel, case.strides, case.padding, case.dilation, case.out, 0.0
+    )
+
+
+@pytest.mark.parametrize("case", cases.CONV, ids=str)
+def test_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
+    rng = np.random.default_rng(2)
+    rows, x = _image(rng, case)
+    weight = _draw(rng, case.o, case.c // case.groups, *case.kernel)
+    pixels = case.n * case.out[0] * case.out[1]
+    out = Output(rng, case.epilogue, pixels, case.o, case.y_gap)
+    p = _conv_params(case, rows.stride, out.y.stride)
+    packed = abi.pack_conv_weight(weight, case.groups)
+    assert lib.ext_conv2d(p, rows.pointer, packed.ctypes.data, out.epilogue, out.y.pointer) == 0
+    groups = case.groups
+    patches = _patches(case, x).reshape(pixels, *case.kernel, groups, case.c // groups)
+    w = weight.astype(np.float64).reshape(groups, case.o // groups, *weight.shape[1:])
+    form = "phwgc,gochw->pgo"
+    acc = np.einsum(form, patches, w, optimize=True).reshape(pixels, case.o)
+    size = np.einsum(form, np.abs(patches), np.abs(w), optimize=True).reshape(pixels, case.o)
+    out.check(acc, size)
+
+
+@pytest.mark.parametrize("case", cases.DEPTHWISE, ids=str)
+def test_depthwise_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
+    rng = np.random.default_rng(3)
+    rows, x = _image(rng, case)
+    weight = _draw(rng, *case.kernel, case.c)
+    pixels = case.n * case.out[0] * case.out[1]
+    out = Output(rng, case.epilogue, pixels, case.c, case.y_gap)
+    p = _conv_params(case, rows.stride, out.y.stride)
+    w = abi.pad_to_panel(weight)
+    status = lib.ext_depthwise_conv2d(p, rows.pointer, w.ctypes.data, out.epilogue, out.y.pointer)
+    assert status == 0
+    products = _patches(case, x).reshape(pixels, *case.kernel, case.c) * weight
+    out.check(products.sum((1, 2)), np.abs(products).sum((1, 2)))
+
+
+def test_conv2d_refuses_groups_that_do_not_divide(lib: ctypes.CDLL) -> None:
+    p = _conv_params(cases.Conv(4, 4, 5, 6, groups=4), 5, 6)
+    x, y = np.zeros(80, np.float32), np.zeros(24, np.float32)
+    status = lib.ext_conv2d(p, x.ctypes.data, x.ctypes.data, abi.Epilogue(), y.ctypes.data)
+    assert status == 2
+    assert b"parameter" in lib.ext_status_string(status)
+
+
+@pytest.mark.parametrize("after", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0, 0)], ids=str)
+def test_nan_and_infinity_pass_through(lib: ctypes.CDLL, after: cases.Act) -> None:
+    a = np.ones((20, 30), np.float32)
+    a[3, 4], a[5, 6], a[7, 8] = np.nan, np.inf, -np.inf
+    b = abi.pack_panels(np.ones((30, 40)))
+    y = np.zeros((20, 40), np.float32)
+    p = abi.MatmulParams(m=20, n=40, k=30, a_row=30, a_col=1, y_row=40)
+    e = abi.Epilogue(after=abi.activation(*after))
+    assert lib.ext_matmul_packed(p, a.ctypes.data, b.ctypes.data, e, y.ctypes.data) == 0
+    want = reference.activate(after[0], a.astype(np.float64).sum(1, keepdims=True), *after[1:])
+    assert_close(y, np.broadcast_to(want, y.shape), 1e-5)

@@ -15,7 +15,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels lint format clean check-tools kernels
+.PHONY: help venv demo test bench bench-kernels conformance lint format clean check-tools kernels
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,9 @@ bench: $(BIN)/.bench kernels ## Time the zoo's networks beside ONNX Runtime (ARG
 
 bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's peak
 	$(BIN)/python -m byoc.bench.kernels $(ARGS)
+
+conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/conformance.md (15 minutes)
+	$(BIN)/python -W ignore -m tests.conformance.run --write --jobs $(JOBS)
 
 lint: $(BIN)/.dev ## Check the style of Python and C, and compile the kernels with warnings as errors
 	$(BIN)/ruff check .

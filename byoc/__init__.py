@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from byoc.compiler import Compiled, compile
     from byoc.errors import ByocError
     from byoc.loader import Model, load
+    from byoc.marks import mark
     from byoc.partition import partition_for_ext, partition_with_report
+    from byoc.registry import register_ext_op, unregister_ext_op
 
 __version__ = "0.1.0"
 
@@ -23,8 +25,11 @@ __all__ = [
     "Model",
     "compile",
     "load",
+    "mark",
     "partition_for_ext",
     "partition_with_report",
+    "register_ext_op",
+    "unregister_ext_op",
 ]
 
 _HOMES = {
@@ -33,8 +38,11 @@ _HOMES = {
     "Model": "byoc.loader",
     "compile": "byoc.compiler",
     "load": "byoc.loader",
+    "mark": "byoc.marks",
     "partition_for_ext": "byoc.partition",
     "partition_with_report": "byoc.partition",
+    "register_ext_op": "byoc.registry",
+    "unregister_ext_op": "byoc.registry",
 }
 
 

@@ -40,33 +40,34 @@ class Product:
 def product(block: Block, expr: relax.Expr) -> Product:
     """Flatten multiplications and divisions by a number; inner ones only if no one else reads them.
 
-    The interior holds inner bindings alone, not ``expr`` itself.
+    The interior holds inner bindings alone, not ``expr`` itself. What lies deeper than
+    ``MAX_DEPTH`` is a factor, so that long chains take linear time.
     """
     out = Product()
-    _collect_product(block, expr, out, True)
+    _collect_product(block, expr, out, 0)
     return out
 
 
-def _collect_product(block: Block, expr: relax.Expr, out: Product, outermost: bool) -> None:
+def _collect_product(block: Block, expr: relax.Expr, out: Product, depth: int) -> None:
     number = scalar_of(expr)
     if number is not None:
         out.scale *= number
         return
     call = block.call(expr, "relax.multiply", "relax.divide")
-    inner = call is not None and (outermost or block.is_private(expr))
+    inner = call is not None and depth < MAX_DEPTH and (depth == 0 or block.is_private(expr))
     if inner and op_name(call) == "relax.divide":
         number = scalar_of(call.args[1])
         inner = number is not None and number != 0.0
-    if not inner or (not outermost and shape_of(expr) is None):
+    if not inner or (depth > 0 and shape_of(expr) is None):
         out.factors.append(expr)
         return
-    if not outermost:
+    if depth > 0:
         out.interior.append(expr)
-    _collect_product(block, call.args[0], out, False)
+    _collect_product(block, call.args[0], out, depth + 1)
     if op_name(call) == "relax.divide":
         out.scale /= number
     else:
-        _collect_product(block, call.args[1], out, False)
+        _collect_product(block, call.args[1], out, depth + 1)
 
 
 @dataclass

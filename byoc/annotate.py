@@ -4,11 +4,12 @@ Every call in a dataflow block is offered to the pattern table. A contraction is
 along its chain of single uses by bias, activation, residual and activation, one step at a time
 while ``codegen_cc.supports`` accepts the node. Order of the claims:
 
-1. contractions, the last one first. Where two convolutions meet in an addition (the end of a
+1. nodes of several operators and operands, such as attention (see ``patterns.composites``);
+2. contractions, the last one first. Where two convolutions meet in an addition (the end of a
    ResNet stage), the later one takes it, and the other one's result is its residual operand;
-2. binary operators, with an activation;
-3. unary functions of several operators (see ``patterns.idioms``), then of one;
-4. everything else, on its own.
+3. binary operators, with an activation;
+4. unary functions of several operators (see ``patterns.idioms``), then of one;
+5. everything else, on its own.
 
 All composites have one result that is read outside, so none of them can lie on a cycle.
 """
@@ -24,6 +25,7 @@ from tvm import relax
 from codegen_cc import supports
 from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
 
+from .control import FREE, Control
 from .dataflow import (
     Block,
     Constant,
@@ -40,13 +42,14 @@ from .patterns import (
     BIAS,
     EPILOGUE_ACTIVATIONS,
     RESIDUAL,
-    TABLE,
     Candidate,
     Idiom,
     Row,
     Unfit,
+    find_groups,
     find_idioms,
 )
+from .registry import row_for
 
 #: Why a call stays with TVM, by the variable that it is bound to.
 Reasons = dict[relax.Var, str]
@@ -61,19 +64,22 @@ class Match:
     bindings: tuple[relax.Var, ...]
 
 
-def annotate(mod: tvm.IRModule, reasons: Reasons | None = None) -> tvm.IRModule:
+def annotate(
+    mod: tvm.IRModule, reasons: Reasons | None = None, control: Control = FREE
+) -> tvm.IRModule:
     """Replace every supported call, or chain of calls, by a call of a local composite function.
 
-    Reasons of calls that stay are added to ``reasons``.
+    Calls that ``control`` refuses are left alone. Reasons of calls that stay are added to
+    ``reasons``.
     """
     collected: Reasons = {} if reasons is None else reasons
-    return map_blocks(mod, lambda block: _annotate_block(Block(block, mod), collected))
+    return map_blocks(mod, lambda block: _annotate_block(Block(block, mod), collected, control))
 
 
-def _annotate_block(block: Block, reasons: Reasons) -> relax.DataflowBlock:
+def _annotate_block(block: Block, reasons: Reasons, control: Control) -> relax.DataflowBlock:
     """A composite stands where its last binding stood: all that it reads is defined by then."""
     block.remove_unused()
-    matches = {match.bindings[-1]: match for match in Matcher(block, reasons).run()}
+    matches = {match.bindings[-1]: match for match in Matcher(block, reasons, control).run()}
     inside = {var for match in matches.values() for var in match.bindings[:-1]}
     bindings: list[relax.Binding] = []
     count = 0
@@ -90,27 +96,33 @@ def _annotate_block(block: Block, reasons: Reasons) -> relax.DataflowBlock:
 class Matcher:
     """Claims the bindings of one block for nodes."""
 
-    def __init__(self, block: Block, reasons: Reasons) -> None:
+    def __init__(self, block: Block, reasons: Reasons, control: Control = FREE) -> None:
         self.block = block
         self.reasons = reasons
         self.order = block.ordered()
         self.position = {var: i for i, var in enumerate(self.order)}
-        self.claimed: set[relax.Var] = set()
         self.matches: list[Match] = []
         self.idioms = find_idioms(block)
         self.by_source: dict[relax.Expr, list[Idiom]] = {}
         for idiom in self.idioms:
             self.by_source.setdefault(idiom.source, []).append(idiom)
+        self.refused = control.refusals(block, self.idioms)
+        # What the user refuses is out of reach for every pattern, as if claimed by another.
+        self.claimed: set[relax.Var] = set(self.refused)
 
     def run(self) -> list[Match]:
         """Claim in the order that the module's docstring gives."""
         contractions, binaries, others = [], [], []
         for var, call in self.block.calls():
-            row = TABLE.get(op_name(call) or "")
+            row = row_for(op_name(call))
             if row is None:
                 continue
             kind = contractions if BIAS in row.epilogue else binaries if row.epilogue else others
             kind.append((var, call, row))
+        for group in find_groups(self.block):
+            unclaimed = not self.claimed.intersection(group.bindings)
+            if unclaimed and supports(group.candidate.node) is None:
+                self._claim(group.candidate, group.bindings)
         for var, call, row in reversed(contractions):
             self._claim_root(var, call, row)
         reserved = self._reserve_idioms()
@@ -127,9 +139,14 @@ class Matcher:
     # ------------------------------------------------------------------ claims
 
     def _claim(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> None:
-        node = replace(found.node, source=tuple(var.name for var in bindings))
+        node = replace(found.node, source=self._names(bindings))
         self.matches.append(Match(node, found.arguments, bindings))
         self.claimed.update(bindings)
+
+    def _names(self, bindings: tuple[relax.Var, ...]) -> tuple[str, ...]:
+        """Names of the model's nodes that the bindings stand for; of variables where unknown."""
+        names = dict.fromkeys(name for var in bindings for name in self.block.origin(var).names)
+        return tuple(names) or tuple(var.name for var in bindings)
 
     def _claim_root(self, var: relax.Var, call: relax.Call, row: Row) -> None:
         if var in self.claimed:
@@ -251,7 +268,9 @@ class Matcher:
 
     def _note_reasons(self) -> None:
         for var, call in self.block.calls():
-            if var in self.claimed:
+            if var in self.refused:
+                self.reasons[var] = self.refused[var]
+            elif var in self.claimed:
                 self.reasons.pop(var, None)
             elif var not in self.reasons:
                 self.reasons[var] = self._reason(call)
@@ -261,7 +280,7 @@ class Matcher:
             if isinstance(argument.ty, relax.TensorType) and dtype_of(argument) != "float32":
                 return f"dtype {dtype_of(argument)}; need float32"
         if shape_of(call) is None and isinstance(call.ty, relax.TensorType):
-            return f"result is {describe(call)}; need a static shape"
+            return f"result is {describe(call)}; need a known shape"
         return "no pattern row"
 
 

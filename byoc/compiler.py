@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from byoc.errors import ByocError
 from byoc.loader import METADATA_FUNCTION, Metadata, TensorInfo
 from byoc.partition import partition_with_report
 from byoc.prepare import import_onnx, prepare
+from byoc.registry import Predicate
 from byoc.report import Report
 
 #: What TVM's exporter tries when neither CXX nor CC is set, in its order.
@@ -47,12 +48,18 @@ class Compiled:
 def compile(
     model: str | os.PathLike[str] | onnx.ModelProto,
     output: str | os.PathLike[str] | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
     target: str = "llvm",
     threads: int | None = None,
     dump_code: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
+    skip_ops: Iterable[str] = (),
+    skip_nodes: Iterable[str] = (),
+    only: Iterable[str] = (),
+    predicate: Predicate | None = None,
+    min_coverage: float | None = None,
+    require_full: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
     """Compile an ONNX model into one library that needs only TVM's runtime.
@@ -60,8 +67,10 @@ def compile(
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
     dynamic axes a size.  ``threads`` is stored as the default of ``byoc.load``.  ``dump_code`` and
-    ``dump_ir`` are folders for the emitted C and for the module after each pass.  ``progress`` is
-    called with a stage's name when the stage begins.
+    ``dump_ir`` are folders for the emitted C and for the module after each pass.  ``skip_ops``,
+    ``skip_nodes``, ``only`` and ``predicate`` leave operators to TVM (see ``partition_for_ext``);
+    ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
+    ``progress`` is called with a stage's name when the stage begins.
 
     Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``; ``output`` is then left as it was.
     """
@@ -76,7 +85,15 @@ def compile(
         module = import_onnx(prepared)
         metadata = _metadata(prepared, module, threads)
     with stages("partition"):
-        module, report = partition_with_report(module, dump_ir=dump_ir and Path(dump_ir))
+        module, report = partition_with_report(
+            module,
+            skip_ops=skip_ops,
+            skip_nodes=skip_nodes,
+            only=only,
+            predicate=predicate,
+            dump_ir=dump_ir and Path(dump_ir),
+        )
+        report.require(min_coverage, require_full)
     with stages("generate code"):
         module = _generate(module, metadata, dump_code and Path(dump_code))
     with stages("compile what TVM keeps"):
@@ -161,12 +178,13 @@ def _infos(what: str, names: list[str], types: list[relax.Type]) -> tuple[Tensor
 def _info(what: str, name: str, type_: relax.Type) -> TensorInfo:
     shape = getattr(type_, "shape", None)
     sizes = getattr(shape, "values", None)
-    if sizes is None or not all(isinstance(size, tvm.tirx.IntImm) for size in sizes):
+    if sizes is None:
         raise CompileError(
-            f"{what} {name!r} has no static shape after import ({type_}); "
+            f"{what} {name!r} has no known shape after import ({type_}); "
             "give every dynamic axis a size, or cut the model before it"
         )
-    return TensorInfo(name, tuple(int(size) for size in sizes), str(type_.dtype))
+    extents = (int(s) if isinstance(s, tvm.tirx.IntImm) else str(s) for s in sizes)
+    return TensorInfo(name, tuple(extents), str(type_.dtype))
 
 
 def _require_linker() -> None:

@@ -15,6 +15,11 @@ import tvm
 from tvm import relax
 from tvm.relax.expr import _update_type
 
+from codegen_cc.dim import Dim, is_static
+from codegen_cc.relax_dims import relax_dims
+
+from .origin import UNKNOWN, Origin, origin_of, with_origin
+
 Var = relax.Var
 Expr = relax.Expr
 Constant = tvm.ir.GenericConst
@@ -27,15 +32,21 @@ def typed(expr: Expr) -> Expr:
     return _builder.normalize(expr)
 
 
-def shape_of(expr: Expr) -> tuple[int, ...] | None:
-    """The static shape of a tensor; None if it is no tensor or its shape is not static."""
+def shape_of(expr: Expr) -> tuple[Dim, ...] | None:
+    """The shape of a tensor, symbols included; None if it is no tensor or has no known shape."""
     kind = expr.ty
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
-    dims = kind.shape.values
-    if not all(isinstance(dim, tvm.tirx.IntImm) for dim in dims):
+    try:
+        return relax_dims(kind.shape.values)
+    except ValueError:  # a dimension that is no arithmetic on variables
         return None
-    return tuple(int(dim) for dim in dims)
+
+
+def static_shape_of(expr: Expr) -> tuple[int, ...] | None:
+    """The shape of a tensor if all of it is integers, else None."""
+    shape = shape_of(expr)
+    return shape if shape is not None and is_static(shape) else None
 
 
 def dtype_of(expr: Expr) -> str:
@@ -130,6 +141,10 @@ class Block:
     """Bindings of one dataflow block, open for rewriting.
 
     A variable that is no ``DataflowVar`` is visible outside and keeps a binding of its own.
+
+    Where bindings come from (see ``origin``) is kept up here alone, so that no rule needs to think
+    of it: a new binding comes from where its anchor does, and one that falls away hands its origin
+    to the binding that was rewritten to do without it.
     """
 
     def __init__(self, block: relax.DataflowBlock, mod: tvm.IRModule | None = None) -> None:
@@ -140,11 +155,15 @@ class Block:
         self._before: dict[Var, list[Var]] = {}
         self._users: dict[Var, list[Var]] = {}
         self._pinned: set[Var] = set()
+        self._origins: dict[Var, Origin] = {}
+        self._heirs: dict[Var, Var] = {}
+        self._pieces: dict[Var, list[Var]] = {}
         for binding in block.bindings:
             if isinstance(binding, relax.MatchCast):
                 self._casts[binding.var] = binding
                 self._pinned.update([binding.var, *variables(binding.value)])
             self._order.append(binding.var)
+            self._origins[binding.var] = origin_of(binding.value)
             self._bind(binding.var, binding.value)
 
     # ------------------------------------------------------------------ looking
@@ -191,6 +210,10 @@ class Block:
             and not self.is_fixed(expr)
         )
 
+    def origin(self, var: Var) -> Origin:
+        """Where the value of a variable comes from."""
+        return self._origins.get(var, UNKNOWN)
+
     # ------------------------------------------------------------------ rewriting
 
     def emit(self, anchor: Var, expr: Expr, name: str = "lv") -> Var:
@@ -198,6 +221,8 @@ class Block:
         expr = typed(expr)
         var = relax.DataflowVar(name, expr.ty)
         self._before.setdefault(anchor, []).append(var)
+        self._origins[var] = self.origin(anchor)
+        self._pieces.setdefault(anchor, []).append(var)
         self._bind(var, expr)
         return var
 
@@ -206,6 +231,8 @@ class Block:
         expr = typed(expr)
         if shape_of(expr) != shape_of(var) or dtype_of(expr) != dtype_of(var):
             raise ValueError(f"{var.name}: {describe(var)} cannot become {describe(expr)}")
+        for read in variables(self.values[var]):
+            self._heirs[read] = var
         self._unbind(var)
         self._bind(var, expr)
 
@@ -217,6 +244,10 @@ class Block:
             value = self.values[user]
             self._unbind(user)
             self._bind(user, substitute(value, {var: other}))
+        if isinstance(other, relax.Var) and other in self.values:
+            self._inherit(other, var)
+            for read in variables(self.values[var]):
+                self._heirs[read] = other
         self._unbind(var)
         if self.is_fixed(var):
             self._bind(var, other)
@@ -225,6 +256,7 @@ class Block:
         """Drop bindings that nothing reads."""
         for var in reversed(self.ordered()):
             if not self.users(var) and not self.is_fixed(var):
+                self._bequeath(var)
                 self._unbind(var)
 
     def finish(self) -> relax.DataflowBlock:
@@ -234,7 +266,10 @@ class Block:
         for var in self.ordered():
             cast = self._casts.get(var)
             if cast is None:
-                bindings.append(relax.VarBinding(var, self.values[var]))
+                value = self.values[var]
+                if origin_of(value) != self.origin(var):
+                    value = self.values[var] = with_origin(value, self.origin(var))
+                bindings.append(relax.VarBinding(var, value))
             else:
                 bindings.append(relax.MatchCast(var, self.values[var], cast.ty))
         return relax.DataflowBlock(bindings)
@@ -246,6 +281,27 @@ class Block:
             self._users.setdefault(used, []).append(var)
         if not is_plain(expr):
             self._pinned.update(read)
+
+    def _inherit(self, heir: Var, var: Var) -> None:
+        self._origins[heir] = self.origin(var) | self.origin(heir)
+
+    def _bequeath(self, var: Var) -> None:
+        """Hand the origin of a binding that falls away to the one that does without it."""
+        seen = {var}
+        heir = self._heirs.get(var)
+        while heir is not None and heir not in self.values and heir not in seen:
+            seen.add(heir)
+            heir = self._heirs.get(heir)
+        if heir is None or heir not in self.values or heir == var:
+            return
+        # What was put in its place may be several bindings; one of the same operator is its like.
+        group = [piece for piece in self._pieces.get(heir, ()) if piece in self.values]
+        name = op_name(self.values[var])
+        like = [piece for piece in (*group, heir) if name and op_name(self.values[piece]) == name]
+        for piece in like or (*group, heir):
+            self._inherit(piece, var)
+        for read in variables(self.values[var]):
+            self._heirs.setdefault(read, heir)
 
     def _unbind(self, var: Var) -> None:
         for used in variables(self.values.pop(var)):

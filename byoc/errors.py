@@ -24,3 +24,11 @@ class ImportFailure(ByocError):
 
 class PartitionError(ByocError):
     """A module has a form that cannot be partitioned."""
+
+
+class ControlError(ByocError):
+    """A rule that a user gave names no operator or node, or a predicate failed."""
+
+
+class CoverageError(ByocError):
+    """Less was offloaded than was demanded; the message lists what is in the way."""

@@ -12,6 +12,7 @@ import json
 import os
 import struct
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass
 from math import prod
@@ -36,6 +37,9 @@ _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 _pool_was_sized = False
 
+#: Device, inode and time of change of the file that a path was first opened with.
+_opened: dict[Path, tuple[int, int, int]] = {}
+
 
 class LoadError(ByocError):
     """A file is not a library that this package compiled, or TVM's runtime is missing."""
@@ -47,10 +51,10 @@ class InputError(ByocError):
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Name, static shape and dtype of a model's input or output."""
+    """Name, shape and dtype of a model's input or output; a symbolic axis has a text as extent."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
 
     def __str__(self) -> str:
@@ -144,7 +148,8 @@ class Model:
             )
         if missing := [info for info in self.inputs if info.name not in inputs]:
             raise InputError(f"input {missing[0].name!r} is missing; it is {missing[0]}")
-        return [_as_tensor(info, inputs[info.name]) for info in self.inputs]
+        symbols: dict[str, int] = {}
+        return [_as_tensor(info, inputs[info.name], symbols) for info in self.inputs]
 
     def invoke(self, tensors: list[tvm_ffi.Tensor]) -> list[tvm_ffi.Tensor]:
         """Run on checked tensors without copying anything: what a benchmark should time."""
@@ -169,7 +174,6 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     by what it was compiled with, else by the number of cores (hyper-threads not counted).
     Raises ``LoadError``.
     """
-    import tvm_ffi
 
     path = Path(path)
     if not path.is_file():
@@ -181,7 +185,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     _require_whole(path)
     _load_runtime()
     try:
-        module = tvm_ffi.load_module(str(path.resolve()))
+        module = _open(path.resolve())
     except Exception as error:
         raise LoadError(f"cannot load {path}: {_first_line(error)}") from error
     metadata = _read_metadata(path, module)
@@ -190,6 +194,24 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     elif not _pool_was_sized and not os.environ.keys() & {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}:
         _size_pool(metadata.threads or _cores())
     return Model(path, module, metadata)
+
+
+def _open(path: Path) -> tvm_ffi.Module:
+    """Load the library that is at a path now.
+
+    The dynamic linker knows libraries by name: asked again for one that was replaced meanwhile, it
+    returns the old one. A replaced file is therefore opened by a name of its own.
+    """
+    import tvm_ffi
+
+    status = path.stat()
+    identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
+    if _opened.setdefault(path, identity) == identity:
+        return tvm_ffi.load_module(str(path))
+    with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
+        alias = Path(folder, path.name)
+        alias.symlink_to(path)
+        return tvm_ffi.load_module(str(alias))
 
 
 def _size_pool(threads: int) -> None:
@@ -279,8 +301,11 @@ def _load_runtime() -> None:
     ctypes.CDLL(str(libraries[0]), ctypes.RTLD_GLOBAL)
 
 
-def _as_tensor(info: TensorInfo, value: Any) -> tvm_ffi.Tensor:
-    """Check one input against the model and hand over its memory, or an aligned copy of it."""
+def _as_tensor(info: TensorInfo, value: Any, symbols: dict[str, int]) -> tvm_ffi.Tensor:
+    """Check one input against the model and hand over its memory, or an aligned copy of it.
+
+    ``symbols`` holds the extents that earlier inputs gave to symbolic axes.
+    """
     import tvm_ffi
 
     array = _as_array(info, value)
@@ -291,16 +316,23 @@ def _as_tensor(info: TensorInfo, value: Any) -> tvm_ffi.Tensor:
     if array.ndim != len(info.shape):
         raise InputError(
             f"input {info.name!r} has {array.ndim} axes, shape {list(array.shape)}; "
-            f"need {len(info.shape)}, shape {list(info.shape)}"
+            f"need {len(info.shape)}, shape {_shape(info)}"
         )
-    if array.shape != info.shape:
-        raise InputError(
-            f"input {info.name!r} has shape {list(array.shape)}; need {list(info.shape)}"
-        )
+    for extent, wanted in zip(array.shape, info.shape, strict=True):
+        known = symbols.setdefault(wanted, extent) if isinstance(wanted, str) else wanted
+        if extent != known or (isinstance(wanted, str) and extent == 0):
+            given = f" where {wanted} is {known}" if isinstance(wanted, str) and known else ""
+            raise InputError(
+                f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{given}"
+            )
     usable = array.flags.c_contiguous and array.flags.writeable
     if not usable or array.ctypes.data % _ALIGNMENT:
         array = _aligned_copy(array)
     return tvm_ffi.from_dlpack(array)
+
+
+def _shape(info: TensorInfo) -> str:
+    return f"[{', '.join(map(str, info.shape))}]"
 
 
 def _as_array(info: TensorInfo, value: Any) -> np.ndarray:

@@ -33,10 +33,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import prod
 
 import tvm
 from tvm import relax
+
+from codegen_cc.dim import at_unit, product
 
 from .dataflow import (
     global_var,
@@ -204,7 +205,7 @@ def _move_later(
 
 
 def _bytes(var: relax.Var) -> int:
-    return 4 * prod(shape_of(var) or (0,))
+    return 4 * at_unit(product(shape_of(var) or (0,)))
 
 
 def _call_region(

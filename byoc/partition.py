@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import tvm
@@ -10,36 +12,77 @@ from tvm import relax
 
 from .annotate import Reasons, annotate
 from .canonicalise import canonicalise
+from .control import Control
 from .dataflow import is_candidate
 from .detach_constants import detach_constants
+from .marks import is_marked
 from .merge import merge
-from .prune import prune
+from .prune import MIN_COMPUTE_BYTES, Pruned, prune, too_little_work
+from .registry import Predicate
 from .report import Report
 
 Observer = Callable[[str, tvm.IRModule], None]
 
 
-def partition_for_ext(mod: tvm.IRModule, *, dump_ir: Path | str | None = None) -> tvm.IRModule:
+def partition_for_ext(
+    mod: tvm.IRModule,
+    *,
+    skip_ops: Iterable[str] = (),
+    skip_nodes: Iterable[str] = (),
+    only: Iterable[str] = (),
+    predicate: Predicate | None = None,
+    min_bytes: int = MIN_COMPUTE_BYTES,
+    dump_ir: Path | str | None = None,
+) -> tvm.IRModule:
     """Move what this backend's kernels can run into functions of their own.
 
     The result has global functions with the attributes ``Codegen="ext"`` and ``global_symbol``;
     ``relax.transform.RunCodegen()`` compiles them, and everything else stays as TVM has it.
     With ``dump_ir``, the module after each pass is written to that folder as text, without
     weights. The given module is not changed.
+
+    These leave calls to TVM, whatever the kernels could do: ``skip_ops``, Relax operators by name
+    (``relax.nn.softmax`` or ``softmax``); ``skip_nodes``, shell patterns of ONNX node names, or of
+    variables in a module that did not come from ONNX; ``only``, the operators that may be
+    offloaded, alone; ``predicate(node, call)``, asked about each call as in ``register_ext_op``.
+    A module with marks (see ``mark``) has only marked bindings offloaded. A region without a
+    contraction must compute on ``min_bytes`` bytes to be worth its call; 0 keeps every region.
+
+    Raises ``ControlError`` for names that fit no operator or no node.
     """
-    return _partition(mod, dump_ir, {})
+    control = Control.of(skip_ops, skip_nodes, only, predicate)
+    return _partition(mod, dump_ir, {}, control, min_bytes, [])
 
 
 def partition_with_report(
-    mod: tvm.IRModule, *, dump_ir: Path | str | None = None
+    mod: tvm.IRModule,
+    *,
+    skip_ops: Iterable[str] = (),
+    skip_nodes: Iterable[str] = (),
+    only: Iterable[str] = (),
+    predicate: Predicate | None = None,
+    min_bytes: int = MIN_COMPUTE_BYTES,
+    dump_ir: Path | str | None = None,
 ) -> tuple[tvm.IRModule, Report]:
     """Partition as ``partition_for_ext`` does, and say what was taken and what was not, and why."""
     reasons: Reasons = {}
-    out = _partition(mod, dump_ir, reasons)
-    return out, Report.of(out, reasons)
+    pruned: list[Pruned] = []
+    control = Control.of(skip_ops, skip_nodes, only, predicate)
+    out = _partition(mod, dump_ir, reasons, control, min_bytes, pruned)
+    return out, replace(Report.of(out, reasons), pruned=tuple(pruned))
 
 
-def _partition(mod: tvm.IRModule, dump_ir: Path | str | None, reasons: Reasons) -> tvm.IRModule:
+def _partition(
+    mod: tvm.IRModule,
+    dump_ir: Path | str | None,
+    reasons: Reasons,
+    control: Control,
+    min_bytes: int,
+    pruned: list[Pruned],
+) -> tvm.IRModule:
+    control.check_nodes(mod)
+    if is_marked(mod):
+        min_bytes = 0  # who marks a binding has decided that it is worth a region
     observe = _writer(Path(dump_ir)) if dump_ir is not None else None
     passes: tuple[tuple[str, Callable[[tvm.IRModule], tvm.IRModule]], ...] = (
         # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
@@ -47,9 +90,12 @@ def _partition(mod: tvm.IRModule, dump_ir: Path | str | None, reasons: Reasons) 
         # Importer idioms become one operator each; writes a dump for each of its rules.
         ("canonicalise", lambda m: canonicalise(m, observe)),
         # Supported chains become composites, composites regions, and small regions TVM's again.
-        ("annotate", lambda m: annotate(m, reasons)),
+        ("annotate", lambda m: annotate(m, reasons, control)),
         ("merge", merge),
-        ("prune", lambda m: prune(m, reasons)),
+        (
+            "prune",
+            lambda m: prune(m, reasons, partial(too_little_work, min_bytes=min_bytes), pruned),
+        ),
         # Weights leave the expressions, or TVM would store them a second time.
         ("detach_constants", detach_constants),
     )

@@ -15,12 +15,13 @@ from types import TracebackType
 import onnx
 import tvm
 from google.protobuf.message import DecodeError
-from tvm.relax.frontend.onnx import from_onnx
 
 from .errors import ImportFailure, ModelError, ShapeError
+from .fold_onnx import fold_small_constants
+from .named_import import import_named
 
-#: Shapes by input name, as users give them.
-InputShapes = Mapping[str, Sequence[int]]
+#: Shapes by input name, as users give them: sizes, or names for axes that stay symbolic.
+InputShapes = Mapping[str, Sequence[int | str]]
 
 #: Names of nodes and inputs that a message lists before it says how many more there are.
 MAX_LISTED = 5
@@ -29,17 +30,18 @@ MAX_LISTED = 5
 LARGE_WEIGHT = 1 << 18
 
 #: ... if only these operators, which it leaves alone, read them.
-TAKES_MATRICES = ("MatMul", "Gemm", "Gather")
+TAKES_MATRICES = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
 def prepare(
     model: str | Path | onnx.ModelProto, input_shapes: InputShapes | None = None
 ) -> onnx.ModelProto:
-    """Return a model with static input shapes, simplified; the given model is not changed.
+    """Return a model with known input shapes, simplified; the given model is not changed.
 
     ``model`` is a file, whose external data is looked for beside it, or a model in memory.
     ``input_shapes`` gives the shapes of inputs with dynamic axes; an axis that shares its symbol
-    with a given one need not be given again.
+    with a given one need not be given again. An extent may be a name, such as ``"n"``: the axis
+    then stays symbolic, and one compiled model serves every size of it.
 
     Raises ``ModelError`` if the file is missing, no ONNX model or without its external data, and
     ``ShapeError`` if shapes are missing, unknown or contradict the model. Warns if the simplifier
@@ -47,7 +49,7 @@ def prepare(
     """
     loaded = _copy(model) if isinstance(model, onnx.ModelProto) else load_model(Path(model))
     set_input_shapes(loaded, input_shapes or {})
-    return explicit_padding(simplify(loaded))
+    return explicit_padding(fold_small_constants(simplify(loaded)))
 
 
 # ---------------------------------------------------------------------- reading
@@ -133,17 +135,24 @@ def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
-    """Write static shapes into the model's inputs, in place. Raises ``ShapeError``."""
+    """Write shapes into the model's inputs, in place. Raises ``ShapeError``."""
     inputs = {value.name: value for value in model_inputs(model)}
+    for value in inputs.values():
+        _take_optional(value)
     for name in shapes:
         if name not in inputs:
             known = ", ".join(repr(known) for known in inputs) or "none"
             raise ShapeError(f"input {name!r} is not in the model; its inputs are {known}")
-    symbols: dict[str, int] = {}
+    symbols: dict[str, int | str] = {}
     for name, shape in shapes.items():
-        _set_given(inputs[name], [_extent(name, extent) for extent in shape], symbols)
+        empty = _empty_axes(inputs[name])
+        extents = [
+            0 if extent == 0 and axis in empty else _extent(name, extent)
+            for axis, extent in enumerate(shape)
+        ]
+        _set_given(inputs[name], extents, symbols)
     for value in inputs.values():
-        _set_from_symbols(value, symbols)
+        _set_from_symbols(value, symbols, value.name in shapes)
     if shapes:
         # Shapes inferred for dynamic axes would contradict the static ones.
         del model.graph.value_info[:]
@@ -152,9 +161,29 @@ def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
                 value.type.tensor_type.ClearField("shape")
 
 
-def _extent(name: str, extent: int) -> int:
+def _take_optional(value: onnx.ValueInfoProto) -> None:
+    """Make an optional tensor a tensor: a compiled model has one number of inputs."""
+    inner = value.type.optional_type.elem_type
+    if inner.HasField("tensor_type"):
+        copy = onnx.TypeProto()
+        copy.CopyFrom(inner)
+        value.type.CopyFrom(copy)
+
+
+def _empty_axes(value: onnx.ValueInfoProto) -> set[int]:
+    """Axes written as 0: some exporters mean unknown, and a caller who says 0 as well means 0."""
+    dims = value.type.tensor_type.shape.dim
+    return {i for i, dim in enumerate(dims) if dim.HasField("dim_value") and dim.dim_value == 0}
+
+
+def _extent(name: str, extent: int | str) -> int | str:
+    if isinstance(extent, str) and extent.isidentifier() and extent.isascii():
+        return extent
     if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
-        raise ShapeError(f"input {name!r}: extent {extent!r} in its shape; need positive integers")
+        raise ShapeError(
+            f"input {name!r}: extent {extent!r} in its shape; need positive integers, or names for"
+            " axes that stay symbolic"
+        )
     return extent
 
 
@@ -163,7 +192,9 @@ def _fixed(dim: onnx.TensorShapeProto.Dimension) -> int | None:
     return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
 
 
-def _set_given(value: onnx.ValueInfoProto, shape: list[int], symbols: dict[str, int]) -> None:
+def _set_given(
+    value: onnx.ValueInfoProto, shape: list[int | str], symbols: dict[str, int | str]
+) -> None:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ShapeError(f"input {value.name!r} is no tensor; its shape cannot be set")
@@ -190,10 +221,21 @@ def _set_given(value: onnx.ValueInfoProto, shape: list[int], symbols: dict[str, 
                 f"input {value.name!r}: axis {axis} ({symbol!r}) is {extent}, elsewhere"
                 f" {symbols[symbol]}; give the same extent for the same symbol"
             )
+        _write(dim, extent)
+        if isinstance(extent, str):
+            symbols.setdefault(extent, extent)
+
+
+def _write(dim: onnx.TensorShapeProto.Dimension, extent: int | str) -> None:
+    if isinstance(extent, str):
+        dim.dim_param = extent
+    else:
         dim.dim_value = extent
 
 
-def _set_from_symbols(value: onnx.ValueInfoProto, symbols: dict[str, int]) -> None:
+def _set_from_symbols(
+    value: onnx.ValueInfoProto, symbols: dict[str, int | str], given: bool
+) -> None:
     if not value.type.HasField("tensor_type"):
         raise ShapeError(f"input {value.name!r} is no tensor; only tensors can be compiled")
     if not value.type.tensor_type.HasField("shape"):
@@ -204,12 +246,12 @@ def _set_from_symbols(value: onnx.ValueInfoProto, symbols: dict[str, int]) -> No
     dims = value.type.tensor_type.shape.dim
     dynamic = []
     for axis, dim in enumerate(dims):
-        if _fixed(dim) is None:
+        if _fixed(dim) is None and not (given and dim.HasField("dim_value")):
             extent = symbols.get(dim.dim_param) if dim.dim_param else None
             if extent is None:
                 dynamic.append(f"{axis} ({dim.dim_param})" if dim.dim_param else str(axis))
             else:
-                dim.dim_value = extent
+                _write(dim, extent)
     if dynamic:
         axes = f"ax{'i' if len(dynamic) == 1 else 'e'}s {', '.join(dynamic)}"
         raise ShapeError(
@@ -370,14 +412,14 @@ def _write_pads(node: onnx.NodeProto, image: list[int], kernel: list[int]) -> No
 
 
 def import_onnx(model: onnx.ModelProto) -> tvm.IRModule:
-    """Import a prepared model into Relax, weights as constants.
+    """Import a prepared model into Relax, weights as constants, with the names of the nodes.
 
     Raises ``ImportFailure`` that names the operators, and the nodes, that the importer refuses.
     """
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            return from_onnx(model, keep_params_in_input=False)
+            return import_named(model)
     except tvm.error.OpNotImplemented as err:
         raise ImportFailure(_unsupported(model, str(err))) from err
     except Exception as err:  # converters raise whatever their code runs into

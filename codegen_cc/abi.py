@@ -23,9 +23,16 @@ LEVELS = ("baseline", "avx2", "avx512")
 UNARY = (
     *("identity", "relu", "clip", "sigmoid", "silu", "hard_sigmoid", "hard_swish", "gelu"),
     *("gelu_tanh", "tanh", "leaky_relu", "exp", "log", "erf", "sqrt", "rsqrt", "abs", "neg"),
+    *("elu", "selu", "mish", "softplus", "floor", "ceil", "round", "sin", "cos", "tan", "sign"),
+    "reciprocal",
 )
-BINARY = ("add", "sub", "mul", "div", "max", "min", "pow")
-REDUCE = ("sum", "mean", "max", "min")
+BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
+COMPARE = (
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor"),
+)
+REDUCE = ("sum", "mean", "max", "min", "prod")
+DTYPES = ("float32", "int32", "int64", "bool")
+PAD_MODES = ("constant", "reflect", "edge")
 
 FloatArray = npt.NDArray[np.float32]
 #: Where ``make -C runtime install`` puts headers and libraries.
@@ -54,6 +61,29 @@ class BinaryParams(ctypes.Structure):
         ("shape", c_int64 * MAX_DIMS),
         ("a_strides", c_int64 * MAX_DIMS),
         ("b_strides", c_int64 * MAX_DIMS),
+        ("dtype", c_int),
+    ]
+
+
+class CompareParams(ctypes.Structure):
+    _fields_ = [
+        ("kind", c_int),
+        ("dtype", c_int),
+        ("ndim", c_int32),
+        ("shape", c_int64 * MAX_DIMS),
+        ("a_strides", c_int64 * MAX_DIMS),
+        ("b_strides", c_int64 * MAX_DIMS),
+    ]
+
+
+class WhereParams(ctypes.Structure):
+    _fields_ = [
+        ("element_size", c_int32),
+        ("ndim", c_int32),
+        ("shape", c_int64 * MAX_DIMS),
+        ("c_strides", c_int64 * MAX_DIMS),
+        ("a_strides", c_int64 * MAX_DIMS),
+        ("b_strides", c_int64 * MAX_DIMS),
     ]
 
 
@@ -63,11 +93,44 @@ class CopyParams(ctypes.Structure):
         ("shape", c_int64 * MAX_DIMS),
         ("x_strides", c_int64 * MAX_DIMS),
         ("y_strides", c_int64 * MAX_DIMS),
+        ("element_size", c_int32),
+    ]
+
+
+class PadParams(ctypes.Structure):
+    _fields_ = [
+        ("mode", c_int),
+        ("value", c_float),
+        ("ndim", c_int32),
+        ("shape", c_int64 * MAX_DIMS),
+        ("before", c_int64 * MAX_DIMS),
+        ("after", c_int64 * MAX_DIMS),
+        ("inner", c_int64),
     ]
 
 
 def _sizes(names: str) -> list[tuple[str, type]]:
     return [(name, c_int64) for name in names.split()]
+
+
+class TakeParams(ctypes.Structure):
+    _fields_ = [
+        *_sizes("outer extent inner count"),
+        ("element_size", c_int32),
+        ("index_dtype", c_int),
+    ]
+
+
+class AttentionParams(ctypes.Structure):
+    _fields_ = [
+        *_sizes("batch heads queries keys depth width"),
+        ("scale", c_float),
+        ("q_strides", c_int64 * 3),
+        ("k_strides", c_int64 * 3),
+        ("v_strides", c_int64 * 3),
+        ("y_strides", c_int64 * 3),
+        ("mask_strides", c_int64 * 4),
+    ]
 
 
 class MatmulParams(ctypes.Structure):
@@ -87,6 +150,18 @@ class Conv2dParams(ctypes.Structure):
         "batch in_h in_w in_c out_h out_w out_c kernel_h kernel_w stride_h stride_w "
         "pad_top pad_left dilation_h dilation_w groups x_stride y_stride"
     )
+
+
+class Conv3dParams(ctypes.Structure):
+    _fields_ = _sizes(
+        "batch in_d in_h in_w in_c out_d out_h out_w out_c kernel_d kernel_h kernel_w "
+        "stride_d stride_h stride_w pad_front pad_top pad_left dilation_d dilation_h dilation_w "
+        "groups"
+    )
+
+
+class Resize2dParams(ctypes.Structure):
+    _fields_ = _sizes("batch in_h in_w out_h out_w channels taps_h taps_w")
 
 
 class Pool2dParams(ctypes.Structure):
@@ -112,15 +187,27 @@ _SIGNATURES: dict[str, tuple[list[type], type]] = {
     "ext_unary": ([POINTER(Activation), c_int64, _P, _P], c_int),
     "ext_binary": ([POINTER(BinaryParams), _P, _P, _P], c_int),
     "ext_copy": ([POINTER(CopyParams), _P, _P], c_int),
+    "ext_compare": ([POINTER(CompareParams), _P, _P, _P], c_int),
+    "ext_where": ([POINTER(WhereParams), _P, _P, _P, _P], c_int),
+    "ext_cast": ([c_int, c_int, c_int64, _P, _P], c_int),
+    "ext_take": ([POINTER(TakeParams), _P, _P, _P], c_int),
+    "ext_pad": ([POINTER(PadParams), _P, _P], c_int),
     "ext_matmul": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_matmul_packed": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_depthwise_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_conv2d_transpose": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_conv3d": ([POINTER(Conv3dParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_attention": ([POINTER(AttentionParams), _P, _P, _P, _P, _P], c_int),
+    "ext_resize2d": ([POINTER(Resize2dParams), _P, _P, _P, _P, _P, _P], c_int),
     "ext_max_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
     "ext_avg_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
     "ext_reduce": ([c_int, c_int64, c_int64, c_int64, _P, _P], c_int),
     "ext_softmax": ([c_int64, c_int64, c_int64, c_int32, _P, _P], c_int),
     "ext_layer_norm": ([c_int64, c_int64, c_float, _P, _P, _P, _P], c_int),
+    "ext_rms_norm": ([c_int64, c_int64, c_float, _P, _P, _P], c_int),
+    "ext_argreduce": ([c_int32, c_int64, c_int64, c_int64, _P, _P], c_int),
+    "ext_cumsum": ([c_int32, c_int32, c_int64, c_int64, c_int64, _P, _P], c_int),
     "ext_bench_fma_peak": ([], c_double),
 }
 

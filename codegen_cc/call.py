@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from codegen_cc.tensor import Tensor
+
+#: Longest list of names in a comment.
+MAX_NAMES = 60
 
 
 @dataclass(frozen=True)
@@ -39,3 +43,15 @@ class Call:
             elif isinstance(item, Struct):
                 stack.extend(item.fields.values())
         return found
+
+
+def source_comment(names: tuple[str, ...]) -> str:
+    """``; from conv1, relu1``: the model's nodes, for the end of a comment; empty without names.
+
+    Names are arbitrary texts, so every character is replaced that could end a comment, start
+    another, or continue a line.
+    """
+    text = ", ".join(re.sub(r"[^\w./:+-]", "_", name, flags=re.ASCII) for name in names)
+    if len(text) > MAX_NAMES:
+        text = text[: MAX_NAMES - 3] + "..."
+    return f"; from {text}" if text else ""

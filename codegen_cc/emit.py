@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 import re
 
+import sympy
+
+from codegen_cc.builder import Plan
 from codegen_cc.call import Call, Struct
-from codegen_cc.plan import Plan
-from codegen_cc.tensor import Tensor
+from codegen_cc.dim import c_name, c_text, estimate, is_static
+from codegen_cc.entry import c_identifier, entry, slot_bytes
+from codegen_cc.tensor import C_TYPES, Buffer, Tensor
 
 _HEADER = """\
 /*
@@ -31,12 +35,6 @@ _HEADER = """\
 _LINE = 92
 
 
-def c_identifier(text: str, limit: int = 48) -> str:
-    """A C identifier that resembles ``text``: ASCII letters, digits and underscores only."""
-    clean = re.sub(r"[^0-9A-Za-z_]+", "_", text)[:limit]
-    return clean if clean and not clean[0].isdigit() else f"_{clean}"
-
-
 def emit_source(plans: list[Plan]) -> str:
     """The C source of all regions of one module."""
     return "\n".join(
@@ -46,18 +44,19 @@ def emit_source(plans: list[Plan]) -> str:
 
 def _region(plan: Plan) -> str:
     symbol = plan.region.symbol
-    parts = [_title(plan), _weight_declarations(plan), _body(plan), _entry(plan)]
     assert symbol == c_identifier(symbol, len(symbol)), symbol
+    parts = [_title(plan), _weight_declarations(plan), _body(plan), entry(plan)]
     return "\n".join(part for part in parts if part)
 
 
 def _title(plan: Plan) -> str:
     region = plan.region
-    macs = sum(node.node.macs for node in region.nodes)
+    macs = sum(estimate(node.node.macs) for node in region.nodes if is_static([node.node.macs]))
+    arena = "arena sized by the call" if plan.slots else f"arena {plan.arena_bytes / 1e6:.2f} MB"
     lines = [
         f"/* Region {region.symbol}: {len(region.nodes)} composites, {macs / 1e6:.1f} MMAC,",
-        f" * {len(plan.calls)} kernel calls, {plan.reorders} reorders, "
-        f"arena {plan.arena_bytes / 1e6:.2f} MB, weights {plan.weight_bytes / 1e6:.2f} MB.",
+        f" * {len(plan.calls)} kernel calls, {plan.reorders} reorders, {arena}, "
+        f"weights {plan.weight_bytes / 1e6:.2f} MB.",
     ]
     for buffers, values in ((plan.inputs, region.inputs), (plan.outputs, region.outputs)):
         for buffer, value in zip(buffers, values, strict=True):
@@ -66,31 +65,48 @@ def _title(plan: Plan) -> str:
 
 
 def _weight_declarations(plan: Plan) -> str:
-    names: dict[str, int] = {}
+    found: dict[str, Buffer] = {}
     for call in plan.calls:
         for tensor in call.reads():
             if tensor.buffer.kind == "weights":
-                names[tensor.buffer.name] = tensor.buffer.size
-    lines = [f"extern const float {name}[{max(size, 1)}];" for name, size in names.items()]
+                found[tensor.buffer.name] = tensor.buffer
+    lines = [
+        f"extern const {C_TYPES[buffer.dtype][0]} {name}[{buffer.size or 1}];"
+        for name, buffer in found.items()
+    ]
     return "\n".join([*lines, ""]) if lines else ""
 
 
 def _body(plan: Plan) -> str:
-    symbol = plan.region.symbol
-    parameters = [f"const float* {buffer.name}" for buffer in plan.inputs]
-    parameters += [f"float* {buffer.name}" for buffer in plan.outputs]
+    parameters = [f"const {C_TYPES[b.dtype][0]}* {b.name}" for b in plan.inputs]
+    parameters += [f"{C_TYPES[b.dtype][0]}* {b.name}" for b in plan.outputs]
+    parameters += [f"int64_t {c_name(symbol)}" for symbol in plan.symbols()]
     parameters.append("char* arena")
-    lines = [f"static int {symbol}_body({', '.join(parameters)}) {{"]
-    lines.append(f'  static const char region[] = "{symbol}";')
-    for buffer in plan.arena:
-        lines.append(f"  float* const {buffer.name} = (float*)(arena + {buffer.arena_offset});")
-    if not plan.arena:
-        lines.append("  (void)arena;")
+    lines = [f"static int {plan.region.symbol}_body({', '.join(parameters)}) {{"]
+    lines.append(f'  static const char region[] = "{plan.region.symbol}";')
+    lines += _arena(plan)
     for call in plan.calls:
         lines += ["", f"  /* {call.comment} */", *_call(call)]
     if not plan.calls:
         lines.append("  (void)region;")
     return "\n".join([*lines, "", "  return 0;", "}", ""])
+
+
+def _arena(plan: Plan) -> list[str]:
+    """Pointers of the temporaries: at planned offsets, or in slots one after another."""
+    lines = []
+    for buffer in plan.arena if plan.slots is None else ():
+        kind = C_TYPES[buffer.dtype][0]
+        lines.append(f"  {kind}* const {buffer.name} = ({kind}*)(arena + {buffer.arena_offset});")
+    for index, slot in enumerate(plan.slots or ()):
+        for buffer in slot.buffers:
+            kind = C_TYPES[buffer.dtype][0]
+            lines.append(f"  {kind}* const {buffer.name} = ({kind}*)arena;")
+        if index + 1 < len(plan.slots):
+            lines.append(f"  arena += {slot_bytes(slot)};")
+    # With sizes of the call's own, a branch of the plan may leave some names unused.
+    lines += [f"  (void){c_name(symbol)};" for symbol in plan.symbols()]
+    return lines or ["  (void)arena;"]
 
 
 def _call(call: Call) -> list[str]:
@@ -122,7 +138,7 @@ def _argument(argument: object) -> str:
         return "NULL"
     if isinstance(argument, Tensor):
         name = argument.buffer.name
-        return f"{name} + {argument.offset}" if argument.offset else name
+        return name if argument.offset == 0 else f"{name} + {_literal(argument.offset)}"
     if isinstance(argument, Struct):
         return f"&(const {argument.ctype}){{{_fields(argument)}}}"
     return _literal(argument)
@@ -141,6 +157,8 @@ def _field(value: object) -> str:
 
 
 def _literal(value: object) -> str:
+    if isinstance(value, sympy.Expr):
+        return c_text(value)
     if isinstance(value, float):
         if math.isnan(value):
             return "(0.0f / 0.0f)"
@@ -148,40 +166,3 @@ def _literal(value: object) -> str:
             return "(1.0f / 0.0f)" if value > 0 else "(-1.0f / 0.0f)"
         return f"{value!r}f" if "." in repr(value) or "e" in repr(value) else f"{value!r}.0f"
     return str(value)
-
-
-def _entry(plan: Plan) -> str:
-    symbol = plan.region.symbol
-    buffers = [*plan.inputs, *plan.outputs]
-    values = [*plan.region.inputs, *plan.region.outputs]
-    named = [c_identifier(value.name) for value in plan.region.inputs]
-    labels = [f"input {i} ({name})" for i, name in enumerate(named)]
-    labels += [f"output {i}" for i in range(len(plan.outputs))]
-    specs = [
-        f'      {{"{label}", {len(value.shape)}, {{{", ".join(map(str, value.shape)) or "0"}}}}},'
-        for label, value in zip(labels, values, strict=True)
-    ]
-    pointers = ", ".join(f"data[{i}]" for i in range(len(buffers)))
-    lines = [
-        f"TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(",
-        "    void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {",
-        "  static const ext_tensor_spec specs[] = {",
-        *specs,
-        "  };",
-        f"  float* data[{len(buffers)}];",
-        "  (void)self;",
-        "  (void)result;",
-        f'  if (ext_check_call("{symbol}", args, n, specs, {len(buffers)}, data) != 0) return -1;',
-    ]
-    if plan.arena_bytes:
-        lines += [
-            f"  char* const arena = ext_workspace_alloc({plan.arena_bytes});",
-            f'  if (arena == NULL) return ext_raise_status("{symbol}", '
-            f'"arena of {plan.arena_bytes} bytes", EXT_ERR_MEMORY);',
-            f"  const int status = {symbol}_body({pointers}, arena);",
-            "  ext_workspace_free(arena);",
-            "  return status;",
-        ]
-    else:
-        lines.append(f"  return {symbol}_body({pointers}, NULL);")
-    return "\n".join([*lines, "}", ""])

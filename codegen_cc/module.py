@@ -10,10 +10,12 @@ import tvm
 from tvm import relax
 from tvm_ffi import register_error
 
-from codegen_cc.emit import c_identifier, emit_source
+from codegen_cc.builder import Plan
+from codegen_cc.emit import emit_source
+from codegen_cc.entry import c_identifier
 from codegen_cc.errors import CodegenError, ToolchainError
-from codegen_cc.plan import Plan, plan_region
-from codegen_cc.region import read_region
+from codegen_cc.plan import plan_region
+from codegen_cc.relax_region import read_region
 from codegen_cc.toolchain import build_object
 from codegen_cc.weights import WeightBlob
 

@@ -13,11 +13,29 @@ matmul          lhs, rhs                           (none; batch axes broadcast)
 max_pool2d      input                              pool_size[2] strides[2] padding[4] dilation[2]
                                                    ceil_mode count_include_pad
 avg_pool2d      input                              the same
-reduce          input                              kind (sum mean max min) axes[] keepdims
+conv2d_tr..     input, weight                      strides[2] padding[t,l,b,r] dilation[2] groups
+                                                   output_padding[2]; the name is
+                                                   conv2d_transpose, the weight IOHW
+conv3d          input, weight                      strides[3] padding[6] dilation[3] groups
+resize2d        input                              size[2] method coordinate rounding cubic_alpha
+                                                   cubic_exclude, as relax.image.resize2d has them
+pad             input                              pads[before.., after..] mode (constant reflect
+                                                   edge) value
+reduce          input                              kind (sum mean max min prod) axes[] keepdims
+argreduce       input                              kind (argmax argmin) axis keepdims; int64
+cumsum          input                              axis exclusive reverse
 softmax         input                              axis log
 layer_norm      input, gamma, beta                 axes[] (the last ones) epsilon
+rms_norm        input, gamma                       axes[] (the last ones) epsilon
+attention       query, key, value [, mask]         scale
 unary           input                              kind alpha beta
-binary          lhs, rhs                           kind (add sub mul div max min pow)
+binary          lhs, rhs                           kind (add sub mul div max min pow prelu)
+compare         lhs, rhs                           kind (equal not_equal less less_equal greater
+                                                   greater_equal); bool
+logical         lhs, rhs                           kind (and or xor); bool
+where           condition, lhs, rhs                (none)
+cast            input                              (none; the output's dtype says it)
+take            input, indices                     axis
 reshape         input                              (none; the output's shape says it)
 permute         input                              axes[]
 concat          input0, input1, ...                axis
@@ -25,8 +43,12 @@ slice           input                              begin[] end[] strides[] (one 
 broadcast_to    input                              (none; the output's shape says it)
 ==============  =================================  =============================================
 
-Images are logically NCHW with OIHW weights; which layout they have in memory is the planner's
-choice.  Axes are never negative.  ``unary`` kinds and activations are the names in
+A dimension is an integer, or an expression of symbols (``codegen_cc.dim``).  Images are logically
+NCHW with OIHW weights; which layout they have in memory is the planner's
+choice.  attention is softmax(scale * query key^T + mask) value over [batch, heads, rows, columns];
+prelu is lhs < 0 ? lhs * rhs : lhs.  Values are float32; int32, int64 and bool have what moves
+data, take, cast, where and compare, integers also add, sub, mul, max and min, and bool has logical
+and the unary kind ``not``.  Axes are never negative.  ``unary`` kinds and activations are names in
 ``ACTIVATIONS``.  An epilogue is the ordered steps ``[bias] [activation] [residual] [activation]``
 (each at most once, in this order); ``bias`` and ``residual`` have operands of those roles.
 conv2d and matmul take all four, binary only a final activation, the others none.
@@ -36,11 +58,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from math import prod
 from typing import Any
 
+from codegen_cc.dim import Dim, dim_json, parse_dim, product
+
 #: Names of the elementwise functions of one argument, as in ``ext_unary_kind``; ``clip`` has
-#: (alpha, beta) = (low, high), ``hard_sigmoid`` slope and offset, ``leaky_relu`` its slope.
+#: (alpha, beta) = (low, high), ``hard_sigmoid`` slope and offset, ``leaky_relu`` its slope, ``elu``
+#: its factor.
 ACTIVATIONS = (
     "relu",
     "clip",
@@ -59,7 +83,22 @@ ACTIVATIONS = (
     "rsqrt",
     "abs",
     "neg",
+    "elu",
+    "selu",
+    "mish",
+    "softplus",
+    "floor",
+    "ceil",
+    "round",
+    "sin",
+    "cos",
+    "tan",
+    "sign",
+    "reciprocal",
 )
+
+#: Bytes of an element of each dtype that a node can have.
+ELEMENT_BYTES = {"float32": 4, "int32": 4, "int64": 8, "bool": 1}
 
 #: Name of the attribute of a composite function that holds ``Node.to_json()``.
 NODE_ATTRIBUTE = "ext.node"
@@ -75,7 +114,7 @@ class Operand:
     """One input of a node: its role, logical shape and dtype, and whether it is a constant."""
 
     role: str
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     dtype: str
     constant: bool = False
 
@@ -99,7 +138,7 @@ class Node:
 
     op: str
     operands: tuple[Operand, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     dtype: str
     attrs: dict[str, Any] = field(default_factory=dict)
     epilogue: tuple[Step, ...] = ()
@@ -109,9 +148,9 @@ class Node:
     def composite(self) -> str:
         """The composite's name, such as ``ext.conv2d_bias_relu``; for people, never parsed."""
         kind = self.attrs.get("kind")
-        parts = [kind if self.op in ("unary", "binary") else self.op]
-        if self.op == "reduce":
-            parts = ["reduce", kind]
+        parts = [kind if self.op in ("unary", "binary", "argreduce") else self.op]
+        if self.op in ("reduce", "compare", "logical"):
+            parts.append(kind)
         return "ext." + "_".join([*parts, *(step.kind for step in self.epilogue)])
 
     def operand(self, role: str) -> Operand | None:
@@ -119,23 +158,32 @@ class Node:
         return next((operand for operand in self.operands if operand.role == role), None)
 
     @property
-    def macs(self) -> int:
+    def macs(self) -> Dim:
         """Multiply-accumulates of the contraction; 0 for everything else."""
         if self.op == "conv2d":
             weight = self.operand("weight")
-            return prod(self.shape) * prod(weight.shape[1:])
+            return product(self.shape) * product(weight.shape[1:])
+        if self.op == "conv3d":
+            return product(self.shape) * product(self.operand("weight").shape[1:])
+        if self.op == "conv2d_transpose":
+            weight = self.operand("weight")
+            return product(self.operand("input").shape) * product(weight.shape[1:])
+        if self.op == "attention":
+            query, keys = self.operand("query"), self.operand("key").shape[2]
+            return keys * (product(query.shape) + product(self.shape))
         if self.op == "matmul":
-            return prod(self.shape) * self.operand("lhs").shape[-1]
+            return product(self.shape) * self.operand("lhs").shape[-1]
         return 0
 
     @property
-    def bytes_moved(self) -> int:
+    def bytes_moved(self) -> Dim:
         """Bytes read and written if every operand and the result pass through memory once."""
-        return 4 * (prod(self.shape) + sum(prod(operand.shape) for operand in self.operands))
+        parts = [(self.shape, self.dtype), *((o.shape, o.dtype) for o in self.operands)]
+        return sum(product(shape) * ELEMENT_BYTES.get(dtype, 4) for shape, dtype in parts)
 
     def to_json(self) -> str:
         """One line of JSON; ``Node.from_json`` gives an equal node back."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, default=dim_json)
 
     @classmethod
     def from_json(cls, text: str) -> Node:
@@ -144,12 +192,16 @@ class Node:
         return cls(
             op=raw["op"],
             operands=tuple(
-                Operand(o["role"], tuple(o["shape"]), o["dtype"], o["constant"])
+                Operand(o["role"], _dims(o["shape"]), o["dtype"], o["constant"])
                 for o in raw["operands"]
             ),
-            shape=tuple(raw["shape"]),
+            shape=_dims(raw["shape"]),
             dtype=raw["dtype"],
             attrs=raw["attrs"],
             epilogue=tuple(Step(**step) for step in raw["epilogue"]),
             source=tuple(raw["source"]),
         )
+
+
+def _dims(values: list[int | str]) -> tuple[Dim, ...]:
+    return tuple(parse_dim(value) for value in values)

@@ -1,139 +1,12 @@
-"""Plan: the kernel calls of one region, with every value placed in memory.
-
-The builder walks the region's nodes in order.  Each is lowered by the kernel library that supports
-it, which asks the builder for operands in a layout that its kernel reads, for space, and for packed
-constants, and records its calls.  The finished plan is all that the C emitter sees.
-"""
+"""Plan: the kernel calls of one region, with every value placed in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
-import numpy as np
-
-from codegen_cc.call import Argument, Call, Struct
-from codegen_cc.errors import CodegenError
+from codegen_cc.builder import Plan, PlanBuilder
+from codegen_cc.call import source_comment
 from codegen_cc.libraries import library_for
-from codegen_cc.memory import Lifetime, plan_arena
-from codegen_cc.region import Region, RegionNode, Value
-from codegen_cc.tensor import Buffer, Tensor, strides_for
+from codegen_cc.region import Region
 from codegen_cc.weights import WeightBlob
-
-
-@dataclass
-class Plan:
-    """The calls of one region and the memory that they use."""
-
-    region: Region
-    inputs: list[Buffer]
-    outputs: list[Buffer]
-    calls: list[Call] = field(default_factory=list)
-    arena: list[Buffer] = field(default_factory=list)
-    arena_bytes: int = 0
-    reorders: int = 0
-    weight_bytes: int = 0
-
-
-class PlanBuilder:
-    """What a kernel library sees of the plan while it lowers a node."""
-
-    def __init__(self, region: Region, weights: WeightBlob) -> None:
-        self.region = region
-        self.weights = weights
-        self.plan = Plan(
-            region,
-            [_external("input", i, value) for i, value in enumerate(region.inputs)],
-            [_external("output", i, value) for i, value in enumerate(region.outputs)],
-        )
-        self.consumers = region.consumers()
-        self._tensors: dict[Value, Tensor] = {}
-        self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
-        self._weight_buffers: dict[str, Buffer] = {}
-        for value, buffer in zip(region.inputs, self.plan.inputs, strict=True):
-            self._tensors[value] = Tensor(buffer, value.shape, _plain(value.shape))
-
-    def tensor(self, value: Value) -> Tensor:
-        """Where a value lies; a constant is stored in its logical layout."""
-        if value not in self._tensors:
-            if value.data is None:
-                raise CodegenError(
-                    f"region {self.region.symbol}: {value.name} is read before it is computed"
-                )
-            self._tensors[value] = self.constant(value.data)
-        return self._tensors[value]
-
-    def place(self, value: Value, tensor: Tensor) -> None:
-        """Say where a node's result lies."""
-        if tensor.shape != value.shape:
-            raise CodegenError(
-                f"region {self.region.symbol}: {value.name} has shape {list(value.shape)}, but its "
-                f"kernel gives {list(tensor.shape)}"
-            )
-        self._tensors[value] = tensor
-
-    def constant(self, array: np.ndarray) -> Tensor:
-        """Store an array as it is (already packed, or plain) in read-only memory."""
-        weight = self.weights.add(array)
-        if weight.symbol not in self._weight_buffers:
-            buffer = Buffer("weights", weight.symbol, array.size)
-            self._weight_buffers[weight.symbol] = buffer
-            self.plan.weight_bytes += weight.nbytes
-        shape = tuple(array.shape)
-        return Tensor(self._weight_buffers[weight.symbol], shape, _plain(shape))
-
-    def space(self, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> Tensor:
-        """A new dense tensor in the arena, its axes in that order (default: plain)."""
-        buffer = Buffer("arena", f"t{len(self.plan.arena)}", int(np.prod(shape, dtype=np.int64)))
-        self.plan.arena.append(buffer)
-        return Tensor(buffer, shape, strides_for(shape, order or tuple(range(len(shape)))))
-
-    def dense(self, tensor: Tensor, order: tuple[int, ...] | None = None) -> Tensor:
-        """The tensor itself if it is dense in that order (default: plain), else a copy that is."""
-        order = order or tuple(range(len(tensor.shape)))
-        if tensor.is_dense(order):
-            return tensor
-        key = (tensor, order)
-        if key not in self._copies:
-            target = self.space(tensor.shape, order)
-            self.copy(tensor, target, f"reorder {list(tensor.shape)} to axes {list(order)}")
-            self.plan.reorders += 1
-            self._copies[key] = target
-        return self._copies[key]
-
-    def copy(self, source: Tensor, target: Tensor, comment: str) -> None:
-        """Record ``target[...] = source[...]`` for views of one shape."""
-        order = sorted(range(len(target.shape)), key=lambda axis: -target.strides[axis])
-        axes = [axis for axis in order if target.shape[axis] != 1] or order[:1]
-        fields: dict[str, object] = {
-            "ndim": max(len(axes), 1),
-            "shape": [target.shape[axis] for axis in axes] or [1],
-            "x_strides": [source.strides[axis] for axis in axes] or [1],
-            "y_strides": [target.strides[axis] for axis in axes] or [1],
-        }
-        self.call("ext_copy", [Struct("ext_copy_params", fields), source, target], target, comment)
-
-    def call(self, function: str, arguments: list[Argument], writes: Tensor, comment: str) -> None:
-        """Record a kernel call."""
-        self.plan.calls.append(Call(function, arguments, writes, comment))
-
-    def finish(self) -> Plan:
-        """Bind the region's outputs, lay out the arena and return the plan."""
-        bound: set[Buffer] = set()
-        for value, buffer in zip(self.region.outputs, self.plan.outputs, strict=True):
-            tensor = self.tensor(value)
-            whole = tensor.offset == 0 and tensor.buffer.size == tensor.size
-            direct = tensor.buffer.kind == "arena" and whole and tensor.is_dense()
-            if direct and tensor.buffer not in bound:
-                # The value is computed in the caller's memory; readers inside the region follow.
-                tensor.buffer.kind, tensor.buffer.name = buffer.kind, buffer.name
-                bound.add(tensor.buffer)
-                self.plan.arena.remove(tensor.buffer)
-            else:
-                target = Tensor(buffer, value.shape, _plain(value.shape))
-                self.copy(tensor, target, f"result {value.name} to output {buffer.name}")
-        self.plan.arena_bytes = plan_arena(_lifetimes(self.plan))
-        return self.plan
 
 
 def plan_region(region: Region, weights: WeightBlob) -> Plan:
@@ -143,26 +16,9 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
     """
     builder = PlanBuilder(region, weights)
     for node in region.nodes:
-        lower: Callable[[RegionNode, PlanBuilder], None] = library_for(node.node).lower
-        lower(node, builder)
+        first = len(builder.plan.calls)
+        library_for(node.node).lower(node, builder)
+        origin = source_comment(node.node.source)
+        for call in builder.plan.calls[first:]:
+            call.comment += origin
     return builder.finish()
-
-
-def _lifetimes(plan: Plan) -> list[Lifetime]:
-    first: dict[Buffer, int] = {}
-    last: dict[Buffer, int] = {}
-    for index, call in enumerate(plan.calls):
-        for tensor in [*call.reads(), call.writes]:
-            if tensor.buffer.kind == "arena":
-                first.setdefault(tensor.buffer, index)
-                last[tensor.buffer] = index
-    plan.arena = [buffer for buffer in plan.arena if buffer in first]
-    return [Lifetime(buffer, first[buffer], last[buffer]) for buffer in plan.arena]
-
-
-def _external(kind: str, index: int, value: Value) -> Buffer:
-    return Buffer(kind, f"{kind}{index}", int(np.prod(value.shape, dtype=np.int64)))
-
-
-def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return strides_for(shape, tuple(range(len(shape))))

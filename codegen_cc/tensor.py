@@ -12,23 +12,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import prod
+
+from codegen_cc.dim import Dim, estimate, normal, product, same
 
 CHANNELS_LAST = (0, 2, 3, 1)
+
+
+#: C type and bytes of each dtype that a region can hold.
+C_TYPES = {
+    "float32": ("float", 4),
+    "int32": ("int32_t", 4),
+    "int64": ("int64_t", 8),
+    "bool": ("uint8_t", 1),
+}
 
 
 @dataclass(eq=False)
 class Buffer:
     """A piece of memory: an ``input``, an ``output``, ``arena`` space or read-only ``weights``.
 
-    ``size`` counts elements of ``dtype`` float32; ``name`` is its C identifier; the memory planner
-    fills ``arena_offset`` (bytes).
+    ``size`` counts elements of ``dtype``; ``name`` is its C identifier; the memory planner fills
+    ``arena_offset`` (bytes).
     """
 
     kind: str
     name: str
-    size: int
-    arena_offset: int = 0
+    size: Dim
+    dtype: str = "float32"
+    arena_offset: Dim = 0
+
+    @property
+    def nbytes(self) -> Dim:
+        """Size in bytes."""
+        return self.size * C_TYPES[self.dtype][1]
 
 
 @dataclass(frozen=True)
@@ -36,26 +52,34 @@ class Tensor:
     """A strided view of a buffer; axes of size 1 may have any stride."""
 
     buffer: Buffer
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int = 0
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
 
     @property
-    def size(self) -> int:
+    def dtype(self) -> str:
+        """Dtype of the elements."""
+        return self.buffer.dtype
+
+    @property
+    def size(self) -> Dim:
         """Number of elements of the view."""
-        return prod(self.shape)
+        return product(self.shape)
 
     def order(self) -> tuple[int, ...] | None:
         """The order in which this view is dense (no gaps, no repeats), or None."""
-        wide = [axis for axis, extent in enumerate(self.shape) if extent != 1]
         if self.size == 0:
             return tuple(range(len(self.shape)))
-        wide.sort(key=lambda axis: -self.strides[axis])
-        expected = 1
-        for axis in reversed(wide):
-            if self.strides[axis] != expected:
+        left = [axis for axis, extent in enumerate(self.shape) if extent != 1]
+        wide: list[int] = []
+        expected: Dim = 1
+        while left:
+            inner = next((axis for axis in left if same(self.strides[axis], expected)), None)
+            if inner is None:
                 return None
-            expected *= self.shape[axis]
+            left.remove(inner)
+            wide.insert(0, inner)
+            expected = normal(expected * self.shape[inner])
         narrow = [axis for axis, extent in enumerate(self.shape) if extent == 1]
         return tuple(narrow + wide)
 
@@ -67,7 +91,7 @@ class Tensor:
         wanted = range(len(self.shape)) if order is None else order
         return [a for a in found if self.shape[a] != 1] == [a for a in wanted if self.shape[a] != 1]
 
-    def pixel_stride(self) -> int | None:
+    def pixel_stride(self) -> Dim | None:
         """Distance of neighbouring pixels if this NCHW view is channels-last, else None.
 
         Channels must be adjacent, and rows and images must follow one another without a gap other
@@ -86,11 +110,11 @@ class Tensor:
             pixel = strides[2]
         elif batch != 1:
             pixel = strides[0]
-        if pixel < channels:
+        if estimate(pixel) < estimate(channels):
             return None
-        if height != 1 and strides[2] != width * pixel:
+        if height != 1 and not same(strides[2], width * pixel):
             return None
-        if batch != 1 and strides[0] != height * width * pixel:
+        if batch != 1 and not same(strides[0], height * width * pixel):
             return None
         return pixel
 
@@ -103,14 +127,14 @@ class Tensor:
         )
 
     def slice(
-        self, begin: tuple[int, ...], shape: tuple[int, ...], steps: tuple[int, ...]
+        self, begin: tuple[Dim, ...], shape: tuple[Dim, ...], steps: tuple[int, ...]
     ) -> Tensor:
         """The view of ``shape`` that starts at ``begin`` and takes every ``steps``-th element."""
         offset = sum(b * stride for b, stride in zip(begin, self.strides, strict=True))
-        strides = tuple(s * step for s, step in zip(self.strides, steps, strict=True))
-        return replace(self, shape=shape, strides=strides, offset=self.offset + offset)
+        strides = tuple(normal(s * step) for s, step in zip(self.strides, steps, strict=True))
+        return replace(self, shape=shape, strides=strides, offset=normal(self.offset + offset))
 
-    def broadcast_to(self, shape: tuple[int, ...]) -> Tensor:
+    def broadcast_to(self, shape: tuple[Dim, ...]) -> Tensor:
         """The view repeated to ``shape`` by NumPy's rules; repeated axes get stride 0."""
         missing = len(shape) - len(self.shape)
         own_shape = (1,) * missing + self.shape
@@ -121,34 +145,35 @@ class Tensor:
         )
         return replace(self, shape=shape, strides=strides)
 
-    def reshape(self, shape: tuple[int, ...]) -> Tensor | None:
+    def reshape(self, shape: tuple[Dim, ...]) -> Tensor | None:
         """The view in another shape, or None where that needs a copy."""
         strides = _reshaped_strides(self.shape, self.strides, shape)
         return None if strides is None else replace(self, shape=shape, strides=strides)
 
 
-def strides_for(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+def strides_for(shape: tuple[Dim, ...], order: tuple[int, ...]) -> tuple[Dim, ...]:
     """Strides of a dense tensor of ``shape`` whose axes lie in memory in ``order``."""
-    strides = [0] * len(shape)
-    step = 1
+    strides: list[Dim] = [0] * len(shape)
+    step: Dim = 1
     for axis in reversed(order):
         strides[axis] = step
-        step *= max(shape[axis], 1)
+        if shape[axis] != 0:
+            step = normal(step * shape[axis])
     return tuple(strides)
 
 
 def _reshaped_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], new_shape: tuple[int, ...]
-) -> tuple[int, ...] | None:
+    shape: tuple[Dim, ...], strides: tuple[Dim, ...], new_shape: tuple[Dim, ...]
+) -> tuple[Dim, ...] | None:
     """Strides that give ``new_shape`` without moving data, or None.
 
     Both shapes are cut into the shortest groups of equal element count; inside a group the old
     axes must be evenly spaced.  The method is that of NumPy's no-copy reshape.
     """
-    if prod(shape) == 0:
+    if product(shape) == 0:
         return strides_for(new_shape, tuple(range(len(new_shape))))
     old = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
-    result: list[int] = []
+    result: list[Dim] = []
     position = 0
     new_axis = 0
     while new_axis < len(new_shape):
@@ -156,24 +181,30 @@ def _reshaped_strides(
             result.append(0)
             new_axis += 1
             continue
+        if position == len(old):
+            return None
         group_new = [new_shape[new_axis]]
         new_axis += 1
         group_old = [old[position]]
         position += 1
-        while prod(group_new) != (old_size := prod(extent for extent, _ in group_old)):
-            if prod(group_new) < old_size:
+        while not same(product(group_new), old_size := product(e for e, _ in group_old)):
+            # With symbols either side may be the greater one; a wrong guess ends in a copy.
+            take_new = estimate(product(group_new)) < estimate(old_size)
+            if take_new and new_axis < len(new_shape):
                 group_new.append(new_shape[new_axis])
                 new_axis += 1
-            else:
+            elif position < len(old):
                 group_old.append(old[position])
                 position += 1
+            else:
+                return None
         for (_, outer), (extent, inner) in pairwise(group_old):
-            if outer != extent * inner:
+            if not same(outer, extent * inner):
                 return None
         step = group_old[-1][1]
         group_strides = []
         for extent in reversed(group_new):
             group_strides.append(step)
-            step *= extent
+            step = normal(step * extent)
         result.extend(reversed(group_strides))
     return tuple(result)

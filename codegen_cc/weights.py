@@ -40,6 +40,19 @@ def pack_conv2d(weight: np.ndarray, groups: int) -> np.ndarray:
     return np.stack(packed)
 
 
+def pack_conv2d_transpose(weight: np.ndarray, groups: int) -> np.ndarray:
+    """Pack IOHW weights [I, O/groups, KH, KW] into panels per group: K is I, N is (kh, kw, o)."""
+    matrices = weight.transpose(0, 2, 3, 1).reshape(groups, weight.shape[0] // groups, -1)
+    return np.stack([pack_panels(matrix) for matrix in matrices])
+
+
+def pack_conv3d(weight: np.ndarray, groups: int) -> np.ndarray:
+    """Pack OIDHW weights [O, I/groups, KD, KH, KW] into panels per group, K is (kd, kh, kw, i)."""
+    outputs = weight.shape[0] // groups
+    parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 5, 2, 1)
+    return np.stack([pack_panels(part) for part in parts.reshape(groups, -1, outputs)])
+
+
 def pack_depthwise(weight: np.ndarray) -> np.ndarray:
     """Pack [C, 1, KH, KW] weights into [KH, KW, C padded to the panel width]."""
     channels = weight.shape[0]
@@ -68,9 +81,13 @@ class WeightBlob:
         self._known: dict[bytes, Weight] = {}
 
     def add(self, array: np.ndarray) -> Weight:
-        """Store a float32 array in C order, or find the equal one that is stored already."""
-        array = np.ascontiguousarray(array, dtype=np.float32)
-        digest = hashlib.blake2b(array.data if array.size else b"", digest_size=16).digest()
+        """Store an array in C order, or find the equal one that is stored already."""
+        array = np.ascontiguousarray(array)
+        digest = hashlib.blake2b(
+            array.reshape(-1).view(np.uint8).data if array.size else b"",
+            digest_size=16,
+            person=array.dtype.str.encode(),
+        ).digest()
         if digest not in self._known:
             weight = Weight(f"{self.prefix}_w{len(self.weights)}", self.nbytes, array.nbytes)
             self.weights.append(weight)
@@ -84,7 +101,7 @@ class WeightBlob:
         with blob.open("wb") as file:
             for weight, array in zip(self.weights, self._arrays, strict=True):
                 file.seek(weight.offset)
-                file.write(array.data if array.size else b"")
+                file.write(array.reshape(-1).view(np.uint8).data if array.size else b"")
             file.truncate(self.nbytes)
 
     def assembly(self, blob: str) -> str:

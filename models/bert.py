@@ -15,13 +15,15 @@ def bert(
     layers: int = 12,
     hidden: int = 768,
     heads: int = 12,
-    sequence: int = 128,
+    sequence: int | str = 128,
     vocabulary: int = 30522,
     batch: int = 1,
     seed: int = 12,
 ) -> onnx.ModelProto:
     """Token ids and mask [batch, sequence] (int64) to the last hidden state and the pooled one.
 
+    A name as ``sequence``, such as ``"s"``, keeps the length symbolic (at most 512), and adds the
+    inputs ``token_type_ids`` and ``position_ids`` [batch, sequence].
     Outputs: ``last_hidden_state`` [batch, sequence, hidden] and ``pooler_output`` [batch, hidden].
     """
     graph = GraphBuilder("bert", seed)
@@ -51,14 +53,20 @@ def _attention_bias(graph: GraphBuilder, mask: str) -> str:
 
 
 def _embeddings(
-    graph: GraphBuilder, ids: str, shape: tuple[int, int], vocabulary: int, hidden: int
+    graph: GraphBuilder, ids: str, shape: tuple[int, int | str], vocabulary: int, hidden: int
 ) -> str:
     batch, sequence = shape
     words = graph.op("Gather", graph.normal((vocabulary, hidden), 0.5, "words"), ids)
-    types = graph.constant(np.zeros((batch, sequence), np.int64), "token_types")
+    longest = 512 if isinstance(sequence, str) else max(512, sequence)
+    if isinstance(sequence, str):
+        types = graph.input("token_type_ids", shape, "int64")
+        # Positions sliced by the length of the ids have no shape that TVM's importer can tell.
+        positions = graph.input("position_ids", shape, "int64")
+    else:
+        types = graph.constant(np.zeros((batch, sequence), np.int64), "token_types")
+        positions = graph.constant(np.arange(sequence, dtype=np.int64)[None], "positions")
     x = graph.op("Add", words, graph.op("Gather", graph.normal((2, hidden), 0.5, "types"), types))
-    positions = graph.constant(np.arange(sequence, dtype=np.int64)[None], "positions")
-    table = graph.normal((max(512, sequence), hidden), 0.5, "positions_table")
+    table = graph.normal((longest, hidden), 0.5, "positions_table")
     return graph.layer_norm(graph.op("Add", x, graph.op("Gather", table, positions)), hidden)
 
 

@@ -54,6 +54,18 @@ class GraphBuilder:
         self._nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
         return name
 
+    def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
+        """Append a Split into parts of these sizes; one name for each."""
+        name = f"split_{len(self._nodes)}"
+        inputs = [x, self.constant(np.array(sizes, np.int64), "sizes")]
+        outputs = [f"{name}_{i}" for i in range(len(sizes))]
+        self._nodes.append(helper.make_node("Split", inputs, outputs, name=name, axis=axis))
+        return outputs
+
+    def reshape(self, x: str, shape: Sequence[int]) -> str:
+        """Reshape; 0 keeps an axis and -1 takes the rest."""
+        return self.op("Reshape", x, self.constant(np.array(shape, np.int64), "extents"))
+
     def build(self) -> onnx.ModelProto:
         """The finished model, checked by ``onnx.checker``."""
         graph = helper.make_graph(
@@ -147,6 +159,10 @@ class GraphBuilder:
         beta = self._random.normal(0.0, 0.1, features).astype(np.float32)
         scale, shift = self.constant(gamma, "gamma"), self.constant(beta, "beta")
         return self.op("LayerNormalization", x, scale, shift, axis=-1, epsilon=1e-12)
+
+    def silu(self, x: str) -> str:
+        """x * sigmoid(x), in exporters' two nodes."""
+        return self.op("Mul", x, self.op("Sigmoid", x))
 
     def gelu(self, x: str) -> str:
         """The exact GELU, x * 0.5 * (1 + erf(x / sqrt(2))), in exporters' five nodes."""

@@ -99,6 +99,10 @@ DEPTHWISE: tuple[ConvShape, ...] = (
 )
 
 
+#: (heads, rows, depth) of self-attention: BERT-base, ViT-B/16, GPT-2 at 512 tokens.
+ATTENTION: tuple[tuple[int, int, int], ...] = ((12, 128, 64), (12, 197, 64), (12, 512, 64))
+
+
 @dataclass(frozen=True)
 class Row:
     """One measured kernel; times in milliseconds."""
@@ -194,6 +198,41 @@ def _depthwise_tasks(lib: ctypes.CDLL) -> Iterator[Task]:
         yield Task("depthwise", c.label, 1, flop, 4 * (x.size + y.size), _holding(run, bias))
 
 
+def _attention_tasks(lib: ctypes.CDLL) -> Iterator[Task]:
+    """One kernel, and the three that do the same with the scores in memory."""
+    for heads, rows, depth in ATTENTION:
+        width = heads * depth
+        q, k, v = (_random(rows, width) for _ in range(3))
+        scores, y = abi.aligned((heads, rows, rows)), abi.aligned((rows, width))
+        p = abi.AttentionParams(1, heads, rows, rows, depth, depth, depth**-0.5)
+        for name in "qkvy":
+            getattr(p, f"{name}_strides")[:] = (rows * width, depth, width)
+        flop, moved = 4 * heads * rows * rows * depth, 16 * rows * width
+        run = _caller(lib.ext_attention, p, q, k, v, None, y)
+        yield Task("attention", f"{heads} x {rows} x {depth}", 1, flop, moved, run)
+        by_keys = abi.MatmulParams(rows, rows, depth, width, 1, 1, width, rows, 1)
+        by_values = abi.MatmulParams(rows, depth, rows, rows, 1, width, 1, width, 1)
+        for product, strides in (
+            (by_keys, (depth, depth, rows * rows)),
+            (by_values, (rows * rows, depth, depth)),
+        ):
+            product.batch[0] = heads
+            product.a_batch[0], product.b_batch[0], product.y_batch[0] = strides
+        e = abi.Epilogue()
+        steps = (
+            _caller(lib.ext_matmul, by_keys, q, k, e, scores),
+            _caller(lib.ext_softmax, heads * rows, rows, 1, 0, scores, scores),
+            _caller(lib.ext_matmul, by_values, scores, v, e, y),
+        )
+
+        def separately(steps: tuple[Callable[[], None], ...] = steps) -> None:
+            for step in steps:
+                step()
+
+        name = f"{heads} x {rows} x {depth} in 3 kernels"
+        yield Task("attention", name, 1, flop, moved + 16 * scores.size, separately)
+
+
 def _memory_tasks(lib: ctypes.CDLL) -> Iterator[Task]:
     """The rest: kernels whose limit is memory, or their own arithmetic."""
     x, y = _random(112 * 112, 64), abi.aligned((112 * 112, 64))
@@ -287,7 +326,7 @@ def run(
         _join_pool(threads)
     lib = abi.load()
     peak, rows = measure_peak(lib), []
-    for tasks in (_gemm_tasks, _conv_tasks, _depthwise_tasks, _memory_tasks):
+    for tasks in (_gemm_tasks, _conv_tasks, _depthwise_tasks, _attention_tasks, _memory_tasks):
         for task in tasks(lib):
             if only in f"{task.table} {task.name}":
                 rows.append(_measure(task, seconds))

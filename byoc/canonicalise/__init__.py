@@ -12,47 +12,86 @@ import tvm
 from tvm import relax
 
 from ..dataflow import Block, Constant, map_blocks, op_name, variables
+from .any_of_booleans import any_of_booleans, scalar_from_full
+from .attention import attention_from_pieces, attention_in_pieces
 from .batch_norm import decompose_batch_norm
-from .clip_from_call_tir import clip_from_call_tir
+from .cast_that_wraps import cast_that_wraps
+from .clip_from_call_tir import clip_from_call_tir, one_clip
 from .elementwise_from_stack import elementwise_from_stack
 from .fold_affine import fold_affine, merge_affine
 from .fold_constants import fold_constants
 from .gelu import gelu_from_pieces
 from .global_pool import mean_from_global_pool
+from .group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
+from .inline_tuples import inline_tuples
 from .layer_norm import layer_norm_from_pieces
+from .lines_to_images import lines_to_images
+from .matmul_of_vectors import matmul_of_vectors
+from .matmul_over_reshape import matmul_over_reshape
+from .movement_from_call_tir import movement_from_call_tir
 from .pool2d_from_pool3d import pool2d_from_pool3d
+from .prelu import where_from_prelu
 from .remove_no_ops import remove_no_ops
 from .reshape_family import one_reshape
 from .resize_to_broadcast import resize_to_broadcast
+from .rms_norm import rms_norm_from_pieces
 from .silu import silu_from_pieces
+from .simple_operators import simple_operators
 from .slice_from_take import slice_from_take
 from .split_to_slices import split_to_slices
+from .stack_to_concat import stack_to_concat
+from .statistics import mean_from_variance
+from .take_of_constants import take_of_constants
+from .tile_to_broadcast import tile_to_broadcast
 from .transposed_conv_to_conv import transposed_conv_to_conv
 
 Rule = Callable[[Block], None]
 
 RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.
+    inline_tuples,
     fold_constants,
     clip_from_call_tir,
+    one_clip,
+    movement_from_call_tir,
     elementwise_from_stack,
+    stack_to_concat,
+    tile_to_broadcast,
+    take_of_constants,
+    simple_operators,
+    cast_that_wraps,
+    any_of_booleans,
+    scalar_from_full,
+    matmul_of_vectors,
     split_to_slices,
     slice_from_take,
     mean_from_global_pool,
     pool2d_from_pool3d,
     resize_to_broadcast,
+    where_from_prelu,
     one_reshape,
     remove_no_ops,
+    fold_constants,
+    matmul_over_reshape,
+    remove_no_ops,
     # Functions that arrive in pieces, before the affine rules could take a piece away.
+    attention_in_pieces,
     layer_norm_from_pieces,
+    rms_norm_from_pieces,
+    layer_norm_from_groups,
+    layer_norm_with_variable_scale,
+    mean_from_variance,
     gelu_from_pieces,
     silu_from_pieces,
     # Per-channel arithmetic goes into weights and biases, the rest becomes scale and shift.
     decompose_batch_norm,
+    lines_to_images,
     transposed_conv_to_conv,
     fold_affine,
     merge_affine,
     remove_no_ops,
+    # Last, because it writes transposes of transposes that the one before would join.
+    attention_from_pieces,
 )
 
 
@@ -113,24 +152,33 @@ def fold_leftover_constants(mod: tvm.IRModule) -> tvm.IRModule:
         return block
 
     map_blocks(mod, look)
-    return relax.transform.FoldConstant()(mod) if found else mod
+    if not found:
+        return mod
+    folded = relax.transform.FoldConstant()(mod)
+    # It leaves a call of a function that it does not add behind, where shapes depend on data.
+    return folded if all(gvar in folded.functions for gvar in _called(folded)) else mod
 
 
-def drop_unused_primitives(mod: tvm.IRModule) -> tvm.IRModule:
-    """Remove the private PrimFuncs that no function calls any more."""
+def _called(mod: tvm.IRModule) -> set[tvm.ir.GlobalVar]:
+    """The functions of a module that its Relax functions refer to."""
     called: set[tvm.ir.GlobalVar] = set()
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, tvm.ir.GlobalVar):
             called.add(expr)
 
-    functions = mod.functions.items()
-    for _, func in functions:
+    for _, func in mod.functions.items():
         if isinstance(func, relax.Function):
             relax.analysis.post_order_visit(func, visit)
+    return called
+
+
+def drop_unused_primitives(mod: tvm.IRModule) -> tvm.IRModule:
+    """Remove the private PrimFuncs that no function calls any more."""
+    called = _called(mod)
     unused = [
         gvar
-        for gvar, func in functions
+        for gvar, func in mod.functions.items()
         if isinstance(func, tvm.tirx.PrimFunc)
         and gvar not in called
         and not (func.attrs and "global_symbol" in func.attrs)

@@ -3,8 +3,9 @@
 ONNX ``Clip`` is imported as ``call_tir`` of two loop nests that TVM calls ``maximum`` and
 ``minimum``. Names prove nothing, so the loop nest is read: it must store ``max(x[i], b)`` (or
 min) for every element ``i`` of a tensor of the same shape, where ``b`` is a literal or a scalar
-constant. The pair becomes ``clip``, ``max(x, 0)`` becomes ``relu``; one bound alone becomes
-``maximum`` or ``minimum`` with a constant. ``max(x, -inf)`` and ``min(x, inf)`` vanish.
+constant or variable. A pair of constants becomes ``clip``, ``max(x, 0)`` becomes ``relu``; one
+bound alone, or a variable one, becomes ``maximum`` or ``minimum``. ``max(x, -inf)`` and
+``min(x, inf)`` vanish.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ import tvm
 from tvm import relax, tirx
 
 from ..dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
+from ..loop_nest import is_at, read_store, source_of
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One side of a clip: ``kind`` is "max" or "min", ``value`` the constant."""
+    """One side of a clip: ``kind`` is "max" or "min", ``value`` the constant or a variable."""
 
     kind: str
     source: relax.Expr
-    value: float
+    value: float | relax.Expr
 
 
 def clip_from_call_tir(block: Block) -> None:
@@ -38,9 +40,24 @@ def clip_from_call_tir(block: Block) -> None:
         _join(block, var, call)
 
 
+def one_clip(block: Block) -> None:
+    """Join clips from below and from above, in this order, into one."""
+    for var, call in block.calls("relax.clip"):
+        inner = block.call(call.args[0], "relax.clip")
+        if inner is None or not block.is_private(call.args[0]) or dtype_of(var) != "float32":
+            continue
+        (low, above), (below, high) = (
+            [float(bound.value) for bound in clip.args[1:]] for clip in (inner, call)
+        )
+        if above == inf and below == -inf and low <= high:
+            block.replace(var, relax.op.clip(inner.args[0], low, high))
+
+
 def _rewrite_bound(block: Block, var: relax.Var, bound: Bound) -> None:
     operator = relax.op.maximum if bound.kind == "max" else relax.op.minimum
-    if isnan(bound.value) or bound.value == (-inf if bound.kind == "max" else inf):
+    if isinstance(bound.value, relax.Expr):
+        block.replace(var, operator(bound.source, bound.value))
+    elif isnan(bound.value) or bound.value == (-inf if bound.kind == "max" else inf):
         block.alias(var, bound.source)  # ONNX takes a NaN bound for none
     else:
         block.replace(var, operator(bound.source, constant(np.float32(bound.value))))
@@ -93,8 +110,10 @@ def _bound_of_call_tir(block: Block, var: relax.Var, call: relax.Call) -> Bound 
     kind, literal = found
     if len(operands) == 1:
         return None if literal is None else Bound(kind, source, literal)
+    if literal is not None or dtype_of(operands[1]) != dtype_of(var):
+        return None
     value = scalar_of(operands[1])
-    return Bound(kind, source, value) if literal is None and value is not None else None
+    return Bound(kind, source, operands[1] if value is None else value)
 
 
 def elementwise_bound(
@@ -105,43 +124,20 @@ def elementwise_bound(
     Returns the kind and the literal, or None for the literal if the number is the second,
     zero-dimensional parameter. Returns None if the function does anything else.
     """
-    params = list(func.params)
-    stmt = getattr(getattr(func.body, "block", None), "body", None)
-    loops: list[tuple[tirx.Var, int]] = []
-    while isinstance(stmt, tirx.For):
-        if not isinstance(stmt.extent, tirx.IntImm) or int(stmt.min) != 0:
-            return None
-        loops.append((stmt.loop_var, int(stmt.extent)))
-        stmt = stmt.body
-    if tuple(extent for _, extent in loops) != shape or not hasattr(stmt, "block"):
+    store = read_store(func)
+    if store is None or store.extents != shape:
         return None
-    inner = stmt.block
-    store, axes = inner.body, [axis.var for axis in inner.iter_vars]
-    spatial = (
-        len(axes) == len(loops)
-        and all(v.same_as(var) for v, (var, _) in zip(stmt.iter_values, loops, strict=True))
-        and inner.init is None
-        and isinstance(store, tirx.BufferStore)
-        and store.buffer.same_as(params[-1])
-        and _is_at(store.indices, axes)
-    )
-    value = store.value if spatial else None
-    if not isinstance(value, tirx.Max | tirx.Min) or not _loads(value.a, params[0], axes):
+    value, params = store.value, store.params
+    if not isinstance(value, tirx.Max | tirx.Min) or not _loads(value.a, params[0], store.axes):
         return None
     kind = "max" if isinstance(value, tirx.Max) else "min"
     if len(params) == 2 and isinstance(value.b, tirx.FloatImm):
         return kind, float(value.b.value)
-    if len(params) == 3 and _loads(value.b, params[1], []):
+    if len(params) == 3 and _loads(value.b, params[1], ()):
         return kind, None
     return None
 
 
-def _is_at(indices: list[tirx.Expr], axes: list[tirx.Var]) -> bool:
-    return len(indices) == len(axes) and all(
-        index.same_as(axis) for index, axis in zip(indices, axes, strict=True)
-    )
-
-
-def _loads(expr: tirx.Expr, buffer: tirx.Var, axes: list[tirx.Var]) -> bool:
-    source = getattr(expr, "source", None)
-    return source is not None and source.same_as(buffer) and _is_at(expr.indices, axes)
+def _loads(expr: tirx.Expr, buffer: tirx.Var, axes: tuple[tirx.Var, ...]) -> bool:
+    source = source_of(expr)
+    return source is not None and source.same_as(buffer) and is_at(expr.indices, axes)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, Constant, array_of, constant, op_name, shape_of
+from ..dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]
 
 
 def _to_shape(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray:
-    return arrays[0].reshape(shape_of(call))
+    return arrays[0].reshape(static_shape_of(call))
 
 
 def _permute(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray:
@@ -56,13 +56,52 @@ def _divide(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
         return np.divide(*arrays)
 
 
+def _fill(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray:
+    """``full`` has its value as an operand, ``zeros`` and ``ones`` have it in their name."""
+    name = op_name(call)
+    value = arrays[-1] if "full" in name else 1 if "ones" in name else 0
+    return np.full(static_shape_of(call), value, str(call.ty.dtype))
+
+
+def _arange(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+    numbers = [getattr(argument, "value", None) for argument in call.args]
+    if not all(isinstance(number, int | float) for number in numbers):
+        return None
+    return np.arange(*numbers, dtype=str(call.ty.dtype))
+
+
+def _triangle(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+    diagonal = getattr(call.args[1], "value", None)
+    function = np.tril if op_name(call) == "relax.tril" else np.triu
+    return function(arrays[0], diagonal) if isinstance(diagonal, int) else None
+
+
+#: Operators that need no constant operand: their result depends on shapes and numbers alone.
+GENERATORS: dict[str, Folder] = {
+    "relax.zeros": _fill,
+    "relax.ones": _fill,
+    "relax.zeros_like": _fill,
+    "relax.ones_like": _fill,
+    "relax.arange": _arange,
+}
+
 FOLDERS: dict[str, Folder] = {
+    "relax.full": _fill,
+    "relax.full_like": _fill,
+    "relax.tril": _triangle,
+    "relax.triu": _triangle,
+    "relax.less_equal": _arithmetic(np.less_equal),
+    "relax.greater_equal": _arithmetic(np.greater_equal),
+    "relax.not_equal": _arithmetic(np.not_equal),
+    "relax.logical_and": _arithmetic(np.logical_and),
+    "relax.logical_or": _arithmetic(np.logical_or),
+    "relax.logical_not": _arithmetic(np.logical_not),
     "relax.reshape": _to_shape,
     "relax.squeeze": _to_shape,
     "relax.expand_dims": _to_shape,
     "relax.flatten": _to_shape,
     "relax.permute_dims": _permute,
-    "relax.broadcast_to": lambda call, arrays: np.broadcast_to(arrays[0], shape_of(call)),
+    "relax.broadcast_to": lambda call, arrays: np.broadcast_to(arrays[0], static_shape_of(call)),
     "relax.concat": _concat,
     "relax.take": _take,
     "relax.stack": lambda call, arrays: np.stack(arrays, axis=int(call.attrs.axis)),
@@ -99,15 +138,16 @@ def fold_constants(block: Block) -> None:
         if extents is not None:
             block.alias(var, constant(np.array(extents), "int64"))
             continue
-        folder = FOLDERS.get(op_name(value) or "")
-        if folder is None or shape_of(value) is None:
+        name = op_name(value) or ""
+        folder = FOLDERS.get(name) or GENERATORS.get(name)
+        if folder is None or static_shape_of(value) is None or str(value.ty.dtype) not in DTYPES:
             continue
-        arrays = _operands(value)
+        arrays = [] if name in GENERATORS else _operands(value)
         if arrays is None:
             continue
         result = folder(value, arrays)
         dtype = str(value.ty.dtype)
-        if result is not None and result.shape == shape_of(value):
+        if result is not None and result.shape == static_shape_of(value):
             block.alias(var, constant(result, dtype))
 
 
@@ -116,7 +156,7 @@ def _extents(block: Block, value: relax.Expr) -> tuple[int, ...] | None:
     if op_name(value) != "relax.shape_to_tensor":
         return None
     inquiry = block.call(value.args[0], "relax.shape_of")
-    return shape_of(inquiry.args[0]) if inquiry is not None else None
+    return static_shape_of(inquiry.args[0]) if inquiry is not None else None
 
 
 def _operands(call: relax.Call) -> list[np.ndarray] | None:

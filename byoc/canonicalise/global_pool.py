@@ -1,17 +1,41 @@
-"""Turn adaptive average pooling to one pixel into the mean over height and width."""
+"""Turn adaptive average pooling into a mean, or into pooling with fixed windows.
+
+To one element per axis it is the mean over all; where the input's extents are multiples of the
+output's, all windows have one size, the quotient, and do not overlap.
+"""
 
 from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block
+from ..dataflow import Block, dtype_of, op_name, static_shape_of
+
+LAYOUTS = {
+    "relax.nn.adaptive_avg_pool1d": "NCW",
+    "relax.nn.adaptive_avg_pool2d": "NCHW",
+    "relax.nn.adaptive_avg_pool3d": "NCDHW",
+}
 
 
 def mean_from_global_pool(block: Block) -> None:
-    """Rewrite NCHW pooling with output size (1, 1), which is what ``mean`` computes."""
-    for var, call in block.calls("relax.nn.adaptive_avg_pool2d"):
+    """Rewrite pools whose windows are all alike."""
+    for var, call in block.calls(*LAYOUTS):
+        layout = LAYOUTS[op_name(call)]
         size = call.attrs.output_size
-        if call.attrs.layout != "NCHW" or call.attrs.out_layout not in ("NCHW", "") or not size:
+        if call.attrs.layout != layout or call.attrs.out_layout not in (layout, "") or not size:
             continue
-        if [int(extent) for extent in size] == [1, 1]:
-            block.replace(var, relax.op.mean(call.args[0], axis=[2, 3], keepdims=True))
+        axes = list(range(2, len(layout)))
+        extents = [int(extent) for extent in size]
+        if extents == [1] * len(axes):
+            block.replace(var, relax.op.mean(call.args[0], axis=axes, keepdims=True))
+            continue
+        shape = static_shape_of(call.args[0])
+        if shape is None or layout != "NCHW" or dtype_of(var) != "float32":
+            continue
+        if any(n % m for n, m in zip(shape[2:], extents, strict=True)):
+            continue
+        window = tuple(n // m for n, m in zip(shape[2:], extents, strict=True))
+        if window == (1, 1):
+            block.alias(var, call.args[0])
+        else:
+            block.replace(var, relax.op.nn.avg_pool2d(call.args[0], window, window))

@@ -2,9 +2,9 @@
 
     y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * gamma + beta
 
-over the last axes. The difference may be computed once or twice, the square as a product or a
-power, the quotient as a product with ``rsqrt``; gamma and beta may be absent. Sums are rounded in
-another order than in the pieces.
+over the last axes. The difference may be computed once or twice, the variance by an operator of
+its own, the square as a product or a power, the quotient as a product with ``rsqrt``; gamma and
+beta may be absent. Sums are rounded in another order than in the pieces.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def layer_norm_from_pieces(block: Block) -> None:
             continue
         shape = tuple(shape_of(found.source)[axis] for axis in found.axes)
         gamma, beta = np.ones(shape, "float32"), np.zeros(shape, "float32")
-        last, scale = _followed_by(block, var, "relax.multiply", shape)
+        last, scale = followed_by(block, var, "relax.multiply", shape)
         if scale is not None:
             gamma = scale
-        last, shift = _followed_by(block, last, "relax.add", shape)
+        last, shift = followed_by(block, last, "relax.add", shape)
         if shift is not None:
             beta = shift
         block.replace(
@@ -48,10 +48,13 @@ def layer_norm_from_pieces(block: Block) -> None:
         )
 
 
-def _followed_by(
+def followed_by(
     block: Block, var: relax.Var, name: str, shape: tuple[int, ...]
 ) -> tuple[relax.Var, np.ndarray | None]:
-    """The only user of a variable if it combines it with a constant of the axes' shape."""
+    """The only user of a variable if it combines it with a constant of the axes' shape.
+
+    Returns that user and the constant, or the variable itself and None.
+    """
     if not block.is_private(var):
         return var, None
     (reader,) = block.users(var)
@@ -95,11 +98,12 @@ def _centred(block: Block, expr: relax.Expr) -> tuple[relax.Expr, tuple[int, ...
     mean = block.call(difference.args[1], "relax.mean") if difference is not None else None
     if mean is None or mean.args[0] != difference.args[0]:
         return None
-    axes = _last_axes(mean)
+    axes = last_axes(mean)
     return None if axes is None else (mean.args[0], axes)
 
 
-def _last_axes(mean: relax.Call) -> tuple[int, ...] | None:
+def last_axes(mean: relax.Call) -> tuple[int, ...] | None:
+    """The axes of a mean that keeps them, if they are the last ones of a known shape."""
     shape = shape_of(mean.args[0])
     if shape is None or not mean.attrs.keepdims or mean.attrs.axis is None:
         return None
@@ -110,9 +114,11 @@ def _last_axes(mean: relax.Call) -> tuple[int, ...] | None:
 def _is_variance(
     block: Block, expr: relax.Expr, centred: tuple[relax.Expr, tuple[int, ...]]
 ) -> bool:
-    mean = block.call(expr, "relax.mean")
-    if mean is None or _last_axes(mean) != centred[1]:
+    mean = block.call(expr, "relax.mean", "relax.variance")
+    if mean is None or last_axes(mean) != centred[1]:
         return False
+    if op_name(mean) == "relax.variance":
+        return mean.args[0] == centred[0]
     square = block.call(mean.args[0], "relax.multiply", "relax.power")
     if square is None:
         return False

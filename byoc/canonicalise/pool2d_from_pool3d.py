@@ -1,43 +1,81 @@
-"""Turn average pooling over one of three axes into pooling over one of two.
+"""Turn pooling over three axes into pooling over two of them, and then over the third.
 
-The importer writes ONNX ``LRN`` as pooling of channels: ``avg_pool3d`` with a window of (size, 1,
-1). Height and width can then be one axis.
+A maximum over a box is the maximum over its depth of maxima over its faces; so is an average, if
+the number of elements that count is the same for every face: if padding counts, or there is none.
+The importer also writes ONNX ``LRN`` as pooling of channels, with a window of (size, 1, 1).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from tvm import relax
 
-from ..dataflow import Block, dtype_of, shape_of
+from ..dataflow import Block, dtype_of, op_name, static_shape_of
+
+POOLS = {
+    "relax.nn.avg_pool3d": relax.op.nn.avg_pool2d,
+    "relax.nn.max_pool3d": relax.op.nn.max_pool2d,
+}
 
 
 def pool2d_from_pool3d(block: Block) -> None:
-    """Rewrite fp32 NCDHW average pools of static shape that leave height and width alone."""
-    for var, call in block.calls("relax.nn.avg_pool3d"):
-        attrs, shape = call.attrs, shape_of(call.args[0])
+    """Rewrite fp32 NCDHW pools of static shape."""
+    for var, call in block.calls(*POOLS):
+        attrs, shape = call.attrs, static_shape_of(call.args[0])
         if attrs.layout != "NCDHW" or attrs.out_layout not in ("NCDHW", ""):
             continue
-        if shape is None or dtype_of(var) != "float32" or attrs.ceil_mode:
+        if shape is None or static_shape_of(var) is None or dtype_of(var) != "float32":
             continue
-        size, strides, dilation, padding = (
-            [int(value) for value in values]
-            for values in (attrs.pool_size, attrs.strides, attrs.dilation, attrs.padding)
-        )
-        flat = size[1:] == strides[1:] == [1, 1] and len(padding) == 6
-        if not flat or padding[1:3] + padding[4:6] != [0, 0, 0, 0]:
+        padding = [int(value) for value in attrs.padding]
+        if len(padding) != 6 or not _is_separable(call, padding):
             continue
         batch, channels, depth, height, width = shape
-        rows = (batch, channels, depth, height * width)
-        image = block.emit(var, relax.op.reshape(call.args[0], rows))
-        pooled = block.emit(
-            var,
-            relax.op.nn.avg_pool2d(
-                image,
-                pool_size=(size[0], 1),
-                strides=(strides[0], 1),
-                padding=(padding[0], 0, padding[3], 0),
-                dilation=(dilation[0], 1),
-                count_include_pad=bool(attrs.count_include_pad),
-            ),
-        )
-        block.replace(var, relax.op.reshape(pooled, shape_of(var)))
+        out_height, out_width = static_shape_of(var)[3:]
+        value = call.args[0]
+        if (out_height, out_width) != (height, width) or not _is_flat(attrs, padding):
+            faces = relax.op.reshape(value, (batch, channels * depth, height, width))
+            value = _pool(block, var, call, faces, (1, 2), padding)
+        lines = relax.op.reshape(value, (batch, channels, depth, out_height * out_width))
+        value = _pool(block, var, call, lines, (0,), padding)
+        block.replace(var, relax.op.reshape(value, static_shape_of(var)))
+
+
+def _is_flat(attrs: Any, padding: list[int]) -> bool:
+    """Whether the window is one pixel of each face."""
+    sizes = [int(value) for value in attrs.pool_size]
+    return sizes[1:] == [1, 1] and not any(padding[1:3] + padding[4:6])
+
+
+def _is_separable(call: relax.Call, padding: list[int]) -> bool:
+    if op_name(call) == "relax.nn.max_pool3d":
+        return True
+    return not call.attrs.ceil_mode and (bool(call.attrs.count_include_pad) or not any(padding))
+
+
+def _pool(
+    block: Block,
+    var: relax.Var,
+    call: relax.Call,
+    image: relax.Expr,
+    axes: tuple[int, ...],
+    padding: list[int],
+) -> relax.Var:
+    """Pool an image over its last axes; the window is that of ``axes`` of the box, then 1."""
+    attrs = call.attrs
+
+    def pick(values: Any) -> tuple[int, int]:
+        numbers = [int(values[axis]) for axis in axes]
+        return (*numbers, 1)[:2]
+
+    before, after = ([*(padding[axis + side] for axis in axes), 0][:2] for side in (0, 3))
+    pooled = POOLS[op_name(call)](
+        block.emit(var, image),
+        pool_size=pick(attrs.pool_size),
+        strides=pick(attrs.strides),
+        padding=(*before, *after),
+        dilation=pick(attrs.dilation),
+        ceil_mode=bool(attrs.ceil_mode),
+        count_include_pad=bool(attrs.count_include_pad),
+    )
+    return block.emit(var, pooled)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, dtype_of, op_name, scalar_of, shape_of
+from ..dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
 
 SAME_SHAPE = ("relax.reshape", "relax.broadcast_to")
 
@@ -57,7 +57,18 @@ def _identity_of(call: relax.Call) -> relax.Expr | None:
         return source if shape_of(source) == shape_of(call) else None
     if name == "relax.multiply" and scalar_of(source) == 1.0:
         return call.args[1] if shape_of(call.args[1]) == shape_of(call) else None
+    if name == "relax.where":
+        return _branch_taken(call)
     return None
+
+
+def _branch_taken(call: relax.Call) -> relax.Expr | None:
+    """The operand that a choice with a constant, uniform condition always takes, or None."""
+    condition = array_of(call.args[0])
+    if condition is None or condition.size == 0 or condition.any() != condition.all():
+        return None
+    branch = call.args[1] if condition.all() else call.args[2]
+    return branch if shape_of(branch) == shape_of(call) else None
 
 
 def _axes(call: relax.Call) -> list[int]:
@@ -71,8 +82,9 @@ def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
     """Read through a reshape of a reshape and a transpose of a transpose."""
     if op_name(call) == "relax.reshape":
         inner = block.call(call.args[0], "relax.reshape")
-        if inner is not None and shape_of(var) is not None:
-            block.replace(var, relax.op.reshape(inner.args[0], shape_of(var)))
+        # To Relax's reshape, an extent of 0 means the operand's.
+        if inner is not None and shape_of(var) is not None and 0 not in shape_of(var):
+            block.replace(var, relax.op.reshape(inner.args[0], var.ty.shape))
     elif op_name(call) == "relax.permute_dims":
         inner = block.call(call.args[0], "relax.permute_dims")
         if inner is not None:

@@ -38,4 +38,4 @@ def resize_to_broadcast(block: Block) -> None:
         repeated = relax.op.broadcast_to(
             block.emit(var, spread), (batch, channels, height, down, width, across)
         )
-        block.replace(var, relax.op.reshape(block.emit(var, repeated), shape_of(var)))
+        block.replace(var, relax.op.reshape(block.emit(var, repeated), var.ty.shape))

@@ -24,4 +24,4 @@ def slice_from_take(block: Block) -> None:
         if not 0 <= first < shape[axis]:
             continue
         row = block.emit(var, relax.op.strided_slice(source, [axis], [first], [first + 1]))
-        block.replace(var, relax.op.reshape(row, shape_of(var)))
+        block.replace(var, relax.op.reshape(row, var.ty.shape))

@@ -17,9 +17,10 @@ from byoc.cli.compile import compile_verb
 from byoc.cli.options import Settings
 from byoc.cli.partition import partition_verb
 from byoc.cli.run import run_verb
-from byoc.errors import ByocError
+from byoc.errors import ByocError, CoverageError
 from codegen_cc.errors import CodegenError
 
+_UNMET = 1
 _USAGE = 2
 _INTERRUPTED = 130
 
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of a pipe went away; keep Python from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except CoverageError as error:
+        click.echo(f"check failed: {error}", err=True)
+        return _UNMET
     except (ByocError, CodegenError, OSError) as error:
         return _complain(settings, str(error))
     except Exception as error:

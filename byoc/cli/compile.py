@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from byoc.cli import options
+from byoc.cli import control, options
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Write the module after each pass here.",
 )
+@control.rules
 @options.as_json
 @options.verbose
 def compile_verb(
@@ -42,6 +43,7 @@ def compile_verb(
     threads: int | None,
     dump_code: Path | None,
     dump_ir: Path | None,
+    rules: control.Rules,
     as_json: bool,
 ) -> None:
     """Compile the ONNX file MODEL into one library that needs only TVM's runtime."""
@@ -57,6 +59,9 @@ def compile_verb(
             dump_code=dump_code,
             dump_ir=dump_ir,
             progress=show,
+            min_coverage=rules.demand["min_coverage"],
+            require_full=rules.demand["full"],
+            **rules.choice,
         )
     if as_json:
         click.echo(json.dumps(_as_dict(compiled, output), indent=2))

@@ -47,13 +47,13 @@ threads = click.option(
 
 
 class InputShapes(click.ParamType):
-    """``name:[1,3,224,224] other:[1,16]`` as a dictionary of lists of positive numbers."""
+    """``name:[n,3,224,224] other:[1,16]`` as lists of positive numbers, or names, by input."""
 
     name = "shapes"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, list[int | str]]:
         """Parse the option's text."""
         if isinstance(value, dict):
             return value
@@ -71,12 +71,13 @@ class InputShapes(click.ParamType):
 
     def _sizes(
         self, name: str, sizes: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
+    ) -> list[int | str]:
+        parts = [part.strip() for part in sizes.split(",")] if sizes.strip() else []
         try:
-            numbers = [int(size) for size in sizes.split(",")] if sizes.strip() else []
+            numbers = [part if part.isidentifier() else int(part) for part in parts]
         except ValueError:
-            self.fail(f"shape [{sizes}] of {name!r} needs whole numbers", param, ctx)
-        if any(number < 1 for number in numbers):
+            self.fail(f"shape [{sizes}] of {name!r} needs whole numbers or names", param, ctx)
+        if any(isinstance(number, int) and number < 1 for number in numbers):
             self.fail(f"shape [{sizes}] of {name!r} needs sizes of 1 or more", param, ctx)
         return numbers
 
@@ -85,7 +86,8 @@ input_shapes = click.option(
     "--input-shapes",
     type=InputShapes(),
     metavar="SHAPES",
-    help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]".',
+    help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]"; a name in place of a size, '
+    'as in "x:[n,3,224,224]", keeps the axis symbolic.',
 )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
 
-from byoc.cli import options
+from byoc.cli import control, options
+
+_PIPE_WIDTH = 160
 
 
 @click.command("partition")
@@ -19,12 +22,30 @@ from byoc.cli import options
     metavar="DIR",
     help="Write the module after each pass here.",
 )
+@control.rules
 @options.as_json
+@click.option("--dot", is_flag=True, help="Print the network as Graphviz text instead of tables.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page that shows the network, the tables and the reasons.",
+)
 @options.verbose
 def partition_verb(
-    model: Path, input_shapes: dict[str, list[int]] | None, dump_ir: Path | None, as_json: bool
+    model: Path,
+    input_shapes: dict[str, list[int]] | None,
+    dump_ir: Path | None,
+    rules: control.Rules,
+    as_json: bool,
+    dot: bool,
+    html: Path | None,
 ) -> None:
     """Show what of the ONNX file MODEL the kernels would run, and what stays with TVM and why."""
+    if as_json and dot:
+        raise click.UsageError("--json and --dot both print to standard output; give one")
+    if html is not None and not html.parent.is_dir():
+        raise click.ClickException(f"cannot write {html}: there is no folder {html.parent}")
     with options.progress() as show:
         show("load TVM")
         from byoc.partition import partition_with_report
@@ -35,10 +56,16 @@ def partition_verb(
         show("import into TVM")
         module = import_onnx(prepared)
         show("partition")
-        _, report = partition_with_report(module, dump_ir=dump_ir)
+        _, report = partition_with_report(module, dump_ir=dump_ir, **rules.choice)
+    if html is not None:
+        html.write_text(report.to_html(model.name), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2))
+    elif dot:
+        click.echo(report.to_dot(), nl=False)
     else:
         from rich.console import Console
 
-        report.render(Console())
+        # Columns of a pipe or file are not a terminal's, and folding would spoil them.
+        report.render(Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+    report.require(**rules.demand)

@@ -37,6 +37,7 @@ _SEED = 0
     help="How inputs that no file gives are filled; random (the default without -i) is seeded: "
     "normal numbers, and 0 or 1 for integers.",
 )
+@options.input_shapes
 @click.option(
     "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs."
 )
@@ -55,6 +56,7 @@ def run_verb(
     inputs: Path | None,
     outputs: Path | None,
     fill_mode: str | None,
+    input_shapes: dict[str, list[int]] | None,
     repeat: int,
     print_time: bool,
     print_top: int | None,
@@ -67,7 +69,7 @@ def run_verb(
     model = load(library, threads)
     arrays = {} if inputs is None else _read(inputs)
     if inputs is None or fill_mode is not None:
-        arrays = _fill(model, arrays, fill_mode or "random")
+        arrays = _fill(model, arrays, fill_mode or "random", input_shapes or {})
     results = model.run(arrays)
     times = _time(model, arrays, repeat) if print_time or repeat > 1 else []
     if outputs is not None:
@@ -113,21 +115,24 @@ def _write(path: Path, results: dict[str, np.ndarray]) -> None:
         os.replace(unfinished, path)
 
 
-def _fill(model: Model, given: dict[str, np.ndarray], mode: str) -> dict[str, np.ndarray]:
-    """Add the inputs that are not given."""
+def _fill(
+    model: Model, given: dict[str, np.ndarray], mode: str, shapes: dict[str, list[int]]
+) -> dict[str, np.ndarray]:
+    """Add the inputs that are not given; symbolic axes have the sizes in ``shapes``, else 1."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)
 
     def made_up(info: TensorInfo) -> np.ndarray:
+        shape = shapes.get(info.name) or [1 if isinstance(s, str) else s for s in info.shape]
         if mode == "zeros":
-            return np.zeros(info.shape, info.dtype)
+            return np.zeros(shape, info.dtype)
         if mode == "ones":
-            return np.ones(info.shape, info.dtype)
+            return np.ones(shape, info.dtype)
         if np.issubdtype(info.dtype, np.floating):
-            return random.standard_normal(info.shape).astype(info.dtype)
+            return random.standard_normal(shape).astype(info.dtype)
         # 0 and 1 are valid as ids, indices and masks alike.
-        return random.integers(0, 2, info.shape).astype(info.dtype)
+        return random.integers(0, 2, shape).astype(info.dtype)
 
     made = {info.name: made_up(info) for info in model.inputs if info.name not in given}
     return given | made

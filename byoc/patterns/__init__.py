@@ -7,9 +7,12 @@ raises ``Unfit`` with the reason. Whether a kernel runs the node is for ``codege
 
 from __future__ import annotations
 
+from .composites import Group, find_groups
 from .contraction import CONTRACTION_ROWS
 from .elementwise import BINARY_ROWS
 from .idioms import IDIOM_KINDS, SIMPLE_UNARY, Idiom, find_idioms
+from .image import IMAGE_ROWS
+from .indexing import INDEXING_ROWS
 from .movement import MOVEMENT_OPS, MOVEMENT_ROWS
 from .pooling import POOLING_ROWS
 from .reduction import REDUCTION_ROWS
@@ -22,6 +25,8 @@ ROWS: tuple[Row, ...] = (
     *POOLING_ROWS,
     *REDUCTION_ROWS,
     *BINARY_ROWS,
+    *INDEXING_ROWS,
+    *IMAGE_ROWS,
     *MOVEMENT_ROWS,
 )
 
@@ -38,8 +43,10 @@ __all__ = [
     "SIMPLE_UNARY",
     "TABLE",
     "Candidate",
+    "Group",
     "Idiom",
     "Row",
     "Unfit",
+    "find_groups",
     "find_idioms",
 ]

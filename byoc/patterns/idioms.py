@@ -2,6 +2,10 @@
 
     hard_sigmoid(x) = clip(alpha x + beta, 0, 1)          also clip(x + 3, 0, 6) / 6
     hard_swish(x)   = x clip(x / 6 + 1 / 2, 0, 1)         also x clip(x + 3, 0, 6) / 6
+    elu(x)          = -alpha relu(1 - exp(x)) + relu(x)
+    selu(x)         = gamma elu(x)                        with the constants of its paper
+    softplus(x)     = relu(x) + log(1 + exp(-|x|))
+    mish(x)         = x tanh(softplus(x))                 also x tanh(log(1 + exp(x)))
 
 Relax has no operator of these names, so their composite keeps the pieces. An idiom is found from
 its last binding backwards; everything inside must be read by nothing else.
@@ -15,11 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from codegen_cc.node import Node
-
 from ..algebra import near, polynomial, product
 from ..dataflow import Block, dtype_of, op_name, scalar_of, shape_of
-from .row import Candidate, tensor
+from . import smooth
+from .idiom import Idiom
 
 #: Operators that are one unary function, and its name in the node.
 SIMPLE_UNARY = {
@@ -38,33 +41,18 @@ SIMPLE_UNARY = {
     "relax.nn.gelu": "gelu",
     "relax.nn.gelu_tanh": "gelu_tanh",
     "relax.nn.leakyrelu": "leaky_relu",
+    "relax.nn.selu": "selu",
+    "relax.nn.softplus": "softplus",
+    "relax.floor": "floor",
+    "relax.ceil": "ceil",
+    "relax.round": "round",
+    "relax.sin": "sin",
+    "relax.cos": "cos",
+    "relax.sign": "sign",
 }
 
 #: Functions that take several operators.
-IDIOM_KINDS = ("hard_sigmoid", "hard_swish")
-
-
-@dataclass(frozen=True)
-class Idiom:
-    """One unary function: its parameters, the tensor that it reads, and its bindings in order."""
-
-    kind: str
-    alpha: float
-    beta: float
-    source: relax.Expr
-    bindings: tuple[relax.Var, ...]
-
-    @property
-    def result(self) -> relax.Var:
-        """The variable that holds the function's value."""
-        return self.bindings[-1]
-
-    def candidate(self) -> Candidate:
-        """The node of the function on its own. Raises ``Unfit`` unless all is static fp32."""
-        operand = tensor(self.source, "input")
-        attrs = {"kind": self.kind, "alpha": self.alpha, "beta": self.beta}
-        node = Node("unary", (operand,), operand.shape, "float32", attrs)
-        return Candidate(node, (self.source,))
+IDIOM_KINDS = ("hard_sigmoid", "hard_swish", "elu", "selu", "softplus", "mish")
 
 
 def find_idioms(block: Block) -> list[Idiom]:
@@ -75,17 +63,31 @@ def find_idioms(block: Block) -> list[Idiom]:
     for var, call in block.calls():
         if dtype_of(call) != "float32" or shape_of(call) is None:
             continue
-        found = _hard_swish(block, var) or _hard_sigmoid(block, var)
+        found = (
+            _hard_swish(block, var)
+            or _hard_sigmoid(block, var)
+            or smooth.elu(block, var)
+            or smooth.softplus(block, var)
+            or smooth.mish(block, var)
+        )
         if found is not None and found.source not in found.bindings:
             ordered = tuple(sorted(set(found.bindings), key=position.__getitem__))
             several.append(Idiom(found.kind, found.alpha, found.beta, found.source, ordered))
-        if op_name(call) in SIMPLE_UNARY:
+        if op_name(call) in SIMPLE_UNARY and _has_kind(call):
             alpha, beta = _parameters(call)
             kind = SIMPLE_UNARY[op_name(call)]
             simple.append(Idiom(kind, alpha, beta, call.args[0], (var,)))
     # Longest first: hard swish contains a hard sigmoid.
     several = [idiom for idiom in several if _is_closed(block, idiom)]
     return sorted(several, key=lambda idiom: -len(idiom.bindings)) + simple
+
+
+def _has_kind(call: relax.Call) -> bool:
+    """Whether an operator's attributes are those of the function of its name."""
+    if op_name(call) == "relax.nn.softplus":
+        # Above its threshold it is x itself, which then equals the logarithm in fp32.
+        return float(call.attrs.beta) == 1.0 and float(call.attrs.threshold) >= 17.0
+    return True
 
 
 def _parameters(call: relax.Call) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm import relax, tirx
 
 from ..dataflow import shape_of
-from .row import Candidate, Row, Unfit, candidate, integers
+from .row import ANY, Candidate, Row, Unfit, candidate, integers
 
 #: Nodes that only move data.
 MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")
@@ -15,7 +15,7 @@ MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")
 
 def build_reshape(call: relax.Call) -> Candidate:
     """Squeeze, expand_dims and flatten are reshapes as well."""
-    return candidate("reshape", call, [("input", call.args[0])])
+    return candidate("reshape", call, [("input", call.args[0])], {}, ANY)
 
 
 def build_permute(call: relax.Call) -> Candidate:
@@ -23,7 +23,7 @@ def build_permute(call: relax.Call) -> Candidate:
     rank = call.args[0].ty.ndim
     axes = call.attrs.axes
     order = list(range(rank))[::-1] if axes is None else [axis % rank for axis in integers(axes)]
-    return candidate("permute", call, [("input", call.args[0])], {"axes": order})
+    return candidate("permute", call, [("input", call.args[0])], {"axes": order}, ANY)
 
 
 def build_concat(call: relax.Call) -> Candidate:
@@ -35,7 +35,7 @@ def build_concat(call: relax.Call) -> Candidate:
         raise Unfit("axis None; need a number")
     rank = items.fields[0].ty.ndim
     operands = [(f"input{i}", item) for i, item in enumerate(items.fields)]
-    return candidate("concat", call, operands, {"axis": int(call.attrs.axis) % rank})
+    return candidate("concat", call, operands, {"axis": int(call.attrs.axis) % rank}, ANY)
 
 
 def build_slice(call: relax.Call) -> Candidate:
@@ -43,7 +43,7 @@ def build_slice(call: relax.Call) -> Candidate:
     source, *lists = call.args
     shape = shape_of(source)
     if shape is None:
-        raise Unfit("input has no static shape")
+        raise Unfit("input has no known shape")
     axes, begins, ends = (_constants(values, "slice bounds") for values in lists[:3])
     steps = _constants(lists[3], "slice strides") if len(lists) > 3 else [1] * len(axes)
     begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
@@ -59,7 +59,7 @@ def build_slice(call: relax.Call) -> Candidate:
     if expected != shape_of(call):
         raise Unfit(f"slice gives {list(expected)}; its type says {list(shape_of(call) or ())}")
     attrs = {"begin": begin, "end": end, "strides": strides}
-    return candidate("slice", call, [("input", source)], attrs)
+    return candidate("slice", call, [("input", source)], attrs, ANY)
 
 
 def _constants(values: relax.Expr, what: str) -> list[int]:
@@ -71,7 +71,27 @@ def _constants(values: relax.Expr, what: str) -> list[int]:
 
 def build_broadcast_to(call: relax.Call) -> Candidate:
     """The result's shape says all."""
-    return candidate("broadcast_to", call, [("input", call.args[0])])
+    return candidate("broadcast_to", call, [("input", call.args[0])], {}, ANY)
+
+
+#: Names of the modes of ``relax.nn.pad`` in a node.
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+
+
+def build_pad(call: relax.Call) -> Candidate:
+    """Relax has before and after of one axis side by side, a node all befores first."""
+    widths = integers(call.attrs.pad_width)
+    mode = PAD_MODES.get(str(call.attrs.pad_mode))
+    if mode is None:
+        raise Unfit(f"mode {call.attrs.pad_mode}; need one of {', '.join(PAD_MODES)}")
+    if min(widths, default=0) < 0:
+        raise Unfit(f"widths {widths}; need none below 0")
+    attrs = {
+        "pads": widths[::2] + widths[1::2],
+        "mode": mode,
+        "value": float(call.attrs.pad_value),
+    }
+    return candidate("pad", call, [("input", call.args[0])], attrs)
 
 
 MOVEMENT_ROWS = (
@@ -83,4 +103,5 @@ MOVEMENT_ROWS = (
     Row("relax.concat", build_concat),
     Row("relax.strided_slice", build_slice),
     Row("relax.broadcast_to", build_broadcast_to),
+    Row("relax.nn.pad", build_pad),
 )

@@ -1,4 +1,4 @@
-"""Rows of reductions and of what is built from them: softmax and layer normalisation."""
+"""Rows of reductions and of what is built from them: softmax and normalisation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ REDUCTIONS = {
     "relax.mean": "mean",
     "relax.min": "min",
     "relax.max": "max",
+    "relax.prod": "prod",
 }
 
 
@@ -59,9 +60,21 @@ def build_layer_norm(call: relax.Call) -> Candidate:
     )
 
 
+def build_rms_norm(call: relax.Call) -> Candidate:
+    """Over the last axes, with a scale of their shape."""
+    image, gamma = call.args
+    rank = image.ty.ndim
+    axes = positive_axes(call.attrs.axes, rank)
+    if axes != list(range(rank - len(axes), rank)):
+        raise Unfit(f"axes {axes} of rank {rank}; need the last ones")
+    attrs = {"axes": axes, "epsilon": float(call.attrs.epsilon)}
+    return candidate("rms_norm", call, [("input", image), ("gamma", gamma)], attrs)
+
+
 REDUCTION_ROWS = (
     *(Row(name, build_reduce) for name in REDUCTIONS),
     Row("relax.nn.softmax", build_softmax),
     Row("relax.nn.log_softmax", build_softmax),
     Row("relax.nn.layer_norm", build_layer_norm),
+    Row("relax.nn.rms_norm", build_rms_norm),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,10 @@ EPILOGUE_ACTIVATIONS = (
     "gelu_tanh",
     "tanh",
     "leaky_relu",
+    "elu",
+    "selu",
+    "mish",
+    "softplus",
 )
 
 
@@ -57,16 +61,29 @@ class Row:
     channel_axis: int | None = None
 
 
-def tensor(expr: relax.Expr, role: str) -> Operand:
-    """Describe an fp32 operand of static shape. Raises ``Unfit`` for any other."""
+#: Dtypes of operators that compute, of those that move data or choose, and of what they compare.
+FLOATS = ("float32",)
+ANY = ("float32", "int32", "int64", "bool")
+NUMBERS = ("float32", "int32", "int64")
+INDICES = ("int32", "int64")
+
+
+def tensor(expr: relax.Expr, role: str, dtypes: Sequence[str] = FLOATS) -> Operand:
+    """Describe an operand of known shape and one of these dtypes. Raises ``Unfit`` for others."""
     shape = shape_of(expr)
     if not isinstance(expr, relax.Var | Constant):
         raise Unfit(f"{role} is {type(expr).__name__}; need a tensor")
-    if dtype_of(expr) != "float32":
-        raise Unfit(f"{role} has dtype {dtype_of(expr)}; need float32")
+    need_dtype(role, expr, dtypes)
     if shape is None:
-        raise Unfit(f"{role} is {describe(expr)}; need a static shape")
-    return Operand(role, shape, "float32", isinstance(expr, Constant))
+        raise Unfit(f"{role} is {describe(expr)}; need a known shape")
+    return Operand(role, shape, dtype_of(expr), isinstance(expr, Constant))
+
+
+def need_dtype(what: str, expr: relax.Expr, dtypes: Sequence[str]) -> None:
+    """Raise ``Unfit`` unless a tensor has one of these dtypes."""
+    found = dtype_of(expr)
+    if found not in dtypes:
+        raise Unfit(f"{what} has dtype {found}; need {' or '.join(dtypes)}")
 
 
 def candidate(
@@ -74,22 +91,27 @@ def candidate(
     call: relax.Call,
     operands: Iterable[tuple[str, relax.Expr]],
     attrs: dict[str, Any] | None = None,
+    dtypes: Sequence[str] = FLOATS,
+    result: Sequence[str] | None = None,
 ) -> Candidate:
-    """Build a candidate from roles and expressions. Raises ``Unfit`` unless all is static fp32."""
+    """Build a candidate from roles and expressions.
+
+    Operands are of ``dtypes``, the result of ``result`` (by default the same). Raises ``Unfit``
+    for other dtypes and where a shape is not known.
+    """
     pairs = tuple(operands)
-    described = tuple(tensor(expr, role) for role, expr in pairs)
-    result = result_of(call)
-    node = Node(op, described, result, "float32", attrs or {})
+    described = tuple(tensor(expr, role, dtypes) for role, expr in pairs)
+    shape = result_of(call, dtypes if result is None else result)
+    node = Node(op, described, shape, dtype_of(call), attrs or {})
     return Candidate(node, tuple(expr for _, expr in pairs))
 
 
-def result_of(call: relax.Call) -> tuple[int, ...]:
-    """The static shape of an fp32 result. Raises ``Unfit`` for any other."""
-    if dtype_of(call) != "float32":
-        raise Unfit(f"result has dtype {dtype_of(call)}; need float32")
+def result_of(call: relax.Call, dtypes: Sequence[str] = FLOATS) -> tuple[int, ...]:
+    """The shape of a result of one of these dtypes. Raises ``Unfit`` for any other."""
+    need_dtype("result", call, dtypes)
     shape = shape_of(call)
     if shape is None:
-        raise Unfit(f"result is {describe(call)}; need a static shape")
+        raise Unfit(f"result is {describe(call)}; need a known shape")
     return shape
 
 

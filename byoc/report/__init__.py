@@ -1,5 +1,7 @@
 """What a partition took, what it left, and why."""
 
-from .report import Left, RegionSummary, Report
+from .graph import Graph, GraphNode
+from .left import Left
+from .report import RegionSummary, Report
 
-__all__ = ["Left", "RegionSummary", "Report"]
+__all__ = ["Graph", "GraphNode", "Left", "RegionSummary", "Report"]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
+    from .left import Left
     from .report import Report
 
 #: Rows of the second table; the rest is one line with their number.
 MAX_ROWS = 20
+
+#: Names of nodes that one line lists.
+MAX_NAMES = 3
 
 #: Share of multiply-accumulates below which the hint names what holds most of the rest.
 GOOD_SHARE = 0.99
@@ -39,7 +45,26 @@ def render(report: Report, console: Console) -> None:
         console.print(_left(report))
     hint = hint_of(report)
     if hint:
-        console.print(f"hint: {hint}", highlight=False, soft_wrap=True)
+        console.print(f"hint: {hint}", highlight=False, markup=False, soft_wrap=True)
+
+
+def blockers(left: Sequence[Left]) -> str:
+    """Lines that list what stays with TVM, the most work first, one per operator and reason."""
+    groups: dict[tuple[str, str], list[Left]] = {}
+    for entry in left:
+        groups.setdefault((entry.op, entry.reason), []).append(entry)
+    ordered = sorted(groups.items(), key=lambda item: -sum(entry.macs for entry in item[1]))
+    lines = []
+    for (op, reason), entries in ordered[:MAX_ROWS]:
+        lines.append(f"\n  {len(entries)} x {op}: {printable(reason)} ({names_of(entries)})")
+    if len(ordered) > MAX_ROWS:
+        lines.append(f"\n  and {len(ordered) - MAX_ROWS} more kinds")
+    return "".join(lines)
+
+
+def printable(text: str) -> str:
+    """Text from a model on one line, without control characters."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def _regions(report: Report) -> Table:
@@ -63,21 +88,33 @@ def _left(report: Report) -> Table:
     table = Table(title="Left to TVM", title_justify="left", box=None, pad_edge=False)
     table.add_column("count", justify="right")
     table.add_column("operator", overflow="fold")
+    table.add_column("nodes", overflow="fold")
     table.add_column("shapes", overflow="fold")
     table.add_column("reason", overflow="fold")
-    groups = Counter((entry.op, entry.shapes, entry.reason) for entry in report.left)
-    ordered = groups.most_common()
-    for (op, shapes, reason), count in ordered[:MAX_ROWS]:
-        table.add_row(str(count), op, _plain(shapes), _plain(reason))
-    rest = sum(count for _, count in ordered[MAX_ROWS:])
+    groups = grouped(report.left)
+    for (op, shapes, reason), entries in groups[:MAX_ROWS]:
+        cells = (str(len(entries)), op, names_of(entries), shapes, printable(reason))
+        # As text, or rich would take the brackets of shapes and names for its markup.
+        table.add_row(*map(Text, cells))
+    rest = sum(len(entries) for _, entries in groups[MAX_ROWS:])
     if rest:
-        table.add_row(str(rest), "others", "", f"{len(ordered) - MAX_ROWS} more kinds")
+        table.add_row(str(rest), "others", "", "", f"{len(groups) - MAX_ROWS} more kinds")
     return table
 
 
-def _plain(text: str) -> str:
-    """Keep rich from reading shapes in brackets as markup."""
-    return text.replace("[", r"\[")
+def grouped(left: Sequence[Left]) -> list[tuple[tuple[str, str, str], list[Left]]]:
+    """Entries of the same operator, shapes and reason together, the largest group first."""
+    groups: dict[tuple[str, str, str], list[Left]] = {}
+    for entry in left:
+        groups.setdefault((entry.op, entry.shapes, entry.reason), []).append(entry)
+    return sorted(groups.items(), key=lambda item: -len(item[1]))
+
+
+def names_of(entries: Sequence[Left], limit: int = MAX_NAMES) -> str:
+    """Names of the first few entries on one line, and how many more there are."""
+    names = ", ".join(printable(entry.name) for entry in entries[:limit])
+    more = len(entries) - limit
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def hint_of(report: Report) -> str | None:
@@ -87,8 +124,13 @@ def hint_of(report: Report) -> str | None:
     if report.macs and report.offloaded_macs < GOOD_SHARE * report.macs:
         most = max(report.left, key=lambda entry: entry.macs)
         share = 100 * most.macs / report.macs
-        return f"{most.op} {most.name} holds {share:.1f} % of MACs: {most.reason}"
+        what = f"{most.op} {printable(most.name)}"
+        return f"{what} holds {share:.1f} % of MACs: {printable(most.reason)}"
     if len(report.regions) > 1 and report.left:
         (op, reason), count = Counter((e.op, e.reason) for e in report.left).most_common(1)[0]
-        return f"{count} x {op} ({reason}) may be what splits the network"
+        return f"{count} x {op} ({printable(reason)}) may be what splits the network"
+    lower = report.next_threshold
+    if lower is not None:
+        what = f"{lower.operators} operator{'' if lower.operators == 1 else 's'}"
+        return f"min_bytes={lower.bytes} would add {what} in regions too small to gain by it"
     return None

@@ -6,8 +6,9 @@ each call that stays with TVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any
 
@@ -15,13 +16,16 @@ import tvm
 from rich.console import Console
 from tvm import relax
 
+from codegen_cc.dim import at_unit, product
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
 
-from ..dataflow import describe, is_candidate, op_name, shape_of
-from .render import coverage_line, render
-
-IN_BRANCH = "inside a branch; need straight-line code"
-UNKNOWN = "no pattern row"
+from ..dataflow import is_candidate, shape_of
+from ..errors import CoverageError
+from ..prune import Pruned
+from .graph import Graph, dot_text, graph_of
+from .html import html_page
+from .left import Left, left_of
+from .render import blockers, coverage_line, render
 
 #: Dtypes whose size is not what the digits in their name say.
 ODD_SIZES = {"bool": 8}
@@ -40,22 +44,15 @@ class RegionSummary:
 
 
 @dataclass(frozen=True)
-class Left:
-    """One call that stays with TVM: its variable, operator, operand and result shapes, reason."""
-
-    name: str
-    op: str
-    shapes: str
-    reason: str
-    macs: int = 0
-
-
-@dataclass(frozen=True)
 class Report:
     """Coverage of one partition."""
 
     regions: tuple[RegionSummary, ...]
     left: tuple[Left, ...]
+    #: The network as a drawing, for ``to_dot`` and ``to_html``.
+    graph: Graph = field(default_factory=Graph, repr=False, compare=False)
+    #: Regions that were too small to be worth a call.
+    pruned: tuple[Pruned, ...] = ()
 
     @property
     def offloaded(self) -> int:
@@ -77,6 +74,16 @@ class Report:
         """Multiply-accumulates in all: convolutions (transposed too) and matrix products."""
         return self.offloaded_macs + sum(left.macs for left in self.left)
 
+    @property
+    def next_threshold(self) -> Pruned | None:
+        """The next lower ``min_bytes`` of partitioning, and the operators that it would add.
+
+        None where no region that computes was too small.
+        """
+        least = max((region.bytes for region in self.pruned), default=0)
+        added = [region.operators for region in self.pruned if region.bytes == least]
+        return Pruned(sum(added), least) if least > 0 else None
+
     @classmethod
     def of(cls, mod: tvm.IRModule, reasons: Mapping[relax.Var, str] | None = None) -> Report:
         """Read a partitioned module; ``reasons`` are those that the partitioner collected."""
@@ -90,9 +97,10 @@ class Report:
             entry
             for func in functions.values()
             if is_candidate(func)
-            for entry in _left_of(func, reasons or {})
+            for entry in left_of(func, reasons or {})
         ]
-        return cls(tuple(sorted(regions, key=lambda region: region.name)), tuple(left))
+        ordered = sorted(regions, key=lambda region: _natural(region.name))
+        return cls(tuple(ordered), tuple(left), graph_of(mod, reasons or {}))
 
     def summary(self) -> str:
         """One line: operators, multiply-accumulates and regions."""
@@ -112,9 +120,41 @@ class Report:
             ],
         }
 
+    def to_dot(self) -> str:
+        """The network as a Graphviz file: regions are clusters, what stays with TVM is dashed."""
+        return "\n".join(dot_text(self.graph)) + "\n"
+
+    def to_html(self, title: str = "partition") -> str:
+        """One page that needs no other file: the network as a drawing, tables and reasons."""
+        return html_page(self, title)
+
+    def require(self, min_coverage: float | None = None, full: bool = False) -> None:
+        """Raise ``CoverageError``, which lists what is in the way, if too little is offloaded.
+
+        ``min_coverage`` is the least share of multiply-accumulates, from 0 to 1; ``full`` demands
+        that no operator stays with TVM.
+        """
+        if full and self.left:
+            raise CoverageError(
+                f"{len(self.left)} of {self.operators} operators stay with TVM; need none"
+                + blockers(self.left)
+            )
+        if min_coverage is not None and self.offloaded_macs < min_coverage * self.macs:
+            share = 100 * self.offloaded_macs / self.macs
+            raise CoverageError(
+                f"{share:.2f} % of MACs are offloaded; need {100 * min_coverage:g} %"
+                + blockers([entry for entry in self.left if entry.macs])
+            )
+
     def render(self, console: Console | None = None) -> None:
         """Print the coverage line, tables of regions and of what is left, and a hint if any."""
         render(self, console or Console())
+
+
+def _natural(name: str) -> list[tuple[bool, int, str]]:
+    """Sorts numbers in names as numbers: region 2 comes before region 10."""
+    parts = re.split(r"(\d+)", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def _summarise(name: str, region: relax.Function) -> RegionSummary:
@@ -130,7 +170,7 @@ def _summarise(name: str, region: relax.Function) -> RegionSummary:
     return RegionSummary(
         name,
         operators,
-        sum(node.macs for node in nodes),
+        sum(at_unit(node.macs) for node in nodes),
         sum(_bytes(param) for param in region.params),
         _bytes(region.body.body),
         sum(prod(weight.shape) * _itemsize(str(weight.dtype)) for weight in weights),
@@ -145,74 +185,10 @@ def _bytes(expr: relax.Expr) -> int:
         probe = relax.Var("probe", ty)
         shape = shape_of(probe)
         if shape is not None:
-            total += prod(shape) * _itemsize(str(ty.dtype))
+            total += at_unit(product(shape)) * _itemsize(str(ty.dtype))
     return total
 
 
 def _itemsize(dtype: str) -> int:
     digits = "".join(c for c in dtype if c.isdigit())
     return ODD_SIZES.get(dtype, int(digits or 8)) // 8
-
-
-def _left_of(func: relax.Function, reasons: Mapping[relax.Var, str]) -> Iterator[Left]:
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.If):
-                for branch in (value.true_branch, value.false_branch):
-                    yield from _left_of_branch(branch)
-            elif isinstance(value, relax.Function):
-                yield from _left_of_branch(value.body)
-            elif isinstance(value, relax.Call) and not _calls_function(value):
-                reason = reasons.get(binding.var)
-                if reason is None:
-                    straight = isinstance(block, relax.DataflowBlock)
-                    reason = UNKNOWN if straight else "outside of a dataflow block; need one"
-                yield _left(binding.var, value, reason)
-
-
-def _left_of_branch(body: relax.Expr) -> Iterator[Left]:
-    if not isinstance(body, relax.SeqExpr):
-        return
-    for block in body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding.value, relax.If):
-                yield from _left_of_branch(binding.value.true_branch)
-                yield from _left_of_branch(binding.value.false_branch)
-            elif isinstance(binding.value, relax.Call):
-                yield _left(binding.var, binding.value, IN_BRANCH)
-
-
-def _calls_function(call: relax.Call) -> bool:
-    """Whether a call runs a Relax function: a region, or another function of the module."""
-    return isinstance(call.op, tvm.ir.GlobalVar | relax.Var)
-
-
-def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
-    name = op_name(call) or type(call.op).__name__
-    if name == "relax.call_tir" and isinstance(call.args[0], tvm.ir.GlobalVar):
-        name = f"relax.call_tir({call.args[0].name_hint})"
-    operands = [
-        describe(item)
-        for argument in call.args
-        for item in (argument.fields if isinstance(argument, relax.Tuple) else [argument])
-        if isinstance(item.ty, relax.TensorType | relax.TupleType)
-    ]
-    shapes = f"{', '.join(operands)} -> {describe(call)}" if operands else describe(call)
-    return Left(var.name, name, shapes, reason, _macs(call))
-
-
-def _macs(call: relax.Call) -> int:
-    """Multiply-accumulates of a call that stays; 0 where it has none or shapes are unknown."""
-    name = op_name(call) or ""
-    shapes = [shape_of(argument) for argument in call.args[:2]]
-    result = shape_of(call)
-    if result is None or None in shapes or len(shapes) < 2:
-        return 0
-    if name == "relax.matmul":
-        return prod(result) * shapes[0][-1]
-    if name.startswith("relax.nn.conv") and name.endswith("_transpose"):
-        return prod(shapes[0]) * prod(shapes[1][1:])
-    if name.startswith("relax.nn.conv"):
-        return prod(result) * prod(shapes[1][1:])
-    return 0

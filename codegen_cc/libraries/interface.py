@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from codegen_cc.builder import PlanBuilder
 from codegen_cc.node import Node
-
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
+from codegen_cc.region import RegionNode
 
 
 class KernelLibrary(Protocol):

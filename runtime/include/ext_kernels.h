@@ -6,7 +6,9 @@
  * re-entrant: they keep no mutable state, and take scratch memory from ext_workspace_alloc.
  *
  * Conventions
- *   - every tensor is fp32; every stride and size is counted in elements, not bytes;
+ *   - a tensor is fp32 where it is `float`; where it is `void`, the parameter block tells its
+ *     dtype or the size of its elements.  A truth value is one byte, 0 or 1;
+ *   - every stride and size is counted in elements, not bytes;
  *   - images are channels-last, [batch, height, width, channel]; `x_stride` and `y_stride` are
  *     the distances between neighbouring pixels, so a kernel can write one slice of a concat;
  *   - an output never overlaps an input, except where a kernel says "in place is allowed";
@@ -37,11 +39,14 @@ typedef enum {
   EXT_OK = 0,
   EXT_ERR_MEMORY = 1,   /* scratch memory could not be allocated */
   EXT_ERR_ARGUMENT = 2, /* a parameter block that this kernel does not support */
-  EXT_ERR_THREADS = 3   /* the thread pool reported a failure */
+  EXT_ERR_THREADS = 3,  /* the thread pool reported a failure */
+  EXT_ERR_INDEX = 4     /* an index lies outside of the axis that it indexes */
 } ext_status;
 
 /* One constant line of text for an ext_status. */
 const char* ext_status_string(int status);
+
+typedef enum { EXT_FLOAT32 = 0, EXT_INT32, EXT_INT64, EXT_BOOL } ext_dtype;
 
 /* ------------------------------------------------------------------ instruction sets */
 
@@ -90,7 +95,19 @@ typedef enum {
   EXT_SQRT,
   EXT_RSQRT,
   EXT_ABS,
-  EXT_NEG
+  EXT_NEG,
+  EXT_ELU,      /* x < 0 ? alpha (exp(x) - 1) : x */
+  EXT_SELU,     /* 1.0507010 (x < 0 ? 1.6732632 (exp(x) - 1) : x) */
+  EXT_MISH,     /* x * tanh(log(1 + exp(x))) */
+  EXT_SOFTPLUS, /* log(1 + exp(x)) */
+  EXT_FLOOR,
+  EXT_CEIL,
+  EXT_ROUND, /* to the nearest integer, halves to the even one */
+  EXT_SIN,
+  EXT_COS,
+  EXT_TAN,
+  EXT_SIGN, /* -1, 0 or 1 */
+  EXT_RECIPROCAL
 } ext_unary_kind;
 
 typedef struct {
@@ -101,7 +118,7 @@ typedef struct {
 /* y = after(before(acc + bias) + residual), applied to an [M, N] result in registers.
  * An absent part is NULL or EXT_IDENTITY; kernels take NULL for an epilogue without parts. */
 typedef struct {
-  const float* bias;       /* [N padded to EXT_PANEL] */
+  const float* bias; /* [N padded to EXT_PANEL] */
   ext_activation before;
   const float* residual;   /* [M, N]; may be y itself */
   int64_t residual_stride; /* between rows (pixels) of residual */
@@ -111,10 +128,20 @@ typedef struct {
 /* y[i] = f(x[i]), i < n.  In place is allowed. */
 int ext_unary(const ext_activation* f, int64_t n, const float* x, float* y);
 
-typedef enum { EXT_ADD = 0, EXT_SUB, EXT_MUL, EXT_DIV, EXT_MAX, EXT_MIN, EXT_POW } ext_binary_kind;
+typedef enum {
+  EXT_ADD = 0,
+  EXT_SUB,
+  EXT_MUL,
+  EXT_DIV,
+  EXT_MAX,
+  EXT_MIN,
+  EXT_POW,
+  EXT_PRELU /* a < 0 ? a b : a */
+} ext_binary_kind;
 
 /* y[i] = f(a[i] op b[i]) over `shape`; stride 0 broadcasts; y is dense.  In place is allowed on an
- * operand whose strides equal y's. */
+ * operand whose strides equal y's.  Integers (int32, int64) have add, sub, mul, max and min, which
+ * wrap around, and no activation. */
 typedef struct {
   ext_binary_kind kind;
   ext_activation activation;
@@ -122,8 +149,47 @@ typedef struct {
   int64_t shape[EXT_MAX_DIMS];
   int64_t a_strides[EXT_MAX_DIMS];
   int64_t b_strides[EXT_MAX_DIMS];
+  ext_dtype dtype; /* of a, b and y; not EXT_BOOL */
 } ext_binary_params;
-int ext_binary(const ext_binary_params* p, const float* a, const float* b, float* y);
+int ext_binary(const ext_binary_params* p, const void* a, const void* b, void* y);
+
+typedef enum {
+  EXT_EQUAL = 0,
+  EXT_NOT_EQUAL,
+  EXT_LESS,
+  EXT_LESS_EQUAL,
+  EXT_GREATER,
+  EXT_GREATER_EQUAL,
+  EXT_AND, /* truth values only, as are the next two */
+  EXT_OR,
+  EXT_XOR
+} ext_compare_kind;
+
+/* y[i] = a[i] op b[i], a truth value, over `shape`; stride 0 broadcasts; y is dense. */
+typedef struct {
+  ext_compare_kind kind;
+  ext_dtype dtype; /* of a and b */
+  int32_t ndim;    /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS];
+  int64_t a_strides[EXT_MAX_DIMS];
+  int64_t b_strides[EXT_MAX_DIMS];
+} ext_compare_params;
+int ext_compare(const ext_compare_params* p, const void* a, const void* b, uint8_t* y);
+
+/* y[i] = c[i] ? a[i] : b[i] over `shape`; stride 0 broadcasts; y is dense. */
+typedef struct {
+  int32_t element_size; /* of a, b and y: 1, 4 or 8 bytes */
+  int32_t ndim;         /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS];
+  int64_t c_strides[EXT_MAX_DIMS];
+  int64_t a_strides[EXT_MAX_DIMS];
+  int64_t b_strides[EXT_MAX_DIMS];
+} ext_where_params;
+int ext_where(const ext_where_params* p, const uint8_t* c, const void* a, const void* b, void* y);
+
+/* y[i] = x[i] converted as C does, i < n; a number becomes the truth value of x != 0.  What a NaN,
+ * or a number that does not fit, becomes as an integer is up to the CPU. */
+int ext_cast(ext_dtype from, ext_dtype to, int64_t n, const void* x, void* y);
 
 /* y[i] = x[i] over `shape` with any strides: reorder, permute, slice, concat, broadcast (stride 0
  * in x). */
@@ -132,8 +198,35 @@ typedef struct {
   int64_t shape[EXT_MAX_DIMS];
   int64_t x_strides[EXT_MAX_DIMS];
   int64_t y_strides[EXT_MAX_DIMS];
+  int32_t element_size; /* 1, 4 or 8 bytes; 0 means 4 */
 } ext_copy_params;
-int ext_copy(const ext_copy_params* p, const float* x, float* y);
+int ext_copy(const ext_copy_params* p, const void* x, void* y);
+
+/* y[o][j][i] = x[o][indices[j]][i]; x is dense [outer, extent, inner], y [outer, count, inner].  A
+ * negative index counts from the end; EXT_ERR_INDEX, and y undefined, where one lies outside. */
+typedef struct {
+  int64_t outer, extent, inner;
+  int64_t count;
+  int32_t element_size;  /* of x and y: 1, 4 or 8 bytes */
+  ext_dtype index_dtype; /* EXT_INT32 or EXT_INT64 */
+} ext_take_params;
+int ext_take(const ext_take_params* p, const void* x, const void* indices, void* y);
+
+typedef enum { EXT_PAD_CONSTANT = 0, EXT_PAD_REFLECT, EXT_PAD_EDGE } ext_pad_mode;
+
+/* y = x with before[d] and after[d] elements more along axis d: `value`, or x mirrored at its first
+ * and last element (a width is less than the extent then), or those elements repeated.  x is dense
+ * [shape..., inner], y dense [before + shape + after..., inner]. */
+typedef struct {
+  ext_pad_mode mode;
+  float value;
+  int32_t ndim; /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS];
+  int64_t before[EXT_MAX_DIMS];
+  int64_t after[EXT_MAX_DIMS];
+  int64_t inner; /* elements of the axes that are not padded, innermost in memory */
+} ext_pad_params;
+int ext_pad(const ext_pad_params* p, const float* x, float* y);
 
 /* ------------------------------------------------------------------ GEMM */
 
@@ -155,6 +248,23 @@ int ext_matmul(const ext_matmul_params* p, const float* a, const float* b, const
 /* b is packed into panels (b_batch strides count packed elements). */
 int ext_matmul_packed(const ext_matmul_params* p, const float* a, const float* b,
                       const ext_epilogue* e, float* y);
+
+/* ------------------------------------------------------------------ attention */
+
+/* y[b][h][i][:] = sum_j p[i][j] v[b][h][j][:], where p[i][:] is the softmax over j < keys of
+ * scale * (q[b][h][i] . k[b][h][j]) + mask[b][h][i][j].
+ * q [batch, heads, queries, depth], k [.., keys, depth], v [.., keys, width], y [.., queries,
+ * width]; strides are those of batch, head and row (0 broadcasts); the last axis is contiguous,
+ * except that the mask may have stride 0 there. */
+typedef struct {
+  int64_t batch, heads, queries, keys, depth, width;
+  float scale;
+  int64_t q_strides[3], k_strides[3], v_strides[3], y_strides[3];
+  int64_t mask_strides[4]; /* the last one is 0 or 1 */
+} ext_attention_params;
+/* mask may be NULL. */
+int ext_attention(const ext_attention_params* p, const float* q, const float* k, const float* v,
+                  const float* mask, float* y);
 
 /* ------------------------------------------------------------------ convolution */
 
@@ -179,6 +289,40 @@ int ext_conv2d(const ext_conv2d_params* p, const float* x, const float* w, const
 int ext_depthwise_conv2d(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y);
 
+/* y[n][oh][ow][o] = epilogue(sum x[n][ih][iw][c] * w[c][o][kh][kw]) over the c, kh, kw, ih, iw with
+ * oh = ih sh + kh dh - top and ow = iw sw + kw dw - left: the transpose of ext_conv2d, in whose
+ * parameters x is still the input.  w: per group the panels of B[in_c/groups][kernel_h * kernel_w *
+ * out_c/groups].  y may not be the residual. */
+int ext_conv2d_transpose(const ext_conv2d_params* p, const float* x, const float* w,
+                         const ext_epilogue* e, float* y);
+
+/* ext_conv2d with one axis more, depth, outside of height.  Images are dense [batch, depth, height,
+ * width, channel]; w: per group the panels of B[kernel_d * kernel_h * kernel_w * in_c/groups]
+ * [out_c/groups]. */
+typedef struct {
+  int64_t batch, in_d, in_h, in_w, in_c;
+  int64_t out_d, out_h, out_w, out_c;
+  int64_t kernel_d, kernel_h, kernel_w;
+  int64_t stride_d, stride_h, stride_w;
+  int64_t pad_front, pad_top, pad_left;
+  int64_t dilation_d, dilation_h, dilation_w;
+  int64_t groups; /* divides in_c and out_c */
+} ext_conv3d_params;
+int ext_conv3d(const ext_conv3d_params* p, const float* x, const float* w, const ext_epilogue* e,
+               float* y);
+
+/* ------------------------------------------------------------------ resizing */
+
+/* y[n][oh][ow][c] = sum_{i < taps_h, j < taps_w} row_weight[oh][i] * column_weight[ow][j]
+ *                   * x[n][row[oh][i]][column[ow][j]][c]; x and y are dense. */
+typedef struct {
+  int64_t batch, in_h, in_w, out_h, out_w, channels;
+  int64_t taps_h, taps_w;
+} ext_resize2d_params;
+/* row [out_h, taps_h], column [out_w, taps_w]; their entries lie inside the image. */
+int ext_resize2d(const ext_resize2d_params* p, const int32_t* row, const float* row_weight,
+                 const int32_t* column, const float* column_weight, const float* x, float* y);
+
 /* ------------------------------------------------------------------ pooling, reductions, norms */
 
 typedef struct {
@@ -196,11 +340,27 @@ typedef struct {
 int ext_max_pool2d(const ext_pool2d_params* p, const float* x, float* y);
 int ext_avg_pool2d(const ext_pool2d_params* p, const float* x, float* y);
 
-typedef enum { EXT_REDUCE_SUM = 0, EXT_REDUCE_MEAN, EXT_REDUCE_MAX, EXT_REDUCE_MIN } ext_reduce_kind;
+typedef enum {
+  EXT_REDUCE_SUM = 0,
+  EXT_REDUCE_MEAN,
+  EXT_REDUCE_MAX,
+  EXT_REDUCE_MIN,
+  EXT_REDUCE_PROD
+} ext_reduce_kind;
 
 /* y[o][i] = reduce over r of x[o][r][i]; x is dense [outer, reduce, inner]. */
 int ext_reduce(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
                float* y);
+
+/* y[o][i] = the first r at which x[o][r][i] is greatest, or least; the first NaN where there is
+ * one.  x is dense [outer, reduce, inner]; reduce > 0. */
+int ext_argreduce(int32_t least, int64_t outer, int64_t reduce, int64_t inner, const float* x,
+                  int64_t* y);
+
+/* y[o][r][i] = sum of x[o][s][i] over s <= r (`exclusive`: s < r; `reverse`: s >= r, s > r); x is
+ * dense [outer, reduce, inner].  In place is allowed. */
+int ext_cumsum(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce, int64_t inner,
+               const float* x, float* y);
 
 /* y[o][r][i] = exp(x - max_r x) / sum_r exp(x - max_r x), or its logarithm; x is dense
  * [outer, reduce, inner].  In place is allowed. */
@@ -211,6 +371,11 @@ int ext_softmax(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm,
  * n elements; gamma, beta [n] or NULL.  In place is allowed. */
 int ext_layer_norm(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
                    const float* beta, float* y);
+
+/* y[r][:] = x[r][:] / sqrt(mean(x[r][:]^2) + epsilon) * gamma over n elements; gamma [n].  In place
+ * is allowed. */
+int ext_rms_norm(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
+                 float* y);
 
 #ifdef __cplusplus
 }

@@ -14,12 +14,21 @@
 
 #include "ext_kernels.h"
 
-/* What a region expects of one argument: fp32 on the CPU, contiguous, of this shape. */
+/* What a region expects of one argument: this dtype and shape, on the CPU, contiguous. */
 typedef struct {
   const char* name;
+  const char* dtype;
+  uint8_t code, bits;
   int32_t ndim;
   int64_t shape[EXT_MAX_DIMS];
 } ext_tensor_spec;
+
+static inline int64_t ext_larger(int64_t a, int64_t b) {
+  return a > b ? a : b;
+}
+static inline int64_t ext_aligned(int64_t bytes) {
+  return (bytes + EXT_ALIGN - 1) / EXT_ALIGN * EXT_ALIGN;
+}
 
 static inline int ext_raise(const char* kind, const char* message) {
   TVMFFIErrorSetRaisedFromCStr(kind, message);
@@ -55,16 +64,25 @@ static inline int ext_is_contiguous(const DLTensor* t) {
   return 1;
 }
 
+static inline const DLTensor* ext_tensor_of(const TVMFFIAny* arg) {
+  if (arg->type_index == kTVMFFITensor) {
+    return (const DLTensor*)((const char*)arg->v_obj + sizeof(TVMFFIObject));
+  }
+  return arg->type_index == kTVMFFIDLTensorPtr ? (const DLTensor*)arg->v_ptr : NULL;
+}
+
+/* Extent of an axis of an argument; 0 where the argument is no tensor of that rank, which
+ * ext_check_call then reports. */
+static inline int64_t ext_extent(const TVMFFIAny* args, int32_t n, int index, int ndim, int axis) {
+  const DLTensor* t = index < n ? ext_tensor_of(&args[index]) : NULL;
+  return t != NULL && t->ndim == ndim ? t->shape[axis] : 0;
+}
+
 /* Checks one argument and gives its data pointer; -1 with an error raised on a mismatch. */
 static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
-                                   const ext_tensor_spec* spec, float** data) {
+                                   const ext_tensor_spec* spec, void** data) {
   char message[768], expected[192], found[192];
-  const DLTensor* t = NULL;
-  if (arg->type_index == kTVMFFITensor) {
-    t = (const DLTensor*)((const char*)arg->v_obj + sizeof(TVMFFIObject));
-  } else if (arg->type_index == kTVMFFIDLTensorPtr) {
-    t = (const DLTensor*)arg->v_ptr;
-  }
+  const DLTensor* t = ext_tensor_of(arg);
   if (t == NULL) {
     snprintf(message, sizeof(message), "%s: %s is not a tensor (FFI type %d); pass a tensor",
              region, spec->name, (int)arg->type_index);
@@ -75,10 +93,10 @@ static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
              spec->name, (int)t->device.device_type);
     return ext_raise("ValueError", message);
   }
-  if (t->dtype.code != kDLFloat || t->dtype.bits != 32 || t->dtype.lanes != 1) {
-    snprintf(message, sizeof(message),
-             "%s: %s has dtype code %d with %d bits x %d; expected float32", region, spec->name,
-             (int)t->dtype.code, (int)t->dtype.bits, (int)t->dtype.lanes);
+  if (t->dtype.code != spec->code || t->dtype.bits != spec->bits || t->dtype.lanes != 1) {
+    snprintf(message, sizeof(message), "%s: %s has dtype code %d with %d bits x %d; expected %s",
+             region, spec->name, (int)t->dtype.code, (int)t->dtype.bits, (int)t->dtype.lanes,
+             spec->dtype);
     return ext_raise("TypeError", message);
   }
   int same = t->ndim == spec->ndim;
@@ -94,10 +112,10 @@ static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
              spec->name);
     return ext_raise("ValueError", message);
   }
-  *data = (float*)((char*)t->data + t->byte_offset);
-  if (((uintptr_t)*data & 3) != 0) {
-    snprintf(message, sizeof(message), "%s: %s is not aligned to 4 bytes; pass an aligned copy",
-             region, spec->name);
+  *data = (char*)t->data + t->byte_offset;
+  if (((uintptr_t)*data & (spec->bits / 8 - 1)) != 0) {
+    snprintf(message, sizeof(message), "%s: %s is not aligned to %d bytes; pass an aligned copy",
+             region, spec->name, spec->bits / 8);
     return ext_raise("ValueError", message);
   }
   return 0;
@@ -105,7 +123,7 @@ static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
 
 /* Checks every argument of a call. */
 static inline int ext_check_call(const char* region, const TVMFFIAny* args, int32_t n,
-                                 const ext_tensor_spec* specs, int32_t expected, float** data) {
+                                 const ext_tensor_spec* specs, int32_t expected, void** data) {
   char message[256];
   if (ext_isa_error() != NULL) return ext_raise("RuntimeError", ext_isa_error());
   if (n != expected) {

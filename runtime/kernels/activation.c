@@ -43,6 +43,18 @@ void EXT_NAME(ext_activate)(const ext_activation* f, int64_t n, const float* x, 
       EXT_CASE(EXT_RSQRT);
       EXT_CASE(EXT_ABS);
       EXT_CASE(EXT_NEG);
+      EXT_CASE(EXT_ELU);
+      EXT_CASE(EXT_SELU);
+      EXT_CASE(EXT_MISH);
+      EXT_CASE(EXT_SOFTPLUS);
+      EXT_CASE(EXT_FLOOR);
+      EXT_CASE(EXT_CEIL);
+      EXT_CASE(EXT_ROUND);
+      EXT_CASE(EXT_SIN);
+      EXT_CASE(EXT_COS);
+      EXT_CASE(EXT_TAN);
+      EXT_CASE(EXT_SIGN);
+      EXT_CASE(EXT_RECIPROCAL);
   }
 #undef EXT_CASE
 }

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "activation.h"
+#include "broadcast.h"
 
 enum { CHUNK = 2048 };
 /* Elements of one task at least: some ten microseconds of memory traffic. */
@@ -30,6 +31,7 @@ EXT_INLINE vf apply(const ext_binary_kind kind, vf a, vf b) {
     case EXT_DIV: return a / b;
     case EXT_MAX: return vf_max_nan(a, b);
     case EXT_MIN: return vf_min_nan(a, b);
+    case EXT_PRELU: return vf_select(vm_lt(a, vf_zero()), a * b, a);
     case EXT_POW: break; /* has its own loop */
   }
   return a;
@@ -60,6 +62,21 @@ EXT_INLINE void run_steps(const ext_binary_kind kind, int64_t n, const float* a,
     run_of(kind, 0, 0, n, a, b, y);
 }
 
+/* Powers of one exponent that have a shorter form; 0 where `exponent` is none of them. */
+static int run_power(float exponent, int64_t n, const float* a, float* y) {
+  const vf one = vf_set1(1.0f), three = vf_set1(3.0f);
+  if (exponent != 2.0f && exponent != 3.0f && exponent != -1.0f) return 0;
+  for (int64_t i = 0; i < n; i += VL) {
+    int64_t lanes = i64_min(VL, n - i);
+    vf v = vf_load_n(a + i, lanes);
+    vf e = vf_set1(exponent);
+    vf power =
+        vf_select(vm_lt(e, vf_zero()), one / v, vf_select(vm_lt(e, three), v * v, v * v * v));
+    vf_store_n(y + i, power, lanes);
+  }
+  return 1;
+}
+
 static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_step,
                      const float* b, int64_t b_step, float* y) {
   switch (kind) {
@@ -69,7 +86,9 @@ static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_
     case EXT_DIV: run_steps(EXT_DIV, n, a, a_step, b, b_step, y); return;
     case EXT_MAX: run_steps(EXT_MAX, n, a, a_step, b, b_step, y); return;
     case EXT_MIN: run_steps(EXT_MIN, n, a, a_step, b, b_step, y); return;
+    case EXT_PRELU: run_steps(EXT_PRELU, n, a, a_step, b, b_step, y); return;
     case EXT_POW:
+      if (b_step == 0 && a_step == 1 && run_power(*b, n, a, y)) return;
       for (int64_t i = 0; i < n; i++) y[i] = powf(a[i * a_step], b[i * b_step]);
       return;
   }
@@ -135,8 +154,49 @@ static void merge_axes(const ext_binary_params* p, binary_job* job) {
   job->ndim = n;
 }
 
-int EXT_NAME(ext_binary)(const ext_binary_params* p, const float* a, const float* b, float* y) {
+/* Integers: the compiler's own vectors will do.  Unsigned arithmetic wraps around. */
+#define EXT_INTEGERS(name, type, unsigned_type)                                               \
+  static void name(const void* context, int64_t n, const void* const* x, const int64_t* step, \
+                   void* result) {                                                            \
+    const type *a = x[0], *b = x[1];                                                          \
+    type* y = result;                                                                         \
+    switch (*(const ext_binary_kind*)context) {                                               \
+      case EXT_ADD:                                                                           \
+        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] + (unsigned_type)b[ib]));          \
+        break;                                                                                \
+      case EXT_SUB:                                                                           \
+        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] - (unsigned_type)b[ib]));          \
+        break;                                                                                \
+      case EXT_MUL:                                                                           \
+        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] * (unsigned_type)b[ib]));          \
+        break;                                                                                \
+      case EXT_MAX: EXT_LOOP2(step, y[i] = a[ia] > b[ib] ? a[ia] : b[ib]); break;             \
+      case EXT_MIN: EXT_LOOP2(step, y[i] = a[ia] < b[ib] ? a[ia] : b[ib]); break;             \
+      default: break;                                                                         \
+    }                                                                                         \
+  }
+EXT_INTEGERS(int32_run, int32_t, uint32_t)
+EXT_INTEGERS(int64_run, int64_t, uint64_t)
+
+static int integers(const ext_binary_params* p, const void* a, const void* b, void* y) {
+  int known = p->kind == EXT_ADD || p->kind == EXT_SUB || p->kind == EXT_MUL ||
+              p->kind == EXT_MAX || p->kind == EXT_MIN;
+  if (!known || p->dtype == EXT_BOOL || p->activation.kind != EXT_IDENTITY) return EXT_ERR_ARGUMENT;
+  int64_t size = p->dtype == EXT_INT64 ? 8 : 4;
+  broadcast_job job = {.run = size == 8 ? int64_run : int32_run,
+                       .context = &p->kind,
+                       .operands = 2,
+                       .sizes = {size, size},
+                       .y_size = size,
+                       .x = {a, b},
+                       .y = y};
+  const int64_t* strides[] = {p->a_strides, p->b_strides};
+  return broadcast(&job, p->ndim, p->shape, strides);
+}
+
+int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* b, void* y) {
   if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
+  if (p->dtype != EXT_FLOAT32) return integers(p, a, b, y);
   int64_t total = 1;
   for (int32_t d = 0; d < p->ndim; d++) total *= p->shape[d];
   if (total <= 0) return EXT_OK;
@@ -149,5 +209,5 @@ int EXT_NAME(ext_binary)(const ext_binary_params* p, const float* a, const float
                           binary_range, &job);
 }
 
-EXT_DISPATCH(ext_binary, (const ext_binary_params* p, const float* a, const float* b, float* y),
+EXT_DISPATCH(ext_binary, (const ext_binary_params* p, const void* a, const void* b, void* y),
              (p, a, b, y))

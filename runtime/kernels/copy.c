@@ -3,7 +3,9 @@
  *
  * Axes are sorted by y's stride and merged where both sides walk them as one.  Then either the
  * innermost axis is contiguous on both sides (a copy of runs), or x is contiguous along another
- * axis (a transpose, in tiles of VL x VL in registers), or elements are copied one by one.
+ * axis (a transpose, in tiles of VL x VL in registers), or elements are copied one by one.  The
+ * vector code moves 4 bytes, whatever they mean; elements of 1 and 8 bytes, which are masks and
+ * indices and few, have plain loops.
  */
 #include "../simd/simd.h"
 
@@ -17,8 +19,9 @@ typedef struct {
 typedef struct {
   int32_t ndim;
   axis axes[EXT_MAX_DIMS + 1]; /* the innermost last */
-  const float* x;
-  float* y;
+  int64_t element;             /* bytes */
+  const void* x;
+  void* y;
 } copy_job;
 
 /* Inserts an axis so that y's strides fall (x's, where they are equal). */
@@ -44,15 +47,16 @@ static void merge_axes(copy_job* job) {
 }
 
 /* The item's place over the first `outer` axes. */
-static void locate(const copy_job* job, int32_t outer, int64_t item, const float** x, float** y) {
-  *x = job->x;
-  *y = job->y;
+static void locate(const copy_job* job, int32_t outer, int64_t item, const void** x, void** y) {
+  int64_t x_at = 0, y_at = 0;
   for (int32_t d = outer - 1; d >= 0; d--) {
     int64_t i = item % job->axes[d].size;
     item /= job->axes[d].size;
-    *x += i * job->axes[d].x;
-    *y += i * job->axes[d].y;
+    x_at += i * job->axes[d].x;
+    y_at += i * job->axes[d].y;
   }
+  *x = (const char*)job->x + x_at * job->element;
+  *y = (char*)job->y + y_at * job->element;
 }
 
 /* The two innermost axes, `rows` outside, `run` inside. */
@@ -73,13 +77,35 @@ static void plane(axis rows, axis run, const float* x, float* y) {
   }
 }
 
+/* The same for elements of another size. */
+#define EXT_PLANE(name, type)                                               \
+  static void name(axis rows, axis run, const type* x, type* y) {           \
+    for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {     \
+      if (run.x == 1 && run.y == 1)                                         \
+        memcpy(y, x, (size_t)run.size * sizeof *y);                         \
+      else                                                                  \
+        for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x]; \
+    }                                                                       \
+  }
+EXT_PLANE(plane_of_bytes, uint8_t)
+EXT_PLANE(plane_of_words, uint64_t)
+
+static void any_plane(int64_t element, axis rows, axis run, const void* x, void* y) {
+  if (element == 4)
+    plane(rows, run, x, y);
+  else if (element == 8)
+    plane_of_words(rows, run, x, y);
+  else
+    plane_of_bytes(rows, run, x, y);
+}
+
 static int planes(void* context, int64_t begin, int64_t end) {
   const copy_job* job = context;
   for (int64_t item = begin; item < end; item++) {
-    const float* x;
-    float* y;
+    const void* x;
+    void* y;
     locate(job, job->ndim - 2, item, &x, &y);
-    plane(job->axes[job->ndim - 2], job->axes[job->ndim - 1], x, y);
+    any_plane(job->element, job->axes[job->ndim - 2], job->axes[job->ndim - 1], x, y);
   }
   return EXT_OK;
 }
@@ -89,7 +115,8 @@ static int run_range(void* context, int64_t begin, int64_t end) {
   const copy_job* job = context;
   axis run = job->axes[job->ndim - 1];
   run.size = end - begin;
-  plane((axis){1, 0, 0}, run, job->x + begin * run.x, job->y + begin * run.y);
+  any_plane(job->element, (axis){1, 0, 0}, run, (const char*)job->x + begin * run.x * job->element,
+            (char*)job->y + begin * run.y * job->element);
   return EXT_OK;
 }
 
@@ -127,12 +154,12 @@ static int transposes(void* context, int64_t begin, int64_t end) {
   const axis* rows = &t->job.axes[t->job.ndim - 2];
   const axis* columns = &t->job.axes[t->job.ndim - 1];
   for (int64_t item = begin; item < end; item++) {
-    const float* x;
-    float* y;
+    const void* x;
+    void* y;
     locate(&t->job, t->job.ndim - 2, item / t->blocks, &x, &y);
     int64_t i = item % t->blocks * t->block;
-    transpose(i64_min(t->block, rows->size - i), columns->size, x + i, columns->x, y + i * rows->y,
-              rows->y);
+    transpose(i64_min(t->block, rows->size - i), columns->size, (const float*)x + i, columns->x,
+              (float*)y + i * rows->y, rows->y);
   }
   return EXT_OK;
 }
@@ -152,9 +179,11 @@ static int run_transpose(const copy_job* job, int32_t at) {
   return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), transposes, &t);
 }
 
-int EXT_NAME(ext_copy)(const ext_copy_params* p, const float* x, float* y) {
+int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
+  int64_t element = p->element_size ? p->element_size : 4;
   if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
-  copy_job job = {.x = x, .y = y};
+  if (element != 1 && element != 4 && element != 8) return EXT_ERR_ARGUMENT;
+  copy_job job = {.element = element, .x = x, .y = y};
   int64_t total = 1;
   for (int32_t d = 0; d < p->ndim; d++) {
     total *= p->shape[d];
@@ -163,7 +192,7 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const float* x, float* y) {
   if (total <= 0) return EXT_OK;
   merge_axes(&job);
   axis inner = job.ndim ? job.axes[job.ndim - 1] : (axis){1, 1, 1};
-  if (inner.y == 1 && inner.x != 1 && inner.x != 0) {
+  if (element == 4 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
     for (int32_t d = job.ndim - 2; d >= 0; d--)
       if (job.axes[d].x == 1) return run_transpose(&job, d);
   }
@@ -178,4 +207,4 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const float* x, float* y) {
   return ext_parallel_for(total / elements, i64_max(1, TASK_ELEMENTS / elements), planes, &job);
 }
 
-EXT_DISPATCH(ext_copy, (const ext_copy_params* p, const float* x, float* y), (p, x, y))
+EXT_DISPATCH(ext_copy, (const ext_copy_params* p, const void* x, void* y), (p, x, y))

@@ -21,9 +21,9 @@ enum { TILE_W = 4 };
 static const int64_t TASK_MACS = 100000;
 
 typedef struct {
-  const ext_conv2d_params* p;
+  ext_conv2d_params p;
   const float *x, *w;
-  const ext_epilogue* e;
+  ext_epilogue e;
   ext_tail tail;
   float* y;
   int64_t w_row; /* channels padded to EXT_PANEL */
@@ -43,19 +43,20 @@ EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
 }
 
 EXT_INLINE vf first_sum(const depthwise_job* job, int64_t c) {
-  return job->e->bias ? vf_load(job->e->bias + c) : vf_zero(); /* padded to whole panels */
+  return job->e.bias ? vf_load(job->e.bias + c) : vf_zero(); /* padded to whole panels */
 }
 
 /* Applies the tail to `count` (a constant) neighbouring pixels from pixel i, channel c on. */
 EXT_INLINE void finish(const int count, const int full, const depthwise_job* job,
                        const output_row* row, int64_t i, int64_t c, int64_t lanes, vf* sum) {
-  int64_t y_stride = job->p->y_stride, residual_stride = job->e->residual_stride;
+  int64_t y_stride = job->p.y_stride, residual_stride = job->e.residual_stride;
   float* y = row->y + i * y_stride + c;
   const float* residual = row->residual ? row->residual + i * residual_stride + c : NULL;
   if (!job->tail.clamp) {
+    const ext_epilogue e = job->e;
     float t[TILE_W * VL];
     for (int k = 0; k < count; k++) vf_store(t + k * VL, sum[k]);
-    EXT_NAME(ext_finish_tile)(job->e, count, lanes, t, VL, residual, residual_stride, y, y_stride);
+    EXT_NAME(ext_finish_tile)(&e, count, lanes, t, VL, residual, residual_stride, y, y_stride);
     return;
   }
   if (residual) {
@@ -83,7 +84,7 @@ EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const o
                                const taps_inside* in, int64_t ow, int64_t c, int64_t lanes) {
   vf sum = first_sum(job, c), odd = vf_zero();
   for (int64_t i = 0; i < in->kh; i++) {
-    const float* w = in->w + i * job->p->kernel_w * job->w_row + c;
+    const float* w = in->w + i * job->p.kernel_w * job->w_row + c;
     const float* x = in->x + i * in->x_row + c;
     int64_t k = 0;
     for (; k + 2 <= in->kw; k += 2, w += 2 * job->w_row, x += 2 * in->x_tap) {
@@ -98,7 +99,7 @@ EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const o
 
 /* One pixel, any kernel. */
 static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
-  const ext_conv2d_params* p = job->p;
+  const ext_conv2d_params* p = &job->p;
   int64_t iw0 = ow * p->stride_w - p->pad_left;
   int64_t kw0 = iw0 < 0 ? ceil_div(-iw0, p->dilation_w) : 0;
   int64_t kw1 = iw0 < p->in_w ? i64_min(p->kernel_w, ceil_div(p->in_w - iw0, p->dilation_w)) : 0;
@@ -121,7 +122,7 @@ static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
 EXT_INLINE void tile_channels(const int taps, const int stride, const int checked, const int full,
                               const depthwise_job* job, const output_row* row, int64_t ow,
                               int64_t c, int64_t lanes) {
-  const ext_conv2d_params* p = job->p;
+  const ext_conv2d_params* p = &job->p;
   const int columns = (TILE_W - 1) * stride + taps;
   int64_t x_stride = p->x_stride, x_row = p->dilation_h * p->in_w * x_stride;
   int64_t w_tap = job->w_row, iw0 = ow * stride - p->pad_left;
@@ -140,7 +141,7 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
     EXT_UNROLL
     for (int j = 0; j < columns; j++) {
       if (checked && (j < before || j >= past)) continue;
-      vf v = load(full, column, lanes);
+      vf v = vf_keep(load(full, column, lanes));
       column += x_stride;
       EXT_UNROLL
       for (int k = 0; k < taps; k++) {
@@ -162,11 +163,16 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
   }
 }
 
-EXT_INLINE void tile(const int taps, const int stride, const int checked, const depthwise_job* job,
-                     const output_row* row, int64_t ow) {
-  int64_t c = 0, channels = job->p->in_c;
-  for (; c + VL <= channels; c += VL) tile_channels(taps, stride, checked, 1, job, row, ow, c, VL);
-  if (c < channels) tile_channels(taps, stride, checked, 0, job, row, ow, c, channels - c);
+/* The job and the row are copied: a vector store may alias what a pointer leads to, and nothing
+ * would stay in registers from one vector of channels to the next. */
+EXT_INLINE void tile(const int taps, const int stride, const int checked, const depthwise_job* at,
+                     const output_row* at_row, int64_t ow) {
+  const depthwise_job job = *at;
+  const output_row row = *at_row;
+  int64_t c = 0, channels = job.p.in_c;
+  for (; c + VL <= channels; c += VL)
+    tile_channels(taps, stride, checked, 1, &job, &row, ow, c, VL);
+  if (c < channels) tile_channels(taps, stride, checked, 0, &job, &row, ow, c, channels - c);
 }
 
 #define EXT_DEPTHWISE_TILE(taps, stride)                                                \
@@ -205,7 +211,7 @@ static tile_functions find_tile(const ext_conv2d_params* p) {
 }
 
 static void one_row(const depthwise_job* job, int64_t index, tile_functions tiles) {
-  const ext_conv2d_params* p = job->p;
+  const ext_conv2d_params* p = &job->p;
   int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
   output_row row;
   row.kh0 = ih0 < 0 ? ceil_div(-ih0, p->dilation_h) : 0;
@@ -215,7 +221,7 @@ static void one_row(const depthwise_job* job, int64_t index, tile_functions tile
   row.x = job->x + (n * p->in_h + ih) * p->in_w * p->x_stride;
   row.y = job->y + index * p->out_w * p->y_stride;
   row.residual =
-      job->e->residual ? job->e->residual + index * p->out_w * job->e->residual_stride : NULL;
+      job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride : NULL;
   if (!tiles.inner) {
     for (int64_t ow = 0; ow < p->out_w; ow++) pixel(job, &row, ow);
     return;
@@ -230,7 +236,7 @@ static void one_row(const depthwise_job* job, int64_t index, tile_functions tile
 
 static int rows(void* context, int64_t begin, int64_t end) {
   const depthwise_job* job = context;
-  tile_functions tiles = find_tile(job->p);
+  tile_functions tiles = find_tile(&job->p);
   for (int64_t i = begin; i < end; i++) one_row(job, i, tiles);
   return EXT_OK;
 }
@@ -238,9 +244,10 @@ static int rows(void* context, int64_t begin, int64_t end) {
 int EXT_NAME(ext_depthwise_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
                                    const ext_epilogue* e, float* y) {
   if (p->groups != p->in_c || p->groups != p->out_c) return EXT_ERR_ARGUMENT;
-  ext_epilogue epilogue = e ? *e : (ext_epilogue){0};
-  ext_tail tail = ext_plan_tail(&epilogue);
-  depthwise_job job = {p, x, w, &epilogue, tail, y, ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL};
+  depthwise_job job = {.p = *p, .x = x, .w = w, .y = y};
+  if (e) job.e = *e;
+  job.tail = ext_plan_tail(&job.e);
+  job.w_row = ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL;
   int64_t macs = p->out_w * p->in_c * p->kernel_h * p->kernel_w;
   return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_MACS / i64_max(1, macs)), rows,
                           &job);

@@ -176,6 +176,29 @@ static int gemm_tasks(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+/* Parts of m (at most `most`) for `threads`: the multiple of threads whose longest share, a whole
+ * number of micropanels to a part, is shortest; the finest such, for a busy core. */
+static int64_t parts_of_rows(int64_t panels, int64_t threads, int64_t most) {
+  int64_t best = most, shortest = INT64_MAX;
+  for (int64_t parts = threads; parts <= most; parts += threads) {
+    int64_t share = parts / threads * ceil_div(panels, parts);
+    if (share > shortest) continue;
+    shortest = share;
+    best = parts;
+  }
+  return i64_max(1, best);
+}
+
+static void split(const ext_gemm* g, int64_t threads, int64_t wanted, gemm_job* job) {
+  int64_t n_most = ceil_div(g->n, EXT_PANEL) / TASK_MIN_PANELS;
+  int64_t m_most = i64_min(wanted, micropanels(g) / TASK_MIN_MICROPANELS);
+  job->m_parts = parts_of_rows(micropanels(g), threads, m_most);
+  int64_t n_parts = job->m_parts < threads ? ceil_div(wanted, job->m_parts) : 1;
+  /* Few parts leave a busy core no choice; wide ones are worth packing A twice for it. */
+  if (n_parts == 1 && 2 * job->m_parts <= wanted && n_most >= 2 * TASK_MIN_PANELS) n_parts = 2;
+  job->n_parts = i64_max(1, i64_min(n_parts, n_most));
+}
+
 int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   int64_t batches = 1;
   for (int d = 0; d < g->batch_ndim; d++) batches *= g->batch[d];
@@ -184,14 +207,9 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   gemm_job job = {g, 1, 1};
   if (macs * batches < 2 * TASK_MACS) return gemm_tasks(&job, 0, batches);
   int64_t threads = ext_num_threads();
-  if (threads > 1) {
-    int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
-    int64_t m_most = micropanels(g) / TASK_MIN_MICROPANELS;
-    int64_t n_most = ceil_div(g->n, EXT_PANEL) / TASK_MIN_PANELS;
-    job.m_parts = i64_max(1, i64_min(wanted, m_most));
-    if (job.m_parts < threads)
-      job.n_parts = i64_max(1, i64_min(ceil_div(wanted, job.m_parts), n_most));
-  }
+  if (threads > 1)
+    split(g, threads, i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS),
+          &job);
   int64_t tasks = batches * job.m_parts * job.n_parts;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.m_parts * job.n_parts / macs) : tasks;
   return ext_parallel_for(tasks, grain, gemm_tasks, &job);

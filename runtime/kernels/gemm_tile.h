@@ -54,15 +54,16 @@ EXT_INLINE void tile_tail(const int rows, const int nv, const int full, const ge
       for (int v = 0; v < nv; v++) acc[i][v] = vf_min(high, vf_max(low, acc[i][v]));
     }
   }
+  float* y = t->y;
+  const int64_t y_row = t->y_row; /* read once: for all the compiler knows, y is where *t is */
   EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
+  for (int i = 0; i < rows; i++, y += y_row) {
     EXT_UNROLL
     for (int v = 0; v < nv; v++) {
-      float* p = t->y + i * t->y_row + v * VL;
       if (full)
-        vf_store(p, acc[i][v]);
+        vf_store(y + v * VL, acc[i][v]);
       else
-        vf_store_n(p, acc[i][v], lanes[v]);
+        vf_store_n(y + v * VL, acc[i][v], lanes[v]);
     }
   }
 }
@@ -124,6 +125,9 @@ EXT_INLINE void tile_body(const int rows, const int nv, const gemm_tile* t) {
     b += EXT_PANEL;
     next += EXT_PANEL;
   }
+  /* The tail reads *t anew.  Else the addresses that the prefetches computed would be kept for it
+   * across the loop, in vector registers, and push a row of B out onto the stack. */
+  __asm__("" : "+r"(t) : : "memory");
   if (full)
     tile_tail(rows, nv, 1, t, acc);
   else

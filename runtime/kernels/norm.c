@@ -1,5 +1,8 @@
 /*
- * y[r][:] = (x[r][:] - mean) / sqrt(variance + epsilon) * gamma + beta
+ * Layer normalisation, and that by the root of the mean square:
+ *
+ *   y[r][:] = (x[r][:] - mean) / sqrt(variance + epsilon) * gamma + beta
+ *   y[r][:] = x[r][:] / sqrt(mean(x[r][:]^2) + epsilon) * gamma
  *
  * Two passes, mean before variance: no cancellation, and a row is in L1 the second time.
  */
@@ -70,6 +73,32 @@ int EXT_NAME(ext_layer_norm)(int64_t count, int64_t n, float epsilon, const floa
   return ext_parallel_for(count, i64_max(1, TASK_ELEMENTS / n), rows, &job);
 }
 
+static int rms_rows(void* context, int64_t begin, int64_t end) {
+  const norm_job* job = context;
+  int64_t n = job->n;
+  for (int64_t r = begin; r < end; r++) {
+    const float* x = job->x + r * n;
+    float* y = job->y + r * n;
+    vf scale = vf_set1(1.0f / sqrtf(moment(2, x, n, 0.0f) / (float)n + job->epsilon));
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) vf_store(y + i, vf_load(x + i) * scale * vf_load(job->gamma + i));
+    if (i < n)
+      vf_store_n(y + i, vf_load_n(x + i, n - i) * scale * vf_load_n(job->gamma + i, n - i), n - i);
+  }
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_rms_norm)(int64_t count, int64_t n, float epsilon, const float* x,
+                           const float* gamma, float* y) {
+  if (count <= 0 || n <= 0) return EXT_OK;
+  norm_job job = {n, epsilon, x, gamma, NULL, y};
+  return ext_parallel_for(count, i64_max(1, TASK_ELEMENTS / n), rms_rows, &job);
+}
+
+EXT_DISPATCH(ext_rms_norm,
+             (int64_t count, int64_t n, float epsilon, const float* x, const float* gamma,
+              float* y),
+             (count, n, epsilon, x, gamma, y))
 EXT_DISPATCH(ext_layer_norm,
              (int64_t count, int64_t n, float epsilon, const float* x, const float* gamma,
               const float* beta, float* y),

@@ -1,5 +1,5 @@
 /*
- * y[o][i] = sum, mean, max or min over r of x[o][r][i].
+ * y[o][i] = sum, mean, max, min or product over r of x[o][r][i].
  *
  * Sums are built in three levels (GROUP terms, GROUP groups, all), so that their error stays a few
  * ULP up to millions of terms.
@@ -18,20 +18,23 @@ typedef struct {
 } reduce_job;
 
 EXT_INLINE vf first_value(ext_reduce_kind kind) {
-  return vf_set1(kind == EXT_REDUCE_MAX   ? -__builtin_inff()
-                 : kind == EXT_REDUCE_MIN ? __builtin_inff()
-                                          : 0.0f);
+  return vf_set1(kind == EXT_REDUCE_MAX    ? -__builtin_inff()
+                 : kind == EXT_REDUCE_MIN  ? __builtin_inff()
+                 : kind == EXT_REDUCE_PROD ? 1.0f
+                                           : 0.0f);
 }
 
 EXT_INLINE vf join(ext_reduce_kind kind, vf a, vf b) {
-  return kind == EXT_REDUCE_MAX   ? vf_max_nan(a, b)
-         : kind == EXT_REDUCE_MIN ? vf_min_nan(a, b)
-                                  : a + b;
+  return kind == EXT_REDUCE_MAX    ? vf_max_nan(a, b)
+         : kind == EXT_REDUCE_MIN  ? vf_min_nan(a, b)
+         : kind == EXT_REDUCE_PROD ? a * b
+                                   : a + b;
 }
 
 EXT_INLINE float join_one(ext_reduce_kind kind, float a, float b) {
   if (kind == EXT_REDUCE_MAX) return a != a || a > b ? a : b;
   if (kind == EXT_REDUCE_MIN) return a != a || a < b ? a : b;
+  if (kind == EXT_REDUCE_PROD) return a * b;
   return a + b;
 }
 
@@ -125,6 +128,7 @@ static int reduce_range(void* context, int64_t begin, int64_t end) {
     case EXT_REDUCE_MEAN: items(EXT_REDUCE_MEAN, job, begin, end); break;
     case EXT_REDUCE_MAX: items(EXT_REDUCE_MAX, job, begin, end); break;
     case EXT_REDUCE_MIN: items(EXT_REDUCE_MIN, job, begin, end); break;
+    case EXT_REDUCE_PROD: items(EXT_REDUCE_PROD, job, begin, end); break;
   }
   return EXT_OK;
 }

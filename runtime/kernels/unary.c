@@ -17,12 +17,28 @@ static int unary_range(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+static int is_cheap(ext_unary_kind kind) {
+  switch (kind) {
+    case EXT_IDENTITY:
+    case EXT_RELU:
+    case EXT_CLIP:
+    case EXT_ABS:
+    case EXT_NEG:
+    case EXT_SIGN:
+    case EXT_FLOOR:
+    case EXT_CEIL:
+    case EXT_ROUND:
+    case EXT_LEAKY_RELU:
+    case EXT_HARD_SIGMOID:
+    case EXT_HARD_SWISH:
+    case EXT_RECIPROCAL: return 1;
+    default: return 0;
+  }
+}
+
 int EXT_NAME(ext_unary)(const ext_activation* f, int64_t n, const float* x, float* y) {
   unary_job job = {f, x, y};
-  float low, high;
-  int cheap = ext_clamp_bounds(f, &low, &high) || f->kind == EXT_ABS || f->kind == EXT_NEG ||
-              f->kind == EXT_LEAKY_RELU || f->kind == EXT_HARD_SIGMOID || f->kind == EXT_HARD_SWISH;
-  return ext_parallel_for(n, cheap ? CHEAP_GRAIN : COSTLY_GRAIN, unary_range, &job);
+  return ext_parallel_for(n, is_cheap(f->kind) ? CHEAP_GRAIN : COSTLY_GRAIN, unary_range, &job);
 }
 
 EXT_DISPATCH(ext_unary, (const ext_activation* f, int64_t n, const float* x, float* y),

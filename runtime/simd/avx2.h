@@ -54,6 +54,11 @@ EXT_INLINE vf vf_pow2(vf x, vf n) {
   __m256i high = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(e, half), bias), 23);
   return x * _mm256_castsi256_ps(low) * _mm256_castsi256_ps(high);
 }
+/* Keeps x in a register: the compiler would rather load it again for each use. */
+EXT_INLINE vf vf_keep(vf x) {
+  __asm__("" : "+x"(x));
+  return x;
+}
 EXT_INLINE float vf_sum(vf x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -48,6 +48,11 @@ EXT_INLINE vf vf_select(vm m, vf a, vf b) {
 EXT_INLINE vf vf_pow2(vf x, vf n) {
   return _mm512_scalef_ps(x, n);
 }
+/* Keeps x in a register: the compiler would rather load it again for each use. */
+EXT_INLINE vf vf_keep(vf x) {
+  __asm__("" : "+v"(x));
+  return x;
+}
 EXT_INLINE float vf_sum(vf x) {
   return _mm512_reduce_add_ps(x);
 }

@@ -5,6 +5,7 @@
 #define VL 4
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
+typedef uint32_t vu __attribute__((vector_size(16)));
 typedef vi vm;
 
 EXT_INLINE vf vf_load(const float* p) {
@@ -56,7 +57,10 @@ EXT_INLINE vf vf_pow2(vf x, vf n) {
    * for the NaN lanes too, whose result stays NaN through x. */
   const vf magic = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f};
   vi e = (vi)(n + magic) - (vi)magic, half = e >> 1;
-  return x * (vf)((half + 127) << 23) * (vf)((e - half + 127) << 23);
+  return x * (vf)((vu)(half + 127) << 23) * (vf)((vu)(e - half + 127) << 23);
+}
+EXT_INLINE vf vf_keep(vf x) {
+  return x;
 }
 EXT_INLINE float vf_sum(vf x) {
   return (x[0] + x[2]) + (x[1] + x[3]);

@@ -9,6 +9,8 @@
 #ifndef EXT_SIMD_MATH_H_
 #define EXT_SIMD_MATH_H_
 
+#include <math.h>
+
 #include "simd.h"
 
 /* exp(x), within 2 ULP.  x = n ln 2 + r, |r| <= ln(2)/2; exp(r) = 1 + r + r^2 P(r), P of degree 4
@@ -29,12 +31,17 @@ EXT_INLINE vf vf_exp(vf x) {
   return vf_pow2(p, n);
 }
 
+EXT_INLINE vf vf_abs(vf x) {
+  return (vf)((vi)x & 0x7fffffff);
+}
+
 /* log(x), within 2 ULP.  x = 2^e (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); log(1 + f) = f - f^2/2 +
  * f^3 P(f), P of degree 7 (5.8e-9).  -inf at 0, NaN below. */
 EXT_INLINE vf vf_log(vf x) {
   const vi one_bits = (vi)vf_set1(1.0f), root_half = (vi)vf_set1(0.70710678f);
   vm tiny = vm_lt(x, vf_set1(1.17549435e-38f));
-  vf scaled = vf_select(tiny, x * vf_set1(33554432.0f), x); /* subnormals: times 2^25 */
+  vf positive = vf_abs(x); /* the result for x < 0 is put in below */
+  vf scaled = vf_select(tiny, positive * vf_set1(33554432.0f), positive); /* subnormals: 2^25 x */
   vi bits = (vi)scaled - root_half;
   vi e = bits >> 23;
   vf f = (vf)((bits & 0x7fffff) + root_half) - (vf)one_bits;
@@ -56,10 +63,6 @@ EXT_INLINE vf vf_log(vf x) {
   y = vf_select(vm_lt(x, inf), y, x); /* +inf and NaN are their own logarithm */
   y = vf_select(vm_lt(x, vf_set1(1.4e-45f)), -inf, y);
   return vf_select(vm_lt(x, vf_zero()), vf_set1(__builtin_nanf("")), y);
-}
-
-EXT_INLINE vf vf_abs(vf x) {
-  return (vf)((vi)x & 0x7fffffff);
 }
 
 /* y cut to [-1, 1], and exactly the sign of x where |x| > bound: the tail of an odd function. */
@@ -115,6 +118,63 @@ EXT_INLINE vf vf_clip(vf x, float low, float high) {
   return vf_min(vf_set1(high), vf_max(vf_set1(low), x));
 }
 
+/* exp(x) - 1 for x <= 0, within 2 ULP: 2^n (exp(r) - 1) + (2^n - 1), where exp(r) - 1 = r + r^2
+ * P(r) with r and P as for exp. */
+EXT_INLINE vf vf_expm1(vf x) {
+  const vf magic = vf_set1(12582912.0f), one = vf_set1(1.0f);
+  vf t = vf_max(vf_set1(-104.0f), vf_min(vf_zero(), x));
+  vf n = vf_fma(t, vf_set1(1.44269504f), magic) - magic;
+  vf r = vf_fma(n, vf_set1(-0.693359375f), t);
+  r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+  vf p = vf_set1(0.0013814466f);
+  p = vf_fma(p, r, vf_set1(0.0083687808f));
+  p = vf_fma(p, r, vf_set1(0.0416683927f));
+  p = vf_fma(p, r, vf_set1(0.1666651964f));
+  p = vf_fma(p, r, vf_set1(0.4999999404f));
+  p = vf_fma(p, r * r, r);
+  vf scale = vf_pow2(one, n);
+  return vf_fma(scale, p, scale - one);
+}
+
+/* log(1 + exp(x)), within 5 ULP: max(x, 0) + log(1 + u), u = exp(-|x|).  w = 1 + u rounds; log(w) u
+ * / (w - 1) makes up for that, as log(1 + u) / u is flat. */
+EXT_INLINE vf vf_softplus(vf x) {
+  const vf one = vf_set1(1.0f);
+  vf u = vf_exp(-vf_abs(x)), w = one + u, rounded = w - one;
+  vf low = vf_log(w) * u / vf_select(vm_lt(vf_zero(), rounded), rounded, one);
+  return vf_max(vf_zero(), x) + vf_select(vm_lt(vf_zero(), rounded), low, u);
+}
+
+/* x tanh(log(1 + u)) = x (u^2 + 2 u) / (u^2 + 2 u + 2), u = exp(x), within 6 ULP; the quotient is 1
+ * from x = 20 on. */
+EXT_INLINE vf vf_mish(vf x) {
+  const vf two = vf_set1(2.0f);
+  vf u = vf_exp(vf_min(vf_set1(20.0f), x)), v = vf_fma(u, u, two * u);
+  return x * (v / (v + two));
+}
+
+/* The nearest integer, halves to the even one; the sign of a zero is that of x.  From 2^23 on every
+ * float is an integer (a NaN is passed on as well). */
+EXT_INLINE vf vf_round(vf x) {
+  const vf magic = vf_set1(8388608.0f);
+  vf size = vf_abs(x), nearest = (size + magic) - magic;
+  vf signed_nearest = (vf)((vi)nearest | ((vi)x & (vi)vf_set1(-0.0f)));
+  return vf_select(vm_lt(size, magic), signed_nearest, x);
+}
+
+EXT_INLINE vf vf_floor(vf x) {
+  vf nearest = vf_round(x);
+  return vf_select(vm_lt(x, nearest), nearest - vf_set1(1.0f), nearest);
+}
+
+/* A function of libm, lane by lane: for those that are rare in networks. */
+EXT_INLINE vf vf_map(float (*f)(float), vf x) {
+  float lanes[VL];
+  vf_store(lanes, x);
+  for (int i = 0; i < VL; i++) lanes[i] = f(lanes[i]);
+  return vf_load(lanes);
+}
+
 /* f(x) of ext_activation.  With a constant kind only one case is left after inlining. */
 EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
   const vf half = vf_set1(0.5f), one = vf_set1(1.0f);
@@ -140,6 +200,24 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_RSQRT: return one / vf_sqrt(x);
     case EXT_ABS: return vf_abs(x);
     case EXT_NEG: return -x;
+    case EXT_ELU: return vf_select(vm_lt(x, vf_zero()), vf_set1(alpha) * vf_expm1(x), x);
+    case EXT_SELU: {
+      vf low = vf_set1(1.67326324f) * vf_expm1(x);
+      return vf_set1(1.05070099f) * vf_select(vm_lt(x, vf_zero()), low, x);
+    }
+    case EXT_MISH: return vf_mish(x);
+    case EXT_SOFTPLUS: return vf_softplus(x);
+    case EXT_FLOOR: return vf_floor(x);
+    case EXT_CEIL: return -vf_floor(-x);
+    case EXT_ROUND: return vf_round(x);
+    case EXT_SIN: return vf_map(sinf, x);
+    case EXT_COS: return vf_map(cosf, x);
+    case EXT_TAN: return vf_map(tanf, x);
+    case EXT_SIGN: {
+      vf positive = vf_select(vm_lt(vf_zero(), x), one, x); /* 0 and NaN stay as they are */
+      return vf_select(vm_lt(x, vf_zero()), -one, positive);
+    }
+    case EXT_RECIPROCAL: return one / x;
   }
   return x;
 }

@@ -11,8 +11,9 @@
  * and the functions of the level's header: vf_load, vf_store, vf_load_n and vf_store_n (the first
  * n lanes, 0 <= n <= VL; absent lanes read as 0 and are not written), vf_set1, vf_fma (a b + c),
  * vf_max, vf_min (the *second* argument where either is NaN), vf_sqrt, vf_select (mask ? a : b),
- * vm_lt, vm_nan, vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips
- * NaNs or keeps them, whichever), vf_transpose (a VL x VL tile in registers).
+ * vm_lt, vm_nan, vf_keep (the same value, in a register), vf_pow2 (x 2^n for integral n), vf_sum
+ * and vf_most (over the lanes; vf_most skips NaNs or keeps them, whichever), vf_transpose (a VL x
+ * VL tile in registers).
  *
  * EXT_NAME(f) gives a function one name per level; EXT_DISPATCH makes the public function that
  * picks a level.  The public function is compiled beside the baseline kernel, so that a link with
@@ -27,7 +28,11 @@
 #include "../kernels/public.h"
 
 #define EXT_INLINE static inline __attribute__((always_inline, unused))
+#if defined(__clang__)
+#define EXT_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define EXT_UNROLL _Pragma("GCC unroll 32")
+#endif
 
 #if defined(EXT_SIMD_AVX512)
 #define EXT_NAME(f) f##_avx512

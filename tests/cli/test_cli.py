@@ -168,7 +168,7 @@ def test_threads_are_stored(tiny: CompiledCase, tmp_path: Path) -> None:
         (["compile", "{tiny}", "-o", "m.so", "--fast"], "--fast"),
         (["compile", "{tiny}", "-o", "m.so", "--input-shapes", "q:[1,2]"], "q"),
         (["compile", "{tiny}", "-o", "m.so", "--input-shapes", "x=1"], "need NAME:[1,3,224,224]"),
-        (["compile", "{tiny}", "-o", "m.so", "--input-shapes", "x:[1,a]"], "whole numbers"),
+        (["compile", "{tiny}", "-o", "m.so", "--input-shapes", "x:[1,1.5]"], "whole numbers"),
         (["compile", "{tiny}", "-o", "m.so", "--input-shapes", "x:[0,3]"], "1 or more"),
         (["partition", "absent.onnx"], "absent.onnx"),
         (["run", "absent.so"], "no such file"),

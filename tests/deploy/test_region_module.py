@@ -124,6 +124,14 @@ def test_two_modules_of_equal_symbols_live_in_one_process(tmp_path):
         assert_agrees({"y": result.numpy()}, expected)
 
 
+def test_a_replaced_library_is_loaded_anew(tmp_path):
+    for seed in (0, 1):
+        compiled = byoc.compile(model(seed), tmp_path / "m.so")
+        assert len(compiled.report.regions) == 1
+        expected = onnxruntime_outputs(model(seed), {"x": numbers()})
+        assert_agrees(byoc.load(tmp_path / "m.so").run({"x": numbers()}), expected)
+
+
 def test_unknown_option_is_refused():
     module = byoc.partition_for_ext(import_onnx(prepare(model())))
     with pytest.raises(CodegenError, match=r"unknown option speed.*known: dump_code"):

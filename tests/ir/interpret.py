@@ -21,6 +21,8 @@ from codegen_cc.node import (
     Step,
 )
 
+from .resize import resize2d
+
 
 def run_with_tvm(mod: tvm.IRModule, *inputs: np.ndarray) -> list[np.ndarray]:
     """Compile for the CPU and run ``main``; the results as a list."""
@@ -36,14 +38,18 @@ def without_regions(mod: tvm.IRModule) -> tvm.IRModule:
     return prune(mod, verdict=lambda nodes: "test")
 
 
+#: Alpha and gamma of SELU (Klambauer et al., 2017).
+SELU = (1.6732632423543772, 1.0507009873554805)
+
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
 def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.ndarray:
     """One unary function of ``codegen_cc.node.ACTIVATIONS``."""
     with np.errstate(all="ignore"):
-        sigmoid = 1 / (1 + np.exp(-x))
-        cube = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+        real = x.astype("float64")
+        sigmoid = 1 / (1 + np.exp(-real))
+        cube = math.sqrt(2 / math.pi) * (real + 0.044715 * real**3)
         functions = {
             "relu": lambda: np.maximum(x, 0),
             "clip": lambda: np.minimum(np.maximum(x, alpha), beta),
@@ -62,6 +68,17 @@ def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.nd
             "rsqrt": lambda: 1 / np.sqrt(x),
             "abs": lambda: np.abs(x),
             "neg": lambda: -x,
+            "elu": lambda: np.where(x < 0, alpha * np.expm1(x), x),
+            "selu": lambda: SELU[1] * np.where(x < 0, SELU[0] * np.expm1(x), x),
+            "softplus": lambda: np.logaddexp(0, x),
+            "mish": lambda: x * np.tanh(np.logaddexp(0, x)),
+            "floor": lambda: np.floor(x),
+            "ceil": lambda: np.ceil(x),
+            "round": lambda: np.rint(x),
+            "sin": lambda: np.sin(x),
+            "cos": lambda: np.cos(x),
+            "sign": lambda: np.sign(x),
+            "not": lambda: ~x,
         }
         return functions[kind]()
 
@@ -93,6 +110,49 @@ def _conv2d(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
+def _conv3d(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    attrs = node.attrs
+    pads = [(0, 0), (0, 0), *zip(attrs["padding"][:3], attrs["padding"][3:], strict=True)]
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], attrs["dilation"], strict=True)]
+    views = np.lib.stride_tricks.sliding_window_view(np.pad(x, pads), reach, axis=(2, 3, 4))
+    a, b, c = attrs["strides"]
+    i, j, k = attrs["dilation"]
+    views = views[:, :, ::a, ::b, ::c, ::i, ::j, ::k]
+    groups = attrs["groups"]
+    parts = [
+        np.einsum("ncdhwijk,ocijk->nodhw", volume, weight)
+        for volume, weight in zip(
+            np.split(views, groups, axis=1), np.split(w, groups, axis=0), strict=True
+        )
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def _conv2d_transpose(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Every input pixel adds its weighted window to the result; padding is cut off at the end."""
+    attrs, groups = node.attrs, node.attrs["groups"]
+    (down, across), (dy, dx) = attrs["strides"], attrs["dilation"]
+    top, left = attrs["padding"][:2]
+    height, width = node.shape[2:]
+    whole = np.zeros((*node.shape[:2], height + 4 * top + 99, width + 4 * left + 99))
+    for g, (image, weight, out) in enumerate(
+        zip(
+            np.split(x, groups, axis=1),
+            np.split(w, groups, axis=0),
+            np.split(whole, groups, axis=1),
+            strict=True,
+        )
+    ):
+        assert g < groups
+        for i in range(w.shape[2]):
+            for j in range(w.shape[3]):
+                part = np.einsum("nchw,co->nohw", image, weight[:, :, i, j])
+                rows = slice(i * dy, i * dy + part.shape[2] * down, down)
+                columns = slice(j * dx, j * dx + part.shape[3] * across, across)
+                out[:, :, rows, columns] += part
+    return whole[:, :, top : top + height, left : left + width]
+
+
 def _pool(node: Node, x: np.ndarray) -> np.ndarray:
     size = node.attrs["pool_size"]
     if node.op == "max_pool2d":
@@ -110,6 +170,41 @@ def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) 
     return centred / np.sqrt(variance + node.attrs["epsilon"]) * gamma + beta
 
 
+def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+    square = (x**2).mean(tuple(node.attrs["axes"]), keepdims=True)
+    return x / np.sqrt(square + node.attrs["epsilon"]) * gamma
+
+
+def _attention(
+    node: Node, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | float = 0.0
+) -> np.ndarray:
+    scores = np.einsum("bhsd,bhtd->bhst", q, k) * node.attrs["scale"] + mask
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("bhst,bhte->bhse", powers / powers.sum(-1, keepdims=True), v)
+
+
+def _cumsum(node: Node, x: np.ndarray) -> np.ndarray:
+    axis = node.attrs["axis"]
+    x = np.flip(x, axis) if node.attrs["reverse"] else x
+    sums = np.cumsum(x, axis)
+    if node.attrs["exclusive"]:
+        sums = sums - x
+    return np.flip(sums, axis) if node.attrs["reverse"] else sums
+
+
+def _argreduce(node: Node, x: np.ndarray) -> np.ndarray:
+    function = {"argmax": np.argmax, "argmin": np.argmin}[node.attrs["kind"]]
+    return function(x, axis=node.attrs["axis"], keepdims=node.attrs["keepdims"])
+
+
+def _pad(node: Node, x: np.ndarray) -> np.ndarray:
+    rank = x.ndim
+    widths = list(zip(node.attrs["pads"][:rank], node.attrs["pads"][rank:], strict=True))
+    if node.attrs["mode"] == "constant":
+        return np.pad(x, widths, constant_values=node.attrs["value"])
+    return np.pad(x, widths, mode=node.attrs["mode"])
+
+
 def _softmax(node: Node, x: np.ndarray) -> np.ndarray:
     axis = node.attrs["axis"]
     shifted = x - x.max(axis, keepdims=True)
@@ -125,15 +220,27 @@ _BINARY = {
     "max": np.maximum,
     "min": np.minimum,
     "pow": np.power,
+    "prelu": lambda x, slope: np.where(x < 0, x * slope, x),
 }
-_REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max}
+_REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "prod": np.prod}
+_COMPARE = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+_LOGICAL = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
 def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
-    """The node's result in fp64, epilogue included."""
-    arrays = [np.asarray(array, "float64") for array in operands]
+    """The node's result, epilogue included; fp32 is computed in fp64, other dtypes in their own."""
+    arrays = [np.asarray(array) for array in operands]
     for array, operand in zip(arrays, node.operands, strict=True):
         assert array.shape == operand.shape, (node, operand)
+        assert array.dtype.kind == np.dtype(operand.dtype).kind, (node, operand)
+    arrays = [a.astype("float64") if a.dtype.kind == "f" else a for a in arrays]
     attrs, x = node.attrs, arrays[0]
     operations = {
         "conv2d": lambda: _conv2d(node, *arrays[:2]),
@@ -152,6 +259,19 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "concat": lambda: np.concatenate(arrays, axis=attrs["axis"]),
         "slice": lambda: x[tuple(map(slice, attrs["begin"], attrs["end"], attrs["strides"]))],
         "broadcast_to": lambda: np.broadcast_to(x, node.shape),
+        "conv2d_transpose": lambda: _conv2d_transpose(node, *arrays[:2]),
+        "conv3d": lambda: _conv3d(node, *arrays[:2]),
+        "rms_norm": lambda: _rms_norm(node, *arrays),
+        "attention": lambda: _attention(node, *arrays),
+        "compare": lambda: _COMPARE[attrs["kind"]](*arrays),
+        "logical": lambda: _LOGICAL[attrs["kind"]](*arrays),
+        "where": lambda: np.where(*arrays),
+        "cast": lambda: x.astype(node.dtype),
+        "take": lambda: np.take(x, arrays[1], axis=attrs["axis"]),
+        "argreduce": lambda: _argreduce(node, x),
+        "cumsum": lambda: _cumsum(node, x),
+        "pad": lambda: _pad(node, x),
+        "resize2d": lambda: resize2d(node, x),
     }
     with np.errstate(all="ignore"):
         value = operations[node.op]()
@@ -159,12 +279,13 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
     for step in node.epilogue:
         value = _step(node, step, value, extra)
     assert value.shape == node.shape, node
+    assert value.dtype.kind == np.dtype(node.dtype).kind, (node, value.dtype)
     return value
 
 
 def _step(node: Node, step: Step, value: np.ndarray, extra: dict[str, np.ndarray]) -> np.ndarray:
     if step.kind == "bias":
-        dims = (1, -1, 1, 1) if node.op == "conv2d" else (-1,)
+        dims = (-1,) if node.op == "matmul" else (1, -1) + (1,) * (len(node.shape) - 2)
         return value + extra["bias"].reshape(dims)
     if step.kind == "residual":
         return value + extra["residual"]

@@ -15,24 +15,29 @@ class RegionBuilder:
         self.region = Region(symbol, [])
         self._random = np.random.default_rng(0)
 
-    def input(self, *shape: int, name: str = "x") -> Value:
-        self.region.inputs.append(Value(name, shape, "float32"))
+    def input(self, *shape: int, name: str = "x", dtype: str = "float32") -> Value:
+        self.region.inputs.append(Value(name, shape, dtype))
         return self.region.inputs[-1]
 
     def constant(self, *shape: int) -> Value:
         data = self._random.standard_normal(shape).astype(np.float32)
         return Value("c", shape, "float32", data)
 
-    def add(self, op, operands: dict[str, Value], shape, epilogue=(), **attrs) -> Value:
+    def value(self, data: np.ndarray) -> Value:
+        return Value("c", data.shape, str(data.dtype), data)
+
+    def add(
+        self, op, operands: dict[str, Value], shape, epilogue=(), dtype="float32", **attrs
+    ) -> Value:
         node = Node(
             op,
             tuple(Operand(r, v.shape, v.dtype, v.data is not None) for r, v in operands.items()),
             tuple(shape),
-            "float32",
+            dtype,
             attrs,
             tuple(epilogue),
         )
-        value = Value(f"t{len(self.region.nodes)}", tuple(shape), "float32")
+        value = Value(f"t{len(self.region.nodes)}", tuple(shape), dtype)
         self.region.nodes.append(RegionNode(node, list(operands.values()), value))
         return value
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from codegen_cc.call import Struct
-from codegen_cc.emit import c_identifier, emit_source
+from codegen_cc.emit import emit_source
+from codegen_cc.entry import c_identifier
 from codegen_cc.plan import Plan, plan_region
 from codegen_cc.weights import WeightBlob, pack_panels
 from tests.ir.regions import RegionBuilder

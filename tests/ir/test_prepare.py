@@ -88,8 +88,16 @@ def test_old_models_list_weights_among_inputs() -> None:
             "input 'x': axis 1 of shape [1, 4, 8, 8] is 4, the model's is fixed to 3 in"
             " [n, 3, h, w]; give 3 there",
         ),
-        ({"x": [1, 3, 0, 8]}, "input 'x': extent 0 in its shape; need positive integers"),
-        ({"x": [1, 3, 2.5, 8]}, "input 'x': extent 2.5 in its shape; need positive integers"),
+        (
+            {"x": [1, 3, 0, 8]},
+            "input 'x': extent 0 in its shape; need positive integers,"
+            " or names for axes that stay symbolic",
+        ),
+        (
+            {"x": [1, 3, 2.5, 8]},
+            "input 'x': extent 2.5 in its shape; need positive integers,"
+            " or names for axes that stay symbolic",
+        ),
         (
             {},
             "input 'x' has dynamic axes 0 (n), 2 (h), 3 (w); give its shape, such as"

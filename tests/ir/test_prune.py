@@ -63,4 +63,27 @@ def unary(count: int) -> Node:
 def test_threshold(count: int, kept: bool) -> None:
     verdict = too_little_work([unary(count)])
     assert (verdict is None) == kept
-    assert kept or verdict == "region of 0 MACs and 8 bytes; need 64 bytes to be worth a call"
+    assert (
+        kept
+        or verdict
+        == f"region of 0 MACs and 8 bytes; need {MIN_COMPUTE_BYTES} bytes to be worth a call"
+    )
+
+
+def test_report_says_what_the_next_lower_threshold_would_add() -> None:
+    def build(emit, x):
+        return emit(op.exp(emit(op.tanh(x))))
+
+    mod = relax_module(build, (2, 3))
+    out, report = partition_with_report(mod)
+    assert regions(out) == {}
+    assert (report.next_threshold.operators, report.next_threshold.bytes) == (2, 96)
+    out, report = partition_with_report(mod, min_bytes=96)
+    assert regions(out) == {"ext_main_0": ["ext.tanh", "ext.exp"]}
+    assert report.next_threshold is None
+
+
+def test_every_region_can_be_kept() -> None:
+    mod = relax_module(lambda emit, x: emit(op.permute_dims(x, [1, 0])), (2, 3))
+    out, _ = partition_with_report(mod, min_bytes=0)
+    assert regions(out) == {"ext_main_0": ["ext.permute"]}

@@ -37,23 +37,23 @@ def test_share_is_rounded_down() -> None:
 def test_render() -> None:
     def build(emit, x):
         y = emit(op.nn.relu(emit(op.matmul(x, constant(random(8, 8))))))
-        return emit(op.matmul(emit(op.sin(y)), constant(random(8, 8))))
+        return emit(op.matmul(emit(op.sinh(y)), constant(random(8, 8))))
 
     _, report = partition_with_report(relax_module(build, (4, 8)))
     lines = text_of(report).splitlines()
     assert lines[0] == "3 of 4 operators, 100.0 % of MACs, 2 regions"
-    assert any("relax.sin" in line and "float32[4, 8] -> float32[4, 8]" in line for line in lines)
-    assert lines[-1].startswith("hint: 1 x relax.sin (no pattern row)")
+    assert any("relax.sinh" in line and "float32[4, 8] -> float32[4, 8]" in line for line in lines)
+    assert lines[-1].startswith("hint: 1 x relax.sinh (no pattern row)")
 
 
 def test_hint_names_what_holds_the_work() -> None:
     def build(emit, x):
-        return emit(op.nn.conv1d(x, constant(random(8, 4, 3))))
+        return emit(op.matmul(x, constant(random(4, 8))))
 
-    _, report = partition_with_report(relax_module(build, (1, 4, 16)))
+    _, report = partition_with_report(relax_module(build, (2, 4)), skip_ops=["matmul"])
     assert report.offloaded == 0
-    assert "hint: relax.nn.conv1d" in text_of(report)
-    assert "holds 100.0 % of MACs: no pattern row" in text_of(report)
+    assert "hint: relax.matmul" in text_of(report)
+    assert "holds 100.0 % of MACs: skipped by operator" in text_of(report)
 
 
 def test_same_entries_are_grouped() -> None:

@@ -30,6 +30,9 @@ ACTIVATIONS: tuple[Act, ...] = (
     ("rsqrt", 0.0, 0.0),
     ("abs", 0.0, 0.0),
     ("neg", 0.0, 0.0),
+    ("elu", 0.7, 0.0),
+    *((kind, 0.0, 0.0) for kind in ("selu", "mish", "softplus", "floor", "ceil", "round")),
+    *((kind, 0.0, 0.0) for kind in ("sin", "cos", "tan", "sign", "reciprocal")),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +17,15 @@ SENTINEL = np.float32(777.25)
 FloatArray = npt.NDArray[np.float32]
 
 
-def at_page_end(values: npt.ArrayLike) -> FloatArray:
-    """Return a copy of ``values`` (fp32) whose last element is the last before a forbidden page."""
-    values = np.asarray(values, np.float32)
+def at_page_end(values: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+    """Return a copy of ``values`` whose last element is the last before a forbidden page."""
+    values = np.asarray(values, dtype)
     usable = -(-max(values.nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     memory = mmap.mmap(-1, usable + mmap.PAGESIZE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     if _LIBC.mprotect(ctypes.c_void_p(address + usable), mmap.PAGESIZE, _PROT_NONE):
         raise OSError(ctypes.get_errno(), "mprotect failed")
-    out = np.frombuffer(memory, np.float32, values.size, usable - values.nbytes)
+    out = np.frombuffer(memory, values.dtype, values.size, usable - values.nbytes)
     out = out.reshape(values.shape)
     out[...] = values
     return out

@@ -12,6 +12,10 @@ Array = npt.NDArray[np.float64]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
+#: Scale and slope of SELU (Klambauer et al., Self-Normalizing Neural Networks, 2017).
+_SELU = (1.0507009873554805, 1.6732632423543772)
+
+
 def _clip(x: Array, low: float, high: float) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
@@ -41,6 +45,18 @@ def activate(kind: str, x: npt.ArrayLike, alpha: float = 0.0, beta: float = 0.0)
             "rsqrt": lambda: 1 / np.sqrt(x),
             "abs": lambda: np.abs(x),
             "neg": lambda: -x,
+            "elu": lambda: np.where(x < 0, alpha * np.expm1(x), x),
+            "selu": lambda: _SELU[0] * np.where(x < 0, _SELU[1] * np.expm1(x), x),
+            "mish": lambda: x * np.tanh(np.logaddexp(0, x)),
+            "softplus": lambda: np.logaddexp(0, x),
+            "floor": lambda: np.floor(x),
+            "ceil": lambda: np.ceil(x),
+            "round": lambda: np.rint(x),
+            "sin": lambda: np.sin(x),
+            "cos": lambda: np.cos(x),
+            "tan": lambda: np.tan(x),
+            "sign": lambda: np.sign(x),
+            "reciprocal": lambda: 1 / x,
         }
         return functions[kind]()
 

@@ -26,6 +26,13 @@ LIMITS: dict[str, tuple[float, float]] = {
     "erf": (6, 0),
     "rsqrt": (2, 0),
     "leaky_relu": (1, 0),
+    "elu": (3, 0),
+    "selu": (4, 0),
+    "mish": (6, 1.1e-36),
+    "softplus": (5, 0),
+    "sin": (1, 0),
+    "cos": (1, 0),
+    "tan": (1, 0),
 }
 SPECIAL = np.array(
     [
@@ -110,6 +117,7 @@ _BINARY = {
     "max": np.maximum,
     "min": np.minimum,
     "pow": np.power,
+    "prelu": lambda a, b: np.where(a < 0, a * b, a),
 }
 
 
@@ -156,6 +164,46 @@ def test_binary_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
     y = np.empty_like(a)
     _run_binary(lib, kind, cases.NONE, a, b, y.ctypes.data)
     np.testing.assert_array_equal(y, _BINARY[kind](a, b))
+
+
+def test_prelu_takes_the_slope_below_zero_only(lib: ctypes.CDLL) -> None:
+    a = np.array([-2, -0.0, 0, 3, np.nan, -np.inf, np.inf] * 5, np.float32)
+    b = np.full_like(a, 0.25)
+    y = np.empty_like(a)
+    _run_binary(lib, "prelu", cases.NONE, a, b, y.ctypes.data)
+    np.testing.assert_array_equal(y, np.where(a < 0, a * b, a))
+
+
+@pytest.mark.parametrize("exponent", [2, 3, -1, 0.5, 0, -2.5])
+def test_powers_of_one_exponent(lib: ctypes.CDLL, exponent: float) -> None:
+    a = at_page_end([*np.linspace(-3, 3, 37), 0, -0.0, np.nan, np.inf, -np.inf, 1e-40, 3e38])
+    b = np.broadcast_to(np.float32(exponent), a.shape)
+    y = Rows(1, a.size)
+    _run_binary(lib, "pow", cases.NONE, a, b, y.pointer)
+    with np.errstate(all="ignore"):
+        want = np.power(a.astype(np.float64), b).astype(np.float32)
+    assert_close(y.view[0], want, 3e-7 * np.nan_to_num(np.abs(want), posinf=0) + 3e-45)
+    y.check_gaps()
+
+
+@pytest.mark.parametrize("case", cases.COPY, ids=str)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_copy_of_other_sizes(
+    lib: ctypes.CDLL,
+    case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int],
+    dtype: type,
+) -> None:
+    shape, order, broadcast, _ = case
+    own = [1 if d in broadcast else size for d, size in enumerate(shape)]
+    values = np.random.default_rng(7).integers(0, 256, [own[d] for d in order])
+    x = np.broadcast_to(at_page_end(values, dtype).transpose(np.argsort(order)), shape)
+    y = at_page_end(np.zeros(shape), dtype)
+    p = abi.CopyParams(len(shape), element_size=y.itemsize)
+    p.shape[: x.ndim] = shape
+    p.x_strides[: x.ndim] = [stride // y.itemsize for stride in x.strides]
+    p.y_strides[: x.ndim] = [stride // y.itemsize for stride in y.strides]
+    assert lib.ext_copy(p, x.ctypes.data, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, x)
 
 
 @pytest.mark.parametrize("case", cases.COPY, ids=str)

@@ -23,6 +23,11 @@ NETWORKS = [
     "mobilenet_v2",
     "squeezenet",
     "bert_small",
+    "gpt2_small",
+    "vit_small",
+    "convnext_small",
+    "efficientnet_b0",
+    "yolo",
     pytest.param("vgg19", marks=pytest.mark.slow),
     pytest.param("bert", marks=pytest.mark.slow),
 ]
@@ -38,7 +43,9 @@ def test_agrees_with_onnx_runtime(compiled_case: Cases, name: str) -> None:
     assert_agrees(byoc.load(case.library).run(case.inputs), case.expected)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "name", ["resnet50", "mobilenet_v2", "bert_small", "gpt2_small", "vit_small", "yolo"]
+)
 def test_is_one_region(compiled_case: Cases, name: str) -> None:
     report = compiled_case(name).report
     assert len(report.regions) == 1

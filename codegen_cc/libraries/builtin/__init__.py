@@ -6,33 +6,51 @@ calls that compute it (``lower``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin import (
+    attention,
     conv2d,
+    conv2d_transpose,
+    conv3d,
+    dtypes,
     elementwise,
     epilogue,
+    indexing,
+    logic,
     matmul,
     movement,
     normalisation,
+    pad,
     pooling,
+    resize2d,
+    scan,
 )
 from codegen_cc.node import Node
-
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
+from codegen_cc.region import RegionNode
 
 FAMILIES = {
     "conv2d": conv2d,
+    "conv2d_transpose": conv2d_transpose,
+    "conv3d": conv3d,
     "matmul": matmul,
+    "attention": attention,
     "max_pool2d": pooling,
     "avg_pool2d": pooling,
     "reduce": normalisation,
     "softmax": normalisation,
     "layer_norm": normalisation,
+    "rms_norm": normalisation,
+    "argreduce": scan,
+    "cumsum": scan,
     "unary": elementwise,
     "binary": elementwise,
+    "compare": logic,
+    "logical": logic,
+    "where": logic,
+    "cast": logic,
+    "take": indexing,
+    "pad": pad,
+    "resize2d": resize2d,
     "reshape": movement,
     "permute": movement,
     "concat": movement,
@@ -42,7 +60,7 @@ FAMILIES = {
 
 
 class BuiltinLibrary:
-    """The kernels of ``ext_kernels.h``: fp32, static shapes, rank up to 8."""
+    """The kernels of ``ext_kernels.h``: fp32, integers where values only move, rank up to 8."""
 
     name = "builtin"
 
@@ -51,13 +69,11 @@ class BuiltinLibrary:
         family = FAMILIES.get(node.op)
         if family is None:
             return f"operator {node.op} has no kernel"
-        for what, dtype in [("result", node.dtype), *((o.role, o.dtype) for o in node.operands)]:
-            if dtype != "float32":
-                return f"{what} is {dtype}; need float32"
+        check_dtypes = getattr(family, "check_dtypes", dtypes.only_float32)
         rank = max([len(node.shape), *(len(operand.shape) for operand in node.operands)])
         if rank > 8:
             return f"rank {rank}; need at most 8"
-        return epilogue.supports(node) or family.supports(node)
+        return check_dtypes(node) or epilogue.supports(node) or family.supports(node)
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
         """Record the calls of one node."""

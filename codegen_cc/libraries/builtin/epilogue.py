@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from math import prod
-from typing import TYPE_CHECKING
-
+from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
+from codegen_cc.dim import product
 from codegen_cc.node import ACTIVATIONS, Node, Step
+from codegen_cc.region import RegionNode
+from codegen_cc.tensor import Tensor
 from codegen_cc.weights import pad_channels
-
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
-    from codegen_cc.tensor import Tensor
 
 #: Steps that each operator takes, in order; the others take none.
 _FULL = ("bias", "activation", "residual", "activation")
-ALLOWED_STEPS = {"conv2d": _FULL, "matmul": _FULL, "binary": ("activation",)}
+CONVOLUTIONS = ("conv2d", "conv2d_transpose", "conv3d")
+ALLOWED_STEPS = {
+    **dict.fromkeys((*CONVOLUTIONS, "matmul"), _FULL),
+    "binary": ("activation",),
+}
 
 
 def supports(node: Node) -> str | None:
@@ -30,11 +30,11 @@ def supports(node: Node) -> str | None:
         del allowed[: allowed.index(slot) + 1]
         if step.kind == "bias":
             bias = node.operand("bias")
-            channels = node.shape[1] if node.op == "conv2d" else node.shape[-1]
+            channels = node.shape[1] if node.op in CONVOLUTIONS else node.shape[-1]
             if bias is None or not bias.constant:
                 return "bias is not a constant"
-            if prod(bias.shape) != channels:
-                return f"bias has {prod(bias.shape)} elements; need {channels}"
+            if product(bias.shape) != channels:
+                return f"bias has {product(bias.shape)} elements; need {channels}"
         elif step.kind == "residual":
             residual = node.operand("residual")
             if residual is None or residual.shape != node.shape:
@@ -50,7 +50,7 @@ def activation_struct(step: Step | None) -> Struct | None:
     fields: dict[str, object] = {"kind": f"EXT_{step.kind.upper()}"}
     if step.kind in ("clip", "hard_sigmoid"):
         fields |= {"alpha": float(step.alpha), "beta": float(step.beta)}
-    elif step.kind == "leaky_relu":
+    elif step.kind in ("leaky_relu", "elu"):
         fields["alpha"] = float(step.alpha)
     return Struct("ext_activation", fields)
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
+from codegen_cc.dim import Dim, normal, same
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
 from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
 from codegen_cc.tensor import Tensor
 from codegen_cc.weights import pack_panels
-
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
 
 MAX_BATCH_AXES = 4
 
@@ -42,16 +40,16 @@ def supports(node: Node) -> str | None:
 class _Axis:
     """One batch axis (or the rows): its extent and each tensor's stride along it."""
 
-    extent: int
-    a: int
-    b: int
-    y: int
-    residual: int
+    extent: Dim
+    a: Dim
+    b: Dim
+    y: Dim
+    residual: Dim
 
     def follows(self, inner: _Axis) -> bool:
         """Whether this axis and the next inner one are one evenly spaced axis in every tensor."""
         return all(
-            getattr(self, name) == inner.extent * getattr(inner, name)
+            same(getattr(self, name), inner.extent * getattr(inner, name))
             for name in ("a", "b", "y", "residual")
         )
 
@@ -64,7 +62,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     k, n = a.shape[-1], shape[-1]
     packed = node.role("rhs").data is not None
     b, b_strides = _right_side(node, builder, packed)
-    y = builder.space(shape, _result_order(node, builder))
+    y = builder.space(shape, result_order(node, builder))
     residual = None
     if node.role("residual") is not None:
         residual = builder.tensor(node.role("residual"))
@@ -78,11 +76,11 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         rows.a, rows.y, rows.residual = batch[-1].a, batch[-1].y, batch[-1].residual
     while batch and batch[-1].follows(rows):
         inner = batch.pop()
-        rows = _Axis(inner.extent * rows.extent, rows.a, 0, rows.y, rows.residual)
+        rows = _Axis(normal(inner.extent * rows.extent), rows.a, 0, rows.y, rows.residual)
     merged: list[_Axis] = []
     for axis in reversed(batch):
         if merged and axis.follows(merged[0]):
-            merged[0].extent *= axis.extent
+            merged[0].extent = normal(merged[0].extent * axis.extent)
         else:
             merged.insert(0, axis)
     fields: dict[str, object] = {"m": rows.extent, "n": n, "k": k, "a_row": rows.a}
@@ -151,7 +149,7 @@ def _batch_axes(
     return axes
 
 
-def _result_order(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...] | None:
+def result_order(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...] | None:
     """The order in which a following permute is dense, if rows stay innermost.
 
     Attention writes its heads side by side this way: the permute and the reshape after it then

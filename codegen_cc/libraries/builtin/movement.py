@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.libraries.builtin.dtypes import ANY, only
 from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
 from codegen_cc.tensor import CHANNELS_LAST
 
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
+
+def check_dtypes(node: Node) -> str | None:
+    """Bytes are bytes: operands and result have one dtype, whichever."""
+    return only(node, (node.dtype,)) or only(node, ANY)
 
 
 def supports(node: Node) -> str | None:
@@ -48,7 +50,7 @@ def _concat(node: RegionNode, builder: PlanBuilder) -> None:
         not part.is_dense() and part.pixel_stride() is not None for part in parts
     ):
         order = CHANNELS_LAST
-    y = builder.space(shape, order)
+    y = builder.space(shape, order, node.node.dtype)
     begin = 0
     for index, part in enumerate(parts):
         corner = tuple(begin if i == axis else 0 for i in range(len(shape)))

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from math import prod
-from typing import TYPE_CHECKING
-
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
 from codegen_cc.tensor import Tensor
 
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
+REDUCE_KINDS = ("sum", "mean", "max", "min", "prod")
 
 
 def supports(node: Node) -> str | None:
     """None if the kernels can compute the node, else the reason."""
     data = node.operand("input")
-    if node.op == "reduce" and node.attrs["kind"] not in ("sum", "mean", "max", "min"):
-        return f"reduce kind {node.attrs['kind']}; need sum, mean, max or min"
-    if node.op == "layer_norm":
+    if node.op == "reduce" and node.attrs["kind"] not in REDUCE_KINDS:
+        return f"reduce kind {node.attrs['kind']}; need one of {', '.join(REDUCE_KINDS)}"
+    if node.op in ("layer_norm", "rms_norm"):
         axes, rank = list(node.attrs["axes"]), len(data.shape)
         if axes != list(range(rank - len(axes), rank)):
             return f"axes {axes} of rank {rank}; need the last ones"
-        for role in ("gamma", "beta"):
-            operand = node.operand(role)
+        for operand in node.operands[1:]:
+            role = operand.role
             if not operand.constant:
                 return f"{role} is not a constant"
-            if prod(operand.shape) != prod(data.shape[axis] for axis in axes):
+            if not same(product(operand.shape), product(data.shape[axis] for axis in axes)):
                 return f"{role} has shape {list(operand.shape)}; need that of axes {axes}"
     return None
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_reduce``, ``ext_softmax`` or ``ext_layer_norm``."""
-    {"reduce": _reduce, "softmax": _softmax, "layer_norm": _layer_norm}[node.node.op](node, builder)
+    """One call of ``ext_reduce``, ``ext_softmax``, ``ext_layer_norm`` or ``ext_rms_norm``."""
+    {"reduce": _reduce, "softmax": _softmax}.get(node.node.op, _norm)(node, builder)
 
 
 def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
-    x, outer, reduce, inner = _adjacent(builder, builder.tensor(node.role("input")), attrs["axes"])
+    x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), attrs["axes"])
     kept = [axis for axis in x.order() if axis not in attrs["axes"]]
     if attrs["keepdims"]:
         y = builder.space(node.node.shape, (*attrs["axes"], *kept))
@@ -53,9 +51,7 @@ def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
 
 def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
-    x, outer, reduce, inner = _adjacent(
-        builder, builder.tensor(node.role("input")), [attrs["axis"]]
-    )
+    x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), [attrs["axis"]])
     y = builder.space(x.shape, x.order())
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     logarithm = int(attrs["log"])
@@ -63,7 +59,7 @@ def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
     builder.place(node.output, y)
 
 
-def _layer_norm(node: RegionNode, builder: PlanBuilder) -> None:
+def _norm(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     axes = list(attrs["axes"])
     x = builder.tensor(node.role("input"))
@@ -72,13 +68,13 @@ def _layer_norm(node: RegionNode, builder: PlanBuilder) -> None:
     if order is None or _wide(x, order)[-len(_wide(x, axes)) :] != _wide(x, axes):
         x = builder.dense(x)
         order = x.order()
-    n = prod(x.shape[axis] for axis in axes)
+    n = product(x.shape[axis] for axis in axes)
+    rows = product(extent for axis, extent in enumerate(x.shape) if axis not in axes)
     y = builder.space(x.shape, order)
-    gamma, beta = (builder.tensor(node.role(role)) for role in ("gamma", "beta"))
+    affine = [builder.tensor(value) for value in node.inputs[1:]]
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
-    rows = x.size // n if n else 0
-    arguments = [rows, n, float(attrs["epsilon"]), x, gamma, beta, y]
-    builder.call("ext_layer_norm", arguments, y, comment)
+    arguments = [rows, n, float(attrs["epsilon"]), x, *affine, y]
+    builder.call(f"ext_{node.node.op}", arguments, y, comment)
     builder.place(node.output, y)
 
 
@@ -86,7 +82,7 @@ def _wide(tensor: Tensor, axes: list[int] | tuple[int, ...]) -> list[int]:
     return [axis for axis in axes if tensor.shape[axis] != 1]
 
 
-def _adjacent(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor, int, int, int]:
+def adjacent(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor, Dim, Dim, Dim]:
     """The tensor with ``axes`` side by side in memory, and the extents around and of them."""
     order = x.order()
     positions = [] if order is None else [i for i, a in enumerate(_wide(x, order)) if a in axes]
@@ -99,4 +95,4 @@ def _adjacent(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor,
     if not positions:  # every reduced axis has one element
         return x, x.size, 1, 1
     first, last = positions[0], positions[-1] + 1
-    return x, prod(extents[:first]), prod(extents[first:last]), prod(extents[last:])
+    return x, product(extents[:first]), product(extents[first:last]), product(extents[last:])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.libraries.builtin.conv2d import pixels
 from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
 from codegen_cc.tensor import CHANNELS_LAST
-
-if TYPE_CHECKING:
-    from codegen_cc.plan import PlanBuilder
-    from codegen_cc.region import RegionNode
 
 
 def supports(node: Node) -> str | None:

@@ -22,9 +22,9 @@ extern const float ext_main_0_w3[256];
 
 static int ext_main_0_body(const float* input0, float* output0, char* arena) {
   static const char region[] = "ext_main_0";
-  float* const t0 = (float*)(arena + 4096);
+  float* const t0 = (float*)(arena + 4416);
   float* const t1 = (float*)(arena + 0);
-  float* const t2 = (float*)(arena + 4096);
+  float* const t2 = (float*)(arena + 4416);
 
   /* reorder [1, 3, 8, 8] to axes [0, 2, 3, 1] */
   EXT_TRY("copy", ext_copy(
@@ -66,17 +66,17 @@ static int ext_main_0_body(const float* input0, float* output0, char* arena) {
 }
 
 TVM_FFI_DLL_EXPORT int __tvm_ffi_ext_main_0(
-    void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {
   static const ext_tensor_spec specs[] = {
-      {"input 0 (x_)", 4, {1, 3, 8, 8}},
-      {"output 0", 4, {1, 16, 8, 8}},
+      {"input 0 (x_)", "float32", kDLFloat, 32, 4, {1, 3, 8, 8}},
+      {"output 0", "float32", kDLFloat, 32, 4, {1, 16, 8, 8}},
   };
-  float* data[2];
+  void* data[2];
   (void)self;
   (void)result;
-  if (ext_check_call("ext_main_0", args, n, specs, 2, data) != 0) return -1;
-  char* const arena = ext_workspace_alloc(8192);
-  if (arena == NULL) return ext_raise_status("ext_main_0", "arena of 8192 bytes", EXT_ERR_MEMORY);
+  if (ext_check_call("ext_main_0", args, n_args, specs, 2, data) != 0) return -1;
+  char* const arena = ext_workspace_alloc(8832);
+  if (arena == NULL) return ext_raise_status("ext_main_0", "arena", EXT_ERR_MEMORY);
   const int status = ext_main_0_body(data[0], data[1], arena);
   ext_workspace_free(arena);
   return status;

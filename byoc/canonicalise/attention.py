@@ -1,0 +1,243 @@
+"""Bring scaled dot-product attention into one form.
+
+    y = softmax(q k^T * scale + mask) v        [B, H, S, E] = softmax([B, H, S, T]) [B, H, T, E]
+
+Exporters put the scale on the scores, on the query, on the key or on both, divide instead of
+multiplying, transpose the key together with its heads, add the mask in two parts, and drop or fold
+leading axes. What comes out is, in this order, with everything of rank 4:
+
+    permute_dims(key, [0, 1, 3, 2])  matmul  [multiply]  [add]  softmax  matmul
+
+``relax.nn.attention``, whose tensors are [B, S, H, D], is written in these operators as well. The
+scale moves behind the product, which rounds differently; a mask of two parts is added up first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+from tvm import relax
+
+from codegen_cc.dim import is_static
+
+from ..dataflow import Block, array_of, constant, dtype_of, op_name, scalar_of, shape_of
+
+HEADS_FIRST = [0, 2, 1, 3]
+KEY = [0, 1, 3, 2]
+
+
+@dataclass
+class Attention:
+    """Operands of an attention; ``turned`` is the key with its last two axes swapped."""
+
+    query: relax.Expr
+    turned: relax.Expr
+    value: relax.Expr
+    scale: float = 1.0
+    masks: list[relax.Expr] = field(default_factory=list)
+
+
+def attention_in_pieces(block: Block) -> None:
+    """Rewrite ``relax.nn.attention`` of known shape without a window, fp32."""
+    for var, call in block.calls("relax.nn.attention", "relax.nn.attention_bias"):
+        shapes = [shape_of(argument) for argument in call.args]
+        if None in shapes or call.attrs.window_size is not None or dtype_of(var) != "float32":
+            continue
+        masks = list(call.args[3:])
+        if call.attrs.causal_mask is not None:
+            corner = str(call.attrs.causal_mask)
+            if not is_static((shapes[0][1], shapes[1][1], shapes[0][-1])) or corner not in CORNERS:
+                continue
+            causal = causal_mask(shapes[0][1], shapes[1][1], corner)
+            masks.append(constant(causal))
+        width = shapes[0][-1]
+        scale = 1.0 / np.sqrt(width) if call.attrs.scale is None else float(call.attrs.scale)
+        query, key, value = (
+            block.emit(var, relax.op.permute_dims(argument, HEADS_FIRST))
+            for argument in call.args[:3]
+        )
+        turned = block.emit(var, relax.op.permute_dims(key, KEY))
+        scores = block.emit(var, relax.op.matmul(query, turned))
+        scores = block.emit(var, relax.op.multiply(scores, constant(np.float32(scale))))
+        for mask in masks:
+            scores = block.emit(var, relax.op.add(scores, mask))
+        weights = block.emit(var, relax.op.nn.softmax(scores, -1))
+        result = block.emit(var, relax.op.matmul(weights, value))
+        block.replace(var, relax.op.permute_dims(result, HEADS_FIRST))
+
+
+#: Corners that the diagonal of a causal mask may begin or end in.
+CORNERS = ("TopLeft", "BottomRight")
+
+
+def causal_mask(rows: int, columns: int, corner: str) -> np.ndarray:
+    """[rows, columns]: 0 up to the diagonal through a corner, minus infinity behind it."""
+    seen = np.tri(rows, columns, 0 if corner == "TopLeft" else columns - rows, dtype=bool)
+    return np.where(seen, np.float32(0), np.float32(-np.inf))
+
+
+def attention_from_pieces(block: Block) -> None:
+    """Rewrite products of a softmax of a product, fp32, of known shape."""
+    for var, call in block.calls("relax.matmul"):
+        found = _read(block, call) if dtype_of(var) == "float32" else None
+        if found is None or not _fits(found, shape_of(var)):
+            continue
+        _write(block, var, found)
+
+
+def _read(block: Block, call: relax.Call) -> Attention | None:
+    softmax = block.call(call.args[0], "relax.nn.softmax")
+    if softmax is None or not block.is_private(call.args[0]):
+        return None
+    rank = call.args[0].ty.ndim
+    if int(softmax.attrs.axis) not in (-1, rank - 1):
+        return None
+    scores, masks, scale = softmax.args[0], [], 1.0
+    shape = shape_of(scores)
+    while block.is_private(scores):
+        step = block.call(scores, "relax.add", "relax.multiply", "relax.divide")
+        if step is None:
+            break
+        number = _scalar_step(step)
+        if number is not None:
+            scores, scale = number[0], scale * number[1]
+        elif op_name(step) == "relax.add" and scale == 1.0 and len(masks) < 2:
+            inner = _scores_of(block, step, shape)
+            if inner is None:
+                return None
+            scores = inner
+            masks.append(step.args[1] if step.args[0] == inner else step.args[0])
+        else:
+            return None
+    product = block.call(scores, "relax.matmul")
+    if product is None or not block.is_private(scores) or shape_of(scores) != shape:
+        return None
+    query, turned, by_both = product.args[0], product.args[1], scale
+    for side in (query, turned):
+        step = block.call(side, "relax.multiply", "relax.divide")
+        number = _scalar_step(step) if step is not None and block.is_private(side) else None
+        if number is not None:
+            by_both *= number[1]
+            query, turned = (number[0] if x is side else x for x in (query, turned))
+    if not isfinite(by_both) or by_both == 0.0:
+        return None
+    return Attention(query, turned, call.args[1], by_both, masks)
+
+
+def _scalar_step(call: relax.Call) -> tuple[relax.Expr, float] | None:
+    """``x`` and ``c`` of ``x * c``, ``c * x`` or ``x / c`` with one finite constant."""
+    if op_name(call) == "relax.add":
+        return None
+    for side, source in enumerate(call.args):
+        number = scalar_of(call.args[1 - side])
+        if number is None or not isfinite(number) or shape_of(source) != shape_of(call):
+            continue
+        if op_name(call) == "relax.multiply":
+            return source, number
+        if side == 0 and number != 0.0:
+            return source, 1.0 / number
+    return None
+
+
+def _scores_of(block: Block, added: relax.Call, shape: tuple[int, ...] | None) -> relax.Expr | None:
+    """The operand of an addition that goes on to the product of query and key."""
+    for side in added.args:
+        current = side
+        while block.is_private(current):
+            step = block.call(current, "relax.add", "relax.multiply", "relax.divide")
+            if step is None:
+                break
+            number = _scalar_step(step)
+            current = number[0] if number is not None else step.args[0]
+        if block.call(current, "relax.matmul") is not None and shape_of(side) == shape:
+            return side
+    return None
+
+
+def _fits(found: Attention, shape: tuple[int, ...] | None) -> bool:
+    """Whether leading axes are equal, and masks broadcast to the scores."""
+    shapes = [shape_of(x) for x in (found.query, found.turned, found.value)]
+    if shape is None or None in shapes or {len(s) for s in shapes} != {len(shape)}:
+        return False
+    lead = shape[:-2]
+    if any(s[:-2] != lead for s in shapes) or len(shape) < 2:
+        return False
+    if len(lead) > 2 and found.masks:
+        return False
+    scores = (*lead, shapes[0][-2], shapes[1][-1])
+    for mask in found.masks:
+        extents = shape_of(mask)
+        if extents is None or len(extents) > len(scores) or dtype_of(mask) != "float32":
+            return False
+        padded = (1,) * (len(scores) - len(extents)) + extents
+        if any(m not in (1, n) for m, n in zip(padded, scores, strict=True)):
+            return False
+    return True
+
+
+def _write(block: Block, var: relax.Var, found: Attention) -> None:
+    query, key, value = (
+        _of_rank_four(block, var, expr)
+        for expr in (found.query, _key_of(block, var, found.turned), found.value)
+    )
+    scores = block.emit(
+        var, relax.op.matmul(query, block.emit(var, relax.op.permute_dims(key, KEY)))
+    )
+    if found.scale != 1.0:
+        scores = block.emit(var, relax.op.multiply(scores, constant(np.float32(found.scale))))
+    if found.masks:
+        masks = [_wide_mask(block, var, mask) for mask in found.masks]
+        mask = masks[0] if len(masks) == 1 else _sum(block, var, *masks)
+        scores = block.emit(var, relax.op.add(scores, mask))
+    weights = block.emit(var, relax.op.nn.softmax(scores, 3))
+    result = relax.op.matmul(weights, value)
+    if var.ty.ndim != 4:
+        result = relax.op.reshape(block.emit(var, result), var.ty.shape)
+    block.replace(var, result)
+
+
+def _key_of(block: Block, var: relax.Var, turned: relax.Expr) -> relax.Expr:
+    """The key whose last two axes are swapped in ``turned``."""
+    rank = len(shape_of(turned))
+    swap = [*range(rank - 2), rank - 1, rank - 2]
+    call = block.call(turned, "relax.permute_dims")
+    if call is None or call.attrs.axes is None:
+        return block.emit(var, relax.op.permute_dims(turned, swap))
+    axes = [int(axis) % rank for axis in call.attrs.axes]
+    axes = [axes[i] for i in swap]
+    if axes == sorted(axes):
+        return call.args[0]
+    return block.emit(var, relax.op.permute_dims(call.args[0], axes))
+
+
+def _of_rank_four(block: Block, var: relax.Var, expr: relax.Expr) -> relax.Expr:
+    """Fold the leading axes into two, or add some."""
+    *lead, rows, columns = expr.ty.shape.values
+    if len(lead) == 2:
+        return expr
+    while len(lead) < 2:
+        lead.insert(0, 1)
+    while len(lead) > 2:
+        lead[:2] = [lead[0] * lead[1]]
+    return block.emit(var, relax.op.reshape(expr, [*lead, rows, columns]))
+
+
+def _wide_mask(block: Block, var: relax.Var, mask: relax.Expr) -> relax.Expr:
+    """Axes of extent 1 in front, up to rank 4."""
+    values, rank = array_of(mask), mask.ty.ndim
+    if rank == 4:
+        return mask
+    if values is not None:
+        return constant(values.reshape((1,) * (4 - rank) + values.shape))
+    extents = [1] * (4 - rank) + list(mask.ty.shape.values)
+    return block.emit(var, relax.op.reshape(mask, extents))
+
+
+def _sum(block: Block, var: relax.Var, outer: relax.Expr, inner: relax.Expr) -> relax.Expr:
+    known = [array_of(mask) for mask in (inner, outer)]
+    if all(values is not None for values in known):
+        with np.errstate(over="ignore"):
+            return constant(known[0] + known[1])
+    return block.emit(var, relax.op.add(inner, outer))

@@ -1,0 +1,75 @@
+"""Write group and instance normalisation as layer normalisation of groups, scale and shift.
+
+    y = layer_norm(x as [N, G, C / G * pixels]) as x's shape * gamma + beta
+
+with gamma and beta per channel. An instance norm has one channel in each group.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from tvm import relax
+
+from ..dataflow import Block, array_of, constant, dtype_of, op_name, static_shape_of
+
+
+def layer_norm_from_groups(block: Block) -> None:
+    """Rewrite fp32 norms over all axes behind the channels, of static shape."""
+    for var, call in block.calls("relax.nn.group_norm", "relax.nn.instance_norm"):
+        shape, attrs = static_shape_of(call.args[0]), call.attrs
+        if shape is None or len(shape) < 2 or dtype_of(var) != "float32":
+            continue
+        rank = len(shape)
+        axes = sorted(int(axis) % rank for axis in attrs.axes)
+        if int(attrs.channel_axis) % rank != 1 or axes != list(range(2, rank)):
+            continue
+        groups = int(attrs.num_groups) if op_name(call) == "relax.nn.group_norm" else shape[1]
+        if shape[1] % groups != 0 or 0 in shape:
+            continue
+        size = shape[1] // groups * prod(shape[2:])
+        rows = block.emit(var, relax.op.reshape(call.args[0], (shape[0], groups, size)))
+        ones, zeros = (constant(np.full(size, value, "float32")) for value in (1.0, 0.0))
+        epsilon = float(attrs.epsilon)
+        normal = block.emit(var, relax.op.nn.layer_norm(rows, ones, zeros, [2], epsilon))
+        value = relax.op.reshape(normal, shape)
+        for operator, operand, neutral in (
+            (relax.op.multiply, call.args[1], 1.0),
+            (relax.op.add, call.args[2], 0.0),
+        ):
+            wide = _per_channel(block, var, operand, neutral, rank)
+            if wide is not None:
+                value = operator(block.emit(var, value), wide)
+        block.replace(var, value)
+
+
+def layer_norm_with_variable_scale(block: Block) -> None:
+    """Take gamma and beta that are no constants out of fp32 layer norms over the last axes."""
+    for var, call in block.calls("relax.nn.layer_norm"):
+        source, gamma, beta = call.args
+        shape = static_shape_of(gamma)
+        if array_of(gamma) is not None and array_of(beta) is not None:
+            continue
+        if shape is None or shape != static_shape_of(beta) or dtype_of(var) != "float32":
+            continue
+        axes = [int(axis) % source.ty.ndim for axis in call.attrs.axes]
+        last = list(range(source.ty.ndim - len(axes), source.ty.ndim))
+        if axes != last or not (call.attrs.scale and call.attrs.center):
+            continue
+        ones, zeros = (constant(np.full(shape, value, "float32")) for value in (1.0, 0.0))
+        epsilon = float(call.attrs.epsilon)
+        normal = block.emit(var, relax.op.nn.layer_norm(source, ones, zeros, axes, epsilon))
+        scaled = block.emit(var, relax.op.multiply(normal, gamma))
+        block.replace(var, relax.op.add(scaled, beta))
+
+
+def _per_channel(
+    block: Block, var: relax.Var, expr: relax.Expr, neutral: float, rank: int
+) -> relax.Expr | None:
+    """Gamma or beta [C] in a shape that broadcasts; None if it is constant and changes nothing."""
+    wide = (static_shape_of(expr)[0],) + (1,) * (rank - 2)
+    values = array_of(expr)
+    if values is None:
+        return block.emit(var, relax.op.reshape(expr, wide))
+    return None if (values == neutral).all() else constant(values.reshape(wide))

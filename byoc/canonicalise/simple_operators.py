@@ -1,0 +1,98 @@
+"""Write operators that are a few others, exactly.
+
+isinf(x)            = |x| == inf
+isfinite(x)         = |x| < inf
+square(x)           = x * x
+batch_flatten(x)    = reshape
+pixel_shuffle(x, r) = reshape, permute_dims, reshape
+tril(x), triu(x)    = where(constant mask, x, 0)
+one_hot(i)          = where(i == [0, 1, ..., depth - 1], on, off)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+from tvm import relax, tirx
+
+from ..dataflow import Block, dtype_of, op_name, static_shape_of
+
+
+def simple_operators(block: Block) -> None:
+    """Rewrite operators of static shape that have a row in ``WRITERS``."""
+    for var, call in block.calls(*WRITERS):
+        if static_shape_of(call.args[0]) is None or static_shape_of(var) is None:
+            continue
+        value = WRITERS[op_name(call)](block, var, call)
+        if value is not None:
+            block.replace(var, value)
+
+
+def _isinf(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    if dtype_of(call.args[0]) != "float32":
+        return None
+    size = block.emit(var, relax.op.abs(call.args[0]))
+    compare = relax.op.equal if op_name(call) == "relax.isinf" else relax.op.less
+    return compare(size, relax.const(np.inf, "float32"))
+
+
+def _square(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
+    return relax.op.multiply(call.args[0], call.args[0])
+
+
+def _flatten(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
+    return relax.op.reshape(call.args[0], static_shape_of(var))
+
+
+def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
+    factor = int(call.attrs.upscale_factor)
+    *lead, channels, height, width = static_shape_of(call.args[0])
+    n, outer = len(lead), channels // factor**2
+    apart = relax.op.reshape(call.args[0], (*lead, outer, factor, factor, height, width))
+    order = [*range(n + 1), n + 3, n + 1, n + 4, n + 2]
+    moved = relax.op.permute_dims(block.emit(var, apart), order)
+    return relax.op.reshape(block.emit(var, moved), static_shape_of(var))
+
+
+def _triangle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    dtype, shape = dtype_of(var), static_shape_of(var)
+    if len(shape) < 2 or not isinstance(call.args[1], tirx.IntImm):
+        return None
+    diagonal = int(call.args[1])
+    if op_name(call) == "relax.tril":
+        kept = np.tri(*shape[-2:], diagonal, dtype=bool)
+    else:
+        kept = ~np.tri(*shape[-2:], diagonal - 1, dtype=bool)
+    return relax.op.where(relax.const(kept, "bool"), call.args[0], relax.const(0, dtype))
+
+
+def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    indices, on, off = call.args
+    if dtype_of(indices) not in ("int32", "int64"):
+        return None
+    result = static_shape_of(var)
+    axis = int(call.attrs.axis) % len(result)
+    shape = static_shape_of(indices)
+    wide = block.emit(var, relax.op.reshape(indices, (*shape[:axis], 1, *shape[axis:])))
+    classes = np.arange(int(call.attrs.depth)).reshape([-1] + [1] * (len(result) - axis - 1))
+    found = block.emit(var, relax.op.equal(wide, relax.const(classes, dtype_of(indices))))
+    if prod(result) == 0:
+        return None
+    values = [
+        relax.const(np.asarray(value.value, dtype_of(var)), dtype_of(var)) for value in (on, off)
+    ]
+    return relax.op.where(found, *values)
+
+
+WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] = {
+    "relax.isinf": _isinf,
+    "relax.isfinite": _isinf,
+    "relax.square": _square,
+    "relax.nn.batch_flatten": _flatten,
+    "relax.nn.pixel_shuffle": _pixel_shuffle,
+    "relax.tril": _triangle,
+    "relax.triu": _triangle,
+    "relax.one_hot": _one_hot,
+}

@@ -1,0 +1,28 @@
+"""Write variance and standard deviation as what they are defined by.
+
+    variance(x) = mean((x - mean(x))^2),   std(x) = sqrt(variance(x))
+
+in the order in which TVM computes them.
+"""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from ..dataflow import Block, dtype_of, op_name, shape_of
+
+
+def mean_from_variance(block: Block) -> None:
+    """Rewrite fp32 variances and standard deviations of static shape."""
+    for var, call in block.calls("relax.variance", "relax.std"):
+        source = call.args[0]
+        if shape_of(source) is None or dtype_of(var) != "float32":
+            continue
+        axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
+        mean = block.emit(var, relax.op.mean(source, axes, keepdims=True))
+        centred = block.emit(var, relax.op.subtract(source, mean))
+        square = block.emit(var, relax.op.multiply(centred, centred))
+        variance = relax.op.mean(square, axes, bool(call.attrs.keepdims))
+        if op_name(call) == "relax.std":
+            variance = relax.op.sqrt(block.emit(var, variance))
+        block.replace(var, variance)

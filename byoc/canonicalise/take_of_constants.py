@@ -1,0 +1,63 @@
+"""Write backward reading as ``take`` with constant indices.
+
+``flip`` along an axis of extent n takes n - 1, ..., 1, 0; a slice with a negative step takes what
+it would step through.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax, tirx
+
+from ..dataflow import Block, op_name, static_shape_of
+
+
+def take_of_constants(block: Block) -> None:
+    """Rewrite flips, and slices with negative steps, of static shape."""
+    for var, call in block.calls("relax.flip", "relax.strided_slice"):
+        shape = static_shape_of(call.args[0])
+        if shape is None or static_shape_of(var) is None:
+            continue
+        if op_name(call) == "relax.flip":
+            if call.attrs.axis is None:
+                continue
+            axis = int(call.attrs.axis) % len(shape)
+            block.replace(var, _take(call.args[0], np.arange(shape[axis])[::-1], axis))
+        else:
+            _backward_slice(block, var, call, shape)
+
+
+def _backward_slice(block: Block, var: relax.Var, call: relax.Call, shape: tuple[int, ...]) -> None:
+    lists = [list(item.fields) for item in call.args[1:] if isinstance(item, relax.Tuple)]
+    if len(lists) != 4 or len(call.args) != 5:
+        return
+    if not all(isinstance(item, tirx.IntImm) for items in lists for item in items):
+        return
+    numbers = [[int(item) for item in items] for items in lists]
+    if all(step > 0 for step in numbers[3]) or 0 in numbers[3]:
+        return
+    axes = [axis % len(shape) for axis in numbers[0]]
+    tables = [
+        np.arange(shape[axis])[_slice(begin, end, step, shape[axis])]
+        for axis, begin, end, step in zip(axes, *numbers[1:], strict=True)
+    ]
+    extents = list(shape)
+    for axis, table in zip(axes, tables, strict=True):
+        extents[axis] = len(table)
+    if tuple(extents) != static_shape_of(var) or 0 in extents:
+        return
+    source = call.args[0]
+    for axis, table in list(zip(axes, tables, strict=True))[:-1]:
+        source = block.emit(var, _take(source, table, axis))
+    block.replace(var, _take(source, tables[-1], axes[-1]))
+
+
+def _slice(begin: int, end: int, step: int, extent: int) -> slice:
+    """Python's slice; an end before the first element is how ONNX says "to the beginning"."""
+    if step < 0 and end < -extent:
+        return slice(begin, None, step)
+    return slice(begin, end, step)
+
+
+def _take(source: relax.Expr, table: np.ndarray, axis: int) -> relax.Expr:
+    return relax.op.take(source, relax.const(table.astype("int64"), "int64"), axis=axis)

@@ -1,0 +1,73 @@
+"""Options of the verbs that partition: what may be offloaded, and how much must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Rules:
+    """``choice`` goes to the partitioner, ``demand`` to ``Report.require``."""
+
+    choice: dict[str, Any]
+    demand: dict[str, Any]
+
+
+_OPTIONS = (
+    click.option(
+        "--skip-op",
+        multiple=True,
+        metavar="OP",
+        help="Leave this Relax operator to TVM, such as softmax or relax.nn.softmax; repeatable.",
+    ),
+    click.option(
+        "--skip-node",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave the ONNX nodes of these names to TVM, such as 'encoder/*'; repeatable.",
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="OP",
+        help="Offload this Relax operator and no other; repeatable.",
+    ),
+    click.option(
+        "--min-coverage",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Fail with exit code 1 if less than this share of the multiply-accumulates is "
+        "offloaded, such as 0.99.",
+    ),
+    click.option(
+        "--require-full",
+        is_flag=True,
+        help="Fail with exit code 1 if any operator stays with TVM.",
+    ),
+)
+
+
+def rules(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add the options to a verb, which gets them as one ``Rules`` argument called ``rules``."""
+
+    @wraps(verb)
+    def bundled(
+        skip_op: tuple[str, ...],
+        skip_node: tuple[str, ...],
+        only: tuple[str, ...],
+        min_coverage: float | None,
+        require_full: bool,
+        **others: Any,
+    ) -> None:
+        choice = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
+        demand = {"min_coverage": min_coverage, "full": require_full}
+        verb(rules=Rules(choice, demand), **others)
+
+    for option in reversed(_OPTIONS):
+        bundled = option(bundled)
+    return bundled

@@ -1,0 +1,165 @@
+"""What users overrule: operators and nodes to skip, operators to keep to, predicates and marks.
+
+All of it is decided for each call before the matcher looks at it: a refused call is offered to no
+pattern, neither as a root nor as a later step of another one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import tvm
+from tvm import relax
+
+from codegen_cc.node import Node
+
+from .dataflow import Block, is_candidate, op_name
+from .errors import ControlError
+from .marks import is_marked
+from .origin import origin_of
+from .patterns import Idiom, Unfit
+from .registry import Predicate, ask, predicates_for, row_for
+
+#: Names that a message lists.
+MAX_LISTED = 4
+
+
+@dataclass(frozen=True)
+class Control:
+    """Rules of one partition.
+
+    ``skip_ops`` and ``only`` are full names of Relax operators, ``skip_nodes`` patterns of node
+    names; ``predicate`` is asked as those of ``register_ext_op`` are, about every operator.
+    """
+
+    skip_ops: frozenset[str] = frozenset()
+    skip_nodes: tuple[str, ...] = ()
+    only: frozenset[str] = frozenset()
+    predicate: Predicate | None = None
+
+    @classmethod
+    def of(
+        cls,
+        skip_ops: Iterable[str] = (),
+        skip_nodes: Iterable[str] = (),
+        only: Iterable[str] = (),
+        predicate: Predicate | None = None,
+    ) -> Control:
+        """Read what a user gives. Raises ``ControlError`` for names of no operator."""
+        return cls(
+            frozenset(name for op in _several(skip_ops) for name in resolve_op(op)),
+            _several(skip_nodes),
+            frozenset(name for op in _several(only) for name in resolve_op(op)),
+            predicate,
+        )
+
+    def check_nodes(self, mod: tvm.IRModule) -> None:
+        """Raise ``ControlError`` if a pattern of ``skip_nodes`` matches no node of a module."""
+        if not self.skip_nodes:
+            return
+        known = dict.fromkeys(name for names in _module_names(mod) for name in names)
+        for glob in self.skip_nodes:
+            if not matches(glob, known):
+                raise ControlError(
+                    f"no node is called {glob!r}{_suggest(glob, list(known))};"
+                    " byoc partition --html shows all names"
+                )
+
+    def refusals(self, block: Block, idioms: Sequence[Idiom] = ()) -> dict[relax.Var, str]:
+        """Why calls of a block must stay with TVM; calls that may be offloaded are not listed."""
+        marked_only = block.mod is not None and is_marked(block.mod)
+        simple = {idiom.result: idiom for idiom in idioms if len(idiom.bindings) == 1}
+        refused: dict[relax.Var, str] = {}
+        for var, call in block.calls():
+            op = op_name(call)
+            if op is None:
+                continue
+            reason = self._rule(block, var, op, marked_only)
+            reason = reason or self._predicates(op, call, simple.get(var))
+            if reason is not None:
+                refused[var] = reason
+        return refused
+
+    def _rule(self, block: Block, var: relax.Var, op: str, marked_only: bool) -> str | None:
+        if op in self.skip_ops:
+            return "skipped by operator"
+        if self.only and op not in self.only:
+            return f"not among the operators to offload ({', '.join(sorted(self.only))})"
+        names = block.origin(var).names or (var.name,)
+        for glob in self.skip_nodes:
+            if matches(glob, names):
+                return f"skipped by node name {glob!r}"
+        if marked_only and not block.origin(var).marked:
+            return "not marked"
+        return None
+
+    def _predicates(self, op: str, call: relax.Call, idiom: Idiom | None) -> str | None:
+        predicates = [*predicates_for(op)]
+        if self.predicate is not None:
+            predicates.append(self.predicate)
+        node = _node_of(op, call, idiom) if predicates else None
+        if node is None:
+            return None
+        return next((r for r in (ask(p, node, call) for p in predicates) if r is not None), None)
+
+
+#: Leaves everything to the pattern table.
+FREE = Control()
+
+
+def _node_of(op: str, call: relax.Call, idiom: Idiom | None) -> Node | None:
+    """The descriptor of a call alone; None if the table has none, and gives the reason itself."""
+    row = row_for(op)
+    try:
+        if row is not None:
+            return row.build(call).node
+        return idiom.candidate().node if idiom is not None else None
+    except Unfit:
+        return None
+
+
+def matches(glob: str, names: Iterable[str]) -> bool:
+    """Whether a shell pattern, read as a pattern or as it stands, is one of these names."""
+    return any(name == glob or fnmatchcase(name, glob) for name in names)
+
+
+def resolve_op(name: str) -> list[str]:
+    """Full names of the Relax operators that ``relax.nn.relu``, ``nn.relu`` or ``relu`` means.
+
+    Raises ``ControlError``, with suggestions, if it means none.
+    """
+    known = [op for op in map(str, tvm.ir.Op.list_op_names()) if op.startswith("relax.")]
+    for prefix in ("", "relax."):
+        if prefix + name in known:
+            return [prefix + name]
+    found = sorted(op for op in known if op.rpartition(".")[2] == name)
+    if found:
+        return found
+    short = {op.rpartition(".")[2]: op for op in known}
+    raise ControlError(
+        f"{name!r} is no Relax operator{_suggest(name, sorted(short))};"
+        " byoc partition lists the operators of a model"
+    )
+
+
+def _suggest(name: str, known: list[str]) -> str:
+    lowered = {entry.lower(): entry for entry in reversed(known)}
+    close = difflib.get_close_matches(name.lower().strip("*?"), lowered, MAX_LISTED)
+    return f"; did you mean {' or '.join(repr(lowered[entry]) for entry in close)}?" * bool(close)
+
+
+def _several(names: Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _module_names(mod: tvm.IRModule) -> Iterator[tuple[str, ...]]:
+    for func in mod.functions.values():
+        if not is_candidate(func):
+            continue
+        for block in func.body.blocks:
+            for binding in block.bindings:
+                value = binding.value if isinstance(binding, relax.VarBinding) else None
+                yield (value is not None and origin_of(value).names) or (binding.var.name,)

@@ -1,0 +1,129 @@
+"""TVM's ONNX importer, with the names of the ONNX nodes kept.
+
+The importer converts one node after another. A subclass notes which node is at work, and a block
+builder of its own writes that node's name into every expression that passes through it and has no
+name yet (see ``origin``). An expression is named as soon as its node is converted, because the
+importer binds it only when a later node reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+from .origin import Origin, origin_of, with_origin
+
+
+def import_named(model: onnx.ModelProto) -> tvm.IRModule:
+    """Import as ``from_onnx(model)`` does, weights as constants, and keep the nodes' names.
+
+    Raises whatever TVM's converters raise.
+    """
+    default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    importer = _NamingImporter(_empty_shapes(model), "float32")
+    return importer.from_onnx(model.graph, default[0] if default else 1)
+
+
+def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    """Shapes of the inputs with an axis of size 0, which the importer takes for an unknown one."""
+    shapes = {}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        static = all(dim.HasField("dim_value") for dim in dims)
+        if static and any(dim.dim_value == 0 for dim in dims):
+            shapes[value.name] = [dim.dim_value for dim in dims]
+    return shapes
+
+
+class _NamingBuilder(relax.BlockBuilder):
+    """Names the expressions that it binds or normalises after the node at work.
+
+    TVM's normaliser binds nested expressions too, but drops the span of whatever it has to rebuild;
+    so they are bound here, in the same order, and the normaliser finds nothing to rebuild.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._origin = Origin()
+        # What an expression was bound to: one that several nodes read must be computed once.
+        self._bound: dict[relax.Expr, relax.Var] = {}
+
+    def begin(self, name: str) -> None:
+        """From now on expressions belong to the node of this name."""
+        self._origin = Origin((name,)) if name else Origin()
+
+    def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
+        """Bind an expression."""
+        return super().emit(self._flat(expr), name_hint)
+
+    def emit_output(self, output: Any, name_hint: str = "") -> relax.Var:
+        """Bind what the dataflow block returns."""
+        return super().emit_output(self._flat(output), name_hint)
+
+    def normalize(self, expr: relax.Expr) -> relax.Expr:
+        """Type an expression and bind what is nested in it."""
+        return super().normalize(self._flat(expr))
+
+    def _flat(self, expr: Any) -> Any:
+        """The expression, named, with variables in place of the expressions nested in it."""
+        if isinstance(expr, relax.Tuple):
+            fields = [self._leaf(item) for item in expr.fields]
+            return expr if _same(fields, expr.fields) else relax.Tuple(fields)
+        if isinstance(expr, relax.TupleGetItem):
+            value = self._leaf(expr.tuple_value)
+            flat = expr if value is expr.tuple_value else relax.TupleGetItem(value, expr.index)
+        elif _is_relax_call(expr):
+            arguments = [self._leaf(argument) for argument in expr.args]
+            flat = expr
+            if not _same(arguments, expr.args):
+                flat = relax.Call(expr.op, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
+        else:
+            return expr
+        return flat if origin_of(flat) else with_origin(flat, origin_of(expr) or self._origin)
+
+    def _leaf(self, expr: Any) -> Any:
+        if isinstance(expr, relax.Tuple):
+            return self._flat(expr)
+        if not isinstance(expr, relax.TupleGetItem) and not _is_relax_call(expr):
+            return expr
+        if expr not in self._bound:
+            self._bound[expr] = self.emit(expr)
+        return self._bound[expr]
+
+
+def _is_relax_call(expr: Any) -> bool:
+    """Whether a call computes a tensor; those in the arithmetic of shapes have the same class."""
+    if not isinstance(expr, relax.Call):
+        return False
+    return not (isinstance(expr.op, tvm.ir.Op) and expr.op.name.startswith("tirx."))
+
+
+def _same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
+    return all(a.same_as(b) for a, b in zip(new, old, strict=True))
+
+
+class _NamingImporter(ONNXGraphImporter):
+    """Tells its builder which node is being converted."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.bb = _NamingBuilder()
+
+    def _parse_value_proto(self, value_proto: Any) -> str:
+        # Called with each node before it is converted; others are inputs and outputs.
+        if isinstance(value_proto, onnx.NodeProto):
+            self.bb.begin(value_proto.name or value_proto.output[0])
+        return super()._parse_value_proto(value_proto)
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        # Nodes of a branch are announced here alone.
+        if name := attrs.get("tvm_custom", {}).get("name"):
+            self.bb.begin(name)
+        return super()._convert_operator(op_name, inputs, attrs, opset)

@@ -1,0 +1,168 @@
+"""This backend behind ONNX's own interface for backends (``onnx.backend.base``).
+
+``prepare(model).run(inputs)`` takes a model the whole way in process: prepare, import, partition,
+generate code, compile. ONNX's conformance tests drive any backend through this interface::
+
+    import byoc.onnx_backend as backend
+    y, = backend.prepare(onnx.load("model.onnx")).run([x])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+from tvm import relax
+
+from byoc import _autoload
+from byoc.partition import partition_with_report
+from byoc.prepare import import_onnx, model_inputs
+from byoc.prepare import prepare as prepare_onnx
+from byoc.prune import MIN_COMPUTE_BYTES
+from byoc.report import Report
+
+#: What one value of a call may be: a tensor, or for sequences a list of them.
+Value = Any
+
+
+class ExtBackendRep(BackendRep):
+    """A model, compiled for the shapes that it is run with.
+
+    A model with static shapes is compiled at once. Dynamic axes take their size from the inputs of
+    ``run``, which compiles again when the sizes differ from those of the call before.
+    ``min_bytes`` is that of ``partition_for_ext``.
+    """
+
+    def __init__(self, model: onnx.ModelProto, min_bytes: int = MIN_COMPUTE_BYTES) -> None:
+        self.model = model
+        self.min_bytes = min_bytes
+        self.report: Report | None = None
+        self._names = [value.name for value in model_inputs(model)]
+        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._machine: relax.VirtualMachine | None = None
+        if not dynamic_inputs(model):
+            self._compile({})
+
+    def run(self, inputs: Value, **kwargs: Any) -> tuple[Value, ...]:
+        """The outputs, in order, as arrays; fields of the tuple have the outputs' names.
+
+        ``inputs`` are arrays in the order of the model's inputs, or a mapping by name. Raises
+        ``ByocError`` where the model cannot be compiled for them, ``ValueError`` where they are
+        too few or too many.
+        """
+        del kwargs  # of the interface; none has a meaning here
+        arrays = self._arrays(inputs)
+        dynamic = dynamic_inputs(self.model)
+        shapes = {name: arrays[name].shape for name in dynamic}
+        if self._machine is None or (dynamic and shapes != self._shapes):
+            self._compile(shapes)
+        values = run_machine(self._machine, list(arrays.values()))
+        names = [value.name for value in self.model.graph.output]
+        return namedtupledict("Outputs", names)(*values)
+
+    def _arrays(self, inputs: Value) -> dict[str, np.ndarray]:
+        if isinstance(inputs, Mapping):
+            inputs = [inputs[name] for name in self._names]
+        elif isinstance(inputs, np.ndarray):
+            inputs = [inputs]
+        if len(inputs) != len(self._names):
+            raise ValueError(
+                f"{len(inputs)} inputs given; the model has {len(self._names)}:"
+                f" {', '.join(self._names)}"
+            )
+        return dict(zip(self._names, map(np.asarray, inputs), strict=True))
+
+    def _compile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        prepared = prepare_onnx(self.model, {name: list(shape) for name, shape in shapes.items()})
+        module = import_onnx(prepared)
+        module, self.report = partition_with_report(module, min_bytes=self.min_bytes)
+        _autoload()  # for a source tree that is not installed, where TVM sees no entry point
+        executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")
+        self._machine = relax.VirtualMachine(executable, tvm.cpu())
+        self._shapes = dict(shapes)
+
+
+def dynamic_inputs(model: onnx.ModelProto) -> list[str]:
+    """Names of the tensor inputs with an axis of unknown size, or of unknown rank."""
+    names = []
+    for value in model_inputs(model):
+        kind = value.type.tensor_type
+        sized = all(dim.dim_value > 0 for dim in kind.shape.dim)  # 0 may mean unknown
+        if value.type.HasField("tensor_type") and not (kind.HasField("shape") and sized):
+            names.append(value.name)
+    return names
+
+
+def run_machine(machine: relax.VirtualMachine, arrays: Sequence[np.ndarray]) -> list[Value]:
+    """Results of ``main`` as arrays, for any nesting of tuples as lists of them."""
+    # ascontiguousarray alone would make a scalar a vector of one element
+    tensors = [tvm.runtime.tensor(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
+    result = machine["main"](*tensors)
+    value = _to_numpy(result)
+    return value if isinstance(value, list) else [value]
+
+
+def _to_numpy(value: Any) -> Value:
+    if isinstance(value, tvm.runtime.Tensor):
+        return value.numpy()
+    if isinstance(value, tvm.runtime.ShapeTuple):
+        return np.asarray(list(value), "int64")
+    return [_to_numpy(item) for item in value]
+
+
+class ExtBackend(Backend):
+    """Compiles ONNX models with TVM and this package's kernels, for the CPU."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether models can run on a device, such as ``CPU`` or ``CPU:0``."""
+        return device.partition(":")[0] == "CPU"
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> ExtBackendRep:
+        """Compile a model; of ``kwargs``, ``min_bytes`` is that of ``partition_for_ext``.
+
+        Raises ``ByocError``, and ``ValueError`` for another device than the CPU.
+        """
+        if not cls.supports_device(device):
+            raise ValueError(f"device {device!r}; this backend runs on CPU")
+        # The others are of the interface, such as tolerances of ONNX's test runner.
+        return ExtBackendRep(model, int(kwargs.get("min_bytes", MIN_COMPUTE_BYTES)))
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Sequence[np.ndarray],
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Value, ...]:
+        """Run one operator. ``opset_version`` among ``kwargs`` sets the version it is read as."""
+        super().run_node(node, inputs, device, outputs_info, **kwargs)
+        names = [name for name in node.input if name]
+        graph = onnx.helper.make_graph(
+            [node],
+            "node",
+            [
+                onnx.helper.make_tensor_value_info(
+                    name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+                )
+                for name, array in zip(names, inputs, strict=True)
+            ],
+            [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name],
+        )
+        version = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
+        opset = onnx.helper.make_opsetid(node.domain, version)
+        return cls.run_model(onnx.helper.make_model(graph, opset_imports=[opset]), inputs, device)
+
+
+is_compatible = ExtBackend.is_compatible
+prepare = ExtBackend.prepare
+run_model = ExtBackend.run_model
+run_node = ExtBackend.run_node
+supports_device = ExtBackend.supports_device

@@ -1,0 +1,34 @@
+"""What an idiom is: one unary function in one operator or in several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import relax
+
+from codegen_cc.node import Node
+
+from .row import Candidate, tensor
+
+
+@dataclass(frozen=True)
+class Idiom:
+    """One unary function: its parameters, the tensor that it reads, and its bindings in order."""
+
+    kind: str
+    alpha: float
+    beta: float
+    source: relax.Expr
+    bindings: tuple[relax.Var, ...]
+
+    @property
+    def result(self) -> relax.Var:
+        """The variable that holds the function's value."""
+        return self.bindings[-1]
+
+    def candidate(self) -> Candidate:
+        """The node of the function on its own. Raises ``Unfit`` unless all is static fp32."""
+        operand = tensor(self.source, "input")
+        attrs = {"kind": self.kind, "alpha": self.alpha, "beta": self.beta}
+        node = Node("unary", (operand,), operand.shape, "float32", attrs)
+        return Candidate(node, (self.source,))

@@ -1,0 +1,47 @@
+"""Row of resizing an image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax
+
+from .row import Candidate, Row, Unfit, candidate, integers, need_layout, result_of
+
+#: Names of the methods of ``relax.image.resize2d`` in a node.
+METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
+
+#: The coordinate transformation that reads the region of interest.
+CROPPING = "tf_crop_and_resize"
+
+
+def build_resize2d(call: relax.Call) -> Candidate:
+    """NCHW image; the size is that of the result."""
+    attrs = call.attrs
+    need_layout("layout", attrs.layout, "NCHW")
+    method = METHODS.get(str(attrs.method))
+    if method is None:
+        raise Unfit(f"method {attrs.method}; need one of {', '.join(METHODS)}")
+    if attrs.coordinate_transformation_mode == CROPPING:
+        raise Unfit(f"coordinate transformation {CROPPING}; need one without a region of interest")
+    return candidate(
+        "resize2d",
+        call,
+        [("input", call.args[0])],
+        {
+            "size": integers(result_of(call)[2:]),
+            "method": method,
+            "coordinate": str(attrs.coordinate_transformation_mode),
+            "rounding": str(attrs.rounding_method) or _default_rounding(attrs),
+            "cubic_alpha": float(attrs.cubic_alpha),
+            "cubic_exclude": bool(attrs.cubic_exclude),
+        },
+    )
+
+
+def _default_rounding(attrs: Any) -> str:
+    """What TVM rounds by if the call does not say."""
+    return "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"
+
+
+IMAGE_ROWS = (Row("relax.image.resize2d", build_resize2d),)

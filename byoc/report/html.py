@@ -1,0 +1,83 @@
+"""The report as one page of HTML that needs no other file and no network.
+
+Everything that comes from a model is data: the template escapes it, and the drawing's data is JSON
+in which no character can end the element that holds it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from .render import coverage_line, grouped, hint_of, names_of
+
+if TYPE_CHECKING:
+    from .report import Report
+
+#: The libraries that draw, in the order in which they must be loaded.
+LIBRARIES = ("cytoscape.min.js", "cytoscape-dagre.min.js")
+
+#: Names that one row of the table lists; the search finds the others.
+MAX_NAMES = 40
+
+#: Characters that mean something to an HTML parser, as JSON writes them in a string.
+ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def html_page(report: Report, title: str) -> str:
+    """The page. ``title`` names the model."""
+    import jinja2  # not needed for any other form of the report
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    template = environment.from_string(_read("page", "page.html"))
+    return template.render(
+        title=title,
+        answer=coverage_line(report),
+        hint=hint_of(report),
+        report=report,
+        groups=[
+            {
+                "op": op,
+                "shapes": shapes,
+                "reason": reason,
+                "names": names_of(entries, MAX_NAMES),
+                "count": len(entries),
+                "first": entries[0].name,
+            }
+            for (op, shapes, reason), entries in grouped(report.left)
+        ],
+        # Ours and well-known libraries, hence not escaped.
+        style=_read("page", "page.css"),
+        scripts=[*(_library(name) for name in LIBRARIES), _read("page", "page.js")],
+        data=embedded_json(_drawing(report)),
+    )
+
+
+def _drawing(report: Report) -> dict[str, Any]:
+    return {
+        "nodes": [asdict(node) for node in report.graph.nodes],
+        "edges": [list(edge) for edge in report.graph.edges],
+        "regions": [region.name for region in report.regions],
+    }
+
+
+def embedded_json(value: object) -> str:
+    """JSON that can stand inside a ``<script>`` element, whatever texts are in it."""
+    text = json.dumps(value, ensure_ascii=True)
+    for character, escape in ESCAPES.items():
+        text = text.replace(character, escape)
+    return text
+
+
+@cache
+def _read(folder: str, name: str) -> str:
+    return (files(__package__) / folder / name).read_text(encoding="utf-8")
+
+
+def _library(name: str) -> str:
+    """A library's text, without the reference to a map of its source, which is not shipped."""
+    lines = _read("vendor", name).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("//# sourceMappingURL="))

@@ -1,0 +1,106 @@
+"""What stays with TVM, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+from codegen_cc.dim import at_unit, product
+
+from ..dataflow import describe, op_name, shape_of
+from ..origin import origin_of
+
+IN_BRANCH = "inside a branch; need straight-line code"
+UNKNOWN = "no pattern row"
+
+#: Stands between the names of nodes that became one operator.
+NAMES = " + "
+
+
+@dataclass(frozen=True)
+class Left:
+    """One call that stays with TVM: its node, operator, operand and result shapes, reason.
+
+    ``name`` is the ONNX node's name, or the variable's in a module that did not come from ONNX.
+    """
+
+    name: str
+    op: str
+    shapes: str
+    reason: str
+    macs: int = 0
+
+
+def left_of(func: relax.Function, reasons: Mapping[relax.Var, str]) -> Iterator[Left]:
+    """The operators that a function calls itself, in order."""
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            yield from left_of_binding(binding, isinstance(block, relax.DataflowBlock), reasons)
+
+
+def left_of_binding(
+    binding: relax.Binding, straight: bool, reasons: Mapping[relax.Var, str]
+) -> Iterator[Left]:
+    """The operators that one binding calls; ``straight``: whether it is in a dataflow block."""
+    value = binding.value
+    if isinstance(value, relax.If):
+        for branch in (value.true_branch, value.false_branch):
+            yield from _left_of_branch(branch)
+    elif isinstance(value, relax.Function):
+        yield from _left_of_branch(value.body)
+    elif isinstance(value, relax.Call) and not _calls_function(value):
+        reason = reasons.get(binding.var)
+        if reason is None:
+            reason = UNKNOWN if straight else "outside of a dataflow block; need one"
+        yield _left(binding.var, value, reason)
+
+
+def _left_of_branch(body: relax.Expr) -> Iterator[Left]:
+    if not isinstance(body, relax.SeqExpr):
+        return
+    for block in body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.If):
+                yield from _left_of_branch(binding.value.true_branch)
+                yield from _left_of_branch(binding.value.false_branch)
+            elif isinstance(binding.value, relax.Call):
+                yield _left(binding.var, binding.value, IN_BRANCH)
+
+
+def _calls_function(call: relax.Call) -> bool:
+    """Whether a call runs a Relax function: a region, or another function of the module."""
+    return isinstance(call.op, tvm.ir.GlobalVar | relax.Var)
+
+
+def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
+    name = op_name(call) or type(call.op).__name__
+    if name == "relax.call_tir" and isinstance(call.args[0], tvm.ir.GlobalVar):
+        name = f"relax.call_tir({call.args[0].name_hint})"
+    operands = [
+        describe(item)
+        for argument in call.args
+        for item in (argument.fields if isinstance(argument, relax.Tuple) else [argument])
+        if isinstance(item.ty, relax.TensorType | relax.TupleType)
+    ]
+    shapes = f"{', '.join(operands)} -> {describe(call)}" if operands else describe(call)
+    names = origin_of(call).names
+    return Left(NAMES.join(names) or var.name, name, shapes, reason, _macs(call))
+
+
+def _macs(call: relax.Call) -> int:
+    """Multiply-accumulates of a call that stays; 0 where it has none or shapes are unknown."""
+    name = op_name(call) or ""
+    shapes = [shape_of(argument) for argument in call.args[:2]]
+    result = shape_of(call)
+    if result is None or None in shapes or len(shapes) < 2:
+        return 0
+    if name == "relax.matmul":
+        return at_unit(product(result) * shapes[0][-1])
+    if name.startswith("relax.nn.conv") and name.endswith("_transpose"):
+        return at_unit(product(shapes[0]) * product(shapes[1][1:]))
+    if name.startswith("relax.nn.conv"):
+        return at_unit(product(result) * product(shapes[1][1:]))
+    return 0

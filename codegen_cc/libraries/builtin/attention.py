@@ -1,0 +1,68 @@
+"""attention on ``ext_attention``, which reads and writes heads where they lie."""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.dim import same
+from codegen_cc.libraries.builtin.matmul import result_order
+from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
+from codegen_cc.tensor import Tensor
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the node, else the reason."""
+    query, key, value = (node.operand(role) for role in ("query", "key", "value"))
+    for operand in (query, key, value):
+        if len(operand.shape) != 4:
+            return f"{operand.role} has rank {len(operand.shape)}; need 4"
+    for operand in (key, value):
+        for extent, wanted in zip(operand.shape[:2], query.shape[:2], strict=True):
+            if extent != 1 and not same(extent, wanted):
+                return f"{operand.role} has shape {list(operand.shape)}; need the query's batch"
+    if not same(key.shape[3], query.shape[3]) or not same(key.shape[2], value.shape[2]):
+        return f"key has shape {list(key.shape)}; does not fit query and value"
+    mask = node.operand("mask")
+    if mask is not None:
+        scores = (*query.shape[:3], key.shape[2])
+        pairs = zip(mask.shape[::-1], scores[::-1], strict=False)
+        if len(mask.shape) > 4 or any(m != 1 and not same(m, s) for m, s in pairs):
+            return f"mask has shape {list(mask.shape)}; need one that broadcasts to {list(scores)}"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call; an operand is copied only if its rows are not contiguous."""
+    descriptor = node.node
+    q, k, v = (_rows(builder, builder.tensor(node.role(r))) for r in ("query", "key", "value"))
+    y = builder.space(descriptor.shape, result_order(node, builder))
+    batch, heads, queries, depth = q.shape
+    fields: dict[str, object] = {
+        "batch": batch,
+        "heads": heads,
+        "queries": queries,
+        "keys": k.shape[2],
+        "depth": depth,
+        "width": v.shape[3],
+        "scale": float(descriptor.attrs["scale"]),
+    }
+    for name, tensor in (("q", q), ("k", k), ("v", v), ("y", y)):
+        wide = tensor.broadcast_to((batch, heads, *tensor.shape[2:]))
+        fields[f"{name}_strides"] = list(wide.strides[:3])
+    mask = None
+    if node.role("mask") is not None:
+        mask = _rows(builder, builder.tensor(node.role("mask")))
+        wide = mask.broadcast_to((batch, heads, queries, k.shape[2]))
+        fields["mask_strides"] = [*wide.strides[:3], wide.strides[3] if k.shape[2] != 1 else 0]
+    comment = f"{descriptor.composite}: {list(q.shape)}, {list(k.shape)} -> {list(y.shape)}"
+    arguments = [Struct("ext_attention_params", fields), q, k, v, mask, y]
+    builder.call("ext_attention", arguments, y, comment)
+    builder.place(node.output, y)
+
+
+def _rows(builder: PlanBuilder, tensor: Tensor) -> Tensor:
+    """The tensor with a contiguous last axis."""
+    if not tensor.shape or tensor.shape[-1] == 1 or tensor.strides[-1] == 1:
+        return tensor
+    return builder.dense(tensor)

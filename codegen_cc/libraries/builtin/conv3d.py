@@ -1,0 +1,58 @@
+"""conv3d on ``ext_conv3d``: implicit GEMM over dense channels-last volumes."""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
+from codegen_cc.weights import pack_conv3d
+
+#: NCDHW volumes with their channels innermost.
+_ORDER = (0, 2, 3, 4, 1)
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the convolution, else the reason."""
+    data, weight = node.operand("input"), node.operand("weight")
+    if not weight.constant:
+        return "weight is not a constant"
+    if len(data.shape) != 5 or len(weight.shape) != 5:
+        return f"ranks {len(data.shape)} and {len(weight.shape)}; need 5 and 5"
+    groups = node.attrs["groups"]
+    if weight.shape[1] * groups != data.shape[1] or weight.shape[0] % groups:
+        return f"groups={groups} does not divide channels {data.shape[1]} -> {weight.shape[0]}"
+    if min(node.attrs["padding"]) < 0:
+        return f"padding {node.attrs['padding']}; need no negative padding"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_conv3d``."""
+    descriptor, attrs = node.node, node.node.attrs
+    weight = node.role("weight").data
+    x = builder.dense(builder.tensor(node.role("input")), _ORDER)
+    residual = None
+    if node.role("residual") is not None:
+        residual = builder.dense(builder.tensor(node.role("residual")), _ORDER)
+    y = builder.space(descriptor.shape, _ORDER)
+    fields: dict[str, object] = {"batch": x.shape[0]}
+    fields |= dict(zip(("in_d", "in_h", "in_w"), x.shape[2:], strict=True))
+    fields["in_c"] = x.shape[1]
+    fields |= dict(zip(("out_d", "out_h", "out_w"), y.shape[2:], strict=True))
+    fields["out_c"] = y.shape[1]
+    for names, values in (
+        (("kernel_d", "kernel_h", "kernel_w"), weight.shape[2:]),
+        (("stride_d", "stride_h", "stride_w"), attrs["strides"]),
+        (("pad_front", "pad_top", "pad_left"), attrs["padding"][:3]),
+        (("dilation_d", "dilation_h", "dilation_w"), attrs["dilation"]),
+    ):
+        fields |= dict(zip(names, values, strict=True))
+    fields["groups"] = attrs["groups"]
+    packed = builder.constant(pack_conv3d(weight, attrs["groups"]))
+    epilogue = epilogue_struct(node, builder, residual, descriptor.shape[1])
+    comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
+    arguments = [Struct("ext_conv3d_params", fields), x, packed, epilogue, y]
+    builder.call("ext_conv3d", arguments, y, comment)
+    builder.place(node.output, y)

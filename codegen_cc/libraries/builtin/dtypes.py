@@ -1,0 +1,34 @@
+"""Which dtypes a family takes, as reasons, and their names in C."""
+
+from __future__ import annotations
+
+from codegen_cc.node import Node
+
+INTEGERS = ("int32", "int64")
+ANY = ("float32", *INTEGERS, "bool")
+
+
+def only(node: Node, allowed: tuple[str, ...]) -> str | None:
+    """None if the result and every operand have one of these dtypes, else the reason."""
+    return one_of("result", node.dtype, allowed) or operands_only(node, allowed)
+
+
+def operands_only(node: Node, allowed: tuple[str, ...]) -> str | None:
+    """None if every operand has one of these dtypes, else the reason."""
+    reasons = (one_of(operand.role, operand.dtype, allowed) for operand in node.operands)
+    return next((reason for reason in reasons if reason), None)
+
+
+def one_of(what: str, dtype: str, allowed: tuple[str, ...]) -> str | None:
+    """None if the dtype is one of these, else the reason."""
+    return None if dtype in allowed else f"{what} is {dtype}; need {' or '.join(allowed)}"
+
+
+def only_float32(node: Node) -> str | None:
+    """The rule of families that say nothing else."""
+    return only(node, ("float32",))
+
+
+def c_dtype(dtype: str) -> str:
+    """The name of a dtype in ``ext_dtype``."""
+    return f"EXT_{dtype.upper()}"

@@ -1,0 +1,43 @@
+"""take: rows of a table (embeddings), or elements along any axis."""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.dim import product
+from codegen_cc.libraries.builtin.dtypes import ANY, INTEGERS, c_dtype, one_of
+from codegen_cc.node import ELEMENT_BYTES, Node
+from codegen_cc.region import RegionNode
+
+
+def check_dtypes(node: Node) -> str | None:
+    """Values of any dtype, which the result has too; integers as indices."""
+    values, indices = node.operand("input").dtype, node.operand("indices").dtype
+    reason = one_of("input", values, ANY) or one_of("result", node.dtype, (values,))
+    return reason or one_of("indices", indices, INTEGERS)
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the node, else the reason."""
+    if all(operand.constant for operand in node.operands):
+        return "every operand is a constant"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_take``, which checks every index at run time."""
+    axis = node.node.attrs["axis"]
+    x = builder.dense(builder.tensor(node.role("input")))
+    indices = builder.dense(builder.tensor(node.role("indices")))
+    y = builder.space(node.node.shape, dtype=x.dtype)
+    fields: dict[str, object] = {
+        "outer": product(x.shape[:axis]),
+        "extent": x.shape[axis],
+        "inner": product(x.shape[axis + 1 :]),
+        "count": indices.size,
+        "element_size": ELEMENT_BYTES[x.dtype],
+        "index_dtype": c_dtype(indices.dtype),
+    }
+    comment = f"{node.node.composite} axis {axis}: {list(x.shape)} at {list(indices.shape)}"
+    builder.call("ext_take", [Struct("ext_take_params", fields), x, indices, y], y, comment)
+    builder.place(node.output, y)

@@ -1,0 +1,81 @@
+"""compare, logical, where and cast: one pass over memory on every dtype."""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.libraries.builtin.dtypes import ANY, c_dtype, one_of, only, operands_only
+from codegen_cc.libraries.builtin.elementwise import broadcast_loop
+from codegen_cc.node import ELEMENT_BYTES, Node
+from codegen_cc.region import RegionNode
+
+KINDS = {
+    "compare": ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    "logical": ("and", "or", "xor"),
+}
+
+
+def check_dtypes(node: Node) -> str | None:
+    """Operands of one dtype; what ``compare`` and ``logical`` give, and conditions, are bool."""
+    if node.op == "cast":
+        return only(node, ANY)
+    if node.op == "where":
+        values = Node("where", node.operands[1:], node.shape, node.dtype)
+        condition = one_of("condition", node.operands[0].dtype, ("bool",))
+        return condition or only(values, ANY) or only(values, (node.dtype,))
+    if node.op == "logical":
+        return only(node, ("bool",))
+    operands = operands_only(node, ANY) or operands_only(node, (node.operands[0].dtype,))
+    return operands or one_of("result", node.dtype, ("bool",))
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernels can compute the node, else the reason."""
+    known = KINDS.get(node.op)
+    if known and node.attrs["kind"] not in known:
+        return f"{node.op} kind {node.attrs['kind']}; need one of {', '.join(known)}"
+    if all(operand.constant for operand in node.operands):
+        return "every operand is a constant"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_compare``, ``ext_where`` or ``ext_cast``."""
+    {"where": _where, "cast": _cast}.get(node.node.op, _compare)(node, builder)
+
+
+def _compare(node: RegionNode, builder: PlanBuilder) -> None:
+    descriptor = node.node
+    a, b = (builder.tensor(node.role(role)) for role in ("lhs", "rhs"))
+    y, loop = broadcast_loop(builder, {"a": a, "b": b}, descriptor.shape, "bool")
+    kind = f"EXT_{descriptor.attrs['kind'].upper()}"
+    fields = {"kind": kind, "dtype": c_dtype(a.dtype), **loop}
+    comment = f"{descriptor.composite}: {list(a.shape)}, {list(b.shape)} -> {list(y.shape)}"
+    builder.call("ext_compare", [Struct("ext_compare_params", fields), a, b, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _where(node: RegionNode, builder: PlanBuilder) -> None:
+    descriptor = node.node
+    c, a, b = (builder.tensor(node.role(role)) for role in ("condition", "lhs", "rhs"))
+    operands = {"c": c, "a": a, "b": b}
+    y, loop = broadcast_loop(builder, operands, descriptor.shape, descriptor.dtype)
+    fields = {"element_size": ELEMENT_BYTES[descriptor.dtype], **loop}
+    shapes = ", ".join(str(list(tensor.shape)) for tensor in operands.values())
+    comment = f"{descriptor.composite}: {shapes} -> {list(y.shape)}"
+    builder.call("ext_where", [Struct("ext_where_params", fields), c, a, b, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _cast(node: RegionNode, builder: PlanBuilder) -> None:
+    x = builder.tensor(node.role("input"))
+    if x.dtype == node.node.dtype:
+        builder.place(node.output, x)
+        return
+    if x.order() is None:
+        x = builder.dense(x)
+    y = builder.space(x.shape, x.order(), node.node.dtype)
+    comment = f"{node.node.composite} {x.dtype} to {y.dtype}: {list(x.shape)}"
+    arguments = [c_dtype(x.dtype), c_dtype(y.dtype), x.size, x, y]
+    builder.call("ext_cast", arguments, y, comment)
+    builder.place(node.output, y)

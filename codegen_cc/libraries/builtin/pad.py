@@ -1,0 +1,57 @@
+"""pad: a value, the mirrored tensor or its border around it, in whatever order it lies."""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.dim import product
+from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
+
+MODES = ("constant", "reflect", "edge")
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the node, else the reason."""
+    attrs, shape = node.attrs, node.operand("input").shape
+    if attrs["mode"] not in MODES:
+        return f"mode {attrs['mode']}; need one of {', '.join(MODES)}"
+    if node.operand("input").constant:
+        return "every operand is a constant"
+    for axis, extent in enumerate(shape):
+        widths = (attrs["pads"][axis], attrs["pads"][axis + len(shape)])
+        if min(widths) < 0:
+            return f"widths {list(widths)} of axis {axis}; need none below 0"
+        if not isinstance(extent, int) or max(widths) == 0:
+            continue
+        if attrs["mode"] == "reflect" and max(widths) >= extent:
+            return f"widths {list(widths)} of axis {axis}; need less than its extent {extent}"
+        if attrs["mode"] == "edge" and extent == 0:
+            return f"axis {axis} has extent 0; need an element to repeat"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_pad``; innermost axes that are not padded move as one."""
+    attrs, shape = node.node.attrs, node.node.shape
+    x = builder.tensor(node.role("input"))
+    if x.order() is None:
+        x = builder.dense(x)
+    order = x.order()
+    before, after = attrs["pads"][: len(shape)], attrs["pads"][len(shape) :]
+    padded = [i for i, axis in enumerate(order) if before[axis] or after[axis]]
+    split = padded[-1] + 1 if padded else min(1, len(order))
+    y = builder.space(shape, order)
+    axes = order[:split]
+    fields: dict[str, object] = {
+        "mode": f"EXT_PAD_{attrs['mode'].upper()}",
+        "value": float(attrs["value"]),
+        "ndim": max(len(axes), 1),
+        "shape": [x.shape[axis] for axis in axes] or [1],
+        "before": [before[axis] for axis in axes] or [0],
+        "after": [after[axis] for axis in axes] or [0],
+        "inner": product(x.shape[axis] for axis in order[split:]),
+    }
+    comment = f"{node.node.composite} {attrs['mode']}: {list(x.shape)} -> {list(shape)}"
+    builder.call("ext_pad", [Struct("ext_pad_params", fields), x, y], y, comment)
+    builder.place(node.output, y)

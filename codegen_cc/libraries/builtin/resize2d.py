@@ -1,0 +1,150 @@
+"""resize2d: which pixels an output pixel is mixed from, and by which weights, is tabulated here.
+
+The definitions are those of ``tvm.topi.image.resize2d``, in fp32 as there, so that a network gives
+the same pixels whichever side runs the operator.  Rows and columns have tables of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.dim import is_static
+from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
+from codegen_cc.tensor import CHANNELS_LAST
+
+METHODS = ("nearest", "linear", "cubic")
+COORDINATES = (
+    "half_pixel",
+    "align_corners",
+    "asymmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
+ROUNDINGS = ("", "round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+#: Added before a floor (taken away before a ceil), against a position that rounded to just below.
+_EPSILON = np.float32(1e-5)
+
+Floats = npt.NDArray[np.float32]
+Table = tuple[npt.NDArray[np.int32], Floats]
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the node, else the reason."""
+    attrs, shape = node.attrs, node.operand("input").shape
+    if len(shape) != 4:
+        return f"input rank {len(shape)}; need 4"
+    if not is_static([*shape[2:], *node.shape[2:]]):
+        return "height or width is dynamic; need fixed ones"
+    if 0 in shape[2:]:
+        return f"input {list(shape)}; need a pixel at least"
+    for name, known in (("method", METHODS), ("coordinate", COORDINATES), ("rounding", ROUNDINGS)):
+        if attrs[name] not in known:
+            return f"{name} {attrs[name]!r}; need one of {', '.join(filter(None, known))}"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_resize2d`` with two tables."""
+    x = builder.dense(builder.tensor(node.role("input")), CHANNELS_LAST)
+    y = builder.space(node.node.shape, CHANNELS_LAST)
+    tables: list[object] = []
+    taps = []
+    for axis in (2, 3):
+        table = taps_of(x.shape[axis], y.shape[axis], node.node.attrs)
+        tables += [builder.constant(part) for part in table]
+        taps.append(table[0].shape[1])
+    fields: dict[str, object] = {
+        "batch": x.shape[0],
+        "in_h": x.shape[2],
+        "in_w": x.shape[3],
+        "out_h": y.shape[2],
+        "out_w": y.shape[3],
+        "channels": x.shape[1],
+        "taps_h": taps[0],
+        "taps_w": taps[1],
+    }
+    method = node.node.attrs["method"]
+    comment = f"{node.node.composite} {method}: {list(x.shape)} -> {list(y.shape)}"
+    arguments = [Struct("ext_resize2d_params", fields), *tables, x, y]
+    builder.call("ext_resize2d", arguments, y, comment)
+    builder.place(node.output, y)
+
+
+def taps_of(size: int, target: int, attrs: dict[str, Any]) -> Table:
+    """Indices and weights, both [target, taps], along an axis of ``size`` elements."""
+    method = attrs["method"]
+    if method == "nearest":
+        at = _nearest(size, target, attrs)[:, None]
+        weights = np.ones(at.shape, np.float32)
+    else:
+        position = _positions(size, target, attrs["coordinate"])
+        first = np.floor(position)
+        fraction = position - first
+        if method == "linear":
+            at = first.astype(np.int32)[:, None] + np.arange(2, dtype=np.int32)
+            weights = np.stack([np.float32(1) - fraction, fraction], axis=1)
+        else:
+            at = first.astype(np.int32)[:, None] + np.arange(-1, 3, dtype=np.int32)
+            weights = _cubic(fraction, np.float32(attrs["cubic_alpha"]))
+            if attrs["cubic_exclude"]:
+                weights[(at < 0) | (at >= size)] = 0
+                weights = weights / weights.sum(axis=1, keepdims=True, dtype=np.float32)
+    return np.clip(at, 0, size - 1).astype(np.int32), weights.astype(np.float32)
+
+
+def _positions(size: int, target: int, coordinate: str) -> Floats:
+    """Where each output element lies on the input's axis."""
+    x = np.arange(target, dtype=np.float32)
+    scale, half = np.float32(size) / np.float32(max(target, 1)), np.float32(0.5)
+    if coordinate == "align_corners":  # a single element is the first one
+        return x * (np.float32(size - 1) / np.float32(max(target - 1, 1)))
+    if coordinate == "asymmetric":
+        return x * scale
+    if coordinate == "tf_half_pixel_for_nn":
+        return (x + half) * scale
+    if coordinate == "pytorch_half_pixel" and target <= 1:
+        return np.zeros(target, np.float32)
+    return (x + half) * scale - half
+
+
+def _nearest(size: int, target: int, attrs: dict[str, Any]) -> npt.NDArray[np.int32]:
+    coordinate, rounding = attrs["coordinate"], attrs["rounding"]
+    if rounding == "":
+        rounding = "round" if coordinate == "align_corners" else "floor"
+    if coordinate == "asymmetric" and rounding == "floor" and _divides(size, target):
+        return (np.arange(target) // (target // size)).astype(np.int32)
+    position, half = _positions(size, target, coordinate), np.float32(0.5)
+    rounded = {
+        "round": lambda: np.rint(position),
+        "round_prefer_floor": lambda: np.ceil(position - half),
+        "round_prefer_ceil": lambda: np.floor(position + half),
+        "floor": lambda: np.floor(position + _EPSILON),
+        "ceil": lambda: np.ceil(position - _EPSILON),
+    }
+    return rounded[rounding]().astype(np.int32)
+
+
+def _divides(size: int, target: int) -> bool:
+    """Whether TVM divides integers instead of multiplying by a fraction."""
+    factor = target / size
+    return factor % 1 == 0 and factor <= 1 / (_EPSILON * size + _EPSILON)
+
+
+def _cubic(t: Floats, alpha: np.float32) -> Floats:
+    """Weights of the four neighbours of a position ``t`` past the second one (Keys, 1981)."""
+    square, cube = t * t, t * t * t
+    return np.stack(
+        [
+            alpha * (cube - 2 * square + t),
+            (alpha + 2) * cube - (3 + alpha) * square + 1,
+            -(alpha + 2) * cube + (3 + 2 * alpha) * square - alpha * t,
+            -alpha * cube + alpha * square,
+        ],
+        axis=1,
+    )

@@ -1,0 +1,89 @@
+"""Read the Relax function of one region into a region graph.
+
+The function's body binds composite functions and calls them in order (see
+``byoc.merge``).  Nothing is parsed out of names: what a composite computes is its ``ext.node``
+attribute, and its constants are the region's ``ext.constants``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from codegen_cc.errors import CodegenError
+from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
+from codegen_cc.region import Region, RegionNode, Value
+from codegen_cc.relax_dims import relax_dims
+
+
+def read_region(function: relax.Function) -> Region:
+    """Read a region function.
+
+    Raises ``CodegenError`` where the function is not in the form that the partitioner writes.
+    """
+    symbol = str(function.attrs["global_symbol"])
+    reader = _RegionReader(symbol, function)
+    return reader.region
+
+
+class _RegionReader:
+    def __init__(self, symbol: str, function: relax.Function) -> None:
+        inputs = [_value_of(param, param.name) for param in function.params]
+        self.region = Region(symbol, inputs)
+        self._values: dict[relax.Var, object] = dict(zip(function.params, inputs, strict=True))
+        self._composites: dict[relax.Var, Node] = {}
+        detached = function.attrs.get(CONSTANTS_ATTRIBUTE, ())
+        self._constants = [_constant(f"c{i}", tensor) for i, tensor in enumerate(detached)]
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                self._bind(binding.var, binding.value)
+        result = self._read(function.body.body)
+        self.region.outputs = list(result) if isinstance(result, tuple) else [result]
+
+    def _bind(self, var: relax.Var, expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Function):
+            if not expr.attrs or NODE_ATTRIBUTE not in expr.attrs:
+                raise CodegenError(
+                    f"region {self.region.symbol}: composite {var.name} has no {NODE_ATTRIBUTE} "
+                    "attribute; partition the module with byoc.partition_for_ext"
+                )
+            self._composites[var] = Node.from_json(str(expr.attrs[NODE_ATTRIBUTE]))
+        elif isinstance(expr, relax.Call) and expr.op in self._composites:
+            node = self._composites[expr.op]
+            inputs = [self._read(arg) for arg in expr.args]
+            output = Value(f"t{len(self.region.nodes)}", node.shape, node.dtype)
+            self.region.nodes.append(RegionNode(node, inputs, output))
+            self._values[var] = output
+        else:
+            self._values[var] = self._read(expr)
+
+    def _read(self, expr: relax.Expr) -> object:
+        if isinstance(expr, relax.Var):
+            return self._values[expr]
+        if isinstance(expr, tvm.ir.GenericConst):
+            return _constant("c", expr.value)
+        if isinstance(expr, relax.Call) and _names_constant(expr):
+            return self._constants[int(expr.args[1].values[0])]
+        if isinstance(expr, relax.Tuple):
+            return tuple(self._read(item) for item in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            return self._read(expr.tuple_value)[expr.index]
+        raise CodegenError(
+            f"region {self.region.symbol}: cannot read a {type(expr).__name__} outside of a "
+            "composite; partition the module with byoc.partition_for_ext"
+        )
+
+
+def _names_constant(call: relax.Call) -> bool:
+    target = call.args[0] if call.args else None
+    return isinstance(target, relax.ExternFunc) and target.global_symbol == CONSTANT_FUNCTION
+
+
+def _constant(name: str, tensor: tvm.runtime.Tensor) -> Value:
+    data = np.from_dlpack(tensor)  # shares memory: weights are large
+    return Value(name, tuple(data.shape), str(data.dtype), data)
+
+
+def _value_of(param: relax.Var, name: str) -> Value:
+    return Value(name, relax_dims(param.ty.shape), str(param.ty.dtype))

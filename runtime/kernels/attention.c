@@ -1,0 +1,244 @@
+/*
+ * y[b][h][i][:] = sum_j softmax_j(scale q[b][h][i] . k[b][h][j] + mask[b][h][i][j]) v[b][h][j][:]
+ *
+ * k and v of a head are packed into panels once; then blocks of query rows pass: scores into
+ * scratch memory that stays in L2, exponentials in place, times v, and the division by their sum
+ * last, on the narrow result.  The scores of a whole head are never in memory at once.
+ *
+ * Heads are shared out among threads; each packs for itself.  Where heads are too few for that, all
+ * are packed first and the threads share the blocks of rows.
+ */
+#include "../simd/math.h"
+#include "gemm.h"
+
+/* Floats of scratch scores at most, half of a 1 MiB L2, and rows of a block at most. */
+enum { SCORE_FLOATS = 1 << 17, BLOCK_ROWS = 8 * MR };
+
+typedef struct {
+  const ext_attention_params* p;
+  const float *q, *k, *v, *mask;
+  float* y;
+  float* packed;              /* all heads' panels, or NULL: a task packs for itself */
+  int64_t k_floats, v_floats; /* of one head's panels */
+  int64_t row_floats;         /* between rows of scores */
+  int64_t rows, blocks;       /* blocks of that many rows in a head */
+} attention_job;
+
+static int64_t head_offset(const attention_job* job, const int64_t* strides, int64_t head) {
+  return head / job->p->heads * strides[0] + head % job->p->heads * strides[1];
+}
+
+/* dst[p][c] = x[c][p], c < columns <= EXT_PANEL, p < depth; further columns are 0. */
+static void pack_columns(const float* x, int64_t stride, int64_t columns, int64_t depth,
+                         float* dst) {
+  int64_t p = 0;
+  for (; columns == EXT_PANEL && p + VL <= depth; p += VL) {
+    for (int64_t c = 0; c < EXT_PANEL; c += VL) {
+      vf tile[VL];
+      EXT_UNROLL
+      for (int i = 0; i < VL; i++) tile[i] = vf_load(x + (c + i) * stride + p);
+      vf_transpose(tile);
+      EXT_UNROLL
+      for (int i = 0; i < VL; i++) vf_store(dst + (p + i) * EXT_PANEL + c, tile[i]);
+    }
+  }
+  for (; p < depth; p++)
+    for (int64_t c = 0; c < EXT_PANEL; c++)
+      dst[p * EXT_PANEL + c] = c < columns ? x[c * stride + p] : 0.0f;
+}
+
+/* dst[p][c] = x[p][c], c < columns <= EXT_PANEL, p < rows; further columns are 0. */
+static void pack_rows(const float* x, int64_t stride, int64_t columns, int64_t rows, float* dst) {
+  for (int64_t p = 0; p < rows; p++, x += stride, dst += EXT_PANEL)
+    for (int64_t c = 0; c < EXT_PANEL; c += VL)
+      vf_store(dst + c,
+               columns - c >= VL ? vf_load(x + c) : vf_load_n(x + c, clamp_lanes(columns - c)));
+}
+
+static void pack_head(const attention_job* job, int64_t head, float* dst) {
+  const ext_attention_params* p = job->p;
+  const float* k = job->k + head_offset(job, p->k_strides, head);
+  const float* v = job->v + head_offset(job, p->v_strides, head);
+  for (int64_t j = 0; j < p->keys; j += EXT_PANEL, dst += EXT_PANEL * p->depth)
+    pack_columns(k + j * p->k_strides[2], p->k_strides[2], i64_min(EXT_PANEL, p->keys - j),
+                 p->depth, dst);
+  for (int64_t j = 0; j < p->width; j += EXT_PANEL, dst += EXT_PANEL * p->keys)
+    pack_rows(v + j, p->v_strides[2], i64_min(EXT_PANEL, p->width - j), p->keys, dst);
+}
+
+typedef struct {
+  const float* a;
+  int64_t row;
+} row_source;
+
+static void copy_rows(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
+                      int64_t kc, float* dst) {
+  const row_source* s = source;
+  const float* a = s->a + offset + row * s->row + k0;
+  for (int64_t r = 0; r < rows; r++) copy_run(dst + r * A_STRIDE, a + r * s->row, kc);
+}
+
+/* y[m][n] = a[m][k] b[k][n], rows of a and y that far apart, b in panels. */
+static int product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row,
+                   const float* panels, float* y, int64_t y_row) {
+  row_source source = {a, a_row};
+  ext_gemm g = {.m = m,
+                .n = n,
+                .k = k,
+                .pack = copy_rows,
+                .source = &source,
+                .a = a,
+                .a_row = a_row,
+                .panels = panels,
+                .y = y,
+                .y_row = y_row};
+  return EXT_NAME(ext_gemm_serial)(&g, 0);
+}
+
+/* One vector of scores, scaled and masked; `lanes` of them are there. */
+EXT_INLINE vf scaled(const int masked, const float* s, vf scale, const float* mask, int64_t step,
+                     int64_t lanes) {
+  vf v = lanes == VL ? vf_load(s) : vf_load_n(s, lanes);
+  if (!masked) return v * scale;
+  vf m = step == 0 ? vf_set1(*mask) : lanes == VL ? vf_load(mask) : vf_load_n(mask, lanes);
+  return vf_fma(v, scale, m);
+}
+
+/* s[j] = exp(s[j] scale + mask[j] - most), j < n, where most is the greatest exponent; returns the
+ * sum.  Memory after s up to a multiple of VL may be read and written.  A NaN, or a greatest
+ * exponent of -inf or +inf, makes the sum NaN. */
+EXT_INLINE float exponentials(const int masked, int64_t n, float scale_by, const float* mask,
+                              int64_t step, float* s) {
+  const vf scale = vf_set1(scale_by), low = vf_set1(-__builtin_inff());
+  vf m0 = low, m1 = low;
+  int64_t j = 0;
+  for (; j + 2 * VL <= n; j += 2 * VL) {
+    vf u = scaled(masked, s + j, scale, mask + j * step, step, VL);
+    vf v = scaled(masked, s + j + VL, scale, mask + (j + VL) * step, step, VL);
+    if (masked) {
+      vf_store(s + j, u);
+      vf_store(s + j + VL, v);
+    }
+    m0 = vf_max(m0, u);
+    m1 = vf_max(m1, v);
+  }
+  float most = vf_most(vf_max(m0, m1));
+  for (; j < n; j += VL) {
+    int64_t lanes = i64_min(VL, n - j);
+    vf u = scaled(masked, s + j, scale, mask + j * step, step, lanes);
+    if (masked) vf_store_n(s + j, u, lanes);
+    float values[VL];
+    vf_store(values, u);
+    for (int i = 0; i < lanes; i++) most = values[i] > most ? values[i] : most;
+  }
+  const vf factor = masked ? vf_set1(1.0f) : scale, shift = vf_set1(most);
+  vf s0 = vf_zero(), s1 = vf_zero();
+  for (j = 0; j + 2 * VL <= n; j += 2 * VL) {
+    vf u = vf_exp(vf_load(s + j) * factor - shift),
+       v = vf_exp(vf_load(s + j + VL) * factor - shift);
+    vf_store(s + j, u);
+    vf_store(s + j + VL, v);
+    s0 += u;
+    s1 += v;
+  }
+  float sum = vf_sum(s0 + s1);
+  for (; j < n; j += VL) {
+    int64_t lanes = i64_min(VL, n - j);
+    vf u = vf_exp(vf_load_n(s + j, lanes) * factor - shift);
+    vf_store_n(s + j, u, lanes);
+    for (int i = 0; i < lanes; i++) sum += s[j + i];
+  }
+  return sum;
+}
+
+/* Rows [i0, i1) of one head, whose panels lie at `packed`. */
+static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
+                 const float* packed, float* scores) {
+  const ext_attention_params* p = job->p;
+  const float* q = job->q + head_offset(job, p->q_strides, head) + i0 * p->q_strides[2];
+  float* y = job->y + head_offset(job, p->y_strides, head) + i0 * p->y_strides[2];
+  int status =
+      product(i1 - i0, p->keys, p->depth, q, p->q_strides[2], packed, scores, job->row_floats);
+  if (status) return status;
+  float sums[BLOCK_ROWS];
+  for (int64_t i = 0; i < i1 - i0; i++) {
+    float* row = scores + i * job->row_floats;
+    if (job->mask) {
+      const float* mask = job->mask + head_offset(job, p->mask_strides, head);
+      mask += (i0 + i) * p->mask_strides[2];
+      sums[i] = exponentials(1, p->keys, p->scale, mask, p->mask_strides[3], row);
+    } else {
+      sums[i] = exponentials(0, p->keys, p->scale, row, 0, row);
+    }
+  }
+  status = product(i1 - i0, p->width, p->keys, scores, job->row_floats, packed + job->k_floats, y,
+                   p->y_strides[2]);
+  for (int64_t i = 0; i < i1 - i0; i++, y += p->y_strides[2]) {
+    vf factor = vf_set1(1.0f / sums[i]);
+    int64_t j = 0;
+    for (; j + VL <= p->width; j += VL) vf_store(y + j, vf_load(y + j) * factor);
+    if (j < p->width) vf_store_n(y + j, vf_load_n(y + j, p->width - j) * factor, p->width - j);
+  }
+  return status;
+}
+
+/* Items are blocks of rows, those of a head side by side. */
+static int blocks(void* context, int64_t begin, int64_t end) {
+  const attention_job* job = context;
+  const ext_attention_params* p = job->p;
+  int64_t head_floats = job->k_floats + job->v_floats;
+  int64_t floats = job->rows * job->row_floats + (job->packed ? 0 : head_floats);
+  float* scores = ext_workspace_alloc((size_t)floats * sizeof(float));
+  if (!scores) return EXT_ERR_MEMORY;
+  float* own = scores + job->rows * job->row_floats;
+  int64_t packed_head = -1;
+  int status = EXT_OK;
+  for (int64_t item = begin; item < end && !status; item++) {
+    int64_t head = item / job->blocks, part = item % job->blocks;
+    if (!job->packed && head != packed_head) {
+      pack_head(job, head, own);
+      packed_head = head;
+    }
+    status =
+        block(job, head, part * p->queries / job->blocks, (part + 1) * p->queries / job->blocks,
+              job->packed ? job->packed + head * head_floats : own, scores);
+  }
+  ext_workspace_free(scores);
+  return status;
+}
+
+static int pack_heads(void* context, int64_t begin, int64_t end) {
+  const attention_job* job = context;
+  for (int64_t head = begin; head < end; head++)
+    pack_head(job, head, job->packed + head * (job->k_floats + job->v_floats));
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_attention)(const ext_attention_params* p, const float* q, const float* k,
+                            const float* v, const float* mask, float* y) {
+  int64_t heads = p->batch * p->heads;
+  if (mask && p->mask_strides[3] != 0 && p->mask_strides[3] != 1) return EXT_ERR_ARGUMENT;
+  if (heads <= 0 || p->queries <= 0 || p->width <= 0) return EXT_OK;
+  attention_job job = {.p = p, .q = q, .k = k, .v = v, .mask = mask, .y = y};
+  job.k_floats = ceil_div(p->keys, EXT_PANEL) * EXT_PANEL * p->depth;
+  job.v_floats = ceil_div(p->width, EXT_PANEL) * EXT_PANEL * p->keys;
+  job.row_floats = (p->keys + EXT_PANEL) / EXT_PANEL * EXT_PANEL;
+  int64_t fits = SCORE_FLOATS / job.row_floats / MR * MR;
+  job.blocks = ceil_div(p->queries, i64_min(BLOCK_ROWS, i64_max(MR, fits)));
+  job.rows = ceil_div(p->queries, job.blocks);
+  int64_t threads = ext_num_threads();
+  if (threads == 1 || heads >= 2 * threads)
+    return ext_parallel_for(heads * job.blocks, job.blocks, blocks, &job);
+  size_t floats = (size_t)(heads * (job.k_floats + job.v_floats));
+  job.packed = ext_workspace_alloc(floats * sizeof(float));
+  if (!job.packed) return EXT_ERR_MEMORY;
+  int status = ext_parallel_for(heads, 1, pack_heads, &job);
+  if (!status) status = ext_parallel_for(heads * job.blocks, 1, blocks, &job);
+  ext_workspace_free(job.packed);
+  return status;
+}
+
+EXT_DISPATCH(ext_attention,
+             (const ext_attention_params* p, const float* q, const float* k, const float* v,
+              const float* mask, float* y),
+             (p, q, k, v, mask, y))

@@ -1,0 +1,238 @@
+"""ONNX's own backend tests: operators, small graphs, and nine networks with weights of ours.
+
+The tests of single operators give everything as inputs, weights, shapes and axes too, which no
+exported network does. So each of them runs a second time ("node-constant") with all inputs but
+the first as constants: kernels with packed weights, and much of TVM's importer, need that.
+
+The networks ("light models") come without weights: every one is ``ConstantOfShape`` of 0.02. Equal
+weights hide swapped channels and misread layouts, so they get random ones here, and ONNX Runtime
+says what the results are.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test import loader
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.runner import Runner
+
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+#: Kinds of tests in the order of the table.
+KINDS = ("node", "node-constant", "simple", "pytorch-converted", "pytorch-operator", "light")
+
+#: Cases of each first operator that the quick subset has.
+SUBSET_PER_OPERATOR = 1
+
+DataSets = list[tuple[list[Any], list[Any]]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: a model, inputs with expected outputs, and how to compare."""
+
+    kind: str
+    name: str
+    model: Callable[[], onnx.ModelProto]
+    data: Callable[[], DataSets]
+    rtol: float
+    atol: float
+
+    def compare(self, actual: list[Any], expected: list[Any]) -> None:
+        """Raise ``AssertionError`` where outputs differ by more than the test allows."""
+        if self.kind == "light":  # error as a share of the range, as for every network here
+            names = [str(index) for index in range(len(expected))]
+            assert_agrees(
+                dict(zip(names, actual, strict=True)), dict(zip(names, expected, strict=True))
+            )
+            return
+        Runner.assert_similar_outputs(expected, actual, self.rtol, self.atol)
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Every case, sorted by kind and name."""
+    found = [
+        _case(kind, test)
+        for kind in KINDS
+        if kind not in ("node-constant", "light")
+        for test in loader.load_model_tests(kind=kind)
+    ]
+    nodes = loader.load_model_tests(kind="node")
+    found += [_constant_case(test) for test in nodes if _several(test)]
+    found += [_light_case(test) for test in loader.load_model_tests(kind="real")]
+    return tuple(sorted(found, key=lambda case: (KINDS.index(case.kind), case.name)))
+
+
+def subset() -> list[Case]:
+    """One case for each operator that a node test begins with, and some small graphs.
+
+    Which one depends on a hash of the names alone, so that it is the same on every machine.
+    """
+    groups: dict[str, list[Case]] = {}
+    for case in all_cases():
+        if case.kind.startswith("node"):
+            operator = case.model().graph.node[0].op_type
+            groups.setdefault(f"{case.kind} {operator}", []).append(case)
+        elif case.kind != "light":
+            groups.setdefault(f"{case.kind} {_hash(case) % 10}", []).append(case)
+    chosen = {
+        case.name
+        for group in groups.values()
+        for case in sorted(group, key=_hash)[:SUBSET_PER_OPERATOR]
+    }
+    return [case for case in all_cases() if case.name in chosen]
+
+
+def _hash(case: Case) -> int:
+    return zlib.crc32(case.name.encode())
+
+
+def _case(kind: str, test: TestCase) -> Case:
+    if test.model is not None:
+        return Case(
+            kind,
+            test.name,
+            lambda: test.model,
+            lambda: [(_plain(inputs), _plain(outputs)) for inputs, outputs in test.data_sets],
+            test.rtol,
+            test.atol,
+        )
+    folder = Path(test.model_dir)
+    return Case(
+        kind,
+        test.name,
+        lambda: onnx.load(folder / "model.onnx"),
+        lambda: list(_stored_data(folder)),
+        test.rtol,
+        test.atol,
+    )
+
+
+def _several(test: TestCase) -> bool:
+    """Whether a test has inputs after the first, and all of them are tensors."""
+    inputs = test.model.graph.input[1:]
+    return len(inputs) > 0 and all(value.type.HasField("tensor_type") for value in inputs)
+
+
+def _constant_case(test: TestCase) -> Case:
+    """The test with all inputs but the first as constants, of the first data set."""
+
+    def model() -> onnx.ModelProto:
+        values = _plain(test.data_sets[0][0])
+        frozen = onnx.ModelProto.FromString(test.model.SerializeToString())
+        graph = frozen.graph
+        for value, array in list(zip(graph.input, values, strict=True))[1:]:
+            graph.initializer.append(numpy_helper.from_array(np.asarray(array), value.name))
+        del graph.input[1:]
+        return frozen
+
+    def data() -> DataSets:
+        inputs, outputs = test.data_sets[0]
+        return [(_plain(inputs)[:1], _plain(outputs))]
+
+    return Case("node-constant", f"{test.name}_constant", model, data, test.rtol, test.atol)
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    return [
+        numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+        for value in values
+    ]
+
+
+def _stored_data(folder: Path) -> Iterator[tuple[list[Any], list[Any]]]:
+    graph = onnx.load(folder / "model.onnx").graph
+    for data in sorted(folder.glob("test_data_set*")):
+        # Old files list weights among the inputs; the data sets stop before them.
+        given = len(list(data.glob("input_*.pb")))
+        yield (
+            [_read(data / f"input_{i}.pb", value) for i, value in enumerate(graph.input[:given])],
+            [_read(data / f"output_{i}.pb", value) for i, value in enumerate(graph.output)],
+        )
+
+
+def _read(file: Path, value: onnx.ValueInfoProto) -> Any:
+    if value.type.HasField("sequence_type"):
+        sequence = onnx.SequenceProto.FromString(file.read_bytes())
+        return numpy_helper.to_list(sequence)
+    return numpy_helper.to_array(onnx.TensorProto.FromString(file.read_bytes()))
+
+
+# ---------------------------------------------------------------------- light models
+
+
+def _light_case(test: TestCase) -> Case:
+    file = Path(loader.DATA_DIR, "light", Path(test.url).name)
+
+    def data() -> DataSets:
+        model = reseeded(onnx.load(file))
+        stored = {tensor.name for tensor in model.graph.initializer}
+        (image,) = (value for value in model.graph.input if value.name not in stored)
+        shape = [dim.dim_value for dim in image.type.tensor_type.shape.dim]
+        x = np.random.default_rng(1).standard_normal(shape, dtype="float32")
+        return [([x], list(onnxruntime_outputs(model, {image.name: x}).values()))]
+
+    return Case("light", f"light_{test.model_name}", lambda: reseeded(onnx.load(file)), data, 0, 0)
+
+
+def reseeded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with random weights, and its logits as a further output.
+
+    A softmax over large logits is all zeros and a one, which would hide errors before it.
+    """
+    graph = model.graph
+    shapes = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            readers.setdefault(name, []).append((node, index))
+    generator = np.random.default_rng(0)
+    kept, dropped = [], set()
+    for node in graph.node:
+        if node.op_type != "ConstantOfShape":
+            kept.append(node)
+            continue
+        shape = [int(extent) for extent in shapes[node.input[0]]]
+        values = _weights(generator, shape, _role(readers, node.output[0]))
+        graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
+        dropped.add(node.input[0])
+    weights = [tensor for tensor in graph.initializer if tensor.name not in dropped]
+    inputs = [value for value in graph.input if value.name not in dropped]
+    for field, items in ((graph.node, kept), (graph.initializer, weights), (graph.input, inputs)):
+        copies = [type(item).FromString(item.SerializeToString()) for item in items]
+        del field[:]
+        field.extend(copies)
+    if graph.node[-1].op_type == "Softmax":
+        logits = onnx.helper.make_empty_tensor_value_info(graph.node[-1].input[0])
+        shape = graph.output[0].type.tensor_type
+        logits.type.tensor_type.CopyFrom(shape)
+        graph.output.append(logits)
+    return model
+
+
+def _role(readers: dict[str, list[tuple[onnx.NodeProto, int]]], name: str) -> str:
+    node, index = readers[name][0]
+    if node.op_type == "Unsqueeze":
+        return _role(readers, node.output[0])
+    positive = node.op_type == "Mul" or (node.op_type == "BatchNormalization" and index in (1, 4))
+    return "scale" if positive else "shift"
+
+
+def _weights(generator: np.random.Generator, shape: list[int], role: str) -> np.ndarray:
+    """Matrices and filters keep the scale of what passes; scales and variances are near 1."""
+    if len(shape) > 1:
+        deviation = np.sqrt(2 / np.prod(shape[1:]))
+        return (deviation * generator.standard_normal(shape)).astype("float32")
+    if role == "scale":
+        return generator.uniform(0.5, 1.5, shape).astype("float32")
+    return (0.1 * generator.standard_normal(shape)).astype("float32")

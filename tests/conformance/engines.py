@@ -1,0 +1,121 @@
+"""One case through one engine, in this process: this backend, or TVM alone."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import onnxslim  # noqa: F401  imported before any worker is forked, as is the code generator
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+from byoc.errors import ImportFailure
+from byoc.onnx_backend import ExtBackend, run_machine
+from codegen_cc import codegen  # noqa: F401
+from tests.conformance.cases import Case
+
+ENGINES = ("ours", "tvm")
+PASSED, WRONG, REFUSED, FAILED = "passed", "wrong", "refused", "failed"
+
+#: What comparisons say, and what the table says.
+DIFFERENCES = {
+    "incorrect shape": "another shape",
+    "dtype": "another dtype",
+    "nan location": "NaN at other places",
+    "inf location": "infinities at other places",
+    "Items are not equal": "another number of outputs",
+    "Mismatched elements": "other values",
+    "|error|": "other values",
+}
+
+#: Longest message in the table.
+MAX_MESSAGE = 110
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a case: ``PASSED``, ``WRONG`` numbers, ``REFUSED`` by the importer or
+    ``FAILED`` (an error, a crash or too slow), and how many operators were offloaded."""
+
+    status: str
+    message: str = ""
+    offloaded: int = 0
+    operators: int = 0
+
+
+def run_case(case: Case, engine: str) -> Result:
+    """Compile the case's model, run every data set, compare."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return (_ours if engine == "ours" else _tvm)(case)
+
+
+def _ours(case: Case) -> Result:
+    try:
+        # Tensors of these tests are tiny: no region is too small here, or few kernels would run.
+        rep = ExtBackend.prepare(case.model(), min_bytes=0)
+        runs = [(list(rep.run(inputs)), expected) for inputs, expected in case.data()]
+    except ImportFailure as error:
+        return Result(REFUSED, short(error))
+    except Exception as error:  # any failure is a result
+        return Result(FAILED, short(error))
+    report = rep.report
+    verdict = _verdict(case, runs)
+    return Result(verdict.status, verdict.message, report.offloaded, report.operators)
+
+
+def _tvm(case: Case) -> Result:
+    """TVM's own way, with nothing of ours: import, compile, run."""
+    model = case.model()
+    runs = []
+    for inputs, expected in case.data():
+        try:
+            shapes = _shapes(model, inputs)
+            module = from_onnx(model, shape_dict=shapes, keep_params_in_input=False)
+        except Exception as error:
+            return Result(REFUSED, short(error))
+        try:
+            machine = relax.VirtualMachine(tvm.compile(module, "llvm"), tvm.cpu())
+            runs.append((run_machine(machine, inputs), expected))
+        except Exception as error:
+            return Result(FAILED, short(error))
+    return _verdict(case, runs)
+
+
+def _shapes(model: Any, inputs: list[Any]) -> dict[str, list[int]] | None:
+    stored = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in stored]
+    return {name: list(x.shape) for name, x in zip(names, inputs, strict=True)}
+
+
+def _verdict(case: Case, runs: list[tuple[list[Any], list[Any]]]) -> Result:
+    for actual, expected in runs:
+        try:
+            case.compare(actual, expected)
+        except Exception as error:  # numpy cannot even compare some dtypes
+            return Result(WRONG, difference(error))
+    return Result(PASSED)
+
+
+def difference(error: BaseException) -> str:
+    """What differs, in words that do not depend on the values, which may be uninitialised."""
+    text = str(error)
+    for mark, words in DIFFERENCES.items():
+        if mark in text:
+            return words
+    return short(error)
+
+
+def short(error: BaseException) -> str:
+    """The first telling line of an error, without remedies, addresses and paths."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    text = next((line for line in lines if line), type(error).__name__)
+    text = text.partition(";")[0]
+    text = re.sub(r"\(node [^)]*\)", "", text)
+    text = re.sub(r"0x[0-9a-f]+", "0x...", text)
+    text = re.sub(r"(/[\w.+-]+){2,}", "...", text)
+    text = re.sub(r"\s+", " ", text).replace("|", "/").replace("`", "'").strip(" .:,")
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 3].rstrip() + "..."

@@ -1,0 +1,88 @@
+"""Run ONNX's backend tests through this backend and through TVM alone.
+
+``python -m tests.conformance.run --write`` regenerates ``docs/conformance.md``; without it, the
+differences from that file are printed, and exit code 1 says that there are some.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+import time
+from collections import Counter
+
+from tests.conformance.cases import Case, all_cases, subset
+from tests.conformance.engines import PASSED, Result
+from tests.conformance.table import FILE, OURS, OUTCOMES, Entry, entry, read, render
+from tests.conformance.workers import Task, run_tasks
+
+
+def run(cases: list[Case], jobs: int = 2, both: bool = True, progress: bool = False) -> list[Entry]:
+    """Rows for the cases, in their order.
+
+    With ``both``, TVM alone runs every case; else only those that do not pass through us.
+    """
+    results: dict[str, dict[str, Result]] = {case.name: {} for case in cases}
+    begin, done = time.monotonic(), 0
+
+    def finished(case: Case, engine: str, result: Result) -> list[Task]:
+        nonlocal done
+        results[case.name][engine] = result
+        if engine == "ours" and (both or result.status != PASSED):
+            return [(case, "tvm")]
+        done += 1
+        if progress and (done % 50 == 0 or done == len(cases)):
+            seconds = time.monotonic() - begin
+            print(f"{done} of {len(cases)} tests, {seconds:.0f} s", file=sys.stderr, flush=True)
+        return []
+
+    run_tasks([(case, "ours") for case in cases], jobs, finished)
+    return [
+        entry(case.kind, case.name, results[case.name]["ours"], results[case.name].get("tvm"))
+        for case in cases
+    ]
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--subset", action="store_true", help="a few hundred tests only")
+    parser.add_argument("--only", metavar="GLOB", help="tests of these names only")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
+    parser.add_argument("--write", action="store_true", help=f"write docs/{FILE.name}")
+    options = parser.parse_args()
+    cases = subset() if options.subset else list(all_cases())
+    if options.only:
+        cases = [case for case in cases if fnmatch.fnmatch(case.name, options.only)]
+    entries = run(cases, options.jobs, progress=True)
+    counts = Counter(row.outcome for row in entries)
+    for outcome in OUTCOMES:
+        print(f"{counts[outcome]:5} {outcome}")
+    for row in entries:
+        if row.outcome == OURS:
+            print(f"{row.name}: {row.detail}")
+    if options.write:
+        # A part of the tests updates its rows and leaves the others.
+        known = dict(read(FILE.read_text())) if FILE.exists() else {}
+        names = {case.name for case in all_cases()}
+        known |= {row.name: row for row in entries}
+        FILE.write_text(render([row for name, row in known.items() if name in names]))
+        return int(counts[OURS] > 0)
+    return int(_print_differences(entries) or counts[OURS] > 0)
+
+
+def _print_differences(entries: list[Entry]) -> bool:
+    known = read(FILE.read_text()) if FILE.exists() else {}
+    changed = [row for row in entries if known.get(row.name) != row]
+    for row in changed:
+        before = known.get(row.name)
+        was = f"{before.outcome} ({before.detail})" if before else "not in the table"
+        print(f"{row.name}: {row.outcome} ({row.detail}); was {was}")
+    if changed:
+        print("If this is right, run `make conformance`.")
+    return bool(changed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The conformance table: results of all cases as ``docs/conformance.md``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.conformance.cases import KINDS
+from tests.conformance.engines import FAILED, PASSED, REFUSED, Result
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
+
+OFFLOADED, IN_TVM = "passes, offloaded", "passes in TVM"
+NOT_IMPORTABLE, WRONG, OURS = "not importable by TVM", "wrong", "FAILS THROUGH US"
+
+#: Outcomes in the order of the totals, with what they mean.
+OUTCOMES = {
+    OFFLOADED: "right, and at least one operator ran on this backend's kernels",
+    IN_TVM: "right, and every operator stayed with TVM",
+    NOT_IMPORTABLE: "TVM's ONNX importer refuses the model",
+    WRONG: "neither TVM alone nor this backend gives the result: TVM's importer or compiler errs",
+    OURS: "TVM alone gives the result and this backend does not; must be 0",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the table."""
+
+    kind: str
+    name: str
+    outcome: str
+    detail: str = ""
+
+
+def entry(kind: str, name: str, ours: Result, tvm: Result | None) -> Entry:
+    """What a case's two results come to; ``tvm`` is needed only where ours is no pass."""
+    if ours.status == PASSED:
+        note = "" if tvm is None or tvm.status == PASSED else f"TVM alone: {_brief(tvm)}"
+        if ours.offloaded == 0:
+            return Entry(kind, name, IN_TVM, note)
+        count = f"{ours.offloaded} of {ours.operators} operators"
+        return Entry(kind, name, OFFLOADED, "; ".join(filter(None, [count, note])))
+    if tvm is None or tvm.status == PASSED:
+        return Entry(kind, name, OURS, _brief(ours))
+    if REFUSED in (tvm.status, ours.status):
+        refusal = ours if ours.status == REFUSED else tvm
+        return Entry(kind, name, NOT_IMPORTABLE, refusal.message)
+    if tvm.status != ours.status:
+        return Entry(kind, name, WRONG, f"{_brief(ours)}; TVM alone: {_brief(tvm)}")
+    return Entry(kind, name, WRONG, _brief(tvm))
+
+
+def _brief(result: Result) -> str:
+    what = {FAILED: "error", REFUSED: "not importable"}.get(result.status, result.status)
+    return f"{what}: {result.message}" if result.message else what
+
+
+def render(entries: list[Entry]) -> str:
+    """The document's text."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("onnx", "apache-tvm"))
+    lines = [
+        "# Conformance",
+        "",
+        f"Every backend test of {versions.replace(', ', ' with ')}, run through this backend and",
+        "through TVM alone. Written by `make conformance`; a subset is checked by the tests.",
+        "",
+        "| outcome | tests | of them " + " | ".join(KINDS) + " | meaning |",
+        "|---|--:" + "|--:" * len(KINDS) + "|---|",
+    ]
+    counts = Counter((e.outcome, e.kind) for e in entries)
+    for outcome, meaning in OUTCOMES.items():
+        by_kind = [counts[outcome, kind] for kind in KINDS]
+        cells = " | ".join(map(str, by_kind))
+        lines.append(f"| {outcome} | {sum(by_kind)} | {cells} | {meaning} |")
+    by_kind = [sum(counts[outcome, kind] for outcome in OUTCOMES) for kind in KINDS]
+    lines.append(f"| all | {sum(by_kind)} | {' | '.join(map(str, by_kind))} | |")
+    lines += _tests(entries)
+    return "\n".join(lines) + "\n"
+
+
+def _tests(entries: list[Entry]) -> list[str]:
+    lines = []
+    for kind in KINDS:
+        rows = sorted((e for e in entries if e.kind == kind), key=lambda e: e.name)
+        if rows:
+            lines += ["", f"## {kind}", "", "| test | outcome | detail |", "|---|---|---|"]
+            lines += [f"| {e.name} | {e.outcome} | {e.detail} |" for e in rows]
+    return lines
+
+
+def read(text: str) -> Mapping[str, Entry]:
+    """The rows of a rendered document, by test."""
+    entries: dict[str, Entry] = {}
+    kind = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            kind = line[3:]
+        row = re.fullmatch(r"\| (\S+) \| ([^|]+?) \| ([^|]*?) ?\|", line)
+        if kind and row and row[1] != "test":
+            entries[row[1]] = Entry(kind, *row.groups())
+    return entries
+
+
+def written_for(text: str) -> str:
+    """The version of onnx whose tests a rendered document has."""
+    found = re.search(r"Every backend test of onnx (\S+)", text)
+    return found[1] if found else ""

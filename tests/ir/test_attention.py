@@ -1,0 +1,230 @@
+"""Attention in the forms in which it is written, and forms that only look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax import op
+
+import byoc.annotate
+from byoc.annotate import annotate
+from byoc.canonicalise import canonicalise
+from byoc.merge import merge
+from byoc.prune import nodes_of
+from codegen_cc.node import Node
+
+from .graphs import constant, random, regions, relax_module
+from .interpret import Interpreter, run_with_tvm, without_regions
+
+
+@pytest.fixture(autouse=True)
+def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+
+
+def check(
+    build: Callable[..., relax.Expr],
+    *inputs: np.ndarray,
+    found: bool = True,
+    bodies: bool = False,
+) -> Node | None:
+    """Look for one attention; compare values of descriptors (and of bodies) with TVM's."""
+    mod = relax_module(build, *(array.shape for array in inputs))
+    out = merge(annotate(canonicalise(mod)))
+    relax.analysis.well_formed(out)
+    names = [name for region in regions(out).values() for name in region]
+    assert names.count("ext.attention") == int(found), names
+    want = run_with_tvm(mod, *inputs)
+    results = [Interpreter(out)(*inputs)]
+    if bodies:
+        results.append(run_with_tvm(without_regions(out), *inputs))
+    for got in results:
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    return attention_of(out) if found else None
+
+
+def attention_of(out: tvm.IRModule) -> Node:
+    functions = [f for f in out.functions.values() if f.attrs and "Codegen" in f.attrs]
+    return next(n for f in functions for n in nodes_of(f) if n.op == "attention")
+
+
+def attend(emit, q, kt, v, scores=lambda x: x):
+    """Softmax of the scores of a query and a transposed key, times a value."""
+    weights = emit(op.nn.softmax(scores(emit(op.matmul(q, kt))), -1))
+    return emit(op.matmul(weights, v))
+
+
+QUERY, KEY, VALUE = random(2, 3, 4, 8), random(2, 3, 5, 8, seed=1), random(2, 3, 5, 6, seed=2)
+
+
+def turned(emit, k):
+    return emit(op.permute_dims(k, [0, 1, 3, 2]))
+
+
+def test_plain() -> None:
+    node = check(lambda emit, q, k, v: attend(emit, q, turned(emit, k), v), QUERY, KEY, VALUE)
+    assert [operand.role for operand in node.operands] == ["query", "key", "value"]
+    assert [operand.shape for operand in node.operands] == [QUERY.shape, KEY.shape, VALUE.shape]
+    assert (node.shape, node.attrs) == ((2, 3, 4, 6), {"scale": 1.0})
+
+
+@pytest.mark.parametrize("operator", [op.multiply, op.divide])
+def test_scale_of_scores(operator: Callable[..., relax.Expr]) -> None:
+    def build(emit, q, k, v):
+        return attend(emit, q, turned(emit, k), v, lambda s: emit(operator(s, constant(2.5))))
+
+    node = check(build, QUERY, KEY, VALUE)
+    assert node.attrs["scale"] == pytest.approx(2.5 if operator is op.multiply else 0.4)
+
+
+def test_scale_of_query_and_of_key() -> None:
+    def build(emit, q, k, v):
+        q = emit(op.multiply(q, constant(0.5)))
+        kt = emit(op.divide(turned(emit, k), constant(2.0)))
+        return attend(emit, q, kt, v)
+
+    assert check(build, QUERY, KEY, VALUE).attrs["scale"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 1, 5), (4, 5), (5,), (1, 1)])
+def test_mask(shape: tuple[int, ...]) -> None:
+    def build(emit, q, k, v, m):
+        def scores(s):
+            return emit(op.add(m, emit(op.multiply(s, constant(0.3)))))
+
+        return attend(emit, q, turned(emit, k), v, scores)
+
+    node = check(build, QUERY, KEY, VALUE, random(*shape, seed=3))
+    assert node.operand("mask").shape == (1,) * (4 - len(shape)) + shape
+
+
+def test_causal_mask_of_constants() -> None:
+    mask = np.where(np.tri(4, 5, 1, dtype=bool), 0.0, np.finfo(np.float32).min)
+
+    def build(emit, q, k, v):
+        return attend(emit, q, turned(emit, k), v, lambda s: emit(op.add(s, constant(mask))))
+
+    assert check(build, QUERY, KEY, VALUE).operand("mask").constant
+
+
+def test_mask_of_minus_infinity() -> None:
+    mask = np.where(np.tri(4, 5, 1, dtype=bool), 0.0, -np.inf)
+
+    def build(emit, q, k, v):
+        return attend(emit, q, turned(emit, k), v, lambda s: emit(op.add(s, constant(mask))))
+
+    check(build, QUERY, KEY, VALUE)
+
+
+def test_two_masks() -> None:
+    def build(emit, q, k, v, a, b):
+        def scores(s):
+            return emit(op.add(emit(op.add(s, a)), b))
+
+        return attend(emit, q, turned(emit, k), v, scores)
+
+    masks = random(1, 3, 4, 5, seed=3), random(2, 1, 1, 5, seed=4)
+    assert check(build, QUERY, KEY, VALUE, *masks, bodies=True).operand("mask").shape == (
+        2,
+        3,
+        4,
+        5,
+    )
+
+
+def test_heads_turned_with_the_key() -> None:
+    def build(emit, q, k, v):
+        q, v = (emit(op.permute_dims(x, [0, 2, 1, 3])) for x in (q, v))
+        return attend(emit, q, emit(op.permute_dims(k, [0, 2, 3, 1])), v)
+
+    arrays = (np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in (QUERY, KEY, VALUE))
+    check(build, *arrays)
+
+
+def test_key_that_arrives_turned() -> None:
+    def build(emit, q, kt, v):
+        return attend(emit, q, kt, v)
+
+    kt = np.ascontiguousarray(KEY.swapaxes(2, 3))
+    assert check(build, QUERY, kt, VALUE).operand("key").shape == KEY.shape
+
+
+@pytest.mark.parametrize("lead", [(), (6,), (2, 2, 3)])
+def test_other_ranks(lead: tuple[int, ...]) -> None:
+    def build(emit, q, k, v):
+        rank = len(lead)
+        kt = emit(op.permute_dims(k, [*range(rank), rank + 1, rank]))
+        return attend(emit, q, kt, v)
+
+    arrays = (random(*lead, 4, 8), random(*lead, 5, 8, seed=1), random(*lead, 5, 6, seed=2))
+    assert len(check(build, *arrays, bodies=True).shape) == 4
+
+
+def test_operator() -> None:
+    def build(emit, q, k, v):
+        return emit(op.nn.attention(q, k, v))
+
+    arrays = (random(2, 4, 3, 8), random(2, 5, 3, 8, seed=1), random(2, 5, 3, 6, seed=2))
+    assert check(build, *arrays).attrs["scale"] == pytest.approx(8**-0.5)
+
+
+@pytest.mark.parametrize("corner", ["TopLeft", "BottomRight"])
+def test_operator_with_scale_bias_and_causal_mask(corner: str) -> None:
+    def build(emit, q, k, v, bias):
+        return emit(op.nn.attention(q, k, v, bias, scale=0.7, causal_mask=corner))
+
+    arrays = (random(2, 4, 3, 8), random(2, 5, 3, 8, seed=1), random(2, 5, 3, 6, seed=2))
+    check(build, *arrays, random(2, 3, 4, 5, seed=3), bodies=True)
+
+
+# ---------------------------------------------------------------------- no attention
+
+
+def test_softmax_of_another_axis_is_none() -> None:
+    def build(emit, q, k, v):
+        weights = emit(op.nn.softmax(emit(op.matmul(q, turned(emit, k))), 2))
+        return emit(op.matmul(weights, v))
+
+    check(build, QUERY, KEY, VALUE, found=False)
+
+
+def test_scores_that_are_read_elsewhere_are_none() -> None:
+    def build(emit, q, k, v):
+        scores = emit(op.matmul(q, turned(emit, k)))
+        result = emit(op.matmul(emit(op.nn.softmax(scores, -1)), v))
+        return emit(op.add(emit(op.sum(result)), emit(op.sum(scores))))
+
+    check(build, QUERY, KEY, VALUE, found=False)
+
+
+def test_heads_that_broadcast_are_none() -> None:
+    def build(emit, q, k, v):
+        return attend(emit, q, turned(emit, k), v)
+
+    check(build, QUERY, random(2, 1, 5, 8), random(2, 1, 5, 6), found=False)
+
+
+def test_mask_that_widens_is_none() -> None:
+    def build(emit, q, k, v, m):
+        return attend(emit, q, turned(emit, k), v, lambda s: emit(op.add(s, m)))
+
+    arrays = random(2, 3, 1, 8), KEY, VALUE, random(4, 5)
+    check(build, *arrays, found=False)
+
+
+def test_chosen_scores_are_none() -> None:
+    """``where`` drops NaN from masked scores, an addition would not."""
+    seen = relax.const(np.tri(4, 5, 1, dtype=bool), "bool")
+
+    def build(emit, q, k, v):
+        def scores(s):
+            return emit(op.where(seen, s, constant(-1e4)))
+
+        return attend(emit, q, turned(emit, k), v, scores)
+
+    check(build, QUERY, KEY, VALUE, found=False)

@@ -1,0 +1,116 @@
+"""Batch norm, scales and shifts: folded into weights, or joined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from byoc.canonicalise import apply_rule
+from byoc.canonicalise.batch_norm import decompose_batch_norm
+from byoc.canonicalise.fold_affine import fold_affine, merge_affine
+
+from .graphs import constant, operators, random, relax_module
+from .rule_check import check
+
+
+def _batch_norm(emit, x, channels: int):
+    parameters = [constant(np.abs(random(channels, seed=i)) + 0.5) for i in range(4)]
+    pair = emit(op.nn.batch_norm(x, *parameters, axis=1, epsilon=1e-3, training=False))
+    return emit(relax.TupleGetItem(pair, 0))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_batch_norm_goes_into_a_convolution(bias: bool, groups: int) -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, constant(random(6, 4 // groups, 3, 3)), groups=groups))
+        if bias:
+            y = emit(op.add(y, constant(random(1, 6, 1, 1, seed=9))))
+        return _batch_norm(emit, y, 6)
+
+    expected = ["relax.nn.conv2d", "relax.add"]
+    check(build, decompose_batch_norm, expected, random(1, 4, 6, 5), rtol=1e-4)
+
+
+def test_batch_norm_elsewhere_is_a_scale_and_a_shift() -> None:
+    def build(emit, x):
+        return _batch_norm(emit, x, 4)
+
+    check(build, decompose_batch_norm, ["relax.multiply", "relax.add"], random(2, 4, 3, 3))
+
+
+def test_batch_norm_after_a_shared_convolution_leaves_it() -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, constant(random(4, 4, 1, 1))))
+        return emit(op.subtract(_batch_norm(emit, y, 4), y))
+
+    expected = ["relax.nn.conv2d", "relax.multiply", "relax.add", "relax.subtract"]
+    check(build, decompose_batch_norm, expected, random(1, 4, 3, 3), rtol=1e-4)
+
+
+def _affine_chain(emit, y, channels: tuple[int, ...]):
+    y = emit(op.multiply(constant(random(*channels, seed=1)), y))
+    y = emit(op.add(y, constant(0.25)))
+    y = emit(op.divide(y, constant(np.abs(random(*channels, seed=2)) + 1)))
+    y = emit(op.subtract(constant(random(*channels, seed=3)), y))
+    return emit(op.nn.relu(y))
+
+
+def test_affine_goes_into_a_convolution() -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv2d(x, constant(random(5, 3, 3, 3)), padding=1))
+        return _affine_chain(emit, y, (1, 5, 1, 1))
+
+    expected = ["relax.nn.conv2d", "relax.add", "relax.nn.relu"]
+    check(build, fold_affine, expected, random(1, 3, 4, 4), rtol=1e-4)
+
+
+def test_affine_goes_into_a_matmul() -> None:
+    def build(emit, x):
+        y = emit(op.matmul(x, constant(random(6, 5))))
+        return _affine_chain(emit, y, (5,))
+
+    check(
+        build,
+        fold_affine,
+        ["relax.matmul", "relax.add", "relax.nn.relu"],
+        random(2, 3, 6),
+        rtol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("case", ["pixels", "variable weight", "infinite", "shared"])
+def test_affine_that_must_stay(case: str) -> None:
+    def build(emit, x, w):
+        weight = w if case == "variable weight" else constant(random(5, 3, 1, 1))
+        y = emit(op.nn.conv2d(x, weight))
+        factor = random(1, 1, 4, 4) if case == "pixels" else np.full((1, 5, 1, 1), 2.0)
+        factor = np.full((1, 5, 1, 1), np.inf) if case == "infinite" else factor
+        z = emit(op.multiply(y, constant(factor)))
+        return emit(op.add(z, y)) if case == "shared" else z
+
+    after = apply_rule(relax_module(build, (1, 3, 4, 4), (5, 3, 1, 1)), fold_affine)
+    assert operators(after)[:2] == ["relax.nn.conv2d", "relax.multiply"]
+
+
+def test_chains_of_affine_steps_join() -> None:
+    def build(emit, x):
+        y = emit(op.multiply(x, constant(random(1, 4, 1, 1, seed=1))))
+        y = emit(op.add(y, constant(random(4, 1, 1, seed=2))))
+        y = emit(op.multiply(y, constant(random(1, 4, 1, 1, seed=3))))
+        return emit(op.add(y, constant(1.5)))
+
+    expected = ["relax.multiply", "relax.add"]
+    check(build, merge_affine, expected, random(1, 4, 3, 3), rtol=1e-4)
+
+
+def test_joining_keeps_hard_swish() -> None:
+    def build(emit, x):
+        y = emit(op.clip(emit(op.add(x, constant(3.0))), 0, 6))
+        y = emit(op.divide(emit(op.multiply(x, y)), constant(6.0)))
+        return emit(op.add(emit(op.multiply(y, constant(2.0))), constant(1.0)))
+
+    after = apply_rule(relax_module(build, (1, 8)), merge_affine)
+    assert operators(after)[3] == "relax.divide"

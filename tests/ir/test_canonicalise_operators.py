@@ -1,0 +1,215 @@
+"""Rules for operators that ONNX's importer does not yield, or yields only inside of networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax
+from tvm.relax import op
+
+from byoc.canonicalise import apply_rule, canonicalise
+from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
+from byoc.canonicalise.clip_from_call_tir import one_clip
+from byoc.canonicalise.global_pool import mean_from_global_pool
+from byoc.canonicalise.group_norm import layer_norm_from_groups
+from byoc.canonicalise.lines_to_images import lines_to_images
+from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
+from byoc.canonicalise.prelu import where_from_prelu
+from byoc.canonicalise.rms_norm import rms_norm_from_pieces
+from byoc.canonicalise.simple_operators import simple_operators
+from byoc.canonicalise.statistics import mean_from_variance
+from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
+
+from .graphs import constant, operators, random, relax_module
+from .interpret import run_with_tvm
+from .rule_check import check
+
+SPECIAL = np.array([[np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-38, -3.0, 7.0]], "float32")
+
+
+def test_linear_layer_between_reshapes() -> None:
+    def build(emit, x):
+        rows = emit(op.reshape(x, [6, 4]))
+        y = emit(op.add(emit(op.matmul(rows, constant(random(4, 5)))), constant(random(5))))
+        return emit(op.nn.gelu(emit(op.reshape(y, [2, 3, 5]))))
+
+    expected = ["relax.reshape", "relax.reshape", "relax.matmul", "relax.add", "relax.nn.gelu"]
+    check(build, matmul_over_reshape, expected, random(2, 3, 4))
+
+
+def test_reshape_that_cuts_columns_stays() -> None:
+    def build(emit, x):
+        return emit(op.reshape(emit(op.matmul(x, constant(random(4, 6)))), [1, 3, 2, 3]))
+
+    check(build, matmul_over_reshape, ["relax.matmul", "relax.reshape"], random(3, 4))
+
+
+def test_batched_product_between_reshapes() -> None:
+    def build(emit, x, y):
+        x, y = emit(op.reshape(x, [6, 4, 5])), emit(op.reshape(y, [6, 5, 7]))
+        return emit(op.reshape(emit(op.matmul(x, y)), [2, 3, 4, 7]))
+
+    arrays = random(2, 3, 4, 5), random(2, 3, 5, 7)
+    check(build, matmul_over_reshape, ["relax.reshape"] * 4 + ["relax.matmul"], *arrays)
+    assert operators(canonicalise(relax_module(build, *(a.shape for a in arrays)))) == [
+        "relax.matmul"
+    ]
+
+
+@pytest.mark.parametrize("form", ["divide", "rsqrt", "reciprocal"])
+def test_rms_norm(form: str) -> None:
+    def build(emit, x):
+        mean = emit(op.mean(emit(op.power(x, constant(2.0))), [-1], keepdims=True))
+        shifted = emit(op.add(mean, constant(1e-5)))
+        if form == "divide":
+            y = emit(op.divide(x, emit(op.sqrt(shifted))))
+        elif form == "rsqrt":
+            y = emit(op.multiply(x, emit(op.rsqrt(shifted))))
+        else:
+            y = emit(op.multiply(x, emit(op.divide(constant(1.0), emit(op.sqrt(shifted))))))
+        return emit(op.multiply(constant(random(4)), y))
+
+    check(build, rms_norm_from_pieces, ["relax.nn.rms_norm"], random(2, 3, 4))
+
+
+def test_group_norm_without_use_of_scale() -> None:
+    def build(emit, x):
+        ones, zeros = constant(np.ones(6)), constant(np.zeros(6))
+        return emit(op.nn.group_norm(x, ones, zeros, 3, 1, [2, 3]))
+
+    expected = ["relax.reshape", "relax.nn.layer_norm", "relax.reshape"]
+    check(build, layer_norm_from_groups, expected, random(2, 6, 3, 4))
+
+
+def test_group_norm_of_last_channels_stays() -> None:
+    def build(emit, x):
+        return emit(op.nn.group_norm(x, constant(random(4)), constant(random(4)), 2, 3, [1, 2]))
+
+    mod = relax_module(build, (2, 3, 3, 4))
+    assert operators(apply_rule(mod, layer_norm_from_groups)) == ["relax.nn.group_norm"]
+
+
+@pytest.mark.parametrize("function", [op.variance, op.std])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_statistics(function, keepdims: bool) -> None:
+    def build(emit, x):
+        return emit(function(x, [1], keepdims))
+
+    pieces = ["relax.mean", "relax.subtract", "relax.multiply", "relax.mean"]
+    expected = pieces if function is op.variance else [*pieces, "relax.sqrt"]
+    check(build, mean_from_variance, expected, random(3, 4))
+
+
+def test_line_takes_bias_residual_and_activation_along() -> None:
+    def build(emit, x, r):
+        y = emit(op.nn.conv1d(x, constant(random(5, 3, 3)), padding=1))
+        y = emit(op.add(y, constant(random(1, 5, 1))))
+        return emit(op.nn.relu(emit(op.add(y, r))))
+
+    expected = ["relax.reshape", "relax.nn.conv2d", "relax.add", "relax.reshape", "relax.add"]
+    expected += ["relax.nn.relu", "relax.reshape"]
+    check(build, lines_to_images, expected, random(2, 3, 8), random(2, 5, 8))
+
+
+def test_adaptive_pool_with_equal_windows() -> None:
+    def build(emit, x):
+        return emit(op.nn.adaptive_avg_pool2d(x, (3, 2)))
+
+    check(build, mean_from_global_pool, ["relax.nn.avg_pool2d"], random(1, 2, 6, 8))
+
+
+def test_adaptive_pool_with_other_windows_stays() -> None:
+    def build(emit, x):
+        return emit(op.nn.adaptive_avg_pool2d(x, (4, 3)))
+
+    check(build, mean_from_global_pool, ["relax.nn.adaptive_avg_pool2d"], random(1, 2, 6, 8))
+
+
+def test_one_clip() -> None:
+    def build(emit, x):
+        return emit(op.clip(emit(op.clip(x, -1.0, np.inf)), -np.inf, 2.0))
+
+    check(build, one_clip, ["relax.clip"], random(3, 4))
+
+
+def test_clips_in_the_other_order_stay() -> None:
+    def build(emit, x):
+        return emit(op.clip(emit(op.clip(x, 3.0, np.inf)), -np.inf, 2.0))
+
+    check(build, one_clip, ["relax.clip", "relax.clip"], random(3, 4))
+
+
+def test_prelu_keeps_special_values() -> None:
+    def build(emit, x):
+        return emit(op.nn.prelu(x, constant([0.25, 0.5]), 0))
+
+    expected = ["relax.reshape", "relax.less", "relax.multiply", "relax.where"]
+    x = np.concatenate([SPECIAL, SPECIAL])
+    check(build, where_from_prelu, expected, x)
+
+
+def test_softmax_of_rows_without_an_entry() -> None:
+    """A row of minus infinity alone gives zeros, as in PyTorch, and a NaN stays one."""
+
+    def build(emit, x):
+        empty = emit(op.logical_not(emit(op.equal(x, constant(-np.inf)))))
+        some = emit(op.max(emit(op.astype(empty, "int8")), [-1], keepdims=True))
+        none = emit(op.logical_not(emit(op.astype(some, "bool"))))
+        weights = emit(op.nn.softmax(x, -1))
+        zeros = emit(op.full_like(weights, constant(0.0)))
+        return emit(op.where(none, zeros, weights))
+
+    def rule(block):
+        any_of_booleans(block)
+        scalar_from_full(block)
+
+    x = np.array([[0, 1], [-np.inf, -np.inf], [-np.inf, 3], [np.nan, -np.inf]], "float32")
+    expected = ["relax.equal", "relax.logical_not", "relax.astype", "relax.max", "relax.astype"]
+    check(build, rule, [*expected, "relax.logical_not", "relax.nn.softmax", "relax.where"], x)
+
+
+def test_pixel_shuffle() -> None:
+    def build(emit, x):
+        return emit(op.nn.pixel_shuffle(x, 2))
+
+    after = apply_rule(relax_module(build, (2, 8, 3, 2)), simple_operators)
+    assert operators(after) == ["relax.reshape", "relax.permute_dims", "relax.reshape"]
+    x = random(2, 8, 3, 2)  # TVM has no implementation of the operator to compare with
+    want = x.reshape(2, 2, 2, 2, 3, 2).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 6, 4)
+    np.testing.assert_array_equal(run_with_tvm(after, x)[0], want)
+
+
+@pytest.mark.parametrize("diagonal", [-1, 0, 2])
+@pytest.mark.parametrize("function", [op.tril, op.triu])
+def test_triangle(function, diagonal: int) -> None:
+    def build(emit, x):
+        return emit(function(x, diagonal))
+
+    check(build, simple_operators, ["relax.where"], random(2, 4, 5))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_repeat(axis: int) -> None:
+    def build(emit, x):
+        return emit(op.repeat(x, 3, axis))
+
+    expected = ["relax.reshape", "relax.broadcast_to", "relax.reshape"]
+    check(build, tile_to_broadcast, expected, random(2, 3))
+
+
+RULES_OF_SHAPES = (tile_to_broadcast, layer_norm_from_groups, lines_to_images, simple_operators)
+
+
+@pytest.mark.parametrize("rule", RULES_OF_SHAPES)
+def test_no_rule_fires_on_unknown_shapes(rule) -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=3))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(op.tril(x))
+            y = builder.emit(op.square(y))
+            y = builder.emit(op.nn.conv1d(y, constant(random(3, 3, 1))))
+            result = builder.emit_output(op.nn.max_pool1d(y, 2))
+        builder.emit_func_output(result)
+    before = builder.get()
+    assert operators(apply_rule(before, rule)) == operators(before)

@@ -1,0 +1,139 @@
+"""attention against softmax(scale q k^T + mask) v in float64."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from tests.kernels.guard import SENTINEL, assert_close, at_page_end
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sizes, the axes along which the mask is one value (None: no mask), and the layout.
+
+    ``heads_inside`` has the heads of a row side by side, as projections write them.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    width: int
+    mask: tuple[int, ...] | None = None
+    heads_inside: bool = False
+    shared_keys: bool = False  # one head of keys and values for all
+
+
+CASES = (
+    Case(1, 2, 8, 8, 4, 4),
+    Case(2, 3, 17, 23, 13, 19),
+    Case(2, 3, 17, 23, 13, 19, mask=()),
+    Case(2, 3, 17, 23, 13, 19, mask=(1, 2), heads_inside=True),
+    Case(1, 2, 9, 40, 16, 32, mask=(0, 1)),
+    Case(2, 2, 5, 31, 64, 64, mask=(3,)),
+    Case(1, 12, 128, 128, 64, 64, mask=(1, 2), heads_inside=True),
+    Case(1, 1, 1, 70, 64, 64),
+    Case(3, 1, 1, 1, 1, 1, mask=()),
+    Case(1, 2, 130, 700, 24, 20, heads_inside=True),
+    Case(1, 1, 40, 3000, 8, 8),
+    Case(2, 4, 6, 10, 8, 8, shared_keys=True),
+    Case(0, 4, 6, 10, 8, 8),
+    Case(1, 4, 0, 10, 8, 8),
+    Case(1, 4, 6, 10, 8, 0),
+)
+
+
+def _split(memory: np.ndarray, inside: bool) -> np.ndarray:
+    """[batch, heads, rows, columns] over memory in either layout."""
+    return memory.transpose(0, 2, 1, 3) if inside else memory
+
+
+def _heads(rng: np.random.Generator, case: Case, rows: int, columns: int, heads: int) -> np.ndarray:
+    shape = (case.batch, heads, rows, columns)
+    if case.heads_inside:
+        shape = (case.batch, rows, heads, columns)
+    return _split(at_page_end(rng.standard_normal(shape)), case.heads_inside)
+
+
+def _strides(array: np.ndarray, count: int = 3) -> list[int]:
+    return [stride // 4 for stride in array.strides[:count]]
+
+
+def _reference(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float
+) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        scores = scale * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2))
+        scores = scores if mask is None else scores + mask
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return (weights / weights.sum(-1, keepdims=True)) @ v.astype(np.float64)
+
+
+def _run(
+    lib: ctypes.CDLL,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None,
+    y: np.ndarray,
+    scale: float,
+) -> int:
+    p = abi.AttentionParams(*q.shape[:3], k.shape[2], q.shape[3], v.shape[3], scale)
+    for name, array in (("q", q), ("k", k), ("v", v), ("y", y)):
+        getattr(p, f"{name}_strides")[:] = _strides(array)
+    if mask is not None:
+        p.mask_strides[:] = _strides(mask, 4)
+    pointer = None if mask is None else mask.ctypes.data
+    return lib.ext_attention(p, q.ctypes.data, k.ctypes.data, v.ctypes.data, pointer, y.ctypes.data)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_attention(lib: ctypes.CDLL, case: Case) -> None:
+    rng = np.random.default_rng(6)
+    kv_heads = 1 if case.shared_keys else case.heads
+    q = _heads(rng, case, case.queries, case.depth, case.heads)
+    k = _heads(rng, case, case.keys, case.depth, kv_heads)
+    v = _heads(rng, case, case.keys, case.width, kv_heads)
+    if case.shared_keys:
+        k = np.broadcast_to(k, (*q.shape[:2], *k.shape[2:]))
+        v = np.broadcast_to(v, (*q.shape[:2], *v.shape[2:]))
+    mask = None
+    if case.mask is not None:
+        shape = (case.batch, case.heads, case.queries, case.keys)
+        own = [1 if d in case.mask else size for d, size in enumerate(shape)]
+        values = np.where(rng.uniform(size=own) < 0.3, -40, rng.standard_normal(own))
+        mask = np.broadcast_to(at_page_end(values), shape)
+    layout = [case.batch, case.heads, case.queries, case.width]
+    if case.heads_inside:
+        layout = [case.batch, case.queries, case.heads, case.width]
+    y = _split(at_page_end(np.full(layout, SENTINEL)), case.heads_inside)
+    assert _run(lib, q, k, v, mask, y, 0.3) == 0
+    if y.size:
+        assert_close(y, _reference(q, k, v, mask, float(np.float32(0.3))), 2e-5)
+
+
+def test_special_values(lib: ctypes.CDLL) -> None:
+    rng = np.random.default_rng(7)
+    q, k, v = (rng.standard_normal((1, 1, 6, 20)).astype(np.float32) for _ in range(3))
+    mask = np.zeros((1, 1, 6, 6), np.float32)
+    mask[0, 0, 0, 1:] = -np.inf  # only the first key
+    mask[0, 0, 1] = -np.inf  # no key at all
+    q[0, 0, 2, 3] = np.nan
+    q[0, 0, 3, 3] = np.inf
+    mask[0, 0, 4, 5] = np.inf
+    y = np.empty_like(q)
+    assert _run(lib, q, k, v, mask, y, 0.5) == 0
+    assert_close(y, _reference(q, k, v, mask, 0.5), 1e-5)
+    np.testing.assert_allclose(y[0, 0, 0], v[0, 0, 0], rtol=1e-6)
+    assert np.isnan(y[0, 0, 1:5]).all() and np.isfinite(y[0, 0, 5]).all()
+
+
+def test_strided_mask_columns_are_refused(lib: ctypes.CDLL) -> None:
+    x = np.zeros((1, 1, 2, 2), np.float32)
+    assert _run(lib, x, x, x, x.swapaxes(2, 3), x, 1.0) == 2

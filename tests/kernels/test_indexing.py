@@ -1,0 +1,182 @@
+"""compare, where, cast, take and integer arithmetic against numpy: every dtype that there is."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from tests.kernels import cases
+from tests.kernels.guard import at_page_end
+
+NUMPY = {"float32": np.float32, "int32": np.int32, "int64": np.int64, "bool": np.uint8}
+COMPARE = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+INTEGER = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+Broadcast = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def _values(rng: np.random.Generator, shape: list[int], dtype: str) -> np.ndarray:
+    """Few different values, so that equal ones meet; NaN and infinity among the floats."""
+    if dtype == "bool":
+        return rng.integers(0, 2, shape)
+    if dtype == "float32":
+        return rng.choice([-1.5, 0, -0.0, 2, np.nan, np.inf, -np.inf], shape)
+    return rng.integers(-3, 4, shape) * (1 << (20 if dtype == "int32" else 40))
+
+
+def _operand(
+    rng: np.random.Generator, shape: tuple[int, ...], axes: tuple[int, ...], dtype: str
+) -> np.ndarray:
+    own = [1 if d in axes else size for d, size in enumerate(shape)]
+    return np.broadcast_to(at_page_end(_values(rng, own, dtype), NUMPY[dtype]), shape)
+
+
+def _strides(array: np.ndarray) -> list[int]:
+    return [stride // array.itemsize for stride in array.strides]
+
+
+@pytest.mark.parametrize("dtype", abi.DTYPES)
+@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
+    shape, a_axes, b_axes = case
+    rng = np.random.default_rng(1)
+    a, b = _operand(rng, shape, a_axes, dtype), _operand(rng, shape, b_axes, dtype)
+    for kind, function in COMPARE.items():
+        if kind in ("and", "or", "xor") and dtype != "bool":
+            continue
+        y = at_page_end(np.full(shape, 77), np.uint8)
+        p = abi.CompareParams(abi.COMPARE.index(kind), abi.DTYPES.index(dtype), len(shape))
+        p.shape[: a.ndim] = shape
+        p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
+        assert lib.ext_compare(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
+        np.testing.assert_array_equal(y, function(a, b), err_msg=kind)
+
+
+def test_logic_of_numbers_is_refused(lib: ctypes.CDLL) -> None:
+    p = abi.CompareParams(abi.COMPARE.index("and"), abi.DTYPES.index("int32"), 1)
+    assert lib.ext_compare(p, None, None, None) == 2
+
+
+@pytest.mark.parametrize("dtype", abi.DTYPES)
+@pytest.mark.parametrize("c_axes", [(), (0,)], ids=["full", "broadcast"])
+@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+def test_where(lib: ctypes.CDLL, case: Broadcast, c_axes: tuple[int, ...], dtype: str) -> None:
+    shape, a_axes, b_axes = case
+    rng = np.random.default_rng(2)
+    c = _operand(rng, shape, c_axes, "bool")
+    a, b = _operand(rng, shape, a_axes, dtype), _operand(rng, shape, b_axes, dtype)
+    y = at_page_end(np.full(shape, 77), NUMPY[dtype])
+    p = abi.WhereParams(y.itemsize, len(shape))
+    p.shape[: a.ndim] = shape
+    p.c_strides[: a.ndim] = _strides(c)
+    p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
+    assert lib.ext_where(p, c.ctypes.data, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, np.where(c, a, b))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
+    shape, a_axes, b_axes = case
+    rng = np.random.default_rng(3)
+    a, b = _operand(rng, shape, a_axes, dtype), _operand(rng, shape, b_axes, dtype)
+    for kind, function in INTEGER.items():
+        y = at_page_end(np.full(shape, 77), NUMPY[dtype])
+        p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(), len(shape))
+        p.dtype = abi.DTYPES.index(dtype)
+        p.shape[: a.ndim] = shape
+        p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
+        assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
+        np.testing.assert_array_equal(y, function(a, b), err_msg=kind)
+
+
+@pytest.mark.parametrize(("kind", "after"), [("div", "identity"), ("add", "relu")])
+def test_what_integers_do_not_have_is_refused(lib: ctypes.CDLL, kind: str, after: str) -> None:
+    p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(after), 1, dtype=1)
+    p.shape[0] = 1
+    assert lib.ext_binary(p, None, None, None) == 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 16, 33, 70000])
+@pytest.mark.parametrize("to", abi.DTYPES)
+@pytest.mark.parametrize("source", abi.DTYPES)
+def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
+    rng = np.random.default_rng(4)
+    values = rng.integers(0, 2, n) if source == "bool" else rng.integers(-900, 900, n)
+    x = at_page_end(values / 7 if source == "float32" else values, NUMPY[source])
+    y = at_page_end(np.full(n, 77), NUMPY[to])
+    codes = (abi.DTYPES.index(source), abi.DTYPES.index(to))
+    assert lib.ext_cast(*codes, n, x.ctypes.data, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, x != 0 if to == "bool" else x.astype(NUMPY[to]))
+
+
+def test_not_a_number_is_true_and_zeros_are_false(lib: ctypes.CDLL) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 1e-45, 0.0, -0.0], np.float32)
+    y = np.empty(x.size, np.uint8)
+    assert lib.ext_cast(0, 3, x.size, x.ctypes.data, y.ctypes.data) == 0
+    assert y.tolist() == [1, 1, 1, 1, 0, 0]
+
+
+def test_unknown_dtype_is_refused(lib: ctypes.CDLL) -> None:
+    assert lib.ext_cast(4, 0, 0, None, None) == 2
+    assert lib.ext_cast(0, -1, 0, None, None) == 2
+
+
+TAKE = (
+    (1, 10, 8, 5),
+    (3, 7, 1, 20),
+    (2, 5, 33, 4),
+    (1, 100, 768, 128),
+    (2, 1, 3, 2),
+    (0, 4, 4, 4),
+    (4, 4, 4, 0),
+    (4, 4, 0, 4),
+)
+
+
+def _take_params(shape: tuple[int, int, int, int], dtype: str, indices: str) -> abi.TakeParams:
+    size = NUMPY[dtype]().itemsize
+    return abi.TakeParams(*shape, size, abi.DTYPES.index(indices))
+
+
+@pytest.mark.parametrize("indices", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", abi.DTYPES)
+@pytest.mark.parametrize("shape", TAKE, ids=str)
+def test_take(lib: ctypes.CDLL, shape: tuple[int, int, int, int], dtype: str, indices: str) -> None:
+    outer, extent, inner, count = shape
+    rng = np.random.default_rng(5)
+    x = at_page_end(_values(rng, [outer, extent, inner], dtype), NUMPY[dtype])
+    where = at_page_end(rng.integers(-extent, extent, count), NUMPY[indices])
+    y = at_page_end(np.full((outer, count, inner), 77), NUMPY[dtype])
+    p = _take_params(shape, dtype, indices)
+    assert lib.ext_take(p, x.ctypes.data, where.ctypes.data, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, np.take(x, where, axis=1))
+
+
+@pytest.mark.parametrize("index", [7, -8, 1 << 31, -(1 << 62)])
+def test_an_index_outside_is_an_error(lib: ctypes.CDLL, index: int) -> None:
+    x = at_page_end(np.zeros((7, 4)))
+    where = np.array([0, 1, index], np.int64)
+    y = np.empty((3, 4), np.float32)
+    p = _take_params((1, 7, 4, 3), "float32", "int64")
+    status = lib.ext_take(p, x.ctypes.data, where.ctypes.data, y.ctypes.data)
+    assert status == 4
+    assert lib.ext_status_string(status) == b"an index lies outside of the axis that it indexes"

@@ -1,0 +1,82 @@
+"""argreduce, cumsum, products and rms_norm against numpy."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from tests.kernels import cases
+from tests.kernels.guard import Rows, assert_close, at_page_end
+
+_ARG = {0: np.argmax, 1: np.argmin}
+
+
+@pytest.mark.parametrize("least", [0, 1], ids=["argmax", "argmin"])
+@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+def test_argreduce(lib: ctypes.CDLL, shape: tuple[int, int, int], least: int) -> None:
+    outer, _, inner = shape
+    rng = np.random.default_rng(12)
+    for values in (
+        rng.standard_normal(shape),
+        rng.integers(0, 3, shape),  # ties
+        np.where(rng.uniform(size=shape) < 0.02, np.nan, rng.standard_normal(shape)),
+        np.full(shape, np.inf if least else -np.inf),
+    ):
+        x = at_page_end(values)
+        y = at_page_end(np.full((outer, inner), -1), np.int64)
+        assert lib.ext_argreduce(least, *shape, x.ctypes.data, y.ctypes.data) == 0
+        np.testing.assert_array_equal(y, _ARG[least](x, axis=1))
+
+
+def test_the_extreme_of_nothing_is_refused(lib: ctypes.CDLL) -> None:
+    assert lib.ext_argreduce(0, 1, 0, 1, None, None) == 2
+
+
+@pytest.mark.parametrize("reverse", [0, 1], ids=["forward", "reverse"])
+@pytest.mark.parametrize("exclusive", [0, 1], ids=["inclusive", "exclusive"])
+@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+def test_cumsum(
+    lib: ctypes.CDLL, shape: tuple[int, int, int], exclusive: int, reverse: int
+) -> None:
+    x = at_page_end(np.random.default_rng(13).standard_normal(shape))
+    y = Rows(1, x.size)
+    assert lib.ext_cumsum(exclusive, reverse, *shape, x.ctypes.data, y.pointer) == 0
+    wide = x.astype(np.float64)[:, :: -1 if reverse else 1]
+    want = np.cumsum(wide, axis=1) - (wide if exclusive else 0)
+    want = want[:, :: -1 if reverse else 1]
+    # Every addition rounds: half an ULP of the sum so far, for each of the terms.
+    limit = 6e-8 * shape[1] * (1 + np.abs(want).max(initial=0))
+    assert_close(y.view[0].reshape(shape), want, limit)
+    y.check_gaps()
+    assert lib.ext_cumsum(exclusive, reverse, *shape, x.ctypes.data, x.ctypes.data) == 0
+    np.testing.assert_array_equal(x.ravel(), y.view[0])
+
+
+@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+def test_product(lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
+    x = at_page_end(np.random.default_rng(14).uniform(0.95, 1.05, shape))
+    y = Rows(shape[0], shape[2])
+    kind = abi.REDUCE.index("prod")
+    assert lib.ext_reduce(kind, *shape, x.ctypes.data, y.pointer) == 0
+    want = x.astype(np.float64).prod(axis=1)
+    assert_close(y.view, want, 1.2e-7 * (shape[1] + 1) * np.abs(want))
+    y.check_gaps()
+
+
+@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
+def test_rms_norm(lib: ctypes.CDLL, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(15)
+    rows, n = shape
+    x, gamma = at_page_end(rng.standard_normal(shape) * 5), at_page_end(rng.standard_normal(n))
+    y = Rows(rows, n)
+    assert lib.ext_rms_norm(rows, n, 1e-5, x.ctypes.data, gamma.ctypes.data, y.pointer) == 0
+    if x.size:
+        wide = x.astype(np.float64)
+        want = wide / np.sqrt((wide * wide).mean(1, keepdims=True) + 1e-5) * gamma
+        assert_close(y.view, want, 1e-6 * np.abs(want) + 1e-7)
+    y.check_gaps()
+    assert lib.ext_rms_norm(rows, n, 1e-5, x.ctypes.data, gamma.ctypes.data, x.ctypes.data) == 0
+    np.testing.assert_array_equal(x, y.view)

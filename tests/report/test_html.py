@@ -1,0 +1,177 @@
+"""The HTML report: safe with any name, and as a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from byoc.partition import partition_with_report
+from byoc.prepare import import_onnx, prepare
+from byoc.report import Report
+from byoc.report.html import embedded_json
+
+from .networks import HOSTILE, hostile_model, residual_model
+
+
+def report_of(model: Any, **rules: Any) -> Report:
+    return partition_with_report(import_onnx(prepare(model)), **rules)[1]
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Report:
+    return report_of(hostile_model(), skip_ops=["sigmoid"])
+
+
+def test_hostile_names_arrive_as_they_are(hostile: Report) -> None:
+    names = [left.name for left in hostile.left]
+    assert names == [f"Sigmoid {name}" for name in HOSTILE]
+    offloaded = [node.name for node in hostile.graph.nodes if node.kind == "offloaded"]
+    assert offloaded == [f"MatMul {name}" for name in HOSTILE]
+
+
+def test_page_holds_no_raw_name(hostile: Report) -> None:
+    page = hostile.to_html('title </title><script>"')
+    assert "injected" in page
+    assert "<script>throw" not in page and "<img" not in page and "</title><script>" not in page
+    assert "http://" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
+    names = {node["name"] for node in json.loads(data[1])["nodes"]}
+    assert {f"MatMul {name}" for name in HOSTILE} <= names
+
+
+def test_embedded_json_cannot_end_its_element() -> None:
+    text = "</script><!-- \u2028 & \\"
+    written = embedded_json({text: text})
+    assert not set("<>&\u2028") & set(written)
+    assert json.loads(written) == {text: text}
+
+
+# ---------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or chromium is None:
+        pytest.skip("Chromium is not installed (Debian: apt install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1500,950"):
+        options.add_argument(argument)
+    options.add_argument("--disable-dev-shm-usage")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    window.set_page_load_timeout(60)
+    yield window
+    window.quit()
+
+
+def show(browser: Any, report: Report, folder: Path, name: str = "report") -> None:
+    """Open a report; its script must have run to its end, and nothing may be on the console."""
+    page = folder / f"{name}.html"
+    page.write_text(report.to_html(name), encoding="utf-8")
+    browser.get_log("browser")
+    browser.get(page.as_uri())
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
+    assert browser.get_log("browser") == []
+
+
+def colours_in(browser: Any, selector: str) -> int:
+    """How many colours the canvases in an element show: one if nothing is drawn."""
+    script = """
+        const seen = new Set();
+        for (const canvas of document.querySelectorAll(arguments[0] + " canvas")) {
+          const {width, height} = canvas;
+          const pixels = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+          for (let i = 0; i < pixels.length; i += 4 * 7)
+            seen.add(pixels[i] + "," + pixels[i + 1] + "," + pixels[i + 2]);
+        }
+        return seen.size;"""
+    browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 200))")
+    return browser.execute_script(script, selector)
+
+
+def visible_text(browser: Any, selector: str) -> str:
+    element = browser.find_element("css selector", selector)
+    assert element.is_displayed()
+    return element.text
+
+
+def test_network_of_300_operators(browser: Any, tmp_path: Path) -> None:
+    report = report_of(residual_model(50), skip_ops=["softmax"])
+    assert report.operators == 300 and len(report.left) == 5
+    show(browser, report, tmp_path)
+    assert visible_text(browser, "h1") == report.summary()
+    assert "skipped by operator" in visible_text(browser, "#left")
+    assert "/block9/Softmax" in visible_text(browser, "#left")
+    for region in report.regions:
+        assert region.name in visible_text(browser, "#regions")
+    assert colours_in(browser, "#graph") > 5
+    assert browser.save_screenshot(str(tmp_path / "page.png"))
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+
+
+def test_search_and_selection(browser: Any, tmp_path: Path) -> None:
+    show(browser, report_of(residual_model(20), skip_ops=["softmax"]), tmp_path)
+    field = browser.find_element("id", "search")
+    field.send_keys("skipped by")
+    assert visible_text(browser, "#found") == "1 of 2"
+    assert "/block9/Softmax" in visible_text(browser, "#selected")
+    browser.find_element("id", "next").click()
+    assert visible_text(browser, "#found") == "2 of 2"
+    assert "/block19/Softmax" in visible_text(browser, "#selected")
+    field.clear()
+    field.send_keys("ext.matmul_relu")
+    selected = visible_text(browser, "#selected")
+    for text in ("/block0/MatMul + /block0/Relu", "float32[4, 16]", "builtin", "ext_main_0"):
+        assert text in selected
+    browser.find_element("css selector", "#left tbody tr").click()
+    assert "skipped by operator" in visible_text(browser, "#selected")
+    assert browser.get_log("browser") == []
+
+
+def test_tooltip_tells_shapes_composite_kernel_and_reason(browser: Any, tmp_path: Path) -> None:
+    show(browser, report_of(residual_model(10), skip_ops=["softmax"]), tmp_path)
+
+    def hover(kind: str) -> str:
+        browser.execute_script(
+            """const node = partition.cy.nodes(arguments[0])[0];
+            partition.cy.zoom(1); partition.cy.center(node);
+            node.emit({type: "mouseover", originalEvent: {clientX: 200, clientY: 200}});""",
+            kind,
+        )
+        return visible_text(browser, "#tip")
+
+    offloaded = hover(".offloaded")
+    for text in ("ext.matmul", "float32[4, 16]", "builtin: matmul", "ext_main_0", "/block0/MatMul"):
+        assert text in offloaded
+    left = hover(".left")
+    for text in ("relax.nn.softmax", "skipped by operator", "/block9/Softmax", "TVM"):
+        assert text in left
+
+
+def test_hostile_names_do_nothing_but_show(browser: Any, tmp_path: Path, hostile: Report) -> None:
+    show(browser, hostile, tmp_path)
+    text = visible_text(browser, "#left")
+    assert "<img src=x onerror=alert(1)>" in text and "{{ 7*7 }}" in text
+    browser.find_element("id", "search").send_keys("</script>")
+    assert visible_text(browser, "#found") == "1 of 2"
+    assert HOSTILE[0] in visible_text(browser, "#selected")
+    assert browser.get_log("browser") == []
+
+
+def test_thousand_nodes_open_in_seconds(browser: Any, tmp_path: Path) -> None:
+    report = report_of(residual_model(250), skip_ops=["softmax"])
+    assert len(report.graph.nodes) > 1000
+    show(browser, report, tmp_path)
+    milliseconds = browser.execute_script("return partition.milliseconds")
+    # No measurement: the limit is a minute's fraction that a broken layout would pass by far.
+    assert milliseconds < 30_000
+    assert colours_in(browser, "#graph") > 5

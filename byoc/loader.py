@@ -7,6 +7,7 @@ few milliseconds); the compiler library and TVM's Python package are not needed.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import json
 import os
@@ -297,6 +298,7 @@ def _load_runtime() -> None:
     libraries = sorted(folder.glob("libtvm_runtime.*"))
     if not libraries:
         raise LoadError(f"TVM's runtime library libtvm_runtime is not in {folder}")
+    importlib.import_module("tvm_ffi")  # loads libtvm_ffi, which libtvm_runtime needs
     # Global, as TVM itself loads it: compiled models take their symbols from it.
     ctypes.CDLL(str(libraries[0]), ctypes.RTLD_GLOBAL)
 

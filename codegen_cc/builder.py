@@ -117,7 +117,12 @@ class PlanBuilder:
         return self._copies[key]
 
     def copy(self, source: Tensor, target: Tensor, comment: str) -> None:
-        """Record ``target[...] = source[...]`` for views of one shape."""
+        """Record ``target[...] = source[...]`` for views of one shape and dtype."""
+        if source.dtype != target.dtype:
+            raise CodegenError(
+                f"region {self.region.symbol}: {comment}: a copy cannot turn {source.dtype} into "
+                f"{target.dtype}; cast it"
+            )
         order = sorted(range(len(target.shape)), key=lambda axis: -estimate(target.strides[axis]))
         axes = [axis for axis in order if target.shape[axis] != 1]
         fields: dict[str, object] = {

@@ -181,10 +181,11 @@ class Block:
     def calls(self, *names: str) -> Iterator[tuple[Var, relax.Call]]:
         """Bindings that call one of these operators, or any if none is named, in order.
 
-        The list is taken at the start; bindings that the caller removes meanwhile are skipped.
+        The list is taken at the start; bindings that the caller removes meanwhile are skipped, and
+        so are casts, which check a value and define symbols.
         """
         for var in self.ordered():
-            value = self.values.get(var)
+            value = None if var in self._casts else self.values.get(var)
             if isinstance(value, relax.Call) and (not names or op_name(value) in names):
                 yield var, value
 

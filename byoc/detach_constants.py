@@ -23,7 +23,8 @@ def detach_constants(mod: tvm.IRModule) -> tvm.IRModule:
     out = mod.clone()
     for gvar, func in mod.functions.items():
         if isinstance(func, relax.Function) and func.attrs and func.attrs.get("Codegen") == CODEGEN:
-            out[gvar] = _detach(func)
+            # Merging shared the symbols of shapes with the caller; each function has its own.
+            out[gvar] = relax.utils.copy_with_new_vars(_detach(func))
     return out
 
 

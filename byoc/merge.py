@@ -58,11 +58,16 @@ MAX_NAME = 40
 
 @dataclass
 class Item:
-    """One node: its bindings (the composite and its call, or one), what it reads, its level."""
+    """One node: its bindings (the composite and its call, or one), what it reads, its level.
+
+    ``follows`` are casts that define symbols of shapes which the node names: it reads no value of
+    theirs and must come after them.
+    """
 
     binding: relax.Binding
     composite: relax.Binding | None
     reads: list[relax.Var]
+    follows: list[relax.Var] = field(default_factory=list)
     level: int = 0
 
     @property
@@ -153,7 +158,33 @@ def read_items(block: relax.DataflowBlock) -> list[Item]:
         if function is not None:
             reads = [var for var in reads if var != value.op]
         items.append(Item(binding, function, reads))
+    _follow_casts(items)
     return items
+
+
+def _follow_casts(items: list[Item]) -> None:
+    """Note which of TVM's own nodes name symbols that an earlier cast of the block defines.
+
+    Composites need no such note: their symbols are those of the tensors that they read.
+    """
+    casts: dict[str, relax.Var] = {}
+    for item in items:
+        binding = item.binding
+        if casts and item.composite is None:
+            named = {casts[s] for s in _symbols_in(binding) if s in casts}
+            item.follows = [var for var in dict.fromkeys(casts.values()) if var in named]
+        if isinstance(binding, relax.MatchCast):
+            for symbol in relax.analysis.tir_vars_in_type(binding.ty):
+                casts.setdefault(symbol.name, binding.var)
+
+
+def _symbols_in(binding: relax.Binding) -> set[str]:
+    """Names of the symbols in the type of a binding and in the shapes among its arguments."""
+    found = list(relax.analysis.tir_vars_in_type(binding.var.ty))
+    value = binding.value
+    for argument in value.args if isinstance(value, relax.Call) else ():
+        found += relax.analysis.tir_vars_in_type(argument.ty)
+    return {symbol.name for symbol in found}
 
 
 def _users(items: list[Item]) -> dict[relax.Var, list[Item]]:
@@ -168,7 +199,7 @@ def assign_levels(items: list[Item]) -> None:
     """Number the nodes as the module's docstring says; they are in topological order."""
     defined: dict[relax.Var, Item] = {}
     for item in items:
-        sources = [defined[var] for var in item.reads if var in defined]
+        sources = [defined[var] for var in (*item.reads, *item.follows) if var in defined]
         if item.composite is None:
             item.level = max((source.level for source in sources), default=0)
         else:

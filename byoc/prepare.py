@@ -363,10 +363,11 @@ def put_weights_back(model: onnx.ModelProto, stash: dict[str, onnx.TensorProto])
 
 
 def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Write ``auto_pad`` of convolutions as pads, which TVM's importer keeps in the convolution.
+    """Write ``auto_pad`` of convolutions and pools as pads, which TVM's importer keeps in them.
 
     SAME_UPPER and SAME_LOWER give ceil(extent / stride) outputs and put an odd pixel of padding
-    at the end or at the beginning (ONNX operator specification, Conv).
+    at the end or at the beginning (ONNX operator specification, Conv). With stride 1 that does not
+    depend on the extent, which may then be symbolic.
     """
     same = [node for node in model.graph.node if _auto_pad(node).startswith("SAME")]
     if not same:
@@ -378,23 +379,36 @@ def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:
     }
     weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     for node in same:
-        image, weight = known.get(node.input[0], []), weights.get(node.input[1])
-        if weight is None or len(image) != len(weight) or None in image[2:]:
+        image, kernel = known.get(node.input[0], []), _kernel(node, weights)
+        if kernel is None or len(image) != len(kernel) + 2:
             continue
-        _write_pads(node, image[2:], weight[2:])
+        strides = _integers(node, "strides", [1] * len(kernel))
+        extents = [e if s != 1 else e or 1 for e, s in zip(image[2:], strides, strict=True)]
+        if None not in extents:
+            _write_pads(node, extents, kernel)
     return model
 
 
+def _kernel(node: onnx.NodeProto, weights: dict[str, list[int]]) -> list[int] | None:
+    """Extents of the window, of a convolution from its weight if that is stored."""
+    if node.op_type == "Conv" and node.input[1] in weights:
+        return weights[node.input[1]][2:]
+    return _integers(node, "kernel_shape", None)
+
+
+def _integers(node: onnx.NodeProto, name: str, default: list[int] | None) -> list[int] | None:
+    return next((list(a.ints) for a in node.attribute if a.name == name and a.ints), default)
+
+
 def _auto_pad(node: onnx.NodeProto) -> str:
-    if node.op_type != "Conv":
+    if node.op_type not in ("Conv", "MaxPool", "AveragePool"):
         return ""
     return next((a.s.decode() for a in node.attribute if a.name == "auto_pad"), "")
 
 
 def _write_pads(node: onnx.NodeProto, image: list[int], kernel: list[int]) -> None:
-    values = {a.name: list(a.ints) for a in node.attribute if a.ints}
-    strides = values.get("strides", [1] * len(kernel))
-    dilations = values.get("dilations", [1] * len(kernel))
+    strides = _integers(node, "strides", [1] * len(kernel))
+    dilations = _integers(node, "dilations", [1] * len(kernel))
     lower = _auto_pad(node) == "SAME_LOWER"
     begin, end = [], []
     for size, taps, stride, dilation in zip(image, kernel, strides, dilations, strict=True):

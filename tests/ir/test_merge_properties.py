@@ -21,7 +21,7 @@ import byoc.annotate
 from byoc.annotate import annotate
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.inline_tuples import inline_tuples
-from byoc.dataflow import variables
+from byoc.dataflow import op_name, variables
 from byoc.merge import merge
 from byoc.prune import prune
 from codegen_cc.node import Node
@@ -291,3 +291,25 @@ def test_control_flow_stays_outside() -> None:
     _, report = partition_with_report(mod)
     left = {entry.op: entry.reason for entry in report.left}
     assert "branch" in left["relax.sigmoid"] and "branch" in left["relax.tanh"]
+
+
+# ---------------------------------------------------------------------- symbols that casts define
+
+
+def test_what_names_a_symbol_stays_after_the_cast_that_defines_it() -> None:
+    """``full`` reads no value at all, but its shape is known after the region and the cast."""
+    rows = tvm.tirx.Var("rows", "int64")
+    builder = relax.BlockBuilder()
+    sizes = relax.Var("sizes", relax.TensorType([1], "int64"))
+    with builder.function("main", [sizes]):
+        with builder.dataflow():
+            target = builder.emit(op.tensor_to_shape(builder.emit(op.add(sizes, sizes))))
+            builder.match_cast(target, relax.ShapeType([rows]))
+            ones = op.full(relax.ShapeExpr([rows]), relax.const(1.0, "float32"), "float32")
+            y = builder.emit_output(op.sum(builder.emit(ones)))
+        builder.emit_func_output(y)
+    out = merge(annotate(builder.get()))
+    bindings = itertools.chain(*(block.bindings for block in out["main"].body.blocks))
+    calls = [op_name(binding.value) for binding in bindings]
+    assert calls.index("relax.full") > calls.index("relax.tensor_to_shape")
+    assert regions(out) == {"ext_main_0": ["ext.add"], "ext_main_1": ["ext.reduce_sum"]}

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from tvm import relax
 
 import byoc
 from byoc.loader import InputError
+from byoc.prepare import import_onnx, prepare
 from models.bert import bert
 from models.zoo import ZOO
 from tests.reference import assert_agrees, onnxruntime_outputs
@@ -57,6 +59,14 @@ def test_one_resnet_serves_every_batch(tmp_path: Path) -> None:
         loaded.run(image(0, 224, 224))
     with pytest.raises(InputError, match=r"need \[n, 3, 224, 224\]"):
         loaded.run(image(1, 224, 223))
+
+
+def test_functions_share_no_symbols() -> None:
+    model = symbolic(ZOO["squeezenet"].build(), {2: "h", 3: "w"})
+    prepared = prepare(model, {"image": [1, 3, "h", "w"]})
+    module = byoc.partition_for_ext(import_onnx(prepared))
+    assert "ext_main_0" in [gvar.name_hint for gvar in module.get_global_vars()]
+    relax.analysis.well_formed(module)  # raises where it is not
 
 
 def test_one_network_serves_several_image_sizes(tmp_path: Path) -> None:

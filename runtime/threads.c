@@ -6,6 +6,8 @@
  * TVM's pool refuses a launch from inside a launch; a nested call runs on its own thread.
  */
 #include <stdatomic.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "kernels/public.h"
 
@@ -29,6 +31,18 @@ typedef struct {
 
 static _Thread_local int inside;    /* the thread runs a part of a launch */
 static _Thread_local int pool_size; /* workers of this thread's last launch; 0 = not known yet */
+
+/* A forked child has the memory of its parent's pool, but not the pool's threads: a launch there
+ * would wait for ever, so a child runs serially what the parent had loaded. */
+static pid_t loaded_in;
+
+__attribute__((constructor)) static void remember_process(void) {
+  loaded_in = getpid();
+}
+
+static int pool_is_usable(void) {
+  return !inside && TVMBackendParallelLaunch != NULL && getpid() == loaded_in;
+}
 
 static int run_share(int task, void* env, void* context) {
   loop* l = context;
@@ -57,7 +71,7 @@ static int launch(loop* l) {
 int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* context) {
   if (n <= 0) return EXT_OK;
   if (grain < 1) grain = 1;
-  if (n <= grain || inside || !TVMBackendParallelLaunch) return body(context, 0, n);
+  if (n <= grain || !pool_is_usable()) return body(context, 0, n);
   loop l = {.n = n, .grain = grain, .body = body, .context = context};
   return launch(&l);
 }
@@ -65,7 +79,7 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* contex
 /* The pool's size is not part of TVM's C interface, but every launch tells it.  An empty launch
  * finds it the first time; later launches keep it current when the pool is reconfigured. */
 int ext_num_threads(void) {
-  if (inside || !TVMBackendParallelLaunch) return 1;
+  if (!pool_is_usable()) return 1;
   if (pool_size == 0) {
     loop empty = {.n = 0, .grain = 1};
     if (launch(&empty) != EXT_OK) return 1;

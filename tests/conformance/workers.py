@@ -1,7 +1,7 @@
 """Processes that run cases: a crash or an endless loop costs one process, not the run.
 
-Workers are forked from a process that has imported everything and run nothing, so that another
-one is there at once.
+Workers are forked from a server process that has imported everything and run nothing, so that
+another one is there at once, and none inherits a thread pool without its threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, all_cases
 from tests.conformance.engines import FAILED, Result, run_case
 
 #: Seconds that a case may take. The networks take TVM's own loops a minute or so, and LLVM needs
@@ -27,7 +27,8 @@ USUAL_TIME_LIMIT = 240.0
 CASES_PER_WORKER = 150
 
 Task = tuple[Case, str]
-_context = multiprocessing.get_context("fork")
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.conformance.preload"])
 
 
 @dataclass
@@ -47,11 +48,10 @@ def run_tasks(
     ``finished`` is called in this process with each result and may return further tasks.
     """
     queue = list(reversed(list(tasks)))
-    table = {case.name: case for case, _ in queue}
     workers: list[_Worker] = []
     while queue or workers:
         while queue and len(workers) < jobs:
-            workers.append(_start(table))
+            workers.append(_start())
         for worker in list(workers):
             if worker.task is None and not _give(worker, queue):
                 _stop(worker)
@@ -65,16 +65,17 @@ def run_tasks(
                 workers.remove(worker)
 
 
-def _start(table: dict[str, Case]) -> _Worker:
+def _start() -> _Worker:
     ours, theirs = _context.Pipe()
-    process = _context.Process(target=_serve, args=(theirs, table), daemon=True)
+    process = _context.Process(target=_serve, args=(theirs,), daemon=True)
     process.start()
     theirs.close()
     return _Worker(process, ours)
 
 
-def _serve(pipe: Connection, table: dict[str, Case]) -> None:
+def _serve(pipe: Connection) -> None:
     """The loop of a worker. What TVM prints is dropped."""
+    table = {case.name: case for case in all_cases()}
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)

@@ -10,11 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
+import tvm_ffi.libinfo
 from tvm import relax
 
 import byoc
 from byoc.prepare import import_onnx, prepare
 from codegen_cc import CodegenError, ToolchainError
+from codegen_cc.toolchain import C_FLAGS, compiler, runtime_file
 from models.builder import GraphBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -94,8 +97,6 @@ def test_wrong_arguments_are_one_clear_error(region):
 def test_a_strided_tensor_is_refused(region):
     memory = np.zeros((1, 4, 6, 32), "float32")
     out = tvm.runtime.tensor(np.empty((1, 8, 6, 5), "float32"))
-    import tvm_ffi
-
     strided = tvm_ffi.from_dlpack(memory[..., :5], require_contiguous=False)
     with pytest.raises(ValueError, match="not contiguous"):
         region(strided, out)
@@ -105,6 +106,21 @@ def test_source_can_be_read_from_the_module():
     module = region_module()
     texts = [m.inspect_source() for m in module.attrs["external_mods"] if m.kind == "c"]
     assert any("ext_conv2d(" in text and "ext_main_0_body" in text for text in texts)
+
+
+@pytest.mark.parametrize("batch", [1, "n"])
+def test_generated_c_compiles_without_a_warning(tmp_path, batch):
+    shapes = {"x": [batch, *SHAPE[1:]]}
+    source = model()
+    if batch == "n":
+        source.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+        source.graph.output[0].type.tensor_type.ClearField("shape")
+    compiled = byoc.compile(source, tmp_path / "m.so", shapes, dump_code=tmp_path)
+    assert len(compiled.report.regions) == 1
+    includes = [f"-I{runtime_file('include')}", f"-I{tvm_ffi.libinfo.find_include_path()}"]
+    includes.append(f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}")
+    command = [compiler(), *C_FLAGS, "-Werror", "-fsyntax-only", *includes]
+    subprocess.run([*command, tmp_path / "ext_main_0.c"], check=True)
 
 
 def test_only_the_entry_point_is_exported(library):
@@ -162,3 +178,23 @@ def test_an_unknown_isa_is_refused_at_the_first_call(library):
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "BYOC_ISA" in last and "avx1024" in last and "avx2" in last
+
+
+def test_a_forked_child_runs_what_its_parent_loaded(library):
+    """The child lacks the pool's threads; waiting for them it would never end."""
+    script = (
+        "import os, sys, numpy as np, byoc\n"
+        "model = byoc.load(sys.argv[1], threads=2)\n"
+        "x = np.ones((1, 16, 64, 64), 'float32')\n"
+        "expected = model(x)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(0 if np.array_equal(model(x), expected) else 3)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    graph = GraphBuilder("wide", seed=4)
+    x = graph.input("x", (1, 16, 64, 64))
+    graph.output(graph.conv(x, (16, 64), 3), "y", (1, 64, 64, 64))
+    wide = library.parent / "wide.so"
+    assert len(byoc.compile(graph.build(), wide).report.regions) == 1
+    subprocess.run([sys.executable, "-c", script, wide], cwd=ROOT, check=True, timeout=60)

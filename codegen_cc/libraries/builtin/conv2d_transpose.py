@@ -9,12 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
-from codegen_cc.libraries.builtin.conv2d import pixels
-from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.libraries.builtin.conv2d import call_kernel
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
-from codegen_cc.tensor import CHANNELS_LAST
 from codegen_cc.weights import pack_conv2d, pack_conv2d_transpose
 
 
@@ -37,47 +34,17 @@ def supports(node: Node) -> str | None:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_conv2d_transpose``, or of ``ext_conv2d`` where strides are 1."""
-    descriptor, attrs = node.node, node.node.attrs
+    attrs = node.node.attrs
     weight, groups = node.role("weight").data, attrs["groups"]
-    x = pixels(builder, builder.tensor(node.role("input")))
-    residual, residual_stride = None, 0
-    if node.role("residual") is not None:
-        residual = pixels(builder, builder.tensor(node.role("residual")))
-        residual_stride = residual.pixel_stride()
-    y = builder.space(descriptor.shape, CHANNELS_LAST)
     pads = attrs["padding"][:2]
     sizes = zip(weight.shape[2:], attrs["dilation"], pads, strict=True)
     turned = [(kernel - 1) * dilation - pad for kernel, dilation, pad in sizes]
-    as_convolution = list(attrs["strides"]) == [1, 1] and min(turned) >= 0
-    packed = pack_conv2d_transpose(weight, groups)
-    if as_convolution:
-        pads, packed = turned, pack_conv2d(_turned(weight, groups), groups)
-    fields: dict[str, object] = {
-        "batch": x.shape[0],
-        "in_h": x.shape[2],
-        "in_w": x.shape[3],
-        "in_c": x.shape[1],
-        "out_h": y.shape[2],
-        "out_w": y.shape[3],
-        "out_c": y.shape[1],
-        "kernel_h": weight.shape[2],
-        "kernel_w": weight.shape[3],
-        "stride_h": attrs["strides"][0],
-        "stride_w": attrs["strides"][1],
-        "pad_top": pads[0],
-        "pad_left": pads[1],
-        "dilation_h": attrs["dilation"][0],
-        "dilation_w": attrs["dilation"][1],
-        "groups": groups,
-        "x_stride": x.pixel_stride(),
-        "y_stride": y.pixel_stride(),
-    }
-    function = "ext_conv2d" if as_convolution else "ext_conv2d_transpose"
-    epilogue = epilogue_struct(node, builder, residual, residual_stride)
-    comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
-    arguments = [Struct("ext_conv2d_params", fields), x, builder.constant(packed), epilogue, y]
-    builder.call(function, arguments, y, comment)
-    builder.place(node.output, y)
+    if list(attrs["strides"]) == [1, 1] and min(turned) >= 0:
+        packed = pack_conv2d(_turned(weight, groups), groups)
+        call_kernel(node, builder, "ext_conv2d", packed, turned)
+    else:
+        packed = pack_conv2d_transpose(weight, groups)
+        call_kernel(node, builder, "ext_conv2d_transpose", packed, pads)
 
 
 def _turned(weight: np.ndarray, groups: int) -> np.ndarray:

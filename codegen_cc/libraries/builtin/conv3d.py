@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
+from codegen_cc.libraries.builtin.conv2d import unfit_weight
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
@@ -15,17 +16,7 @@ _ORDER = (0, 2, 3, 4, 1)
 
 def supports(node: Node) -> str | None:
     """None if the kernel can compute the convolution, else the reason."""
-    data, weight = node.operand("input"), node.operand("weight")
-    if not weight.constant:
-        return "weight is not a constant"
-    if len(data.shape) != 5 or len(weight.shape) != 5:
-        return f"ranks {len(data.shape)} and {len(weight.shape)}; need 5 and 5"
-    groups = node.attrs["groups"]
-    if weight.shape[1] * groups != data.shape[1] or weight.shape[0] % groups:
-        return f"groups={groups} does not divide channels {data.shape[1]} -> {weight.shape[0]}"
-    if min(node.attrs["padding"]) < 0:
-        return f"padding {node.attrs['padding']}; need no negative padding"
-    return None
+    return unfit_weight(node, rank=5)
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:

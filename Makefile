@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME_SOURCES := $(shell find runtime -type f -not -path '*/build*' 2>/dev/null)
 KERNELS := codegen_cc/_runtime/.installed
 JOBS := $(shell nproc 2>/dev/null || echo 2)
-# rapidocr is installed without its dependencies: only the model files inside it are used.
+# rapidocr is installed without its dependencies: demo and tests use only the models inside it.
 RAPIDOCR := rapidocr==3.10.0
 
 # The first interpreter that is new enough; PYTHON=... overrides.
@@ -73,7 +73,7 @@ $(BIN)/.%: pyproject.toml setup.py | $(BIN)/.venv
 	@echo "== installing the project and what '$*' needs (TVM is about 90 MB)"
 	@# Quiet about editable installs, which setuptools advises against in general.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
-	@if [ $* = demo ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(RAPIDOCR); fi
+	@if [ $* = demo ] || [ $* = test ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(RAPIDOCR); fi
 	@touch $@
 
 # An editable install builds the kernels once; this rebuilds them after a change.

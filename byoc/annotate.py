@@ -2,7 +2,7 @@
 
 Every call in a dataflow block is offered to the pattern table. A contraction is then extended
 along its chain of single uses by bias, activation, residual and activation, one step at a time
-while ``codegen_cc.supports`` accepts the node. Order of the claims:
+while the kernel library that took it accepts the node. Order of the claims:
 
 1. nodes of several operators and operands, such as attention (see ``patterns.composites``);
 2. contractions, the last one first. Where two convolutions meet in an addition (the end of a
@@ -23,14 +23,15 @@ import tvm
 from tvm import relax
 
 from codegen_cc import supports
+from codegen_cc.dim import symbols
 from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
 
 from .control import FREE, Control
 from .dataflow import (
     Block,
     Constant,
-    describe,
     dtype_of,
+    is_candidate,
     map_blocks,
     op_name,
     sequence,
@@ -50,6 +51,8 @@ from .patterns import (
     find_idioms,
 )
 from .registry import row_for
+from .symbols import defined_symbols
+from .unmatched import reason_of
 
 #: Why a call stays with TVM, by the variable that it is bound to.
 Reasons = dict[relax.Var, str]
@@ -73,13 +76,24 @@ def annotate(
     ``reasons``.
     """
     collected: Reasons = {} if reasons is None else reasons
-    return map_blocks(mod, lambda block: _annotate_block(Block(block, mod), collected, control))
+    defined = {
+        block: defined_symbols(func)
+        for func in mod.functions.values()
+        if is_candidate(func)
+        for block in func.body.blocks
+    }
+
+    def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
+        matcher = Matcher(Block(block, mod), collected, control, defined[block])
+        return _annotate_block(matcher)
+
+    return map_blocks(mod, rewrite)
 
 
-def _annotate_block(block: Block, reasons: Reasons, control: Control) -> relax.DataflowBlock:
+def _annotate_block(matcher: Matcher) -> relax.DataflowBlock:
     """A composite stands where its last binding stood: all that it reads is defined by then."""
-    block.remove_unused()
-    matches = {match.bindings[-1]: match for match in Matcher(block, reasons, control).run()}
+    block = matcher.block
+    matches = {match.bindings[-1]: match for match in matcher.run()}
     inside = {var for match in matches.values() for var in match.bindings[:-1]}
     bindings: list[relax.Binding] = []
     count = 0
@@ -96,9 +110,18 @@ def _annotate_block(block: Block, reasons: Reasons, control: Control) -> relax.D
 class Matcher:
     """Claims the bindings of one block for nodes."""
 
-    def __init__(self, block: Block, reasons: Reasons, control: Control = FREE) -> None:
+    def __init__(
+        self,
+        block: Block,
+        reasons: Reasons,
+        control: Control = FREE,
+        defined: frozenset[str] = frozenset(),
+    ) -> None:
+        block.remove_unused()
         self.block = block
+        self.defined = defined
         self.reasons = reasons
+        self.libraries = control.libraries
         self.order = block.ordered()
         self.position = {var: i for i, var in enumerate(self.order)}
         self.matches: list[Match] = []
@@ -120,9 +143,10 @@ class Matcher:
             kind = contractions if BIAS in row.epilogue else binaries if row.epilogue else others
             kind.append((var, call, row))
         for group in find_groups(self.block):
-            unclaimed = not self.claimed.intersection(group.bindings)
-            if unclaimed and supports(group.candidate.node) is None:
-                self._claim(group.candidate, group.bindings)
+            if not self.claimed.intersection(group.bindings):
+                found = self._assign(group.candidate, group.bindings)
+                if isinstance(found, Candidate):
+                    self._claim(found, group.bindings)
         for var, call, row in reversed(contractions):
             self._claim_root(var, call, row)
         reserved = self._reserve_idioms()
@@ -143,6 +167,26 @@ class Matcher:
         self.matches.append(Match(node, found.arguments, bindings))
         self.claimed.update(bindings)
 
+    def _assign(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> Candidate | str:
+        """The candidate with the library that is to compute it, or the reason why none can."""
+        library = self._undefined(found.node)
+        if library is None:
+            library = self.libraries.pick(found.node, self._names(bindings))
+        if isinstance(library, str):
+            return library
+        return Candidate(replace(found.node, library=library.name), found.arguments)
+
+    def _undefined(self, node: Node) -> str | None:
+        """Why a region could not learn a symbol of the result's shape, or None.
+
+        Its caller passes what the shapes of its inputs do not tell, if the caller knows it.
+        """
+        known = set(symbols(dim for operand in node.operands for dim in operand.shape))
+        new = [symbol.name for symbol in symbols(node.shape) if symbol not in known]
+        if any(name not in self.defined for name in new):
+            return f"dimension {', '.join(new)} of the result is in no operand's shape; need one"
+        return None
+
     def _names(self, bindings: tuple[relax.Var, ...]) -> tuple[str, ...]:
         """Names of the model's nodes that the bindings stand for; of variables where unknown."""
         names = dict.fromkeys(name for var in bindings for name in self.block.origin(var).names)
@@ -154,13 +198,13 @@ class Matcher:
         try:
             found = row.build(call)
         except Unfit as unfit:
-            self.reasons[var] = str(unfit)
+            self.reasons[var] = str(unfit) or f"refused by the builder of {row.root}"
             return
-        refusal = supports(found.node)
-        if refusal is not None:
-            self.reasons[var] = refusal
+        assigned = self._assign(found, (var,))
+        if isinstance(assigned, str):
+            self.reasons[var] = assigned
             return
-        self._claim(*self._extend(found, var, row))
+        self._claim(*self._extend(assigned, var, row))
 
     def _reserve_idioms(self) -> set[relax.Var]:
         """Bindings of unclaimed functions of several operators that a kernel can run."""
@@ -170,7 +214,7 @@ class Matcher:
             if len(parts) < 2 or parts & (self.claimed | reserved):
                 continue
             try:
-                if supports(idiom.candidate().node) is None:
+                if isinstance(self._assign(idiom.candidate(), idiom.bindings), Candidate):
                     reserved |= parts
             except Unfit:
                 continue
@@ -184,11 +228,11 @@ class Matcher:
         except Unfit as unfit:
             self.reasons[idiom.result] = str(unfit)
             return
-        refusal = supports(found.node)
-        if refusal is None:
-            self._claim(found, idiom.bindings)
+        assigned = self._assign(found, idiom.bindings)
+        if isinstance(assigned, Candidate):
+            self._claim(assigned, idiom.bindings)
         elif len(idiom.bindings) == 1:
-            self.reasons[idiom.result] = refusal
+            self.reasons[idiom.result] = assigned
 
     # ------------------------------------------------------------------ epilogues
 
@@ -205,10 +249,17 @@ class Matcher:
                 grown = self._residual(found, bindings[-1])
             elif step == ACTIVATION:
                 grown = self._activation(found, bindings[-1])
-            if grown is not None and supports(grown[0].node) is None:
+            if grown is None or self._belongs_elsewhere(found.node, grown[1]):
+                continue
+            if supports(grown[0].node) is None:
                 found = grown[0]
                 bindings += grown[1]
         return found, tuple(bindings)
+
+    def _belongs_elsewhere(self, node: Node, bindings: tuple[relax.Var, ...]) -> bool:
+        """Whether the user forces another library for a step than the one that has the root."""
+        forced = self.libraries.forced(self._names(bindings))
+        return forced is not None and forced.name != node.library
 
     def _only_reader(self, var: relax.Var, *names: str) -> relax.Var | None:
         """The binding that alone reads a variable, once, by one of these operators."""
@@ -273,15 +324,7 @@ class Matcher:
             elif var in self.claimed:
                 self.reasons.pop(var, None)
             elif var not in self.reasons:
-                self.reasons[var] = self._reason(call)
-
-    def _reason(self, call: relax.Call) -> str:
-        for argument in (*call.args, call):
-            if isinstance(argument.ty, relax.TensorType) and dtype_of(argument) != "float32":
-                return f"dtype {dtype_of(argument)}; need float32"
-        if shape_of(call) is None and isinstance(call.ty, relax.TensorType):
-            return f"result is {describe(call)}; need a known shape"
-        return "no pattern row"
+                self.reasons[var] = reason_of(call)
 
 
 def _other(call: relax.Call, var: relax.Var) -> relax.Expr:

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -16,12 +16,16 @@ import tvm
 from tvm import relax
 
 from byoc import _autoload
+from byoc.control import Libraries
+from byoc.define_symbols import hide_definitions
 from byoc.errors import ByocError
-from byoc.loader import METADATA_FUNCTION, Metadata, TensorInfo
+from byoc.input_shapes import model_inputs
+from byoc.loader import METADATA_FUNCTION, LibraryInfo, Metadata, TensorInfo
 from byoc.partition import partition_with_report
 from byoc.prepare import import_onnx, prepare
 from byoc.registry import Predicate
 from byoc.report import Report
+from codegen_cc.relax_dims import dim_text
 
 #: What TVM's exporter tries when neither CXX nor CC is set, in its order.
 _LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -58,6 +62,7 @@ def compile(
     skip_nodes: Iterable[str] = (),
     only: Iterable[str] = (),
     predicate: Predicate | None = None,
+    libraries: Libraries = None,
     min_coverage: float | None = None,
     require_full: bool = False,
     progress: Progress | None = None,
@@ -66,9 +71,10 @@ def compile(
 
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
-    dynamic axes a size.  ``threads`` is stored as the default of ``byoc.load``.  ``dump_code`` and
-    ``dump_ir`` are folders for the emitted C and for the module after each pass.  ``skip_ops``,
-    ``skip_nodes``, ``only`` and ``predicate`` leave operators to TVM (see ``partition_for_ext``);
+    dynamic axes a size, or a symbol (see ``prepare``).  ``threads`` is stored as the default of
+    ``byoc.load``.  ``dump_code`` and ``dump_ir`` are folders for the emitted C and for the module
+    after each pass.  ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` leave operators to
+    TVM, and ``libraries`` says which kernel libraries to use (see ``partition_for_ext``);
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
     ``progress`` is called with a stage's name when the stage begins.
 
@@ -91,9 +97,12 @@ def compile(
             skip_nodes=skip_nodes,
             only=only,
             predicate=predicate,
+            libraries=libraries,
             dump_ir=dump_ir and Path(dump_ir),
         )
         report.require(min_coverage, require_full)
+        used = tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries)
+        metadata = replace(metadata, libraries=used)
     with stages("generate code"):
         module = _generate(module, metadata, dump_code and Path(dump_code))
     with stages("compile what TVM keeps"):
@@ -149,41 +158,60 @@ def _generate(module: tvm.IRModule, metadata: Metadata, dump_code: Path | None) 
 def _build(module: tvm.IRModule, target: str) -> relax.VMExecutable:
     """Fuse and compile what was not offloaded; the calls into regions are opaque to this."""
     with tvm.target.Target(target), tvm.transform.PassContext(opt_level=3):
-        return tvm.compile(relax.get_pipeline("zero")(module), target)
+        return tvm.compile(relax.get_pipeline("zero")(hide_definitions(module)), target)
 
 
 def _metadata(model: onnx.ModelProto, module: tvm.IRModule, threads: int | None) -> Metadata:
     """Pair the names of the ONNX model with the shapes and dtypes of the Relax function."""
-    stored = {tensor.name for tensor in model.graph.initializer}
-    input_names = [info.name for info in model.graph.input if info.name not in stored]
     main = module["main"]
-    result = main.ret_ty
+    inputs, outputs = model_inputs(model), list(model.graph.output)
+    # The declared result knows no symbols but the parameters' own.
+    result = main.body.body.ty
     results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
-    output_names = [info.name for info in model.graph.output]
+    _require_same_count("input", inputs, list(main.params))
+    _require_same_count("output", outputs, results)
     return Metadata(
-        inputs=_infos("input", input_names, [parameter.ty for parameter in main.params]),
-        outputs=_infos("output", output_names, results),
+        inputs=tuple(
+            _input_info(value, parameter.ty)
+            for value, parameter in zip(inputs, main.params, strict=True)
+        ),
+        outputs=tuple(
+            _output_info(value.name, type_) for value, type_ in zip(outputs, results, strict=True)
+        ),
         threads=threads,
     )
 
 
-def _infos(what: str, names: list[str], types: list[relax.Type]) -> tuple[TensorInfo, ...]:
-    if len(names) != len(types):
+def _require_same_count(
+    what: str, values: Sequence[onnx.ValueInfoProto], found: Sequence[object]
+) -> None:
+    if len(values) != len(found):
+        names = [value.name for value in values]
         raise CompileError(
-            f"the imported model has {len(types)} {what}s where ONNX has {len(names)}: {names}"
+            f"the imported model has {len(found)} {what}s where ONNX has {len(names)}: {names}"
         )
-    return tuple(_info(what, name, type_) for name, type_ in zip(names, types, strict=True))
 
 
-def _info(what: str, name: str, type_: relax.Type) -> TensorInfo:
+def _input_info(value: onnx.ValueInfoProto, type_: relax.Type) -> TensorInfo:
+    """Symbolic extents as the caller gave them: main itself takes whatever its symbols allow."""
+    info = _output_info(value.name, type_)
+    dims = value.type.tensor_type.shape.dim
+    shape = (
+        dim.dim_param if isinstance(extent, str) else extent
+        for extent, dim in zip(info.shape, dims, strict=True)
+    )
+    return TensorInfo(info.name, tuple(shape), info.dtype)
+
+
+def _output_info(name: str, type_: relax.Type) -> TensorInfo:
     shape = getattr(type_, "shape", None)
     sizes = getattr(shape, "values", None)
     if sizes is None:
         raise CompileError(
-            f"{what} {name!r} has no known shape after import ({type_}); "
+            f"{name!r} has no known shape after import ({type_}); "
             "give every dynamic axis a size, or cut the model before it"
         )
-    extents = (int(s) if isinstance(s, tvm.tirx.IntImm) else str(s) for s in sizes)
+    extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
     return TensorInfo(name, tuple(extents), str(type_.dtype))
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import tvm
 from tvm import relax
 
+from codegen_cc.libraries import Selection, default_selection
+from codegen_cc.libraries.selection import Specs
 from codegen_cc.node import Node
 
 from .dataflow import Block, is_candidate, op_name
@@ -22,6 +24,9 @@ from .marks import is_marked
 from .origin import origin_of
 from .patterns import Idiom, Unfit
 from .registry import Predicate, ask, predicates_for, row_for
+
+#: What a user gives to say which kernel library computes what (see ``Selection.of``).
+Libraries = Selection | Specs
 
 #: Names that a message lists.
 MAX_LISTED = 4
@@ -33,12 +38,14 @@ class Control:
 
     ``skip_ops`` and ``only`` are full names of Relax operators, ``skip_nodes`` patterns of node
     names; ``predicate`` is asked as those of ``register_ext_op`` are, about every operator.
+    ``libraries`` says which kernel library is to compute what.
     """
 
     skip_ops: frozenset[str] = frozenset()
     skip_nodes: tuple[str, ...] = ()
     only: frozenset[str] = frozenset()
     predicate: Predicate | None = None
+    libraries: Selection = field(default_factory=default_selection)
 
     @classmethod
     def of(
@@ -47,20 +54,29 @@ class Control:
         skip_nodes: Iterable[str] = (),
         only: Iterable[str] = (),
         predicate: Predicate | None = None,
+        libraries: Libraries = None,
     ) -> Control:
-        """Read what a user gives. Raises ``ControlError`` for names of no operator."""
+        """Read what a user gives.
+
+        Raises ``ControlError`` for names of no operator, ``LibraryError`` for libraries.
+        """
         return cls(
             frozenset(name for op in _several(skip_ops) for name in resolve_op(op)),
             _several(skip_nodes),
             frozenset(name for op in _several(only) for name in resolve_op(op)),
             predicate,
+            libraries if isinstance(libraries, Selection) else Selection.of(libraries),
         )
 
     def check_nodes(self, mod: tvm.IRModule) -> None:
-        """Raise ``ControlError`` if a pattern of ``skip_nodes`` matches no node of a module."""
-        if not self.skip_nodes:
+        """Raise ``ControlError`` if a pattern of ``skip_nodes`` matches no node of a module.
+
+        ``LibraryError`` for one that forces a library.
+        """
+        if not self.skip_nodes and not self.libraries.by_name:
             return
         known = dict.fromkeys(name for names in _module_names(mod) for name in names)
+        self.libraries.check_names(known)
         for glob in self.skip_nodes:
             if not matches(glob, known):
                 raise ControlError(
@@ -85,7 +101,7 @@ class Control:
 
     def _rule(self, block: Block, var: relax.Var, op: str, marked_only: bool) -> str | None:
         if op in self.skip_ops:
-            return "skipped by operator"
+            return f"skipped by operator {op}"
         if self.only and op not in self.only:
             return f"not among the operators to offload ({', '.join(sorted(self.only))})"
         names = block.origin(var).names or (var.name,)
@@ -93,7 +109,7 @@ class Control:
             if matches(glob, names):
                 return f"skipped by node name {glob!r}"
         if marked_only and not block.origin(var).marked:
-            return "not marked"
+            return f"{op} is not marked; need a mark, as the module has some"
         return None
 
     def _predicates(self, op: str, call: relax.Call, idiom: Idiom | None) -> str | None:

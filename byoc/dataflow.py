@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.expr import _update_type
 
 from codegen_cc.dim import Dim, is_static
-from codegen_cc.relax_dims import relax_dims
+from codegen_cc.relax_dims import dim_text, relax_dims
 
 from .origin import UNKNOWN, Origin, origin_of, with_origin
 
@@ -65,8 +65,7 @@ def describe(expr: Expr) -> str:
         return type(kind).__name__
     if not isinstance(kind.shape, relax.ShapeExpr):
         return f"{kind.dtype}[?]"
-    dims = (str(int(d)) if isinstance(d, tvm.tirx.IntImm) else str(d) for d in kind.shape.values)
-    return f"{kind.dtype}[{', '.join(dims)}]"
+    return f"{kind.dtype}[{', '.join(map(dim_text, kind.shape.values))}]"
 
 
 def array_of(expr: Expr) -> np.ndarray | None:
@@ -97,6 +96,16 @@ def op_name(expr: Expr) -> str | None:
     if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.Op):
         return expr.op.name
     return None
+
+
+def touches_empty(call: relax.Call) -> bool:
+    """Whether the result of a call or one of its operands has an extent of 0."""
+    operands = [
+        item
+        for argument in call.args
+        for item in (argument.fields if isinstance(argument, relax.Tuple) else [argument])
+    ]
+    return any(0 in (shape_of(expr) or ()) for expr in (call, *operands))
 
 
 def variables(expr: Expr) -> list[Var]:
@@ -145,10 +154,19 @@ class Block:
     Where bindings come from (see ``origin``) is kept up here alone, so that no rule needs to think
     of it: a new binding comes from where its anchor does, and one that falls away hands its origin
     to the binding that was rewritten to do without it.
+
+    With ``skip_empty``, ``calls`` leaves out those with a tensor without elements: an extent of 0
+    means the operand's to Relax's reshape, so that rules could not write all that they need.
     """
 
-    def __init__(self, block: relax.DataflowBlock, mod: tvm.IRModule | None = None) -> None:
+    def __init__(
+        self,
+        block: relax.DataflowBlock,
+        mod: tvm.IRModule | None = None,
+        skip_empty: bool = False,
+    ) -> None:
         self.mod = mod
+        self.skip_empty = skip_empty
         self.values: dict[Var, Expr] = {}
         self._casts: dict[Var, relax.MatchCast] = {}
         self._order: list[Var] = []
@@ -186,7 +204,9 @@ class Block:
         """
         for var in self.ordered():
             value = None if var in self._casts else self.values.get(var)
-            if isinstance(value, relax.Call) and (not names or op_name(value) in names):
+            if not isinstance(value, relax.Call) or (names and op_name(value) not in names):
+                continue
+            if not (self.skip_empty and touches_empty(value)):
                 yield var, value
 
     def call(self, expr: Expr, *names: str) -> relax.Call | None:

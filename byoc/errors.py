@@ -32,3 +32,11 @@ class ControlError(ByocError):
 
 class CoverageError(ByocError):
     """Less was offloaded than was demanded; the message lists what is in the way."""
+
+
+class ExternError(ByocError):
+    """A C prototype or its annotation cannot be served; begins with file and line."""
+
+
+class BenchmarkError(ByocError):
+    """A benchmark cannot be run, or an engine could not be started or died."""

@@ -15,7 +15,8 @@ import struct
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+import warnings
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.errors import ByocError
+from byoc.extent import Extent, parse_extent
 
 if TYPE_CHECKING:
     import tvm_ffi
@@ -50,6 +52,10 @@ class InputError(ByocError):
     """An input does not fit the model: name, rank, shape, dtype or device."""
 
 
+class RunError(ByocError, RuntimeError):
+    """A kernel failed while a model ran, or a library that it needs is missing."""
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """Name, shape and dtype of a model's input or output; a symbolic axis has a text as extent."""
@@ -62,6 +68,20 @@ class TensorInfo:
         name = self.name if self.name.isprintable() else repr(self.name)
         return f"{name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
+    @property
+    def smallest(self) -> tuple[int, ...]:
+        """The shape of an input where every symbol is 1."""
+        return tuple(e if isinstance(e, int) else _extent_of(e).at(1) for e in self.shape)
+
+
+@dataclass(frozen=True)
+class LibraryInfo:
+    """A kernel library that a model uses: name, version, and how it is linked."""
+
+    name: str
+    version: str
+    linked: str
+
 
 @dataclass(frozen=True)
 class Metadata:
@@ -70,6 +90,7 @@ class Metadata:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     threads: int | None = None
+    libraries: tuple[LibraryInfo, ...] = ()
 
     def to_json(self) -> str:
         """One line of ASCII JSON."""
@@ -79,6 +100,7 @@ class Metadata:
                 "inputs": [[info.name, info.shape, info.dtype] for info in self.inputs],
                 "outputs": [[info.name, info.shape, info.dtype] for info in self.outputs],
                 "threads": self.threads,
+                "libraries": [asdict(library) for library in self.libraries],
             }
         )
 
@@ -92,7 +114,8 @@ class Metadata:
             tuple(TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in raw[key])
             for key in ("inputs", "outputs")
         )
-        return cls(inputs, outputs, raw["threads"])
+        libraries = tuple(LibraryInfo(**library) for library in raw.get("libraries", ()))
+        return cls(inputs, outputs, raw["threads"], libraries)
 
 
 class Model:
@@ -110,8 +133,10 @@ class Model:
         self.path = path
         self.inputs = metadata.inputs
         self.outputs = metadata.outputs
+        self.libraries = metadata.libraries
         self._module = module
         self._machines = threading.local()
+        self._threads_checked = not self.libraries
 
     def __repr__(self) -> str:
         inputs, outputs = ("; ".join(map(str, infos)) for infos in (self.inputs, self.outputs))
@@ -159,8 +184,46 @@ class Model:
             executable = self._module["vm_load_executable"]()
             executable["vm_initialization"](_CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
             machine = self._machines.main = executable["main"]
-        result = machine(*tensors)
+        try:
+            result = machine(*tensors)
+        except RuntimeError as error:
+            raise RunError(f"{self.path.name}: {_first_line(error)}") from error
+        if not self._threads_checked:
+            self._threads_checked = True
+            for problem in self.thread_mismatches():
+                warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return [result] if len(self.outputs) == 1 else list(result)
+
+    def function(self, name: str) -> tvm_ffi.Function:
+        """A packed function of the compiled library, such as one that a kernel library exports.
+
+        Raises ``LoadError`` where there is none of that name.
+        """
+        try:
+            return self._module.get_function(name, query_imports=True)
+        except AttributeError:
+            raise LoadError(f"{self.path} has no packed function {name!r}") from None
+
+    def thread_mismatches(self) -> list[str]:
+        """One line for each library with threads of its own that will not use the pool's size.
+
+        The libraries are opened for this, which raises where one is missing.
+        """
+        import tvm_ffi
+
+        wanted = tvm_ffi.get_global_func("runtime.NumThreads")()
+        problems = []
+        for library in self.libraries:
+            try:
+                count = self._module.get_function(f"byoc_threads_{library.name}", True)
+            except AttributeError:  # it has no threads of its own, or cannot tell their number
+                continue
+            if (found := count()) != wanted:
+                problems.append(
+                    f"library {library.name} uses {found} threads where {wanted} are asked for;"
+                    " see its own limits and environment variables"
+                )
+        return problems
 
     @staticmethod
     def _names(infos: tuple[TensorInfo, ...]) -> str:
@@ -320,17 +383,41 @@ def _as_tensor(info: TensorInfo, value: Any, symbols: dict[str, int]) -> tvm_ffi
             f"input {info.name!r} has {array.ndim} axes, shape {list(array.shape)}; "
             f"need {len(info.shape)}, shape {_shape(info)}"
         )
-    for extent, wanted in zip(array.shape, info.shape, strict=True):
-        known = symbols.setdefault(wanted, extent) if isinstance(wanted, str) else wanted
-        if extent != known or (isinstance(wanted, str) and extent == 0):
-            given = f" where {wanted} is {known}" if isinstance(wanted, str) and known else ""
+    for axis, (extent, wanted) in enumerate(zip(array.shape, info.shape, strict=True)):
+        if (problem := _misfit(axis, extent, wanted, symbols)) is not None:
             raise InputError(
-                f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{given}"
+                f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{problem}"
             )
     usable = array.flags.c_contiguous and array.flags.writeable
     if not usable or array.ctypes.data % _ALIGNMENT:
         array = _aligned_copy(array)
     return tvm_ffi.from_dlpack(array)
+
+
+def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) -> str | None:
+    """None if an axis can have the extent, else what else there is to say about it.
+
+    Notes in ``symbols`` what the symbol of a symbolic axis is.
+    """
+    if isinstance(wanted, int):
+        return None if extent == wanted else ""
+    form = _extent_of(wanted)
+    value = form.solve(extent)
+    if value is None:
+        if str(form) == form.name:
+            return f" with {form.name} of 1 or more"
+        near = " or ".join(map(str, form.nearest(extent)))
+        return f"; axis {axis} is {extent} and must be {form}, such as {near}"
+    known = symbols.setdefault(form.name, value)
+    return None if known == value else f" where {form.name} is {known}"
+
+
+def _extent_of(text: str) -> Extent:
+    """A symbolic axis as the compiler wrote it down; any other text is a symbol of that name."""
+    try:
+        return parse_extent(text)
+    except ValueError:
+        return Extent(text)
 
 
 def _shape(info: TensorInfo) -> str:

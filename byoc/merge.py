@@ -35,7 +35,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from codegen_cc.dim import at_unit, product
 
@@ -48,6 +48,7 @@ from .dataflow import (
     variables,
     with_blocks,
 )
+from .symbols import named_in, told_by
 
 #: The name that this backend is registered under, as ``relax.ext.<name>``.
 CODEGEN = "ext"
@@ -87,8 +88,9 @@ def merge(mod: tvm.IRModule) -> tvm.IRModule:
     """Move the composite calls of every function into region functions.
 
     A region function has the attributes ``Codegen`` and ``global_symbol``; its parameters are the
-    tensors that it reads from outside, and its result is a tensor, or a tuple if several of its
-    values are read outside. Constants stay arguments of the composites.
+    tensors that it reads from outside, after the symbols that their shapes do not tell, if any; its
+    result is a tensor, or a tuple if several of its values are read outside. Constants stay
+    arguments of the composites.
     """
     out = mod.clone()
     taken = {gvar.name_hint for gvar in mod.get_global_vars()}
@@ -163,18 +165,15 @@ def read_items(block: relax.DataflowBlock) -> list[Item]:
 
 
 def _follow_casts(items: list[Item]) -> None:
-    """Note which of TVM's own nodes name symbols that an earlier cast of the block defines.
-
-    Composites need no such note: their symbols are those of the tensors that they read.
-    """
+    """Note which nodes name symbols that an earlier cast of the block defines."""
     casts: dict[str, relax.Var] = {}
     for item in items:
         binding = item.binding
-        if casts and item.composite is None:
+        if casts:
             named = {casts[s] for s in _symbols_in(binding) if s in casts}
             item.follows = [var for var in dict.fromkeys(casts.values()) if var in named]
         if isinstance(binding, relax.MatchCast):
-            for symbol in relax.analysis.tir_vars_in_type(binding.ty):
+            for symbol in told_by(binding.ty):
                 casts.setdefault(symbol.name, binding.var)
 
 
@@ -259,27 +258,41 @@ def _call_region(
     ]
     if not outputs:
         return []
-    gvar = _add_function(region, list(inputs), outputs, out, symbol)
+    sizes = _untold_symbols(region, list(inputs))
+    gvar = _add_function(region, list(inputs), sizes, outputs, out, symbol)
+    arguments: list[relax.Expr] = [*inputs]
+    if sizes:
+        arguments.insert(0, relax.ShapeExpr(sizes))
     if len(outputs) == 1:
-        call = relax.Call(gvar, list(inputs), ret_ty=outputs[0].ty)
+        call = relax.Call(gvar, arguments, ret_ty=outputs[0].ty)
         return [relax.VarBinding(outputs[0], call)]
     ty = relax.TupleType([var.ty for var in outputs])
     results = relax.DataflowVar(f"{symbol}_results", ty)
-    bindings = [relax.VarBinding(results, relax.Call(gvar, list(inputs), ret_ty=ty))]
+    bindings = [relax.VarBinding(results, relax.Call(gvar, arguments, ret_ty=ty))]
     for index, var in enumerate(outputs):
         bindings.append(relax.VarBinding(var, relax.TupleGetItem(results, index)))
     return bindings
 
 
+def _untold_symbols(region: Region, inputs: list[relax.Var]) -> list[tirx.Var]:
+    """The symbols of a region's shapes that are no axis of an input: 32 h does not tell h."""
+    told = {symbol for var in inputs for symbol in told_by(var.ty)}
+    types = [var.ty for item in region.items for var in (item.var, *item.reads)]
+    return [symbol for symbol in named_in(*types) if symbol not in told]
+
+
 def _add_function(
     region: Region,
     inputs: list[relax.Var],
+    sizes: list[tirx.Var],
     outputs: list[relax.Var],
     out: tvm.IRModule,
     symbol: str,
 ) -> tvm.ir.GlobalVar:
     mapping: dict[relax.Expr, relax.Expr] = {var: relax.Var(var.name, var.ty) for var in inputs}
     params = [mapping[var] for var in inputs]
+    if sizes:
+        params.insert(0, relax.Var("sizes", relax.ShapeType(sizes)))
     results: list[relax.Expr] = []
     # The caller binds the outputs' own variables, so the region has others for them.
     for var in outputs:

@@ -14,9 +14,10 @@ from typing import Any
 import onnx
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+from .define_symbols import define_symbols
 from .origin import Origin, origin_of, with_origin
+from .symbolic_import import SymbolicImporter
 
 
 def import_named(model: onnx.ModelProto) -> tvm.IRModule:
@@ -26,7 +27,7 @@ def import_named(model: onnx.ModelProto) -> tvm.IRModule:
     """
     default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     importer = _NamingImporter(_empty_shapes(model), "float32")
-    return importer.from_onnx(model.graph, default[0] if default else 1)
+    return define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
 
 
 def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
@@ -52,6 +53,11 @@ class _NamingBuilder(relax.BlockBuilder):
         self._origin = Origin()
         # What an expression was bound to: one that several nodes read must be computed once.
         self._bound: dict[relax.Expr, relax.Var] = {}
+
+    def _exit_function_scope(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None:
+            self._end_block()  # its destructor would print a warning about a block left open
+        super()._exit_function_scope(kind, error, traceback)
 
     def begin(self, name: str) -> None:
         """From now on expressions belong to the node of this name."""
@@ -107,7 +113,7 @@ def _same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
     return all(a.same_as(b) for a, b in zip(new, old, strict=True))
 
 
-class _NamingImporter(ONNXGraphImporter):
+class _NamingImporter(SymbolicImporter):
     """Tells its builder which node is being converted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -19,8 +19,9 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from tvm import relax
 
 from byoc import _autoload
+from byoc.input_shapes import model_inputs
 from byoc.partition import partition_with_report
-from byoc.prepare import import_onnx, model_inputs
+from byoc.prepare import import_onnx
 from byoc.prepare import prepare as prepare_onnx
 from byoc.prune import MIN_COMPUTE_BYTES
 from byoc.report import Report

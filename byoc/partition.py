@@ -12,7 +12,7 @@ from tvm import relax
 
 from .annotate import Reasons, annotate
 from .canonicalise import canonicalise
-from .control import Control
+from .control import Control, Libraries
 from .dataflow import is_candidate
 from .detach_constants import detach_constants
 from .marks import is_marked
@@ -31,6 +31,7 @@ def partition_for_ext(
     skip_nodes: Iterable[str] = (),
     only: Iterable[str] = (),
     predicate: Predicate | None = None,
+    libraries: Libraries = None,
     min_bytes: int = MIN_COMPUTE_BYTES,
     dump_ir: Path | str | None = None,
 ) -> tvm.IRModule:
@@ -48,10 +49,23 @@ def partition_for_ext(
     A module with marks (see ``mark``) has only marked bindings offloaded. A region without a
     contraction must compute on ``min_bytes`` bytes to be worth its call; 0 keeps every region.
 
-    Raises ``ControlError`` for names that fit no operator or no node.
+    ``libraries`` are the kernel libraries to ask, in order: names (``builtin``, ``onednn``), paths
+    of ``.py`` files or objects; ``conv2d=onednn`` and ``encoder/*=cblas`` force one for an operator
+    or for named nodes. Without it, ``builtin`` computes everything.
+
+    Raises ``ControlError`` for names that fit no operator or no node, ``LibraryError`` for a
+    library that is missing or does not load.
     """
-    control = Control.of(skip_ops, skip_nodes, only, predicate)
-    return _partition(mod, dump_ir, {}, control, min_bytes, [])
+    return partition_with_report(
+        mod,
+        skip_ops=skip_ops,
+        skip_nodes=skip_nodes,
+        only=only,
+        predicate=predicate,
+        libraries=libraries,
+        min_bytes=min_bytes,
+        dump_ir=dump_ir,
+    )[0]
 
 
 def partition_with_report(
@@ -61,25 +75,14 @@ def partition_with_report(
     skip_nodes: Iterable[str] = (),
     only: Iterable[str] = (),
     predicate: Predicate | None = None,
+    libraries: Libraries = None,
     min_bytes: int = MIN_COMPUTE_BYTES,
     dump_ir: Path | str | None = None,
 ) -> tuple[tvm.IRModule, Report]:
     """Partition as ``partition_for_ext`` does, and say what was taken and what was not, and why."""
     reasons: Reasons = {}
     pruned: list[Pruned] = []
-    control = Control.of(skip_ops, skip_nodes, only, predicate)
-    out = _partition(mod, dump_ir, reasons, control, min_bytes, pruned)
-    return out, replace(Report.of(out, reasons), pruned=tuple(pruned))
-
-
-def _partition(
-    mod: tvm.IRModule,
-    dump_ir: Path | str | None,
-    reasons: Reasons,
-    control: Control,
-    min_bytes: int,
-    pruned: list[Pruned],
-) -> tvm.IRModule:
+    control = Control.of(skip_ops, skip_nodes, only, predicate, libraries)
     control.check_nodes(mod)
     if is_marked(mod):
         min_bytes = 0  # who marks a binding has decided that it is worth a region
@@ -105,7 +108,7 @@ def _partition(
         mod = run(mod)
         if observe is not None:
             observe(name, mod)
-    return mod
+    return mod, replace(Report.of(mod, reasons), pruned=tuple(pruned))
 
 
 def convert_to_dataflow(mod: tvm.IRModule) -> tvm.IRModule:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -16,12 +16,17 @@ import onnx
 import tvm
 from google.protobuf.message import DecodeError
 
-from .errors import ImportFailure, ModelError, ShapeError
+from .errors import ImportFailure, ModelError
 from .fold_onnx import fold_small_constants
+from .input_shapes import (
+    InputShapes,
+    model_inputs,
+    set_input_shapes,
+    shape_text,
+)
 from .named_import import import_named
-
-#: Shapes by input name, as users give them: sizes, or names for axes that stay symbolic.
-InputShapes = Mapping[str, Sequence[int | str]]
+from .same_padding import explicit_padding
+from .suggest_multiples import all_outputs_known, working_multiples
 
 #: Names of nodes and inputs that a message lists before it says how many more there are.
 MAX_LISTED = 5
@@ -41,7 +46,8 @@ def prepare(
     ``model`` is a file, whose external data is looked for beside it, or a model in memory.
     ``input_shapes`` gives the shapes of inputs with dynamic axes; an axis that shares its symbol
     with a given one need not be given again. An extent may be a name, such as ``"n"``: the axis
-    then stays symbolic, and one compiled model serves every size of it.
+    then stays symbolic, and one compiled model serves every size of it. ``"32*h"`` serves every
+    multiple of 32, which networks need that halve an image and add the parts up again.
 
     Raises ``ModelError`` if the file is missing, no ONNX model or without its external data, and
     ``ShapeError`` if shapes are missing, unknown or contradict the model. Warns if the simplifier
@@ -122,154 +128,6 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
-
-
-# ---------------------------------------------------------------------- shapes
-
-
-def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Inputs that a caller feeds; old files list the weights among the inputs as well."""
-    weights = {tensor.name for tensor in model.graph.initializer}
-    weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    return [value for value in model.graph.input if value.name not in weights]
-
-
-def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
-    """Write shapes into the model's inputs, in place. Raises ``ShapeError``."""
-    inputs = {value.name: value for value in model_inputs(model)}
-    for value in inputs.values():
-        _take_optional(value)
-    for name in shapes:
-        if name not in inputs:
-            known = ", ".join(repr(known) for known in inputs) or "none"
-            raise ShapeError(f"input {name!r} is not in the model; its inputs are {known}")
-    symbols: dict[str, int | str] = {}
-    for name, shape in shapes.items():
-        empty = _empty_axes(inputs[name])
-        extents = [
-            0 if extent == 0 and axis in empty else _extent(name, extent)
-            for axis, extent in enumerate(shape)
-        ]
-        _set_given(inputs[name], extents, symbols)
-    for value in inputs.values():
-        _set_from_symbols(value, symbols, value.name in shapes)
-    if shapes:
-        # Shapes inferred for dynamic axes would contradict the static ones.
-        del model.graph.value_info[:]
-        for value in model.graph.output:
-            if any(_fixed(dim) is None for dim in value.type.tensor_type.shape.dim):
-                value.type.tensor_type.ClearField("shape")
-
-
-def _take_optional(value: onnx.ValueInfoProto) -> None:
-    """Make an optional tensor a tensor: a compiled model has one number of inputs."""
-    inner = value.type.optional_type.elem_type
-    if inner.HasField("tensor_type"):
-        copy = onnx.TypeProto()
-        copy.CopyFrom(inner)
-        value.type.CopyFrom(copy)
-
-
-def _empty_axes(value: onnx.ValueInfoProto) -> set[int]:
-    """Axes written as 0: some exporters mean unknown, and a caller who says 0 as well means 0."""
-    dims = value.type.tensor_type.shape.dim
-    return {i for i, dim in enumerate(dims) if dim.HasField("dim_value") and dim.dim_value == 0}
-
-
-def _extent(name: str, extent: int | str) -> int | str:
-    if isinstance(extent, str) and extent.isidentifier() and extent.isascii():
-        return extent
-    if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
-        raise ShapeError(
-            f"input {name!r}: extent {extent!r} in its shape; need positive integers, or names for"
-            " axes that stay symbolic"
-        )
-    return extent
-
-
-def _fixed(dim: onnx.TensorShapeProto.Dimension) -> int | None:
-    """The extent of an axis; None if it is dynamic (a symbol, missing, 0 or -1)."""
-    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
-
-
-def _set_given(
-    value: onnx.ValueInfoProto, shape: list[int | str], symbols: dict[str, int | str]
-) -> None:
-    tensor = value.type.tensor_type
-    if not value.type.HasField("tensor_type"):
-        raise ShapeError(f"input {value.name!r} is no tensor; its shape cannot be set")
-    if not tensor.HasField("shape"):
-        tensor.shape.CopyFrom(onnx.TensorShapeProto())
-        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
-    dims = tensor.shape.dim
-    if len(dims) != len(shape):
-        raise ShapeError(
-            f"input {value.name!r}: shape {shape} has rank {len(shape)}, the model's is"
-            f" {_shape_text(value)} of rank {len(dims)}; give {len(dims)} extents"
-        )
-    declared = _shape_text(value)
-    for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
-        fixed = _fixed(dim)
-        if fixed is not None and fixed != extent:
-            raise ShapeError(
-                f"input {value.name!r}: axis {axis} of shape {shape} is {extent}, the model's is"
-                f" fixed to {fixed} in {declared}; give {fixed} there"
-            )
-        symbol = dim.dim_param if dim.HasField("dim_param") else ""
-        if symbol and symbol != "?" and symbols.setdefault(symbol, extent) != extent:
-            raise ShapeError(
-                f"input {value.name!r}: axis {axis} ({symbol!r}) is {extent}, elsewhere"
-                f" {symbols[symbol]}; give the same extent for the same symbol"
-            )
-        _write(dim, extent)
-        if isinstance(extent, str):
-            symbols.setdefault(extent, extent)
-
-
-def _write(dim: onnx.TensorShapeProto.Dimension, extent: int | str) -> None:
-    if isinstance(extent, str):
-        dim.dim_param = extent
-    else:
-        dim.dim_value = extent
-
-
-def _set_from_symbols(
-    value: onnx.ValueInfoProto, symbols: dict[str, int | str], given: bool
-) -> None:
-    if not value.type.HasField("tensor_type"):
-        raise ShapeError(f"input {value.name!r} is no tensor; only tensors can be compiled")
-    if not value.type.tensor_type.HasField("shape"):
-        raise ShapeError(
-            f"input {value.name!r} has no shape in the model;"
-            f" give one with --input-shapes {value.name}:[1,3,224,224]"
-        )
-    dims = value.type.tensor_type.shape.dim
-    dynamic = []
-    for axis, dim in enumerate(dims):
-        if _fixed(dim) is None and not (given and dim.HasField("dim_value")):
-            extent = symbols.get(dim.dim_param) if dim.dim_param else None
-            if extent is None:
-                dynamic.append(f"{axis} ({dim.dim_param})" if dim.dim_param else str(axis))
-            else:
-                _write(dim, extent)
-    if dynamic:
-        axes = f"ax{'i' if len(dynamic) == 1 else 'e'}s {', '.join(dynamic)}"
-        raise ShapeError(
-            f"input {value.name!r} has dynamic {axes}; give its shape, such as"
-            f" --input-shapes {value.name}:[{','.join(map(str, _suggestion(value)))}]"
-        )
-
-
-def _suggestion(value: onnx.ValueInfoProto) -> list[int]:
-    """A shape that one might mean: batch 1, images of 224 pixels, sequences of 128."""
-    dims = value.type.tensor_type.shape.dim
-    usual = {4: (1, 3, 224, 224), 3: (1, 128, 128), 2: (1, 128)}.get(len(dims), (1,) * len(dims))
-    return [_fixed(dim) or extent for dim, extent in zip(dims, usual, strict=True)]
-
-
-def _shape_text(value: onnx.ValueInfoProto) -> str:
-    dims = value.type.tensor_type.shape.dim
-    return "[" + ", ".join(str(_fixed(dim) or dim.dim_param or "?") for dim in dims) + "]"
 
 
 # ---------------------------------------------------------------------- simplifying
@@ -362,87 +220,48 @@ def put_weights_back(model: onnx.ModelProto, stash: dict[str, onnx.TensorProto])
     return model
 
 
-def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Write ``auto_pad`` of convolutions and pools as pads, which TVM's importer keeps in them.
-
-    SAME_UPPER and SAME_LOWER give ceil(extent / stride) outputs and put an odd pixel of padding
-    at the end or at the beginning (ONNX operator specification, Conv). With stride 1 that does not
-    depend on the extent, which may then be symbolic.
-    """
-    same = [node for node in model.graph.node if _auto_pad(node).startswith("SAME")]
-    if not same:
-        return model
-    inferred = onnx.shape_inference.infer_shapes(model)
-    known = {
-        value.name: [_fixed(dim) for dim in value.type.tensor_type.shape.dim]
-        for value in (*inferred.graph.value_info, *inferred.graph.input)
-    }
-    weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
-    for node in same:
-        image, kernel = known.get(node.input[0], []), _kernel(node, weights)
-        if kernel is None or len(image) != len(kernel) + 2:
-            continue
-        strides = _integers(node, "strides", [1] * len(kernel))
-        extents = [e if s != 1 else e or 1 for e, s in zip(image[2:], strides, strict=True)]
-        if None not in extents:
-            _write_pads(node, extents, kernel)
-    return model
-
-
-def _kernel(node: onnx.NodeProto, weights: dict[str, list[int]]) -> list[int] | None:
-    """Extents of the window, of a convolution from its weight if that is stored."""
-    if node.op_type == "Conv" and node.input[1] in weights:
-        return weights[node.input[1]][2:]
-    return _integers(node, "kernel_shape", None)
-
-
-def _integers(node: onnx.NodeProto, name: str, default: list[int] | None) -> list[int] | None:
-    return next((list(a.ints) for a in node.attribute if a.name == name and a.ints), default)
-
-
-def _auto_pad(node: onnx.NodeProto) -> str:
-    if node.op_type not in ("Conv", "MaxPool", "AveragePool"):
-        return ""
-    return next((a.s.decode() for a in node.attribute if a.name == "auto_pad"), "")
-
-
-def _write_pads(node: onnx.NodeProto, image: list[int], kernel: list[int]) -> None:
-    strides = _integers(node, "strides", [1] * len(kernel))
-    dilations = _integers(node, "dilations", [1] * len(kernel))
-    lower = _auto_pad(node) == "SAME_LOWER"
-    begin, end = [], []
-    for size, taps, stride, dilation in zip(image, kernel, strides, dilations, strict=True):
-        reach = (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1
-        total = max(0, reach - size)
-        small, large = total // 2, total - total // 2
-        begin.append(large if lower else small)
-        end.append(small if lower else large)
-    kept = [a for a in node.attribute if a.name not in ("auto_pad", "pads")]
-    del node.attribute[:]
-    node.attribute.extend([*kept, onnx.helper.make_attribute("pads", [*begin, *end])])
-
-
 # ---------------------------------------------------------------------- importing
 
 
 def import_onnx(model: onnx.ModelProto) -> tvm.IRModule:
     """Import a prepared model into Relax, weights as constants, with the names of the nodes.
 
-    Raises ``ImportFailure`` that names the operators, and the nodes, that the importer refuses.
+    Raises ``ImportFailure`` that names the operators, and the nodes, that the importer refuses, or
+    the multiples that symbolic extents must be.
     """
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            return import_named(model)
+        module = _import_quietly(model)
     except tvm.error.OpNotImplemented as err:
         raise ImportFailure(_unsupported(model, str(err))) from err
     except Exception as err:  # converters raise whatever their code runs into
+        shapes = working_multiples(model, _import_quietly)
+        if shapes is not None:
+            raise ImportFailure(_not_every_size(model, shapes)) from err
         node = _node_in_traceback(err.__traceback__)
         where = f"operator {node.op_type} (node {_name(node)})" if node is not None else "the model"
         raise ImportFailure(
             f"TVM's importer cannot convert {where}: {type(err).__name__}: {_first_line(err)};"
             " try another opset or replace that operator"
         ) from err
+    if not all_outputs_known(module):
+        shapes = working_multiples(model, _import_quietly)
+        if shapes is not None:
+            raise ImportFailure(_not_every_size(model, shapes))
+    return module
+
+
+def _import_quietly(model: onnx.ModelProto) -> tvm.IRModule:
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return import_named(model)
+
+
+def _not_every_size(model: onnx.ModelProto, shapes: str) -> str:
+    given = " ".join(shape_text(value) for value in model_inputs(model))
+    return (
+        f"sizes inside the network depend on whether those of {given} divide evenly;"
+        f' give multiples: --input-shapes "{shapes}"'
+    )
 
 
 def _unsupported(model: onnx.ModelProto, message: str) -> str:

@@ -64,7 +64,8 @@ def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> st
     if macs > 0 or computed >= min_bytes:
         return None
     if computed == 0:
-        return "region of data movement alone; TVM does it without a call"
+        count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+        return f"region of data movement alone ({count}); need one that computes"
     return f"region of 0 MACs and {computed} bytes; need {min_bytes} bytes to be worth a call"
 
 

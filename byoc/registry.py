@@ -106,7 +106,7 @@ def ask(predicate: Predicate, node: Node, call: relax.Call) -> str | None:
         ) from err
     if answer is None or answer is True:
         return None
-    if answer is False:
+    if answer is False or answer == "":
         return f"refused by predicate {name}"
     if isinstance(answer, str):
         return answer

@@ -6,7 +6,7 @@ knows neither ONNX nor the command line, nor how regions were chosen.
 
 from __future__ import annotations
 
-from codegen_cc.errors import CodegenError, ToolchainError
+from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
 from codegen_cc.libraries import supports
 from codegen_cc.node import ACTIVATIONS, NODE_ATTRIBUTE, Node, Operand, Step
 
@@ -14,6 +14,7 @@ __all__ = [
     "ACTIVATIONS",
     "NODE_ATTRIBUTE",
     "CodegenError",
+    "LibraryError",
     "Node",
     "Operand",
     "Step",

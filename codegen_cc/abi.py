@@ -33,6 +33,11 @@ COMPARE = (
 REDUCE = ("sum", "mean", "max", "min", "prod")
 DTYPES = ("float32", "int32", "int64", "bool")
 PAD_MODES = ("constant", "reflect", "edge")
+RESIZE_METHODS = ("nearest", "linear", "cubic")
+RESIZE_COORDINATES = (
+    *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn"),
+)
+RESIZE_ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 FloatArray = npt.NDArray[np.float32]
 #: Where ``make -C runtime install`` puts headers and libraries.
@@ -164,6 +169,15 @@ class Resize2dParams(ctypes.Structure):
     _fields_ = _sizes("batch in_h in_w out_h out_w channels taps_h taps_w")
 
 
+class ResizeTapsParams(ctypes.Structure):
+    _fields_ = [
+        *_sizes("extent count"),
+        *((name, c_int) for name in ("method", "coordinates", "rounding")),
+        ("cubic_alpha", c_float),
+        ("cubic_exclude", c_int32),
+    ]
+
+
 class Pool2dParams(ctypes.Structure):
     _fields_ = [
         *_sizes(
@@ -195,10 +209,16 @@ _SIGNATURES: dict[str, tuple[list[type], type]] = {
     "ext_matmul": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_matmul_packed": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_conv2d_winograd": (
+        [POINTER(Conv2dParams), c_int32, _P, _P, POINTER(Epilogue), _P],
+        c_int,
+    ),
     "ext_depthwise_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_conv2d_transpose": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_conv3d": ([POINTER(Conv3dParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_attention": ([POINTER(AttentionParams), _P, _P, _P, _P, _P], c_int),
+    "ext_arange": ([c_int, c_int64, _P], c_int),
+    "ext_resize_taps": ([POINTER(ResizeTapsParams), _P, _P], c_int),
     "ext_resize2d": ([POINTER(Resize2dParams), _P, _P, _P, _P, _P, _P], c_int),
     "ext_max_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
     "ext_avg_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),

@@ -6,6 +6,7 @@ constants, and records its calls. The finished plan is all that the C emitter se
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,18 +15,22 @@ import sympy
 from codegen_cc.call import Argument, Call, Struct
 from codegen_cc.dim import Dim, estimate, product, same, symbols
 from codegen_cc.errors import CodegenError
-from codegen_cc.memory import Lifetime, Slot, has_static_sizes, plan_arena, plan_slots
-from codegen_cc.region import Region, Value
-from codegen_cc.tensor import C_TYPES, Buffer, Tensor, strides_for
+from codegen_cc.join import concat_of
+from codegen_cc.memory import Lifetime, Slot, plan_memory
+from codegen_cc.region import Region, RegionNode, Value
+from codegen_cc.tensor import C_TYPES, CHANNELS_LAST, Buffer, Tensor, strides_for
 from codegen_cc.weights import WeightBlob
+
+#: Name of the library whose kernels the planner itself calls.
+RUNTIME = "builtin"
 
 
 @dataclass
 class Plan:
     """The calls of one region and the memory that they use.
 
-    ``slots`` is set where sizes depend on the caller's shapes: the arena is then laid out at run
-    time, one slot after another, instead of at ``arena_offset``.
+    Behind ``arena_bytes``, where buffers have an ``arena_offset``, come the ``slots``: buffers in
+    them have sizes of which only the call tells which is greater.
     """
 
     region: Region
@@ -33,10 +38,17 @@ class Plan:
     outputs: list[Buffer]
     calls: list[Call] = field(default_factory=list)
     arena: list[Buffer] = field(default_factory=list)
-    arena_bytes: int = 0
-    slots: list[Slot] | None = None
+    arena_bytes: Dim = 0
+    slots: list[Slot] = field(default_factory=list)
     reorders: int = 0
     weight_bytes: int = 0
+    #: C types of the static objects ``state0``, ``state1``, ... that calls own.
+    states: list[str] = field(default_factory=list)
+
+    @property
+    def libraries(self) -> list[str]:
+        """Names of the kernel libraries that are called, in the order of their first calls."""
+        return list(dict.fromkeys(call.library for call in self.calls))
 
     def symbols(self) -> list[sympy.Symbol]:
         """The symbolic dimensions of the region's values, by name."""
@@ -56,8 +68,12 @@ class PlanBuilder:
             [_external("output", i, value) for i, value in enumerate(region.outputs)],
         )
         self.consumers = region.consumers()
+        #: The library that lowers, and the composite: who recorded a call.
+        self.library = ""
+        self.composite = ""
         self._tensors: dict[Value, Tensor] = {}
         self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        self._joined: dict[RegionNode, Tensor] = {}
         self._weight_buffers: dict[str, Buffer] = {}
         for value, buffer in zip(region.inputs, self.plan.inputs, strict=True):
             self._tensors[value] = Tensor(buffer, value.shape, _plain(value.shape))
@@ -103,6 +119,24 @@ class PlanBuilder:
         self.plan.arena.append(buffer)
         return Tensor(buffer, shape, strides_for(shape, order or tuple(range(len(shape)))))
 
+    def image_space(self, value: Value) -> Tensor:
+        """Channels-last space for an image [N, C, H, W] that a kernel writes with gaps if need be.
+
+        It is a slice of the concatenation that the image, or every part of it, goes into, where
+        there is one: then that copies nothing.
+        """
+        found = concat_of(value, self.consumers)
+        if found is None:
+            return self.space(value.shape, CHANNELS_LAST)
+        concat, first = found
+        return self.joined(concat).slice((0, first, 0, 0), value.shape, (1, 1, 1, 1))
+
+    def joined(self, concat: RegionNode) -> Tensor:
+        """The space of a concatenation of images along their channels, which its parts share."""
+        if concat not in self._joined:
+            self._joined[concat] = self.image_space(concat.output)
+        return self._joined[concat]
+
     def dense(self, tensor: Tensor, order: tuple[int, ...] | None = None) -> Tensor:
         """The tensor itself if it is dense in that order (default: plain), else a copy that is."""
         order = order or tuple(range(len(tensor.shape)))
@@ -133,11 +167,47 @@ class PlanBuilder:
         }
         if C_TYPES[target.dtype][1] != 4:
             fields["element_size"] = C_TYPES[target.dtype][1]
-        self.call("ext_copy", [Struct("ext_copy_params", fields), source, target], target, comment)
+        arguments: list[Argument] = [Struct("ext_copy_params", fields), source, target]
+        # A copy is the runtime's own, whichever library asks for it.
+        self.plan.calls.append(Call("ext_copy", arguments, target, comment, RUNTIME, "copy"))
 
-    def call(self, function: str, arguments: list[Argument], writes: Tensor, comment: str) -> None:
-        """Record a kernel call."""
-        self.plan.calls.append(Call(function, arguments, writes, comment))
+    def call(
+        self,
+        function: str,
+        arguments: list[Argument],
+        writes: Tensor,
+        comment: str,
+        returns: str = "status",
+    ) -> None:
+        """Record a kernel call; ``returns`` is ``status`` (0 is success) or ``void``."""
+        if returns not in ("status", "void"):
+            raise CodegenError(f"{function} returns {returns!r}; need status or void")
+        self.plan.calls.append(
+            Call(
+                function,
+                arguments,
+                writes,
+                comment,
+                self.library,
+                self.composite,
+                returns == "status",
+            )
+        )
+
+    def state(self, ctype: str) -> str:
+        """A static object of a C type for one call site, zeroed at start; its address, as C text.
+
+        For what a kernel prepares at its first call.  Threads may make that call at once: the
+        kernel locks.
+        """
+        if not re.fullmatch(r"[A-Za-z_]\w*( [A-Za-z_]\w*)*", ctype, re.ASCII):
+            raise CodegenError(f"state of C type {ctype!r}; need a type's name")
+        self.plan.states.append(ctype)
+        return f"&{self.region.symbol}_state{len(self.plan.states) - 1}"
+
+    def scratch(self, nbytes: Dim) -> Tensor:
+        """Arena space of so many bytes (aligned to 64), for the call that takes it alone."""
+        return self.space((nbytes,), dtype="bool")
 
     def finish(self) -> Plan:
         """Bind the region's outputs, lay out the arena and return the plan."""
@@ -155,10 +225,7 @@ class PlanBuilder:
                 target = Tensor(buffer, value.shape, _plain(value.shape))
                 self.copy(tensor, target, f"result {value.name} to output {buffer.name}")
         lifetimes = _lifetimes(self.plan)
-        if has_static_sizes(lifetimes):
-            self.plan.arena_bytes = plan_arena(lifetimes)
-        else:
-            self.plan.slots = plan_slots(lifetimes)
+        self.plan.arena_bytes, self.plan.slots = plan_memory(lifetimes)
         return self.plan
 
 

@@ -25,12 +25,19 @@ Argument = Tensor | Struct | int | float | str | None
 
 @dataclass
 class Call:
-    """One kernel call.  ``comment`` tells people what it computes; ``writes`` is its result."""
+    """One kernel call.
+
+    ``comment`` tells people what it computes; ``writes`` is its result; ``library`` recorded it;
+    ``checked`` says whether the function returns a status.
+    """
 
     function: str
     arguments: list[Argument]
     writes: Tensor
     comment: str
+    library: str = ""
+    composite: str = ""
+    checked: bool = True
 
     def reads(self) -> list[Tensor]:
         """Every tensor among the arguments, the written one included."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import sympy
 
@@ -16,8 +17,14 @@ Dim = int | sympy.Expr
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
+#: Functions in the texts of dimensions; no symbol has their name.
+FUNCTIONS = {"floor": sympy.floor, "Mod": sympy.Mod}
+
 #: Values that stand for the symbols where a decision only needs *some* order of magnitude.
 _SURROGATE = 10007
+
+#: No extent is as large: bounds of slices that mean the end of an axis are.
+BEYOND = 2**31 - 1
 
 
 def symbol(name: str) -> sympy.Symbol:
@@ -29,10 +36,13 @@ def symbol(name: str) -> sympy.Symbol:
 
 def parse_dim(value: int | str) -> Dim:
     """Read a dimension back from JSON: an integer, or the text of an expression."""
-    if isinstance(value, int):
-        return value
-    names = {n: symbol(n) for n in re.findall(r"[A-Za-z_]\w*", value) if n not in ("floor", "Mod")}
-    parsed = sympy.parse_expr(value, local_dict={**names, "floor": sympy.floor, "Mod": sympy.Mod})
+    return value if isinstance(value, int) else _parsed(value)
+
+
+@lru_cache(4096)
+def _parsed(value: str) -> Dim:
+    names = {n: symbol(n) for n in re.findall(r"[A-Za-z_]\w*", value) if n not in FUNCTIONS}
+    parsed = sympy.parse_expr(value, local_dict={**names, **FUNCTIONS})
     return int(parsed) if parsed.is_Integer else parsed
 
 
@@ -62,6 +72,48 @@ def same(a: Dim, b: Dim) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return normal(a - b) == 0
+
+
+def at_most(a: Dim, b: Dim) -> bool | None:
+    """Whether ``a <= b`` for all values of the symbols; None where that depends on them."""
+    gap = normal(b - a)
+    if isinstance(gap, int):
+        return gap >= 0
+    # As symbols are 1 at least, coefficients tell the sign of an expression of what is above 1.
+    above = {
+        s: 1 + sympy.Symbol(f"{s.name}_above", integer=True, nonnegative=True)
+        for s in symbols([gap])
+    }
+    gap = sympy.expand(gap.subs(above))
+    if gap.is_nonnegative:
+        return True
+    return False if gap.is_negative else None
+
+
+def clamped(bound: Dim, extent: Dim) -> Dim | None:
+    """A bound of a slice within 0 and the extent, counted from the end where it is negative.
+
+    None where it depends on the symbols' values which of these it is.
+    """
+    if isinstance(bound, int) and abs(bound) >= BEYOND:
+        return extent if bound > 0 else 0
+    if at_most(0, bound) is False:
+        bound = bound + extent
+    if at_most(0, bound) is False:
+        return 0
+    inside = at_most(bound, extent)
+    if at_most(0, bound) is None or inside is None:
+        return None
+    return normal(bound) if inside else extent
+
+
+def slice_bounds(begin: Dim, end: Dim, extent: Dim) -> tuple[Dim, Dim] | None:
+    """Begin and end of a slice with a positive step, clamped, in order; None as in ``clamped``."""
+    first, last = clamped(begin, extent), clamped(end, extent)
+    if first is None or last is None:
+        return None
+    ordered = at_most(first, last)
+    return None if ordered is None else (first, last if ordered else first)
 
 
 def is_static(dims: Iterable[Dim]) -> bool:

@@ -1,18 +1,18 @@
 """Entry points: the packed function through which TVM calls a region.
 
-It checks every argument, reads symbolic dimensions from the inputs' shapes, takes the arena from
-the calling thread's workspace and runs the region's body.
+It reads symbolic dimensions from the inputs' shapes, or from the shape that comes before them where
+those do not tell them, checks every argument, takes the arena from the calling thread's workspace
+and runs the region's body.
 """
 
 from __future__ import annotations
 
 import re
 
-import sympy
-
 from codegen_cc.builder import Plan
-from codegen_cc.dim import Dim, c_name, c_text, same, symbols
+from codegen_cc.dim import c_name, c_text
 from codegen_cc.errors import CodegenError
+from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.memory import Slot
 from codegen_cc.region import Value
 
@@ -49,6 +49,7 @@ def entry(plan: Plan) -> str:
     lines = [
         f"TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(",
         "    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {",
+        *_take_sizes(plan),
         *bindings,
         f"  {storage} ext_tensor_spec specs[] = {{",
         *_specs(plan),
@@ -57,19 +58,61 @@ def entry(plan: Plan) -> str:
         "  (void)self;",
         "  (void)result;",
         f'  if (ext_check_call("{symbol}", args, n_args, specs, {count}, data) != 0) return -1;',
+        *_prepare_libraries(plan),
         *_run(plan, count),
     ]
     return "\n".join([*lines, "}", ""])
 
 
+def preparation(found: KernelLibrary) -> str:
+    """C that a library needs before its first call in a region; empty where it needs nothing.
+
+    ``ext_prepare_<name>`` opens its shared libraries and sets its threads.  Where it can tell how
+    many it will use, the packed function ``byoc_threads_<name>`` of the module returns that.
+    """
+    name, threads = found.name, found.threads
+    lines = []
+    if found.link().shared:
+        lines.append(f"  const char* const problem = ext_open_{name}();")
+        lines.append(
+            '  if (problem != NULL) return ext_raise("RuntimeError", problem);',
+        )
+    if threads is not None:
+        lines.append(f"  {threads.set}(ext_num_threads());")
+    if not lines:
+        return ""
+    text = [f"const char* ext_open_{name}(void);", ""] if found.link().shared else []
+    text += [f"static int ext_prepare_{name}(void) {{", *lines, "  return 0;", "}", ""]
+    if threads is not None and threads.get is not None:
+        text += [
+            f"TVM_FFI_DLL_EXPORT int __tvm_ffi_byoc_threads_{name}(",
+            "    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {",
+            "  (void)self;",
+            "  (void)args;",
+            "  (void)n_args;",
+            f"  if (ext_prepare_{name}() != 0) return -1;",
+            "  result->type_index = kTVMFFIInt;",
+            "  result->zero_padding = 0;",
+            f"  result->v_int64 = {threads.get}();",
+            "  return 0;",
+            "}",
+            "",
+        ]
+    return "\n".join(text)
+
+
+def _prepare_libraries(plan: Plan) -> list[str]:
+    names = [name for name in plan.libraries if preparation(library(name))]
+    return [f"  if (ext_prepare_{name}() != 0) return -1;" for name in names]
+
+
 def _run(plan: Plan, count: int) -> list[str]:
     symbol = plan.region.symbol
     arguments = [f"data[{i}]" for i in range(count)] + [c_name(s) for s in plan.symbols()]
-    if plan.slots is None and not plan.arena_bytes:
+    if not plan.slots and not plan.arena_bytes:
         return [f"  return {symbol}_body({', '.join([*arguments, 'NULL'])});"]
-    total = str(plan.arena_bytes)
-    if plan.slots is not None:
-        total = " + ".join(slot_bytes(slot) for slot in plan.slots)
+    parts = [c_text(plan.arena_bytes)] if plan.arena_bytes or not plan.slots else []
+    total = " + ".join([*parts, *(slot_bytes(slot) for slot in plan.slots)])
     return [
         f"  char* const arena = ext_workspace_alloc({total});",
         f'  if (arena == NULL) return ext_raise_status("{symbol}", "arena", EXT_ERR_MEMORY);',
@@ -79,37 +122,38 @@ def _run(plan: Plan, count: int) -> list[str]:
     ]
 
 
+def _take_sizes(plan: Plan) -> list[str]:
+    """Read the shape that comes before the tensors, where there is one, and step past it."""
+    sizes = plan.region.sizes
+    if not sizes:
+        return []
+    return [
+        f"  int64_t sizes[{len(sizes)}];",
+        f'  if (ext_take_sizes("{plan.region.symbol}", args, n_args, {len(sizes)}, sizes) != 0)'
+        " return -1;",
+        "  ++args;",
+        "  --n_args;",
+    ]
+
+
 def _bindings(plan: Plan) -> list[str]:
-    """Variables for symbolic dimensions, each read from the first input that tells it."""
+    """Variables for symbolic dimensions, each read from the first place that tells it."""
     lines = []
     for symbol in plan.symbols():
-        for index, value in enumerate(plan.region.inputs):
-            found = [(a, s) for a, d in enumerate(value.shape) if (s := _solve(d, symbol))]
-            if found:
-                axis, text = found[0]
-                extent = f"ext_extent(args, n_args, {index}, {len(value.shape)}, {axis})"
-                lines.append(f"  const int64_t {c_name(symbol)} = {text.format(extent)};")
-                break
-        else:
+        places = [
+            f"ext_extent(args, n_args, {index}, {len(value.shape)}, {value.shape.index(symbol)})"
+            for index, value in enumerate(plan.region.inputs)
+            if symbol in value.shape
+        ]
+        if symbol in plan.region.sizes:
+            places.append(f"sizes[{plan.region.sizes.index(symbol)}]")
+        if not places:
             raise CodegenError(
-                f"region {plan.region.symbol}: dimension {symbol.name} is in no input's shape; "
-                "give it a fixed size with --input-shapes"
+                f"region {plan.region.symbol}: dimension {symbol.name} is no axis of an input; "
+                "partition the module with byoc.partition_for_ext, which passes it"
             )
+        lines.append(f"  const int64_t {c_name(symbol)} = {places[0]};")
     return lines
-
-
-def _solve(dim: Dim, symbol: sympy.Symbol) -> str | None:
-    """How to get the symbol from the value of ``dim``, if dim is ``a * symbol + b``."""
-    if isinstance(dim, int) or symbols([dim]) != [symbol]:
-        return None
-    try:
-        slope, offset = sympy.Poly(dim, symbol).all_coeffs()
-    except (ValueError, sympy.PolynomialError):
-        return None
-    if not (slope.is_Integer and offset.is_Integer):
-        return None
-    text = "{}" if same(int(offset), 0) else f"({{}} - {int(offset)})"
-    return text if slope == 1 else f"{text} / {int(slope)}"
 
 
 def _specs(plan: Plan) -> list[str]:

@@ -4,13 +4,19 @@ Two buffers may share bytes if the ranges of calls in which they live do not tou
 placed from the largest to the smallest, each in the tightest gap between the placed ones that live
 at the same time ("greedy by size"; Pisarchyk and Lee, Efficient Memory Management for Deep Neural
 Net Inference, 2020).
+
+Sizes that are only known at the call are mostly multiples of one product of symbols, such as h w
+of an image [1, c, 32 h, 32 w].  They are placed in the same way, counted in that product.  Buffers
+of any other size share slots instead, as large as the largest buffer in them turns out to be.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codegen_cc.dim import estimate, is_static
+import sympy
+
+from codegen_cc.dim import Dim, estimate, is_static, normal
 from codegen_cc.tensor import Buffer
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
@@ -30,55 +36,106 @@ class Lifetime:
     first: int
     last: int
 
+    def meets(self, other: Lifetime) -> bool:
+        """Whether both live at the same time."""
+        return other.first <= self.last and self.first <= other.last
+
 
 @dataclass
 class Slot:
     """Bytes that several buffers of unknown size share, one after another."""
 
-    buffers: list[Buffer] = field(default_factory=list)
-    free_after: int = -1
+    lives: list[Lifetime] = field(default_factory=list)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The buffers, the largest by estimate first."""
+        return [life.buffer for life in self.lives]
+
+    def is_free(self, life: Lifetime) -> bool:
+        """Whether no buffer of the slot lives at the same time."""
+        return all(not life.meets(other) for other in self.lives)
+
+
+def plan_memory(lifetimes: list[Lifetime]) -> tuple[Dim, list[Slot]]:
+    """Place all buffers: the bytes of those with an ``arena_offset``, and the slots behind them."""
+    if is_static(life.buffer.size for life in lifetimes):
+        return plan_arena(lifetimes), []
+    unit = common_unit([life.buffer.nbytes for life in lifetimes])
+    counts = {life: units_of(life.buffer.nbytes, unit) for life in lifetimes}
+    counted = {life: -(-n // ALIGNMENT) * ALIGNMENT for life, n in counts.items() if n is not None}
+    total = _place(counted)
+    for life in counted:
+        life.buffer.arena_offset = normal(life.buffer.arena_offset * unit)
+    return normal(total * unit), plan_slots([life for life in lifetimes if life not in counted])
+
+
+def common_unit(sizes: list[Dim]) -> Dim:
+    """The product of symbols that the largest size is a multiple of; 1 if there is none."""
+    terms = _terms(max(sizes, key=estimate))
+    unit = max(terms, key=estimate, default=1)
+    return unit if all(_divides(term, unit) for term in terms) else 1
+
+
+def units_of(size: Dim, unit: Dim) -> int | None:
+    """How many units hold a size, whatever its symbols are; None for a size of another kind.
+
+    As symbols are 1 at least, h w holds h, but a size of no more than h is of another kind.
+    """
+    terms = _terms(size)
+    if unit == 1 or unit not in terms or not all(_divides(term, unit) for term in terms):
+        return None
+    return sum(factor for factor in terms.values() if factor > 0)
+
+
+def _terms(size: Dim) -> dict[Dim, int]:
+    """Factors by products of symbols, if a size is a sum of such; nothing for any other."""
+    terms = {}
+    for term in sympy.Add.make_args(sympy.expand(size)):
+        factor, product = term.as_coeff_Mul()
+        if not factor.is_Integer or not product.is_polynomial(*product.free_symbols):
+            return {}
+        terms[product] = int(factor)
+    return terms
+
+
+def _divides(term: Dim, unit: Dim) -> bool:
+    powers = sympy.sympify(unit).as_powers_dict()
+    return all(powers[s] >= power for s, power in sympy.sympify(term).as_powers_dict().items())
 
 
 def plan_slots(lifetimes: list[Lifetime]) -> list[Slot]:
     """Share memory between buffers whose sizes are only known at run time.
 
-    A slot is as large as its largest buffer turns out to be. A buffer takes a free slot that holds
-    one of equal size already, else the free one whose size is estimated to be closest.
+    From the largest to the smallest by estimate, each takes the slot that is estimated to be the
+    smallest among those that are free while it lives.
     """
     slots: list[Slot] = []
-    for life in sorted(lifetimes, key=lambda life: life.first):
-        free = [slot for slot in slots if slot.free_after < life.first]
-        size = estimate(life.buffer.nbytes)
-        free.sort(key=lambda slot: abs(max(estimate(b.nbytes) for b in slot.buffers) - size))
+    for life in sorted(lifetimes, key=lambda life: (-estimate(life.buffer.nbytes), life.first)):
+        free = [slot for slot in slots if slot.is_free(life)]
         if not free:
             free = [Slot()]
-            slots.append(free[0])
-        free[0].buffers.append(life.buffer)
-        free[0].free_after = life.last
+            slots += free
+        free[-1].lives.append(life)
     return slots
-
-
-def has_static_sizes(lifetimes: list[Lifetime]) -> bool:
-    """Whether ``plan_arena`` can place these buffers at compile time."""
-    return is_static(life.buffer.size for life in lifetimes)
 
 
 def plan_arena(lifetimes: list[Lifetime]) -> int:
     """Set ``arena_offset`` of every buffer of static size; return the arena's size in bytes."""
+    return _place({life: _padded_bytes(life.buffer) for life in lifetimes})
+
+
+def _place(sizes: dict[Lifetime, int]) -> int:
+    """Set ``arena_offset`` of buffers of these sizes; return the end of the last one."""
     placed: list[Lifetime] = []
     total = 0
-    for life in sorted(lifetimes, key=lambda life: (-life.buffer.size, life.first)):
-        size = _padded_bytes(life.buffer)
+    for life in sorted(sizes, key=lambda life: (-sizes[life], life.first)):
         neighbours = sorted(
-            (
-                (other.buffer.arena_offset, _padded_bytes(other.buffer))
-                for other in placed
-                if other.first <= life.last and life.first <= other.last
-            ),
+            (other.buffer.arena_offset, sizes[other]) for other in placed if life.meets(other)
         )
-        life.buffer.arena_offset = _tightest_gap(neighbours, size)
+        life.buffer.arena_offset = _tightest_gap(neighbours, sizes[life])
         placed.append(life)
-        total = max(total, life.buffer.arena_offset + size)
+        total = max(total, life.buffer.arena_offset + sizes[life])
     return total
 
 

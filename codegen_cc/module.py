@@ -13,14 +13,15 @@ from tvm_ffi import register_error
 from codegen_cc.builder import Plan
 from codegen_cc.emit import emit_source
 from codegen_cc.entry import c_identifier
-from codegen_cc.errors import CodegenError, ToolchainError
+from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
+from codegen_cc.libraries import library as library_named
 from codegen_cc.plan import plan_region
 from codegen_cc.relax_region import read_region
 from codegen_cc.toolchain import build_object
 from codegen_cc.weights import WeightBlob
 
 # TVM's FFI passes errors on by name; unknown ones come out of RunCodegen as RuntimeError.
-for error in (CodegenError, ToolchainError):
+for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
@@ -55,6 +56,13 @@ def codegen(
     weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])))
     plans = [plan_region(read_region(function), weights) for function in functions]
     source = emit_source(plans)
+    used = dict.fromkeys(name for plan in plans for name in plan.libraries)
+    libraries = [library_named(name) for name in used]
+    callers = {
+        call.function: f"library {call.library}, {call.composite}"
+        for plan in plans
+        for call in plan.calls
+    }
     if options.get("dump_code"):
         _dump(Path(str(options["dump_code"])), symbols[0], source)
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
@@ -63,7 +71,7 @@ def codegen(
         if weights.weights:
             weights.write(directory / "weights.bin")
             assembly = weights.assembly("weights.bin")
-        built = build_object(source, assembly, directory)
+        built = build_object(source, assembly, directory, libraries, callers)
         library = tvm.runtime.load_static_library(str(built), symbols)
     return [library, _readable(source, symbols[0])]
 

@@ -17,7 +17,7 @@ conv2d_tr..     input, weight                      strides[2] padding[t,l,b,r] d
                                                    output_padding[2]; the name is
                                                    conv2d_transpose, the weight IOHW
 conv3d          input, weight                      strides[3] padding[6] dilation[3] groups
-resize2d        input                              size[2] method coordinate rounding cubic_alpha
+resize2d        input                              method coordinate rounding cubic_alpha
                                                    cubic_exclude, as relax.image.resize2d has them
 pad             input                              pads[before.., after..] mode (constant reflect
                                                    edge) value
@@ -36,6 +36,7 @@ logical         lhs, rhs                           kind (and or xor); bool
 where           condition, lhs, rhs                (none)
 cast            input                              (none; the output's dtype says it)
 take            input, indices                     axis
+arange          (none)                             (none; 0, 1, 2, ... in the output's dtype)
 reshape         input                              (none; the output's shape says it)
 permute         input                              axes[]
 concat          input0, input1, ...                axis
@@ -97,6 +98,14 @@ ACTIVATIONS = (
     "reciprocal",
 )
 
+#: Operators: every value of ``Node.op``.
+OPERATORS = (
+    *("conv2d", "conv2d_transpose", "conv3d", "matmul", "attention", "max_pool2d", "avg_pool2d"),
+    *("resize2d", "pad", "reduce", "argreduce", "cumsum", "softmax", "layer_norm", "rms_norm"),
+    *("unary", "binary", "compare", "logical", "where", "cast", "take", "arange"),
+    *("reshape", "permute", "concat", "slice", "broadcast_to"),
+)
+
 #: Bytes of an element of each dtype that a node can have.
 ELEMENT_BYTES = {"float32": 4, "int32": 4, "int64": 8, "bool": 1}
 
@@ -133,7 +142,8 @@ class Node:
     """What one composite computes.
 
     ``operands`` are in the order of the composite function's parameters.  ``source`` names the
-    nodes of the original model, for reports and comments only.
+    nodes of the original model, for reports and comments only.  ``library`` is the kernel library
+    that was chosen for it, empty before that.
     """
 
     op: str
@@ -143,6 +153,7 @@ class Node:
     attrs: dict[str, Any] = field(default_factory=dict)
     epilogue: tuple[Step, ...] = ()
     source: tuple[str, ...] = ()
+    library: str = ""
 
     @property
     def composite(self) -> str:
@@ -200,6 +211,7 @@ class Node:
             attrs=raw["attrs"],
             epilogue=tuple(Step(**step) for step in raw["epilogue"]),
             source=tuple(raw["source"]),
+            library=raw.get("library", ""),
         )
 
 

@@ -17,7 +17,9 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
     builder = PlanBuilder(region, weights)
     for node in region.nodes:
         first = len(builder.plan.calls)
-        library_for(node.node).lower(node, builder)
+        library = library_for(node.node)
+        builder.library, builder.composite = library.name, node.node.composite
+        library.lower(node, builder)
         origin = source_comment(node.node.source)
         for call in builder.plan.calls[first:]:
             call.comment += origin

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import sympy
 
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
@@ -38,12 +39,17 @@ class RegionNode:
 
 @dataclass
 class Region:
-    """One region: C symbol, inputs, nodes in topological order, outputs."""
+    """One region: C symbol, inputs, nodes in topological order, outputs.
+
+    ``sizes`` are the symbols that no input has as an axis; the caller passes them, as a shape,
+    before the inputs.
+    """
 
     symbol: str
     inputs: list[Value]
     outputs: list[Value] = field(default_factory=list)
     nodes: list[RegionNode] = field(default_factory=list)
+    sizes: tuple[sympy.Symbol, ...] = ()
 
     def consumers(self) -> dict[Value, list[RegionNode]]:
         """The nodes that read each value, each named once per operand that it fills."""

@@ -1,31 +1,80 @@
-"""Read the dimensions of Relax shapes."""
+"""Read and write the dimensions of Relax shapes."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial, reduce
+from keyword import iskeyword
+from operator import add, mul
 
 import sympy
 import tvm
 from tvm import tirx
 
-from codegen_cc.dim import Dim, normal, symbol
+from codegen_cc.dim import FUNCTIONS, Dim, at_most, normal, symbol
 
 
 def relax_dims(shape: Iterable[tvm.ir.Expr]) -> tuple[Dim, ...]:
     """The dimensions of a Relax shape.
 
     Raises ``ValueError`` where one is not made of integers and variables by addition,
-    subtraction, multiplication, floor division and remainder.
+    subtraction, multiplication, floor division, remainder, and extremes whose order is fixed.
     """
     return tuple(normal(_dim(extent)) for extent in shape)
+
+
+def dim_text(extent: tvm.ir.Expr) -> str:
+    """A dimension of a Relax shape for people: ``32*h``; TVM's own text where it is no ``Dim``."""
+    try:
+        return str(*relax_dims([extent]))
+    except ValueError:
+        return str(extent)
+
+
+def relax_extent(dim: Dim, variables: Mapping[sympy.Symbol, tvm.ir.Var]) -> int | tvm.ir.Expr:
+    """A dimension as Relax has it, with these variables for its symbols.
+
+    Factors of a product stand in the order of ``variables``: TVM knows that h * w is h * w, and not
+    that it is w * h. Axes in their order are what its own operators multiply.
+
+    Raises ``ValueError`` where ``relax_dims`` could not read it back, ``KeyError`` for a symbol
+    without a variable.
+    """
+    if isinstance(dim, int | sympy.Integer):
+        return int(dim)
+    if isinstance(dim, sympy.Symbol):
+        return variables[dim]
+    if isinstance(dim, sympy.Add | sympy.Mul):
+        order = list(variables)
+        parts = [relax_extent(a, variables) for a in sorted(dim.args, key=partial(_place, order))]
+        return reduce(add if isinstance(dim, sympy.Add) else mul, parts)
+    if isinstance(dim, sympy.Pow) and dim.exp.is_Integer and dim.exp > 0:
+        return reduce(mul, [relax_extent(dim.base, variables)] * int(dim.exp))
+    if isinstance(dim, sympy.floor):
+        above, below = (sympy.expand(e) for e in sympy.fraction(sympy.together(dim.args[0])))
+        return tirx.floordiv(relax_extent(above, variables), relax_extent(below, variables))
+    if isinstance(dim, sympy.Mod):
+        return tirx.floormod(*(relax_extent(argument, variables) for argument in dim.args))
+    raise ValueError(f"dimension {dim} is not a sum, product or quotient of variables")
+
+
+def _place(order: list[sympy.Symbol], factor: sympy.Expr) -> int:
+    """Where the first symbol of an expression stands in an order; numbers stand last."""
+    return min((order.index(s) for s in factor.free_symbols), default=len(order))
+
+
+def variable_symbols(variables: Iterable[tvm.ir.Var]) -> dict[sympy.Symbol, tvm.ir.Var]:
+    """The variables of shapes by the symbols that ``relax_dims`` reads them as."""
+    return {_symbol_of(variable.name): variable for variable in variables}
 
 
 def _symbol_of(name: str) -> Dim:
     clean = re.sub(r"\W", "_", name, flags=re.ASCII)
     # Names that differ in such characters only stay apart; the importer leaves some without a name.
-    if clean != name or not clean or clean[0].isdigit():
+    # Expressions are written as texts in which some names mean something else.
+    if clean != name or not clean or clean[0].isdigit() or clean in FUNCTIONS or iskeyword(clean):
         clean = f"_{clean}_{zlib.crc32(name.encode()):08x}"
     return symbol(clean)
 
@@ -39,6 +88,8 @@ def _dim(expr: object) -> Dim:
         return _symbol_of(expr.name)
     if isinstance(expr, tirx.Cast):
         return _dim(expr.value)
+    if isinstance(expr, tirx.Min | tirx.Max):
+        return _extreme(_dim(expr.a), _dim(expr.b), isinstance(expr, tirx.Max))
     binary = {
         tirx.Add: lambda a, b: a + b,
         tirx.Sub: lambda a, b: a - b,
@@ -49,3 +100,10 @@ def _dim(expr: object) -> Dim:
     if binary is None:
         raise ValueError(f"dimension {expr} is not a sum, product or quotient of variables")
     return binary(_dim(expr.a), _dim(expr.b))
+
+
+def _extreme(a: Dim, b: Dim, greatest: bool) -> Dim:
+    ordered = at_most(a, b)
+    if ordered is None:
+        raise ValueError(f"which of {a} and {b} is greater depends on their variables")
+    return b if ordered == greatest else a

@@ -29,9 +29,12 @@ def read_region(function: relax.Function) -> Region:
 
 class _RegionReader:
     def __init__(self, symbol: str, function: relax.Function) -> None:
-        inputs = [_value_of(param, param.name) for param in function.params]
-        self.region = Region(symbol, inputs)
-        self._values: dict[relax.Var, object] = dict(zip(function.params, inputs, strict=True))
+        shapes = [param for param in function.params if isinstance(param.ty, relax.ShapeType)]
+        tensors = [param for param in function.params if param not in shapes]
+        inputs = [_value_of(param, param.name) for param in tensors]
+        sizes = [size for param in shapes for size in relax_dims(param.ty.values)]
+        self.region = Region(symbol, inputs, sizes=tuple(sizes))
+        self._values: dict[relax.Var, object] = dict(zip(tensors, inputs, strict=True))
         self._composites: dict[relax.Var, Node] = {}
         detached = function.attrs.get(CONSTANTS_ATTRIBUTE, ())
         self._constants = [_constant(f"c{i}", tensor) for i, tensor in enumerate(detached)]

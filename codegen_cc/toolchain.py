@@ -1,8 +1,8 @@
 """Toolchain: C and assembler text to one relocatable object.
 
-The object holds the generated code, the packed weights and, pulled from the kernel archive, the
-kernels that the code really calls.  All but the exported functions become local symbols, so that
-any number of such objects can be linked into one library.
+The object holds the generated code, the packed weights, what the kernel libraries bring and, pulled
+from their archives, the kernels that the code really calls.  All but the packed functions become
+local symbols, so that any number of such objects can be linked into one library.
 """
 
 from __future__ import annotations
@@ -10,13 +10,22 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from codegen_cc.errors import ToolchainError
-
-RUNTIME = Path(__file__).resolve().parent / "_runtime"
+from codegen_cc.errors import LibraryError, ToolchainError
+from codegen_cc.imports import Import, imports_of, opening, trampolines
+from codegen_cc.libraries import KernelLibrary
+from codegen_cc.objects import defined_functions, undefined
+from codegen_cc.runtime_files import runtime_file
 
 C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+
+#: Libraries that every process has in which a model is loaded, besides TVM's two.
+_SYSTEM = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "libgcc_s.so.1")
+_SYSTEM_CXX = "libstdc++.so.6"
+#: Starts of names that TVM's runtime or the linker define.
+_ELSEWHERE = ("TVM", "_GLOBAL_OFFSET_TABLE_", "_TLS_MODULE_BASE_", "__tls_", "__dso_handle")
 
 
 def compiler() -> str:
@@ -44,28 +53,29 @@ def _objcopy() -> str:
     return found
 
 
-def runtime_file(relative: str) -> Path:
-    """A file of the installed kernel runtime. Raises ``ToolchainError`` where it is missing."""
-    path = RUNTIME / relative
-    if not path.exists():
-        raise ToolchainError(
-            f"{relative} of the kernel runtime is missing; reinstall the package, or run "
-            "'make -C runtime install DEST=<codegen_cc>/_runtime' in a source tree"
-        )
-    return path
-
-
-def build_object(source: str, assembly: str | None, directory: Path) -> Path:
+def build_object(
+    source: str,
+    assembly: str | None,
+    directory: Path,
+    libraries: Sequence[KernelLibrary] = (),
+    callers: Mapping[str, str] | None = None,
+) -> Path:
     """Compile C text (and assembler text) in ``directory`` to ``region.o``.
 
-    Raises ``ToolchainError`` with the compiler's first message where a step fails.
+    ``libraries`` are the kernel libraries that the text calls, ``callers`` says of a function which
+    library calls it for which composite.  Raises ``ToolchainError`` with the
+    compiler's first message where a step fails, and ``LibraryError`` where a library lacks a file
+    or a function.
     """
     import tvm_ffi.libinfo
 
     cc = compiler()
-    header = runtime_file("include/ext_kernels.h").parent
-    includes = [f"-I{header}", f"-I{tvm_ffi.libinfo.find_include_path()}"]
-    includes.append(f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}")
+    links = [(found, found.link()) for found in libraries]
+    folders = dict.fromkeys(folder for _, link in links for folder in link.include_dirs)
+    includes = [f"-I{runtime_file('include/ext_kernels.h').parent}"]
+    includes += [f"-I{tvm_ffi.libinfo.find_include_path()}"]
+    includes += [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
+    includes += [f"-I{folder}" for folder in folders if f"-I{folder}" not in includes]
     (directory / "region.c").write_text(source, encoding="ascii")
     _run([cc, *C_FLAGS, *includes, "-c", "region.c", "-o", "code.o"], directory)
     objects = ["code.o"]
@@ -73,10 +83,85 @@ def build_object(source: str, assembly: str | None, directory: Path) -> Path:
         (directory / "weights.s").write_text(assembly, encoding="ascii")
         _run([cc, "-c", "weights.s", "-o", "weights.o"], directory)
         objects.append("weights.o")
-    archive = str(runtime_file("lib/libext_kernels.a"))
-    _run([cc, "-r", "-nostdlib", "-o", "region.o", *objects, archive], directory)
-    _run([_objcopy(), "--localize-hidden", "region.o"], directory)
+    archives: list[str] = []
+    imports: list[Import] = []
+    for found, link in links:
+        built = _library_sources(cc, found, directory, includes)
+        objects += built
+        archives += _library_archives(found)
+        if link.shared:
+            archive_needs = undefined(*map(Path, link.archives)) if link.archives else set()
+            needed = undefined(*(directory / name for name in ["code.o", *built])) | archive_needs
+            imports += imports_of(found.name, link.shared, needed)
+    if imports:
+        objects += _imports(cc, imports, includes, directory)
+    core = str(runtime_file("lib/libext_kernels.a"))
+    group = ["-Wl,--start-group", *dict.fromkeys([*archives, core]), "-Wl,--end-group"]
+    _run([cc, "-r", "-nostdlib", "-o", "region.o", *objects, *group], directory)
+    if any(found.name != "builtin" for found in libraries):
+        _require_defined(cc, directory, libraries, callers or {})
+    keep = ["--wildcard", "--keep-global-symbol=__tvm_ffi_*"]
+    _run([_objcopy(), *keep, "region.o"], directory)
     return directory / "region.o"
+
+
+def _library_sources(
+    cc: str, found: KernelLibrary, directory: Path, includes: list[str]
+) -> list[str]:
+    """Compile the C files of a library; names of the objects."""
+    objects = []
+    for index, path in enumerate(found.link().sources):
+        if not path.is_file():
+            raise LibraryError(f"library {found.name}: source {path} does not exist")
+        objects.append(f"{found.name}_{index}.o")
+        flags = [*C_FLAGS, *found.link().cflags, *includes]
+        _run([cc, *flags, "-c", str(path.resolve()), "-o", objects[-1]], directory)
+    return objects
+
+
+def _library_archives(found: KernelLibrary) -> list[str]:
+    for path in found.link().archives:
+        if not path.is_file():
+            raise LibraryError(
+                f"library {found.name}: {path} does not exist; build the library first"
+            )
+    return [str(path.resolve()) for path in found.link().archives]
+
+
+def _imports(cc: str, imports: list[Import], includes: list[str], directory: Path) -> list[str]:
+    machine = subprocess.run([cc, "-dumpmachine"], capture_output=True, text=True, check=False)
+    text = trampolines(imports, machine.stdout.partition("-")[0])
+    (directory / "imports.s").write_text(text, encoding="ascii")
+    (directory / "opening.c").write_text(opening(imports), encoding="ascii")
+    _run([cc, "-c", "imports.s", "-o", "imports.o"], directory)
+    _run([cc, *C_FLAGS, *includes, "-c", "opening.c", "-o", "opening.o"], directory)
+    return ["imports.o", "opening.o"]
+
+
+def _require_defined(
+    cc: str, directory: Path, libraries: Sequence[KernelLibrary], callers: Mapping[str, str]
+) -> None:
+    """Raise ``LibraryError`` for a function that the loaded model would miss."""
+    missing = {
+        name for name in undefined(directory / "region.o") if not name.startswith(_ELSEWHERE)
+    }
+    for name in (*_SYSTEM, _SYSTEM_CXX):
+        if not missing:
+            return
+        done = subprocess.run(
+            [cc, f"-print-file-name={name}"], capture_output=True, text=True, check=False
+        )
+        path = Path(done.stdout.strip())
+        if path.is_absolute() and path.exists():
+            missing -= defined_functions(path, dynamic=True)
+    if missing:
+        name = min(missing, key=lambda name: (name not in callers, name))
+        others = [found.name for found in libraries if found.name != "builtin"]
+        who = callers.get(name, f"library {', '.join(others)}")
+        raise LibraryError(
+            f"{who}: function {name} is in none of its files; add the source, archive or shared"
+            " library that defines it to the library's Link"
+        )
 
 
 def _run(command: list[str], directory: Path) -> None:

@@ -12,13 +12,17 @@ _BINS = 16
 _STRIDES = (8, 16, 32)
 
 
-def yolo(size: int = 320, classes: int = 80, batch: int = 1, seed: int = 8) -> onnx.ModelProto:
+def yolo(
+    size: int | None = 320, classes: int = 80, batch: int = 1, seed: int = 8
+) -> onnx.ModelProto:
     """Image [batch, 3, size, size] to boxes (centre, width, height) and class scores.
 
-    The output ``detections`` is [batch, 4 + classes, cells]; ``size`` is a multiple of 32.
+    The output ``detections`` is [batch, 4 + classes, cells]; ``size`` is a multiple of 32.  None
+    means any height and width: the graph then computes where its cells are, as exporters write it.
     """
     graph = GraphBuilder("yolo", seed)
-    x = _conv(graph, graph.input("image", (batch, 3, size, size)), (3, 16), 3, 2)
+    sides_of_image = ("height", "width") if size is None else (size, size)
+    x = _conv(graph, graph.input("image", (batch, 3, *sides_of_image)), (3, 16), 3, 2)
     x = _stage(graph, _conv(graph, x, (16, 32), 3, 2), (32, 32), 1, True)
     fine = _stage(graph, _conv(graph, x, (32, 64), 3, 2), (64, 64), 2, True)
     middle = _stage(graph, _conv(graph, fine, (64, 128), 3, 2), (128, 128), 2, True)
@@ -30,15 +34,23 @@ def yolo(size: int = 320, classes: int = 80, batch: int = 1, seed: int = 8) -> o
     medium = _stage(graph, up, (192, 128), 1, False)
     up = _joined(graph, _conv(graph, medium, (128, 128), 3, 2), coarse)
     large = _stage(graph, up, (384, 256), 1, False)
+    levels = ((small, 64), (medium, 128), (large, 256))
     heads = [
         graph.reshape(_head(graph, level, channels, classes), (0, 4 * _BINS + classes, -1))
-        for level, channels in ((small, 64), (medium, 128), (large, 256))
+        for level, channels in levels
     ]
     sides, scores = graph.split(_joined(graph, *heads, axis=2), [4 * _BINS, classes], 1)
-    boxes = _boxes(graph, sides, size)
+    if size is None:
+        cells = _computed_cells(graph, [level for level, _ in levels])
+    else:
+        cells = (
+            graph.constant(_centres(size), "centres"),
+            graph.constant(_strides(size), "strides"),
+        )
+    boxes = _boxes(graph, sides, *cells)
     result = _joined(graph, boxes, graph.op("Sigmoid", scores))
-    cells = sum((size // stride) ** 2 for stride in _STRIDES)
-    graph.output(result, "detections", (batch, 4 + classes, cells))
+    count = "cells" if size is None else sum((size // stride) ** 2 for stride in _STRIDES)
+    graph.output(result, "detections", (batch, 4 + classes, count))
     return graph.build()
 
 
@@ -89,7 +101,7 @@ def _head(graph: GraphBuilder, x: str, channels: int, classes: int) -> str:
     return _joined(graph, *parts)
 
 
-def _boxes(graph: GraphBuilder, sides: str, size: int) -> str:
+def _boxes(graph: GraphBuilder, sides: str, centres: str, strides: str) -> str:
     """Each side is the mean of a softmax over its bins, in cells from the cell's centre."""
     bins = graph.op("Transpose", graph.reshape(sides, (0, 4, _BINS, -1)), perm=[0, 2, 1, 3])
     weight = graph.constant(np.arange(_BINS, dtype=np.float32).reshape(1, _BINS, 1, 1), "bins")
@@ -98,13 +110,11 @@ def _boxes(graph: GraphBuilder, sides: str, size: int) -> str:
         graph.op("Slice", graph.reshape(means, (0, 4, -1)), *_bounds(graph, begin, begin + 2))
         for begin in (0, 2)
     )
-    centres = graph.constant(_centres(size), "centres")
     low, high = graph.op("Sub", centres, before), graph.op("Add", centres, after)
     two = graph.constant(np.float32(2.0), "two")
     middle = graph.op("Div", graph.op("Add", low, high), two)
     boxes = _joined(graph, middle, graph.op("Sub", high, low))
-    strides = [np.full((size // stride) ** 2, stride, np.float32) for stride in _STRIDES]
-    return graph.op("Mul", boxes, graph.constant(np.concatenate(strides)[None], "strides"))
+    return graph.op("Mul", boxes, strides)
 
 
 def _bounds(graph: GraphBuilder, begin: int, end: int) -> list[str]:
@@ -119,3 +129,43 @@ def _centres(size: int) -> np.ndarray:
         y, x = np.mgrid[: size // stride, : size // stride].astype(np.float32) + 0.5
         levels.append(np.stack([x.ravel(), y.ravel()]))
     return np.concatenate(levels, axis=1)[None]
+
+
+def _strides(size: int) -> np.ndarray:
+    """[1, cells]: the stride of every cell's level."""
+    levels = [np.full((size // stride) ** 2, stride, np.float32) for stride in _STRIDES]
+    return np.concatenate(levels)[None]
+
+
+def _computed_cells(graph: GraphBuilder, levels: list[str]) -> tuple[str, str]:
+    """What ``_centres`` and ``_strides`` give, from the shapes of the levels' images."""
+    centres, strides = [], []
+    for level, stride in zip(levels, _STRIDES, strict=True):
+        shape = graph.op("Shape", level)
+        extents = [graph.op("Gather", shape, _integer(graph, axis)) for axis in (2, 3)]
+        lists = [graph.op("Unsqueeze", extent, _integers(graph, 0)) for extent in extents]
+        grid = graph.op("Concat", *lists, axis=0)
+        flat = []
+        for axis in (1, 0):  # x runs along the width, y along the height
+            numbers = graph.op("Range", _integer(graph, 0), extents[axis], _integer(graph, 1))
+            middle = graph.op(
+                "Add",
+                graph.op("Cast", numbers, to=onnx.TensorProto.FLOAT),
+                graph.constant(np.float32(0.5), "half"),
+            )
+            line = graph.op("Unsqueeze", middle, _integers(graph, 1 - axis))
+            flat.append(graph.reshape(graph.op("Expand", line, grid), (1, 1, -1)))
+        centres.append(_joined(graph, *flat))
+        count = graph.op("Unsqueeze", graph.op("Mul", *extents), _integers(graph, 0))
+        value = onnx.numpy_helper.from_array(np.array([stride], np.float32))
+        ones = graph.op("Concat", _integers(graph, 1), count, axis=0)
+        strides.append(graph.op("ConstantOfShape", ones, value=value))
+    return _joined(graph, *centres, axis=2), _joined(graph, *strides, axis=1)
+
+
+def _integer(graph: GraphBuilder, value: int) -> str:
+    return graph.constant(np.array(value, np.int64), "integer")
+
+
+def _integers(graph: GraphBuilder, value: int) -> str:
+    return graph.constant(np.array([value], np.int64), "integers")

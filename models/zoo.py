@@ -1,4 +1,4 @@
-"""The zoo's list: a name, a builder, and inputs that make sense for the model."""
+"""The zoo's list: a name and a builder; ``draw_inputs`` makes inputs that a model can take."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import onnx
 
+from byoc.bench.subjects import draw_inputs
 from models.bert import bert
 from models.convnext import convnext
 from models.efficientnet import efficientnet_b0
@@ -20,6 +20,8 @@ from models.vgg import vgg19
 from models.vit import vit
 from models.yolo import yolo
 
+__all__ = ["ZOO", "ZooModel", "draw_inputs"]
+
 
 @dataclass(frozen=True)
 class ZooModel:
@@ -28,26 +30,6 @@ class ZooModel:
     name: str
     title: str
     build: Callable[[], onnx.ModelProto]
-
-
-def draw_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-    """Inputs of the model's static shapes: normal fp32 numbers; token ids; a mask of 1 then 0."""
-    draw = np.random.default_rng(seed)
-    inputs = {}
-    stored = {tensor.name for tensor in model.graph.initializer}
-    for info in model.graph.input:
-        if info.name in stored:  # old files list the weights among the inputs
-            continue
-        shape = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        if info.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
-            inputs[info.name] = draw.standard_normal(shape, dtype=np.float32)
-        elif info.name == "attention_mask":
-            mask = np.ones(shape, np.int64)
-            mask[:, -(shape[1] // 4) :] = 0
-            inputs[info.name] = mask
-        else:
-            inputs[info.name] = draw.integers(0, 1000, shape, dtype=np.int64)
-    return inputs
 
 
 ZOO = {

@@ -2,6 +2,7 @@
 
 ``RULES`` is the pipeline, to be read from top to bottom. A rule is a function that rewrites one
 open ``Block``; it keeps values (up to the rounding that its docstring states), shapes and dtypes.
+Calls on tensors without elements are offered to no rule.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ RULES: tuple[Rule, ...] = (
     remove_no_ops,
     # Last, because it writes transposes of transposes that the one before would join.
     attention_from_pieces,
+    fold_constants,
 )
 
 
@@ -104,7 +106,7 @@ def apply_rules(mod: tvm.IRModule, rules: tuple[Rule, ...]) -> tvm.IRModule:
     """Run rules over every dataflow block, which is opened and put together once."""
 
     def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
-        open_block = Block(block, mod)
+        open_block = Block(block, mod, skip_empty=True)
         for rule in rules:
             rule(open_block)
             open_block.remove_unused()

@@ -22,7 +22,7 @@ from tvm import relax
 
 from codegen_cc.dim import is_static
 
-from ..dataflow import Block, array_of, constant, dtype_of, op_name, scalar_of, shape_of
+from ..dataflow import Block, Constant, array_of, constant, dtype_of, op_name, scalar_of, shape_of
 
 HEADS_FIRST = [0, 2, 1, 3]
 KEY = [0, 1, 3, 2]
@@ -158,11 +158,13 @@ def _scores_of(block: Block, added: relax.Call, shape: tuple[int, ...] | None) -
 
 def _fits(found: Attention, shape: tuple[int, ...] | None) -> bool:
     """Whether leading axes are equal, and masks broadcast to the scores."""
+    if isinstance(found.turned, Constant):
+        return False  # a product with a constant, which is packed when compiling, is faster
     shapes = [shape_of(x) for x in (found.query, found.turned, found.value)]
     if shape is None or None in shapes or {len(s) for s in shapes} != {len(shape)}:
         return False
     lead = shape[:-2]
-    if any(s[:-2] != lead for s in shapes) or len(shape) < 2:
+    if any(s[:-2] != lead or 0 in s for s in shapes) or len(shape) < 2:
         return False
     if len(lead) > 2 and found.masks:
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, dtype_of, op_name, static_shape_of
+from ..dataflow import Block, dtype_of, op_name, shape_of, static_shape_of
 
 LAYOUTS = {
     "relax.nn.adaptive_avg_pool1d": "NCW",
@@ -26,6 +26,8 @@ def mean_from_global_pool(block: Block) -> None:
             continue
         axes = list(range(2, len(layout)))
         extents = [int(extent) for extent in size]
+        if shape_of(call.args[0]) is None:
+            continue
         if extents == [1] * len(axes):
             block.replace(var, relax.op.mean(call.args[0], axis=axes, keepdims=True))
             continue

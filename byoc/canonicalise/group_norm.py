@@ -26,7 +26,7 @@ def layer_norm_from_groups(block: Block) -> None:
         if int(attrs.channel_axis) % rank != 1 or axes != list(range(2, rank)):
             continue
         groups = int(attrs.num_groups) if op_name(call) == "relax.nn.group_norm" else shape[1]
-        if shape[1] % groups != 0 or 0 in shape:
+        if shape[1] % groups != 0:
             continue
         size = shape[1] // groups * prod(shape[2:])
         rows = block.emit(var, relax.op.reshape(call.args[0], (shape[0], groups, size)))

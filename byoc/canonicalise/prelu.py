@@ -19,16 +19,19 @@ def where_from_prelu(block: Block) -> None:
     """Rewrite fp32 PReLUs of known rank."""
     for var, call in block.calls("relax.nn.prelu"):
         source, slope = call.args
-        shape = shape_of(source)
-        if shape is None or shape_of(slope) is None or dtype_of(var) != "float32":
+        shape, slopes = shape_of(source), shape_of(slope)
+        if not shape or slopes is None or dtype_of(var) != "float32":
+            continue
+        axis = int(call.attrs.axis) % len(shape)
+        if slopes not in ((1,), (shape[axis],)):  # the importer may take the wrong axis
             continue
         number = scalar_of(slope)
         # A negative slope would turn -0 into +0 where this does not.
         if number is not None and isfinite(number) and copysign(1.0, number) > 0.0:
             block.replace(var, relax.op.nn.leakyrelu(source, number))
             continue
-        axis = int(call.attrs.axis) % len(shape)
-        dims = [-1 if i == axis else 1 for i in range(len(shape))]
+        (extent,) = slope.ty.shape.values
+        dims = [extent if i == axis else 1 for i in range(len(shape))]
         wide = block.emit(var, relax.op.reshape(slope, dims))
         below = block.emit(var, relax.op.less(source, constant(0.0)))
         scaled = block.emit(var, relax.op.multiply(source, wide))

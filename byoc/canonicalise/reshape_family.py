@@ -18,8 +18,6 @@ def one_reshape(block: Block) -> None:
         shape = shape_of(var)
         if shape is None or shape_of(call.args[0]) is None:
             continue
-        if 0 in shape:  # to Relax's reshape, 0 means the operand's extent
-            continue
         if op_name(call) == "relax.permute_dims" and not _keeps_order(call):
             continue
         block.replace(var, relax.op.reshape(call.args[0], var.ty.shape))

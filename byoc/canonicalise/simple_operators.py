@@ -12,7 +12,6 @@ one_hot(i)          = where(i == [0, 1, ..., depth - 1], on, off)
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import numpy as np
 from tvm import relax, tirx
@@ -78,8 +77,6 @@ def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | Non
     wide = block.emit(var, relax.op.reshape(indices, (*shape[:axis], 1, *shape[axis:])))
     classes = np.arange(int(call.attrs.depth)).reshape([-1] + [1] * (len(result) - axis - 1))
     found = block.emit(var, relax.op.equal(wide, relax.const(classes, dtype_of(indices))))
-    if prod(result) == 0:
-        return None
     values = [
         relax.const(np.asarray(value.value, dtype_of(var)), dtype_of(var)) for value in (on, off)
     ]

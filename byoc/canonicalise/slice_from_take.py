@@ -20,6 +20,8 @@ def slice_from_take(block: Block) -> None:
         if call.attrs.axis is None or shape_of(var) is None:
             continue
         axis, first = int(call.attrs.axis) % len(shape), int(index.reshape(()))
+        if not isinstance(shape[axis], int):
+            continue
         first += shape[axis] if first < 0 else 0
         if not 0 <= first < shape[axis]:
             continue

@@ -21,6 +21,8 @@ def split_to_slices(block: Block) -> None:
         if not all(isinstance(block.values[reader], relax.TupleGetItem) for reader in readers):
             continue
         axis = int(call.attrs.axis) % len(shape)
+        if not isinstance(shape[axis], int):
+            continue
         begin, begins = 0, []
         for part in call.ty.fields:
             begins.append(begin)

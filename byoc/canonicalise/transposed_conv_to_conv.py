@@ -25,8 +25,7 @@ def transposed_conv_to_conv(block: Block) -> None:
         weight = array_of(call.args[1])
         if weight is None or dtype_of(var) != "float32" or not _is_disjoint(call, weight.shape):
             continue
-        image, shape = shape_of(call.args[0]), shape_of(var)
-        if image is None or shape is None:
+        if shape_of(call.args[0]) is None or shape_of(var) is None:
             continue
         inner, outer, down, across = weight.shape
         pointwise = weight.transpose(1, 2, 3, 0).reshape(-1, inner, 1, 1)
@@ -45,11 +44,11 @@ def transposed_conv_to_conv(block: Block) -> None:
             if follower is not None:
                 value = block.emit(var, relax.Call(follower.op, [value], follower.attrs))
                 last = reader
-        batch, _, height, width = image
+        batch, _, height, width = call.args[0].ty.shape.values
         parts = (batch, outer, down, across, height, width)
         split = block.emit(var, relax.op.reshape(value, parts))
         placed = block.emit(var, relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]))
-        block.replace(last, relax.op.reshape(placed, shape))
+        block.replace(last, relax.op.reshape(placed, var.ty.shape))
 
 
 def _is_disjoint(call: relax.Call, weight: tuple[int, ...]) -> bool:

@@ -38,6 +38,13 @@ _OPTIONS = (
         help="Offload this Relax operator and no other; repeatable.",
     ),
     click.option(
+        "--library",
+        multiple=True,
+        metavar="NAMES",
+        help="Kernel libraries to ask, in order, by name or .py file, such as onednn,builtin; "
+        "conv2d=onednn or 'encoder/*=cblas' forces one for an operator or for nodes; repeatable.",
+    ),
+    click.option(
         "--min-coverage",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
@@ -60,11 +67,13 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         skip_op: tuple[str, ...],
         skip_node: tuple[str, ...],
         only: tuple[str, ...],
+        library: tuple[str, ...],
         min_coverage: float | None,
         require_full: bool,
         **others: Any,
     ) -> None:
         choice = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
+        choice["libraries"] = library or None
         demand = {"min_coverage": min_coverage, "full": require_full}
         verb(rules=Rules(choice, demand), **others)
 

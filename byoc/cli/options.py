@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import click
 
+from byoc.extent import ALLOWED, parse_extent
+
 #: name:[1,3,224,224], the syntax of tvmc; a name may hold anything but ":[".
 _SHAPE = re.compile(r"\s*(.+?)\s*:\s*\[([^\]]*)\]\s*,?", re.DOTALL)
 
@@ -47,7 +49,7 @@ threads = click.option(
 
 
 class InputShapes(click.ParamType):
-    """``name:[n,3,224,224] other:[1,16]`` as lists of positive numbers, or names, by input."""
+    """``name:[n,3,224,32*w] other:[1,16]`` as lists of numbers and symbolic extents, by input."""
 
     name = "shapes"
 
@@ -72,14 +74,20 @@ class InputShapes(click.ParamType):
     def _sizes(
         self, name: str, sizes: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[int | str]:
-        parts = [part.strip() for part in sizes.split(",")] if sizes.strip() else []
-        try:
-            numbers = [part if part.isidentifier() else int(part) for part in parts]
-        except ValueError:
-            self.fail(f"shape [{sizes}] of {name!r} needs whole numbers or names", param, ctx)
-        if any(isinstance(number, int) and number < 1 for number in numbers):
+        extents: list[int | str] = []
+        for part in sizes.split(",") if sizes.strip() else []:
+            try:
+                extents.append(int(part))
+                continue
+            except ValueError:
+                pass
+            try:
+                extents.append(str(parse_extent(part.strip())))
+            except ValueError as err:
+                self.fail(f"shape [{sizes}] of {name!r}: {err}; need {ALLOWED}", param, ctx)
+        if any(isinstance(extent, int) and extent < 1 for extent in extents):
             self.fail(f"shape [{sizes}] of {name!r} needs sizes of 1 or more", param, ctx)
-        return numbers
+        return extents
 
 
 input_shapes = click.option(
@@ -87,7 +95,7 @@ input_shapes = click.option(
     type=InputShapes(),
     metavar="SHAPES",
     help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]"; a name in place of a size, '
-    'as in "x:[n,3,224,224]", keeps the axis symbolic.',
+    'as in "x:[n,3,224,224]", keeps the axis symbolic, and "32*h" stands for all multiples of 32.',
 )
 
 

@@ -56,7 +56,7 @@ def run_verb(
     inputs: Path | None,
     outputs: Path | None,
     fill_mode: str | None,
-    input_shapes: dict[str, list[int]] | None,
+    input_shapes: dict[str, list[int | str]] | None,
     repeat: int,
     print_time: bool,
     print_top: int | None,
@@ -66,6 +66,9 @@ def run_verb(
     """Run LIBRARY, written by `byoc compile`, on given or made-up inputs."""
     from byoc.loader import load
 
+    for name, shape in (input_shapes or {}).items():
+        if names := [extent for extent in shape if isinstance(extent, str)]:
+            raise click.UsageError(f"--input-shapes: {name!r} has {names[0]}; a run needs numbers")
     model = load(library, threads)
     arrays = {} if inputs is None else _read(inputs)
     if inputs is None or fill_mode is not None:
@@ -116,15 +119,15 @@ def _write(path: Path, results: dict[str, np.ndarray]) -> None:
 
 
 def _fill(
-    model: Model, given: dict[str, np.ndarray], mode: str, shapes: dict[str, list[int]]
+    model: Model, given: dict[str, np.ndarray], mode: str, shapes: dict[str, list[int | str]]
 ) -> dict[str, np.ndarray]:
-    """Add the inputs that are not given; symbolic axes have the sizes in ``shapes``, else 1."""
+    """Add the inputs that are not given, in the shapes of ``shapes``, else the smallest ones."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)
 
     def made_up(info: TensorInfo) -> np.ndarray:
-        shape = shapes.get(info.name) or [1 if isinstance(s, str) else s for s in info.shape]
+        shape = shapes.get(info.name, info.smallest)
         if mode == "zeros":
             return np.zeros(shape, info.dtype)
         if mode == "ones":

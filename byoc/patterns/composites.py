@@ -133,7 +133,7 @@ def _wrapped_take(block: Block, call: relax.Call) -> Found | None:
     less = block.call(condition, "relax.less")
     added = block.call(wrapped, "relax.add")
     shape = shape_of(call.args[0])
-    if less is None or added is None or shape is None or dtype_of(indices) not in INDICES:
+    if less is None or added is None or not shape or dtype_of(indices) not in INDICES:
         return None
     if less.args[0] != indices or scalar_of(less.args[1]) != 0.0:
         return None
@@ -154,7 +154,7 @@ def _reversed_cumsum(block: Block, call: relax.Call) -> Found | None:
     if first is None or sums.attrs.axis is None or call.attrs.axis is None:
         return None
     shape = shape_of(first.args[0])
-    if shape is None or first.attrs.axis is None:
+    if not shape or first.attrs.axis is None:
         return None
     axes = {int(c.attrs.axis) % len(shape) for c in (call, sums, first)}
     if len(axes) != 1 or not all(_reverses(c, shape[min(axes)]) for c in (call, first)):

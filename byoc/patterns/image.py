@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from .row import Candidate, Row, Unfit, candidate, integers, need_layout, result_of
+from .row import Candidate, Row, Unfit, candidate, need_layout
 
 #: Names of the methods of ``relax.image.resize2d`` in a node.
 METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
@@ -29,7 +29,6 @@ def build_resize2d(call: relax.Call) -> Candidate:
         call,
         [("input", call.args[0])],
         {
-            "size": integers(result_of(call)[2:]),
             "method": method,
             "coordinate": str(attrs.coordinate_transformation_mode),
             "rounding": str(attrs.rounding_method) or _default_rounding(attrs),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tvm import relax
+from tvm import relax, tirx
 
-from ..dataflow import dtype_of, shape_of
-from .row import ANY, INDICES, Candidate, Row, Unfit, candidate, tensor
+from ..dataflow import dtype_of
+from .row import ANY, INDICES, NUMBERS, Candidate, Row, Unfit, candidate, positive_axis, tensor
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 
@@ -14,21 +14,17 @@ def build_take(call: relax.Call) -> Candidate:
     """Indices of any rank along one axis."""
     source, indices = call.args
     tensor(indices, "indices", INDICES)
-    shape = shape_of(source)
-    if shape is None or call.attrs.axis is None:
-        raise Unfit("axis None; need a number")
+    axis = positive_axis(call.attrs.axis, source)
     pairs = (("input", source), ("indices", indices))
     result = (dtype_of(source),)
-    return candidate("take", call, pairs, {"axis": int(call.attrs.axis) % len(shape)}, ANY, result)
+    return candidate("take", call, pairs, {"axis": axis}, ANY, result)
 
 
 def build_argreduce(call: relax.Call) -> Candidate:
     """The position of the first extreme value along one axis."""
-    if call.attrs.axis is None:
-        raise Unfit("axis None; need a number")
     attrs = {
         "kind": ARGREDUCE[call.op.name],
-        "axis": int(call.attrs.axis) % call.args[0].ty.ndim,
+        "axis": positive_axis(call.attrs.axis, call.args[0]),
         "keepdims": bool(call.attrs.keepdims),
     }
     return candidate("argreduce", call, [("input", call.args[0])], attrs, result=("int64",))
@@ -36,17 +32,25 @@ def build_argreduce(call: relax.Call) -> Candidate:
 
 def build_cumsum(call: relax.Call, reverse: bool = False) -> Candidate:
     """Running sums along one axis."""
-    if call.attrs.axis is None:
-        raise Unfit("axis None; need a number")
     attrs = {
-        "axis": int(call.attrs.axis) % call.args[0].ty.ndim,
+        "axis": positive_axis(call.attrs.axis, call.args[0]),
         "exclusive": bool(call.attrs.exclusive),
         "reverse": reverse,
     }
     return candidate("cumsum", call, [("input", call.args[0])], attrs)
 
 
+def build_arange(call: relax.Call) -> Candidate:
+    """The numbers from 0 on."""
+    start, _, step = call.args
+    numbers = [int(e) if isinstance(e, tirx.IntImm) else None for e in (start, step)]
+    if numbers != [0, 1]:
+        raise Unfit(f"start {start}, step {step}; need 0 and 1")
+    return candidate("arange", call, [], result=NUMBERS)
+
+
 INDEXING_ROWS = (
+    Row("relax.arange", build_arange),
     Row("relax.take", build_take),
     *(Row(name, build_argreduce) for name in ARGREDUCE),
     Row("relax.cumsum", build_cumsum),

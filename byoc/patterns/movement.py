@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 from tvm import relax, tirx
 
-from ..dataflow import shape_of
-from .row import ANY, Candidate, Row, Unfit, candidate, integers
+from codegen_cc.dim import Dim, normal, slice_bounds
+from codegen_cc.relax_dims import relax_dims
+
+from ..dataflow import describe, shape_of
+from .row import ANY, Candidate, Row, Unfit, candidate, integers, positive_axis
 
 #: Nodes that only move data.
 MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")
@@ -31,41 +34,51 @@ def build_concat(call: relax.Call) -> Candidate:
     items = call.args[0]
     if not isinstance(items, relax.Tuple):
         raise Unfit("inputs are a tuple variable; need the tensors themselves")
-    if call.attrs.axis is None:
-        raise Unfit("axis None; need a number")
-    rank = items.fields[0].ty.ndim
+    axis = positive_axis(call.attrs.axis, items.fields[0])
     operands = [(f"input{i}", item) for i, item in enumerate(items.fields)]
-    return candidate("concat", call, operands, {"axis": int(call.attrs.axis) % rank}, ANY)
+    return candidate("concat", call, operands, {"axis": axis}, ANY)
 
 
 def build_slice(call: relax.Call) -> Candidate:
-    """Constant bounds and positive steps; bounds are clamped to the tensor as ONNX has it."""
+    """Bounds in a fixed order and positive steps; bounds are clamped as ONNX has it."""
     source, *lists = call.args
     shape = shape_of(source)
     if shape is None:
-        raise Unfit("input has no known shape")
-    axes, begins, ends = (_constants(values, "slice bounds") for values in lists[:3])
+        raise Unfit(f"input is {describe(source)}; need a known shape")
+    axes = _constants(lists[0], "slice axes")
+    begins, ends = (_extents(values) for values in lists[1:3])
     steps = _constants(lists[3], "slice strides") if len(lists) > 3 else [1] * len(axes)
     begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
     for axis, first, last, step in zip(axes, begins, ends, steps, strict=True):
         if step <= 0:
             raise Unfit(f"stride {step}; need a positive one")
         axis %= len(shape)
-        extent = shape[axis]
-        begin[axis] = min(max(first + extent if first < 0 else first, 0), extent)
-        stop = min(max(last + extent if last < 0 else last, 0), extent)
-        end[axis], strides[axis] = max(stop, begin[axis]), step
-    expected = tuple(-(-(e - b) // s) for b, e, s in zip(begin, end, strides, strict=True))
+        bounds = slice_bounds(first, last, shape[axis])
+        if bounds is None:
+            raise Unfit(
+                f"slice from {first} to {last} of axis {axis} with extent {shape[axis]}; need"
+                " bounds that lie inside of it, in order, for every size"
+            )
+        begin[axis], end[axis], strides[axis] = *bounds, step
+    expected = tuple(normal(-(-(e - b) // s)) for b, e, s in zip(begin, end, strides, strict=True))
     if expected != shape_of(call):
         raise Unfit(f"slice gives {list(expected)}; its type says {list(shape_of(call) or ())}")
     attrs = {"begin": begin, "end": end, "strides": strides}
     return candidate("slice", call, [("input", source)], attrs, ANY)
 
 
+def _extents(values: relax.Expr) -> list[Dim]:
+    fields: Sequence[relax.Expr] = values.fields if isinstance(values, relax.Tuple) else [values]
+    try:
+        return list(relax_dims(fields))
+    except ValueError as err:
+        raise Unfit(f"slice bounds: {err}; need numbers or arithmetic on symbols") from err
+
+
 def _constants(values: relax.Expr, what: str) -> list[int]:
     fields: Sequence[relax.Expr] = values.fields if isinstance(values, relax.Tuple) else [values]
     if not all(isinstance(item, tirx.IntImm) for item in fields):
-        raise Unfit(f"{what} are not constant; need numbers")
+        raise Unfit(f"{what} [{', '.join(map(str, fields))}]; need constant numbers")
     return integers(fields)
 
 

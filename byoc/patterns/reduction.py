@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from ..dataflow import array_of, shape_of
-from .row import Candidate, Row, Unfit, candidate, positive_axes
+from .row import Candidate, Row, Unfit, candidate, positive_axes, positive_axis
 
 REDUCTIONS = {
     "relax.sum": "sum",
@@ -23,7 +23,7 @@ def build_reduce(call: relax.Call) -> Candidate:
     axes = range(rank) if call.attrs.axis is None else call.attrs.axis
     attrs = {
         "kind": REDUCTIONS[call.op.name],
-        "axes": positive_axes(axes, rank) if rank > 0 else [],
+        "axes": positive_axes(axes, call.args[0]) if rank > 0 else [],
         "keepdims": bool(call.attrs.keepdims),
     }
     return candidate("reduce", call, [("input", call.args[0])], attrs)
@@ -31,7 +31,7 @@ def build_reduce(call: relax.Call) -> Candidate:
 
 def build_softmax(call: relax.Call) -> Candidate:
     """Softmax or its logarithm along one axis."""
-    (axis,) = positive_axes([call.attrs.axis], call.args[0].ty.ndim)
+    axis = positive_axis(call.attrs.axis, call.args[0])
     attrs = {"axis": axis, "log": call.op.name == "relax.nn.log_softmax"}
     return candidate("softmax", call, [("input", call.args[0])], attrs)
 
@@ -47,7 +47,7 @@ def build_layer_norm(call: relax.Call) -> Candidate:
         if not used and (known is None or not np.all(known == neutral)):
             raise Unfit(f"{name}=False with values; need {name}=True")
     rank = image.ty.ndim
-    axes = positive_axes(call.attrs.axes, rank)
+    axes = positive_axes(call.attrs.axes, image)
     if axes != list(range(rank - len(axes), rank)):
         raise Unfit(f"axes {axes} of rank {rank}; need the last ones")
     if shape_of(gamma) != shape_of(beta):
@@ -64,7 +64,7 @@ def build_rms_norm(call: relax.Call) -> Candidate:
     """Over the last axes, with a scale of their shape."""
     image, gamma = call.args
     rank = image.ty.ndim
-    axes = positive_axes(call.attrs.axes, rank)
+    axes = positive_axes(call.attrs.axes, image)
     if axes != list(range(rank - len(axes), rank)):
         raise Unfit(f"axes {axes} of rank {rank}; need the last ones")
     attrs = {"axes": axes, "epsilon": float(call.attrs.epsilon)}

@@ -120,17 +120,28 @@ def integers(values: Iterable[Any]) -> list[int]:
     return [int(value) for value in values]
 
 
-def positive_axes(axes: Iterable[Any], rank: int) -> list[int]:
-    """Axes counted from the front, sorted."""
-    return sorted(int(axis) % rank for axis in axes)
+def positive_axis(axis: Any, expr: relax.Expr) -> int:
+    """An axis of a tensor counted from the front. Raises ``Unfit`` where there is none."""
+    rank = int(getattr(expr.ty, "ndim", 0))
+    if axis is None or rank < 1:
+        raise Unfit(f"axis {axis} of {describe(expr)}; need a number and a rank of 1 at least")
+    return int(axis) % rank
+
+
+def positive_axes(axes: Iterable[Any], expr: relax.Expr) -> list[int]:
+    """Axes of a tensor counted from the front, sorted. Raises ``Unfit`` where there are none."""
+    return sorted(positive_axis(axis, expr) for axis in axes)
+
+
+def all_sides(padding: Iterable[Any], axes: int) -> list[int]:
+    """Padding before each of the axes, then after each, from one number, one per axis, or all."""
+    sides = integers(padding)
+    return sides * (2 * axes // len(sides))
 
 
 def four_sides(padding: Iterable[Any]) -> list[int]:
     """Padding as top, left, bottom, right."""
-    sides = integers(padding)
-    if len(sides) == 1:
-        return sides * 4
-    return sides * 2 if len(sides) == 2 else sides
+    return all_sides(padding, 2)
 
 
 def need_layout(name: str, found: str, needed: str) -> None:

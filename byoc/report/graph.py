@@ -9,12 +9,17 @@ import tvm
 from tvm import relax
 
 from codegen_cc.dim import at_unit
-from codegen_cc.errors import CodegenError
-from codegen_cc.libraries import library_for
 from codegen_cc.node import NODE_ATTRIBUTE, Node
 
 from ..dataflow import describe, is_candidate, variables
+from .kernels import Kernel, kernel_of
 from .left import NAMES, Left, left_of_binding
+
+#: What computes a box that is no operator.
+NONE = Kernel()
+
+#: What computes a call that stays.
+TVM = Kernel("TVM", "generated loops")
 
 #: Kinds of nodes in a drawing.
 INPUT, OUTPUT, OFFLOADED, LEFT, CONTROL = "input", "output", "offloaded", "left", "control"
@@ -25,7 +30,7 @@ class GraphNode:
     """One box. ``name`` is arbitrary text from the model: whoever prints it escapes it.
 
     ``operator`` is the composite's name or the Relax operator, ``kernel`` the kernel library and
-    its family, ``region`` the region's name; all are empty where they make no sense.
+    its algorithm, ``region`` the region's name; all are empty where they make no sense.
     """
 
     kind: str
@@ -33,7 +38,7 @@ class GraphNode:
     operator: str
     shapes: str = ""
     region: str = ""
-    kernel: str = ""
+    kernel: Kernel = NONE
     reason: str = ""
     macs: int = 0
 
@@ -131,13 +136,13 @@ def _draw_left(
     entries: list[Left] = list(left_of_binding(binding, straight, drawing.reasons))
     if isinstance(value, relax.Call) and len(entries) == 1:
         (entry,) = entries
-        fields = (LEFT, entry.name, entry.op, entry.shapes, "", "TVM", entry.reason, entry.macs)
+        fields = (LEFT, entry.name, entry.op, entry.shapes, "", TVM, entry.reason, entry.macs)
         target = drawing.add(GraphNode(*fields))
     elif isinstance(value, relax.Call | relax.If | relax.Function):
         count = f"{len(entries)} operators inside" if entries else ""
         what = "branch" if isinstance(value, relax.If) else "function"
         reason = entries[0].reason if entries else ""
-        target = drawing.add(GraphNode(CONTROL, binding.var.name, what, count, "", "TVM", reason))
+        target = drawing.add(GraphNode(CONTROL, binding.var.name, what, count, "", TVM, reason))
     else:
         return None
     for var in variables(value):
@@ -184,20 +189,13 @@ def _box(node: Node, region: str) -> GraphNode:
         node.composite,
         f"{', '.join(operands)} -> {_tensor(node.dtype, node.shape)}",
         region,
-        _kernel(node),
+        kernel_of(node),
         macs=at_unit(node.macs),
     )
 
 
 def _tensor(dtype: str, shape: tuple[object, ...]) -> str:
     return f"{dtype}[{', '.join(map(str, shape))}]"
-
-
-def _kernel(node: Node) -> str:
-    try:
-        return f"{library_for(node).name}: {node.op}"
-    except CodegenError:
-        return ""
 
 
 def dot_text(graph: Graph) -> Iterator[str]:
@@ -223,7 +221,7 @@ def _attributes(node: GraphNode) -> str:
     label = _quoted(f"{node.operator}\n{node.name}")
     if node.kind in (INPUT, OUTPUT):
         return f"label={label}, shape=ellipse"
-    text = "\n".join(part for part in (node.shapes, node.kernel, node.reason) if part)
+    text = "\n".join(part for part in (node.shapes, str(node.kernel), node.reason) if part)
     style = "" if node.region else ', style="rounded,dashed,filled", fillcolor=mistyrose'
     return f"label={label}, tooltip={_quoted(text)}{style}"
 

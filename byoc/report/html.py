@@ -38,6 +38,7 @@ def html_page(report: Report, title: str) -> str:
         answer=coverage_line(report),
         hint=hint_of(report),
         report=report,
+        kernels=report.kernels,
         groups=[
             {
                 "op": op,
@@ -58,7 +59,7 @@ def html_page(report: Report, title: str) -> str:
 
 def _drawing(report: Report) -> dict[str, Any]:
     return {
-        "nodes": [asdict(node) for node in report.graph.nodes],
+        "nodes": [asdict(node) | {"kernel": str(node.kernel)} for node in report.graph.nodes],
         "edges": [list(edge) for edge in report.graph.edges],
         "regions": [region.name for region in report.regions],
     }

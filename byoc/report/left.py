@@ -12,9 +12,10 @@ from codegen_cc.dim import at_unit, product
 
 from ..dataflow import describe, op_name, shape_of
 from ..origin import origin_of
+from ..unmatched import has_pattern, reason_of
 
-IN_BRANCH = "inside a branch; need straight-line code"
-UNKNOWN = "no pattern row"
+IN_BRANCH = "a branch; need straight-line code"
+IN_FUNCTION = "a local function; need a function of the module"
 
 #: Stands between the names of nodes that became one operator.
 NAMES = " + "
@@ -48,26 +49,37 @@ def left_of_binding(
     value = binding.value
     if isinstance(value, relax.If):
         for branch in (value.true_branch, value.false_branch):
-            yield from _left_of_branch(branch)
+            yield from _left_inside(branch, IN_BRANCH)
     elif isinstance(value, relax.Function):
-        yield from _left_of_branch(value.body)
+        yield from _left_inside(value.body, IN_FUNCTION)
     elif isinstance(value, relax.Call) and not _calls_function(value):
-        reason = reasons.get(binding.var)
-        if reason is None:
-            reason = UNKNOWN if straight else "outside of a dataflow block; need one"
+        reason = reasons.get(binding.var) or _reason_without_block(binding, straight)
         yield _left(binding.var, value, reason)
 
 
-def _left_of_branch(body: relax.Expr) -> Iterator[Left]:
+def _reason_without_block(binding: relax.Binding, straight: bool) -> str:
+    """Why the partitioner has not looked at a call."""
+    name = name_of(binding.value)
+    if isinstance(binding, relax.MatchCast):
+        if not has_pattern(binding.value):
+            return reason_of(binding.value)
+        return f"{name} is cast to {describe(binding.var)} where it is bound; need no cast there"
+    if not straight:
+        return f"{name} is outside of a dataflow block; need one"
+    return f"{name} was not looked at; need partition_with_report, which collects reasons"
+
+
+def _left_inside(body: relax.Expr, where: str) -> Iterator[Left]:
     if not isinstance(body, relax.SeqExpr):
         return
     for block in body.blocks:
         for binding in block.bindings:
-            if isinstance(binding.value, relax.If):
-                yield from _left_of_branch(binding.value.true_branch)
-                yield from _left_of_branch(binding.value.false_branch)
-            elif isinstance(binding.value, relax.Call):
-                yield _left(binding.var, binding.value, IN_BRANCH)
+            value = binding.value
+            if isinstance(value, relax.If):
+                yield from _left_inside(value.true_branch, where)
+                yield from _left_inside(value.false_branch, where)
+            elif isinstance(value, relax.Call) and not _calls_function(value):
+                yield _left(binding.var, value, f"{name_of(value)} is inside {where}")
 
 
 def _calls_function(call: relax.Call) -> bool:
@@ -75,10 +87,17 @@ def _calls_function(call: relax.Call) -> bool:
     return isinstance(call.op, tvm.ir.GlobalVar | relax.Var)
 
 
-def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
+def name_of(call: relax.Call) -> str:
+    """The operator of a call, with the function where the operator only calls one."""
+    if isinstance(call.op, relax.ExternFunc):
+        return f"ExternFunc({call.op.global_symbol})"
     name = op_name(call) or type(call.op).__name__
     if name == "relax.call_tir" and isinstance(call.args[0], tvm.ir.GlobalVar):
-        name = f"relax.call_tir({call.args[0].name_hint})"
+        return f"{name}({call.args[0].name_hint})"
+    return name
+
+
+def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
     operands = [
         describe(item)
         for argument in call.args
@@ -87,7 +106,7 @@ def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
     ]
     shapes = f"{', '.join(operands)} -> {describe(call)}" if operands else describe(call)
     names = origin_of(call).names
-    return Left(NAMES.join(names) or var.name, name, shapes, reason, _macs(call))
+    return Left(NAMES.join(names) or var.name, name_of(call), shapes, reason, _macs(call))
 
 
 def _macs(call: relax.Call) -> int:

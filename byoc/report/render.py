@@ -41,6 +41,12 @@ def render(report: Report, console: Console) -> None:
     console.print(coverage_line(report), highlight=False)
     if report.regions:
         console.print(_regions(report))
+    uses = report.kernels
+    if len({use.library for use in uses}) > 1 or any(use.library != "builtin" for use in uses):
+        console.print(_kernels(report))
+        for found in report.libraries:
+            line = f"{found.name} {found.version}: {found.linked}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     if report.left:
         console.print(_left(report))
     hint = hint_of(report)
@@ -81,6 +87,17 @@ def _regions(report: Report) -> Table:
             f"{region.bytes_out / 1024:.1f}",
             f"{region.weight_bytes / 2**20:.2f}",
         )
+    return table
+
+
+def _kernels(report: Report) -> Table:
+    table = Table(title="Kernels", title_justify="left", box=None, pad_edge=False)
+    table.add_column("library", no_wrap=True)
+    table.add_column("algorithm", overflow="fold")
+    table.add_column("nodes", justify="right")
+    table.add_column("MACs [M]", justify="right")
+    for use in report.kernels:
+        table.add_row(use.library, Text(use.algorithm), str(use.nodes), f"{use.macs / 1e6:.1f}")
     return table
 
 

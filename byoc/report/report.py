@@ -22,8 +22,9 @@ from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
 from ..dataflow import is_candidate, shape_of
 from ..errors import CoverageError
 from ..prune import Pruned
-from .graph import Graph, dot_text, graph_of
+from .graph import OFFLOADED, Graph, dot_text, graph_of
 from .html import html_page
+from .kernels import KernelUse, LibraryUse, kernel_uses, library_uses
 from .left import Left, left_of
 from .render import blockers, coverage_line, render
 
@@ -84,6 +85,17 @@ class Report:
         added = [region.operators for region in self.pruned if region.bytes == least]
         return Pruned(sum(added), least) if least > 0 else None
 
+    @property
+    def kernels(self) -> tuple[KernelUse, ...]:
+        """Which library computes how many nodes by which algorithm, the most work first."""
+        boxes = [node for node in self.graph.nodes if node.kind == OFFLOADED]
+        return kernel_uses((node.kernel, node.macs) for node in boxes)
+
+    @property
+    def libraries(self) -> tuple[LibraryUse, ...]:
+        """The kernel libraries of the model, and how each is linked."""
+        return library_uses(self.kernels)
+
     @classmethod
     def of(cls, mod: tvm.IRModule, reasons: Mapping[relax.Var, str] | None = None) -> Report:
         """Read a partitioned module; ``reasons`` are those that the partitioner collected."""
@@ -117,6 +129,19 @@ class Report:
             "left": [
                 {"name": e.name, "op": e.op, "shapes": e.shapes, "reason": e.reason}
                 for e in self.left
+            ],
+            "libraries": [asdict(use) for use in self.libraries],
+            "kernels": [asdict(use) for use in self.kernels],
+            "nodes": [
+                {
+                    "name": node.name,
+                    "composite": node.operator,
+                    "region": node.region,
+                    "library": node.kernel.library,
+                    "algorithm": node.kernel.algorithm,
+                }
+                for node in self.graph.nodes
+                if node.kind == OFFLOADED
             ],
         }
 
@@ -171,15 +196,16 @@ def _summarise(name: str, region: relax.Function) -> RegionSummary:
         name,
         operators,
         sum(at_unit(node.macs) for node in nodes),
-        sum(_bytes(param) for param in region.params),
-        _bytes(region.body.body),
+        sum(_bytes(param.ty) for param in region.params),
+        # Not the result's own type: rebuilding the function may have lost its symbols.
+        _bytes(region.ret_ty),
         sum(prod(weight.shape) * _itemsize(str(weight.dtype)) for weight in weights),
     )
 
 
-def _bytes(expr: relax.Expr) -> int:
-    """Bytes of a tensor or of all tensors of a tuple; 0 where the shape is not static."""
-    types = expr.ty.fields if isinstance(expr.ty, relax.TupleType) else [expr.ty]
+def _bytes(kind: relax.Type) -> int:
+    """Bytes of a tensor or of all tensors of a tuple, every symbol 1; 0 for unknown shapes."""
+    types = kind.fields if isinstance(kind, relax.TupleType) else [kind]
     total = 0
     for ty in types:
         probe = relax.Var("probe", ty)

@@ -191,6 +191,9 @@ int ext_where(const ext_where_params* p, const uint8_t* c, const void* a, const 
  * or a number that does not fit, becomes as an integer is up to the CPU. */
 int ext_cast(ext_dtype from, ext_dtype to, int64_t n, const void* x, void* y);
 
+/* y[i] = i, i < n; not for truth values. */
+int ext_arange(ext_dtype dtype, int64_t n, void* y);
+
 /* y[i] = x[i] over `shape` with any strides: reorder, permute, slice, concat, broadcast (stride 0
  * in x). */
 typedef struct {
@@ -285,6 +288,11 @@ typedef struct {
  * the other.  The bias is [out_c], padded at its end only. */
 int ext_conv2d(const ext_conv2d_params* p, const float* x, const float* w, const ext_epilogue* e,
                float* y);
+/* The same for 3 x 3 kernels with stride 1, no dilation and one group, by Winograd's F(m x m, 3 x
+ * 3) with tile = m + 2 = 4, 6 or 8: fewer multiplications, rounding errors up to some 1e-6 of the
+ * result's range.  w: for each f = tile i + j the panels of (G g G^T)[i][j], an [in_c][out_c]. */
+int ext_conv2d_winograd(const ext_conv2d_params* p, int32_t tile, const float* x, const float* w,
+                        const ext_epilogue* e, float* y);
 /* groups == in_c == out_c.  w is [kernel_h][kernel_w][channels padded to EXT_PANEL]. */
 int ext_depthwise_conv2d(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y);
@@ -322,6 +330,35 @@ typedef struct {
 /* row [out_h, taps_h], column [out_w, taps_w]; their entries lie inside the image. */
 int ext_resize2d(const ext_resize2d_params* p, const int32_t* row, const float* row_weight,
                  const int32_t* column, const float* column_weight, const float* x, float* y);
+
+typedef enum { EXT_RESIZE_NEAREST = 0, EXT_RESIZE_LINEAR, EXT_RESIZE_CUBIC } ext_resize_method;
+typedef enum {
+  EXT_RESIZE_HALF_PIXEL = 0,
+  EXT_RESIZE_ALIGN_CORNERS,
+  EXT_RESIZE_ASYMMETRIC,
+  EXT_RESIZE_PYTORCH_HALF_PIXEL,
+  EXT_RESIZE_TF_HALF_PIXEL_FOR_NN
+} ext_resize_coordinates;
+typedef enum {
+  EXT_RESIZE_ROUND = 0,
+  EXT_RESIZE_ROUND_PREFER_FLOOR,
+  EXT_RESIZE_ROUND_PREFER_CEIL,
+  EXT_RESIZE_FLOOR,
+  EXT_RESIZE_CEIL
+} ext_resize_rounding;
+
+/* The tables of ext_resize2d for one axis, where its extents are known at the call only: from
+ * `extent` elements (1 at least) to `count`.  at and weight: [count, taps], with 1 tap for nearest,
+ * 2 for linear and 4 for cubic.  The rounding is for nearest, the last two fields are for cubic. */
+typedef struct {
+  int64_t extent, count;
+  ext_resize_method method;
+  ext_resize_coordinates coordinates;
+  ext_resize_rounding rounding;
+  float cubic_alpha;
+  int32_t cubic_exclude; /* taps outside of the image weigh nothing, instead of as its border */
+} ext_resize_taps_params;
+int ext_resize_taps(const ext_resize_taps_params* p, int32_t* at, float* weight);
 
 /* ------------------------------------------------------------------ pooling, reductions, norms */
 

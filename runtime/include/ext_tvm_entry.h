@@ -53,6 +53,16 @@ static inline int ext_raise_status(const char* region, const char* operation, in
   return ext_raise("RuntimeError", message);
 }
 
+/* A kernel of another library failed: raises RuntimeError naming it and the composite. */
+static inline int ext_raise_library(const char* region, const char* library, const char* composite,
+                                    int status, const char* text) {
+  char message[640];
+  snprintf(message, sizeof(message),
+           "%s: library %s failed on %s: status %d (%s); choose another library for it", region,
+           library, composite, status, text == NULL ? "no message" : text);
+  return ext_raise("RuntimeError", message);
+}
+
 static inline int ext_is_contiguous(const DLTensor* t) {
   int64_t expected = 1;
   if (t->strides == NULL) return 1;
@@ -76,6 +86,23 @@ static inline const DLTensor* ext_tensor_of(const TVMFFIAny* arg) {
 static inline int64_t ext_extent(const TVMFFIAny* args, int32_t n, int index, int ndim, int axis) {
   const DLTensor* t = index < n ? ext_tensor_of(&args[index]) : NULL;
   return t != NULL && t->ndim == ndim ? t->shape[axis] : 0;
+}
+
+/* The elements of the shape that is the first argument; -1 with an error raised where it is none.
+ */
+static inline int ext_take_sizes(const char* region, const TVMFFIAny* args, int32_t n, int count,
+                                 int64_t* sizes) {
+  const TVMFFIShapeCell* cell = NULL;
+  if (n > 0 && args[0].type_index == kTVMFFIShape)
+    cell = (const TVMFFIShapeCell*)((const char*)args[0].v_obj + sizeof(TVMFFIObject));
+  if (cell == NULL || cell->size != (size_t)count) {
+    char message[256];
+    snprintf(message, sizeof(message), "%s: argument 0 is no shape of %d sizes; pass one", region,
+             count);
+    return ext_raise("TypeError", message);
+  }
+  for (int i = 0; i < count; ++i) sizes[i] = cell->data[i];
+  return 0;
 }
 
 /* Checks one argument and gives its data pointer; -1 with an error raised on a mismatch. */

@@ -227,3 +227,49 @@ def test_input_shapes_syntax() -> None:
     assert parse("a:[1],b:[2]", None, None) == {"a": [1], "b": [2]}
     assert parse("serving:0:[4]", None, None) == {"serving:0": [4]}
     assert parse("scalar:[]", None, None) == {"scalar": []}
+    assert parse("x:[n, 3, 32 * h,w*2]", None, None) == {"x": ["n", 3, "32*h", "2*w"]}
+
+
+@pytest.fixture(scope="module")
+def symbolic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    graph = GraphBuilder("symbolic", seed=0)
+    x = graph.input("x", (1, 3, "height", "width"))
+    graph.output(graph.op("Relu", graph.conv(x, (3, 8), 3)), "y", (1, 8, "height", "width"))
+    folder = tmp_path_factory.mktemp("symbolic")
+    onnx.save(graph.build(), folder / "m.onnx")
+    shapes = "x:[1,3,16*h,w]"
+    done = command("compile", folder / "m.onnx", "-o", folder / "m.so", "--input-shapes", shapes)
+    assert done.returncode == 0, done.stderr
+    return folder / "m.so"
+
+
+def test_symbolic_inputs_are_filled_in_their_smallest_size(
+    symbolic: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(symbolic)]) == 0
+    assert capsys.readouterr().out == "y: float32[1, 8, 16, 1]\n"
+    assert main(["run", str(symbolic), "--input-shapes", "x:[1,3,48,50]"]) == 0
+    assert capsys.readouterr().out == "y: float32[1, 8, 48, 50]\n"
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("x:[1,3,h,8]", "--input-shapes: 'x' has h; a run needs numbers"),
+        ("x:[1,3,20,8]", "axis 2 is 20 and must be 16*h, such as 16 or 32"),
+    ],
+)
+def test_sizes_that_do_not_fit(
+    symbolic: Path, capsys: pytest.CaptureFixture[str], shape: str, message: str
+) -> None:
+    assert message in error_of(capsys, "run", symbolic, "--input-shapes", shape)
+
+
+@pytest.mark.parametrize("extent", ["h*w", "2*h*3", "-h", "h h", "", "1.5", "0*h", "32*h-32"])
+def test_extents_that_cannot_be_read(
+    tiny: CompiledCase, capsys: pytest.CaptureFixture[str], extent: str
+) -> None:
+    shape = f"x:[1,{extent},3]"
+    error = error_of(capsys, "partition", tiny.source, "--input-shapes", shape)
+    assert f"shape [1,{extent},3] of 'x': '{extent}' is" in error
+    assert "need positive whole numbers, names for axes that stay symbolic" in error

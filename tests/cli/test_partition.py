@@ -107,7 +107,7 @@ def test_demands_that_do_not_hold(model: Path, capsys: pytest.CaptureFixture[str
     assert "operators" in captured.out.splitlines()[0], "the report is printed all the same"
     first, blocker = captured.err.splitlines()
     assert re.fullmatch(r"check failed: 1 of \d+ operators stay with TVM; need none", first)
-    assert blocker == "  1 x relax.nn.softmax: skipped by operator (head)"
+    assert blocker == "  1 x relax.nn.softmax: skipped by operator relax.nn.softmax (head)"
     assert main(["partition", str(model), "--only", "softmax", "--min-coverage", "0.99"]) == 1
     assert "0.00 % of MACs are offloaded; need 99 %" in capsys.readouterr().err
 

@@ -25,6 +25,7 @@ from onnx.backend.test import loader
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
 
+from models.carried import reseeded
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 #: Kinds of tests in the order of the table.
@@ -183,56 +184,3 @@ def _light_case(test: TestCase) -> Case:
         return [([x], list(onnxruntime_outputs(model, {image.name: x}).values()))]
 
     return Case("light", f"light_{test.model_name}", lambda: reseeded(onnx.load(file)), data, 0, 0)
-
-
-def reseeded(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with random weights, and its logits as a further output.
-
-    A softmax over large logits is all zeros and a one, which would hide errors before it.
-    """
-    graph = model.graph
-    shapes = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
-    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            readers.setdefault(name, []).append((node, index))
-    generator = np.random.default_rng(0)
-    kept, dropped = [], set()
-    for node in graph.node:
-        if node.op_type != "ConstantOfShape":
-            kept.append(node)
-            continue
-        shape = [int(extent) for extent in shapes[node.input[0]]]
-        values = _weights(generator, shape, _role(readers, node.output[0]))
-        graph.initializer.append(numpy_helper.from_array(values, node.output[0]))
-        dropped.add(node.input[0])
-    weights = [tensor for tensor in graph.initializer if tensor.name not in dropped]
-    inputs = [value for value in graph.input if value.name not in dropped]
-    for field, items in ((graph.node, kept), (graph.initializer, weights), (graph.input, inputs)):
-        copies = [type(item).FromString(item.SerializeToString()) for item in items]
-        del field[:]
-        field.extend(copies)
-    if graph.node[-1].op_type == "Softmax":
-        logits = onnx.helper.make_empty_tensor_value_info(graph.node[-1].input[0])
-        shape = graph.output[0].type.tensor_type
-        logits.type.tensor_type.CopyFrom(shape)
-        graph.output.append(logits)
-    return model
-
-
-def _role(readers: dict[str, list[tuple[onnx.NodeProto, int]]], name: str) -> str:
-    node, index = readers[name][0]
-    if node.op_type == "Unsqueeze":
-        return _role(readers, node.output[0])
-    positive = node.op_type == "Mul" or (node.op_type == "BatchNormalization" and index in (1, 4))
-    return "scale" if positive else "shift"
-
-
-def _weights(generator: np.random.Generator, shape: list[int], role: str) -> np.ndarray:
-    """Matrices and filters keep the scale of what passes; scales and variances are near 1."""
-    if len(shape) > 1:
-        deviation = np.sqrt(2 / np.prod(shape[1:]))
-        return (deviation * generator.standard_normal(shape)).astype("float32")
-    if role == "scale":
-        return generator.uniform(0.5, 1.5, shape).astype("float32")
-    return (0.1 * generator.standard_normal(shape)).astype("float32")

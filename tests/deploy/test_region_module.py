@@ -53,6 +53,10 @@ def library(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def region(library):
+    return function_of(library)
+
+
+def function_of(library: Path):
     """The region's own packed function, without the virtual machine's checks before it."""
     modules = [tvm.runtime.load_module(str(library))]
     while modules:
@@ -198,3 +202,21 @@ def test_a_forked_child_runs_what_its_parent_loaded(library):
     wide = library.parent / "wide.so"
     assert len(byoc.compile(graph.build(), wide).report.regions) == 1
     subprocess.run([sys.executable, "-c", script, wide], cwd=ROOT, check=True, timeout=60)
+
+
+def test_sizes_that_no_axis_tells_come_before_the_tensors(tmp_path):
+    graph = GraphBuilder("block", seed=0)
+    x = graph.input("x", (1, 4, "height", 5))
+    graph.output(graph.op("Relu", graph.conv(x, (4, 8), 3)), "y", (1, 8, "height", 5))
+    byoc.compile(graph.build(), tmp_path / "m.so", {"x": [1, 4, "2*h", 5]})
+    region = function_of(tmp_path / "m.so")
+    x, out = (tvm.runtime.tensor(np.zeros((1, c, 6, 5), "float32")) for c in (4, 8))
+    region(tvm_ffi.Shape([3]), x, out)
+    with pytest.raises(TypeError, match="argument 0 is no shape of 1 sizes; pass one"):
+        region(x, out)
+    with pytest.raises(TypeError, match="argument 0 is no shape of 1 sizes; pass one"):
+        region(tvm_ffi.Shape([3, 3]), x, out)
+    with pytest.raises(ValueError, match=r"has shape \[1, 4, 6, 5\]; expected \[1, 4, 4, 5\]"):
+        region(tvm_ffi.Shape([2]), x, out)
+    with pytest.raises(TypeError, match="got 1 arguments; expected 2"):
+        region(tvm_ffi.Shape([3]), x)

@@ -78,6 +78,7 @@ def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.nd
             "sin": lambda: np.sin(x),
             "cos": lambda: np.cos(x),
             "sign": lambda: np.sign(x),
+            "reciprocal": lambda: 1 / x,
             "not": lambda: ~x,
         }
         return functions[kind]()
@@ -241,7 +242,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         assert array.shape == operand.shape, (node, operand)
         assert array.dtype.kind == np.dtype(operand.dtype).kind, (node, operand)
     arrays = [a.astype("float64") if a.dtype.kind == "f" else a for a in arrays]
-    attrs, x = node.attrs, arrays[0]
+    attrs, x = node.attrs, arrays[0] if arrays else None
     operations = {
         "conv2d": lambda: _conv2d(node, *arrays[:2]),
         "matmul": lambda: np.matmul(*arrays[:2]),
@@ -268,6 +269,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "where": lambda: np.where(*arrays),
         "cast": lambda: x.astype(node.dtype),
         "take": lambda: np.take(x, arrays[1], axis=attrs["axis"]),
+        "arange": lambda: np.arange(*node.shape, dtype=node.dtype),
         "argreduce": lambda: _argreduce(node, x),
         "cumsum": lambda: _cumsum(node, x),
         "pad": lambda: _pad(node, x),

@@ -11,7 +11,7 @@ def resize2d(node: Node, x: np.ndarray) -> np.ndarray:
     """[N, C, H, W] to the node's size; every axis is a matrix of weights."""
     down, across = (
         weights_of(node, extent, size)
-        for extent, size in zip(x.shape[2:], node.attrs["size"], strict=True)
+        for extent, size in zip(x.shape[2:], node.shape[2:], strict=True)
     )
     return np.einsum("nchw,ih,jw->ncij", x, down, across)
 

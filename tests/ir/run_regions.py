@@ -10,6 +10,7 @@ import tvm_ffi
 
 from codegen_cc import dim, supports
 from codegen_cc.emit import emit_source
+from codegen_cc.libraries import KernelLibrary
 from codegen_cc.plan import plan_region
 from codegen_cc.region import Region
 from codegen_cc.toolchain import build_object, compiler
@@ -17,9 +18,14 @@ from codegen_cc.weights import WeightBlob
 
 
 class CompiledRegions:
-    """Any number of regions in one library; ``functions`` are the kernels that each one calls."""
+    """Any number of regions in one library; ``functions`` are the kernels that each one calls.
 
-    def __init__(self, regions: list[Region], folder: Path) -> None:
+    ``libraries`` are those that nodes name, the built-in one aside.
+    """
+
+    def __init__(
+        self, regions: list[Region], folder: Path, libraries: tuple[KernelLibrary, ...] = ()
+    ) -> None:
         self.regions = {region.symbol: region for region in regions}
         for region in regions:
             for node in region.nodes:
@@ -31,7 +37,7 @@ class CompiledRegions:
         }
         weights.write(folder / "weights.bin")
         assembly = weights.assembly("weights.bin") if weights.weights else None
-        built = build_object(emit_source(plans), assembly, folder)
+        built = build_object(emit_source(plans), assembly, folder, libraries)
         library = folder / "regions.so"
         subprocess.run([compiler(), "-shared", "-o", library, built, "-lm"], check=True)
         self._module = tvm_ffi.load_module(str(library))

@@ -16,7 +16,7 @@ from byoc.merge import merge
 from byoc.patterns import ROWS, TABLE
 from codegen_cc.node import ACTIVATIONS, Node
 
-from .graphs import constant, operators, random, regions, relax_module
+from .graphs import constant, random, regions, relax_module
 from .interpret import Interpreter, run_with_tvm, without_regions
 
 
@@ -344,65 +344,3 @@ def test_layer_norm() -> None:
 
 def test_one_row_for_each_operator() -> None:
     assert len(TABLE) == len(ROWS)
-
-
-# ---------------------------------------------------------------------- reasons
-
-
-def typed_module(build: Callable, *types: relax.Type) -> tvm.IRModule:
-    """As ``relax_module``, for inputs of any type."""
-    builder = relax.BlockBuilder()
-    params = [relax.Var(f"x{i}", ty) for i, ty in enumerate(types)]
-    with builder.function("main", params):
-        with builder.dataflow():
-            result = builder.emit_output(build(builder.emit, *params))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
-@pytest.mark.parametrize(
-    ("build", "types", "expected"),
-    [
-        (
-            lambda emit, x: emit(op.add(x, x)),
-            [relax.TensorType([2, 3], "float64")],
-            "lhs has dtype float64; need float32 or int32 or int64",
-        ),
-        (
-            lambda emit, x: emit(op.nn.relu(x)),
-            [relax.TensorType([2, 3], "float16")],
-            "dtype float16; need float32",
-        ),
-        (
-            lambda emit, x: emit(op.nn.conv2d(x, constant(random(4, 3, 1, 1)), data_layout="NHWC")),
-            [relax.TensorType([1, 5, 5, 3], "float32")],
-            "data_layout NHWC; need NCHW",
-        ),
-        (
-            lambda emit, x: emit(op.matmul(x, constant(random(3, 4)))),
-            [relax.TensorType([3], "float32")],
-            "lhs has rank 1; need 2 or more",
-        ),
-        (
-            lambda emit, x: emit(op.nn.softmax(x)),
-            [relax.TensorType(dtype="float32", ndim=2)],
-            "input is float32[?]; need a known shape",
-        ),
-        (
-            lambda emit, x: emit(op.tan(x)),
-            [relax.TensorType([2, 3], "float32")],
-            "no pattern row",
-        ),
-        (
-            lambda emit, x: emit(op.strided_slice(x, [0], [1], [-9], [-1])),
-            [relax.TensorType([2, 3], "float32")],
-            "stride -1; need a positive one",
-        ),
-    ],
-)
-def test_reasons_say_what_was_found_and_what_is_needed(build, types, expected) -> None:
-    reasons: dict[relax.Var, str] = {}
-    mod = typed_module(build, *types)
-    out = annotate(mod, reasons)
-    assert list(reasons.values()) == [expected]
-    assert operators(out) == operators(mod)

@@ -14,6 +14,7 @@ import byoc.annotate
 from byoc.annotate import annotate
 from byoc.canonicalise import canonicalise
 from byoc.merge import merge
+from byoc.partition import partition_with_report
 from byoc.prune import nodes_of
 from codegen_cc.node import Node
 
@@ -228,3 +229,20 @@ def test_chosen_scores_are_none() -> None:
         return attend(emit, q, turned(emit, k), v, scores)
 
     check(build, QUERY, KEY, VALUE, found=False)
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_constant_key_is_packed_as_the_right_side_of_a_product(rank: int) -> None:
+    """As of learned queries: no operator is left that only turns a constant."""
+
+    query, key, value = (x if rank == 4 else x[0] for x in (QUERY, KEY, VALUE))
+
+    def build(emit, q, v):
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        return attend(emit, q, emit(op.permute_dims(constant(key), order)), v)
+
+    check(build, query, value, found=False)
+    mod = relax_module(build, query.shape, value.shape)
+    out, report = partition_with_report(mod, min_bytes=0)
+    assert report.left == ()
+    assert regions(out) == {"ext_main_0": ["ext.matmul", "ext.softmax", "ext.matmul"]}

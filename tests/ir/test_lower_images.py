@@ -11,6 +11,7 @@ import tvm
 from onnx import TensorProto, helper
 from tvm import relax
 
+from codegen_cc.dim import symbol
 from codegen_cc.node import Step
 from codegen_cc.region import Region, Value
 from tests.ir.regions import RegionBuilder
@@ -168,11 +169,12 @@ def _reference(case: Transposed | Volume, arrays: dict[str, np.ndarray]) -> np.n
     return np.maximum(onnxruntime_outputs(model, arrays)["y"], 0)
 
 
-def _resize_region(case: Resize) -> Region:
-    b = RegionBuilder(f"ext_{case.name}")
-    x: Value = b.input(*X.shape)
+def _resize_region(case: Resize, symbolic: bool = False) -> Region:
+    """To a fixed size from a fixed one, or from any."""
+    b = RegionBuilder(f"ext_{case.name}{'_symbolic' if symbolic else ''}")
+    sides = (symbol("h"), symbol("w")) if symbolic else X.shape[2:]
+    x: Value = b.input(*X.shape[:2], *sides)
     attrs = {
-        "size": list(case.size),
         "method": case.method,
         "coordinate": case.coordinate,
         "rounding": case.rounding,
@@ -186,7 +188,7 @@ def _resize_region(case: Resize) -> Region:
 def compiled(tmp_path_factory) -> CompiledRegions:
     regions = [_convolution("conv2d_transpose", case)[0] for case in TRANSPOSED]
     regions += [_convolution("conv3d", case)[0] for case in VOLUMES]
-    regions += [_resize_region(case) for case in RESIZE]
+    regions += [_resize_region(case, symbolic) for case in RESIZE for symbolic in (False, True)]
     return CompiledRegions(regions, tmp_path_factory.mktemp("regions"))
 
 
@@ -236,6 +238,13 @@ def test_resize_is_that_of_tvm(
     (got,) = compiled.run(f"ext_{case.name}", X)
     want = tvm_resize[case.name](tvm.runtime.tensor(X)).numpy()
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", RESIZE, ids=lambda case: case.name)
+def test_resize_of_any_size_is_that_of_a_fixed_one(compiled: CompiledRegions, case: Resize) -> None:
+    name = f"ext_{case.name}_symbolic"
+    assert compiled.functions[name].count("ext_resize_taps") == 2
+    np.testing.assert_array_equal(compiled.run(name, X), compiled.run(f"ext_{case.name}", X))
 
 
 @pytest.mark.parametrize("case", SMOOTH, ids=lambda case: case.name)

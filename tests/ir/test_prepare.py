@@ -55,6 +55,17 @@ def test_given_shapes_are_set(dims: list[int | str] | None) -> None:
     assert shapes(prepared) == {"x": [2, 3, 4, 5]}
 
 
+def test_symbolic_extents_are_written_in_one_form() -> None:
+    prepared = prepare(relu_model(["n", 3, "h", "w"]), {"x": ["b", 3, "32 * k", "w*2"]})
+    dims = prepared.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in dims] == ["b", 3, "32*k", "2*w"]
+
+
+def test_inputs_share_symbolic_extents() -> None:
+    prepared = prepare(two_inputs(["batch", 4], ["batch", 1]), {"a": ["2*n", 4]})
+    assert prepared.graph.input[1].type.tensor_type.shape.dim[0].dim_param == "2*n"
+
+
 def test_static_models_need_nothing_and_are_not_changed() -> None:
     model = relu_model([1, 4])
     before = model.SerializeToString()
@@ -90,13 +101,24 @@ def test_old_models_list_weights_among_inputs() -> None:
         ),
         (
             {"x": [1, 3, 0, 8]},
-            "input 'x': extent 0 in its shape; need positive integers,"
-            " or names for axes that stay symbolic",
+            "input 'x': extent 0 in its shape; need positive whole numbers,"
+            " names for axes that stay symbolic, or multiples as in 32*h",
         ),
         (
             {"x": [1, 3, 2.5, 8]},
-            "input 'x': extent 2.5 in its shape; need positive integers,"
-            " or names for axes that stay symbolic",
+            "input 'x': extent 2.5 in its shape; need positive whole numbers,"
+            " names for axes that stay symbolic, or multiples as in 32*h",
+        ),
+        (
+            {"x": [1, 3, "h*w", 8]},
+            "input 'x': 'h*w' is neither a name nor a multiple of one in its shape;"
+            " need positive whole numbers,"
+            " names for axes that stay symbolic, or multiples as in 32*h",
+        ),
+        (
+            {"x": [1, 4, "32*h", 8]},
+            "input 'x': axis 1 of shape [1, 4, 32*h, 8] is 4, the model's is fixed to 3 in"
+            " [n, 3, h, w]; give 3 there",
         ),
         (
             {},

@@ -43,7 +43,7 @@ def test_render() -> None:
     lines = text_of(report).splitlines()
     assert lines[0] == "3 of 4 operators, 100.0 % of MACs, 2 regions"
     assert any("relax.sinh" in line and "float32[4, 8] -> float32[4, 8]" in line for line in lines)
-    assert lines[-1].startswith("hint: 1 x relax.sinh (no pattern row)")
+    assert lines[-1].startswith("hint: 1 x relax.sinh (no pattern row for relax.sinh on float32;")
 
 
 def test_hint_names_what_holds_the_work() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 from codegen_cc import abi
+from codegen_cc.libraries.builtin.resize2d import taps_of
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
@@ -86,6 +88,38 @@ def test_nearest_neighbours_are_copied_bit_by_bit(lib: ctypes.CDLL) -> None:
     tables = [t.ctypes.data for t in (at, one, at, one)]
     assert lib.ext_resize2d(p, *tables, x.ctypes.data, y.ctypes.data) == 0
     np.testing.assert_array_equal(y, x[:, [1, 0, 0]][:, :, [1, 0, 0]])
+
+
+@pytest.mark.parametrize("method", abi.RESIZE_METHODS)
+@pytest.mark.parametrize("coordinate", abi.RESIZE_COORDINATES)
+def test_taps_at_the_call_are_those_of_compilation(
+    lib: ctypes.CDLL, method: str, coordinate: str
+) -> None:
+    roundings = abi.RESIZE_ROUNDINGS if method == "nearest" else abi.RESIZE_ROUNDINGS[:1]
+    sizes = (1, 2, 3, 5, 8, 16, 23, 40, 97, 320, 641)
+    choices = itertools.product(sizes, (0, *sizes), roundings, (0, 1))
+    for extent, count, rounding, exclude in choices:
+        attrs = {"method": method, "coordinate": coordinate, "rounding": rounding}
+        attrs |= {"cubic_alpha": -0.75, "cubic_exclude": exclude}
+        want_at, want_weight = taps_of(extent, count, attrs)
+        at, weight = np.empty_like(want_at), np.empty_like(want_weight)
+        p = abi.ResizeTapsParams(
+            extent,
+            count,
+            abi.RESIZE_METHODS.index(method),
+            abi.RESIZE_COORDINATES.index(coordinate),
+            abi.RESIZE_ROUNDINGS.index(rounding),
+            -0.75,
+            exclude,
+        )
+        assert lib.ext_resize_taps(p, at.ctypes.data, weight.ctypes.data) == 0
+        np.testing.assert_array_equal(at, want_at, err_msg=f"{extent} {count} {attrs}")
+        np.testing.assert_array_equal(weight, want_weight, err_msg=f"{extent} {count} {attrs}")
+
+
+def test_taps_of_nothing_are_refused(lib: ctypes.CDLL) -> None:
+    assert lib.ext_resize_taps(abi.ResizeTapsParams(0, 4), None, None) == 2
+    assert lib.ext_resize_taps(abi.ResizeTapsParams(4, -1), None, None) == 2
 
 
 _SAME = (1, 1, 1, 1)

@@ -128,6 +128,15 @@ def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
     np.testing.assert_array_equal(y, x != 0 if to == "bool" else x.astype(NUMPY[to]))
 
 
+@pytest.mark.parametrize("n", [0, 1, 5, 16, 33, 70000])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:
+    y = at_page_end(np.full(n, 77), NUMPY[dtype])
+    assert lib.ext_arange(abi.DTYPES.index(dtype), n, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, np.arange(n, dtype=dtype))
+    assert lib.ext_arange(abi.DTYPES.index("bool"), n, y.ctypes.data) == 2
+
+
 def test_not_a_number_is_true_and_zeros_are_false(lib: ctypes.CDLL) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 1e-45, 0.0, -0.0], np.float32)
     y = np.empty(x.size, np.uint8)

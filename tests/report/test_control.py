@@ -55,7 +55,7 @@ def test_skip_ops() -> None:
     for name in ("relax.nn.softmax", "nn.softmax", "softmax"):
         mod, report = partition_with_report(network(), skip_ops=[name])
         assert composites(mod) == ["ext.conv2d_bias_relu", "ext.conv2d"]
-        assert reasons(report) == {"nn.softmax": "skipped by operator"}
+        assert reasons(report) == {"nn.softmax": "skipped by operator relax.nn.softmax"}
     assert composites(byoc.partition_for_ext(network(), skip_ops="softmax")) == [
         "ext.conv2d_bias_relu",
         "ext.conv2d",
@@ -208,7 +208,7 @@ def test_require_full_lists_blockers() -> None:
         report.require(full=True)
     assert str(caught.value).splitlines() == [
         "1 of 5 operators stay with TVM; need none",
-        "  1 x relax.nn.softmax: skipped by operator (lv4)",
+        "  1 x relax.nn.softmax: skipped by operator relax.nn.softmax (lv4)",
     ]
     partition_with_report(network())[1].require(full=True, min_coverage=1.0)
 

@@ -6,8 +6,10 @@ calls that compute it (``lower``).
 
 from __future__ import annotations
 
+from codegen_cc.abi import ABI_VERSION
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin import (
+    arange,
     attention,
     conv2d,
     conv2d_transpose,
@@ -25,8 +27,10 @@ from codegen_cc.libraries.builtin import (
     resize2d,
     scan,
 )
+from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
+from codegen_cc.runtime_files import runtime_file
 
 FAMILIES = {
     "conv2d": conv2d,
@@ -49,6 +53,7 @@ FAMILIES = {
     "where": logic,
     "cast": logic,
     "take": indexing,
+    "arange": arange,
     "pad": pad,
     "resize2d": resize2d,
     "reshape": movement,
@@ -63,12 +68,16 @@ class BuiltinLibrary:
     """The kernels of ``ext_kernels.h``: fp32, integers where values only move, rank up to 8."""
 
     name = "builtin"
+    version = f"{ABI_VERSION}"
+    abi = LIBRARY_ABI
+    threads: Threads | None = None  # kernels use ext_parallel_for, which is TVM's pool
+    status_text: str | None = None
 
     def supports(self, node: Node) -> str | None:
         """None if the built-in kernels can compute the node, else the reason."""
         family = FAMILIES.get(node.op)
         if family is None:
-            return f"operator {node.op} has no kernel"
+            return f"operator {node.op}; need one of {', '.join(FAMILIES)}"
         check_dtypes = getattr(family, "check_dtypes", dtypes.only_float32)
         rank = max([len(node.shape), *(len(operand.shape) for operand in node.operands)])
         if rank > 8:
@@ -79,5 +88,21 @@ class BuiltinLibrary:
         """Record the calls of one node."""
         FAMILIES[node.node.op].lower(node, builder)
 
+    def link(self) -> Link:
+        """The kernel archive. Raises ``ToolchainError`` where it has not been built."""
+        header = runtime_file("include/ext_kernels.h")
+        archive = runtime_file("lib/libext_kernels.a")
+        return Link((header.name,), (header.parent,), archives=(archive,))
 
-BUILTIN = BuiltinLibrary()
+    def algorithm(self, node: Node) -> str:
+        """The kernel family, or what the family calls its way of computing the node."""
+        name = getattr(FAMILIES[node.op], "algorithm", None)
+        return name(node) if name is not None else node.op
+
+    def cost(self, node: Node) -> float | None:
+        """Not known without measuring."""
+        del node
+        return None
+
+
+LIBRARY = BuiltinLibrary()

@@ -1,4 +1,4 @@
-"""conv2d on ``ext_conv2d`` (implicit GEMM over channels-last images) and the depthwise kernel."""
+"""conv2d over channels-last images: implicit GEMM, Winograd, or the depthwise kernel."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import numpy as np
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
+from codegen_cc.dim import estimate, is_static
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.libraries.builtin.operands import not_constant
+from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import CHANNELS_LAST, Tensor
 from codegen_cc.weights import pack_conv2d, pack_depthwise
+from codegen_cc.winograd import best_tile, pack_winograd
 
 
 def supports(node: Node) -> str | None:
@@ -22,7 +26,7 @@ def unfit_weight(node: Node, rank: int) -> str | None:
     """Why a convolution of tensors of that rank cannot be computed, or None."""
     data, weight = node.operand("input"), node.operand("weight")
     if not weight.constant:
-        return "weight is not a constant"
+        return not_constant(weight)
     if len(data.shape) != rank or len(weight.shape) != rank:
         return f"ranks {len(data.shape)} and {len(weight.shape)}; need {rank} and {rank}"
     groups = node.attrs["groups"]
@@ -33,19 +37,72 @@ def unfit_weight(node: Node, rank: int) -> str | None:
     return None
 
 
-def pixels(builder: PlanBuilder, tensor: Tensor) -> Tensor:
-    """The image channels-last, copied only if it is not."""
-    return tensor if tensor.pixel_stride() is not None else builder.dense(tensor, CHANNELS_LAST)
+def pixels(builder: PlanBuilder, tensor: Tensor, gaps: bool = True) -> Tensor:
+    """The image channels-last, copied only if it is not, or has gaps that may not be."""
+    if gaps and tensor.pixel_stride() is not None:
+        return tensor
+    return builder.dense(tensor, CHANNELS_LAST)
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether every channel is a group of its own."""
+    groups = node.attrs["groups"]
+    return groups > 1 and groups == node.operand("input").shape[1] == node.shape[1]
+
+
+def winograd_tile(node: Node) -> int:
+    """The tile with which Winograd's algorithm should compute the node, or 0 for not at all."""
+    if not fits_winograd(node):
+        return 0
+    inputs = node.operand("weight").shape[1]
+    images, outputs, height, width = node.shape
+    # Of an unknown size it is only known that it may be small.
+    most = 8 if is_static([images, height, width]) else 6
+    sizes = (estimate(images), estimate(height), estimate(width))
+    return best_tile(*sizes, inputs, outputs, most)
+
+
+def fits_winograd(node: Node) -> bool:
+    """Whether there is a choice of algorithms for the node: 3 x 3, stride 1, one group."""
+    attrs = node.attrs
+    plain = list(attrs["strides"]) == list(attrs["dilation"]) == [1, 1] and attrs["groups"] == 1
+    return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
+
+
+def algorithm(node: Node) -> str:
+    """The name of what ``lower`` would call."""
+    return algorithm_of(node, winograd_tile(node))
+
+
+def algorithm_of(node: Node, tile: int) -> str:
+    """The name of what ``lower_with`` would call."""
+    if is_depthwise(node):
+        return "depthwise"
+    if tile:
+        return f"Winograd F({tile - 2}, 3)"
+    point = tuple(node.operand("weight").shape[2:]) == (1, 1)
+    return "GEMM" if point else "implicit GEMM"
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call: ``ext_depthwise_conv2d`` if every channel is its own group, else ``ext_conv2d``."""
-    weight, groups = node.role("weight").data, node.node.attrs["groups"]
-    pads = node.node.attrs["padding"][:2]
-    if groups > 1 and groups == node.inputs[0].shape[1] == node.output.shape[1]:
+    """One call: ``ext_depthwise_conv2d``, ``ext_conv2d_winograd`` or ``ext_conv2d``."""
+    lower_with(node, builder, winograd_tile(node.node))
+
+
+def lower_with(node: RegionNode, builder: PlanBuilder, tile: int) -> None:
+    """The call for a node with this tile of Winograd's algorithm, or 0 for not using it."""
+    weight, pads = node.role("weight").data, node.node.attrs["padding"][:2]
+    if is_depthwise(node.node):
         call_kernel(node, builder, "ext_depthwise_conv2d", pack_depthwise(weight), pads)
+    elif tile:
+        placed = place_conv2d(node, builder, pads)
+        packed = builder.constant(pack_winograd(weight, tile))
+        x, y = placed.inputs["input"], placed.output
+        arguments = [placed.params, tile, x, packed, placed.epilogue, y]
+        placed.call(node, builder, "ext_conv2d_winograd", arguments)
     else:
-        call_kernel(node, builder, "ext_conv2d", pack_conv2d(weight, groups), pads)
+        packed = pack_conv2d(weight, node.node.attrs["groups"])
+        call_kernel(node, builder, "ext_conv2d", packed, pads)
 
 
 def call_kernel(
@@ -55,15 +112,29 @@ def call_kernel(
 
     ``packed`` is the weight in that kernel's format, ``pads`` the padding at the top and the left.
     """
+    placed = place_conv2d(node, builder, pads)
+    weight = builder.constant(packed)
+    x, y = placed.inputs["input"], placed.output
+    placed.call(node, builder, function, [placed.params, x, weight, placed.epilogue, y])
+
+
+def place_conv2d(
+    node: RegionNode, builder: PlanBuilder, pads: list[int], gaps: bool = True
+) -> Placement:
+    """Images channels-last and the ``ext_conv2d_params`` of a convolution or a transposed one.
+
+    ``pads`` is the padding at the top and the left. Without ``gaps``, pixels that do not follow one
+    another directly are copied.
+    """
     descriptor = node.node
     attrs = descriptor.attrs
     weight = node.role("weight")
-    x = pixels(builder, builder.tensor(node.role("input")))
+    x = pixels(builder, builder.tensor(node.role("input")), gaps)
     residual, residual_stride = None, 0
     if node.role("residual") is not None:
-        residual = pixels(builder, builder.tensor(node.role("residual")))
+        residual = pixels(builder, builder.tensor(node.role("residual")), gaps)
         residual_stride = residual.pixel_stride()
-    y = builder.space(descriptor.shape, CHANNELS_LAST)
+    y = builder.image_space(node.output) if gaps else builder.space(descriptor.shape, CHANNELS_LAST)
     fields: dict[str, object] = {
         "batch": x.shape[0],
         "in_h": x.shape[2],
@@ -86,6 +157,5 @@ def call_kernel(
     }
     epilogue = epilogue_struct(node, builder, residual, residual_stride)
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
-    arguments = [Struct("ext_conv2d_params", fields), x, builder.constant(packed), epilogue, y]
-    builder.call(function, arguments, y, comment)
-    builder.place(node.output, y)
+    params = Struct("ext_conv2d_params", fields)
+    return Placement(params, {"input": x}, epilogue, y, comment)

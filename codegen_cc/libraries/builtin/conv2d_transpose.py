@@ -10,6 +10,7 @@ import numpy as np
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin.conv2d import call_kernel
+from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 from codegen_cc.weights import pack_conv2d, pack_conv2d_transpose
@@ -19,7 +20,7 @@ def supports(node: Node) -> str | None:
     """None if the kernel can compute the transposed convolution, else the reason."""
     data, weight = node.operand("input"), node.operand("weight")
     if not weight.constant:
-        return "weight is not a constant"
+        return not_constant(weight)
     if len(data.shape) != 4 or len(weight.shape) != 4:
         return f"ranks {len(data.shape)} and {len(weight.shape)}; need 4 and 4"
     groups = node.attrs["groups"]

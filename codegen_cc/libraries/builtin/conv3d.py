@@ -6,6 +6,7 @@ from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.libraries.builtin.conv2d import unfit_weight
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 from codegen_cc.weights import pack_conv3d
@@ -21,8 +22,16 @@ def supports(node: Node) -> str | None:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_conv3d``."""
+    packed = builder.constant(pack_conv3d(node.role("weight").data, node.node.attrs["groups"]))
+    placed = place_conv3d(node, builder)
+    x, y = placed.inputs["input"], placed.output
+    placed.call(node, builder, "ext_conv3d", [placed.params, x, packed, placed.epilogue, y])
+
+
+def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
+    """Dense channels-last volumes, and the ``ext_conv3d_params``."""
     descriptor, attrs = node.node, node.node.attrs
-    weight = node.role("weight").data
+    weight = node.role("weight")
     x = builder.dense(builder.tensor(node.role("input")), _ORDER)
     residual = None
     if node.role("residual") is not None:
@@ -41,9 +50,6 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     ):
         fields |= dict(zip(names, values, strict=True))
     fields["groups"] = attrs["groups"]
-    packed = builder.constant(pack_conv3d(weight, attrs["groups"]))
     epilogue = epilogue_struct(node, builder, residual, descriptor.shape[1])
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
-    arguments = [Struct("ext_conv3d_params", fields), x, packed, epilogue, y]
-    builder.call("ext_conv3d", arguments, y, comment)
-    builder.place(node.output, y)
+    return Placement(Struct("ext_conv3d_params", fields), {"input": x}, epilogue, y, comment)

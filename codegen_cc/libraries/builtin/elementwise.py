@@ -9,6 +9,7 @@ from codegen_cc.call import Struct
 from codegen_cc.dim import Dim
 from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
 from codegen_cc.libraries.builtin.epilogue import activation_struct
+from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ACTIVATIONS, Node, Step
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import Tensor
@@ -33,9 +34,7 @@ def supports(node: Node) -> str | None:
     known = (*ACTIVATIONS, "not") if node.op == "unary" else BINARY_KINDS
     if node.attrs["kind"] not in known:
         return f"{node.op} kind {node.attrs['kind']}; need one of {', '.join(known)}"
-    if all(operand.constant for operand in node.operands):
-        return "every operand is a constant"
-    return None
+    return all_constant(node)
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
@@ -94,11 +93,17 @@ def broadcast_loop(
     full = [t for t in operands.values() if t.shape == shape and t.order() is not None]
     full.sort(key=lambda tensor: tensor.buffer.kind == "weights")
     order = full[0].order() if full else tuple(range(len(shape)))
-    y = builder.space(shape, order, dtype)
+    return builder.space(shape, order, dtype), loop_fields(operands, shape, order)
+
+
+def loop_fields(
+    operands: dict[str, Tensor], shape: tuple[Dim, ...], order: tuple[int, ...]
+) -> dict[str, object]:
+    """``ndim``, ``shape`` and ``<name>_strides``: operands repeated to ``shape``, axes in order."""
     axes = [axis for axis in order if shape[axis] != 1] or list(order[-1:])
     fields: dict[str, object] = {"ndim": max(len(axes), 1)}
     fields["shape"] = [shape[axis] for axis in axes] or [1]
     for name, tensor in operands.items():
         view = tensor.broadcast_to(shape)
         fields[f"{name}_strides"] = [view.strides[axis] for axis in axes] or [1]
-    return y, fields
+    return fields

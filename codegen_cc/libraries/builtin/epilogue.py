@@ -5,6 +5,7 @@ from __future__ import annotations
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.dim import product
+from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.node import ACTIVATIONS, Node, Step
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import Tensor
@@ -32,7 +33,7 @@ def supports(node: Node) -> str | None:
             bias = node.operand("bias")
             channels = node.shape[1] if node.op in CONVOLUTIONS else node.shape[-1]
             if bias is None or not bias.constant:
-                return "bias is not a constant"
+                return "no bias; need one" if bias is None else not_constant(bias)
             if product(bias.shape) != channels:
                 return f"bias has {product(bias.shape)} elements; need {channels}"
         elif step.kind == "residual":

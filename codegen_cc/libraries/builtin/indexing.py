@@ -6,6 +6,7 @@ from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.dim import product
 from codegen_cc.libraries.builtin.dtypes import ANY, INTEGERS, c_dtype, one_of
+from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ELEMENT_BYTES, Node
 from codegen_cc.region import RegionNode
 
@@ -19,9 +20,7 @@ def check_dtypes(node: Node) -> str | None:
 
 def supports(node: Node) -> str | None:
     """None if the kernel can compute the node, else the reason."""
-    if all(operand.constant for operand in node.operands):
-        return "every operand is a constant"
-    return None
+    return all_constant(node)
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:

@@ -6,6 +6,7 @@ from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.libraries.builtin.dtypes import ANY, c_dtype, one_of, only, operands_only
 from codegen_cc.libraries.builtin.elementwise import broadcast_loop
+from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ELEMENT_BYTES, Node
 from codegen_cc.region import RegionNode
 
@@ -34,9 +35,7 @@ def supports(node: Node) -> str | None:
     known = KINDS.get(node.op)
     if known and node.attrs["kind"] not in known:
         return f"{node.op} kind {node.attrs['kind']}; need one of {', '.join(known)}"
-    if all(operand.constant for operand in node.operands):
-        return "every operand is a constant"
-    return None
+    return all_constant(node)
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:

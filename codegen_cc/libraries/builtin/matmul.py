@@ -13,10 +13,12 @@ import numpy as np
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
-from codegen_cc.dim import Dim, normal, same
+from codegen_cc.dim import Dim, estimate, normal, same
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.libraries.builtin.operands import all_constant
+from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.region import RegionNode, Value
 from codegen_cc.tensor import Tensor
 from codegen_cc.weights import pack_panels
 
@@ -28,12 +30,13 @@ def supports(node: Node) -> str | None:
     lhs, rhs = node.operand("lhs"), node.operand("rhs")
     if len(lhs.shape) < 2 or len(rhs.shape) < 2:
         return f"ranks {len(lhs.shape)} and {len(rhs.shape)}; need at least 2"
-    if lhs.constant and rhs.constant:
-        return "every operand is a constant"
+    for operand in (lhs, rhs):
+        if operand.constant and 0 in operand.shape:
+            return f"{operand.role} has shape {list(operand.shape)}; need an element at least"
     wide = sum(extent != 1 for extent in node.shape[:-2])
     if wide > MAX_BATCH_AXES:
         return f"{wide} batch axes; need at most {MAX_BATCH_AXES}"
-    return None
+    return all_constant(node)
 
 
 @dataclass
@@ -56,22 +59,104 @@ class _Axis:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call; leading axes that lie evenly in every tensor are folded into the rows."""
-    descriptor = node.node
-    shape = descriptor.shape
-    a = builder.tensor(node.role("lhs"))
-    k, n = a.shape[-1], shape[-1]
     packed = node.role("rhs").data is not None
-    b, b_strides = _right_side(node, builder, packed)
+    placed = place_matmul(node, builder, _panels(node, builder) if packed else None)
+    function = "ext_matmul_packed" if packed else "ext_matmul"
+    lhs, rhs = placed.inputs["lhs"], placed.inputs["rhs"]
+    arguments = [placed.params, lhs, rhs, placed.epilogue, placed.output]
+    placed.call(node, builder, function, arguments)
+
+
+def place_matmul(
+    node: RegionNode,
+    builder: PlanBuilder,
+    packed: tuple[Tensor, tuple[int, ...]] | None = None,
+    plain: bool = False,
+) -> Placement:
+    """The operands where they lie, and the ``ext_matmul_params``.
+
+    ``packed`` is the right operand in the kernel's own format and the strides of its batch axes; by
+    default it is read as it is, a constant row-major. With ``plain``, operands are copied that BLAS
+    could not read (neither rows nor columns contiguous, or entwined ones), and a residual whose
+    order is not the result's.
+    """
+    shape = node.node.shape
+    a = _matrix(builder, node.role("lhs"), plain)
+    n, k = shape[-1], a.shape[-1]
+    if packed is None:
+        b = _matrix(builder, node.role("rhs"), plain)
+        pairs = zip(b.shape[:-2], b.strides[:-2], strict=True)
+        b_strides = tuple(0 if extent == 1 else stride for extent, stride in pairs)
+    else:
+        b, b_strides = packed
     y = builder.space(shape, result_order(node, builder))
     residual = None
     if node.role("residual") is not None:
         residual = builder.tensor(node.role("residual"))
-        if n != 1 and residual.strides[-1] != 1:
+        if plain:
+            residual = builder.dense(residual, y.order())
+        elif n != 1 and residual.strides[-1] != 1:
             residual = builder.dense(residual)
-    rows = _Axis(
-        shape[-2], a.strides[-2], 0, y.strides[-2], residual.strides[-2] if residual else 0
+    rows, batch = _folded(a, b_strides, y, residual)
+    fields: dict[str, object] = {"m": rows.extent, "n": n, "k": k, "a_row": rows.a}
+    fields["a_col"] = a.strides[-1] if k != 1 else 1
+    if packed is None:
+        fields |= {"b_row": b.strides[-2], "b_col": b.strides[-1]}
+    fields["y_row"] = rows.y
+    if batch:
+        fields["batch_ndim"] = len(batch)
+        fields["batch"] = [axis.extent for axis in batch]
+        for name in ("a", "b", "y", *(["residual"] if residual is not None else [])):
+            fields[f"{name}_batch"] = [getattr(axis, name) for axis in batch]
+    epilogue = epilogue_struct(node, builder, residual, rows.residual)
+    right = list(node.role("rhs").shape)
+    comment = f"{node.node.composite}: {list(a.shape)} x {right} -> {list(shape)}"
+    params = Struct("ext_matmul_params", fields)
+    return Placement(params, {"lhs": a, "rhs": b}, epilogue, y, comment)
+
+
+def _matrix(builder: PlanBuilder, value: Value, plain: bool) -> Tensor:
+    """An operand, copied if it has to be one that BLAS could read and is not."""
+    tensor = builder.tensor(value)
+    sides = zip(tensor.shape[-2:], tensor.strides[-2:], strict=True)
+    readable = any(extent == 1 or stride == 1 for extent, stride in sides) and _is_nested(tensor)
+    return builder.dense(tensor) if plain and not readable else tensor
+
+
+def _is_nested(tensor: Tensor) -> bool:
+    """Whether each axis steps over all of the axes inside of it; rows of stride 0 do not."""
+    pairs = zip(tensor.strides, tensor.shape, strict=True)
+    wide = sorted((estimate(stride), estimate(e)) for stride, e in pairs if e != 1)
+    reach = 1
+    for stride, extent in wide:
+        if stride < reach:
+            return False
+        reach = stride * extent
+    return True
+
+
+def _panels(node: RegionNode, builder: PlanBuilder) -> tuple[Tensor, tuple[int, ...]]:
+    """The constant right operand in panels, and the strides of its own batch axes."""
+    value = node.role("rhs")
+    matrices = value.data.reshape(-1, *value.shape[-2:])
+    panels = np.stack([pack_panels(matrix) for matrix in matrices])
+    step = panels[0].size if len(panels) else 0
+    batch_shape = value.shape[:-2]
+    strides = tuple(
+        0 if extent == 1 else step * prod(batch_shape[axis + 1 :])
+        for axis, extent in enumerate(batch_shape)
     )
-    batch = _batch_axes(a, b_strides, y, residual, shape)
+    return builder.constant(panels), strides
+
+
+def _folded(
+    a: Tensor, b_strides: tuple[int, ...], y: Tensor, residual: Tensor | None
+) -> tuple[_Axis, list[_Axis]]:
+    """The rows and the batch axes, those that lie evenly in every tensor folded together."""
+    rows = _Axis(
+        y.shape[-2], a.strides[-2], 0, y.strides[-2], residual.strides[-2] if residual else 0
+    )
+    batch = _batch_axes(a, b_strides, y, residual, y.shape)
     if rows.extent == 1 and batch:  # one row each: the innermost batch axis may serve as rows
         rows.a, rows.y, rows.residual = batch[-1].a, batch[-1].y, batch[-1].residual
     while batch and batch[-1].follows(rows):
@@ -83,48 +168,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
             merged[0].extent = normal(merged[0].extent * axis.extent)
         else:
             merged.insert(0, axis)
-    fields: dict[str, object] = {"m": rows.extent, "n": n, "k": k, "a_row": rows.a}
-    fields["a_col"] = a.strides[-1] if k != 1 else 1
-    if not packed:
-        fields |= {"b_row": b.strides[-2], "b_col": b.strides[-1]}
-    fields["y_row"] = rows.y
-    if merged:
-        fields |= {
-            "batch_ndim": len(merged),
-            "batch": [axis.extent for axis in merged],
-            "a_batch": [axis.a for axis in merged],
-            "b_batch": [axis.b for axis in merged],
-            "y_batch": [axis.y for axis in merged],
-        }
-        if residual is not None:
-            fields["residual_batch"] = [axis.residual for axis in merged]
-    epilogue = epilogue_struct(node, builder, residual, rows.residual)
-    function = "ext_matmul_packed" if packed else "ext_matmul"
-    comment = (
-        f"{descriptor.composite}: {list(a.shape)} x {list(node.role('rhs').shape)} -> {list(shape)}"
-    )
-    builder.call(function, [Struct("ext_matmul_params", fields), a, b, epilogue, y], y, comment)
-    builder.place(node.output, y)
-
-
-def _right_side(
-    node: RegionNode, builder: PlanBuilder, packed: bool
-) -> tuple[Tensor, tuple[int, ...]]:
-    """The right operand and the strides of its own batch axes (of panels if packed)."""
-    value = node.role("rhs")
-    if not packed:
-        b = builder.tensor(value)
-        pairs = zip(b.shape[:-2], b.strides[:-2], strict=True)
-        return b, tuple(0 if extent == 1 else stride for extent, stride in pairs)
-    matrices = value.data.reshape(-1, *value.shape[-2:])
-    panels = np.stack([pack_panels(matrix) for matrix in matrices])
-    step = panels[0].size if len(panels) else 0
-    batch_shape = value.shape[:-2]
-    strides = tuple(
-        0 if extent == 1 else step * prod(batch_shape[axis + 1 :])
-        for axis, extent in enumerate(batch_shape)
-    )
-    return builder.constant(panels), strides
+    return rows, merged
 
 
 def _batch_axes(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from codegen_cc.builder import PlanBuilder
+from codegen_cc.dim import parse_dim, product, same
 from codegen_cc.libraries.builtin.dtypes import ANY, only
+from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import CHANNELS_LAST
@@ -16,15 +18,17 @@ def check_dtypes(node: Node) -> str | None:
 
 def supports(node: Node) -> str | None:
     """None if the node is a view or a copy of variable data, else the reason."""
-    if all(operand.constant for operand in node.operands):
-        return "every operand is a constant"
-    if node.op == "slice" and min(node.attrs["strides"]) < 1:
+    if node.op == "slice" and min(node.attrs["strides"], default=1) < 1:
         return f"strides {node.attrs['strides']}; need positive ones"
-    return None
+    if node.op == "reshape" and not same(product(node.shape), product(node.operands[0].shape)):
+        # A symbol of the result may stand for a number that only the importer's checks know.
+        shapes = f"{list(node.operands[0].shape)} to {list(node.shape)}"
+        return f"reshape of {shapes}; need provably as many elements"
+    return all_constant(node)
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """Give the result a view of its operand; copy for concat and for reshapes that need it."""
+    """Give the result a view of its operand; copy where concat and reshapes need it."""
     descriptor = node.node
     if descriptor.op == "concat":
         _concat(node, builder)
@@ -34,7 +38,8 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         y = x.permute(tuple(descriptor.attrs["axes"]))
     elif descriptor.op == "slice":
         attrs = descriptor.attrs
-        y = x.slice(tuple(attrs["begin"]), descriptor.shape, tuple(attrs["strides"]))
+        begin = tuple(map(parse_dim, attrs["begin"]))
+        y = x.slice(begin, descriptor.shape, tuple(attrs["strides"]))
     elif descriptor.op == "broadcast_to":
         y = x.broadcast_to(descriptor.shape)
     else:
@@ -46,15 +51,18 @@ def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     shape, axis = node.node.shape, node.node.attrs["axis"]
     parts = [builder.tensor(value) for value in node.inputs]
     order = tuple(range(len(shape)))
-    if len(shape) == 4 and any(
-        not part.is_dense() and part.pixel_stride() is not None for part in parts
-    ):
+    images = len(shape) == 4 and node.node.dtype == "float32"
+    if images and any(not part.is_dense() and part.pixel_stride() is not None for part in parts):
         order = CHANNELS_LAST
-    y = builder.space(shape, order, node.node.dtype)
+    if order == CHANNELS_LAST and axis == 1:
+        y = builder.joined(node)
+    else:
+        y = builder.space(shape, order, node.node.dtype)
     begin = 0
     for index, part in enumerate(parts):
         corner = tuple(begin if i == axis else 0 for i in range(len(shape)))
         target = y.slice(corner, part.shape, (1,) * len(shape))
-        builder.copy(part, target, f"{node.node.composite} axis {axis}: part {index}")
+        if part != target:  # else its producer wrote it there
+            builder.copy(part, target, f"{node.node.composite} axis {axis}: part {index}")
         begin += part.shape[axis]
     builder.place(node.output, y)

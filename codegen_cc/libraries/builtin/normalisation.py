@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.dim import Dim, product, same
+from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import Tensor
@@ -21,11 +22,10 @@ def supports(node: Node) -> str | None:
         if axes != list(range(rank - len(axes), rank)):
             return f"axes {axes} of rank {rank}; need the last ones"
         for operand in node.operands[1:]:
-            role = operand.role
             if not operand.constant:
-                return f"{role} is not a constant"
+                return not_constant(operand)
             if not same(product(operand.shape), product(data.shape[axis] for axis in axes)):
-                return f"{role} has shape {list(operand.shape)}; need that of axes {axes}"
+                return f"{operand.role} has shape {list(operand.shape)}; need that of axes {axes}"
     return None
 
 
@@ -62,15 +62,8 @@ def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
 def _norm(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     axes = list(attrs["axes"])
-    x = builder.tensor(node.role("input"))
-    order = x.order()
-    # Any order will do in which the normalised axes are innermost, as channels-last often has it.
-    if order is None or _wide(x, order)[-len(_wide(x, axes)) :] != _wide(x, axes):
-        x = builder.dense(x)
-        order = x.order()
-    n = product(x.shape[axis] for axis in axes)
-    rows = product(extent for axis, extent in enumerate(x.shape) if axis not in axes)
-    y = builder.space(x.shape, order)
+    x, rows, n = innermost(builder, builder.tensor(node.role("input")), axes)
+    y = builder.space(x.shape, x.order())
     affine = [builder.tensor(value) for value in node.inputs[1:]]
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
     arguments = [rows, n, float(attrs["epsilon"]), x, *affine, y]
@@ -80,6 +73,17 @@ def _norm(node: RegionNode, builder: PlanBuilder) -> None:
 
 def _wide(tensor: Tensor, axes: list[int] | tuple[int, ...]) -> list[int]:
     return [axis for axis in axes if tensor.shape[axis] != 1]
+
+
+def innermost(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor, Dim, Dim]:
+    """The tensor with ``axes`` innermost in memory, and the extents of the others and of them."""
+    order = x.order()
+    # Any order will do in which the normalised axes are innermost, as channels-last often has it.
+    if order is None or _wide(x, order)[-len(_wide(x, axes)) :] != _wide(x, axes):
+        x = builder.dense(x)
+    n = product(x.shape[axis] for axis in axes)
+    rows = product(extent for axis, extent in enumerate(x.shape) if axis not in axes)
+    return x, rows, n
 
 
 def adjacent(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor, Dim, Dim, Dim]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.dim import product
+from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 
@@ -16,8 +17,6 @@ def supports(node: Node) -> str | None:
     attrs, shape = node.attrs, node.operand("input").shape
     if attrs["mode"] not in MODES:
         return f"mode {attrs['mode']}; need one of {', '.join(MODES)}"
-    if node.operand("input").constant:
-        return "every operand is a constant"
     for axis, extent in enumerate(shape):
         widths = (attrs["pads"][axis], attrs["pads"][axis + len(shape)])
         if min(widths) < 0:
@@ -28,7 +27,7 @@ def supports(node: Node) -> str | None:
             return f"widths {list(widths)} of axis {axis}; need less than its extent {extent}"
         if attrs["mode"] == "edge" and extent == 0:
             return f"axis {axis} has extent 0; need an element to repeat"
-    return None
+    return all_constant(node)
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.libraries.builtin.conv2d import pixels
+from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import CHANNELS_LAST
@@ -22,9 +23,16 @@ def supports(node: Node) -> str | None:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_max_pool2d`` or ``ext_avg_pool2d``."""
+    placed = place_pool2d(node, builder)
+    arguments = [placed.params, placed.inputs["input"], placed.output]
+    placed.call(node, builder, f"ext_{node.node.op}", arguments)
+
+
+def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> Placement:
+    """Images channels-last and the ``ext_pool2d_params``; without ``gaps``, dense images."""
     attrs = node.node.attrs
-    x = pixels(builder, builder.tensor(node.role("input")))
-    y = builder.space(node.node.shape, CHANNELS_LAST)
+    x = pixels(builder, builder.tensor(node.role("input")), gaps)
+    y = builder.image_space(node.output) if gaps else builder.space(node.node.shape, CHANNELS_LAST)
     top, left, bottom, right = attrs["padding"]
     fields: dict[str, object] = {
         "batch": x.shape[0],
@@ -48,5 +56,4 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         "count_include_pad": int(attrs["count_include_pad"]),
     }
     comment = f"{node.node.composite} {attrs['pool_size']}: {list(x.shape)} -> {list(y.shape)}"
-    builder.call(f"ext_{node.node.op}", [Struct("ext_pool2d_params", fields), x, y], y, comment)
-    builder.place(node.output, y)
+    return Placement(Struct("ext_pool2d_params", fields), {"input": x}, None, y, comment)

@@ -1,7 +1,8 @@
 """resize2d: which pixels an output pixel is mixed from, and by which weights, is tabulated here.
 
 The definitions are those of ``tvm.topi.image.resize2d``, in fp32 as there, so that a network gives
-the same pixels whichever side runs the operator.  Rows and columns have tables of their own.
+the same pixels whichever side runs the operator.  Rows and columns have tables of their own; where
+extents are symbolic, ``ext_resize_taps`` fills the same tables at the call.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import numpy.typing as npt
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
-from codegen_cc.dim import is_static
+from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
-from codegen_cc.tensor import CHANNELS_LAST
+from codegen_cc.tensor import CHANNELS_LAST, Tensor
 
-METHODS = ("nearest", "linear", "cubic")
+#: Pixels along an axis that an output pixel is mixed from.
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 COORDINATES = (
     "half_pixel",
     "align_corners",
@@ -39,26 +41,25 @@ def supports(node: Node) -> str | None:
     attrs, shape = node.attrs, node.operand("input").shape
     if len(shape) != 4:
         return f"input rank {len(shape)}; need 4"
-    if not is_static([*shape[2:], *node.shape[2:]]):
-        return "height or width is dynamic; need fixed ones"
     if 0 in shape[2:]:
         return f"input {list(shape)}; need a pixel at least"
-    for name, known in (("method", METHODS), ("coordinate", COORDINATES), ("rounding", ROUNDINGS)):
+    for name, known in (
+        ("method", tuple(TAPS)),
+        ("coordinate", COORDINATES),
+        ("rounding", ROUNDINGS),
+    ):
         if attrs[name] not in known:
             return f"{name} {attrs[name]!r}; need one of {', '.join(filter(None, known))}"
     return None
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_resize2d`` with two tables."""
+    """One call of ``ext_resize2d`` with tables of rows and columns."""
     x = builder.dense(builder.tensor(node.role("input")), CHANNELS_LAST)
     y = builder.space(node.node.shape, CHANNELS_LAST)
-    tables: list[object] = []
-    taps = []
-    for axis in (2, 3):
-        table = taps_of(x.shape[axis], y.shape[axis], node.node.attrs)
-        tables += [builder.constant(part) for part in table]
-        taps.append(table[0].shape[1])
+    rows, columns = (
+        _tables(builder, x.shape[axis], y.shape[axis], node.node.attrs) for axis in (2, 3)
+    )
     fields: dict[str, object] = {
         "batch": x.shape[0],
         "in_h": x.shape[2],
@@ -66,14 +67,43 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         "out_h": y.shape[2],
         "out_w": y.shape[3],
         "channels": x.shape[1],
-        "taps_h": taps[0],
-        "taps_w": taps[1],
+        "taps_h": rows[0].shape[1],
+        "taps_w": columns[0].shape[1],
     }
     method = node.node.attrs["method"]
     comment = f"{node.node.composite} {method}: {list(x.shape)} -> {list(y.shape)}"
-    arguments = [Struct("ext_resize2d_params", fields), *tables, x, y]
+    arguments = [Struct("ext_resize2d_params", fields), *rows, *columns, x, y]
     builder.call("ext_resize2d", arguments, y, comment)
     builder.place(node.output, y)
+
+
+def _tables(
+    builder: PlanBuilder, size: Dim, target: Dim, attrs: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Indices and weights of one axis: constants, or filled by a call of their own."""
+    if isinstance(size, int) and isinstance(target, int):
+        at, weights = taps_of(size, target, attrs)
+        return builder.constant(at), builder.constant(weights)
+    shape = (target, TAPS[attrs["method"]])
+    table = builder.space(shape, dtype="int32"), builder.space(shape)
+    fields: dict[str, object] = {
+        "extent": size,
+        "count": target,
+        "method": f"EXT_RESIZE_{attrs['method'].upper()}",
+        "coordinates": f"EXT_RESIZE_{attrs['coordinate'].upper()}",
+        "rounding": f"EXT_RESIZE_{_rounding(attrs).upper()}",
+        "cubic_alpha": float(attrs["cubic_alpha"]),
+        "cubic_exclude": int(attrs["cubic_exclude"]),
+    }
+    arguments = [Struct("ext_resize_taps_params", fields), *table]
+    builder.call("ext_resize_taps", arguments, table[0], f"taps of an axis: {size} -> {target}")
+    return table
+
+
+def _rounding(attrs: dict[str, Any]) -> str:
+    """How a nearest position is rounded if nothing is said."""
+    default = "round" if attrs["coordinate"] == "align_corners" else "floor"
+    return attrs["rounding"] or default
 
 
 def taps_of(size: int, target: int, attrs: dict[str, Any]) -> Table:
@@ -114,9 +144,7 @@ def _positions(size: int, target: int, coordinate: str) -> Floats:
 
 
 def _nearest(size: int, target: int, attrs: dict[str, Any]) -> npt.NDArray[np.int32]:
-    coordinate, rounding = attrs["coordinate"], attrs["rounding"]
-    if rounding == "":
-        rounding = "round" if coordinate == "align_corners" else "floor"
+    coordinate, rounding = attrs["coordinate"], _rounding(attrs)
     if coordinate == "asymmetric" and rounding == "floor" and _divides(size, target):
         return (np.arange(target) // (target // size)).astype(np.int32)
     position, half = _positions(size, target, coordinate), np.float32(0.5)

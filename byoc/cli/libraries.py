@@ -1,0 +1,36 @@
+"""``byoc libraries``: which kernel libraries there are, and what each supports."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from byoc.cli import options
+
+
+@click.command("libraries")
+@click.argument("more", nargs=-1, metavar="[NAME|FILE.py]...")
+@options.as_json
+@click.option("--markdown", is_flag=True, help="Print the page docs/libraries.md.")
+@options.verbose
+def libraries_verb(more: tuple[str, ...], as_json: bool, markdown: bool) -> None:
+    """List the kernel libraries: versions, how they are linked, what they support.
+
+    Those that come with byoc, those of installed packages, and any others that are named.
+    """
+    if as_json and markdown:
+        raise click.UsageError("--json and --markdown both print to standard output; give one")
+    from byoc import libraries_page
+    from codegen_cc.libraries.survey import survey
+
+    found = survey(more)
+    if as_json:
+        click.echo(json.dumps(libraries_page.to_json(found), indent=2))
+    elif markdown:
+        click.echo(libraries_page.markdown(found), nl=False)
+    else:
+        libraries_page.render(found)
+    absent = [entry for entry in found if entry.missing and entry.origin in more]
+    if absent:
+        raise click.ClickException(absent[0].missing)

@@ -1,0 +1,160 @@
+"""The shapes of a model's inputs: those that the caller gives, written into the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from .errors import ShapeError
+from .extent import ALLOWED, parse_extent
+
+#: Shapes by input name, as users give them: sizes, or names for axes that stay symbolic, or
+#: multiples of names.
+InputShapes = Mapping[str, Sequence[int | str]]
+
+
+def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """Inputs that a caller feeds; old files list the weights among the inputs as well."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
+    """Write shapes into the model's inputs, in place. Raises ``ShapeError``."""
+    inputs = {value.name: value for value in model_inputs(model)}
+    for value in inputs.values():
+        _take_optional(value)
+    for name in shapes:
+        if name not in inputs:
+            known = ", ".join(repr(known) for known in inputs) or "none"
+            raise ShapeError(f"input {name!r} is not in the model; its inputs are {known}")
+    symbols: dict[str, int | str] = {}
+    for name, shape in shapes.items():
+        empty = _empty_axes(inputs[name])
+        extents = [
+            0 if extent == 0 and axis in empty else _extent(name, extent)
+            for axis, extent in enumerate(shape)
+        ]
+        _set_given(inputs[name], extents, symbols)
+    for value in inputs.values():
+        if value.name not in shapes:
+            _set_from_symbols(value, symbols)
+    if shapes:
+        # Shapes inferred for dynamic axes would contradict the static ones.
+        del model.graph.value_info[:]
+        for value in model.graph.output:
+            if any(fixed_extent(dim) is None for dim in value.type.tensor_type.shape.dim):
+                value.type.tensor_type.ClearField("shape")
+
+
+def _take_optional(value: onnx.ValueInfoProto) -> None:
+    """Make an optional tensor a tensor: a compiled model has one number of inputs."""
+    inner = value.type.optional_type.elem_type
+    if inner.HasField("tensor_type"):
+        copy = onnx.TypeProto()
+        copy.CopyFrom(inner)
+        value.type.CopyFrom(copy)
+
+
+def _empty_axes(value: onnx.ValueInfoProto) -> set[int]:
+    """Axes written as 0: some exporters mean unknown, and a caller who says 0 as well means 0."""
+    dims = value.type.tensor_type.shape.dim
+    return {i for i, dim in enumerate(dims) if dim.HasField("dim_value") and dim.dim_value == 0}
+
+
+def _extent(name: str, extent: int | str) -> int | str:
+    """A positive integer, or the one form of a symbolic extent. Raises ``ShapeError``."""
+    if isinstance(extent, str):
+        try:
+            return str(parse_extent(extent))
+        except ValueError as err:
+            raise ShapeError(f"input {name!r}: {err} in its shape; need {ALLOWED}") from err
+    if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+        raise ShapeError(f"input {name!r}: extent {extent!r} in its shape; need {ALLOWED}")
+    return extent
+
+
+def fixed_extent(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    """The extent of an axis; None if it is dynamic (a symbol, missing, 0 or -1)."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+
+
+def _set_given(
+    value: onnx.ValueInfoProto, shape: list[int | str], symbols: dict[str, int | str]
+) -> None:
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        raise ShapeError(f"input {value.name!r} is no tensor; its shape cannot be set")
+    if not tensor.HasField("shape"):
+        tensor.shape.CopyFrom(onnx.TensorShapeProto())
+        tensor.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in shape)
+    dims, given = tensor.shape.dim, f"[{', '.join(map(str, shape))}]"
+    if len(dims) != len(shape):
+        raise ShapeError(
+            f"input {value.name!r}: shape {given} has rank {len(shape)}, the model's is"
+            f" {shape_text(value)} of rank {len(dims)}; give {len(dims)} extents"
+        )
+    declared = shape_text(value)
+    for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
+        fixed = fixed_extent(dim)
+        if fixed is not None and fixed != extent:
+            raise ShapeError(
+                f"input {value.name!r}: axis {axis} of shape {given} is {extent}, the model's is"
+                f" fixed to {fixed} in {declared}; give {fixed} there"
+            )
+        symbol = dim.dim_param if dim.HasField("dim_param") else ""
+        if symbol and symbol != "?" and symbols.setdefault(symbol, extent) != extent:
+            raise ShapeError(
+                f"input {value.name!r}: axis {axis} ({symbol!r}) is {extent}, elsewhere"
+                f" {symbols[symbol]}; give the same extent for the same symbol"
+            )
+        _write(dim, extent)
+        if isinstance(extent, str) and extent.isidentifier():
+            symbols.setdefault(extent, extent)
+
+
+def _write(dim: onnx.TensorShapeProto.Dimension, extent: int | str) -> None:
+    if isinstance(extent, str):
+        dim.dim_param = extent
+    else:
+        dim.dim_value = extent
+
+
+def _set_from_symbols(value: onnx.ValueInfoProto, symbols: dict[str, int | str]) -> None:
+    if not value.type.HasField("tensor_type"):
+        raise ShapeError(f"input {value.name!r} is no tensor; only tensors can be compiled")
+    if not value.type.tensor_type.HasField("shape"):
+        raise ShapeError(
+            f"input {value.name!r} has no shape in the model;"
+            f" give one with --input-shapes {value.name}:[1,3,224,224]"
+        )
+    dims = value.type.tensor_type.shape.dim
+    dynamic = []
+    for axis, dim in enumerate(dims):
+        if fixed_extent(dim) is None:
+            extent = symbols.get(dim.dim_param) if dim.dim_param else None
+            if extent is None:
+                dynamic.append(f"{axis} ({dim.dim_param})" if dim.dim_param else str(axis))
+            else:
+                _write(dim, extent)
+    if dynamic:
+        axes = f"ax{'i' if len(dynamic) == 1 else 'e'}s {', '.join(dynamic)}"
+        raise ShapeError(
+            f"input {value.name!r} has dynamic {axes}; give its shape, such as"
+            f" --input-shapes {value.name}:[{','.join(map(str, _suggestion(value)))}]"
+        )
+
+
+def _suggestion(value: onnx.ValueInfoProto) -> list[int]:
+    """A shape that one might mean: batch 1, images of 224 pixels, sequences of 128."""
+    dims = value.type.tensor_type.shape.dim
+    usual = {4: (1, 3, 224, 224), 3: (1, 128, 128), 2: (1, 128)}.get(len(dims), (1,) * len(dims))
+    return [fixed_extent(dim) or extent for dim, extent in zip(dims, usual, strict=True)]
+
+
+def shape_text(value: onnx.ValueInfoProto) -> str:
+    """The shape of an input as the model has it, ``?`` for an axis without a name."""
+    dims = value.type.tensor_type.shape.dim
+    return "[" + ", ".join(str(fixed_extent(dim) or dim.dim_param or "?") for dim in dims) + "]"

@@ -1,0 +1,105 @@
+"""The tables of ``byoc libraries``: for terminals, as JSON, as the page ``docs/libraries.md``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from codegen_cc.errors import LibraryError
+from codegen_cc.libraries.registry import SHIPPED
+from codegen_cc.libraries.survey import Surveyed, support_text
+from codegen_cc.node import OPERATORS
+
+#: Columns of a pipe or file, which are not a terminal's.
+_PIPE_WIDTH = 200
+
+_INTRODUCTION = """\
+# Kernel libraries
+
+<!-- Written by `make docs`, that is `byoc libraries --markdown`; do not edit. -->
+
+What each shipped library computes, asked with sample nodes of every operator. `byoc libraries`
+prints the same for a machine, with versions and the libraries of installed packages;
+[`my_library.md`](my_library.md) tells how to add one.
+
+| library | install | how it comes into a model | threads |
+|---|---|---|---|
+"""
+
+_NOTES = {
+    "builtin": "nothing: the kernels of `runtime/` are part of the package",
+    "cblas": "`pip install 'tvm-byoc-ext[cblas]'` (OpenBLAS), or set `CBLAS_ROOT` to OpenBLAS, MKL "
+    "or BLIS",
+    "onednn": "`pip install 'tvm-byoc-ext[onednn]'`",
+}
+
+
+def to_json(surveyed: list[Surveyed]) -> list[dict[str, Any]]:
+    """Everything that was found out; reasons by operator and variant, null where supported."""
+    return [
+        {"name": s.name, "origin": s.origin, "missing": s.missing}
+        if s.missing
+        else {
+            "name": s.name,
+            "origin": s.origin,
+            "version": s.version,
+            "linked": s.linked,
+            "threads": s.threads,
+            "operators": s.operators,
+        }
+        for s in surveyed
+    ]
+
+
+def render(surveyed: list[Surveyed]) -> None:
+    """Print which libraries there are, what each supports, and how to get the missing ones."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    present = [s for s in surveyed if not s.missing]
+    console.print(f"{len(present)} of {len(surveyed)} kernel libraries are usable")
+    about = Table("library", "version", "from", "linked", "threads", box=None, pad_edge=False)
+    for s in present:
+        about.add_row(s.name, s.version, s.origin, s.linked, s.threads)
+    console.print(about)
+    matrix = Table("operator", *(s.name for s in present), box=None, pad_edge=False)
+    for op in OPERATORS:
+        matrix.add_row(op, *(support_text(s.operators[op]) for s in present))
+    console.print()
+    console.print(matrix)
+    for s in surveyed:
+        if s.missing:
+            console.print(f"{s.name}: {s.missing}", markup=False)
+
+
+def markdown(surveyed: list[Surveyed]) -> str:
+    """The page of the shipped libraries, the same on every machine that has them.
+
+    Raises ``LibraryError`` where one of them is missing.
+    """
+    shipped = [s for s in surveyed if s.name in SHIPPED]
+    for s in shipped:
+        if s.missing:
+            raise LibraryError(f"the page needs every shipped library: {s.missing}")
+    lines = [_INTRODUCTION.rstrip()]
+    for s in shipped:
+        linked = "static" if s.linked == "static" else "opened when a model first calls it"
+        lines.append(f"| `{s.name}` | {_NOTES[s.name]} | {linked} | {s.threads} |")
+    lines += ["", "## Operators", ""]
+    lines.append(f"| operator | {' | '.join(f'`{s.name}`' for s in shipped)} |")
+    lines.append(f"|---|{'---|' * len(shipped)}")
+    for op in OPERATORS:
+        cells = " | ".join(support_text(s.operators[op]) for s in shipped)
+        lines.append(f"| `{op}` | {cells} |")
+    lines += ["", "## Why not", "", "Reasons for what is refused of an operator that is taken."]
+    for s in shipped:
+        lines += ["", f"### {s.name}", "", "| operator | variant | reason |", "|---|---|---|"]
+        lines += [
+            f"| `{op}` | {variant or 'plain'} | {reason.partition('; need one of ')[0]} |"
+            for op, variants in s.operators.items()
+            if None in variants.values()
+            for variant, reason in variants.items()
+            if reason is not None
+        ]
+    return "\n".join(lines) + "\n"

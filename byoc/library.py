@@ -1,0 +1,37 @@
+"""A kernel library of your own: all that its Python file needs.
+
+    from byoc.library import Kernel, Library, Link
+
+    LIBRARY = Library("my_library", version="1.0", abi=1, link=Link(...), kernels=[Kernel(...)])
+
+``docs/my_library.md`` tells what each field means. A library that a table cannot express implements
+``KernelLibrary`` itself, as the built-in one does.
+"""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.call import Struct
+from codegen_cc.errors import LibraryError
+from codegen_cc.libraries.interface import LIBRARY_ABI, KernelLibrary, Link, Threads
+from codegen_cc.libraries.table import Kernel, Library
+from codegen_cc.node import Node, Operand, Step
+from codegen_cc.region import RegionNode
+from codegen_cc.tensor import Tensor
+
+__all__ = [
+    "LIBRARY_ABI",
+    "Kernel",
+    "KernelLibrary",
+    "Library",
+    "LibraryError",
+    "Link",
+    "Node",
+    "Operand",
+    "PlanBuilder",
+    "RegionNode",
+    "Step",
+    "Struct",
+    "Tensor",
+    "Threads",
+]

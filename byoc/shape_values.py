@@ -1,0 +1,258 @@
+"""Arithmetic on shapes of unknown extents, as exporters write it.
+
+To enlarge an image to the size of another, or to number its pixels, a network with symbolic axes
+carries nodes such as Shape, Gather, Mul, Concat before its Resize. They compute on a few integers
+that are expressions of the symbols, and are evaluated here, so that the importer sees the result as
+an expression too. Intermediate floats are exact fractions; where rounding one could differ from
+what fp32 gives, the node is not evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import sympy
+from onnx import numpy_helper
+
+#: Most elements of a value that is looked at: shapes have a few, weights have many.
+MAX_ELEMENTS = 64
+
+#: Greatest denominator of a fraction that may be rounded: extents below 2**16, times such fractions
+#: of a power of two, are exact in fp32, and so is their floor.
+MAX_DENOMINATOR = 256
+
+_FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64")
+
+
+@dataclass(frozen=True)
+class ShapeValue:
+    """A small tensor of expressions: ``elements`` is an array of SymPy numbers and expressions."""
+
+    elements: np.ndarray
+    dtype: str = "int64"
+
+    @classmethod
+    def of(cls, elements: Sequence[Any] | np.ndarray, dtype: str = "int64") -> ShapeValue:
+        """Numbers and expressions of any kind as a value."""
+        array = np.empty(np.shape(elements), object)
+        for index in np.ndindex(array.shape):
+            array[index] = sympy.sympify(_plain(np.asarray(elements, object)[index]))
+        return cls(array, dtype)
+
+    @property
+    def integers(self) -> list[int] | None:
+        """The elements in order if all are plain integers, else None."""
+        flat = self.elements.ravel().tolist()
+        return [int(e) for e in flat] if all(e.is_Integer for e in flat) else None
+
+
+def _plain(number: Any) -> Any:
+    """A number as SymPy takes it exactly."""
+    if isinstance(number, float | np.floating):
+        return sympy.Rational(*float(number).as_integer_ratio())
+    return number.item() if isinstance(number, np.generic) else number
+
+
+def constant_value(array: np.ndarray) -> ShapeValue | None:
+    """A constant as a value; None where it is too large, no number, or not finite."""
+    dtype = str(array.dtype)
+    if array.size > MAX_ELEMENTS or dtype not in (*_FLOATS, *_INTEGERS, "bool"):
+        return None
+    if dtype in _FLOATS and not np.isfinite(array).all():
+        return None
+    return ShapeValue.of(array, dtype)
+
+
+def evaluate(
+    node: onnx.NodeProto, operands: Sequence[ShapeValue | None], opset: int
+) -> ShapeValue | None:
+    """The result of a node with one output; None if it cannot be told exactly.
+
+    ``operands`` stand in the order of the node's inputs, None for those left out.
+    """
+    rule = _RULES.get(node.op_type)
+    if rule is None or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        return None
+    attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    # Axes were an attribute before they were an input.
+    if node.op_type in ("Squeeze", "Unsqueeze") and "axes" in attrs:
+        operands = [*operands[:1], ShapeValue.of(list(attrs["axes"]))]
+    try:
+        result = rule(attrs, *operands)
+    except (AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError):
+        return None  # operands of odd rank or type: TVM's converter says what it makes of them
+    return result if result is not None and result.elements.size <= MAX_ELEMENTS else None
+
+
+# ---------------------------------------------------------------------- elementwise
+
+Rule = Callable[..., ShapeValue | None]
+
+
+def _mapped(
+    function: Callable[..., sympy.Expr | None], dtype: str | None, *values: ShapeValue
+) -> ShapeValue | None:
+    """A function of each element, with broadcasting; None if it is None for any of them."""
+    arrays = np.broadcast_arrays(*(value.elements for value in values))
+    out = np.empty(arrays[0].shape, object)
+    for index in np.ndindex(out.shape):
+        out[index] = function(*(array[index] for array in arrays))
+        if out[index] is None:
+            return None
+    return ShapeValue(out, dtype or values[0].dtype)
+
+
+def _binary(function: Callable[[sympy.Expr, sympy.Expr], sympy.Expr]) -> Rule:
+    def rule(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
+        return _mapped(lambda x, y: sympy.expand(function(x, y)), None, a, b)
+
+    return rule
+
+
+def _divide(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
+    if a.dtype in _FLOATS:
+        return _mapped(lambda x, y: x / y, None, a, b)
+    return _mapped(lambda x, y: _floor(x / y) if _same_sign(x, y) else None, None, a, b)
+
+
+def _modulo(attrs: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
+    if a.dtype in _FLOATS or attrs.get("fmod"):
+        return None
+    return _mapped(lambda x, y: sympy.Mod(x, y) if _same_sign(x, y) else None, None, a, b)
+
+
+def _same_sign(x: sympy.Expr, y: sympy.Expr) -> bool:
+    """Whether x / y rounds down when it rounds towards 0, which is how ONNX divides integers."""
+    return bool(x.is_nonnegative and y.is_positive)
+
+
+def _floor(x: sympy.Expr) -> sympy.Expr | None:
+    """The floor of an expression of extents, if fp32 arithmetic would give the same."""
+    if x.is_integer:
+        return x
+    denominators = [sympy.fraction(term)[1] for term in sympy.Add.make_args(sympy.expand(x))]
+    if any(not (d.is_Integer and abs(d) <= MAX_DENOMINATOR) for d in denominators):
+        return None
+    return sympy.floor(x)
+
+
+def _rounding(function: Callable[[sympy.Expr], sympy.Expr | None]) -> Rule:
+    return lambda _, x: _mapped(function, None, x)
+
+
+def _ceil(x: sympy.Expr) -> sympy.Expr | None:
+    low = _floor(-x)
+    return None if low is None else -low
+
+
+def _cast(attrs: dict[str, Any], x: ShapeValue) -> ShapeValue | None:
+    dtype = str(onnx.helper.tensor_dtype_to_np_dtype(attrs["to"]))
+    if dtype in _FLOATS:
+        return ShapeValue(x.elements, dtype)
+    if dtype not in _INTEGERS:
+        return None
+    return _mapped(lambda e: _floor(e) if e.is_nonnegative or e.is_integer else None, dtype, x)
+
+
+def _equal(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
+    def decide(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+        zero = sympy.expand(x - y).is_zero
+        # SymPy does not say of h + 1 that it is not 0, but that it is positive.
+        if zero is None and (sympy.expand(x - y).is_positive or sympy.expand(y - x).is_positive):
+            zero = False
+        return None if zero is None else sympy.Integer(zero)
+
+    return _mapped(decide, "bool", a, b)
+
+
+def _where(_: dict[str, Any], c: ShapeValue, a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
+    return _mapped(lambda k, x, y: x if k else y, a.dtype, c, a, b)
+
+
+# ---------------------------------------------------------------------- movement
+
+
+def _gather(attrs: dict[str, Any], x: ShapeValue, at: ShapeValue) -> ShapeValue | None:
+    places = np.array(at.integers, np.int64).reshape(at.elements.shape)
+    return _moved(x, np.take(x.elements, places, axis=attrs.get("axis", 0)))
+
+
+def _slice(
+    _: dict[str, Any],
+    x: ShapeValue,
+    begins: ShapeValue,
+    ends: ShapeValue,
+    axes: ShapeValue | None = None,
+    steps: ShapeValue | None = None,
+) -> ShapeValue | None:
+    count = begins.elements.size
+    along = range(count) if axes is None else axes.integers
+    strides = [1] * count if steps is None else steps.integers
+    cuts = [slice(None)] * x.elements.ndim
+    for axis, begin, end, step in zip(along, begins.integers, ends.integers, strides, strict=True):
+        cuts[axis] = slice(begin, end, step)
+    return _moved(x, x.elements[tuple(cuts)])
+
+
+def _concat(attrs: dict[str, Any], *parts: ShapeValue) -> ShapeValue | None:
+    return _moved(parts[0], np.concatenate([part.elements for part in parts], attrs["axis"]))
+
+
+def _unsqueeze(_: dict[str, Any], x: ShapeValue, axes: ShapeValue) -> ShapeValue | None:
+    return _moved(x, np.expand_dims(x.elements, tuple(axes.integers)))
+
+
+def _squeeze(_: dict[str, Any], x: ShapeValue, axes: ShapeValue | None = None) -> ShapeValue | None:
+    return _moved(x, np.squeeze(x.elements, None if axes is None else tuple(axes.integers)))
+
+
+def _reshape(attrs: dict[str, Any], x: ShapeValue, shape: ShapeValue) -> ShapeValue | None:
+    extents = shape.integers
+    if 0 in extents and not attrs.get("allowzero"):
+        extents = [e or x.elements.shape[axis] for axis, e in enumerate(extents)]
+    return _moved(x, x.elements.reshape(extents))
+
+
+def _moved(x: ShapeValue, elements: Any) -> ShapeValue:
+    # Indexing that leaves one element gives that element instead of an array without axes.
+    array = np.empty(np.shape(elements), object)
+    array[...] = elements
+    return ShapeValue(array, x.dtype)
+
+
+def _product(attrs: dict[str, Any], x: ShapeValue, _: ShapeValue | None = None) -> ShapeValue:
+    total = sympy.expand(sympy.prod(x.elements.ravel().tolist()))
+    return ShapeValue.of([total] if attrs.get("keepdims", 1) else total, x.dtype)
+
+
+def _constant_of_shape(attrs: dict[str, Any], shape: ShapeValue) -> ShapeValue | None:
+    value = numpy_helper.to_array(attrs["value"]) if "value" in attrs else np.zeros(1, np.float32)
+    return constant_value(np.full(shape.integers, value[0]))
+
+
+_RULES: dict[str, Rule] = {
+    "Add": _binary(lambda x, y: x + y),
+    "Sub": _binary(lambda x, y: x - y),
+    "Mul": _binary(lambda x, y: x * y),
+    "Div": _divide,
+    "Mod": _modulo,
+    "Neg": _rounding(lambda x: -x),
+    "Floor": _rounding(_floor),
+    "Ceil": _rounding(_ceil),
+    "Cast": _cast,
+    "Equal": _equal,
+    "Where": _where,
+    "Identity": lambda _, x: x,
+    "Gather": _gather,
+    "Slice": _slice,
+    "Concat": _concat,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Reshape": _reshape,
+    "ReduceProd": _product,
+    "ConstantOfShape": _constant_of_shape,
+}

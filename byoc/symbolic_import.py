@@ -1,0 +1,262 @@
+"""TVM's ONNX importer, with what it lacks for symbolic axes.
+
+It follows the values of shapes through a few operators only and computes the sizes of Resize in
+fp32. Here every node on shapes that ``shape_values`` can evaluate becomes an expression of the
+symbols, and Resize, Upsample and Range of such operands are converted here. Nodes that have to do
+with no symbol go TVM's way, so models of static shapes are imported as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import sympy
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+
+from codegen_cc.dim import Dim, at_most, is_static, slice_bounds
+from codegen_cc.relax_dims import relax_dims, relax_extent, variable_symbols
+
+from .dataflow import array_of, shape_of
+from .same_padding import same_pads
+from .shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
+from .symbolic_resize import resize_options, resized
+
+#: Inputs that TVM's converters read as shapes; all others are tensors.
+SHAPE_INPUTS = {
+    "Reshape": (1,),
+    "Expand": (1,),
+    "ConstantOfShape": (0,),
+    "Slice": (1, 2, 3, 4),
+    "Resize": (3,),
+}
+
+
+class SymbolicImporter(ONNXGraphImporter):
+    """Evaluates nodes on shapes before they are converted."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._values: dict[str, ShapeValue] = {}
+        self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
+
+    def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
+        super()._parse_graph_input(graph)
+        for name in self._input_names:
+            found = relax.analysis.tir_vars_in_type(self._nodes[name].ty)
+            self._variables.update(variable_symbols(found))
+
+    def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        for node in graph.node:
+            if self._variables and self._evaluate(node):
+                continue
+            self._provide(node)
+            # TVM's loop, one node at a time: it converts all that it is given.
+            super()._construct_nodes(SimpleNamespace(node=[node]))
+        for output in graph.output:
+            if output.name in self._values:
+                self._nodes[output.name] = self._tensor(self._values[output.name])
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        if op_name in ("Resize", "Upsample") and self._is_symbolic_image(inputs):
+            return self.bb.normalize(self._resize(op_name, inputs, attrs, opset))
+        if attrs.get("auto_pad", b"").startswith(b"SAME"):
+            attrs = self._padded(inputs, attrs)
+        if op_name == "Slice" and (cut := self._slice(inputs)) is not None:
+            return self.bb.normalize(cut)
+        return super()._convert_operator(op_name, inputs, attrs, opset)
+
+    # ------------------------------------------------------------------ shapes
+
+    def _evaluate(self, node: onnx.NodeProto) -> bool:
+        """Note the value of a node on shapes; False where it has none or no symbol is involved."""
+        if node.op_type == "Shape":
+            value = self._shape_value(node)
+        elif not any(name in self._values for name in node.input):
+            return False
+        else:
+            operands = [self._value(name) if name else None for name in node.input]
+            if any(
+                name and value is None for name, value in zip(node.input, operands, strict=True)
+            ):
+                return False
+            if node.op_type == "Range":
+                return self._range(node, operands)
+            value = evaluate(node, operands, self.opset)
+        if value is None:
+            return False
+        self._values[node.output[0]] = value
+        return True
+
+    def _shape_value(self, node: onnx.NodeProto) -> ShapeValue | None:
+        """The shape of a tensor with an axis that depends on the inputs' symbols."""
+        source = self._nodes.get(node.input[0])
+        shape = shape_of(source) if isinstance(source, relax.Expr) else None
+        if shape is None or is_static(shape):
+            return None
+        if any(symbol not in self._variables for symbol in _symbols(shape)):
+            return None  # an extent that depends on data
+        attrs = {a.name: a.i for a in node.attribute}
+        return ShapeValue.of(list(shape[attrs.get("start", 0) : attrs.get("end")]))
+
+    def _value(self, name: str) -> ShapeValue | None:
+        if name in self._values:
+            return self._values[name]
+        expr = self._nodes.get(name)
+        if not isinstance(expr, tvm.ir.GenericConst) or np.prod(shape_of(expr)) > MAX_ELEMENTS:
+            return None
+        return constant_value(array_of(expr))
+
+    def _range(self, node: onnx.NodeProto, operands: Sequence[ShapeValue]) -> bool:
+        """Convert Range(start, limit, step): step * arange(number of steps) + start."""
+        start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
+        if not (start.is_number and step.is_number and step.is_positive):
+            return False
+        count = sympy.expand((limit - start) / step)
+        if not count.is_integer or not at_most(0, count):
+            return False
+        self._parse_value_proto(node)
+        dtype = operands[0].dtype
+        numbers: relax.Expr = relax.op.arange(0, self._extent(count), 1, dtype)
+        if step != 1:
+            numbers = relax.op.multiply(numbers, relax.const(_number(step, dtype), dtype))
+        if start != 0:
+            numbers = relax.op.add(numbers, relax.const(_number(start, dtype), dtype))
+        self._nodes[node.output[0]] = self.bb.normalize(numbers)
+        return True
+
+    def _provide(self, node: onnx.NodeProto) -> None:
+        """Give a node that TVM converts the values that it reads, as shapes or as tensors."""
+        branches = any(a.HasField("g") or a.graphs for a in node.attribute)
+        wanted = list(self._values) if branches else list(node.input)
+        for place, name in enumerate(wanted):
+            value = self._values.get(name)
+            if value is None:
+                continue
+            self._parse_value_proto(node)  # what is emitted here belongs to the node
+            if place in SHAPE_INPUTS.get(node.op_type, ()) and value.elements.ndim == 1:
+                self._nodes[name] = relax.ShapeExpr([self._extent(e) for e in value.elements])
+            else:
+                self._nodes[name] = self._tensor(value)
+
+    def _tensor(self, value: ShapeValue) -> relax.Expr:
+        """A tensor of a value; fractions are divided in its dtype."""
+        flat = value.elements.ravel().tolist()
+        if all(element.is_number for element in flat):
+            numbers = [_number(element, value.dtype) for element in flat]
+            array = np.array(numbers, value.dtype).reshape(value.elements.shape)
+            return relax.const(array, value.dtype)
+        above, below = zip(*(sympy.fraction(sympy.together(e)) for e in flat), strict=True)
+        tensor = self._integers(above, value)
+        if any(divisor != 1 for divisor in below):
+            tensor = relax.op.divide(tensor, self._integers(below, value))
+        return self.bb.normalize(tensor)
+
+    def _integers(self, elements: Sequence[sympy.Expr], value: ShapeValue) -> relax.Expr:
+        extents = relax.ShapeExpr([self._extent(sympy.expand(e)) for e in elements])
+        tensor = self.bb.normalize(relax.op.shape_to_tensor(extents))
+        if value.elements.ndim != 1:
+            tensor = relax.op.reshape(tensor, value.elements.shape)
+        return relax.op.astype(tensor, value.dtype) if value.dtype != "int64" else tensor
+
+    def _extent(self, dim: Dim) -> int | tvm.ir.Expr:
+        return relax_extent(dim, self._variables)
+
+    # ------------------------------------------------------------------ images
+
+    def _is_symbolic_image(self, inputs: Sequence[relax.Expr | None]) -> bool:
+        """Whether the converter is needed here: an image or sizes with symbols, or no shape."""
+        image = inputs[0]
+        if not self._variables or image.ty.ndim != 4:
+            return False
+        shape, sizes = shape_of(image), inputs[3] if len(inputs) > 3 else None
+        return shape is None or not is_static(shape) or isinstance(sizes, relax.ShapeExpr)
+
+    def _slice(self, inputs: Sequence[relax.Expr | None]) -> relax.Expr | None:
+        """A slice of symbolic axes with bounds inside of them; None where TVM's converter will do.
+
+        TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing.
+        """
+        image, *lists = (*inputs, None, None, None, None)[:5]
+        shape = shape_of(image) if isinstance(image.ty, relax.TensorType) else None
+        if shape is None or is_static(shape):
+            return None
+        begins, ends, axes, steps = (_dims(values) for values in lists)
+        if not begins or not ends:
+            return None
+        axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]
+        steps = [int(step) for step in steps or [1] * len(axes)]
+        bounds = [
+            slice_bounds(begin, end, shape[axis])
+            for begin, end, axis in zip(begins, ends, axes, strict=True)
+        ]
+        if None in bounds or min(steps) < 1:
+            return None
+        first, last = (
+            [self._extent(bound) for bound in side] for side in zip(*bounds, strict=True)
+        )
+        return relax.op.strided_slice(image, axes, first, last, steps, assume_inbound=True)
+
+    def _padded(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> dict[str, Any]:
+        """Attributes of a convolution or pool with pads in place of their name, where possible."""
+        shape = shape_of(inputs[0])
+        kernel = attrs.get("kernel_shape") or (shape_of(inputs[1]) or ())[2:]
+        if shape is None or is_static(shape) or len(kernel) + 2 != len(shape):
+            return attrs
+        ones = [1] * len(kernel)
+        strides, dilations = (attrs.get(name, ones) for name in ("strides", "dilations"))
+        lower = attrs["auto_pad"] == b"SAME_LOWER"
+        pads = same_pads(shape[2:], kernel, strides, dilations, lower)
+        if pads is None:
+            return attrs
+        return {**attrs, "auto_pad": b"NOTSET", "pads": pads}
+
+    def _resize(
+        self, op_name: str, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        options = resize_options(attrs, opset if op_name == "Resize" else 0)
+        shape = shape_of(inputs[0])
+        if shape is None:
+            raise ValueError("the shape of its input is not known")
+        place = 1 if op_name == "Upsample" or opset < 11 else 2
+        scales = attrs.get("scales") or _numbers(inputs, place)
+        sizes = inputs[3] if len(inputs) > 3 else None
+        if isinstance(sizes, relax.ShapeExpr):
+            sizes = relax_dims(sizes.values)
+        elif sizes is not None:
+            sizes = [int(size) for size in _numbers(inputs, 3)]
+        if not scales and sizes is None:
+            raise ValueError("scales are computed; need constant ones")
+        target = resized(shape, scales, sizes, attrs)
+        size = relax.ShapeExpr([self._extent(extent) for extent in target])
+        return relax.op.image.resize2d(inputs[0], size=size, **options)
+
+
+def _dims(expr: relax.Expr | None) -> list[Dim] | None:
+    """The elements of a constant or a shape; None for others."""
+    if isinstance(expr, relax.ShapeExpr):
+        return list(relax_dims(expr.values))
+    values = None if expr is None else array_of(expr)
+    return None if values is None else [int(value) for value in values.ravel()]
+
+
+def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:
+    """The values of a constant input; none where it is left out or computed."""
+    expr = inputs[place] if len(inputs) > place else None
+    values = None if expr is None else array_of(expr)
+    return [] if values is None else values.ravel().tolist()
+
+
+def _number(element: sympy.Expr, dtype: str) -> float | int:
+    return float(element) if dtype.startswith("float") else int(element)
+
+
+def _symbols(shape: Sequence[Dim]) -> set[sympy.Symbol]:
+    return {s for dim in shape if isinstance(dim, sympy.Expr) for s in dim.free_symbols}

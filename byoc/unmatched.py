@@ -1,0 +1,137 @@
+"""Why a call that no pattern covers stays with TVM: what was found, and what would be needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tvm
+from tvm import relax
+
+from .dataflow import Constant, describe, dtype_of, op_name, touches_empty
+from .patterns import SIMPLE_UNARY, Unfit
+from .patterns.row import tensor
+from .registry import row_for
+
+STATIC = "a static shape"
+KNOWN = "a known shape"
+PADDING_THAT_COUNTS = "no ceil_mode, padding that counts or none"
+
+#: Operators that have no row because canonicalisation writes them in others: the attributes that
+#: decide whether it can, and what it needs.
+REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
+    "relax.nn.batch_norm": (
+        ("training",),
+        f"float32 of {KNOWN}, constant parameters, no training, only the first result read",
+    ),
+    "relax.nn.group_norm": (
+        ("num_groups", "channel_axis", "axes"),
+        f"float32 of {STATIC}, channels on axis 1 that num_groups divides, axes all later ones",
+    ),
+    "relax.nn.instance_norm": (
+        ("channel_axis", "axes"),
+        f"float32 of {STATIC}, channels on axis 1, axes all later ones",
+    ),
+    "relax.nn.conv1d": (
+        ("data_layout", "kernel_layout", "out_layout"),
+        f"float32 of {KNOWN}, NCW and OIW",
+    ),
+    "relax.nn.conv1d_transpose": (
+        ("data_layout", "kernel_layout", "out_layout"),
+        f"float32 of {KNOWN}, NCW and IOW",
+    ),
+    "relax.nn.max_pool1d": (("layout", "out_layout"), f"float32 of {KNOWN}, NCW"),
+    "relax.nn.avg_pool1d": (("layout", "out_layout"), f"float32 of {KNOWN}, NCW"),
+    "relax.nn.max_pool3d": (("layout", "out_layout"), f"float32 of {STATIC}, NCDHW"),
+    "relax.nn.avg_pool3d": (
+        ("layout", "out_layout", "padding", "ceil_mode", "count_include_pad"),
+        f"float32 of {STATIC}, NCDHW, {PADDING_THAT_COUNTS}",
+    ),
+    "relax.nn.adaptive_avg_pool1d": (("layout", "output_size"), "NCW, output_size 1"),
+    "relax.nn.adaptive_avg_pool2d": (
+        ("layout", "output_size"),
+        f"NCHW and output_size 1, or float32 of {STATIC} that output_size divides",
+    ),
+    "relax.nn.adaptive_avg_pool3d": (("layout", "output_size"), "NCDHW, output_size 1"),
+    "relax.nn.prelu": (("axis",), f"float32 of {KNOWN}, one slope or one for each channel"),
+    "relax.nn.attention": (
+        ("window_size", "causal_mask"),
+        f"float32 of {KNOWN}, no window, {STATIC} if causal",
+    ),
+    "relax.nn.attention_bias": (
+        ("window_size", "causal_mask"),
+        f"float32 of {KNOWN}, no window, {STATIC} if causal",
+    ),
+    "relax.nn.softplus": (("beta", "threshold"), "beta 1, threshold 17 or more"),
+    "relax.nn.dropout": ((), "only the first result read"),
+    "relax.nn.batch_flatten": ((), STATIC),
+    "relax.nn.pixel_shuffle": (("upscale_factor",), STATIC),
+    "relax.variance": (("axis",), f"float32 of {KNOWN}"),
+    "relax.std": (("axis",), f"float32 of {KNOWN}"),
+    "relax.square": ((), STATIC),
+    "relax.isinf": ((), f"float32 of {STATIC}"),
+    "relax.isfinite": ((), f"float32 of {STATIC}"),
+    "relax.tril": ((), f"{STATIC}, a constant diagonal"),
+    "relax.triu": ((), f"{STATIC}, a constant diagonal"),
+    "relax.one_hot": (("depth", "axis"), f"int32 or int64 of {STATIC}"),
+    "relax.tile": (("repeats",), STATIC),
+    "relax.repeat": (("repeats", "axis"), f"{STATIC}, an axis"),
+    "relax.flip": (("axis",), f"{STATIC}, an axis"),
+    "relax.split": (("axis",), f"{KNOWN}, parts that are read one by one"),
+    "relax.stack": (("axis",), f"{KNOWN}, the tensors themselves"),
+}
+
+
+def has_pattern(call: relax.Call) -> bool:
+    """Whether the table has a pattern for the operator, be it with other dtypes or attributes."""
+    return row_for(op_name(call)) is not None or op_name(call) in SIMPLE_UNARY
+
+
+def reason_of(call: relax.Call) -> str:
+    """What was found in a call without a pattern row, and what would be needed."""
+    name = op_name(call)
+    if name is None:
+        return f"{_callee(call)!r} is no Relax operator; need one"
+    if name in SIMPLE_UNARY:
+        try:
+            tensor(call.args[0], "input")
+        except Unfit as unfit:
+            return str(unfit)
+    if name in REWRITTEN:
+        attributes, need = REWRITTEN[name]
+        found = [
+            f"{describe(item)}{' constant' * isinstance(item, Constant)}"
+            for item in _operands(call)
+        ]
+        found += [f"{key} {_text(getattr(call.attrs, key))}" for key in attributes]
+        elements = ", an element at least" * touches_empty(call)
+        return f"{', '.join(found)}; need {need}{elements}"
+    dtypes = " and ".join(dict.fromkeys(map(dtype_of, _operands(call)))) or dtype_of(call)
+    if name == "relax.call_tir":
+        return f"loop nest {_callee(call)} on {dtypes}; need a clip of float32 or a copy"
+    return f"no pattern row for {name} on {dtypes}; need one, as byoc.register_ext_op adds"
+
+
+def _callee(call: relax.Call) -> str:
+    """The name of the function that a call runs."""
+    function = call.args[0] if op_name(call) == "relax.call_tir" else call.op
+    for attribute in ("global_symbol", "name_hint", "name"):
+        if hasattr(function, attribute):
+            return str(getattr(function, attribute))
+    return type(function).__name__
+
+
+def _operands(call: relax.Call) -> Iterator[relax.Expr]:
+    """The tensors among the arguments, those of tuples too."""
+    for argument in call.args:
+        for item in argument.fields if isinstance(argument, relax.Tuple) else [argument]:
+            if isinstance(item.ty, relax.TensorType | relax.TupleType):
+                yield item
+
+
+def _text(value: object) -> str:
+    """An attribute as Python writes it, such as ``[1, 2]``, ``False`` or ``None``."""
+    if isinstance(value, str | bool | int | float) or value is None:
+        return str(value)
+    if isinstance(value, tvm.tirx.IntImm | tvm.tirx.FloatImm):
+        return str(value.value)
+    return f"[{', '.join(map(_text, value))}]"

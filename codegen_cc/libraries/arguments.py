@@ -1,0 +1,368 @@
+"""Arguments of the kernels of a table: which names there are, and what each becomes in a call."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from codegen_cc import call
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.dim import Dim, product
+from codegen_cc.errors import LibraryError
+from codegen_cc.libraries.builtin.conv2d import place_conv2d
+from codegen_cc.libraries.builtin.epilogue import ALLOWED_STEPS, epilogue_struct
+from codegen_cc.libraries.builtin.matmul import place_matmul
+from codegen_cc.libraries.builtin.pooling import place_pool2d
+from codegen_cc.libraries.placement import Placement
+from codegen_cc.libraries.vocabulary import FACTS
+from codegen_cc.node import ACTIVATIONS, Node
+from codegen_cc.region import RegionNode
+from codegen_cc.tensor import C_TYPES, Tensor, strides_for
+
+if TYPE_CHECKING:
+    from codegen_cc.libraries.table import Kernel
+
+#: Activations that have parameters, and which.
+PARAMETERS = {
+    "clip": ("alpha", "beta"),
+    "hard_sigmoid": ("alpha", "beta"),
+    "leaky_relu": ("alpha",),
+    "elu": ("alpha",),
+}
+
+#: Dense memory in whatever order, the same for every operand and the result.
+ANY_ORDER = "any"
+_ELEMENTWISE = ("unary", "binary", "compare", "logical", "where", "cast")
+
+#: Who fills the parameter block of an operator; such a kernel reads strided images and matrices.
+PLACERS: dict[str, Callable[[RegionNode, PlanBuilder], Placement]] = {
+    "conv2d": lambda node, builder: place_conv2d(node, builder, node.node.attrs["padding"][:2]),
+    "conv2d_transpose": lambda node, builder: place_conv2d(
+        node, builder, node.node.attrs["padding"][:2]
+    ),
+    "max_pool2d": place_pool2d,
+    "avg_pool2d": place_pool2d,
+    "matmul": place_matmul,
+}
+_IMAGES = ("conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d")
+_WEIGHTS = {"conv2d": "OIHW", "conv2d_transpose": "IOHW", "conv3d": "OIDHW"}
+_LOGICAL = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
+
+
+def told(kernel: Kernel) -> set[str]:
+    """The names that a kernel is given, those of its preparation included."""
+    names = [*kernel.arguments, *(kernel.prepare_arguments if kernel.prepare else ())]
+    return {name for name in names if isinstance(name, str)}
+
+
+def order_of(op: str, role: str, layout: str) -> tuple[int, ...] | None:
+    """Axes from outermost to innermost that a layout means, or None where it means nothing."""
+    logical = _WEIGHTS.get(op) if role == "weight" else _LOGICAL.get(len(layout))
+    if logical is None or sorted(layout) != sorted(logical):
+        return None
+    return tuple(logical.index(letter) for letter in layout)
+
+
+# ---------------------------------------------------------------- the table itself
+
+
+def check_names(kernel: Kernel, what: str) -> None:
+    """Raise ``LibraryError`` for an argument, role, step or attribute that does not exist."""
+    facts = FACTS[kernel.op]
+    known = _known(kernel)
+    for name in (*kernel.arguments, *(kernel.prepare_arguments if kernel.prepare else ())):
+        if isinstance(name, str) and not _is_known(name, known, kernel.op):
+            raise LibraryError(f"{what}: unknown argument {name!r}{_close(name, known)}")
+        if not isinstance(name, str | int | float):
+            raise LibraryError(f"{what}: argument {name!r}; need a name or a number")
+    roles = {*facts.roles, "output"}
+    for field, keys, allowed in (
+        ("attributes", kernel.attributes, {*facts.attributes, "batch"}),
+        ("dtypes", kernel.dtypes, roles),
+        ("layouts", kernel.layouts, {*roles, "residual"}),
+        ("pack", kernel.pack, set(facts.roles)),
+    ):
+        for key in keys:
+            if key not in allowed and not _is_known(key, allowed, kernel.op):
+                raise LibraryError(f"{what}: {field} of unknown {key!r}{_close(key, allowed)}")
+    _check_steps(kernel, what)
+    _check_layouts(kernel, what)
+    _check_pairs(kernel, what)
+
+
+def _known(kernel: Kernel) -> set[str]:
+    facts = FACTS[kernel.op]
+    steps = [step for step in kernel.epilogue if step in PARAMETERS] + ["activation"]
+    names = {*facts.roles, *facts.names, *kernel.epilogue, "output", "scratch", "state", "size"}
+    names |= {f"{step}.{parameter}" for step in steps for parameter in ("alpha", "beta")}
+    names |= {f"attr.{attribute}" for attribute in facts.attributes}
+    return names | {"epilogue"} | ({"params"} if kernel.op in PLACERS else set())
+
+
+def _is_known(name: str, known: Iterable[str], op: str) -> bool:
+    """Whether a name is known, or is one element of a list, or an extent of an operand."""
+    stem, _, index = name.rpartition(".")
+    if name in known or (index.isdecimal() and stem in known and _indexable(stem, op)):
+        return True
+    concatenated = re.fullmatch(r"(input\d+)(\.\d+)?", name, re.ASCII)
+    return op == "concat" and concatenated is not None
+
+
+def _indexable(stem: str, op: str) -> bool:
+    return stem.startswith("attr.") or stem in (*FACTS[op].roles, "output", "bias", "residual")
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def _check_steps(kernel: Kernel, what: str) -> None:
+    allowed = ALLOWED_STEPS.get(kernel.op, ())
+    names = told(kernel)
+    for step in kernel.epilogue:
+        kind = "activation" if step in ACTIVATIONS else step
+        if kind not in allowed:
+            need = ", ".join(dict.fromkeys(allowed)) or "none"
+            raise LibraryError(f"{what}: epilogue step {step!r}; {kernel.op} has {need}")
+        if "epilogue" in names:
+            continue
+        if kernel.epilogue.count(step) > 1 or (kind == "activation" and _two_activations(kernel)):
+            raise LibraryError(f"{what}: two activations; take the argument 'epilogue'")
+        wanted = [step, *(f"{step}.{parameter}" for parameter in PARAMETERS.get(step, ()))]
+        for name in wanted:
+            if name not in names and not (kind == "activation" and "activation" in names):
+                raise LibraryError(
+                    f"{what}: epilogue step {step!r}, but no argument {name!r} (or 'epilogue');"
+                    " the kernel could not know of it"
+                )
+
+
+def _two_activations(kernel: Kernel) -> bool:
+    """Whether ``activation`` could mean either of two steps."""
+    steps = [step for step in kernel.epilogue if step not in ("bias", "residual")]
+    return len(steps) > 1 and "activation" in (*told(kernel), *steps)
+
+
+def _check_layouts(kernel: Kernel, what: str) -> None:
+    for role, layout in kernel.layouts.items():
+        if layout == ANY_ORDER and kernel.op in _ELEMENTWISE:
+            continue
+        if order_of(kernel.op, role, layout) is None:
+            raise LibraryError(
+                f"{what}: layout {layout!r} of {role}; need the letters of"
+                f" {_WEIGHTS.get(kernel.op) if role == 'weight' else 'NCHW, NCW or NCDHW'} in some"
+                " order"
+            )
+        if role in kernel.pack:
+            raise LibraryError(f"{what}: {role} has a layout and is packed; give one of them")
+    if ANY_ORDER in kernel.layouts.values():
+        others = {*FACTS[kernel.op].roles, "output"} - {
+            role for role, layout in kernel.layouts.items() if layout == ANY_ORDER
+        }
+        if others:
+            raise LibraryError(
+                f"{what}: layout 'any' needs all operands and the output to have it, and"
+                f" {', '.join(sorted(others))} has not"
+            )
+    strided = told(kernel) & {"params", "x_stride", "y_stride"}
+    through = ["epilogue"] if {"epilogue"} <= told(kernel) and "residual" in kernel.epilogue else []
+    for name in (*sorted(strided), *through):
+        sides = [kernel.layouts.get(role) for role in ("input", "output")]
+        if kernel.op in _IMAGES and sides != ["NHWC", "NHWC"]:
+            raise LibraryError(
+                f"{what}: argument {name!r} describes channels-last images; give input and output"
+                " the layout NHWC"
+            )
+
+
+def _check_pairs(kernel: Kernel, what: str) -> None:
+    """Fields that mean something only together with an argument, and the other way round."""
+    names = told(kernel)
+    if "output" not in kernel.arguments:
+        raise LibraryError(f"{what}: no argument 'output'; the result could not be written")
+    if ("state" in names) != (kernel.state is not None):
+        raise LibraryError(f"{what}: field and argument 'state' need each other")
+    if ("scratch" in kernel.arguments) != (kernel.scratch != 0):
+        raise LibraryError(f"{what}: field and argument 'scratch' need each other")
+    computed = {"output", "scratch", "params", "epilogue", "residual"}
+    if kernel.prepare and (late := computed & set(map(str, kernel.prepare_arguments))):
+        raise LibraryError(
+            f"{what}: {kernel.prepare} is called before there is {', '.join(sorted(late))};"
+            " give it constants and sizes"
+        )
+
+
+# ---------------------------------------------------------------- one call
+
+
+class TableCall:
+    """The operands of a node where a kernel of a table wants them, and the call itself."""
+
+    def __init__(self, kernel: Kernel, node: RegionNode, builder: PlanBuilder) -> None:
+        self.kernel, self.node, self.builder = kernel, node, builder
+        self.descriptor: Node = node.node
+        self.numbers = FACTS[kernel.op].numbers(node.node)
+        self._operands: dict[str, Tensor] = {}
+        self._order = self._common_order()
+        self.placed = self._placed() if "params" in told(kernel) else None
+        self.output = self.placed.output if self.placed else self._space()
+        self.state = builder.state(kernel.state) if kernel.state else None
+
+    def record(self) -> None:
+        """Record the preparation, if there is one, and the call; place the result."""
+        kernel, shapes = self.kernel, [list(o.shape) for o in self.descriptor.operands]
+        comment = f"{self.descriptor.composite}: {', '.join(map(str, shapes))} -> "
+        comment += f"{list(self.descriptor.shape)}"
+        if kernel.prepare:
+            given = [self._argument(name) for name in kernel.prepare_arguments]
+            once = self.builder.state("ext_once")
+            arguments = [once, kernel.prepare, *given]
+            self.builder.call("EXT_ONCE", arguments, self.output, f"{comment}, once")
+        arguments = [self._argument(name) for name in kernel.arguments]
+        self.builder.call(kernel.function, arguments, self.output, comment, kernel.returns)
+        self.builder.place(self.node.output, self.output)
+
+    def _argument(self, name: str | int | float) -> call.Argument:
+        if not isinstance(name, str):
+            return int(name) if isinstance(name, bool) else name
+        if self.node.role(name) is not None:
+            return self._operand(name)
+        special = {
+            "output": lambda: self.output,
+            "state": lambda: self.state,
+            "scratch": self._scratch,
+            "params": lambda: self.placed.params,
+            "epilogue": self._epilogue,
+            "size": lambda: product(self.descriptor.shape),
+        }
+        if name in special:
+            return special[name]()
+        if name in FACTS[self.kernel.op].roles or name in ("bias", "residual"):
+            return None  # an operand that this node has not
+        if name in self.numbers:
+            return self.numbers[name]
+        return self._step(name) if self._is_step(name) else indexed(self.descriptor, name)
+
+    # ------------------------------------------------------------ operands
+
+    def _placed(self) -> Placement:
+        """The operator's block; one side of a product may be in the kernel's own format."""
+        if "rhs" not in self.kernel.pack:
+            return PLACERS[self.kernel.op](self.node, self.builder)
+        shape = self.node.role("rhs").shape
+        strides = strides_for(shape, tuple(range(len(shape))))[:-2]
+        steps = tuple(0 if e == 1 else s for e, s in zip(shape[:-2], strides, strict=True))
+        return place_matmul(self.node, self.builder, (self._operand("rhs"), steps))
+
+    def _operand(self, role: str) -> Tensor:
+        if role not in self._operands:
+            self._operands[role] = self._place(role)
+        return self._operands[role]
+
+    def _place(self, role: str) -> Tensor:
+        value = self.node.role(role)
+        if role in self.kernel.pack:
+            return self._packed(role, value.data)
+        if self.placed is not None and role in self.placed.inputs:
+            return self.placed.inputs[role]
+        if role == "bias":
+            return self.builder.constant(value.data.reshape(-1))
+        order = self._order_for(role)
+        if value.data is not None and order is not None:  # turned here, not at each run
+            return self.builder.constant(np.ascontiguousarray(value.data.transpose(order)))
+        return self.builder.dense(self.builder.tensor(value), order)
+
+    def _packed(self, role: str, data: np.ndarray) -> Tensor:
+        packed = self.kernel.pack[role](data, self.descriptor)
+        if not isinstance(packed, np.ndarray):
+            raise TypeError(f"pack of {role} gave {type(packed).__name__}; need an array")
+        packed = np.ascontiguousarray(packed)
+        if str(packed.dtype) not in C_TYPES:  # bytes, for a format of the kernel's own
+            packed = packed.reshape(-1).view(np.bool_)
+        return self.builder.constant(packed)
+
+    def _order_for(self, role: str) -> tuple[int, ...] | None:
+        layout = self.kernel.layouts.get(role)
+        if layout is None and role == "residual":
+            return self._order_for("output")
+        if layout == ANY_ORDER:
+            return self._order
+        return None if layout is None else order_of(self.kernel.op, role, layout)
+
+    def _common_order(self) -> tuple[int, ...] | None:
+        """The order of the first computed operand, for kernels that take any."""
+        if ANY_ORDER not in self.kernel.layouts.values():
+            return None
+        computed = next(value for value in self.node.inputs if value.data is None)
+        return self.builder.tensor(computed).order()
+
+    def _space(self) -> Tensor:
+        order = self._order_for("output")
+        return self.builder.space(self.descriptor.shape, order, self.descriptor.dtype)
+
+    def _scratch(self) -> Tensor | None:
+        wanted = self.kernel.scratch
+        nbytes = wanted(self.descriptor) if callable(wanted) else wanted
+        if isinstance(nbytes, int | float) and nbytes <= 0:
+            return None
+        return self.builder.scratch(int(nbytes) if isinstance(nbytes, float) else nbytes)
+
+    # ------------------------------------------------------------ epilogue
+
+    def _epilogue(self) -> call.Argument:
+        if self.placed is not None:
+            return self.placed.epilogue
+        if not self.descriptor.epilogue:
+            return None
+        residual, stride = None, 0
+        if self.node.role("residual") is not None:
+            residual = self._operand("residual")
+            shape = self.descriptor.shape
+            stride = shape[1] if self.kernel.op in _IMAGES else shape[-1]
+        return epilogue_struct(self.node, self.builder, residual, stride)
+
+    def _is_step(self, name: str) -> bool:
+        return name.partition(".")[0] in (*self.kernel.epilogue, "activation")
+
+    def _step(self, name: str) -> call.Argument:
+        """``relu``: 1 or 0; ``activation``: its kind; ``clip.alpha``: a parameter."""
+        kind, _, parameter = name.partition(".")
+        steps = [step for step in self.descriptor.epilogue if step.kind in ACTIVATIONS]
+        found = next((step for step in steps if kind in (step.kind, "activation")), None)
+        if parameter:
+            return float(getattr(found, parameter)) if found else 0.0
+        if kind == "activation":
+            return f"EXT_{found.kind.upper()}" if found else "EXT_IDENTITY"
+        return int(found is not None)
+
+
+def indexed(node: Node, name: str) -> Dim | float:
+    """``input.0``: an extent; ``attr.axis``, ``attr.strides.0``: an attribute.
+
+    Raises ``LookupError`` with the reason where the node has none.
+    """
+    if name.startswith("attr."):
+        _, attribute, *index = name.split(".")
+        if attribute not in node.attrs:
+            raise LookupError(f"no attribute {attribute}")
+        value = node.attrs[attribute]
+        if index:
+            if not isinstance(value, list | tuple) or int(index[0]) >= len(value):
+                raise LookupError(f"{attribute} is {value}, without element {index[0]}")
+            value = value[int(index[0])]
+        if isinstance(value, str | list | tuple):
+            raise LookupError(f"{attribute} is {value!r}; a kernel is given numbers")
+        return int(value) if isinstance(value, bool) else value
+    role, _, axis = name.partition(".")
+    operand = node.operand(role)
+    if role != "output" and operand is None:
+        raise LookupError(f"no operand {role}")
+    shape = node.shape if role == "output" else operand.shape
+    if not axis or int(axis) >= len(shape):
+        raise LookupError(f"{role} has rank {len(shape)}, without axis {axis or '?'}")
+    return shape[int(axis)]

@@ -1,0 +1,26 @@
+"""arange: the positions along an axis whose extent only the caller knows."""
+
+from __future__ import annotations
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
+from codegen_cc.node import Node
+from codegen_cc.region import RegionNode
+
+
+def check_dtypes(node: Node) -> str | None:
+    """Numbers of 32 bits, or 64-bit integers."""
+    return only(node, ("float32", *INTEGERS))
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the node, else the reason."""
+    return None if len(node.shape) == 1 else f"result {list(node.shape)}; need one axis"
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_arange``."""
+    y = builder.space(node.node.shape, dtype=node.node.dtype)
+    comment = f"{node.node.composite} {y.dtype}: {list(y.shape)}"
+    builder.call("ext_arange", [c_dtype(y.dtype), y.size, y], y, comment)
+    builder.place(node.output, y)

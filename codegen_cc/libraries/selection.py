@@ -1,0 +1,124 @@
+"""Which library computes which node: by order, or forced for an operator or for named nodes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from codegen_cc.errors import LibraryError
+from codegen_cc.libraries.interface import KernelLibrary
+from codegen_cc.libraries.registry import library
+from codegen_cc.node import OPERATORS, Node
+
+#: Takes one of the libraries that support a node, which are in the user's order.
+Choice = Callable[[Node, Sequence[KernelLibrary]], KernelLibrary]
+
+#: What a user gives to say which library computes what.
+Specs = str | KernelLibrary | Iterable[str | KernelLibrary] | None
+
+
+def first(node: Node, candidates: Sequence[KernelLibrary]) -> KernelLibrary:
+    """The first in the user's order."""
+    del node
+    return candidates[0]
+
+
+def cheapest(node: Node, candidates: Sequence[KernelLibrary]) -> KernelLibrary:
+    """The one that states the least cost; the first in order if none states any."""
+    known = [(cost, i) for i, c in enumerate(candidates) if (cost := c.cost(node)) is not None]
+    return candidates[min(known)[1]] if known else candidates[0]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The user's choice of libraries.
+
+    ``order`` are those to ask; ``by_operator`` and ``by_name`` (shell patterns of node names, the
+    first that fits) force one for some nodes; ``choose`` decides where several can.
+    """
+
+    order: tuple[KernelLibrary, ...]
+    by_operator: tuple[tuple[str, KernelLibrary], ...] = ()
+    by_name: tuple[tuple[str, KernelLibrary], ...] = ()
+    choose: Choice = first
+
+    @classmethod
+    def of(cls, specs: Specs = None, choose: Choice = first) -> Selection:
+        """Read what a user gives: ``onednn,builtin``, ``conv2d=onednn``, ``encoder/*=cblas``.
+
+        Libraries are names, paths of ``.py`` files, or objects; commas and items of the iterable
+        separate alike.  Without an order, ``builtin`` is asked alone.  Raises ``LibraryError``.
+        """
+        order: list[KernelLibrary] = []
+        by_operator: list[tuple[str, KernelLibrary]] = []
+        by_name: list[tuple[str, KernelLibrary]] = []
+        for spec in _several(specs):
+            what, equals, name = spec.rpartition("=") if isinstance(spec, str) else ("", "", spec)
+            if (isinstance(name, str) and not name) or (equals and not what):
+                raise LibraryError(
+                    f"cannot read library choice {spec!r}; need NAME, FILE.py, OPERATOR=NAME or"
+                    " NODE_PATTERN=NAME"
+                )
+            found = library(name)
+            if not equals:
+                order += [] if found in order else [found]
+            elif what in OPERATORS:
+                by_operator.append((what, found))
+            else:
+                by_name.append((what, found))
+        return cls(
+            tuple(order) or (library("builtin"),), tuple(by_operator), tuple(by_name), choose
+        )
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Raise ``LibraryError`` for a pattern that fits no operator and none of these nodes."""
+        known = list(dict.fromkeys(names))
+        for pattern, found in self.by_name:
+            if not any(_fits(pattern, name) for name in known):
+                close = difflib.get_close_matches(pattern, [*OPERATORS, *known], 3)
+                hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+                raise LibraryError(
+                    f"{pattern}={found.name}: no operator and no node is called {pattern!r}{hint}"
+                )
+
+    def candidates(self, node: Node, names: Iterable[str] = ()) -> tuple[KernelLibrary, ...]:
+        """The libraries to ask about a node of these names: the forced one, or all in order."""
+        if node.library:
+            return (library(node.library),)
+        forced = self.forced(names) or dict(self.by_operator).get(node.op)
+        return self.order if forced is None else (forced,)
+
+    def forced(self, names: Iterable[str]) -> KernelLibrary | None:
+        """The library that a pattern forces for nodes of these names, or None."""
+        if not self.by_name:
+            return None
+        known = tuple(names)
+        fitting = (f for pattern, f in self.by_name if any(_fits(pattern, n) for n in known))
+        return next(fitting, None)
+
+    def pick(self, node: Node, names: Iterable[str] = ()) -> KernelLibrary | str:
+        """The library for a node, or the reasons why none can compute it."""
+        asked = self.candidates(node, names)
+        reasons = {found.name: found.supports(node) for found in asked}
+        able = [found for found in asked if reasons[found.name] is None]
+        if able:
+            return self.choose(node, able)
+        if list(reasons) == ["builtin"]:
+            return str(reasons["builtin"])
+        return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+
+def _several(specs: Specs) -> list[str | KernelLibrary]:
+    single = specs is None or isinstance(specs, str | KernelLibrary)
+    items = [specs] if single else list(specs)
+    parts: list[str | KernelLibrary] = []
+    for item in items:
+        if item is not None:
+            parts += [part.strip() for part in item.split(",")] if isinstance(item, str) else [item]
+    return parts
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)

@@ -1,0 +1,218 @@
+"""A kernel library as a table: which C function computes which operator, and what it is told.
+
+    LIBRARY = Library(
+        "my_library", version="1.0", abi=1, link=Link(headers=("my_library.h",), ...),
+        kernels=[
+            Kernel("matmul", function="my_gemm",
+                   arguments=("lhs", "rhs", "bias", "relu", "output", "m", "n", "k"),
+                   epilogue=("bias", "relu")),
+        ],
+    )
+
+What the arguments of a kernel cannot tell it is refused with a reason, so that a short row is a
+safe one: a convolution kernel that is not told its dilation is asked for none but 1.  Users import
+this as ``byoc.library``; ``docs/my_library.md`` tells what each field means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from codegen_cc.builder import PlanBuilder
+from codegen_cc.dim import Dim
+from codegen_cc.errors import CodegenError, LibraryError
+from codegen_cc.libraries.arguments import TableCall, check_names
+from codegen_cc.libraries.interface import Link, Threads
+from codegen_cc.libraries.refusals import refusal
+from codegen_cc.node import OPERATORS, Node
+from codegen_cc.region import RegionNode
+from codegen_cc.runtime_files import runtime_file
+
+#: A C identifier, or a type that is one or two of them (``my_state``, ``struct my_state``).
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TYPE = re.compile(r"(struct )?[A-Za-z_]\w*", re.ASCII)
+
+#: An argument: a name (see ``docs/my_library.md``), or a literal.
+Argument = str | int | float
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One C function, the operator that it computes, and what it takes.
+
+    ``op``: an operator of ``codegen_cc.node``.
+    ``function``: the C function.
+    ``arguments``: in the function's order, names or literals.
+    ``epilogue``: the steps that it can take after the operator, each optional, in this order;
+    ``activation`` stands for any.
+    ``attributes``: values that a node must have, and which the kernel therefore knows; ``...`` for
+    one that ``supports`` looks at.
+    ``supports``: a further rule, None or a reason.
+    ``dtypes``: by role, ``float32`` where not given.
+    ``layouts``: by role, such as ``NHWC``; row-major where not given; ``any`` (elementwise
+    operators) for dense memory in any order.
+    ``pack``: by role, turns a constant into what is stored, when compiling.
+    ``prepare``: a C function that is called once, before the first call, with
+    ``prepare_arguments``, and returns a status.
+    ``state``: C type of a zeroed object of each call site.
+    ``scratch``: bytes of memory for the call.
+    ``returns``: ``status`` (an int, 0 is success) or ``void``.
+    ``cost``: seconds on one core.
+    ``algorithm``: a name for reports.
+    """
+
+    op: str
+    function: str
+    arguments: tuple[Argument, ...]
+    epilogue: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    supports: Callable[[Node], str | None] | None = None
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    pack: Mapping[str, Callable[[np.ndarray, Node], np.ndarray]] = field(default_factory=dict)
+    prepare: str | None = None
+    prepare_arguments: tuple[Argument, ...] = ("state",)
+    state: str | None = None
+    scratch: int | Callable[[Node], Dim] = 0
+    returns: str = "status"
+    cost: Callable[[Node], float | None] | None = None
+    algorithm: str = ""
+
+
+class Library:
+    """A kernel library that is a table of kernels.
+
+    ``link`` is a ``Link``, or a function that gives one when code is generated.  ``threads`` and
+    ``status_text`` are those of ``KernelLibrary``.  Of several kernels for one operator, the first
+    that supports a node computes it.  Raises ``LibraryError`` for what is wrong with the table.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str,
+        abi: int,
+        link: Link | Callable[[], Link],
+        kernels: Sequence[Kernel],
+        threads: Threads | None = None,
+        status_text: str | None = None,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.abi = abi
+        self.threads = threads
+        self.status_text = status_text
+        self.kernels = tuple(kernels)
+        self._link = link
+        names = [status_text, *((threads.set, threads.get) if threads else ())]
+        for function in filter(None, names):
+            _require(_NAME, function, f"library {name}", "C function")
+        for kernel in self.kernels:
+            _check(kernel, f"library {name}, kernel for {kernel.op}")
+
+    def __repr__(self) -> str:
+        return f"Library({self.name!r}, version={self.version!r})"
+
+    def supports(self, node: Node) -> str | None:
+        """None if a kernel of the table can compute the node, else the reasons of all of them."""
+        rows = [kernel for kernel in self.kernels if kernel.op == node.op]
+        if not rows:
+            known = dict.fromkeys(kernel.op for kernel in self.kernels)
+            return f"operator {node.op}; need one of {', '.join(known)}"
+        reasons = [self._refusal(kernel, node) for kernel in rows]
+        return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
+        """Record the call of the first kernel that supports the node, and place its result."""
+        kernel = self.kernel_for(node.node)
+        try:
+            TableCall(kernel, node, builder).record()
+        except CodegenError:
+            raise
+        except Exception as error:
+            raise self._failed("lowering", node.node, error) from error
+
+    def link(self) -> Link:
+        """What the library's ``Link`` says; kernels that are prepared need one header more."""
+        found = self._link() if callable(self._link) else self._link
+        if not any(kernel.prepare for kernel in self.kernels):
+            return found
+        header = runtime_file("include/ext_once.h")
+        headers = (header.name, *found.headers)
+        return Link(
+            headers,
+            (*found.include_dirs, header.parent),
+            found.sources,
+            found.archives,
+            found.shared,
+            found.cflags,
+        )
+
+    def algorithm(self, node: Node) -> str:
+        """The kernel's name for what it does, else that of its C function."""
+        kernel = self.kernel_for(node)
+        return kernel.algorithm or kernel.function
+
+    def cost(self, node: Node) -> float | None:
+        """Seconds on one core, where the kernel states them."""
+        kernel = self.kernel_for(node)
+        try:
+            return None if kernel.cost is None else kernel.cost(node)
+        except Exception as error:
+            raise self._failed("cost", node, error) from error
+
+    def kernel_for(self, node: Node) -> Kernel:
+        """The first kernel that supports the node. Raises ``LibraryError`` where none does."""
+        for kernel in self.kernels:
+            if kernel.op == node.op and self._refusal(kernel, node) is None:
+                return kernel
+        raise LibraryError(
+            f"library {self.name} does not compute {node.composite}: {self.supports(node)}"
+        )
+
+    def _refusal(self, kernel: Kernel, node: Node) -> str | None:
+        reason = refusal(kernel, node)
+        if reason is not None or kernel.supports is None:
+            return reason
+        try:
+            answer = kernel.supports(node)
+        except Exception as error:
+            raise self._failed("supports", node, error) from error
+        if answer is None:
+            return None
+        if not isinstance(answer, str) or not answer.strip():
+            raise LibraryError(
+                f"library {self.name}, {node.composite}: supports of {kernel.function} answered"
+                f" {answer!r}; return None or a reason"
+            )
+        return " ".join(answer.split())
+
+    def _failed(self, what: str, node: Node, error: Exception) -> LibraryError:
+        first = (str(error).strip() or "no message").splitlines()[0]
+        return LibraryError(
+            f"library {self.name}, {node.composite}: {what} failed: {type(error).__name__}: {first}"
+        )
+
+
+def _check(kernel: Kernel, what: str) -> None:
+    if kernel.op not in OPERATORS:
+        raise LibraryError(f"{what}: no operator is called {kernel.op!r}; see codegen_cc/node.py")
+    _require(_NAME, kernel.function, what, "C function")
+    if kernel.prepare is not None:
+        _require(_NAME, kernel.prepare, what, "C function")
+    if kernel.state is not None:
+        _require(_TYPE, kernel.state, what, "C type")
+    if kernel.returns not in ("status", "void"):
+        raise LibraryError(f"{what}: returns {kernel.returns!r}; need 'status' or 'void'")
+    check_names(kernel, what)
+
+
+def _require(pattern: re.Pattern[str], text: object, what: str, kind: str) -> None:
+    if not isinstance(text, str) or not pattern.fullmatch(text):
+        raise LibraryError(f"{what}: {text!r} is no name of a {kind}")

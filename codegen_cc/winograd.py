@@ -1,0 +1,81 @@
+"""Winograd's F(m x m, 3 x 3): the transform of weights, and what the transforms cost and err.
+
+The points of interpolation are those of ``runtime/kernels/winograd_transform.h``, which has the
+other two transforms.  Sources: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin
+and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2016.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen_cc.weights import pack_panels
+
+#: Finite points of interpolation by tile, m + 2; infinity is the last one.
+POINTS = {
+    4: (0.0, 1.0, -1.0),
+    6: (0.0, 0.75, -0.75, 1.5, -1.5),
+    8: (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5),
+}
+
+
+def filter_matrix(tile: int) -> np.ndarray:
+    """G [tile, 3] in double precision: row p is (1, p, p^2) over the product of (p - others)."""
+    points = np.array(POINTS[tile])
+    rows = [
+        np.array([1.0, p, p * p]) / np.prod(p - np.delete(points, i)) for i, p in enumerate(points)
+    ]
+    return np.stack([*rows, np.array([0.0, 0.0, 1.0])])
+
+
+def pack_winograd(weight: np.ndarray, tile: int) -> np.ndarray:
+    """Transform OIHW weights [O, I, 3, 3] into panels [tile^2, ceil(O / 16), I, 16], float32."""
+    matrix = filter_matrix(tile)
+    transformed = np.einsum("fh,oihw,gw->fgio", matrix, weight, matrix, optimize=True)
+    frequencies = transformed.reshape(tile * tile, weight.shape[1], weight.shape[0])
+    return np.stack([pack_panels(f.astype(np.float32)) for f in frequencies])
+
+
+#: Seconds of one core in ``estimated_seconds``, fitted to measurements of 3 x 3 layers from 7 x 7 x
+#: 512 to 224 x 224 x 64 on one AVX-512 core; only their ratios matter.
+_PER_MAC = 1 / 59e9
+_PER_VALUE = {4: 0.29e-9, 6: 0.48e-9, 8: 0.65e-9}  # one element of V or M
+_PER_WEIGHT_BYTE = 1 / 20e9
+_DIRECT_SHARE = 0.92  # of the peak that direct convolution reaches
+#: How much better than the alternative with less memory and smaller errors a choice has to be.
+_MARGIN = 0.9
+_VECTOR = 16
+
+
+def estimated_seconds(
+    tile: int, images: int, height: int, width: int, inputs: int, outputs: int
+) -> float:
+    """Time of one core for a 3 x 3 convolution with so many output pixels and channels.
+
+    ``tile`` 0 is direct convolution.  Winograd's products read every transformed weight at least
+    once, which small images pay for; its transforms cost by input and output channel, which few
+    channels pay for.
+    """
+    pixels = images * height * width
+    if tile == 0:
+        return 9 * pixels * inputs * outputs * _PER_MAC / _DIRECT_SHARE
+    tiles = images * -(-height // (tile - 2)) * -(-width // (tile - 2))
+    area = tile * tile
+    products = max(
+        tiles * area * inputs * outputs * _PER_MAC,
+        4 * area * inputs * outputs * _PER_WEIGHT_BYTE,
+    )
+    channels = sum(-(-count // _VECTOR) * _VECTOR for count in (inputs, outputs))
+    return products + tiles * area * channels * _PER_VALUE[tile]
+
+
+def best_tile(
+    images: int, height: int, width: int, inputs: int, outputs: int, most: int = 8
+) -> int:
+    """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct."""
+    best, seconds = 0, estimated_seconds(0, images, height, width, inputs, outputs)
+    for tile in POINTS:
+        found = estimated_seconds(tile, images, height, width, inputs, outputs)
+        if tile <= most and found < _MARGIN * seconds:
+            best, seconds = tile, found
+    return best

@@ -1,0 +1,48 @@
+"""How partitioning grows with a network's depth, in CPU time: the benchmark, and its limits."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from byoc.bench.partition import NETWORKS, growth, main, measure
+
+#: Seconds for 1000 layers.
+LIMIT = 10.0
+
+#: Exponents of the growth: 1 is linear; timings of a busy machine scatter.
+ABOUT_LINEAR = 1.4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_thousand_layers_in_seconds(name: str) -> None:
+    measure(NETWORKS[name](10))  # what is imported at first use is not counted
+    times = {layers: measure(NETWORKS[name](layers)) for layers in (250, 1000)}
+    assert times[1000]["operators"] > 2500
+    assert times[1000]["regions"] == 1
+    assert times[1000]["partition"] < LIMIT
+    assert growth(times)["partition"] < ABOUT_LINEAR
+
+
+def test_growth_is_an_exponent() -> None:
+    times = {10: {"partition": 1.0}, 100: {"partition": 2.0}, 1000: {"partition": 200.0}}
+    assert growth(times) == {"partition": pytest.approx(2.0)}
+
+
+def test_benchmark_prints_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bench", "--network", "transformer", "--layers", "6", "12"]
+    monkeypatch.setattr(sys, "argv", command)
+    assert main() == 0
+    text = capsys.readouterr().out
+    assert "transformer: CPU seconds per stage" in text
+    assert "partition" in text and "n^" in text
+    monkeypatch.setattr(sys, "argv", [*command, "--json", "--passes"])
+    assert main() == 0
+    found = json.loads(capsys.readouterr().out)["transformer"]
+    assert set(found) == {"6", "12"}
+    assert {"partition", "plan", "emit", "  canonicalise", "  merge"} <= set(found["6"])

@@ -1,0 +1,112 @@
+"""``byoc extern``: the integration of a function of a C header, generated."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from byoc.cli import options
+
+if TYPE_CHECKING:
+    from byoc.extern.generate import Generated
+
+
+@click.command("extern")
+@click.argument("header", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Folder for the generated files.",
+)
+@click.option(
+    "--roles",
+    metavar="FILE|TEXT",
+    help="What the arguments are, as a file or as text, such as 'my_gemm: a=input[m,k] "
+    "b=weight[k,n] c=output[m,n] m,n,k=size op=matmul' (default: 'byoc: ...' in the header's "
+    "comments).",
+)
+@click.option(
+    "--function",
+    "functions",
+    multiple=True,
+    metavar="NAME",
+    help="Only this function; may be repeated (default: all that are annotated).",
+)
+@click.option(
+    "--link",
+    "links",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="C code of the functions: a .c, .o or .a file; may be repeated.",
+)
+@click.option(
+    "-I",
+    "--include-dir",
+    "include_dirs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the header's own includes are; may be repeated.",
+)
+@options.as_json
+@options.verbose
+def extern_verb(
+    header: Path,
+    output: Path,
+    roles: str | None,
+    functions: tuple[str, ...],
+    links: tuple[Path, ...],
+    include_dirs: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Make C functions of HEADER callable from TVM.
+
+    For each function: a packed function, operators for te and Relax, a kernel library where the
+    operator has one, and tests.
+    """
+    from byoc.extern.generate import generate
+
+    generated = generate(
+        header,
+        output,
+        roles=roles,
+        functions=functions,
+        links=links,
+        include_dirs=include_dirs,
+    )
+    if as_json:
+        click.echo(json.dumps([_as_dict(item) for item in generated], indent=2))
+    else:
+        _print(generated, output, bool(links))
+
+
+def _as_dict(item: Generated) -> dict[str, object]:
+    return {
+        "function": item.signature.name,
+        "line": item.signature.prototype.line,
+        "title": item.signature.title,
+        "files": [*item.files, "Makefile"],
+        "no_library": item.no_row,
+    }
+
+
+def _print(generated: list[Generated], output: Path, linked: bool) -> None:
+    for item in generated:
+        click.echo(item.signature.title)
+        click.echo(f"  {', '.join(item.files)}")
+        if item.no_row is not None:
+            click.echo(f"  no kernel library: {item.no_row}")
+    hint = "" if linked else " LINK=<its .c, .o or .a files>"
+    # An environment that is not activated: make would find another Python.
+    if Path(shutil.which("python3") or "").parent != Path(sys.executable).parent:
+        hint += f" PYTHON={sys.executable}"
+    click.echo(f"next: make -C {output}{hint} test")

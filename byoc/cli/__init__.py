@@ -14,6 +14,7 @@ import click
 
 from byoc import __version__
 from byoc.cli.compile import compile_verb
+from byoc.cli.extern import extern_verb
 from byoc.cli.libraries import libraries_verb
 from byoc.cli.options import Settings
 from byoc.cli.partition import partition_verb
@@ -35,6 +36,7 @@ def cli() -> None:
 cli.add_command(compile_verb)
 cli.add_command(run_verb)
 cli.add_command(partition_verb)
+cli.add_command(extern_verb)
 cli.add_command(libraries_verb)
 
 

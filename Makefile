@@ -5,8 +5,12 @@ BIN := $(VENV)/bin
 RUNTIME_SOURCES := $(shell find runtime -type f -not -path '*/build*' 2>/dev/null)
 KERNELS := codegen_cc/_runtime/.installed
 JOBS := $(shell nproc 2>/dev/null || echo 2)
-# rapidocr is installed without its dependencies: demo and tests use only the models inside it.
+# Installed without dependencies: of rapidocr only the models inside it are used, of pnnx only the
+# program that converts models for ncnn; its Python part would bring PyTorch.
 RAPIDOCR := rapidocr==3.10.0
+EXTRAS_demo := $(RAPIDOCR)
+EXTRAS_test := $(RAPIDOCR)
+EXTRAS_bench := $(RAPIDOCR) pnnx==20261020
 
 # The first interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -15,7 +19,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance lint format clean check-tools kernels
+.PHONY: help venv demo test bench bench-kernels conformance docs lint format clean check-tools kernels
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,14 +30,19 @@ demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; ti
 test: $(BIN)/.test kernels ## Run all tests
 	$(BIN)/python -m pytest
 
-bench: $(BIN)/.bench kernels ## Time the zoo's networks beside ONNX Runtime (ARGS="--model resnet50")
-	$(BIN)/python -m byoc.bench.models $(ARGS)
+bench: ARGS := --suite zoo
+bench: $(BIN)/.bench kernels ## Time the zoo's networks beside other engines (ARGS="resnet50 --threads 1")
+	$(BIN)/byoc bench $(ARGS)
 
 bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's peak
 	$(BIN)/python -m byoc.bench.kernels $(ARGS)
 
 conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/conformance.md (15 minutes)
 	$(BIN)/python -W ignore -m tests.conformance.run --write --jobs $(JOBS)
+
+docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libraries
+	$(BIN)/byoc libraries --markdown > docs/.libraries.md
+	mv docs/.libraries.md docs/libraries.md
 
 lint: $(BIN)/.dev ## Check the style of Python and C, and compile the kernels with warnings as errors
 	$(BIN)/ruff check .
@@ -73,7 +82,7 @@ $(BIN)/.%: pyproject.toml setup.py | $(BIN)/.venv
 	@echo "== installing the project and what '$*' needs (TVM is about 90 MB)"
 	@# Quiet about editable installs, which setuptools advises against in general.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
-	@if [ $* = demo ] || [ $* = test ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(RAPIDOCR); fi
+	@if [ -n "$(EXTRAS_$*)" ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(EXTRAS_$*); fi
 	@touch $@
 
 # An editable install builds the kernels once; this rebuilds them after a change.

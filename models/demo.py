@@ -19,12 +19,12 @@ import onnx
 from rich.console import Console
 
 import byoc
-from byoc.bench.interleave import machine
-from byoc.bench.models import TOLERANCE, benchmark, table
+from byoc.bench.networks import bench
 from models.draw_text_line import PICTURE, TEXT
 from models.text_line import HEIGHT, width_for
 
 _RECOGNISER = "PP-OCRv6_rec_small.onnx"
+_ENGINES = ("byoc", "onnxruntime", "tvm")
 _ROUNDS = 6
 
 
@@ -33,13 +33,14 @@ def main() -> int:
     console = Console(highlight=False)
     right_text = read_picture(console)
     console.print("\n[bold]ResNet-50[/bold] (seeded weights), each engine in its own process")
-    threads = sorted({1, min(2, os.cpu_count() or 1)})
-    engines = ["byoc", "onnxruntime", "tvm"]
-    timings, error = benchmark("resnet50", engines, threads, _ROUNDS, console)
-    console.print(machine())
-    console.print(table("ResNet-50, batch 1", timings))
-    console.print(f"greatest difference from ONNX Runtime: {error:.1e} of the output's range")
-    return 0 if right_text and error is not None and error <= TOLERANCE else 1
+    outcome = bench(["resnet50"], engines=_ENGINES, rounds=_ROUNDS, progress=console.print)
+    for line in outcome.machine.lines():
+        console.print(line, soft_wrap=True)
+    for sheet in outcome.sheets():
+        console.print(sheet.rich())
+    for line in (*outcome.lines(), *outcome.checks()):
+        console.print(line, soft_wrap=True)
+    return 0 if right_text and outcome.holds else 1
 
 
 def read_picture(console: Console) -> bool:

@@ -8,42 +8,74 @@ from __future__ import annotations
 
 import json
 import os
-import platform
+import re
 import subprocess
 import sys
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from byoc import __version__
 from byoc.bench.engines import ENGINES
-from byoc.errors import ByocError
+from byoc.bench.machine import choose_cores
+from byoc.errors import BenchmarkError
 
-_BURST_MS = 400.0  # how long an engine keeps its turn
-_SLOW_MS = 1000.0  # engines slower than this get fewer turns
-_SLOW_ROUNDS = 2
+#: What tells libraries how many threads to use; pinning is by the process, not by TVM's pool.
+_COUNTS = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_UNBOUND = {"TVM_BIND_THREADS": "0"}
+
+_WARM_UPS = 3  # runs; a single one may have met another process
+_REST = 0.02  # seconds in which the waiting threads of the engine before fall asleep
 
 
-class BenchmarkError(ByocError):
-    """An engine could not be started or died."""
+class _Failed(BenchmarkError):
+    """An engine could not load a model, or died; ``reason`` does not name it."""
+
+    def __init__(self, title: str, reason: str) -> None:
+        super().__init__(f"{title}: {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How engines take turns: an engine keeps its turn for ``burst_ms`` milliseconds.
+
+    One that needs more than ``slow_ms`` for a run makes a single run in each of ``slow_rounds``.
+    """
+
+    burst_ms: float = 400.0
+    slow_ms: float = 1000.0
+    slow_rounds: int = 2
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """Who takes part, under which name: a key of ``ENGINES``, what it loads, an npz of inputs."""
+
+    name: str
+    engine: str
+    model: Path
+    inputs: Path
 
 
 @dataclass
 class Timing:
-    """What one engine did: milliseconds of each run, and its outputs."""
+    """What one engine did: milliseconds of each run, outputs, and most memory ever used."""
 
     engine: str
     threads: int
     milliseconds: list[float] = field(default_factory=list)
     outputs: list[np.ndarray] = field(default_factory=list)
+    peak_mb: float | None = None
 
     @property
     def title(self) -> str:
         """The engine's name in tables."""
-        return ENGINES[self.engine][1]
+        return ENGINES[self.engine].title if self.engine in ENGINES else self.engine
 
     def percentile(self, percent: float) -> float:
         """Milliseconds that ``percent`` of the runs did not exceed."""
@@ -51,102 +83,160 @@ class Timing:
 
 
 class _Worker:
-    def __init__(self, engine: str, model: Path, inputs: Path, threads: int, folder: Path) -> None:
-        self.timing = Timing(engine, threads)
-        self._outputs = folder / f"{engine}-{threads}.npz"
+    def __init__(
+        self, entrant: Entrant, threads: int, cores: Sequence[int], folder: Path, turns: Turns
+    ) -> None:
+        self.timing = Timing(entrant.name, threads)
+        self.slow = False
+        self._turns = turns
+        self._outputs = folder / f"{entrant.name}-{threads}.npz"
+        self._messages = folder / f"{entrant.name}-{threads}.txt"
         self._burst = 1
-        command = [sys.executable, "-m", "byoc.bench.worker", engine, model, inputs, self._outputs]
-        self._process = subprocess.Popen(
-            [*map(str, command), str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=os.environ | {"TVM_NUM_THREADS": str(threads)},
-            text=True,
-        )
+        module = [sys.executable, "-m", "byoc.bench.worker", entrant.engine]
+        files = [entrant.model, entrant.inputs, self._outputs]
+        with self._messages.open("w", encoding="utf-8") as messages:
+            self._process = subprocess.Popen(
+                [*module, *map(str, files), str(threads), ",".join(map(str, cores))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=messages,
+                env=os.environ | {name: str(threads) for name in _COUNTS} | _UNBOUND,
+                text=True,
+            )
 
-    def start(self) -> None:
-        """Wait until it is loaded, warm it up and choose the length of its turns."""
-        if self._line() != "ready":
-            raise BenchmarkError(f"{self.timing.title} printed something else than ready")
+    def wait(self) -> None:
+        """Wait until it has loaded the model and run it once."""
+        answer = self._line()
+        if answer != "ready":
+            hint = next((f" ({line})" for line in self._said()), "")
+            raise _Failed(self.timing.title, answer.removeprefix("error: ") + hint)
         with np.load(self._outputs) as file:
             self.timing.outputs = [file[name] for name in file.files]
-        once = self.run(1)[0]
-        self._burst = max(1, round(_BURST_MS / once))
-        self.slow = once > _SLOW_MS
+
+    def warm_up(self) -> None:
+        """Run some more, and choose the length of its turns."""
+        once = self._run(1)[0]
+        if once < self._turns.burst_ms:
+            once = min(self._run(_WARM_UPS))
+        self._burst = max(1, round(self._turns.burst_ms / once))
+        self.slow = once > self._turns.slow_ms
 
     def turn(self) -> None:
         """Run one burst; its first run finds cold caches and sleeping threads and is dropped."""
+        time.sleep(_REST)
         if self.slow:
-            self.timing.milliseconds += self.run(1)
+            self.timing.milliseconds += self._run(1)
         else:
-            self.timing.milliseconds += self.run(self._burst + 1)[1:]
-
-    def run(self, count: int) -> list[float]:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{count}\n")
-        self._process.stdin.flush()
-        return json.loads(self._line())
+            self.timing.milliseconds += self._run(self._burst + 1)[1:]
 
     def stop(self) -> None:
+        """End the process, note its memory, pass on what it wrote to its standard error."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        # Not ru_maxrss, which counts what the process had before it became Python.
+        status = _read(Path(f"/proc/{self._process.pid}/status"))
+        if found := re.search(r"VmHWM:\s*(\d+) kB", status):
+            self.timing.peak_mb = int(found[1]) * 1024e-6
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._process.wait()
+        sys.stderr.write(_read(self._messages))
+
+    def _run(self, count: int) -> list[float]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{count}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._death() from None
+        return json.loads(self._line())
 
     def _line(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchmarkError(f"{self.timing.title} stopped; its own message is above")
+            raise self._death()
         return line.strip()
 
+    def _death(self) -> _Failed:
+        status = self._process.wait()
+        lines = self._said() or [f"exit status {status}"]
+        return _Failed(self.timing.title, f"stopped: {lines[-1]}")
 
-def compare(
-    models: dict[str, Path],
-    inputs: dict[str, np.ndarray],
+    def _said(self) -> list[str]:
+        """Take the lines that it wrote to its standard error, for the reason of a failure."""
+        lines = [line.strip() for line in _read(self._messages).splitlines() if line.strip()]
+        self._messages.write_text("", encoding="utf-8")
+        return lines
+
+
+def take_turns(
+    entrants: Sequence[Entrant],
     threads: int,
     rounds: int,
     folder: Path,
+    turns: Turns = Turns(),
+    failed: dict[str, str] | None = None,
 ) -> list[Timing]:
-    """Time every engine of ``models`` (engine: file) on the same inputs, taking turns.
+    """Time each entrant in a process of its own, in interleaved bursts.
 
-    ``folder`` holds temporary files.  Raises ``BenchmarkError``.
+    All are loaded before the first one is timed.  Where ``failed`` is given, entrants that die are
+    left out and their names and reasons added to it; else that raises ``BenchmarkError``.
     """
-    stored = folder / "inputs.npz"
-    np.savez(stored, **inputs)
+    cores = choose_cores(threads)
     with ExitStack() as stack:
         workers = []
-        for engine, path in models.items():
-            worker = _Worker(engine, path, stored, threads, folder)
-            stack.callback(worker.stop)
-            worker.start()
-            workers.append(worker)
+        for entrant in entrants:
+            workers.append(_Worker(entrant, threads, cores, folder, turns))
+            stack.callback(workers[-1].stop)
+
+        def each(action: Callable[[_Worker], None]) -> None:
+            for worker in list(workers):
+                try:
+                    action(worker)
+                except _Failed as error:
+                    if failed is None:
+                        raise
+                    failed[worker.timing.engine] = error.reason
+                    workers.remove(worker)
+
+        each(_Worker.wait)
+        each(_Worker.warm_up)
         for number in range(rounds):
-            for worker in workers:
-                if number < _SLOW_ROUNDS or not worker.slow:
-                    worker.turn()
+            each(partial(_turn, late=number >= turns.slow_rounds))
         return [worker.timing for worker in workers]
 
 
+def _turn(worker: _Worker, late: bool) -> None:
+    if not (late and worker.slow):
+        worker.turn()
+
+
 def relative_error(ours: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """Greatest |difference| over all outputs, as a share of that output's range."""
-    worst = 0.0
-    for mine, theirs in zip(ours, expected, strict=True):
-        extent = float(theirs.max() - theirs.min()) or 1.0
-        worst = max(worst, float(np.abs(mine - theirs).max()) / extent)
-    return worst
+    """Greatest |difference| over all outputs, as a share of that output's range.
+
+    Infinite where outputs are missing or have other shapes, and where NaN and infinities are not
+    at the same places.
+    """
+    if [array.shape for array in ours] != [array.shape for array in expected]:
+        return float("inf")
+    return max(map(_error, ours, expected), default=0.0)
 
 
-def machine() -> str:
-    """CPU, its number of cores, and the versions of what is compared."""
-    names = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
-    cpu = names[0].split(":", 1)[1].strip() if names else platform.processor()
-    peers = (("TVM", "apache-tvm"), ("ONNX Runtime", "onnxruntime"))
-    versions = ", ".join(f"{title} {version(package)}" for title, package in peers)
-    return f"{cpu}, {os.cpu_count()} cores; fp32; byoc {__version__}, {versions}"
+def _error(mine: np.ndarray, theirs: np.ndarray) -> float:
+    mine, theirs = (array.astype(np.float64) for array in (mine, theirs))
+    finite = np.isfinite(theirs)
+    if not np.array_equal(mine[~finite], theirs[~finite], equal_nan=True):
+        return float("inf")
+    mine, theirs = mine[finite], theirs[finite]
+    if not theirs.size:
+        return 0.0
+    extent = float(np.ptp(theirs)) or float(np.abs(theirs).max()) or 1.0
+    error = float(np.abs(mine - theirs).max()) / extent
+    return float("inf") if np.isnan(error) else error
 
 
-def _read(path: str) -> str:
+def _read(path: Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from byoc.bench.machine import cpu_name, measure_peak
 from codegen_cc import abi
 
 #: (m, n, k) of plain products: square, transformer layers, classifiers, late CNN layers.
@@ -299,21 +300,6 @@ def _join_pool(threads: int) -> None:
     ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
 
 
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown CPU"
-
-
-def measure_peak(lib: ctypes.CDLL, runs: int = 100) -> float:
-    """Return the best GFLOP/s of independent multiply-adds on one core, over ``runs`` runs."""
-    return max(lib.ext_bench_fma_peak() for _ in range(runs))
-
-
 def run(
     only: str = "", seconds: float = 0.2, threads: int = 1
 ) -> tuple[dict[str, object], list[Row]]:
@@ -325,14 +311,14 @@ def run(
     if threads > 1:
         _join_pool(threads)
     lib = abi.load()
-    peak, rows = measure_peak(lib), []
+    peak, rows = measure_peak(lib, 100), []
     for tasks in (_gemm_tasks, _conv_tasks, _depthwise_tasks, _attention_tasks, _memory_tasks):
         for task in tasks(lib):
             if only in f"{task.table} {task.name}":
                 rows.append(_measure(task, seconds))
                 peak = max(peak, measure_peak(lib, 5))
     facts = {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "isa": lib.ext_isa_name().decode(),
         "threads": lib.ext_num_threads(),
         "precision": "fp32",

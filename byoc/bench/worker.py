@@ -1,39 +1,65 @@
-"""One engine in one process: ``python -m byoc.bench.worker ENGINE FILE IN.npz OUT.npz THREADS``.
+"""One engine in one process: ``python -m byoc.bench.worker ENGINE FILE IN OUT THREADS CORES``.
 
-Runs the model once, writes its outputs to OUT.npz and prints ``ready``; then, for every line with
-a number of runs on stdin, prints their milliseconds as a JSON list.  End of input ends it.
+Takes its inputs from IN.npz, runs the model once on CORES (such as ``0,1``), writes its outputs to
+OUT.npz and prints ``ready``, or one line that begins with ``error:``; then, for every line with a
+number of runs on stdin, prints their milliseconds as a JSON list.  End of input ends it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from byoc.bench.engines import ENGINES
+
+if TYPE_CHECKING:
+    from byoc.bench.engines import Run
 
 
 def main() -> None:
     """Serve bursts of runs until stdin ends."""
-    engine, model, inputs, outputs, threads = sys.argv[1:]
+    engine, model, inputs, outputs, threads, cores = sys.argv[1:]
+    # An interrupted benchmark closes stdin; a traceback of each engine would say no more.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Before a library starts its threads, which inherit this: none uses more than was asked for.
+    os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    # Engines print; what they print must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     # Measured as it is deployed: TVM's runtime, no compiler in the process.
     os.environ["TVM_USE_RUNTIME_LIB"] = "1"
-    with np.load(inputs) as file:
-        arrays = {name: file[name] for name in file.files}
-    run, fetch = ENGINES[engine][0](Path(model), arrays, int(threads))
-    np.savez(outputs, *fetch())
-    print("ready", flush=True)
+    # TVM's FFI imports PyTorch where it is installed: 200 MB that no engine here needs.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        run = start(engine, Path(model), Path(inputs), Path(outputs), int(threads))
+    except Exception as error:
+        text = str(error).strip() or type(error).__name__
+        print(f"error: {text.splitlines()[0]}", file=answers, flush=True)
+        return
+    print("ready", file=answers, flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):
             begin = time.perf_counter()
             run()
             times.append((time.perf_counter() - begin) * 1e3)
-        print(json.dumps(times), flush=True)
+        print(json.dumps(times), file=answers, flush=True)
+
+
+def start(engine: str, model: Path, inputs: Path, outputs: Path, threads: int) -> Run:
+    """Load a model, run it once and store what it answered."""
+    import numpy as np
+
+    with np.load(inputs) as file:
+        arrays = {name: file[name] for name in file.files}
+    run, fetch = ENGINES[engine].load(model, arrays, threads)
+    np.savez(outputs, *fetch())
+    return run
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from byoc import __version__
+from byoc.cli.bench import bench_verb
 from byoc.cli.compile import compile_verb
 from byoc.cli.extern import extern_verb
 from byoc.cli.libraries import libraries_verb
@@ -36,6 +37,7 @@ def cli() -> None:
 cli.add_command(compile_verb)
 cli.add_command(run_verb)
 cli.add_command(partition_verb)
+cli.add_command(bench_verb)
 cli.add_command(extern_verb)
 cli.add_command(libraries_verb)
 

@@ -8,7 +8,7 @@ import click
 
 
 class SeveralValues(click.Command):
-    """A command whose repeatable options also take their values in a row.
+    """A command whose repeatable numbers and choices are also taken in a row.
 
     ``--threads 1 2`` is read as ``--threads 1 --threads 2``: values go on until the next option.
     Numbers stop at the first word that is none, so that an argument may follow them.
@@ -23,6 +23,8 @@ class SeveralValues(click.Command):
             name: isinstance(option.type, click.IntRange)
             for option in self.params
             if isinstance(option, click.Option) and option.multiple
+            # Free text would swallow the arguments.
+            if isinstance(option.type, click.IntRange | click.Choice)
             for name in option.opts
         }
         current, numbers, first = "", False, False

@@ -1,0 +1,110 @@
+"""What an engine loads: the ONNX file itself, or what a compiler or converter makes of it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import onnx
+
+from byoc.bench.subjects import Subject
+from byoc.errors import BenchmarkError
+
+_CONVERTER_LIMIT = 900  # seconds
+#: pnnx's names of dtypes.
+_PNNX_DTYPES = {
+    onnx.TensorProto.FLOAT: "f32",
+    onnx.TensorProto.DOUBLE: "f64",
+    onnx.TensorProto.FLOAT16: "f16",
+    onnx.TensorProto.INT64: "i64",
+    onnx.TensorProto.INT32: "i32",
+    onnx.TensorProto.INT8: "i8",
+    onnx.TensorProto.UINT8: "u8",
+    onnx.TensorProto.BOOL: "bool",
+}
+
+
+@dataclass(frozen=True)
+class Built:
+    """A file for an engine; from ours also the network's multiply-accumulates."""
+
+    file: Path
+    macs: int | None = None
+
+
+def build(
+    engine: str, subject: Subject, source: Path, libraries: Sequence[str] | None = None
+) -> Built:
+    """Make what ``engine`` loads, beside the model's file ``source``.
+
+    ``libraries`` are the kernel libraries of ours.  Raises whatever the compiler raises, and
+    ``BenchmarkError`` where a converter refuses the model.
+    """
+    if engine == "byoc":
+        return _byoc(subject, source.with_name("byoc.so"), libraries)
+    if engine == "tvm":
+        return Built(_tvm(subject, source.with_name("tvm.so")))
+    if engine == "ncnn":
+        return Built(_ncnn(subject, source))
+    return Built(source)
+
+
+def _byoc(subject: Subject, output: Path, libraries: Sequence[str] | None) -> Built:
+    from byoc.compiler import compile
+
+    report = compile(subject.model, output, libraries=libraries).report
+    return Built(output, report.macs)
+
+
+def _tvm(subject: Subject, output: Path) -> Path:
+    import tvm
+
+    from byoc.compiler import export
+    from byoc.prepare import import_onnx, prepare
+
+    export(tvm.compile(import_onnx(prepare(subject.model)), "llvm"), output)
+    return output
+
+
+def _ncnn(subject: Subject, source: Path) -> Path:
+    """Convert with the program of the package pnnx, which needs none of the package's Python."""
+    spec = find_spec("pnnx")
+    assert spec is not None and spec.origin is not None  # the engine is not absent
+    program = Path(spec.origin).with_name("pnnx")
+    shapes = ",".join(map(_pnnx_shape, subject.model.graph.input))
+    command = [str(program), source.name, f"inputshape={shapes}", "fp16=0"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=source.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_CONVERTER_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BenchmarkError(f"pnnx did not finish in {_CONVERTER_LIMIT} s") from None
+    stem = source.with_suffix("").name
+    for rest in source.parent.glob(f"{stem}*pnnx*"):  # copies of the weights
+        rest.unlink()
+    result = source.with_name(f"{stem}.ncnn.param")
+    if done.returncode != 0 or not result.is_file():
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        reason = lines[-1] if lines else f"exit status {done.returncode}"
+        raise BenchmarkError(f"pnnx cannot convert it: {reason}")
+    return result
+
+
+def _pnnx_shape(value: onnx.ValueInfoProto) -> str:
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in _PNNX_DTYPES:
+        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        raise BenchmarkError(f"pnnx takes no input of dtype {name}")
+    extents = ",".join(str(dim.dim_value) for dim in tensor.shape.dim)
+    return f"[{extents}]{_PNNX_DTYPES[tensor.elem_type]}"

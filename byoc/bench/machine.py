@@ -1,0 +1,90 @@
+"""The machine that a benchmark runs on: its CPU, the cores to use, and their measured peak."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from byoc.bench.engines import ENGINES
+from byoc.errors import BenchmarkError
+
+_TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a table of times must be read with; ``peak_gflops`` is that of one core."""
+
+    cpu: str
+    cores: int
+    isa: str
+    precision: str
+    peak_gflops: float
+    versions: dict[str, str]
+
+    @classmethod
+    def measure(cls, engines: Iterable[str]) -> Machine:
+        """Look at the machine, take the versions of engines, and measure the peak."""
+        from codegen_cc import abi
+
+        library = abi.load()
+        versions = {ENGINES[name].title: ENGINES[name].version() for name in engines}
+        isa = library.ext_isa_name().decode()
+        return cls(
+            cpu_name(), len(usable_cores()), isa, "fp32", measure_peak(library, 100), versions
+        )
+
+    def lines(self) -> list[str]:
+        """The machine for people, in two lines."""
+        cores = f"{self.cores} core{'' if self.cores == 1 else 's'}"
+        versions = ", ".join(f"{title} {version}" for title, version in self.versions.items())
+        return [
+            f"{self.cpu}, {cores}, {self.isa}; FMA peak of a core, measured: "
+            f"{self.peak_gflops:.1f} GFLOP/s",
+            f"{self.precision}; {versions}",
+        ]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers and texts."""
+        return asdict(self)
+
+
+def cpu_name() -> str:
+    """The CPU as the system calls it."""
+    names = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    return names[0].split(":", 1)[1].strip() if names else platform.processor() or "unknown CPU"
+
+
+def usable_cores() -> list[int]:
+    """One logical CPU of each physical core that this process may use."""
+    chosen: dict[str, int] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        chosen.setdefault(_read(_TOPOLOGY.format(number)) or str(number), number)
+    return list(chosen.values())
+
+
+def choose_cores(threads: int) -> list[int]:
+    """The cores of a benchmark with so many threads. Raises ``BenchmarkError`` if too few."""
+    cores = usable_cores()
+    if threads > len(cores):
+        raise BenchmarkError(
+            f"cannot time {threads} threads: this process may use {len(cores)} cores, and threads "
+            "that share one would be timed against each other"
+        )
+    return cores[:threads]
+
+
+def measure_peak(library: ctypes.CDLL, runs: int) -> float:
+    """The best GFLOP/s of independent multiply-adds on one core, over ``runs`` short runs."""
+    return max(library.ext_bench_fma_peak() for _ in range(runs))
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,244 @@
+"""Measure networks: build, compare the answers, take turns, and put the times into rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from byoc.bench.builds import build
+from byoc.bench.engines import ENGINES
+from byoc.bench.interleave import Entrant, Timing, relative_error, take_turns
+from byoc.bench.subjects import Subject
+from byoc.errors import BenchmarkError
+
+#: Greatest difference from the reference's answer, as a share of each output's range.
+TOLERANCE = 1e-4
+OURS, REFERENCE = "byoc", "onnxruntime"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one engine did with one network: milliseconds of a run, and what follows from them.
+
+    ``gflops`` counts two operations for each multiply-accumulate of the network, whatever the
+    engine saves of them; ``share_of_peak`` is of the peak of all threads; ``peak_mb`` is the most
+    memory that the process had; ``error`` is the difference from ONNX Runtime's answer as a share
+    of the range.  None where something is not known.
+    """
+
+    model: str
+    title: str
+    batch: int | None
+    threads: int
+    engine: str
+    runs: int
+    min_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    gflops: float | None
+    share_of_peak: float | None
+    peak_mb: float | None
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An engine that could not take a network, and why; ``engine`` is empty where none could."""
+
+    model: str
+    title: str
+    batch: int | None
+    engine: str
+    reason: str
+
+    def __str__(self) -> str:
+        batch = "" if self.batch is None else f", batch {self.batch}"
+        who = f"{ENGINES[self.engine].title} on " if self.engine else ""
+        return f"{who}{self.title}{batch}: {self.reason}"
+
+
+@dataclass
+class Results:
+    """All rows of a run, and what there is to say about them."""
+
+    rows: list[Row] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    #: Engines that are not installed: what would install them.
+    absent: dict[str, str] = field(default_factory=dict)
+
+    def wrong(self, ours: bool) -> list[Row]:
+        """Rows of ours, or of others, whose answers differ by more than the tolerance."""
+        return [
+            row
+            for row in self.rows
+            if row.error is not None and row.error > TOLERANCE and (row.engine == OURS) == ours
+        ]
+
+    def add(self, more: Results) -> None:
+        """Append the rows and failures of another network."""
+        self.rows += more.rows
+        self.failures += more.failures
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers and texts."""
+        return {
+            "rows": [asdict(row) for row in self.rows],
+            "failures": [asdict(failure) for failure in self.failures],
+            "absent": self.absent,
+        }
+
+    @property
+    def holds(self) -> bool:
+        """Whether ours ran wherever it was asked to, and answered right."""
+        return not self.wrong(ours=True) and all(f.engine != OURS for f in self.failures)
+
+
+def present(engines: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Split engines into those that are installed, and what would install the others."""
+    asked = list(dict.fromkeys(engines))
+    absent = {name: why for name in asked if (why := ENGINES[name].absent()) is not None}
+    there = [name for name in asked if name not in absent]
+    if not there:
+        raise BenchmarkError("none of the engines is installed: " + "; ".join(absent.values()))
+    return there, absent
+
+
+class _Measured:
+    """One batch size of a network: its files, inputs, and the reference's answer."""
+
+    def __init__(self, subject: Subject, folder: Path) -> None:
+        self.subject = subject
+        folder.mkdir()
+        self.source, self.inputs = folder / "model.onnx", folder / "inputs.npz"
+        onnx.save(subject.model, self.source)
+        np.savez(self.inputs, **subject.inputs)
+        self.files: dict[str, Path] = {}
+        self.macs: int | None = None  # known where ours was built, which counts them
+        self.expected: list[np.ndarray] | None = None
+
+    def name(self, engine: str) -> str:
+        """A name for ``engine`` on this batch, unique in a run."""
+        return engine if self.subject.batch is None else f"{engine}-batch{self.subject.batch}"
+
+    def require_batch(self) -> None:
+        """Refuse a model that answers a batch with something else. Raises ``BenchmarkError``."""
+        batch, outputs = self.subject.batch, self.expected or []
+        if batch and any(not array.ndim or array.shape[0] % batch for array in outputs):
+            shapes = ", ".join(str(list(array.shape)) for array in outputs)
+            raise BenchmarkError(
+                f"{self.subject.title}: batch {batch} gives outputs of shape {shapes}; "
+                "the model has a fixed batch inside"
+            )
+
+    def failure(self, engine: str, reason: str) -> Failure:
+        """The engine cannot take this."""
+        about = self.subject
+        return Failure(about.name, about.title, about.batch, engine, " ".join(reason.split()))
+
+
+class Bench:
+    """Measures one network after another with the same engines, threads and rounds.
+
+    ``engines`` are installed ones; ``peak`` is the GFLOP/s of one core.
+    """
+
+    def __init__(
+        self,
+        engines: Sequence[str],
+        threads: Sequence[int],
+        rounds: int,
+        peak: float,
+        libraries: Sequence[str] | None = None,
+        progress: Progress = lambda stage: None,
+    ) -> None:
+        self.engines, self.threads, self.rounds = engines, threads, rounds
+        self.peak, self.libraries, self.progress = peak, libraries, progress
+
+    def measure(self, subjects: Sequence[Subject]) -> Results:
+        """Measure a network, in the batch sizes of ``subjects``, which take turns as well."""
+        results = Results()
+        with tempfile.TemporaryDirectory(prefix="byoc-bench-") as temporary:
+            folder = Path(temporary)
+            measured = []
+            for number, subject in enumerate(subjects):
+                measured.append(_Measured(subject, folder / str(number)))
+                self._build(measured[-1], results)
+            for threads in self.threads:
+                self.progress(f"{subjects[0].title}: timing, threads: {threads}")
+                self._time(measured, threads, folder, results)
+        return results
+
+    def _build(self, measured: _Measured, results: Results) -> None:
+        title = measured.subject.title
+        for engine in self.engines:
+            self.progress(f"{title}: building for {ENGINES[engine].title}")
+            try:
+                built = build(engine, measured.subject, measured.source, self.libraries)
+            except Exception as error:  # one that cannot take the network must not stop the rest
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                results.failures.append(measured.failure(engine, reason))
+                continue
+            measured.files[engine] = built.file
+            measured.macs = measured.macs or built.macs
+        if ENGINES[REFERENCE].absent() is None:
+            self.progress(f"{title}: asking {ENGINES[REFERENCE].title} for the answer")
+            self._answer(measured, results)
+
+    def _answer(self, measured: _Measured, results: Results) -> None:
+        """Note the reference's outputs; it need not be among the engines that are timed."""
+        entrant = Entrant(REFERENCE, REFERENCE, measured.source, measured.inputs)
+        failed: dict[str, str] = {}
+        timings = take_turns([entrant], 1, 0, measured.source.parent, failed=failed)
+        if REFERENCE not in failed:
+            measured.expected = timings[0].outputs
+            measured.require_batch()
+        elif REFERENCE not in self.engines:  # else it fails once more
+            results.failures.append(measured.failure(REFERENCE, failed[REFERENCE]))
+
+    def _time(
+        self, measured: Sequence[_Measured], threads: int, folder: Path, results: Results
+    ) -> None:
+        entrants, owners = [], {}
+        for one in measured:
+            for engine, file in one.files.items():
+                name = one.name(engine)
+                owners[name] = (one, engine)
+                entrants.append(Entrant(name, engine, file, one.inputs))
+        failed: dict[str, str] = {}
+        timings = take_turns(entrants, threads, self.rounds, folder, failed=failed)
+        for timing in timings:
+            results.rows.append(self._row(*owners[timing.engine], timing))
+        for name, reason in failed.items():
+            one, engine = owners[name]
+            del one.files[engine]  # more threads would not help
+            results.failures.append(one.failure(engine, reason))
+
+    def _row(self, measured: _Measured, engine: str, timing: Timing) -> Row:
+        about, expected = measured.subject, measured.expected
+        low, middle, high, highest = (timing.percentile(percent) for percent in (0, 50, 90, 99))
+        gflops = None if measured.macs is None else 2e-6 * measured.macs / middle
+        return Row(
+            model=about.name,
+            title=about.title,
+            batch=about.batch,
+            threads=timing.threads,
+            engine=engine,
+            runs=len(timing.milliseconds),
+            min_ms=low,
+            p50_ms=middle,
+            p90_ms=high,
+            p99_ms=highest,
+            gflops=gflops,
+            share_of_peak=None if gflops is None else gflops / (self.peak * timing.threads),
+            peak_mb=timing.peak_mb,
+            error=None if expected is None else relative_error(timing.outputs, expected),
+        )

@@ -1,0 +1,123 @@
+"""What is measured: a network as every engine gets it, with fixed shapes, and its inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from byoc.errors import BenchmarkError
+from byoc.input_shapes import model_inputs, set_input_shapes
+
+_ROOT = Path(__file__).resolve().parents[2]
+#: The first IR version in which weights need not be inputs as well.
+_SEPARATE_WEIGHTS = 4
+_TOKENS = 1000
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network of one batch size; ``name`` is what the user typed."""
+
+    name: str
+    title: str
+    model: onnx.ModelProto
+    inputs: dict[str, np.ndarray]
+    batch: int | None = None
+
+
+def load_subject(
+    name: str,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    batch: int | None = None,
+) -> Subject:
+    """A network of the zoo, or an ONNX file.
+
+    ``input_shapes`` gives dynamic axes a size, and ``batch`` is the extent of axis 0 of every
+    input, whatever the model says.  Raises ``ByocError``.
+    """
+    networks = zoo()
+    path = Path(name)
+    if name in networks and not path.is_file():
+        title, model, tokens = networks[name].title, networks[name].build(), _TOKENS
+    elif path.exists():
+        from byoc.prepare import load_model
+
+        # 0 and 1 are valid as ids, indices and masks alike.
+        title, model, tokens = path.name, load_model(path), 2
+    else:
+        known = f" or one of {', '.join(networks)}" if networks else ""
+        raise BenchmarkError(f"no model {name!r}; need an ONNX file{known}")
+    shapes = dict(input_shapes or {})
+    if batch is not None:
+        _set_batch(model, batch)
+        shapes = {key: [batch, *shape[1:]] for key, shape in shapes.items()}
+    set_input_shapes(model, shapes)
+    separate_weights(model)
+    return Subject(name, title, model, draw_inputs(model, below=tokens), batch)
+
+
+def zoo() -> dict[str, Any]:
+    """The networks of the project's source tree by name; none where only the package is."""
+    if not (_ROOT / "models" / "zoo.py").is_file():
+        return {}
+    if str(_ROOT) not in sys.path:  # the console script does not start there
+        sys.path.insert(0, str(_ROOT))
+    from models.carried import CARRIED
+    from models.zoo import ZOO
+
+    return ZOO | CARRIED
+
+
+def draw_inputs(
+    model: onnx.ModelProto, seed: int = 0, below: int = _TOKENS
+) -> dict[str, np.ndarray]:
+    """Inputs of the model's static shapes.
+
+    Normal numbers; for integers, token ids less than ``below``; a mask of 1 then 0.
+    """
+    draw = np.random.default_rng(seed)
+    inputs = {}
+    for info in model_inputs(model):
+        tensor = info.type.tensor_type
+        shape = [dim.dim_value for dim in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if dtype.kind == "f":
+            inputs[info.name] = draw.standard_normal(shape, dtype=np.float32).astype(dtype)
+        elif info.name == "attention_mask":
+            mask = np.ones(shape, dtype)
+            mask[:, -(shape[1] // 4) :] = 0
+            inputs[info.name] = mask
+        elif dtype.kind in "iub":
+            high = 2 if dtype.kind == "b" else below
+            inputs[info.name] = draw.integers(0, high, shape, dtype=np.int64).astype(dtype)
+        else:
+            raise BenchmarkError(
+                f"input {info.name!r} has dtype {dtype}; only numbers can be made up"
+            )
+    return inputs
+
+
+def _set_batch(model: onnx.ModelProto, batch: int) -> None:
+    for value in model_inputs(model):
+        dims = value.type.tensor_type.shape.dim
+        if not dims:
+            raise BenchmarkError(f"input {value.name!r} has no axes, hence no batch to set")
+        dims[0].dim_value = batch
+    # What was inferred for another batch would contradict this one.
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+
+
+def separate_weights(model: onnx.ModelProto) -> None:
+    """Remove weights from the inputs, where engines take them for inputs that may change."""
+    inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model_inputs(model)]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, _SEPARATE_WEIGHTS)

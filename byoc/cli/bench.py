@@ -1,0 +1,168 @@
+"""``byoc bench``: networks through byoc and other engines, taking turns in one run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from byoc.bench.engines import ENGINES
+from byoc.bench.suite import SUITES
+from byoc.cli import options
+from byoc.cli.several import SeveralValues
+
+if TYPE_CHECKING:
+    from byoc.bench.networks import Outcome
+
+_PIPE_WIDTH = 160
+_DIFFERENT = 1
+
+_COUNT = click.IntRange(min=1)
+
+
+@click.command("bench", cls=SeveralValues)
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option(
+    "--suite",
+    type=click.Choice(list(SUITES)),
+    help="Measure these networks, and compare with their targets.",
+)
+@click.option(
+    "--engines",
+    multiple=True,
+    type=click.Choice(list(ENGINES)),
+    metavar="NAME...",
+    help=f"Any of {', '.join(ENGINES)} (default: all; for a suite and for batches all but tvm, "
+    "which takes seconds for a run).",
+)
+@click.option(
+    "--threads",
+    multiple=True,
+    type=_COUNT,
+    metavar="N...",
+    help="Threads of every engine, on as many cores (default: 1 2, where there are two).",
+)
+@click.option(
+    "--rounds",
+    type=_COUNT,
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Turns of each engine, of about 0.4 s.",
+)
+@click.option(
+    "--batch",
+    "batches",
+    multiple=True,
+    type=_COUNT,
+    metavar="N...",
+    help="Measure one model with these extents of axis 0 of every input.",
+)
+@options.input_shapes
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    metavar="NAMES",
+    help="Kernel libraries that byoc asks, as for `byoc compile`; repeatable.",
+)
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the ratios to the best peer into this .svg or .png file.",
+)
+@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@options.as_json
+@options.verbose
+def bench_verb(
+    models: tuple[str, ...],
+    suite: str | None,
+    engines: tuple[str, ...],
+    threads: tuple[int, ...],
+    rounds: int,
+    batches: tuple[int, ...],
+    input_shapes: dict[str, list[int | str]] | None,
+    libraries: tuple[str, ...],
+    plot_file: Path | None,
+    markdown: bool,
+    as_json: bool,
+) -> int:
+    """Time MODEL, an ONNX file or a network of the zoo, through byoc and through other engines.
+
+    Each engine sits in a process of its own, limited to the asked number of cores, and they take
+    turns.  Answers are compared with ONNX Runtime's: exit code 1 where byoc's differ by more than
+    1e-4 of the range.
+    """
+    _check_usage(models, suite, batches, input_shapes, markdown and as_json)
+    with options.progress() as show:
+        show("load TVM")
+        from byoc.bench.networks import bench
+        from byoc.bench.plot import check_plot, plot
+
+        if plot_file is not None:
+            check_plot(plot_file)
+        outcome = bench(
+            models,
+            suite=suite,
+            engines=engines,
+            threads=threads,
+            rounds=rounds,
+            batches=batches,
+            input_shapes=input_shapes,
+            libraries=libraries or None,
+            progress=show,
+            tell=lambda line: click.echo(line, err=True),
+        )
+    if as_json:
+        click.echo(json.dumps(outcome.to_json(), indent=2))
+    else:
+        _print(outcome, markdown)
+    if plot_file is not None:
+        caption = "\n".join(outcome.machine.lines())
+        plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
+    for line in outcome.checks():
+        click.echo(line, err=True)
+    return 0 if outcome.holds else _DIFFERENT
+
+
+def _check_usage(
+    models: Sequence[str],
+    suite: str | None,
+    batches: Sequence[int],
+    shapes: dict[str, list[int | str]] | None,
+    two_forms: bool,
+) -> None:
+    """Refuse combinations that make no sense."""
+    if two_forms:
+        raise click.UsageError("--json and --markdown are two forms of one table; give one")
+    if suite is not None and models:
+        raise click.UsageError(f"give --suite {suite} or models, not both")
+    if suite is None and not models:
+        raise click.UsageError("need a MODEL or --suite")
+    if (suite is not None or len(models) > 1) and (batches or shapes):
+        raise click.UsageError("--batch and --input-shapes are for one model")
+    for name, shape in (shapes or {}).items():
+        if names := [extent for extent in shape if isinstance(extent, str)]:
+            raise click.UsageError(f"--input-shapes: {name!r} has {names[0]}; a run needs numbers")
+
+
+def _print(outcome: Outcome, markdown: bool) -> None:
+    from rich.console import Console
+
+    # Columns of a pipe or file are not a terminal's, and folding would spoil them.
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    for line in outcome.machine.lines():
+        click.echo(line)
+    for sheet in outcome.sheets():
+        if markdown:
+            click.echo(f"\n{sheet.markdown()}\n")
+        else:
+            console.print(sheet.rich())
+    for line in outcome.lines():
+        click.echo(line)

@@ -1,0 +1,437 @@
+"""``byoc bench``: tables, JSON, plot, and what it says where an engine is missing or wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from byoc.bench import machine
+from byoc.bench.comparison import compare_rows, means
+from byoc.bench.engines import ENGINES
+from byoc.bench.interleave import _Worker, relative_error
+from byoc.bench.measure import Bench, Results, Row
+from byoc.bench.plot import plot
+from byoc.bench.subjects import draw_inputs, load_subject, separate_weights, zoo
+from byoc.bench.suite import SUITES
+from byoc.bench.tables import batch_sheet, growth_lines, suite_sheet
+from byoc.cli import main
+from byoc.errors import ShapeError
+from models.builder import GraphBuilder
+from tests.test_tiny import tiny_model
+
+PAIR = ("--engines", "byoc", "onnxruntime")
+QUICK = ("--threads", 1, "--rounds", 1)
+
+
+def dynamic_model() -> onnx.ModelProto:
+    """Images [n, 3, h, 8] through a convolution, pooled, to [n, 4]."""
+    graph = GraphBuilder("dynamic", seed=3)
+    x = graph.op("Relu", graph.conv(graph.input("x", ("n", 3, "h", 8)), (3, 4), 3))
+    graph.output(graph.op("Flatten", graph.op("GlobalAveragePool", x)), "y", ("n", 4))
+    return graph.build()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bench") / "tiny.onnx"
+    onnx.save(tiny_model(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def affinities() -> dict[str, set[frozenset[int]]]:
+    """By engine, the cores that the threads of its process might use in ``run``."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Path, affinities: dict[str, set[frozenset[int]]]) -> dict:
+    """One run of all engines that are here, as JSON."""
+    from byoc.bench.networks import bench
+
+    stop = _Worker.stop
+
+    def watched(self: _Worker) -> None:
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        cores = {frozenset(os.sched_getaffinity(int(task.name))) for task in tasks}
+        affinities[self.timing.engine] = cores
+        stop(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Worker, "stop", watched)
+        return json.loads(json.dumps(bench([str(tiny)], threads=[1], rounds=1).to_json()))
+
+
+def row(model: str, engine: str, p50: float, threads: int = 1, batch: int | None = None) -> Row:
+    times = (0.9 * p50, p50, 1.1 * p50, 1.2 * p50)
+    return Row(model, model.title(), batch, threads, engine, 9, *times, 50.0, 0.5, 40.0, 1e-7)
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run ``byoc bench``, which must fail with one line; returns it."""
+    assert main(["bench", *map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1, captured.err
+    return captured.err
+
+
+# ---------------------------------------------------------------- a run
+
+
+def test_json_has_machine_rows_and_ratios(run: dict) -> None:
+    about = run["machine"]
+    assert about["precision"] == "fp32" and about["peak_gflops"] > 1 and about["cores"] >= 1
+    assert {"byoc", "plain TVM", "ONNX Runtime"} <= about["versions"].keys()
+    assert (run["threads"], run["rounds"], run["suite"]) == ([1], 1, None)
+    rows = {row["engine"]: row for row in run["rows"]}
+    assert rows.keys() == ENGINES.keys() - run["absent"].keys() >= {"byoc", "tvm", "onnxruntime"}
+    for name, found in rows.items():
+        times = [found[key] for key in ("min_ms", "p50_ms", "p90_ms", "p99_ms")]
+        assert times == sorted(times) and times[0] > 0, name
+        assert found["runs"] >= 1 and found["peak_mb"] > 10
+        assert found["error"] <= 1e-4, name
+    # conv 3 -> 20 with 3 x 3 on 12 x 10 pixels, then 240 rows of 10 times 10 x 5.
+    macs = 20 * 3 * 9 * 120 + 240 * 10 * 5
+    ours = rows["byoc"]
+    assert ours["gflops"] == pytest.approx(2e-6 * macs / ours["p50_ms"])
+    assert ours["share_of_peak"] == pytest.approx(ours["gflops"] / about["peak_gflops"])
+    (comparison,) = run["comparisons"]
+    peers = [found["p50_ms"] for name, found in rows.items() if ENGINES[name].peer]
+    assert comparison["ratio"] == pytest.approx(ours["p50_ms"] / min(peers))
+    assert run["failures"] == []
+
+
+def test_no_engine_can_use_more_cores(
+    run: dict, affinities: dict[str, set[frozenset[int]]]
+) -> None:
+    assert affinities.keys() == {row["engine"] for row in run["rows"]}
+    assert set.union(*affinities.values()) == {frozenset(machine.usable_cores()[:1])}
+
+
+@pytest.mark.parametrize("engine", ["openvino", "ncnn"])
+def test_an_optional_engine_answers_in_the_order_of_outputs(tmp_path: Path, engine: str) -> None:
+    from byoc.bench.networks import bench
+
+    if (why := ENGINES[engine].absent()) is not None:
+        pytest.skip(f"{ENGINES[engine].title} is {why}")
+    graph = GraphBuilder("two", seed=1)
+    early = graph.op("Relu", graph.conv(graph.input("x", (1, 3, 8, 8)), (3, 4), 3))
+    graph.output(graph.op("Sigmoid", graph.conv(early, (4, 4), 3)), "late", (1, 4, 8, 8))
+    graph.output(early, "early", (1, 4, 8, 8))
+    onnx.save(graph.build(), tmp_path / "two.onnx")
+    outcome = bench([str(tmp_path / "two.onnx")], engines=[engine], threads=[1], rounds=1)
+    (found,) = outcome.results.rows
+    assert found.error is not None and found.error <= 1e-4
+
+
+def test_table_names_the_machine_and_an_absent_engine(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "byoc.bench.engines.find_spec", lambda name: name not in ("ncnn", "pnnx") or None
+    )
+    monkeypatch.setitem(ENGINES, "openvino", replace(ENGINES["openvino"], packages={"ncnn": "ov"}))
+    engines = ("--engines", "byoc", "onnxruntime", "openvino", "ncnn")
+    assert main(["bench", *map(str, (tiny, *QUICK, *engines))]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert re.search(r"\d+ cores?, .*FMA peak of a core, measured: \d+\.\d GFLOP/s", lines[0])
+    assert lines[1].startswith("fp32; byoc ") and "ONNX Runtime" in lines[1]
+    for heading in ("min ms", "p50 ms", "p90 ms", "p99 ms", "GFLOP/s", "peak %", "ratio"):
+        assert heading in captured.out
+    assert re.search(r"^ +byoc +\d+ +\d", captured.out, re.MULTILINE)
+    assert (
+        "tiny.onnx, 1 thread: byoc takes " in captured.out
+        and "the best peer, ONNX Runtime" in captured.out
+    )
+    assert "not compared: OpenVINO: not installed; pip install ov" in lines
+    assert (
+        "not compared: ncnn: not installed; pip install ncnn and pip install --no-deps pnnx"
+        in lines
+    )
+    assert captured.err == ""
+
+
+def test_a_wrong_answer_of_ours_fails_the_check(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = relative_error
+
+    def shifted(ours: list[np.ndarray], expected: list[np.ndarray]) -> float:
+        return right([array + 2e-4 * np.ptp(array) for array in ours], expected)
+
+    monkeypatch.setattr("byoc.bench.measure.relative_error", shifted)
+    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR))]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == (
+        "check failed: byoc on tiny.onnx with 1 thread differs from ONNX Runtime by 2.0e-04 of the "
+        "range; the limit is 1e-04\n"
+    )
+    assert "note: ONNX Runtime on tiny.onnx with 1 thread differs" in captured.out
+
+
+def test_an_engine_that_fails_is_named_and_the_rest_goes_on(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime is given our library, which its process refuses."""
+    from byoc.bench import measure
+
+    real = measure.build
+    monkeypatch.setattr(
+        "byoc.bench.measure.build",
+        lambda engine, *rest: real("byoc" if engine == "onnxruntime" else engine, *rest),
+    )
+    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR))]) == 0
+    captured = capsys.readouterr()
+    assert "not measured: ONNX Runtime on tiny.onnx: " in captured.out
+    assert re.search(r"^ +byoc +\d+ +\d", captured.out, re.MULTILINE)
+    assert not re.search(r"^ +ONNX Runtime +\d+ +\d", captured.out, re.MULTILINE)
+
+
+def test_our_failure_is_a_failed_check(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such kernel\nand more")
+
+    monkeypatch.setattr("byoc.bench.builds._byoc", broken)
+    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR))]) == 1
+    assert "not measured: byoc on tiny.onnx: no such kernel\n" in capsys.readouterr().out
+
+
+def test_batches_of_a_model_of_batch_1(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR, "--batch", 1, 3, "--json"))]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["batch"], row["engine"]) for row in found["rows"]] == [
+        (batch, engine) for batch in (1, 3) for engine in ("byoc", "onnxruntime")
+    ]
+    assert all(row["error"] <= 1e-4 for row in found["rows"])
+    small, _, large, _ = (row["gflops"] * row["p50_ms"] for row in found["rows"])
+    assert large == pytest.approx(3 * small)
+
+
+def test_shapes_and_batches_are_written_into_the_model(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    onnx.save(dynamic_model(), path)
+    for shapes, batch, want in (
+        ({"x": [1, 3, 6, 8]}, None, [1, 3, 6, 8]),
+        ({"x": [1, 3, 6, 8]}, 5, [5, 3, 6, 8]),
+    ):
+        subject = load_subject(str(path), shapes, batch)
+        assert list(subject.inputs["x"].shape) == want
+        assert [
+            d.dim_value for d in subject.model.graph.input[0].type.tensor_type.shape.dim
+        ] == want
+    with pytest.raises(ShapeError, match="dynamic axis 2"):
+        load_subject(str(path), None, 5)
+    assert load_subject(str(tiny), None, 2).inputs["x"].shape == (2, 3, 12, 10)
+
+
+def test_weights_are_no_inputs() -> None:
+    """Engines take weights among the inputs for values that may change."""
+    model = tiny_model()
+    weights = [
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
+        for t in model.graph.initializer
+    ]
+    model.graph.input.extend(weights)
+    model.ir_version = 3
+    separate_weights(model)
+    assert [value.name for value in model.graph.input] == ["x"]
+    assert model.ir_version >= 4
+
+
+def test_a_batch_that_the_model_cannot_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = GraphBuilder("fixed", seed=1)
+    graph.output(graph.reshape(graph.op("Relu", graph.input("x", (1, 6))), [1, -1]), "y", (1, 6))
+    onnx.save(graph.build(), tmp_path / "fixed.onnx")
+    said = error_of(capsys, tmp_path / "fixed.onnx", *QUICK, *PAIR, "--batch", 2)
+    assert "batch 2 gives outputs of shape [1, 12]" in said
+
+
+# ---------------------------------------------------------------- usage
+
+
+def test_help_names_the_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("Usage: byoc bench")
+    assert ", ".join(ENGINES) in text
+
+
+def test_usage_errors_are_one_line(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "need a MODEL or --suite" in error_of(capsys)
+    assert "not both" in error_of(capsys, tiny, "--suite", "zoo")
+    assert "'zou' is not" in error_of(capsys, "--suite", "zou")
+    assert "'tvn' is not one of 'byoc'" in error_of(capsys, tiny, "--engines", "byoc", "tvn")
+    said = error_of(capsys, "no_such_model", *QUICK, *PAIR)
+    assert "no model 'no_such_model'; need an ONNX file or one of resnet50" in said
+    assert "for one model" in error_of(capsys, "--suite", "zoo", "--batch", 1, 2)
+    assert "a run needs numbers" in error_of(capsys, tiny, "--input-shapes", "x:[n,3,12,10]")
+    too_many = len(machine.usable_cores()) + 1
+    assert f"cannot time {too_many} threads" in error_of(capsys, tiny, "--threads", 1, too_many)
+    assert "must end in .svg or .png" in error_of(capsys, tiny, "--plot", tmp_path / "plot.pdf")
+    assert "no folder" in error_of(capsys, tiny, "--plot", tmp_path / "none" / "plot.svg")
+
+
+def test_numbers_in_a_row_end_before_a_model(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, object] = {}
+
+    def bench(models: object, **options: object) -> None:
+        asked.update(options, models=models)
+        raise OSError("enough")
+
+    monkeypatch.setattr("byoc.bench.networks.bench", bench)
+    error_of(capsys, "--batch", 1, 2, 4, tiny, "--engines", "byoc", "tvm", "--threads", 2)
+    assert asked["models"] == (str(tiny),)
+    assert asked["libraries"] is None
+    assert asked["batches"] == (1, 2, 4)
+    assert asked["engines"] == ("byoc", "tvm")
+    assert asked["threads"] == (2,)
+    error_of(capsys, "--library", "onednn,builtin", tiny, "--threads=1", "--threads", 2)
+    assert asked["models"] == (str(tiny),)
+    assert asked["libraries"] == ("onednn,builtin",)
+    assert asked["threads"] == (1, 2)
+
+
+def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 7})
+    monkeypatch.setattr(machine, "_TOPOLOGY", "/nowhere/{}")
+    assert machine.choose_cores(2) == [5, 7]
+    with pytest.raises(machine.BenchmarkError, match="may use 2 cores"):
+        machine.choose_cores(3)
+
+
+# ---------------------------------------------------------------- suites
+
+
+def test_every_network_of_the_suite_is_there() -> None:
+    assert SUITES["zoo"].networks.keys() <= zoo().keys()
+    assert len(SUITES["zoo"].networks) == 13
+
+
+def test_suite_table_has_ratios_targets_and_means() -> None:
+    rows = [
+        *(row("resnet50", "byoc", 80.0), row("resnet50", "onnxruntime", 100.0)),
+        *(row("resnet50", "ncnn", 120.0), row("resnet50", "tvm", 1.0)),
+        *(row("bert", "byoc", 90.0), row("bert", "openvino", 45.0)),
+        *(row("vgg19", "byoc", 90.0), row("vgg19", "tvm", 45.0)),
+    ]
+    comparisons = compare_rows(rows, SUITES["zoo"])
+    (mean,) = means(comparisons, SUITES["zoo"])
+    cells = suite_sheet("zoo", comparisons, [mean]).rows
+    resnet, bert, last = cells
+    assert resnet == ["Resnet50", "ONNX Runtime", "1", "80.00", "100.0", "0.800", "0.90", "yes"]
+    assert bert[5:] == ["2.000", "0.97", "no"]
+    assert mean.ratio == pytest.approx((0.8 * 2.0) ** 0.5)
+    assert last[0] == "geometric mean of 2" and last[5:] == ["1.265", "0.90", "no"]
+
+
+def test_a_suite_goes_on_without_a_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A suite of one network that is not there, and one that is measured."""
+
+    def measure(self: Bench, subjects: list) -> Results:
+        name = subjects[0].name
+        return Results([row(name, "byoc", 4.0), row(name, "onnxruntime", 5.0)])
+
+    suite = replace(SUITES["zoo"], networks={"absent_network": {1: 0.9}, "squeezenet": {1: 0.9}})
+    monkeypatch.setitem(SUITES, "zoo", suite)
+    monkeypatch.setattr(Bench, "measure", measure)
+    assert main(["bench", "--suite", "zoo", *map(str, QUICK), *PAIR, "--markdown"]) == 0
+    captured = capsys.readouterr()
+    assert "| Squeezenet | ONNX Runtime | 1 | 4.00 | 5.00 | 0.800 | 0.90 | yes |" in captured.out
+    assert "not measured: absent_network: no model 'absent_network'" in captured.out
+    assert captured.err.startswith("Squeezenet, 1 thread: byoc takes 0.80 x")
+
+
+def test_batch_table_says_whether_the_time_per_image_grows() -> None:
+    rows = [row("net", "byoc", t, batch=b) for b, t in ((1, 10.0), (2, 18.0), (4, 44.0))]
+    rows += [row("net", "onnxruntime", 11.0, batch=1)]
+    sheet = batch_sheet(rows)
+    assert sheet.rows == [
+        ["1", "1", "10.00", "11.00"],
+        ["1", "2", "9.00", ""],
+        ["1", "4", "11.00", ""],
+    ]
+    assert growth_lines(rows) == ["1 thread: byoc's time per image grows 1.22 x from batch 2 to 4"]
+    assert growth_lines(rows[:2]) == ["1 thread: byoc's time per image never grows"]
+
+
+# ---------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_plot_is_written(tmp_path: Path, suffix: str) -> None:
+    if find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed: the extra 'bench'")
+    rows = [
+        row(model, engine, p50, threads)
+        for threads in (1, 2)
+        for model in ("resnet50", "bert")
+        for engine, p50 in (("byoc", 8.0), ("onnxruntime", 10.0), ("ncnn", 99.0), ("tvm", 400.0))
+    ]
+    path = tmp_path / f"plot.{suffix}"
+    plot(path, rows, compare_rows(rows, SUITES["zoo"]), "a CPU; 1 < 2")
+    assert path.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+def test_plot_option_writes_a_file(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed: the extra 'bench'")
+    path = tmp_path / "plot.svg"
+    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR, "--plot", path))]) == 0
+    assert "tiny.onnx" in capsys.readouterr().out
+    assert "ONNX Runtime" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "error"),
+    [
+        ([0.0, 2.0], [0.0, 1.0], 1.0),
+        ([0.0, np.nan], [0.0, 1.0], np.inf),
+        ([0.0, np.nan, 4.0], [0.0, np.nan, 4.0], 0.0),
+        ([0.0, np.inf], [0.0, -np.inf], np.inf),
+        ([5.0, 5.5], [5.0, 5.0], 0.1),
+        ([True, False], [True, True], 1.0),
+        ([], [], 0.0),
+    ],
+)
+def test_relative_error(ours: list, theirs: list, error: float) -> None:
+    assert relative_error([np.array(ours)], [np.array(theirs)]) == pytest.approx(error)
+
+
+def test_other_shapes_and_numbers_of_outputs_differ() -> None:
+    assert relative_error([np.zeros((1, 2))], [np.zeros(2)]) == np.inf
+    assert relative_error([np.zeros(2)], [np.zeros(2), np.zeros(2)]) == np.inf
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "ids"])
+def test_inputs_are_of_the_models_dtypes(name: str) -> None:
+    graph = GraphBuilder("ids", seed=1)
+    ids = graph.input(name, (2, 8), "int64")
+    graph.output(graph.op("Cast", ids, to=onnx.TensorProto.FLOAT), "y", (2, 8))
+    (values,) = draw_inputs(graph.build(), below=2).values()
+    assert values.shape == (2, 8) and values.dtype == np.int64
+    assert set(values.ravel()) == {0, 1}
+    if name == "attention_mask":
+        np.testing.assert_array_equal(values[0], [1] * 6 + [0] * 2)

@@ -1,4 +1,7 @@
-"""The zoo's list: a name and a builder; ``draw_inputs`` makes inputs that a model can take."""
+"""The zoo's list: a name and a builder each.
+
+``byoc.bench.subjects.draw_inputs`` makes inputs that a model can take.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from functools import partial
 
 import onnx
 
-from byoc.bench.subjects import draw_inputs
 from models.bert import bert
 from models.convnext import convnext
 from models.efficientnet import efficientnet_b0
@@ -19,8 +21,6 @@ from models.squeezenet import squeezenet
 from models.vgg import vgg19
 from models.vit import vit
 from models.yolo import yolo
-
-__all__ = ["ZOO", "ZooModel", "draw_inputs"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 import pytest
 
-from models.zoo import ZOO, draw_inputs
+from byoc.bench.subjects import draw_inputs
+from models.zoo import ZOO
 from tests.reference import onnxruntime_outputs
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +16,12 @@ from codegen_cc.libraries.builtin.conv2d import place_conv2d
 from codegen_cc.libraries.builtin.epilogue import ALLOWED_STEPS, epilogue_struct
 from codegen_cc.libraries.builtin.matmul import place_matmul
 from codegen_cc.libraries.builtin.pooling import place_pool2d
+from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.libraries.vocabulary import FACTS
 from codegen_cc.node import ACTIVATIONS, Node
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import C_TYPES, Tensor, strides_for
-
-if TYPE_CHECKING:
-    from codegen_cc.libraries.table import Kernel
 
 #: Activations that have parameters, and which.
 PARAMETERS = {

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.libraries import vocabulary
 from codegen_cc.libraries.arguments import ANY_ORDER, PARAMETERS, indexed, told
 from codegen_cc.libraries.builtin import epilogue
 from codegen_cc.libraries.builtin.operands import all_constant, not_constant
+from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.node import ACTIVATIONS, Node
-
-if TYPE_CHECKING:
-    from codegen_cc.libraries.table import Kernel
 
 #: Operands that a node of the operator may lack.
 _OPTIONAL = ("mask", "bias", "residual")

@@ -17,17 +17,13 @@ this as ``byoc.library``; ``docs/my_library.md`` tells what each field means.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from codegen_cc.builder import PlanBuilder
-from codegen_cc.dim import Dim
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.libraries.arguments import TableCall, check_names
 from codegen_cc.libraries.interface import Link, Threads
+from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.refusals import refusal
 from codegen_cc.node import OPERATORS, Node
 from codegen_cc.region import RegionNode
@@ -36,52 +32,6 @@ from codegen_cc.runtime_files import runtime_file
 #: A C identifier, or a type that is one or two of them (``my_state``, ``struct my_state``).
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPE = re.compile(r"(struct )?[A-Za-z_]\w*", re.ASCII)
-
-#: An argument: a name (see ``docs/my_library.md``), or a literal.
-Argument = str | int | float
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One C function, the operator that it computes, and what it takes.
-
-    ``op``: an operator of ``codegen_cc.node``.
-    ``function``: the C function.
-    ``arguments``: in the function's order, names or literals.
-    ``epilogue``: the steps that it can take after the operator, each optional, in this order;
-    ``activation`` stands for any.
-    ``attributes``: values that a node must have, and which the kernel therefore knows; ``...`` for
-    one that ``supports`` looks at.
-    ``supports``: a further rule, None or a reason.
-    ``dtypes``: by role, ``float32`` where not given.
-    ``layouts``: by role, such as ``NHWC``; row-major where not given; ``any`` (elementwise
-    operators) for dense memory in any order.
-    ``pack``: by role, turns a constant into what is stored, when compiling.
-    ``prepare``: a C function that is called once, before the first call, with
-    ``prepare_arguments``, and returns a status.
-    ``state``: C type of a zeroed object of each call site.
-    ``scratch``: bytes of memory for the call.
-    ``returns``: ``status`` (an int, 0 is success) or ``void``.
-    ``cost``: seconds on one core.
-    ``algorithm``: a name for reports.
-    """
-
-    op: str
-    function: str
-    arguments: tuple[Argument, ...]
-    epilogue: tuple[str, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    supports: Callable[[Node], str | None] | None = None
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    layouts: Mapping[str, str] = field(default_factory=dict)
-    pack: Mapping[str, Callable[[np.ndarray, Node], np.ndarray]] = field(default_factory=dict)
-    prepare: str | None = None
-    prepare_arguments: tuple[Argument, ...] = ("state",)
-    state: str | None = None
-    scratch: int | Callable[[Node], Dim] = 0
-    returns: str = "status"
-    cost: Callable[[Node], float | None] | None = None
-    algorithm: str = ""
 
 
 class Library:

@@ -29,70 +29,23 @@ static int64_t head_offset(const attention_job* job, const int64_t* strides, int
   return head / job->p->heads * strides[0] + head % job->p->heads * strides[1];
 }
 
-/* dst[p][c] = x[c][p], c < columns <= EXT_PANEL, p < depth; further columns are 0. */
-static void pack_columns(const float* x, int64_t stride, int64_t columns, int64_t depth,
-                         float* dst) {
-  int64_t p = 0;
-  for (; columns == EXT_PANEL && p + VL <= depth; p += VL) {
-    for (int64_t c = 0; c < EXT_PANEL; c += VL) {
-      vf tile[VL];
-      EXT_UNROLL
-      for (int i = 0; i < VL; i++) tile[i] = vf_load(x + (c + i) * stride + p);
-      vf_transpose(tile);
-      EXT_UNROLL
-      for (int i = 0; i < VL; i++) vf_store(dst + (p + i) * EXT_PANEL + c, tile[i]);
-    }
-  }
-  for (; p < depth; p++)
-    for (int64_t c = 0; c < EXT_PANEL; c++)
-      dst[p * EXT_PANEL + c] = c < columns ? x[c * stride + p] : 0.0f;
-}
-
-/* dst[p][c] = x[p][c], c < columns <= EXT_PANEL, p < rows; further columns are 0. */
-static void pack_rows(const float* x, int64_t stride, int64_t columns, int64_t rows, float* dst) {
-  for (int64_t p = 0; p < rows; p++, x += stride, dst += EXT_PANEL)
-    for (int64_t c = 0; c < EXT_PANEL; c += VL)
-      vf_store(dst + c,
-               columns - c >= VL ? vf_load(x + c) : vf_load_n(x + c, clamp_lanes(columns - c)));
-}
-
 static void pack_head(const attention_job* job, int64_t head, float* dst) {
   const ext_attention_params* p = job->p;
   const float* k = job->k + head_offset(job, p->k_strides, head);
   const float* v = job->v + head_offset(job, p->v_strides, head);
   for (int64_t j = 0; j < p->keys; j += EXT_PANEL, dst += EXT_PANEL * p->depth)
-    pack_columns(k + j * p->k_strides[2], p->k_strides[2], i64_min(EXT_PANEL, p->keys - j),
-                 p->depth, dst);
+    EXT_NAME(ext_pack_panel)
+  (p->depth, i64_min(EXT_PANEL, p->keys - j), k + j * p->k_strides[2], 1, p->k_strides[2], dst);
   for (int64_t j = 0; j < p->width; j += EXT_PANEL, dst += EXT_PANEL * p->keys)
-    pack_rows(v + j, p->v_strides[2], i64_min(EXT_PANEL, p->width - j), p->keys, dst);
-}
-
-typedef struct {
-  const float* a;
-  int64_t row;
-} row_source;
-
-static void copy_rows(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
-                      int64_t kc, float* dst) {
-  const row_source* s = source;
-  const float* a = s->a + offset + row * s->row + k0;
-  for (int64_t r = 0; r < rows; r++) copy_run(dst + r * A_STRIDE, a + r * s->row, kc);
+    EXT_NAME(ext_pack_panel)
+  (p->keys, i64_min(EXT_PANEL, p->width - j), v + j, p->v_strides[2], 1, dst);
 }
 
 /* y[m][n] = a[m][k] b[k][n], rows of a and y that far apart, b in panels. */
 static int product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row,
                    const float* panels, float* y, int64_t y_row) {
-  row_source source = {a, a_row};
-  ext_gemm g = {.m = m,
-                .n = n,
-                .k = k,
-                .pack = copy_rows,
-                .source = &source,
-                .a = a,
-                .a_row = a_row,
-                .panels = panels,
-                .y = y,
-                .y_row = y_row};
+  ext_gemm g = {
+      .m = m, .n = n, .k = k, .a = a, .a_row = a_row, .panels = panels, .y = y, .y_row = y_row};
   return EXT_NAME(ext_gemm_serial)(&g, 0);
 }
 

@@ -108,6 +108,7 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
                 .epilogue = e ? *e : (ext_epilogue){0},
                 .batch_ndim = p->groups > 1};
   if (point && p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w) {
+    g.pack = NULL;
     g.a = x;
     g.a_row = p->x_stride;
   }

@@ -21,18 +21,6 @@ typedef struct {
   float* y;
 } transpose_job;
 
-typedef struct {
-  const float* x;
-  int64_t stride;
-} pixel_source;
-
-static void pack_pixels(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
-                        int64_t kc, float* dst) {
-  const pixel_source* s = source;
-  const float* x = s->x + offset + row * s->stride + k0;
-  for (int64_t r = 0; r < rows; r++) copy_run(dst + r * A_STRIDE, x + r * s->stride, kc);
-}
-
 static void add_run(float* y, const float* x, int64_t n) {
   int64_t i = 0;
   for (; i + VL <= n; i += VL) vf_store(y + i, vf_load(y + i) + vf_load(x + i));
@@ -102,12 +90,9 @@ int EXT_NAME(ext_conv2d_transpose)(const ext_conv2d_params* p, const float* x, c
   float* patches = ext_workspace_alloc((size_t)(pixels * job.patch) * sizeof(float));
   if (!patches) return EXT_ERR_MEMORY;
   job.patches = patches;
-  pixel_source s = {x, p->x_stride};
   ext_gemm g = {.m = pixels,
                 .n = taps * job.channels,
                 .k = p->in_c / p->groups,
-                .pack = pack_pixels,
-                .source = &s,
                 .a = x,
                 .a_row = p->x_stride,
                 .panels = w,

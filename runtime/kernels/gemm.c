@@ -71,6 +71,18 @@ static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t r
                             y, g->y_row);
 }
 
+/* Packs rows of the block of A, by the caller's function or from a plain matrix. */
+EXT_INLINE void pack_rows(const gemm_state* s, int64_t row, int64_t rows, int64_t k0, int64_t kc,
+                          float* dst) {
+  const ext_gemm* g = s->g;
+  if (g->pack) {
+    g->pack(g->source, s->a_offset, row, rows, k0, kc, dst);
+    return;
+  }
+  const float* a = g->a + s->a_offset + row * g->a_row + k0;
+  for (int64_t r = 0; r < rows; r++) copy_run(dst + r * A_STRIDE, a + r * g->a_row, kc);
+}
+
 /* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
 static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1, int64_t j0,
                       int64_t j1) {
@@ -79,8 +91,7 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
   int64_t row[MC_PANELS + 1];
   for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
   for (int64_t i = 0; i < count; i++)
-    g->pack(g->source, s->a_offset, row[i], row[i + 1] - row[i], k0, kc,
-            s->packed + i * MR * A_STRIDE);
+    pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
   gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high};
   t.b_step = VL == EXT_PANEL ? g->k * EXT_PANEL : VL;
   for (int64_t j = j0; j < j1; j += TILE_N) {
@@ -148,7 +159,6 @@ static int64_t select_batch(ext_gemm* g, int64_t index) {
     if (g->epilogue.residual) g->epilogue.residual += i * g->residual_batch[d];
     if (g->epilogue.bias) g->epilogue.bias += i * g->bias_batch[d];
   }
-  if (g->a) g->a += a;
   return a;
 }
 
@@ -213,4 +223,32 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   int64_t tasks = batches * job.m_parts * job.n_parts;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.m_parts * job.n_parts / macs) : tasks;
   return ext_parallel_for(tasks, grain, gemm_tasks, &job);
+}
+
+void EXT_NAME(ext_pack_panel)(int64_t k, int64_t columns, const float* b, int64_t b_row,
+                              int64_t b_col, float* dst) {
+  int64_t i = 0;
+  if (b_col == 1) {
+    for (; i < k; i++) {
+      for (int64_t v = 0; v < EXT_PANEL; v += VL)
+        vf_store(dst + i * EXT_PANEL + v,
+                 columns - v >= VL ? vf_load(b + i * b_row + v)
+                                   : vf_load_n(b + i * b_row + v, clamp_lanes(columns - v)));
+    }
+    return;
+  }
+  if (b_row == 1 && columns == EXT_PANEL) {
+    for (; i + VL <= k; i += VL)
+      for (int64_t v = 0; v < EXT_PANEL; v += VL) {
+        vf tile[VL];
+        EXT_UNROLL
+        for (int c = 0; c < VL; c++) tile[c] = vf_load(b + (v + c) * b_col + i);
+        vf_transpose(tile);
+        EXT_UNROLL
+        for (int c = 0; c < VL; c++) vf_store(dst + (i + c) * EXT_PANEL + v, tile[c]);
+      }
+  }
+  for (; i < k; i++)
+    for (int64_t c = 0; c < EXT_PANEL; c++)
+      dst[i * EXT_PANEL + c] = c < columns ? b[i * b_row + c * b_col] : 0.0f;
 }

@@ -25,11 +25,11 @@ enum {
 typedef struct {
   int64_t m, n, k;
   /* Copies A[row .. row + rows)[k0 .. k0 + kc) to dst, A_STRIDE floats from row to row; `offset` is
-   * the batch item's place in A. */
+   * the batch item's place in A.  NULL where A is the plain matrix a. */
   void (*pack)(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
                int64_t kc, float* dst);
   const void* source;
-  const float* a; /* NULL, or A itself: rows a_row apart, columns adjacent */
+  const float* a; /* where pack is NULL: A itself, rows a_row apart, columns adjacent */
   int64_t a_row;
   const float* panels;
   float* y;
@@ -43,5 +43,10 @@ typedef struct {
 int EXT_NAME(ext_gemm_run)(const ext_gemm* g);
 /* One batch item on the calling thread; operands already point at it. */
 int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset);
+
+/* dst[p][c] = b[p b_row + c b_col], p < k, c < columns <= EXT_PANEL, further columns as zero: one
+ * panel of B. */
+void EXT_NAME(ext_pack_panel)(int64_t k, int64_t columns, const float* b, int64_t b_row,
+                              int64_t b_col, float* dst);
 
 #endif /* EXT_GEMM_H_ */

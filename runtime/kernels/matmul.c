@@ -11,13 +11,6 @@ typedef struct {
   int64_t a_row, a_col;
 } matmul_source;
 
-static void pack_rows(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
-                      int64_t kc, float* dst) {
-  const matmul_source* s = source;
-  const float* a = s->a + offset + row * s->a_row + k0;
-  for (int64_t r = 0; r < rows; r++) copy_run(dst + r * A_STRIDE, a + r * s->a_row, kc);
-}
-
 /* Columns of `a` are apart; reads along whichever axis is closer in memory. */
 static void pack_strided(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
                          int64_t kc, float* dst) {
@@ -33,9 +26,9 @@ static int make_gemm(const ext_matmul_params* p, const matmul_source* s, const f
   *g = (ext_gemm){.m = p->m,
                   .n = p->n,
                   .k = p->k,
-                  .pack = p->a_col == 1 ? pack_rows : pack_strided,
+                  .pack = p->a_col == 1 ? NULL : pack_strided,
                   .source = s,
-                  .a = p->a_col == 1 ? s->a : NULL,
+                  .a = s->a,
                   .a_row = p->a_row,
                   .panels = panels,
                   .y = y,
@@ -60,33 +53,10 @@ int EXT_NAME(ext_matmul_packed)(const ext_matmul_params* p, const float* a, cons
   return status ? status : EXT_NAME(ext_gemm_run)(&g);
 }
 
-/* dst[k][0 .. 15] = b[k][j .. j + 15], columns past n as zero, for one panel. */
+/* Panel of columns j .. j + 15 of one batch item. */
 static void pack_panel(const ext_matmul_params* p, const float* b, int64_t j, float* dst) {
-  int64_t columns = i64_min(EXT_PANEL, p->n - j), k = 0;
-  b += j * p->b_col;
-  if (p->b_col == 1) {
-    for (; k < p->k; k++) {
-      for (int64_t v = 0; v < EXT_PANEL; v += VL)
-        vf_store(dst + k * EXT_PANEL + v,
-                 columns - v >= VL ? vf_load(b + k * p->b_row + v)
-                                   : vf_load_n(b + k * p->b_row + v, clamp_lanes(columns - v)));
-    }
-    return;
-  }
-  if (p->b_row == 1 && columns == EXT_PANEL) {
-    for (; k + VL <= p->k; k += VL)
-      for (int64_t v = 0; v < EXT_PANEL; v += VL) {
-        vf tile[VL];
-        EXT_UNROLL
-        for (int c = 0; c < VL; c++) tile[c] = vf_load(b + (v + c) * p->b_col + k);
-        vf_transpose(tile);
-        EXT_UNROLL
-        for (int c = 0; c < VL; c++) vf_store(dst + (k + c) * EXT_PANEL + v, tile[c]);
-      }
-  }
-  for (; k < p->k; k++)
-    for (int64_t c = 0; c < EXT_PANEL; c++)
-      dst[k * EXT_PANEL + c] = c < columns ? b[k * p->b_row + c * p->b_col] : 0.0f;
+  EXT_NAME(ext_pack_panel)
+  (p->k, i64_min(EXT_PANEL, p->n - j), b + j * p->b_col, p->b_row, p->b_col, dst);
 }
 
 typedef struct {
@@ -136,7 +106,6 @@ static int fused_range(void* context, int64_t begin, int64_t end) {
     for (int64_t j = 0; j < job->panels; j++)
       pack_panel(p, b, j * EXT_PANEL, packed + j * p->k * EXT_PANEL);
     g.panels = packed;
-    if (g.a) g.a += a;
     status = EXT_NAME(ext_gemm_serial)(&g, a);
   }
   ext_workspace_free(packed);

@@ -11,12 +11,13 @@ from tvm import relax
 
 import byoc.annotate
 from byoc.annotate import annotate
+from byoc.bench.subjects import draw_inputs
 from byoc.canonicalise import canonicalise
 from byoc.merge import merge
 from byoc.prepare import import_onnx, prepare
 from models.efficientnet import efficientnet_b0
 from models.yolo import yolo
-from models.zoo import ZOO, draw_inputs
+from models.zoo import ZOO
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import operators, regions

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import byoc
+from byoc.bench.subjects import draw_inputs
 from byoc.library import LibraryError, Node, Operand, Step
 from codegen_cc.dim import symbol
 from codegen_cc.libraries import blas, registry
 from codegen_cc.toolchain import compiler
 from models.builder import GraphBuilder
 from models.resnet import resnet50
-from models.zoo import ZOO, draw_inputs
+from models.zoo import ZOO
 from tests.ir.interpret import apply_node
 from tests.ir.regions import RegionBuilder
 from tests.ir.run_regions import CompiledRegions

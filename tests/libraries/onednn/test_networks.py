@@ -16,11 +16,12 @@ import onnx
 import pytest
 
 import byoc
+from byoc.bench.subjects import draw_inputs
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries import registry
 from models.mobilenet import mobilenet_v2
 from models.resnet import resnet50
-from models.zoo import ZOO, draw_inputs
+from models.zoo import ZOO
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 try:

@@ -65,6 +65,7 @@ def compile(
     libraries: Libraries = None,
     min_coverage: float | None = None,
     require_full: bool = False,
+    timers: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
     """Compile an ONNX model into one library that needs only TVM's runtime.
@@ -76,6 +77,7 @@ def compile(
     after each pass.  ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` leave operators to
     TVM, and ``libraries`` says which kernel libraries to use (see ``partition_for_ext``);
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
+    With ``timers`` the library tells how long each kernel call took (see ``byoc.profile``).
     ``progress`` is called with a stage's name when the stage begins.
 
     Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``; ``output`` is then left as it was.
@@ -104,7 +106,7 @@ def compile(
         used = tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries)
         metadata = replace(metadata, libraries=used)
     with stages("generate code"):
-        module = _generate(module, metadata, dump_code and Path(dump_code))
+        module = _generate(module, metadata, dump_code and Path(dump_code), timers)
     with stages("compile what TVM keeps"):
         executable = _build(module, target)
     compiled = Compiled(executable, report, metadata, seconds=stages.seconds)
@@ -143,12 +145,16 @@ class _Stages:
         self.seconds[name] = time.perf_counter() - begin
 
 
-def _generate(module: tvm.IRModule, metadata: Metadata, dump_code: Path | None) -> tvm.IRModule:
+def _generate(
+    module: tvm.IRModule, metadata: Metadata, dump_code: Path | None, timers: bool
+) -> tvm.IRModule:
     """Replace the regions by calls, and attach the names of inputs and outputs."""
     from codegen_cc import metadata_module
 
     _autoload()  # for a source tree that is not installed, where TVM sees no entry point
-    options = {"dump_code": str(dump_code)} if dump_code else {}
+    options: dict[str, object] = {"timers": timers}
+    if dump_code:
+        options["dump_code"] = str(dump_code)
     module = relax.transform.RunCodegen({"ext": options})(module)
     existing = (module.attrs or {}).get("external_mods") or []
     names = metadata_module(metadata.to_json())

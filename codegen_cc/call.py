@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from codegen_cc.node import Node
 from codegen_cc.tensor import Tensor
 
 #: Longest list of names in a comment.
@@ -28,7 +29,7 @@ class Call:
     """One kernel call.
 
     ``comment`` tells people what it computes; ``writes`` is its result; ``library`` recorded it;
-    ``checked`` says whether the function returns a status.
+    ``checked`` says whether the function returns a status; ``node`` is what it was recorded for.
     """
 
     function: str
@@ -38,6 +39,7 @@ class Call:
     library: str = ""
     composite: str = ""
     checked: bool = True
+    node: Node | None = None
 
     def reads(self) -> list[Tensor]:
         """Every tensor among the arguments, the written one included."""

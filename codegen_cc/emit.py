@@ -18,6 +18,7 @@ from codegen_cc.entry import c_identifier, entry, preparation, slot_bytes
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.tensor import C_TYPES, Buffer, Tensor
+from codegen_cc.timers import PREAMBLE, reader, storage, timed
 
 _HEADER = """\
 /*
@@ -47,8 +48,8 @@ _LIBRARY_TRY = """\
 _LINE = 92
 
 
-def emit_source(plans: list[Plan]) -> str:
-    """The C source of all regions of one module."""
+def emit_source(plans: list[Plan], timers: bool = False) -> str:
+    """The C source of all regions of one module; with ``timers``, every kernel call is timed."""
     used = dict.fromkeys(name for plan in plans for name in plan.libraries)
     others = [library(name) for name in used if name != RUNTIME]
     header = _HEADER.replace("@COUNT@", str(len(plans)))
@@ -56,7 +57,9 @@ def emit_source(plans: list[Plan]) -> str:
     if others:
         parts.append(_LIBRARY_TRY)
     parts += [text for found in others if (text := preparation(found))]
-    return "\n".join([*parts, *(_region(plan) for plan in plans)])
+    if timers:
+        parts.append(PREAMBLE)
+    return "\n".join([*parts, *(_region(plan, timers) for plan in plans)])
 
 
 def _includes(libraries: list[KernelLibrary]) -> list[str]:
@@ -69,13 +72,16 @@ def _includes(libraries: list[KernelLibrary]) -> list[str]:
     return lines
 
 
-def _region(plan: Plan) -> str:
+def _region(plan: Plan, timers: bool) -> str:
     symbol = plan.region.symbol
     assert symbol == c_identifier(symbol, len(symbol)), symbol
     states = "".join(
         f"static {ctype} {symbol}_state{index};\n" for index, ctype in enumerate(plan.states)
     )
-    parts = [_title(plan), _weight_declarations(plan), states, _body(plan), entry(plan)]
+    parts = [_title(plan), _weight_declarations(plan), states]
+    parts += [storage(plan)] if timers else []
+    parts += [_body(plan, timers), entry(plan)]
+    parts += [reader(plan)] if timers else []
     return "\n".join(part for part in parts if part)
 
 
@@ -109,7 +115,7 @@ def _weight_declarations(plan: Plan) -> str:
     return "\n".join([*lines, ""]) if lines else ""
 
 
-def _body(plan: Plan) -> str:
+def _body(plan: Plan, timers: bool) -> str:
     parameters = [f"const {C_TYPES[b.dtype][0]}* {b.name}" for b in plan.inputs]
     parameters += [f"{C_TYPES[b.dtype][0]}* {b.name}" for b in plan.outputs]
     parameters += [f"int64_t {c_name(symbol)}" for symbol in plan.symbols()]
@@ -117,8 +123,9 @@ def _body(plan: Plan) -> str:
     lines = [f"static int {plan.region.symbol}_body({', '.join(parameters)}) {{"]
     lines.append(f'  static const char region[] = "{plan.region.symbol}";')
     lines += _arena(plan)
-    for call in plan.calls:
-        lines += ["", f"  /* {call.comment} */", *_call(call)]
+    for index, call in enumerate(plan.calls):
+        text = timed(plan, index, _call(call)) if timers else _call(call)
+        lines += ["", f"  /* {call.comment} */", *text]
     if not plan.calls:
         lines.append("  (void)region;")
     return "\n".join([*lines, "", "  return 0;", "}", ""])

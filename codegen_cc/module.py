@@ -17,6 +17,7 @@ from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
 from codegen_cc.libraries import library as library_named
 from codegen_cc.plan import plan_region
 from codegen_cc.relax_region import read_region
+from codegen_cc.timers import calls_symbol, describe_calls, seconds_symbol
 from codegen_cc.toolchain import build_object
 from codegen_cc.weights import WeightBlob
 
@@ -25,7 +26,7 @@ for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
-OPTIONS = ("dump_code",)
+OPTIONS = ("dump_code", "timers")
 
 
 def codegen(
@@ -37,9 +38,11 @@ def codegen(
 
     The result is one static-library module that exports ``__tvm_ffi_<global_symbol>`` per region
     (destination-passing style: inputs, then outputs; fp32 tensors) with weights and kernels inside,
-    and one module of inert C text that ``inspect_source()`` shows.
+    one module of inert C text that ``inspect_source()`` shows and, with timers, one for each region
+    that describes its calls.
 
-    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``.
+    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``timers``, whether
+    the module tells how long each kernel call took (``codegen_cc.timers``).
     ``constant_names`` is part of TVM's interface and not needed: constants are packed here.
     Raises ``CodegenError`` and ``ToolchainError``.
     """
@@ -55,7 +58,9 @@ def codegen(
     symbols = [str(function.attrs["global_symbol"]) for function in functions]
     weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])))
     plans = [plan_region(read_region(function), weights) for function in functions]
-    source = emit_source(plans)
+    timers = bool(options.get("timers"))
+    source = emit_source(plans, timers)
+    exported = [*symbols, *(seconds_symbol(symbol) for symbol in symbols if timers)]
     used = dict.fromkeys(name for plan in plans for name in plan.libraries)
     libraries = [library_named(name) for name in used]
     callers = {
@@ -72,8 +77,13 @@ def codegen(
             weights.write(directory / "weights.bin")
             assembly = weights.assembly("weights.bin")
         built = build_object(source, assembly, directory, libraries, callers)
-        library = tvm.runtime.load_static_library(str(built), symbols)
-    return [library, _readable(source, symbols[0])]
+        library = tvm.runtime.load_static_library(str(built), exported)
+    calls = [
+        metadata_module(describe_calls(plan), calls_symbol(plan.region.symbol))
+        for plan in plans
+        if timers
+    ]
+    return [library, _readable(source, symbols[0]), *calls]
 
 
 def plan_functions(functions: Sequence[relax.Function]) -> list[Plan]:

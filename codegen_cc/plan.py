@@ -23,4 +23,5 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
         origin = source_comment(node.node.source)
         for call in builder.plan.calls[first:]:
             call.comment += origin
+            call.node = node.node
     return builder.finish()

@@ -19,6 +19,7 @@ from byoc.cli.extern import extern_verb
 from byoc.cli.libraries import libraries_verb
 from byoc.cli.options import Settings
 from byoc.cli.partition import partition_verb
+from byoc.cli.profile import profile_verb
 from byoc.cli.run import run_verb
 from byoc.errors import ByocError, CoverageError
 from codegen_cc.errors import CodegenError
@@ -38,6 +39,7 @@ cli.add_command(compile_verb)
 cli.add_command(run_verb)
 cli.add_command(partition_verb)
 cli.add_command(bench_verb)
+cli.add_command(profile_verb)
 cli.add_command(extern_verb)
 cli.add_command(libraries_verb)
 

@@ -1,0 +1,107 @@
+"""``byoc profile``: how long each kernel call of a network takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from byoc.cli import options
+
+if TYPE_CHECKING:
+    from byoc.bench.profile import Profile
+
+_PIPE_WIDTH = 200
+
+
+@click.command("profile")
+@click.argument("model")
+@options.input_shapes
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=30,
+    show_default=True,
+    metavar="N",
+    help="Runs to take the medians of.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the N slowest calls (default: all, in the order in which they run).",
+)
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    metavar="NAMES",
+    help="Kernel libraries, as for `byoc compile`; repeatable.",
+)
+@options.as_json
+@options.verbose
+def profile_verb(
+    model: str,
+    input_shapes: dict[str, list[int]] | None,
+    threads: int,
+    runs: int,
+    top: int | None,
+    libraries: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Time every kernel call of MODEL, an ONNX file or a network of the zoo.
+
+    The clock is read inside the compiled library, around each call; medians over all runs.
+    """
+    with options.progress() as show:
+        show("load TVM")
+        from byoc.bench.profile import profile
+        from byoc.bench.subjects import load_subject
+
+        subject = load_subject(model, input_shapes)
+        found = profile(subject, threads, runs, list(libraries) or None, show)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=1))
+    else:
+        _print(found, top)
+
+
+def _print(found: Profile, top: int | None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    total = found.whole_ms
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    for heading in ("ms", "%", "GFLOP/s", "GB/s"):
+        table.add_column(heading, justify="right")
+    table.add_column("call", overflow="ellipsis", no_wrap=True)
+    calls = list(found.calls)
+    if top is not None:
+        calls = sorted(calls, key=lambda call: -call.milliseconds)[:top]
+    for call in calls:
+        table.add_row(
+            f"{call.milliseconds:.3f}",
+            f"{100 * call.milliseconds / total:.1f}",
+            f"{call.gflops:.1f}" if call.macs else "",
+            f"{call.gbytes:.1f}" if call.bytes else "",
+            f"{call.function.removeprefix('ext_')} {call.what}",
+        )
+    console.print(table)
+    kernels = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    kernels.add_column("kernel")
+    for heading in ("calls", "ms", "%", "GFLOP/s"):
+        kernels.add_column(heading, justify="right")
+    for name, count, milliseconds, macs in found.by_kernel():
+        rate = f"{2e-6 * macs / milliseconds:.1f}" if macs and milliseconds else ""
+        share = f"{100 * milliseconds / total:.1f}"
+        kernels.add_row(name, str(count), f"{milliseconds:.3f}", share, rate)
+    share = f"{100 * found.outside_ms / total:.1f}"
+    kernels.add_row("(outside of kernels)", "", f"{found.outside_ms:.3f}", share, "")
+    console.print(kernels)
+    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    console.print(f"{found.title}: {total:.3f} ms, median of {found.runs} runs, {threads}")

@@ -1,0 +1,39 @@
+"""``byoc profile``: every kernel call of the region has a time, and the calls are the plan's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+
+from byoc.cli import main
+from tests.test_tiny import tiny_model
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.onnx"
+    onnx.save(tiny_model(), path)
+    return path
+
+
+def test_every_call_has_a_time(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(tiny), "--runs", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["runs"] == 3 and found["threads"] == 1
+    convolutions = [call for call in found["calls"] if "conv2d" in call["composite"]]
+    assert convolutions and all(call["macs"] > 0 for call in convolutions)
+    assert all(call["milliseconds"] > 0 for call in found["calls"])
+
+
+def test_the_table_names_kernels(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(tiny), "--runs", "2", "--top", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "outside of kernels" in out and "median of 2 runs, 1 thread" in out
+
+
+def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "nothing.onnx"]) == 2
+    assert "no model 'nothing.onnx'" in capsys.readouterr().err

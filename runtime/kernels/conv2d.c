@@ -3,9 +3,10 @@
  *                                          * w[o][kh][kw][c])
  *
  * as a matrix product, one per group: rows are the output pixels of the whole batch, K is
- * (kh, kw, c).  The matrix of patches is never stored: packing a block of A reads the image.
+ * (kh, kw, c).  The matrix of patches is never stored: the microkernel reads the image itself
+ * (conv2d_direct.c), or packing a block of A does where pixels share sets of L1.
  */
-#include "gemm.h"
+#include "conv2d.h"
 
 typedef struct {
   const ext_conv2d_params* p;
@@ -69,49 +70,32 @@ static void pack_pixels(const void* source, int64_t offset, int64_t row, int64_t
   }
 }
 
-/* 1 x 1, no padding: a row of A is a pixel. */
-static void pack_points(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
-                        int64_t kc, float* dst) {
-  const conv_source* s = source;
-  const ext_conv2d_params* p = s->p;
-  int64_t ow = row % p->out_w, oh = row / p->out_w % p->out_h, n = row / (p->out_w * p->out_h);
-  const float* x = s->x + offset + k0;
-  for (int64_t r = 0; r < rows; r++, dst += A_STRIDE) {
-    int64_t pixel = (n * p->in_h + oh * p->stride_h) * p->in_w + ow * p->stride_w;
-    copy_run(dst, x + pixel * p->x_stride, kc);
-    if (++ow == p->out_w) {
-      ow = 0;
-      if (++oh == p->out_h) oh = 0, n++;
-    }
-  }
-}
-
 int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
+  int point = p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
+              p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w;
+  int window = p->kernel_h > 1 || p->kernel_w > 1;
+  if (window && !ext_rows_share_sets(p->stride_w * p->x_stride))
+    return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
   int64_t channels = p->in_c / p->groups, outputs = p->out_c / p->groups;
   conv_source s = {.p = p, .x = x, .channels = channels};
   int adjoin = p->dilation_w == 1 && p->x_stride == channels;
   s.segment_taps = adjoin ? p->kernel_w : 1;
   s.segments_per_row = adjoin ? 1 : p->kernel_w;
   s.segment = i64_max(1, s.segment_taps * channels);
-  int point = p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
-              (p->out_h - 1) * p->stride_h < p->in_h && (p->out_w - 1) * p->stride_w < p->in_w;
   ext_gemm g = {.m = p->batch * p->out_h * p->out_w,
                 .n = outputs,
                 .k = p->kernel_h * p->kernel_w * channels,
-                .pack = point ? pack_points : pack_pixels,
+                .pack = point ? NULL : pack_pixels,
                 .source = &s,
+                .a = x,
+                .a_row = p->x_stride,
                 .panels = w,
                 .y = y,
                 .y_row = p->y_stride,
                 .epilogue = e ? *e : (ext_epilogue){0},
                 .batch_ndim = p->groups > 1};
-  if (point && p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w) {
-    g.pack = NULL;
-    g.a = x;
-    g.a_row = p->x_stride;
-  }
   g.batch[0] = p->groups;
   g.a_batch[0] = channels;
   g.b_batch[0] = ceil_div(outputs, EXT_PANEL) * EXT_PANEL * g.k;

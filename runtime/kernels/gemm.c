@@ -4,7 +4,8 @@
  * Loops, from outside (blocking after Goto and van de Geijn, 2008):
  *   tasks       ranges of micropanels x ranges of panels, claimed by threads
  *   M blocks    MC_PANELS micropanels of A
- *   K blocks    at most KC of K; the block of A is packed, [rows][A_STRIDE], and stays in L2
+ *   K blocks    at most KC of K; the block of A is packed, [rows][A_STRIDE], and stays in L2.  A
+ *               plain matrix is read where it lies, unless its rows would share L1 sets
  *   N tiles     one or two panels of B, read once per M block, from L3 or memory into L1/L2
  *   micropanels MR rows of A, from L2 into L1: the microkernel
  * y itself holds the sums between K blocks; the last one applies the epilogue.
@@ -13,6 +14,9 @@
 
 #include "activation.h"
 #include "gemm_tile.h"
+
+EXT_TILE_FUNCTIONS(packed_tile, 0)
+EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 
 /* A task is worth a share of a launch (a few microseconds) from this many multiply-adds on: some
  * ten microseconds of one core. */
@@ -36,12 +40,16 @@ typedef struct {
   int64_t a_offset;
   int64_t k_blocks, k_block;
   int accumulate; /* y begins as a summand: a residual that is y itself */
-  float* packed;
+  float* packed;  /* NULL where A is read in place */
   float* partial; /* sums between K blocks: y's own place, or memory of our own */
   int64_t partial_row;
 } gemm_state;
 
 /* Runs one tile; i is its first row in y, j its first column, `ic`, `jc` its place in partial. */
+EXT_INLINE gemm_tile_function tile_of(const gemm_state* s, int64_t rows, int narrow) {
+  return s->packed ? packed_tile(rows, narrow) : unpacked_tile(rows, narrow);
+}
+
 static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t rows, int64_t i,
                      int64_t j, float* partial) {
   const ext_gemm* g = s->g;
@@ -58,7 +66,7 @@ static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t r
   if (!last || s->tail.clamp) {
     t->y = last ? y : partial;
     t->y_row = last ? g->y_row : s->partial_row;
-    tile_function(rows, narrow)(t);
+    tile_of(s, rows, narrow)(t);
     return;
   }
   _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
@@ -66,7 +74,7 @@ static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t r
   if (t->columns < width) zero_run(scratch, rows * width);
   t->y = scratch;
   t->y_row = width;
-  tile_function(rows, narrow)(t);
+  tile_of(s, rows, narrow)(t);
   EXT_NAME(ext_finish_tile)(&s->e, rows, t->columns, scratch, width, residual, s->e.residual_stride,
                             y, g->y_row);
 }
@@ -90,15 +98,18 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
   int64_t k0 = block * s->k_block, kc = i64_min(s->k_block, g->k - k0), count = i1 - i0;
   int64_t row[MC_PANELS + 1];
   for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
-  for (int64_t i = 0; i < count; i++)
-    pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
-  gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high};
+  const float* a = g->a + s->a_offset + k0;
+  if (s->packed)
+    for (int64_t i = 0; i < count; i++)
+      pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
+  gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high, .a_row = g->a_row};
+  t.taps_h = t.taps_w = 1;
   t.b_step = VL == EXT_PANEL ? g->k * EXT_PANEL : VL;
   for (int64_t j = j0; j < j1; j += TILE_N) {
     t.columns = i64_min(TILE_N, j1 - j);
     t.b = g->panels + (j / EXT_PANEL * g->k + k0) * EXT_PANEL + j % EXT_PANEL;
     for (int64_t i = 0; i < count; i++) {
-      t.a = s->packed + i * MR * A_STRIDE;
+      t.a = s->packed ? s->packed + i * MR * A_STRIDE : a + row[i] * g->a_row;
       /* The first micropanels fetch the next tile of B, panel by panel. */
       int64_t ahead = j + TILE_N + i * EXT_PANEL;
       t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
@@ -130,10 +141,15 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
     }
   }
   s.tail = ext_plan_tail(&s.e);
-  float* memory = ext_workspace_alloc((size_t)(mc * MR * A_STRIDE + partial_size) * sizeof(float));
-  if (!memory) return EXT_ERR_MEMORY;
-  s.packed = memory;
-  if (partial_size) s.partial = memory + mc * MR * A_STRIDE;
+  int in_place = !g->pack && !ext_rows_share_sets(g->a_row);
+  int64_t packed_size = in_place ? 0 : mc * MR * A_STRIDE;
+  float* memory = NULL;
+  if (packed_size + partial_size > 0) {
+    memory = ext_workspace_alloc((size_t)(packed_size + partial_size) * sizeof(float));
+    if (!memory) return EXT_ERR_MEMORY;
+  }
+  if (packed_size) s.packed = memory;
+  if (partial_size) s.partial = memory + packed_size;
   int64_t blocks = ceil_div(i1 - i0, mc);
   for (int64_t b = 0; b < blocks; b++)
     for (int64_t k = 0; k < s.k_blocks; k++)

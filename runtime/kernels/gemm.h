@@ -44,6 +44,16 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g);
 /* One batch item on the calling thread; operands already point at it. */
 int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset);
 
+/* Whether MR rows that are `row` floats apart compete for few sets of L1: the microkernel touches a
+ * line of each in turn, and would find none of them again.  Such rows are packed before. */
+static inline int ext_rows_share_sets(int64_t row) {
+  enum { LINE = 64, SETS = 64, WAYS = 8 };
+  int64_t step = row * (int64_t)sizeof(float), period = 1;
+  if (step % LINE) return 0;
+  while (period < SETS && step / LINE * period % SETS) period *= 2;
+  return MR > period * (WAYS - 1);
+}
+
 /* dst[p][c] = b[p b_row + c b_col], p < k, c < columns <= EXT_PANEL, further columns as zero: one
  * panel of B. */
 void EXT_NAME(ext_pack_panel)(int64_t k, int64_t columns, const float* b, int64_t b_row,

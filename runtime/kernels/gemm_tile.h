@@ -12,7 +12,7 @@
 #include "gemm.h"
 
 typedef struct {
-  const float* a; /* packed rows, A_STRIDE apart */
+  const float* a; /* packed rows, A_STRIDE apart, or rows where they lie: see `a_row` */
   const float* b; /* row p at b + p EXT_PANEL; vector v of a row at + v b_step */
   int64_t b_step;
   const float* next; /* [kc][EXT_PANEL] of B that is wanted soon: goes to L2 meanwhile */
@@ -27,6 +27,9 @@ typedef struct {
   int64_t residual_row;
   int clamp; /* y = min(max(v, low), high) */
   float low, high;
+  /* Where A is not packed: rows are a_row apart, and K is taps_h x taps_w runs of kc floats, a_line
+   * and a_tap apart. */
+  int64_t a_row, a_line, a_tap, taps_h, taps_w;
 } gemm_tile;
 
 /* One row's vector in memory; `full` is a constant: all VL lanes, or only the first `lanes`. */
@@ -88,26 +91,22 @@ EXT_INLINE void tile_begin(const int rows, const int nv, const int full, const g
   }
 }
 
-EXT_INLINE void tile_body(const int rows, const int nv, const gemm_tile* t) {
-  vf acc[MR][NV];
-  const int full = t->columns == nv * VL;
-  if (full)
-    tile_begin(rows, nv, 1, t, acc);
-  else
-    tile_begin(rows, nv, 0, t, acc);
-  /* y is written once the sums are there, thousands of cycles later: its lines come meanwhile. */
+/* y is written once the sums are there, thousands of cycles later: its lines come meanwhile. */
+EXT_INLINE void tile_fetch_results(const int rows, const int nv, const gemm_tile* t) {
   EXT_UNROLL
   for (int i = 0; i < rows; i++) {
     EXT_UNROLL
     for (int v = 0; v < nv; v++) __builtin_prefetch(t->y + i * t->y_row + v * VL, 1);
   }
-  if (t->residual) {
+  if (!t->residual) return;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
     EXT_UNROLL
-    for (int i = 0; i < rows; i++) {
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) __builtin_prefetch(t->residual + i * t->residual_row + v * VL);
-    }
+    for (int v = 0; v < nv; v++) __builtin_prefetch(t->residual + i * t->residual_row + v * VL);
   }
+}
+
+EXT_INLINE void tile_loop(const int rows, const int nv, const gemm_tile* t, vf acc[MR][NV]) {
   const float *a = t->a, *b = t->b, *next = t->next;
   const int64_t b_step = t->b_step;
   for (int64_t p = t->kc; p > 0; p--) {
@@ -125,6 +124,56 @@ EXT_INLINE void tile_body(const int rows, const int nv, const gemm_tile* t) {
     b += EXT_PANEL;
     next += EXT_PANEL;
   }
+}
+
+/* The same with A as it lies.  A pointer to every third row, and one register with the distance
+ * of rows, which x86 adds once or twice in the load: fourteen pointers would be too many. */
+EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const gemm_tile* t,
+                                   vf acc[MR][NV]) {
+  enum { GROUPS = (MR + 2) / 3 };
+  const int64_t b_step = t->b_step, a_row = t->a_row, ahead = rows * a_row;
+  const float *b = t->b, *next = t->next, *line = t->a;
+  for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line) {
+    const float* tap = line;
+    for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
+      const float* a[GROUPS];
+      EXT_UNROLL
+      for (int i = 0; i < GROUPS; i++) a[i] = tap + 3 * i * a_row;
+      const float* following = tap + ahead; /* the next tile's rows, most often */
+      for (int64_t p = t->kc; p > 0; p--) {
+        vf row[NV];
+        EXT_UNROLL
+        for (int v = 0; v < nv; v++) row[v] = vf_load(b + v * b_step);
+        EXT_UNROLL
+        for (int i = 0; i < rows; i++) {
+          vf x = vf_set1(a[i / 3][i % 3 * a_row]);
+          EXT_UNROLL
+          for (int v = 0; v < nv; v++) acc[i][v] = vf_fma(x, row[v], acc[i][v]);
+        }
+        __builtin_prefetch(following, 0, 3);
+        __builtin_prefetch(next, 0, 2);
+        EXT_UNROLL
+        for (int i = 0; i < GROUPS; i++) a[i] += 1;
+        b += EXT_PANEL;
+        next += EXT_PANEL;
+        following += EXT_PANEL;
+      }
+    }
+  }
+}
+
+EXT_INLINE void tile_body(const int rows, const int nv, const int unpacked, const gemm_tile* t) {
+  vf acc[MR][NV];
+  const int full = t->columns == nv * VL;
+  if (full)
+    tile_begin(rows, nv, 1, t, acc);
+  else
+    tile_begin(rows, nv, 0, t, acc);
+  tile_fetch_results(rows, nv, t);
+  if (unpacked)
+    tile_unpacked_loop(rows, nv, t, acc);
+  else
+    tile_loop(rows, nv, t, acc);
   /* The tail reads *t anew.  Else the addresses that the prefetches computed would be kept for it
    * across the loop, in vector registers, and push a row of B out onto the stack. */
   __asm__("" : "+r"(t) : : "memory");
@@ -136,37 +185,48 @@ EXT_INLINE void tile_body(const int rows, const int nv, const gemm_tile* t) {
 
 typedef void (*gemm_tile_function)(const gemm_tile* t);
 
-#define EXT_TILE(rows)                          \
-  static void tile_##rows(const gemm_tile* t) { \
-    tile_body(rows, NV, t);                     \
-  }
-#define EXT_HALF_TILE(rows)                          \
-  static void half_tile_##rows(const gemm_tile* t) { \
-    tile_body(rows, 1, t);                           \
-  }
-
 #if defined(EXT_SIMD_AVX512)
-#define EXT_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
-EXT_ROWS(EXT_HALF_TILE)
+#define EXT_ROWS(X, k, i)                                                                  \
+  X(1, k, i)                                                                               \
+  X(2, k, i)                                                                               \
+  X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) \
+      X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)
 #elif defined(EXT_SIMD_AVX2)
-#define EXT_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i)
 #else
-#define EXT_ROWS(X) X(1) X(2) X(3) X(4)
+#define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i)
 #endif
-EXT_ROWS(EXT_TILE)
 
-/* The function for a tile of `rows`; `narrow` is a last panel without a neighbour (AVX-512). */
-static inline gemm_tile_function tile_function(int64_t rows, int narrow) {
-#define EXT_ENTRY(rows) tile_##rows,
-#define EXT_HALF_ENTRY(rows) half_tile_##rows,
-  static const gemm_tile_function wide[] = {EXT_ROWS(EXT_ENTRY)};
+#define EXT_TILE(rows, kind, unpacked)            \
+  static void kind##_##rows(const gemm_tile* t) { \
+    tile_body(rows, NV, unpacked, t);             \
+  }
+#define EXT_HALF_TILE(rows, kind, unpacked)            \
+  static void kind##_half_##rows(const gemm_tile* t) { \
+    tile_body(rows, 1, unpacked, t);                   \
+  }
+#define EXT_TILE_ENTRY(rows, kind, unpacked) kind##_##rows,
+#define EXT_HALF_TILE_ENTRY(rows, kind, unpacked) kind##_half_##rows,
+
+/* Defines kind(rows, narrow), the function for a tile of `rows` whose A is packed, or is not;
+ * `narrow` is a last panel without a neighbour (AVX-512). */
 #if defined(EXT_SIMD_AVX512)
-  static const gemm_tile_function half[] = {EXT_ROWS(EXT_HALF_ENTRY)};
-  if (narrow) return half[rows - 1];
+#define EXT_TILE_FUNCTIONS(kind, unpacked)                                                    \
+  EXT_ROWS(EXT_TILE, kind, unpacked)                                                          \
+  EXT_ROWS(EXT_HALF_TILE, kind, unpacked)                                                     \
+  static inline gemm_tile_function kind(int64_t rows, int narrow) {                           \
+    static const gemm_tile_function wide[] = {EXT_ROWS(EXT_TILE_ENTRY, kind, unpacked)};      \
+    static const gemm_tile_function half[] = {EXT_ROWS(EXT_HALF_TILE_ENTRY, kind, unpacked)}; \
+    return narrow ? half[rows - 1] : wide[rows - 1];                                          \
+  }
 #else
-  (void)narrow;
+#define EXT_TILE_FUNCTIONS(kind, unpacked)                                               \
+  EXT_ROWS(EXT_TILE, kind, unpacked)                                                     \
+  static inline gemm_tile_function kind(int64_t rows, int narrow) {                      \
+    static const gemm_tile_function wide[] = {EXT_ROWS(EXT_TILE_ENTRY, kind, unpacked)}; \
+    (void)narrow;                                                                        \
+    return wide[rows - 1];                                                               \
+  }
 #endif
-  return wide[rows - 1];
-}
 
 #endif /* EXT_GEMM_TILE_H_ */

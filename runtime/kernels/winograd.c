@@ -18,6 +18,8 @@
 #include "gemm_tile.h"
 #include "winograd_transform.h"
 
+EXT_TILE_FUNCTIONS(packed_tile, 0)
+
 enum {
   TILE_BYTES = 640 * 1024,    /* of V in one block, where rows need not be many: L2 is 1 MiB */
   PRODUCT_BYTES = 256 * 1024, /* of M */
@@ -143,7 +145,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
           t.a = a + r0 * A_STRIDE;
           t.y = products + (f * job->rows + r0) * job->columns + (j - j0);
           t.c = block > 0 ? t.y : NULL;
-          tile_function(r1 - r0, narrow)(&t);
+          packed_tile(r1 - r0, narrow)(&t);
         }
       }
     }

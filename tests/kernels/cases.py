@@ -179,6 +179,16 @@ CONV: tuple[Conv, ...] = (
     Conv(6, 5, 64, 48, padding=_SAME, n=3, strides=(2, 2), x_gap=16),
     Conv(3, 3, 200, 35, padding=_SAME),
     Conv(1, 1, 300, 50, kernel=(1, 1), epilogue=EPILOGUES[2]),
+    # Wide images, of which some tiles lie inside.
+    Conv(4, 61, 3, 20, kernel=(7, 7), padding=(3, 3, 3, 3), n=2),
+    Conv(4, 93, 5, 33, padding=_SAME, strides=(2, 2), epilogue=EPILOGUES[5]),
+    Conv(3, 50, 9, 17, padding=(2, 2, 2, 2), dilation=(2, 2), x_gap=3, y_gap=5),
+    Conv(3, 50, 12, 18, padding=_SAME, groups=2, epilogue=EPILOGUES[8]),
+    Conv(2, 64, 4, 12, kernel=(2, 4), strides=(2, 4)),
+    # Neighbouring pixels share few sets of L1.
+    Conv(3, 20, 1024, 5, padding=_SAME),
+    Conv(3, 20, 1024, 40, kernel=(1, 1), epilogue=EPILOGUES[7]),
+    Conv(5, 40, 40, 5, kernel=(1, 1), x_gap=984),
     Conv(0, 4, 3, 4, padding=_SAME),
     Conv(4, 4, 3, 0),
     Conv(4, 4, 0, 3),

@@ -1,0 +1,204 @@
+/*
+ * y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh sh + kh dh - top][ow sw + kw dw - left][c]
+ *                                          * w[o][kh][kw][c])
+ *
+ * as the product of conv2d.c, but without packing: the microkernel reads its MR pixels, neighbours
+ * in one output row, where they lie in the image.
+ *
+ * Taps above and below the image are left out of the kernel's range.  Tiles with a pixel whose
+ * window leaves the image at its left or right are packed, with zeros for what is not there.
+ */
+#include "activation.h"
+#include "conv2d.h"
+#include "gemm_tile.h"
+
+EXT_TILE_FUNCTIONS(unpacked_tile, 1)
+
+/* Multiply-adds of a task at least, some ten microseconds. */
+static const int64_t TASK_MACS = 400000;
+
+typedef struct {
+  ext_conv2d_params p;
+  const float *x, *w;
+  ext_epilogue e;
+  ext_tail tail;
+  float* y;
+  int64_t channels, outputs; /* of one group */
+  int64_t run, runs;         /* K of one kernel row: `runs` pieces of `run` adjacent floats */
+  int64_t first, past;       /* output columns whose window lies inside the image */
+} direct_job;
+
+/* Pixels [begin, end) of one output row, and the kernel rows that lie inside the image. */
+typedef struct {
+  const float* x; /* the image row of kernel row kh0, at column 0 */
+  int64_t kh0, kh1;
+  float* y; /* pixel 0 of the output row */
+  const float* residual;
+} output_row;
+
+/* Applies the epilogue to one tile whose operands `t` names; `i` is its first pixel. */
+static void run_tile(const direct_job* job, gemm_tile* t, int64_t rows, const output_row* row,
+                     int64_t i, int64_t j) {
+  int narrow = t->columns <= VL && VL == EXT_PANEL;
+  const float* residual = row->residual ? row->residual + i * job->e.residual_stride + j : NULL;
+  float* y = row->y + i * job->p.y_stride + j;
+  t->clamp = job->tail.clamp;
+  t->residual = job->tail.clamp ? residual : NULL;
+  if (job->tail.clamp) {
+    t->y = y;
+    t->y_row = job->p.y_stride;
+    unpacked_tile(rows, narrow)(t);
+    return;
+  }
+  _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
+  int64_t width = narrow ? VL : TILE_N;
+  if (t->columns < width) zero_run(scratch, rows * width);
+  t->y = scratch;
+  t->y_row = width;
+  unpacked_tile(rows, narrow)(t);
+  EXT_NAME(ext_finish_tile)(&job->e, rows, t->columns, scratch, width, residual,
+                            job->e.residual_stride, y, job->p.y_stride);
+}
+
+/* A tile for columns [j, ..) of the group's outputs, without its A. */
+EXT_INLINE gemm_tile tile_of(const direct_job* job, const float* w, const float* bias, int64_t kh0,
+                             int64_t j) {
+  const int64_t k = job->p.kernel_h * job->runs * job->run;
+  gemm_tile t = {
+      .columns = i64_min(TILE_N, job->outputs - j),
+      .b = w + (j / EXT_PANEL * k + kh0 * job->runs * job->run) * EXT_PANEL + j % EXT_PANEL,
+      .b_step = VL == EXT_PANEL ? k * EXT_PANEL : VL,
+      .bias = bias ? bias + j : NULL,
+      .residual_row = job->e.residual_stride,
+      .low = job->tail.low,
+      .high = job->tail.high};
+  t.next = t.b;
+  return t;
+}
+
+/* Pixels [begin, end), at most MR, whose windows lie inside the image, times columns [j, ..). */
+EXT_INLINE void inner_tile(const direct_job* job, const output_row* row, int64_t begin, int64_t end,
+                           const float* w, const float* bias, int64_t j) {
+  const ext_conv2d_params* p = &job->p;
+  gemm_tile t = tile_of(job, w, bias, row->kh0, j);
+  t.a = row->x + (begin * p->stride_w - p->pad_left) * p->x_stride;
+  t.kc = job->run;
+  t.a_row = p->stride_w * p->x_stride;
+  t.a_line = p->dilation_h * p->in_w * p->x_stride;
+  t.a_tap = p->dilation_w * p->x_stride;
+  t.taps_h = row->kh1 - row->kh0;
+  t.taps_w = job->runs;
+  run_tile(job, &t, end - begin, row, begin, j);
+}
+
+/* Copies the window of output pixel `i` to dst, [kh0 .. kh1)[kernel_w][channels]: runs of floats,
+ * or where it leaves the image tap by tap. */
+static void pack_window(const direct_job* job, const output_row* row, int64_t i, float* dst) {
+  const ext_conv2d_params* p = &job->p;
+  const int inside = i >= job->first && i < job->past;
+  const int64_t pieces = inside ? job->runs : p->kernel_w;
+  const int64_t size = inside ? job->run : job->channels;
+  for (int64_t kh = row->kh0; kh < row->kh1; kh++) {
+    const float* line = row->x + (kh - row->kh0) * p->dilation_h * p->in_w * p->x_stride;
+    for (int64_t kw = 0; kw < pieces; kw++, dst += size) {
+      int64_t iw = i * p->stride_w - p->pad_left + kw * p->dilation_w;
+      if (iw >= 0 && iw < p->in_w)
+        copy_run(dst, line + iw * p->x_stride, size);
+      else
+        zero_run(dst, size);
+    }
+  }
+}
+
+/* Pixels [begin, end), at most MR, of which some window leaves the image, times all columns. */
+static void border_tile(const direct_job* job, const output_row* row, int64_t begin, int64_t end,
+                        const float* w, const float* bias, float* packed) {
+  const int64_t k = (row->kh1 - row->kh0) * job->p.kernel_w * job->channels;
+  for (int64_t i = begin; i < end; i++) pack_window(job, row, i, packed + (i - begin) * k);
+  for (int64_t j = 0; j < job->outputs; j += TILE_N) {
+    gemm_tile t = tile_of(job, w, bias, row->kh0, j);
+    t.a = packed;
+    t.a_row = t.kc = k;
+    t.taps_h = t.taps_w = 1;
+    run_tile(job, &t, end - begin, row, begin, j);
+  }
+}
+
+/* All tiles of an output row.  The weights of a tile's columns stay in L1 or L2 for the whole row.
+ */
+static void row_tiles(const direct_job* job, const output_row* row, const float* w,
+                      const float* bias, float* packed) {
+  const int64_t width = job->p.out_w, tiles = ceil_div(width, MR);
+  for (int64_t j = 0; j < job->outputs; j += TILE_N)
+    for (int64_t i = 0; i < tiles; i++) {
+      int64_t begin = i * width / tiles, end = (i + 1) * width / tiles;
+      if (begin >= job->first && end <= job->past) inner_tile(job, row, begin, end, w, bias, j);
+    }
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t begin = i * width / tiles, end = (i + 1) * width / tiles;
+    if (begin < job->first || end > job->past) border_tile(job, row, begin, end, w, bias, packed);
+  }
+}
+
+static void one_row(const direct_job* job, int64_t index, float* packed) {
+  const ext_conv2d_params* p = &job->p;
+  const int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
+  const int64_t k = p->kernel_h * p->kernel_w * job->channels;
+  output_row row;
+  row.kh0 = ih0 < 0 ? ceil_div(-ih0, p->dilation_h) : 0;
+  row.kh1 = ih0 < p->in_h ? i64_min(p->kernel_h, ceil_div(p->in_h - ih0, p->dilation_h)) : 0;
+  row.kh0 = i64_min(row.kh0, row.kh1);
+  int64_t ih = row.kh0 < row.kh1 ? ih0 + row.kh0 * p->dilation_h : 0;
+  for (int64_t g = 0; g < p->groups; g++) {
+    const float* w = job->w + g * ceil_div(job->outputs, EXT_PANEL) * EXT_PANEL * k;
+    const float* bias = job->e.bias ? job->e.bias + g * job->outputs : NULL;
+    row.x = job->x + (n * p->in_h + ih) * p->in_w * p->x_stride + g * job->channels;
+    row.y = job->y + index * p->out_w * p->y_stride + g * job->outputs;
+    row.residual = job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride +
+                                         g * job->outputs
+                                   : NULL;
+    row_tiles(job, &row, w, bias, packed);
+  }
+}
+
+static int rows(void* context, int64_t begin, int64_t end) {
+  const direct_job* job = context;
+  const int64_t k = job->p.kernel_h * job->p.kernel_w * job->channels;
+  float* packed = NULL;
+  if (job->first > 0 || job->past < job->p.out_w) {
+    packed = ext_workspace_alloc((size_t)(MR * k) * sizeof(float));
+    if (!packed) return EXT_ERR_MEMORY;
+  }
+  for (int64_t i = begin; i < end; i++) one_row(job, i, packed);
+  ext_workspace_free(packed);
+  return EXT_OK;
+}
+
+/* The output columns whose window lies inside the image: [first, past). */
+static void find_inner_columns(direct_job* job) {
+  const ext_conv2d_params* p = &job->p;
+  int64_t last_tap = (p->kernel_w - 1) * p->dilation_w;
+  int64_t room = p->in_w - 1 - last_tap + p->pad_left; /* of a window's first column */
+  job->first = i64_min(p->out_w, ceil_div(p->pad_left, p->stride_w));
+  job->past = room < 0 ? 0 : i64_min(p->out_w, room / p->stride_w + 1);
+  job->past = i64_max(job->first, job->past);
+}
+
+int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, const float* w,
+                                const ext_epilogue* e, float* y) {
+  if (p->batch <= 0 || p->out_h <= 0 || p->out_w <= 0 || p->out_c <= 0) return EXT_OK;
+  direct_job job = {.p = *p, .x = x, .w = w, .y = y};
+  if (e) job.e = *e;
+  job.tail = ext_plan_tail(&job.e);
+  job.channels = p->in_c / p->groups;
+  job.outputs = p->out_c / p->groups;
+  /* Neighbouring taps adjoin where a pixel is its channels and no more. */
+  int adjoin = p->dilation_w == 1 && p->x_stride == job.channels;
+  job.runs = adjoin ? 1 : p->kernel_w;
+  job.run = adjoin ? p->kernel_w * job.channels : job.channels;
+  find_inner_columns(&job);
+  int64_t macs = p->batch * p->out_h * p->out_w * job.outputs * p->groups * p->kernel_h *
+                 p->kernel_w * job.channels;
+  int64_t lines = p->batch * p->out_h;
+  return ext_parallel_for(lines, i64_max(1, TASK_MACS * lines / i64_max(1, macs)), rows, &job);
+}

@@ -58,6 +58,15 @@ class Epilogue(ctypes.Structure):
     ]
 
 
+class Prologue(ctypes.Structure):
+    _fields_ = [
+        ("scale", c_void_p),
+        ("shift", c_void_p),
+        ("scale_stride", c_int64),
+        ("activation", Activation),
+    ]
+
+
 class BinaryParams(ctypes.Structure):
     _fields_ = [
         ("kind", c_int),
@@ -208,6 +217,10 @@ _SIGNATURES: dict[str, tuple[list[type], type]] = {
     "ext_pad": ([POINTER(PadParams), _P, _P], c_int),
     "ext_matmul": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_matmul_packed": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
+    "ext_conv2d_prologue": (
+        [POINTER(Conv2dParams), POINTER(Prologue), _P, _P, POINTER(Epilogue), _P],
+        c_int,
+    ),
     "ext_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
     "ext_conv2d_winograd": (
         [POINTER(Conv2dParams), c_int32, _P, _P, POINTER(Epilogue), _P],

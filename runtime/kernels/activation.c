@@ -19,42 +19,45 @@ EXT_INLINE void span(const ext_unary_kind kind, float alpha, float beta, int64_t
   }
 }
 
+#define EXT_KINDS(X)                                                                             \
+  X(EXT_RELU)                                                                                    \
+  X(EXT_CLIP)                                                                                    \
+  X(EXT_SIGMOID)                                                                                 \
+  X(EXT_SILU) X(EXT_HARD_SIGMOID) X(EXT_HARD_SWISH) X(EXT_GELU) X(EXT_GELU_TANH) X(EXT_TANH)     \
+      X(EXT_LEAKY_RELU) X(EXT_EXP) X(EXT_LOG) X(EXT_ERF) X(EXT_SQRT) X(EXT_RSQRT) X(EXT_ABS)     \
+          X(EXT_NEG) X(EXT_ELU) X(EXT_SELU) X(EXT_MISH) X(EXT_SOFTPLUS) X(EXT_FLOOR) X(EXT_CEIL) \
+              X(EXT_ROUND) X(EXT_SIN) X(EXT_COS) X(EXT_TAN) X(EXT_SIGN) X(EXT_RECIPROCAL)
+
 void EXT_NAME(ext_activate)(const ext_activation* f, int64_t n, const float* x, float* y) {
 #define EXT_CASE(kind) \
-  case kind: span(kind, f->alpha, f->beta, n, x, y); return
+  case kind: span(kind, f->alpha, f->beta, n, x, y); return;
   switch (f->kind) {
+    EXT_KINDS(EXT_CASE)
     case EXT_IDENTITY:
       if (x != y && n > 0) memmove(y, x, (size_t)n * sizeof *y);
       return;
-      EXT_CASE(EXT_RELU);
-      EXT_CASE(EXT_CLIP);
-      EXT_CASE(EXT_SIGMOID);
-      EXT_CASE(EXT_SILU);
-      EXT_CASE(EXT_HARD_SIGMOID);
-      EXT_CASE(EXT_HARD_SWISH);
-      EXT_CASE(EXT_GELU);
-      EXT_CASE(EXT_GELU_TANH);
-      EXT_CASE(EXT_TANH);
-      EXT_CASE(EXT_LEAKY_RELU);
-      EXT_CASE(EXT_EXP);
-      EXT_CASE(EXT_LOG);
-      EXT_CASE(EXT_ERF);
-      EXT_CASE(EXT_SQRT);
-      EXT_CASE(EXT_RSQRT);
-      EXT_CASE(EXT_ABS);
-      EXT_CASE(EXT_NEG);
-      EXT_CASE(EXT_ELU);
-      EXT_CASE(EXT_SELU);
-      EXT_CASE(EXT_MISH);
-      EXT_CASE(EXT_SOFTPLUS);
-      EXT_CASE(EXT_FLOOR);
-      EXT_CASE(EXT_CEIL);
-      EXT_CASE(EXT_ROUND);
-      EXT_CASE(EXT_SIN);
-      EXT_CASE(EXT_COS);
-      EXT_CASE(EXT_TAN);
-      EXT_CASE(EXT_SIGN);
-      EXT_CASE(EXT_RECIPROCAL);
+  }
+#undef EXT_CASE
+}
+
+/* y[i][j] = f(t[i][j]), i < rows, j < columns; `kind` as above. */
+EXT_INLINE void tile_rows(const ext_unary_kind kind, const ext_activation* f, int64_t rows,
+                          int64_t columns, const float* t, int64_t width, float* y,
+                          int64_t y_stride) {
+  const float alpha = f->alpha, beta = f->beta;
+  for (int64_t i = 0; i < rows; i++, t += width, y += y_stride)
+    span(kind, alpha, beta, columns, t, y);
+}
+
+static void finish_rows(const ext_activation* f, int64_t rows, int64_t columns, const float* t,
+                        int64_t width, float* y, int64_t y_stride) {
+#define EXT_CASE(kind) \
+  case kind: tile_rows(kind, f, rows, columns, t, width, y, y_stride); return;
+  switch (f->kind) {
+    EXT_KINDS(EXT_CASE)
+    case EXT_IDENTITY:
+      for (int64_t i = 0; i < rows; i++) copy_run(y + i * y_stride, t + i * width, columns);
+      return;
   }
 #undef EXT_CASE
 }
@@ -62,10 +65,13 @@ void EXT_NAME(ext_activate)(const ext_activation* f, int64_t n, const float* x, 
 void EXT_NAME(ext_finish_tile)(const ext_epilogue* e, int64_t rows, int64_t columns, float* t,
                                int64_t width, const float* residual, int64_t residual_stride,
                                float* y, int64_t y_stride) {
-  EXT_NAME(ext_activate)(&e->before, rows * width, t, t);
+  if (e->before.kind != EXT_IDENTITY) EXT_NAME(ext_activate)(&e->before, rows * width, t, t);
   if (residual)
     for (int64_t i = 0; i < rows; i++)
-      for (int64_t j = 0; j < columns; j++) t[i * width + j] += residual[i * residual_stride + j];
-  EXT_NAME(ext_activate)(&e->after, rows * width, t, t);
-  for (int64_t i = 0; i < rows; i++) copy_run(y + i * y_stride, t + i * width, columns);
+      for (int64_t j = 0; j < columns; j += VL) {
+        int64_t lanes = i64_min(VL, columns - j);
+        float* sum = t + i * width + j;
+        vf_store(sum, vf_load(sum) + vf_load_n(residual + i * residual_stride + j, lanes));
+      }
+  finish_rows(&e->after, rows, columns, t, width, y, y_stride);
 }

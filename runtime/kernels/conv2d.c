@@ -70,11 +70,15 @@ static void pack_pixels(const void* source, int64_t offset, int64_t row, int64_t
   }
 }
 
+/* Whether every pixel of x is a row of A. */
+static int is_point(const ext_conv2d_params* p) {
+  return p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
+         p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w;
+}
+
 int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
-  int point = p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
-              p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w;
   int window = p->kernel_h > 1 || p->kernel_w > 1;
   if (window && !ext_rows_share_sets(p->stride_w * p->x_stride))
     return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
@@ -87,7 +91,7 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
   ext_gemm g = {.m = p->batch * p->out_h * p->out_w,
                 .n = outputs,
                 .k = p->kernel_h * p->kernel_w * channels,
-                .pack = point ? NULL : pack_pixels,
+                .pack = is_point(p) ? NULL : pack_pixels,
                 .source = &s,
                 .a = x,
                 .a_row = p->x_stride,
@@ -103,7 +107,28 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
   return EXT_NAME(ext_gemm_run)(&g);
 }
 
+int EXT_NAME(ext_conv2d_prologue)(const ext_conv2d_params* p, const ext_prologue* before,
+                                  const float* x, const float* w, const ext_epilogue* e, float* y) {
+  if (!is_point(p) || p->groups != 1) return EXT_ERR_ARGUMENT;
+  ext_gemm g = {.m = p->batch * p->out_h * p->out_w,
+                .n = p->out_c,
+                .k = p->in_c,
+                .a = x,
+                .a_row = p->x_stride,
+                .prologue = before,
+                .image_rows = i64_max(1, p->out_h * p->out_w),
+                .panels = w,
+                .y = y,
+                .y_row = p->y_stride,
+                .epilogue = e ? *e : (ext_epilogue){0}};
+  return EXT_NAME(ext_gemm_run)(&g);
+}
+
 EXT_DISPATCH(ext_conv2d,
              (const ext_conv2d_params* p, const float* x, const float* w, const ext_epilogue* e,
               float* y),
              (p, x, w, e, y))
+EXT_DISPATCH(ext_conv2d_prologue,
+             (const ext_conv2d_params* p, const ext_prologue* before, const float* x,
+              const float* w, const ext_epilogue* e, float* y),
+             (p, before, x, w, e, y))

@@ -44,9 +44,9 @@ static void run_tile(const direct_job* job, gemm_tile* t, int64_t rows, const ou
   float* y = row->y + i * job->p.y_stride + j;
   t->clamp = job->tail.clamp;
   t->residual = job->tail.clamp ? residual : NULL;
+  t->finished = t->y = y;
+  t->finished_row = t->y_row = job->p.y_stride;
   if (job->tail.clamp) {
-    t->y = y;
-    t->y_row = job->p.y_stride;
     unpacked_tile(rows, narrow)(t);
     return;
   }

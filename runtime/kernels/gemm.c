@@ -5,7 +5,8 @@
  *   tasks       ranges of micropanels x ranges of panels, claimed by threads
  *   M blocks    MC_PANELS micropanels of A
  *   K blocks    at most KC of K; the block of A is packed, [rows][A_STRIDE], and stays in L2.  A
- *               plain matrix is read where it lies, unless its rows would share L1 sets
+ *               plain matrix is read where it lies, unless it has a prologue or its rows would
+ *               share sets of L1
  *   N tiles     one or two panels of B, read once per M block, from L3 or memory into L1/L2
  *   micropanels MR rows of A, from L2 into L1: the microkernel
  * y itself holds the sums between K blocks; the last one applies the epilogue.
@@ -63,9 +64,9 @@ static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t r
   t->residual = last && s->tail.clamp ? residual : NULL;
   t->residual_row = s->e.residual_stride;
   t->clamp = last && s->tail.clamp;
+  t->finished = t->y = last ? y : partial;
+  t->finished_row = t->y_row = last ? g->y_row : s->partial_row;
   if (!last || s->tail.clamp) {
-    t->y = last ? y : partial;
-    t->y_row = last ? g->y_row : s->partial_row;
     tile_of(s, rows, narrow)(t);
     return;
   }
@@ -79,6 +80,20 @@ static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t r
                             y, g->y_row);
 }
 
+/* dst[c] = activation(x[c] * scale[c] + shift[c]), c < n. */
+static void apply_prologue(const ext_activation* f, int64_t n, const float* x, const float* scale,
+                           const float* shift, float* dst) {
+  float low, high;
+  int clamp = ext_clamp_bounds(f, &low, &high);
+  for (int64_t c = 0; c < n; c += VL) {
+    int64_t lanes = i64_min(VL, n - c);
+    vf s = scale ? vf_load_n(scale + c, lanes) : vf_set1(1.0f);
+    vf v = vf_fma(vf_load_n(x + c, lanes), s, shift ? vf_load_n(shift + c, lanes) : vf_zero());
+    vf_store_n(dst + c, vf_min(vf_set1(high), vf_max(vf_set1(low), v)), lanes);
+  }
+  if (!clamp) EXT_NAME(ext_activate)(f, n, dst, dst);
+}
+
 /* Packs rows of the block of A, by the caller's function or from a plain matrix. */
 EXT_INLINE void pack_rows(const gemm_state* s, int64_t row, int64_t rows, int64_t k0, int64_t kc,
                           float* dst) {
@@ -88,7 +103,17 @@ EXT_INLINE void pack_rows(const gemm_state* s, int64_t row, int64_t rows, int64_
     return;
   }
   const float* a = g->a + s->a_offset + row * g->a_row + k0;
-  for (int64_t r = 0; r < rows; r++) copy_run(dst + r * A_STRIDE, a + r * g->a_row, kc);
+  const ext_prologue* before = g->prologue;
+  for (int64_t r = 0; r < rows; r++, a += g->a_row, dst += A_STRIDE) {
+    if (!before) {
+      copy_run(dst, a, kc);
+      continue;
+    }
+    int64_t image = (row + r) / g->image_rows;
+    const float* scale = before->scale ? before->scale + image * before->scale_stride + k0 : NULL;
+    apply_prologue(&before->activation, kc, a, scale, before->shift ? before->shift + k0 : NULL,
+                   dst);
+  }
 }
 
 /* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
@@ -141,7 +166,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
     }
   }
   s.tail = ext_plan_tail(&s.e);
-  int in_place = !g->pack && !ext_rows_share_sets(g->a_row);
+  int in_place = !g->pack && !g->prologue && !ext_rows_share_sets(g->a_row);
   int64_t packed_size = in_place ? 0 : mc * MR * A_STRIDE;
   float* memory = NULL;
   if (packed_size + partial_size > 0) {

@@ -31,6 +31,9 @@ typedef struct {
   const void* source;
   const float* a; /* where pack is NULL: A itself, rows a_row apart, columns adjacent */
   int64_t a_row;
+  const ext_prologue*
+      prologue;       /* NULL, or what to apply to the plain matrix; columns are channels */
+  int64_t image_rows; /* rows of an image, for the prologue's scale */
   const float* panels;
   float* y;
   int64_t y_row;

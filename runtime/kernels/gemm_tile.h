@@ -20,6 +20,8 @@ typedef struct {
   int64_t columns;
   float* y;
   int64_t y_row;
+  const float* finished; /* where the result is written in the end: y, or later than this tile */
+  int64_t finished_row;
   const float* c; /* NULL, or what earlier blocks of K summed up; may be y */
   int64_t c_row;
   const float* bias;     /* NULL or [columns]; the sums begin with it */
@@ -91,12 +93,13 @@ EXT_INLINE void tile_begin(const int rows, const int nv, const int full, const g
   }
 }
 
-/* y is written once the sums are there, thousands of cycles later: its lines come meanwhile. */
+/* Results are written once the sums are there, hundreds of cycles later: their lines come
+ * meanwhile. */
 EXT_INLINE void tile_fetch_results(const int rows, const int nv, const gemm_tile* t) {
   EXT_UNROLL
   for (int i = 0; i < rows; i++) {
     EXT_UNROLL
-    for (int v = 0; v < nv; v++) __builtin_prefetch(t->y + i * t->y_row + v * VL, 1);
+    for (int v = 0; v < nv; v++) __builtin_prefetch(t->finished + i * t->finished_row + v * VL, 1);
   }
   if (!t->residual) return;
   EXT_UNROLL
@@ -186,11 +189,13 @@ EXT_INLINE void tile_body(const int rows, const int nv, const int unpacked, cons
 typedef void (*gemm_tile_function)(const gemm_tile* t);
 
 #if defined(EXT_SIMD_AVX512)
-#define EXT_ROWS(X, k, i)                                                                  \
-  X(1, k, i)                                                                               \
-  X(2, k, i)                                                                               \
-  X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) \
-      X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)
+#define EXT_ROWS(X, k, i)                                                                    \
+  X(1, k, i)                                                                                 \
+  X(2, k, i)                                                                                 \
+  X(3, k, i)                                                                                 \
+  X(4, k, i)                                                                                 \
+  X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) \
+      X(13, k, i) X(14, k, i)
 #elif defined(EXT_SIMD_AVX2)
 #define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i)
 #else

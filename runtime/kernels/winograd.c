@@ -131,6 +131,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
       int64_t k0 = block * job->k_block, kc = i64_min(job->k_block, k - k0);
       const float* a = slot_of(job, v, job->rows, f, block);
       gemm_tile t = {.kc = kc, .y_row = job->columns, .c_row = job->columns};
+      t.finished_row = t.y_row;
       t.b_step = VL == EXT_PANEL ? k * EXT_PANEL : VL;
       for (int64_t j = j0; j < j1; j += TILE_N) {
         t.columns = i64_min(TILE_N, ceil_div(j1 - j, VL) * VL);
@@ -144,6 +145,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
                        : t.b;
           t.a = a + r0 * A_STRIDE;
           t.y = products + (f * job->rows + r0) * job->columns + (j - j0);
+          t.finished = t.y;
           t.c = block > 0 ? t.y : NULL;
           packed_tile(r1 - r0, narrow)(&t);
         }

@@ -198,6 +198,13 @@ CONV: tuple[Conv, ...] = (
     *(Conv(4, 4, 8, 20, epilogue=Epilogue(bias=True, after=a)) for a in ACTIVATIONS[:12]),
 )
 
+#: 1 x 1 convolutions whose input has a prologue.
+PROLOGUE: tuple[Conv, ...] = (
+    Conv(6, 7, 5, 11, kernel=(1, 1), n=2),
+    Conv(5, 5, 700, 40, kernel=(1, 1), n=3, x_gap=8, y_gap=24, epilogue=EPILOGUES[5]),
+    Conv(9, 9, 24, 20, kernel=(1, 1), epilogue=EPILOGUES[7]),
+)
+
 
 def _depthwise(h: int, w: int, c: int, **rest: object) -> Conv:
     return Conv(h, w, c, c, groups=c, **rest)  # type: ignore[arg-type]

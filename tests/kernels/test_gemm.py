@@ -157,6 +157,45 @@ def test_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
     out.check(acc, size)
 
 
+@pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
+@pytest.mark.parametrize("act", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
+@pytest.mark.parametrize("case", cases.PROLOGUE, ids=str)
+def test_conv2d_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts: str) -> None:
+    rng = np.random.default_rng(4)
+    rows, x = _image(rng, case)
+    scale = _draw(rng, case.n if parts == "image scale" else 1, 1, 1, case.c)
+    shift = _draw(rng, case.c)
+    weight = _draw(rng, case.o, case.c, 1, 1)
+    pixels = case.n * case.out[0] * case.out[1]
+    out = Output(rng, case.epilogue, pixels, case.o, case.y_gap)
+    before = abi.Prologue(activation=abi.activation(*act))
+    wanted = x.astype(np.float64)
+    if parts != "shift":
+        before.scale, wanted = scale.ctypes.data, wanted * scale
+        before.scale_stride = case.c if parts == "image scale" else 0
+    if parts in ("shift", "both"):
+        before.shift, wanted = shift.ctypes.data, wanted + shift
+    p = _conv_params(case, rows.stride, out.y.stride)
+    packed = abi.pack_conv_weight(weight)
+    status = lib.ext_conv2d_prologue(
+        p, before, rows.pointer, packed.ctypes.data, out.epilogue, out.y.pointer
+    )
+    assert status == 0
+    wanted = reference.activate(act[0], wanted, *act[1:]).reshape(pixels, case.c)
+    w = weight.astype(np.float64).reshape(case.o, case.c).T
+    out.check(wanted @ w, np.abs(wanted) @ np.abs(w))
+
+
+def test_a_prologue_needs_a_point(lib: ctypes.CDLL) -> None:
+    for case in (
+        cases.Conv(4, 4, 6, 6),
+        cases.Conv(4, 4, 6, 6, kernel=(1, 1), strides=(2, 2)),
+        cases.Conv(4, 4, 6, 6, kernel=(1, 1), groups=2),
+    ):
+        p = _conv_params(case, case.c, case.o)
+        assert lib.ext_conv2d_prologue(p, abi.Prologue(), None, None, None, None) == 2
+
+
 @pytest.mark.parametrize("case", cases.DEPTHWISE, ids=str)
 def test_depthwise_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
     rng = np.random.default_rng(3)

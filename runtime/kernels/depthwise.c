@@ -35,6 +35,8 @@ typedef struct {
   int64_t kh0, kh1;
   float* y; /* pixel 0 of the output row */
   const float* residual;
+  float* sums; /* NULL, or [TILE_W][w_row]: where a tile's sums wait for an epilogue that is no
+                  clamp */
 } output_row;
 
 /* What a span of channels has in common: `full` (a constant) says that all VL lanes are there. */
@@ -46,19 +48,19 @@ EXT_INLINE vf first_sum(const depthwise_job* job, int64_t c) {
   return job->e.bias ? vf_load(job->e.bias + c) : vf_zero(); /* padded to whole panels */
 }
 
-/* Applies the tail to `count` (a constant) neighbouring pixels from pixel i, channel c on. */
-EXT_INLINE void finish(const int count, const int full, const depthwise_job* job,
-                       const output_row* row, int64_t i, int64_t c, int64_t lanes, vf* sum) {
+/* Finishes `count` (a constant) neighbouring pixels from pixel i, channel c on; pixel i is the
+ * tile's pixel `first`.  With `later` (a constant) the epilogue waits for finish_sums. */
+EXT_INLINE void finish(const int count, const int full, const int later, const depthwise_job* job,
+                       const output_row* row, int64_t i, int64_t first, int64_t c, int64_t lanes,
+                       vf* sum) {
+  if (later) {
+    EXT_UNROLL
+    for (int k = 0; k < count; k++) vf_store(row->sums + (first + k) * job->w_row + c, sum[k]);
+    return;
+  }
   int64_t y_stride = job->p.y_stride, residual_stride = job->e.residual_stride;
   float* y = row->y + i * y_stride + c;
   const float* residual = row->residual ? row->residual + i * residual_stride + c : NULL;
-  if (!job->tail.clamp) {
-    const ext_epilogue e = job->e;
-    float t[TILE_W * VL];
-    for (int k = 0; k < count; k++) vf_store(t + k * VL, sum[k]);
-    EXT_NAME(ext_finish_tile)(&e, count, lanes, t, VL, residual, residual_stride, y, y_stride);
-    return;
-  }
   if (residual) {
     EXT_UNROLL
     for (int k = 0; k < count; k++) sum[k] += load(full, residual + k * residual_stride, lanes);
@@ -72,6 +74,15 @@ EXT_INLINE void finish(const int count, const int full, const depthwise_job* job
     else
       vf_store_n(y + k * y_stride, v, lanes);
   }
+}
+
+/* Applies an epilogue that is no clamp to pixels [i, i + count) of a row, all channels at once: the
+ * functions in it are fastest over long runs. */
+EXT_INLINE void finish_sums(const depthwise_job* job, const output_row* row, int64_t i,
+                            int64_t count) {
+  const float* residual = row->residual ? row->residual + i * job->e.residual_stride : NULL;
+  EXT_NAME(ext_finish_tile)(&job->e, count, job->p.in_c, row->sums, job->w_row, residual,
+                            job->e.residual_stride, row->y + i * job->p.y_stride, job->p.y_stride);
 }
 
 /* The taps of one pixel's window that lie inside the image. */
@@ -94,7 +105,10 @@ EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const o
     if (k < in->kw) sum = vf_fma(load(full, x, lanes), vf_load(w), sum);
   }
   sum += odd;
-  finish(1, full, job, row, ow, c, lanes, &sum);
+  if (row->sums)
+    finish(1, full, 1, job, row, ow, 0, c, lanes, &sum);
+  else
+    finish(1, full, 0, job, row, ow, 0, c, lanes, &sum);
 }
 
 /* One pixel, any kernel. */
@@ -115,13 +129,14 @@ static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
   int64_t c = 0;
   for (; c + VL <= p->in_c; c += VL) pixel_channels(1, job, row, &in, ow, c, VL);
   if (c < p->in_c) pixel_channels(0, job, row, &in, ow, c, p->in_c - c);
+  if (row->sums) finish_sums(job, row, ow, 1);
 }
 
 /* TILE_W pixels from ow on, one vector of channels; kernel width `taps` and `stride` are constants,
  * dilation_w is 1.  `checked` (a constant): columns may be missing, and so may pixels. */
 EXT_INLINE void tile_channels(const int taps, const int stride, const int checked, const int full,
-                              const depthwise_job* job, const output_row* row, int64_t ow,
-                              int64_t c, int64_t lanes) {
+                              const int later, const depthwise_job* job, const output_row* row,
+                              int64_t ow, int64_t c, int64_t lanes) {
   const ext_conv2d_params* p = &job->p;
   const int columns = (TILE_W - 1) * stride + taps;
   int64_t x_stride = p->x_stride, x_row = p->dilation_h * p->in_w * x_stride;
@@ -151,7 +166,7 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
     }
   }
   if (!checked || ow + TILE_W <= p->out_w) {
-    finish(TILE_W, full, job, row, ow, c, lanes, sum);
+    finish(TILE_W, full, later, job, row, ow, 0, c, lanes, sum);
     return;
   }
   float rest[TILE_W * VL];
@@ -159,47 +174,51 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
   for (int i = 0; i < TILE_W; i++) vf_store(rest + i * VL, sum[i]);
   for (int64_t i = 0; ow + i < p->out_w; i++) {
     vf one = vf_load(rest + i * VL);
-    finish(1, full, job, row, ow + i, c, lanes, &one);
+    finish(1, full, later, job, row, ow + i, i, c, lanes, &one);
   }
 }
 
 /* The job and the row are copied: a vector store may alias what a pointer leads to, and nothing
  * would stay in registers from one vector of channels to the next. */
-EXT_INLINE void tile(const int taps, const int stride, const int checked, const depthwise_job* at,
-                     const output_row* at_row, int64_t ow) {
+EXT_INLINE void tile(const int taps, const int stride, const int checked, const int later,
+                     const depthwise_job* at, const output_row* at_row, int64_t ow) {
   const depthwise_job job = *at;
   const output_row row = *at_row;
   int64_t c = 0, channels = job.p.in_c;
   for (; c + VL <= channels; c += VL)
-    tile_channels(taps, stride, checked, 1, &job, &row, ow, c, VL);
-  if (c < channels) tile_channels(taps, stride, checked, 0, &job, &row, ow, c, channels - c);
+    tile_channels(taps, stride, checked, 1, later, &job, &row, ow, c, VL);
+  if (c < channels) tile_channels(taps, stride, checked, 0, later, &job, &row, ow, c, channels - c);
+  if (later) finish_sums(&job, &row, ow, i64_min(TILE_W, job.p.out_w - ow));
 }
 
-#define EXT_DEPTHWISE_TILE(taps, stride)                                                \
-  static void inner_##taps##_##stride(const depthwise_job* job, const output_row* row,  \
-                                      int64_t ow) {                                     \
-    tile(taps, stride, 0, job, row, ow);                                                \
-  }                                                                                     \
-  static void border_##taps##_##stride(const depthwise_job* job, const output_row* row, \
+typedef void (*tile_function)(const depthwise_job* job, const output_row* row, int64_t ow);
+
+/* The four functions for a kernel width and a stride: [later][checked]. */
+#define EXT_TILE(taps, stride, name, checked, later)                                    \
+  static void name##_##taps##_##stride(const depthwise_job* job, const output_row* row, \
                                        int64_t ow) {                                    \
-    tile(taps, stride, 1, job, row, ow);                                                \
+    tile(taps, stride, checked, later, job, row, ow);                                   \
   }
-EXT_DEPTHWISE_TILE(3, 1)
-EXT_DEPTHWISE_TILE(3, 2)
-EXT_DEPTHWISE_TILE(5, 1)
-EXT_DEPTHWISE_TILE(5, 2)
-EXT_DEPTHWISE_TILE(7, 1)
-EXT_DEPTHWISE_TILE(7, 2)
+#define EXT_TILES(taps, stride)                                \
+  EXT_TILE(taps, stride, inner, 0, 0)                          \
+  EXT_TILE(taps, stride, border, 1, 0)                         \
+  EXT_TILE(taps, stride, inner_later, 0, 1)                    \
+  EXT_TILE(taps, stride, border_later, 1, 1)                   \
+  static const tile_function tiles_##taps##_##stride[2][2] = { \
+      {inner_##taps##_##stride, border_##taps##_##stride},     \
+      {inner_later_##taps##_##stride, border_later_##taps##_##stride}};
+EXT_TILES(3, 1)
+EXT_TILES(3, 2)
+EXT_TILES(5, 1)
+EXT_TILES(5, 2)
+EXT_TILES(7, 1)
+EXT_TILES(7, 2)
 
-typedef struct {
-  void (*inner)(const depthwise_job* job, const output_row* row, int64_t ow);
-  void (*border)(const depthwise_job* job, const output_row* row, int64_t ow);
-} tile_functions;
-
-static tile_functions find_tile(const ext_conv2d_params* p) {
+/* NULL, or the functions for tiles inside of the image and at its border. */
+static const tile_function* find_tiles(const ext_conv2d_params* p, int later) {
 #define EXT_CASE(taps, stride)                                                \
   if (p->dilation_w == 1 && p->kernel_w == (taps) && p->stride_w == (stride)) \
-  return (tile_functions){inner_##taps##_##stride, border_##taps##_##stride}
+  return tiles_##taps##_##stride[later]
   EXT_CASE(3, 1);
   EXT_CASE(3, 2);
   EXT_CASE(5, 1);
@@ -207,13 +226,14 @@ static tile_functions find_tile(const ext_conv2d_params* p) {
   EXT_CASE(7, 1);
   EXT_CASE(7, 2);
 #undef EXT_CASE
-  return (tile_functions){NULL, NULL};
+  return NULL;
 }
 
-static void one_row(const depthwise_job* job, int64_t index, tile_functions tiles) {
+static void one_row(const depthwise_job* job, int64_t index, const tile_function* tiles,
+                    float* sums) {
   const ext_conv2d_params* p = &job->p;
   int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
-  output_row row;
+  output_row row = {.sums = sums};
   row.kh0 = ih0 < 0 ? ceil_div(-ih0, p->dilation_h) : 0;
   row.kh1 = ih0 < p->in_h ? i64_min(p->kernel_h, ceil_div(p->in_h - ih0, p->dilation_h)) : 0;
   row.kh0 = i64_min(row.kh0, row.kh1 < 0 ? 0 : row.kh1);
@@ -222,7 +242,7 @@ static void one_row(const depthwise_job* job, int64_t index, tile_functions tile
   row.y = job->y + index * p->out_w * p->y_stride;
   row.residual =
       job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride : NULL;
-  if (!tiles.inner) {
+  if (!tiles) {
     for (int64_t ow = 0; ow < p->out_w; ow++) pixel(job, &row, ow);
     return;
   }
@@ -230,14 +250,20 @@ static void one_row(const depthwise_job* job, int64_t index, tile_functions tile
     int64_t first = ow * p->stride_w - p->pad_left;
     int64_t last = first + (TILE_W - 1) * p->stride_w + p->kernel_w - 1;
     int inside = first >= 0 && last < p->in_w && ow + TILE_W <= p->out_w;
-    (inside ? tiles.inner : tiles.border)(job, &row, ow);
+    tiles[!inside](job, &row, ow);
   }
 }
 
 static int rows(void* context, int64_t begin, int64_t end) {
   const depthwise_job* job = context;
-  tile_functions tiles = find_tile(&job->p);
-  for (int64_t i = begin; i < end; i++) one_row(job, i, tiles);
+  const tile_function* tiles = find_tiles(&job->p, !job->tail.clamp);
+  float* sums = NULL;
+  if (!job->tail.clamp) {
+    sums = ext_workspace_alloc((size_t)(TILE_W * job->w_row) * sizeof(float));
+    if (!sums) return EXT_ERR_MEMORY;
+  }
+  for (int64_t i = begin; i < end; i++) one_row(job, i, tiles, sums);
+  ext_workspace_free(sums);
   return EXT_OK;
 }
 

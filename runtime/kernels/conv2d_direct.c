@@ -39,7 +39,6 @@ typedef struct {
 /* Applies the epilogue to one tile whose operands `t` names; `i` is its first pixel. */
 static void run_tile(const direct_job* job, gemm_tile* t, int64_t rows, const output_row* row,
                      int64_t i, int64_t j) {
-  int narrow = t->columns <= VL && VL == EXT_PANEL;
   const float* residual = row->residual ? row->residual + i * job->e.residual_stride + j : NULL;
   float* y = row->y + i * job->p.y_stride + j;
   t->clamp = job->tail.clamp;
@@ -47,15 +46,15 @@ static void run_tile(const direct_job* job, gemm_tile* t, int64_t rows, const ou
   t->finished = t->y = y;
   t->finished_row = t->y_row = job->p.y_stride;
   if (job->tail.clamp) {
-    unpacked_tile(rows, narrow)(t);
+    unpacked_tile(rows, t->columns)(t);
     return;
   }
   _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
-  int64_t width = narrow ? VL : TILE_N;
+  int64_t width = ceil_div(t->columns, VL) * VL;
   if (t->columns < width) zero_run(scratch, rows * width);
   t->y = scratch;
   t->y_row = width;
-  unpacked_tile(rows, narrow)(t);
+  unpacked_tile(rows, t->columns)(t);
   EXT_NAME(ext_finish_tile)(&job->e, rows, t->columns, scratch, width, residual,
                             job->e.residual_stride, y, job->p.y_stride);
 }

@@ -109,7 +109,23 @@ EXT_INLINE void tile_fetch_results(const int rows, const int nv, const gemm_tile
   }
 }
 
-EXT_INLINE void tile_loop(const int rows, const int nv, const gemm_tile* t, vf acc[MR][NV]) {
+/* acc[v] += x row[v], v < nv; with `half` (a constant) only half of the last vector counts. */
+EXT_INLINE void tile_step(const int nv, const int half, float x, const vf row[NV], vf acc[NV]) {
+#if defined(EXT_SIMD_AVX512)
+  vf a = half && nv == 1 ? vf_set1_low(x) : vf_set1(x);
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++)
+    acc[v] = half && v == nv - 1 ? vf_fma_low(a, row[v], acc[v]) : vf_fma(a, row[v], acc[v]);
+#else
+  (void)half;
+  vf a = vf_set1(x);
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) acc[v] = vf_fma(a, row[v], acc[v]);
+#endif
+}
+
+EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const gemm_tile* t,
+                          vf acc[MR][NV]) {
   const float *a = t->a, *b = t->b, *next = t->next;
   const int64_t b_step = t->b_step;
   for (int64_t p = t->kc; p > 0; p--) {
@@ -117,11 +133,7 @@ EXT_INLINE void tile_loop(const int rows, const int nv, const gemm_tile* t, vf a
     EXT_UNROLL
     for (int v = 0; v < nv; v++) row[v] = vf_load(b + v * b_step);
     EXT_UNROLL
-    for (int i = 0; i < rows; i++) {
-      vf x = vf_set1(a[i * A_STRIDE]);
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) acc[i][v] = vf_fma(x, row[v], acc[i][v]);
-    }
+    for (int i = 0; i < rows; i++) { tile_step(nv, half, a[i * A_STRIDE], row, acc[i]); }
     __builtin_prefetch(next, 0, 2);
     a += 1;
     b += EXT_PANEL;
@@ -131,7 +143,7 @@ EXT_INLINE void tile_loop(const int rows, const int nv, const gemm_tile* t, vf a
 
 /* The same with A as it lies.  A pointer to every third row, and one register with the distance
  * of rows, which x86 adds once or twice in the load: fourteen pointers would be too many. */
-EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const gemm_tile* t,
+EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half, const gemm_tile* t,
                                    vf acc[MR][NV]) {
   enum { GROUPS = (MR + 2) / 3 };
   const int64_t b_step = t->b_step, a_row = t->a_row, ahead = rows * a_row;
@@ -149,9 +161,7 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const gemm_tile
         for (int v = 0; v < nv; v++) row[v] = vf_load(b + v * b_step);
         EXT_UNROLL
         for (int i = 0; i < rows; i++) {
-          vf x = vf_set1(a[i / 3][i % 3 * a_row]);
-          EXT_UNROLL
-          for (int v = 0; v < nv; v++) acc[i][v] = vf_fma(x, row[v], acc[i][v]);
+          tile_step(nv, half, a[i / 3][i % 3 * a_row], row, acc[i]);
         }
         __builtin_prefetch(following, 0, 3);
         __builtin_prefetch(next, 0, 2);
@@ -165,7 +175,9 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const gemm_tile
   }
 }
 
-EXT_INLINE void tile_body(const int rows, const int nv, const int unpacked, const gemm_tile* t) {
+/* All parameters but t are constants. */
+EXT_INLINE void tile_body(const int rows, const int nv, const int half, const int unpacked,
+                          const gemm_tile* t) {
   vf acc[MR][NV];
   const int full = t->columns == nv * VL;
   if (full)
@@ -174,9 +186,9 @@ EXT_INLINE void tile_body(const int rows, const int nv, const int unpacked, cons
     tile_begin(rows, nv, 0, t, acc);
   tile_fetch_results(rows, nv, t);
   if (unpacked)
-    tile_unpacked_loop(rows, nv, t, acc);
+    tile_unpacked_loop(rows, nv, half, t, acc);
   else
-    tile_loop(rows, nv, t, acc);
+    tile_loop(rows, nv, half, t, acc);
   /* The tail reads *t anew.  Else the addresses that the prefetches computed would be kept for it
    * across the loop, in vector registers, and push a row of B out onto the stack. */
   __asm__("" : "+r"(t) : : "memory");
@@ -189,13 +201,14 @@ EXT_INLINE void tile_body(const int rows, const int nv, const int unpacked, cons
 typedef void (*gemm_tile_function)(const gemm_tile* t);
 
 #if defined(EXT_SIMD_AVX512)
-#define EXT_ROWS(X, k, i)                                                                    \
-  X(1, k, i)                                                                                 \
-  X(2, k, i)                                                                                 \
-  X(3, k, i)                                                                                 \
-  X(4, k, i)                                                                                 \
-  X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) \
-      X(13, k, i) X(14, k, i)
+#define EXT_ROWS(X, k, i) \
+  X(1, k, i)              \
+  X(2, k, i)              \
+  X(3, k, i)              \
+  X(4, k, i)              \
+  X(5, k, i)              \
+  X(6, k, i)              \
+  X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)
 #elif defined(EXT_SIMD_AVX2)
 #define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i)
 #else
@@ -204,33 +217,49 @@ typedef void (*gemm_tile_function)(const gemm_tile* t);
 
 #define EXT_TILE(rows, kind, unpacked)            \
   static void kind##_##rows(const gemm_tile* t) { \
-    tile_body(rows, NV, unpacked, t);             \
-  }
-#define EXT_HALF_TILE(rows, kind, unpacked)            \
-  static void kind##_half_##rows(const gemm_tile* t) { \
-    tile_body(rows, 1, unpacked, t);                   \
+    tile_body(rows, NV, 0, unpacked, t);          \
   }
 #define EXT_TILE_ENTRY(rows, kind, unpacked) kind##_##rows,
-#define EXT_HALF_TILE_ENTRY(rows, kind, unpacked) kind##_half_##rows,
 
-/* Defines kind(rows, narrow), the function for a tile of `rows` whose A is packed, or is not;
- * `narrow` is a last panel without a neighbour (AVX-512). */
+/* Defines kind(rows, columns), the function for a tile of so many rows and columns whose A is
+ * packed, or is not.  AVX-512 has one for every number of half vectors. */
 #if defined(EXT_SIMD_AVX512)
-#define EXT_TILE_FUNCTIONS(kind, unpacked)                                                    \
-  EXT_ROWS(EXT_TILE, kind, unpacked)                                                          \
-  EXT_ROWS(EXT_HALF_TILE, kind, unpacked)                                                     \
-  static inline gemm_tile_function kind(int64_t rows, int narrow) {                           \
-    static const gemm_tile_function wide[] = {EXT_ROWS(EXT_TILE_ENTRY, kind, unpacked)};      \
-    static const gemm_tile_function half[] = {EXT_ROWS(EXT_HALF_TILE_ENTRY, kind, unpacked)}; \
-    return narrow ? half[rows - 1] : wide[rows - 1];                                          \
+enum { TILE_STEP = VL / 2 };
+#define EXT_TILE_8(rows, kind, unpacked)            \
+  static void kind##_8_##rows(const gemm_tile* t) { \
+    tile_body(rows, 1, 1, unpacked, t);             \
+  }
+#define EXT_TILE_16(rows, kind, unpacked)            \
+  static void kind##_16_##rows(const gemm_tile* t) { \
+    tile_body(rows, 1, 0, unpacked, t);              \
+  }
+#define EXT_TILE_24(rows, kind, unpacked)            \
+  static void kind##_24_##rows(const gemm_tile* t) { \
+    tile_body(rows, 2, 1, unpacked, t);              \
+  }
+#define EXT_TILE_ENTRY_8(rows, kind, unpacked) kind##_8_##rows,
+#define EXT_TILE_ENTRY_16(rows, kind, unpacked) kind##_16_##rows,
+#define EXT_TILE_ENTRY_24(rows, kind, unpacked) kind##_24_##rows,
+#define EXT_TILE_FUNCTIONS(kind, unpacked)                                                        \
+  EXT_ROWS(EXT_TILE_8, kind, unpacked)                                                            \
+  EXT_ROWS(EXT_TILE_16, kind, unpacked)                                                           \
+  EXT_ROWS(EXT_TILE_24, kind, unpacked)                                                           \
+  EXT_ROWS(EXT_TILE, kind, unpacked)                                                              \
+  static inline gemm_tile_function kind(int64_t rows, int64_t columns) {                          \
+    static const gemm_tile_function table[][MR] = {{EXT_ROWS(EXT_TILE_ENTRY_8, kind, unpacked)},  \
+                                                   {EXT_ROWS(EXT_TILE_ENTRY_16, kind, unpacked)}, \
+                                                   {EXT_ROWS(EXT_TILE_ENTRY_24, kind, unpacked)}, \
+                                                   {EXT_ROWS(EXT_TILE_ENTRY, kind, unpacked)}};   \
+    return table[(columns - 1) / TILE_STEP][rows - 1];                                            \
   }
 #else
-#define EXT_TILE_FUNCTIONS(kind, unpacked)                                               \
-  EXT_ROWS(EXT_TILE, kind, unpacked)                                                     \
-  static inline gemm_tile_function kind(int64_t rows, int narrow) {                      \
-    static const gemm_tile_function wide[] = {EXT_ROWS(EXT_TILE_ENTRY, kind, unpacked)}; \
-    (void)narrow;                                                                        \
-    return wide[rows - 1];                                                               \
+enum { TILE_STEP = VL };
+#define EXT_TILE_FUNCTIONS(kind, unpacked)                                                \
+  EXT_ROWS(EXT_TILE, kind, unpacked)                                                      \
+  static inline gemm_tile_function kind(int64_t rows, int64_t columns) {                  \
+    static const gemm_tile_function table[] = {EXT_ROWS(EXT_TILE_ENTRY, kind, unpacked)}; \
+    (void)columns;                                                                        \
+    return table[rows - 1];                                                               \
   }
 #endif
 

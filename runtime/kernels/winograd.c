@@ -134,9 +134,8 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
       t.finished_row = t.y_row;
       t.b_step = VL == EXT_PANEL ? k * EXT_PANEL : VL;
       for (int64_t j = j0; j < j1; j += TILE_N) {
-        t.columns = i64_min(TILE_N, ceil_div(j1 - j, VL) * VL);
+        t.columns = i64_min(TILE_N, ceil_div(j1 - j, TILE_STEP) * TILE_STEP);
         t.b = u + (j / EXT_PANEL * k + k0) * EXT_PANEL + j % EXT_PANEL;
-        int narrow = t.columns <= VL && VL == EXT_PANEL;
         for (int64_t i = 0; i < micropanels; i++) {
           int64_t r0 = i * rows / micropanels, r1 = (i + 1) * rows / micropanels;
           int64_t ahead = j + TILE_N + i * EXT_PANEL;
@@ -147,7 +146,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
           t.y = products + (f * job->rows + r0) * job->columns + (j - j0);
           t.finished = t.y;
           t.c = block > 0 ? t.y : NULL;
-          packed_tile(r1 - r0, narrow)(&t);
+          packed_tile(r1 - r0, t.columns)(&t);
         }
       }
     }

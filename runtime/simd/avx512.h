@@ -27,6 +27,15 @@ EXT_INLINE void vf_store_n(float* p, vf x, int64_t n) {
 EXT_INLINE vf vf_fma(vf a, vf b, vf c) {
   return _mm512_fmadd_ps(a, b, c);
 }
+/* These work on the lower half alone; the upper half of the result is anything.  A core that runs
+ * 512 bits as two halves takes half the time. */
+EXT_INLINE vf vf_set1_low(float x) {
+  return _mm512_castps256_ps512(_mm256_set1_ps(x));
+}
+EXT_INLINE vf vf_fma_low(vf a, vf b, vf c) {
+  __m256 x = _mm512_castps512_ps256(a), y = _mm512_castps512_ps256(b);
+  return _mm512_castps256_ps512(_mm256_fmadd_ps(x, y, _mm512_castps512_ps256(c)));
+}
 EXT_INLINE vf vf_max(vf a, vf b) {
   return _mm512_max_ps(a, b);
 }

@@ -70,6 +70,12 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* ctx);
 /* Number of threads that ext_parallel_for can use from the calling thread (at least 1). */
 int ext_num_threads(void);
 
+/* Bytes of L2 (of one core) and L3, as the system tells them while the library is loaded. */
+typedef struct {
+  int64_t l2, l3;
+} ext_caches;
+const ext_caches* ext_cache_sizes(void);
+
 /* 64-byte aligned memory from the calling thread's cache; NULL when there is none. Free on the
  * same thread, last allocated first. */
 void* ext_workspace_alloc(size_t bytes);

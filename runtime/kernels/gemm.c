@@ -3,7 +3,7 @@
  *
  * Loops, from outside (blocking after Goto and van de Geijn, 2008):
  *   tasks       ranges of micropanels x ranges of panels, claimed by threads
- *   M blocks    MC_PANELS micropanels of A
+ *   M blocks    some micropanels of A, a third of L2
  *   K blocks    at most KC of K; the block of A is packed, [rows][A_STRIDE], and stays in L2.  A
  *               plain matrix is read where it lies, unless it has a prologue or its rows would
  *               share sets of L1
@@ -32,6 +32,12 @@ EXT_INLINE int64_t micropanels(const ext_gemm* g) {
 }
 EXT_INLINE int64_t first_row(const ext_gemm* g, int64_t i) {
   return i * g->m / micropanels(g);
+}
+
+/* Micropanels in a block of A: it takes a third of L2, beside a tile of B and one of y. */
+static int64_t block_micropanels(void) {
+  int64_t fit = ext_cache_sizes()->l2 / 3 / (MR * A_STRIDE * (int64_t)sizeof(float));
+  return i64_max(2, i64_min(fit, MC_MOST));
 }
 
 typedef struct {
@@ -120,7 +126,7 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
                       int64_t j1) {
   const ext_gemm* g = s->g;
   int64_t k0 = block * s->k_block, kc = i64_min(s->k_block, g->k - k0), count = i1 - i0;
-  int64_t row[MC_PANELS + 1];
+  int64_t row[MC_MOST + 1];
   for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
   const float* a = g->a + s->a_offset + k0;
   if (s->packed)
@@ -154,7 +160,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
       .g = g, .e = g->epilogue, .a_offset = a_offset, .partial = g->y, .partial_row = g->y_row};
   s.k_blocks = i64_max(1, ceil_div(g->k, KC));
   s.k_block = ceil_div(g->k, s.k_blocks);
-  int64_t partial_size = 0, mc = i64_min(MC_PANELS, i1 - i0);
+  int64_t partial_size = 0, mc = i64_min(block_micropanels(), i1 - i0);
   if (s.e.residual == g->y && s.k_blocks > 1) {
     if (s.e.before.kind == EXT_IDENTITY) {
       s.accumulate = 1; /* sums may grow on top of the residual from the first block on */

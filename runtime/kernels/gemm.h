@@ -16,10 +16,10 @@ enum { MR = 4, NV = 2 };
 #endif
 
 enum {
-  TILE_N = NV * VL, /* columns of a full tile */
-  KC = 640, /* a block of K: the 3 x 3 x 64 of ResNet in one; 384 and 512 measured 1 % slower */
-  A_STRIDE = KC + 16, /* floats between packed rows: 41 lines, so that rows use different L1 sets */
-  MC_PANELS = 8       /* micropanels in one block of A: 290 KiB of a 1 MiB L2 */
+  TILE_N = NV * VL,   /* columns of a full tile */
+  KC = 1024,          /* a block of K: from 512 to 1024 took 2 to 3 % off cubes of 768 to 2048 */
+  A_STRIDE = KC + 16, /* floats between packed rows: 65 lines, so that rows use different L1 sets */
+  MC_MOST = 16        /* micropanels in one block of A at most */
 };
 
 typedef struct {

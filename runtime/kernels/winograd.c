@@ -21,12 +21,9 @@
 EXT_TILE_FUNCTIONS(packed_tile, 0)
 
 enum {
-  TILE_BYTES = 640 * 1024,    /* of V in one block, where rows need not be many: L2 is 1 MiB */
-  PRODUCT_BYTES = 256 * 1024, /* of M */
   /* Rows that a matrix of U is worth that streams from L3, or from memory. */
   STREAM_ROWS = MR,
   MEMORY_ROWS = 4 * MR,
-  L3_SHARE = 8 * 1024 * 1024,
   MIN_PART = 64 /* output channels of a task at least, so that V is not transformed too often */
 };
 
@@ -279,8 +276,11 @@ static void plan(winograd_job* job, int64_t threads) {
   job->k_blocks = i64_max(1, ceil_div(k, job->k_block));
   job->slot = job->k_block;
   job->slots = i64_max(1, A_STRIDE / job->slot);
-  int64_t most = TILE_BYTES / (area * i64_max(k, 1) * (int64_t)sizeof(float)) / MR * MR;
-  int64_t least = area * k * n * (int64_t)sizeof(float) > L3_SHARE ? MEMORY_ROWS : STREAM_ROWS;
+  /* V may take five eighths of L2, where rows need not be many, and M a quarter. */
+  const ext_caches* caches = ext_cache_sizes();
+  int64_t most = caches->l2 / 8 * 5 / (area * i64_max(k, 1) * (int64_t)sizeof(float)) / MR * MR;
+  int64_t least =
+      area * k * n * (int64_t)sizeof(float) > caches->l3 / 4 ? MEMORY_ROWS : STREAM_ROWS;
   job->blocks = ceil_div(job->tiles, i64_max(most, least));
   /* As many blocks for every thread, where there are that many. */
   if (job->tiles >= threads * 2 * least) job->blocks = ceil_div(job->blocks, threads) * threads;
@@ -288,7 +288,7 @@ static void plan(winograd_job* job, int64_t threads) {
   if (job->blocks % threads != 0 && job->blocks < 4 * threads)
     job->parts = i64_max(1, i64_min(threads, n / MIN_PART));
   job->rows = ceil_div(job->tiles, job->blocks);
-  int64_t width = PRODUCT_BYTES / (area * job->rows * (int64_t)sizeof(float)) / TILE_N * TILE_N;
+  int64_t width = caches->l2 / 4 / (area * job->rows * (int64_t)sizeof(float)) / TILE_N * TILE_N;
   job->columns = i64_max(TILE_N, i64_min(width, ceil_div(n, TILE_N) * TILE_N));
 }
 

@@ -288,7 +288,7 @@ def _measure(task: Task, seconds: float) -> Row:
     return Row(task.table, task.name, task.count, gflop, gbyte, low, middle, high)
 
 
-def _join_pool(threads: int) -> None:
+def join_pool(threads: int) -> None:
     """Load TVM's runtime, whose thread pool the kernels then use."""
     spec = importlib.util.find_spec("tvm")
     ffi = importlib.util.find_spec("tvm_ffi")
@@ -309,7 +309,7 @@ def run(
     of one core) and the rows.
     """
     if threads > 1:
-        _join_pool(threads)
+        join_pool(threads)
     lib = abi.load()
     peak, rows = measure_peak(lib, 100), []
     for tasks in (_gemm_tasks, _conv_tasks, _depthwise_tasks, _attention_tasks, _memory_tasks):

@@ -1,0 +1,58 @@
+"""One engine in a fresh process: ``byoc.bench.first_run ENGINE FILE IN.npz THREADS RUNS``.
+
+Prints what loading and the first runs took as one JSON object: ``loaded_at`` in seconds of the
+system's clock, ``runtime_ms`` for the engine's own libraries, ``load_ms`` for the model,
+``first_ms``, ``later_ms`` (a list), and ``peak_mb``, the most memory that the process had.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from byoc.bench.engines import ENGINES
+from byoc.bench.process_memory import peak_mb
+
+
+def main() -> None:
+    """Load, run, print."""
+    engine, model, inputs, threads, runs = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # engines print
+    os.environ["TVM_USE_RUNTIME_LIB"] = "1"
+    sys.modules["torch"] = None  # type: ignore[assignment]  # as in byoc.bench.worker
+    with np.load(inputs) as file:
+        arrays = {name: file[name] for name in file.files}
+    times = [time.perf_counter()]
+    _load_engine(engine)
+    times.append(time.perf_counter())
+    run, _ = ENGINES[engine].load(Path(model), arrays, int(threads))
+    times.append(time.perf_counter())
+    loaded_at = time.time()
+    for _ in range(1 + int(runs)):
+        run()
+        times.append(time.perf_counter())
+    runtime, load, first, *later = (1e3 * float(step) for step in np.diff(times))
+    found = {"runtime_ms": runtime, "load_ms": load, "first_ms": first, "later_ms": later}
+    answer = {"loaded_at": loaded_at, **found, "peak_mb": peak_mb()}
+    print(json.dumps(answer), file=answers, flush=True)
+
+
+def _load_engine(engine: str) -> None:
+    """What a process does once, however many models it loads."""
+    if engine == "byoc":
+        from byoc.loader import _load_runtime
+
+        _load_runtime()
+    else:
+        importlib.import_module(next(iter(ENGINES[engine].packages)))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from byoc.marks import mark
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.registry import register_ext_op, unregister_ext_op
+    from byoc.tuning.tuner import tune
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,7 @@ __all__ = [
     "partition_for_ext",
     "partition_with_report",
     "register_ext_op",
+    "tune",
     "unregister_ext_op",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "partition_for_ext": "byoc.partition",
     "partition_with_report": "byoc.partition",
     "register_ext_op": "byoc.registry",
+    "tune": "byoc.tuning.tuner",
     "unregister_ext_op": "byoc.registry",
 }
 

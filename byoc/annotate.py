@@ -163,7 +163,8 @@ class Matcher:
     # ------------------------------------------------------------------ claims
 
     def _claim(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> None:
-        node = replace(found.node, source=self._names(bindings))
+        names = self._names(bindings)
+        node = replace(self.libraries.measured(found.node, names), source=names)
         self.matches.append(Match(node, found.arguments, bindings))
         self.claimed.update(bindings)
 

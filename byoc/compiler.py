@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import shutil
 import tempfile
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import tvm
@@ -22,9 +25,11 @@ from byoc.errors import ByocError
 from byoc.input_shapes import model_inputs
 from byoc.loader import METADATA_FUNCTION, LibraryInfo, Metadata, TensorInfo
 from byoc.partition import partition_with_report
-from byoc.prepare import import_onnx, prepare
+from byoc.prepare import import_onnx, prepare_apart
 from byoc.registry import Predicate
 from byoc.report import Report
+from byoc.tuning.choice import database_path, select
+from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text
 
 #: What TVM's exporter tries when neither CXX nor CC is set, in its order.
@@ -63,6 +68,8 @@ def compile(
     only: Iterable[str] = (),
     predicate: Predicate | None = None,
     libraries: Libraries = None,
+    choose: str | None = None,
+    tuning_db: str | os.PathLike[str] | None = None,
     min_coverage: float | None = None,
     require_full: bool = False,
     timers: bool = False,
@@ -75,7 +82,9 @@ def compile(
     dynamic axes a size, or a symbol (see ``prepare``).  ``threads`` is stored as the default of
     ``byoc.load``.  ``dump_code`` and ``dump_ir`` are folders for the emitted C and for the module
     after each pass.  ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` leave operators to
-    TVM, and ``libraries`` says which kernel libraries to use (see ``partition_for_ext``);
+    TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and algorithms
+    to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where ``choose``
+    is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
     With ``timers`` the library tells how long each kernel call took (see ``byoc.profile``).
     ``progress`` is called with a stage's name when the stage begins.
@@ -88,27 +97,34 @@ def compile(
         _require_folder(output)
     stages = _Stages(progress)
     with stages("prepare the model"):
-        prepared = prepare(model, None if input_shapes is None else dict(input_shapes))
+        prepared = prepare_apart(model, None if input_shapes is None else dict(input_shapes))
     with stages("import into TVM"):
         module = import_onnx(prepared)
-        metadata = _metadata(prepared, module, threads)
+        metadata = _metadata(prepared.model, module, threads)
+        del prepared
+        _return_memory()
+    rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
+    if choose == "measured":
+        with stages("tune"):
+            _time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
     with stages("partition"):
+        selection = select(libraries, choose, tuning_db, threads or 1)
         module, report = partition_with_report(
-            module,
-            skip_ops=skip_ops,
-            skip_nodes=skip_nodes,
-            only=only,
-            predicate=predicate,
-            libraries=libraries,
-            dump_ir=dump_ir and Path(dump_ir),
+            module, **rules, libraries=selection, dump_ir=dump_ir and Path(dump_ir)
         )
         report.require(min_coverage, require_full)
         used = tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries)
         metadata = replace(metadata, libraries=used)
+    folder = tempfile.TemporaryDirectory(prefix="byoc_")
+    weights = Path(folder.name, "weights.o")
     with stages("generate code"):
-        module = _generate(module, metadata, dump_code and Path(dump_code), timers)
+        options = {"weights": str(weights), "timers": timers}
+        if dump_code:
+            options["dump_code"] = str(dump_code)
+        module, figures = _generate(module, metadata, options)
+        report = report.with_figures(figures)
     with stages("compile what TVM keeps"):
-        executable = _build(module, target)
+        executable = Linkable(_build(module, target).mod, folder, weights)
     compiled = Compiled(executable, report, metadata, seconds=stages.seconds)
     if output is not None:
         with stages("link"):
@@ -117,16 +133,65 @@ def compile(
     return compiled
 
 
+class Linkable(relax.VMExecutable):
+    """An executable whose weights are an object file of its own, linked in when it is exported.
+
+    TVM would read that file into memory and write it out again.
+    """
+
+    def __init__(
+        self, module: tvm.runtime.Module, folder: tempfile.TemporaryDirectory[str], weights: Path
+    ) -> None:
+        super().__init__(module)
+        self._folder = folder  # removed together with this object
+        self._objects = [str(weights)] if weights.exists() else []
+
+    def export_library(
+        self, file_name: str, *, addons: Sequence[str] | None = None, **options: Any
+    ) -> Any:
+        """As TVM's, which ``jit`` calls as well, with the weights among the ``addons``."""
+        return super().export_library(
+            file_name, addons=[*(addons or ()), *self._objects], **options
+        )
+
+
 def export(executable: relax.VMExecutable, output: Path) -> None:
     """Write the library, replacing ``output`` only when it is complete."""
     # In the same folder, hence on the same file system: the replacement is atomic.
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         unfinished = Path(folder, "model.so")
         try:
-            executable.export_library(str(unfinished))
+            # The identifier would be a hash over all weights.
+            executable.export_library(str(unfinished), options=["-Wl,--build-id=none"])
         except Exception as error:
             raise CompileError(f"linking {output} failed: {error}") from error
         os.replace(unfinished, output)
+
+
+def _time_missing(
+    module: tvm.IRModule,
+    rules: Mapping[str, Any],
+    libraries: Libraries,
+    database: Path,
+    threads: int,
+    stages: _Stages,
+) -> None:
+    """Bring a tuning database up to date for the layers of an imported module."""
+    from byoc.tuning.tuner import tune_partitioned
+
+    def tell(what: str, done: int, total: int) -> None:
+        stages.announce(f"tune, {done} of {total}: {what}")
+
+    untuned = select(libraries)
+    partitioned, _ = partition_with_report(module, **rules, libraries=untuned)
+    tune_partitioned(partitioned, untuned, database, [threads], progress=tell)
+
+
+def _return_memory() -> None:
+    """Give the system what is free between allocated blocks, which glibc would keep."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class _Stages:
@@ -136,29 +201,38 @@ class _Stages:
         self.seconds: dict[str, float] = {}
         self._progress = progress
 
+    def announce(self, text: str) -> None:
+        """Show what is being done."""
+        if self._progress is not None:
+            self._progress(text)
+
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        if self._progress is not None:
-            self._progress(name)
+        self.announce(name)
         begin = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - begin
 
 
 def _generate(
-    module: tvm.IRModule, metadata: Metadata, dump_code: Path | None, timers: bool
-) -> tvm.IRModule:
-    """Replace the regions by calls, and attach the names of inputs and outputs."""
+    module: tvm.IRModule, metadata: Metadata, options: Mapping[str, object]
+) -> tuple[tvm.IRModule, dict[str, Figures]]:
+    """Replace the regions by calls, and attach the names of inputs and outputs.
+
+    ``options`` are those of ``codegen_cc.codegen``. Returns the figures of each region as well.
+    """
     from codegen_cc import metadata_module
 
     _autoload()  # for a source tree that is not installed, where TVM sees no entry point
-    options: dict[str, object] = {"timers": timers}
-    if dump_code:
-        options["dump_code"] = str(dump_code)
-    module = relax.transform.RunCodegen({"ext": options})(module)
+    found: dict[str, Figures] = {}
+
+    def observe(region: str, figures: str) -> None:
+        found[str(region)] = Figures(**json.loads(str(figures)))
+
+    module = relax.transform.RunCodegen({"ext": {**options, "figures": observe}})(module)
     existing = (module.attrs or {}).get("external_mods") or []
     names = metadata_module(metadata.to_json())
-    return module.with_attr("external_mods", [*existing, names])
+    return module.with_attr("external_mods", [*existing, names]), found
 
 
 def _build(module: tvm.IRModule, target: str) -> relax.VMExecutable:

@@ -40,3 +40,7 @@ class ExternError(ByocError):
 
 class BenchmarkError(ByocError):
     """A benchmark cannot be run, or an engine could not be started or died."""
+
+
+class TuningError(ByocError):
+    """Candidates cannot be timed, or a tuning database cannot be written."""

@@ -260,6 +260,15 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     return Model(path, module, metadata)
 
 
+def start_runtime(threads: int) -> None:
+    """Load TVM's runtime into the process and let its pool use so many threads, as ``load`` does.
+
+    Raises ``LoadError``.
+    """
+    _load_runtime()
+    _size_pool(threads)
+
+
 def _open(path: Path) -> tvm_ffi.Module:
     """Load the library that is at a path now.
 

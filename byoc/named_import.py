@@ -8,9 +8,10 @@ importer binds it only when a later node reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
 from tvm import relax
@@ -18,15 +19,20 @@ from tvm import relax
 from .define_symbols import define_symbols
 from .origin import Origin, origin_of, with_origin
 from .symbolic_import import SymbolicImporter
+from .weights_apart import Fetch
 
 
-def import_named(model: onnx.ModelProto) -> tvm.IRModule:
+def import_named(
+    model: onnx.ModelProto, weights: Mapping[str, Fetch] | None = None
+) -> tvm.IRModule:
     """Import as ``from_onnx(model)`` does, weights as constants, and keep the nodes' names.
 
+    ``weights`` fills in the values of initializers that have no data in the model.
     Raises whatever TVM's converters raise.
     """
     default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     importer = _NamingImporter(_empty_shapes(model), "float32")
+    importer.weights = weights or {}
     return define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
 
 
@@ -119,6 +125,15 @@ class _NamingImporter(SymbolicImporter):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.bb = _NamingBuilder()
+        self.weights: Mapping[str, Fetch] = {}
+
+    def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:
+        fetch = self.weights.get(tensor_proto.name)
+        if fetch is None or tensor_proto.HasField("raw_data"):  # of a branch, perhaps
+            return super()._parse_array(tensor_proto)
+        tensor = tvm.runtime.empty(tuple(tensor_proto.dims), "float32")
+        fetch(np.from_dlpack(tensor))  # the same memory: weights are large
+        return tensor
 
     def _parse_value_proto(self, value_proto: Any) -> str:
         # Called with each node before it is converted; others are inputs and outputs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from .merge import merge
 from .prune import MIN_COMPUTE_BYTES, Pruned, prune, too_little_work
 from .registry import Predicate
 from .report import Report
+from .tuning.choice import select
 
 Observer = Callable[[str, tvm.IRModule], None]
 
@@ -32,6 +34,9 @@ def partition_for_ext(
     only: Iterable[str] = (),
     predicate: Predicate | None = None,
     libraries: Libraries = None,
+    choose: str | None = None,
+    tuning_db: str | os.PathLike[str] | None = None,
+    tuning_threads: int = 1,
     min_bytes: int = MIN_COMPUTE_BYTES,
     dump_ir: Path | str | None = None,
 ) -> tvm.IRModule:
@@ -51,7 +56,11 @@ def partition_for_ext(
 
     ``libraries`` are the kernel libraries to ask, in order: names (``builtin``, ``onednn``), paths
     of ``.py`` files or objects; ``conv2d=onednn`` and ``encoder/*=cblas`` force one for an operator
-    or for named nodes. Without it, ``builtin`` computes everything.
+    or for named nodes. Without it, ``builtin`` computes everything. Where several can, ``choose``
+    takes the first in ``order`` (the default), or by ``model`` the one that states the least cost;
+    ``tuning_db``, a file that ``byoc.tune`` wrote, decides on library and algorithm of the layers
+    that it knows by their times on this CPU with ``tuning_threads`` threads (``measured``: the
+    default database does). What is wrong with it is a ``TuningWarning``.
 
     Raises ``ControlError`` for names that fit no operator or no node, ``LibraryError`` for a
     library that is missing or does not load.
@@ -63,6 +72,9 @@ def partition_for_ext(
         only=only,
         predicate=predicate,
         libraries=libraries,
+        choose=choose,
+        tuning_db=tuning_db,
+        tuning_threads=tuning_threads,
         min_bytes=min_bytes,
         dump_ir=dump_ir,
     )[0]
@@ -76,13 +88,17 @@ def partition_with_report(
     only: Iterable[str] = (),
     predicate: Predicate | None = None,
     libraries: Libraries = None,
+    choose: str | None = None,
+    tuning_db: str | os.PathLike[str] | None = None,
+    tuning_threads: int = 1,
     min_bytes: int = MIN_COMPUTE_BYTES,
     dump_ir: Path | str | None = None,
 ) -> tuple[tvm.IRModule, Report]:
     """Partition as ``partition_for_ext`` does, and say what was taken and what was not, and why."""
     reasons: Reasons = {}
     pruned: list[Pruned] = []
-    control = Control.of(skip_ops, skip_nodes, only, predicate, libraries)
+    selection = select(libraries, choose, tuning_db, tuning_threads)
+    control = Control.of(skip_ops, skip_nodes, only, predicate, selection)
     control.check_nodes(mod)
     if is_marked(mod):
         min_bytes = 0  # who marks a binding has decided that it is worth a region

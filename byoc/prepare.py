@@ -9,6 +9,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -27,14 +28,21 @@ from .input_shapes import (
 from .named_import import import_named
 from .same_padding import explicit_padding
 from .suggest_multiples import all_outputs_known, working_multiples
+from .weights_apart import (
+    ApartModel,
+    Fetch,
+    apart_from,
+    fold_batch_norm,
+    leave_external,
+    movable,
+    read_apart,
+)
 
 #: Names of nodes and inputs that a message lists before it says how many more there are.
 MAX_LISTED = 5
 
-#: Weights from this size on, in bytes, are kept away from the simplifier ...
-LARGE_WEIGHT = 1 << 18
-
-#: ... if only these operators, which it leaves alone, read them.
+#: Large weights are kept away from the simplifier if only these operators, which it leaves alone,
+#: or convolutions read them.
 TAKES_MATRICES = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
@@ -53,9 +61,21 @@ def prepare(
     ``ShapeError`` if shapes are missing, unknown or contradict the model. Warns if the simplifier
     fails, and goes on with the model as it was.
     """
-    loaded = _copy(model) if isinstance(model, onnx.ModelProto) else load_model(Path(model))
-    set_input_shapes(loaded, input_shapes or {})
-    return explicit_padding(fold_small_constants(simplify(loaded)))
+    return prepare_apart(model, input_shapes).whole()
+
+
+def prepare_apart(
+    model: str | Path | onnx.ModelProto, input_shapes: InputShapes | None = None
+) -> ApartModel:
+    """Prepare as ``prepare`` does, with the data of large weights left where they are.
+
+    A file must not change, a model in memory must stay, until the result was imported.
+    """
+    loaded = _apart(model) if isinstance(model, onnx.ModelProto) else _read(Path(model))
+    set_input_shapes(loaded.model, input_shapes or {})
+    simplified = simplify(loaded)
+    simplified.model = explicit_padding(fold_small_constants(simplified.model))
+    return simplified
 
 
 # ---------------------------------------------------------------------- reading
@@ -63,18 +83,23 @@ def prepare(
 
 def load_model(path: Path) -> onnx.ModelProto:
     """Read a model file and its external data. Raises ``ModelError``."""
+    return _read(path).whole()
+
+
+def _read(path: Path) -> ApartModel:
     if not path.exists():
         raise ModelError(f"{path}: no such file; give the path of an ONNX model")
     if path.is_dir():
         raise ModelError(f"{path}: is a folder; give the path of an ONNX model in it")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        apart = read_apart(path, lambda: onnx.load(str(path), load_external_data=False))
     except (DecodeError, ValueError, UnicodeDecodeError) as err:
         raise ModelError(
             f"{path}: no ONNX model ({_first_line(err)}); the file is damaged or of another format"
         ) from err
     except OSError as err:
         raise ModelError(f"{path}: cannot be read ({err.strerror}); check its permissions") from err
+    model = apart.model
     if not model.graph.output or model.ir_version == 0:
         size = path.stat().st_size
         raise ModelError(
@@ -82,8 +107,9 @@ def load_model(path: Path) -> onnx.ModelProto:
             " the file is empty, damaged or of another format"
         )
     _check_external_data(model, path)
+    leave_external(apart, path.parent)
     onnx.load_external_data_for_model(model, str(path.parent))
-    return model
+    return apart
 
 
 def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
@@ -117,7 +143,7 @@ def _external_tensors(
             yield tensor, {entry.key: entry.value for entry in tensor.external_data}
 
 
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
+def _apart(model: onnx.ModelProto) -> ApartModel:
     if not model.graph.output:
         raise ModelError("the model has a graph without outputs; mark at least one output")
     for tensor, entries in _external_tensors(model):
@@ -125,73 +151,79 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
             f"tensor {tensor.name!r} has its data in the file {entries.get('location')!r}, which"
             " was not loaded; give the path of the model, or call onnx.load_external_data_for_model"
         )
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
+    return apart_from(model)
 
 
 # ---------------------------------------------------------------------- simplifying
 
 
-def simplify(model: onnx.ModelProto) -> onnx.ModelProto:
+def simplify(apart: ApartModel) -> ApartModel:
     """Fold constants and shape arithmetic; on failure warn and return the model as it is."""
     import onnxslim  # slow to import, and not needed to read a report
 
-    stash = take_large_weights(model)
+    fold_batch_norm(apart)
+    hidden = _hide_weights(apart)
     untouched = onnx.ModelProto()
-    untouched.CopyFrom(model)
+    untouched.CopyFrom(apart.model)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            simplified = onnxslim.slim(model)
+        with contextlib.redirect_stdout(io.StringIO()), _sparing_onnxruntime(apart.model):
+            simplified = onnxslim.slim(apart.model)
         keep_interface(simplified, untouched)
-        return put_weights_back(simplified, stash)
     except Exception as err:  # the simplifier has no error class of its own
         warnings.warn(
             f"the model could not be simplified ({type(err).__name__}: {_first_line(err)});"
             " going on without, operators on shapes may stay with TVM",
-            stacklevel=3,
+            stacklevel=4,
         )
-        return put_weights_back(untouched, stash)
+        simplified = untouched
+    _show_weights(simplified, hidden)
+    stored = {tensor.name for tensor in simplified.graph.initializer}
+    weights = {name: fetch for name, fetch in apart.weights.items() if name in stored}
+    return ApartModel(simplified, weights)
 
 
-def take_large_weights(model: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
-    """Make inputs of large matrices, in place, and return them by name.
+@contextlib.contextmanager
+def _sparing_onnxruntime(model: onnx.ModelProto) -> Iterator[None]:
+    """Keep the simplifier from importing ONNX Runtime for nothing.
+
+    Where that is installed, it evaluates what depends on constants alone, and the simplifier
+    imports it before it knows whether there is such a thing: 30 MB.
+    """
+    from onnxslim import utils
+
+    known = {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant":
+            known.update(node.output)
+        elif node.op_type == "Shape" or known.issuperset(node.input):
+            yield
+            return
+    asks, utils.is_onnxruntime_available = utils.is_onnxruntime_available, lambda: False
+    try:
+        yield
+    finally:
+        utils.is_onnxruntime_available = asks
+
+
+def _hide_weights(apart: ApartModel) -> dict[str, onnx.TensorProto]:
+    """Make inputs of weights without data, in place, and return them by name.
 
     The simplifier serialises the whole model dozens of times (15 of 17 seconds for BERT-base), and
     a model above 2 GB cannot be serialised at all. What it would do with a matrix,
-    ``byoc.canonicalise`` does as well.
+    ``byoc.canonicalise`` does as well. Weights that it needs get their data.
     """
-    needed = {value.name for value in (*model.graph.input, *model.graph.output)}
-    for node in model.graph.node:
-        if node.op_type not in TAKES_MATRICES:
-            needed.update(node.input)
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs):
-                needed.update(name for inner in graph.node for name in inner.input)
-    stash = {
-        tensor.name: tensor
-        for tensor in model.graph.initializer
-        if tensor.name not in needed
-        and tensor.ByteSize() >= LARGE_WEIGHT
-        and tensor.data_type == onnx.TensorProto.FLOAT
-    }
-    if stash:
-        rest = [tensor for tensor in model.graph.initializer if tensor.name not in stash]
-        stash = {name: _detached(tensor) for name, tensor in stash.items()}
-        kept = [_detached(tensor) for tensor in rest]
-        del model.graph.initializer[:]
-        model.graph.initializer.extend(kept)
-        for name, tensor in stash.items():
-            value = onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
-            model.graph.input.append(value)
-    return stash
-
-
-def _detached(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """A copy that survives the removal of the original from its model."""
-    copy = onnx.TensorProto()
-    copy.CopyFrom(tensor)
-    return copy
+    graph = apart.model.graph
+    free = movable(apart.model, TAKES_MATRICES)
+    apart.restore(set(apart.weights) - free)
+    # Copies, which survive the removal of the originals from their model.
+    copies = [onnx.TensorProto.FromString(t.SerializeToString()) for t in graph.initializer]
+    hidden = {tensor.name: tensor for tensor in copies if tensor.name in apart.weights}
+    del graph.initializer[:]
+    graph.initializer.extend(tensor for tensor in copies if tensor.name not in hidden)
+    for name, tensor in hidden.items():
+        value = onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
+        graph.input.append(value)
+    return hidden
 
 
 def keep_interface(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
@@ -208,33 +240,34 @@ def keep_interface(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
         model.graph.input.extend(inputs)
 
 
-def put_weights_back(model: onnx.ModelProto, stash: dict[str, onnx.TensorProto]) -> onnx.ModelProto:
-    """Undo ``take_large_weights``, for the weights that are still used."""
-    if stash:
+def _show_weights(model: onnx.ModelProto, hidden: dict[str, onnx.TensorProto]) -> None:
+    """Undo ``_hide_weights``, for the weights that are still used."""
+    if hidden:
         used = {name for node in model.graph.node for name in node.input}
-        inputs = [value for value in model.graph.input if value.name not in stash]
+        inputs = [value for value in model.graph.input if value.name not in hidden]
         kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
         del model.graph.input[:]
         model.graph.input.extend(kept)
-        model.graph.initializer.extend(t for name, t in stash.items() if name in used)
-    return model
+        model.graph.initializer.extend(t for name, t in hidden.items() if name in used)
 
 
 # ---------------------------------------------------------------------- importing
 
 
-def import_onnx(model: onnx.ModelProto) -> tvm.IRModule:
+def import_onnx(model: onnx.ModelProto | ApartModel) -> tvm.IRModule:
     """Import a prepared model into Relax, weights as constants, with the names of the nodes.
 
     Raises ``ImportFailure`` that names the operators, and the nodes, that the importer refuses, or
     the multiples that symbolic extents must be.
     """
+    apart = model if isinstance(model, ApartModel) else ApartModel(model)
+    model, again = apart.model, partial(_import_quietly, weights=apart.weights)
     try:
-        module = _import_quietly(model)
+        module = again(model)
     except tvm.error.OpNotImplemented as err:
         raise ImportFailure(_unsupported(model, str(err))) from err
     except Exception as err:  # converters raise whatever their code runs into
-        shapes = working_multiples(model, _import_quietly)
+        shapes = working_multiples(model, again)
         if shapes is not None:
             raise ImportFailure(_not_every_size(model, shapes)) from err
         node = _node_in_traceback(err.__traceback__)
@@ -244,16 +277,16 @@ def import_onnx(model: onnx.ModelProto) -> tvm.IRModule:
             " try another opset or replace that operator"
         ) from err
     if not all_outputs_known(module):
-        shapes = working_multiples(model, _import_quietly)
+        shapes = working_multiples(model, again)
         if shapes is not None:
             raise ImportFailure(_not_every_size(model, shapes))
     return module
 
 
-def _import_quietly(model: onnx.ModelProto) -> tvm.IRModule:
+def _import_quietly(model: onnx.ModelProto, weights: dict[str, Fetch]) -> tvm.IRModule:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return import_named(model)
+        return import_named(model, weights)
 
 
 def _not_every_size(model: onnx.ModelProto, shapes: str) -> str:

@@ -7,18 +7,22 @@ constants, and records its calls. The finished plan is all that the C emitter se
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import sympy
 
 from codegen_cc.call import Argument, Call, Struct
-from codegen_cc.dim import Dim, estimate, product, same, symbols
+from codegen_cc.dim import Dim, estimate, is_static, product, same, symbols
 from codegen_cc.errors import CodegenError
-from codegen_cc.join import concat_of
+from codegen_cc.join import concat_of, continuation
 from codegen_cc.memory import Lifetime, Slot, plan_memory
+from codegen_cc.outlook import Outlook
+from codegen_cc.overwrite import overwrite
+from codegen_cc.prologue import Prologue
 from codegen_cc.region import Region, RegionNode, Value
-from codegen_cc.tensor import C_TYPES, CHANNELS_LAST, Buffer, Tensor, strides_for
+from codegen_cc.tensor import C_TYPES, CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
 from codegen_cc.weights import WeightBlob
 
 #: Name of the library whose kernels the planner itself calls.
@@ -68,24 +72,36 @@ class PlanBuilder:
             [_external("output", i, value) for i, value in enumerate(region.outputs)],
         )
         self.consumers = region.consumers()
+        #: What convolutions do as they read their inputs.
+        self.prologues: dict[RegionNode, Prologue] = {}
         #: The library that lowers, and the composite: who recorded a call.
         self.library = ""
         self.composite = ""
         self._tensors: dict[Value, Tensor] = {}
+        self._pending: dict[Value, Pending] = {}
+        self.outlook = Outlook(region, self.consumers, self._tensors)
         self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        self._poured: set[tuple[Value, Tensor]] = set()
         self._joined: dict[RegionNode, Tensor] = {}
         self._weight_buffers: dict[str, Buffer] = {}
+        #: What is in the buffers of constants in their logical layout.
+        self._arrays: dict[Buffer, np.ndarray] = {}
         for value, buffer in zip(region.inputs, self.plan.inputs, strict=True):
             self._tensors[value] = Tensor(buffer, value.shape, _plain(value.shape))
 
     def tensor(self, value: Value) -> Tensor:
         """Where a value lies; a constant is stored in its logical layout."""
+        if value in self._pending:
+            self._lay_out(value)
         if value not in self._tensors:
             if value.data is None:
                 raise CodegenError(
                     f"region {self.region.symbol}: {value.name} is read before it is computed"
                 )
-            self._tensors[value] = self.constant(value.data)
+            tensor = self._tensors[value] = self.constant(value.data)
+            self._arrays[tensor.buffer] = value.data
+            # Not those that a library packed: nobody turns them, and keeping them takes memory.
+            self._arrays[self._tensors[value].buffer] = value.data
         return self._tensors[value]
 
     def place(self, value: Value, tensor: Tensor) -> None:
@@ -96,6 +112,43 @@ class PlanBuilder:
                 f"kernel gives {list(tensor.shape)}"
             )
         self._tensors[value] = tensor
+
+    def put_off(self, value: Value, source: Tensor) -> None:
+        """Say that a node's result is ``source`` in another shape, which takes a copy.
+
+        The copy is made for the first reader that asks for the tensor; others may read the source.
+        """
+        self._pending[value] = Pending(source, value.shape)
+
+    def pending(self, value: Value) -> Pending | None:
+        """The copy that has been put off, if a value still needs one."""
+        return self._pending.get(value)
+
+    def _lay_out(self, value: Value) -> None:
+        """Make the copy that was put off, in the order that its readers like best."""
+        pending = self._pending.pop(value)
+        source, shape = pending.source, pending.shape
+        views = {}
+        for order in candidate_orders(shape):
+            probe = Tensor(source.buffer, shape, strides_for(shape, order))
+            if (pair := pending.onto(probe)) is not None:
+                views[order] = pair
+        # A copy that moves runs is faster than one that turns the innermost axes around.
+        turns = {
+            order: read.innermost_stride(written.walk()) not in (0, 1)
+            for order, (read, written) in views.items()
+        }
+        order = self.outlook.best(value, sorted(views, key=turns.__getitem__))
+        image = order == CHANNELS_LAST and value.dtype == "float32"
+        target = self.image_space(value) if image else self.space(shape, order, value.dtype)
+        pair = pending.onto(target)
+        if pair is None:  # in a concatenation there are gaps between pixels
+            target = self.space(shape, order, value.dtype)
+            pair = pending.onto(target)
+        change = f"{list(source.shape)} to {list(shape)}, axes {list(order)}"
+        self.copy(*pair, f"reorder {change}")
+        self.plan.reorders += 1
+        self._tensors[value] = target
 
     def constant(self, array: np.ndarray) -> Tensor:
         """Store an array as it is (already packed, or plain) in read-only memory."""
@@ -132,10 +185,37 @@ class PlanBuilder:
         return self.joined(concat).slice((0, first, 0, 0), value.shape, (1, 1, 1, 1))
 
     def joined(self, concat: RegionNode) -> Tensor:
-        """The space of a concatenation of images along their channels, which its parts share."""
+        """The space of a concatenation of images along their channels, which its parts share.
+
+        It is the beginning of that of a longer concatenation that begins with the same parts.
+        """
         if concat not in self._joined:
-            self._joined[concat] = self.image_space(concat.output)
+            longer = continuation(concat, self.consumers)
+            if longer is None:
+                space = self.image_space(concat.output)
+            else:
+                space = self.joined(longer).slice((0,) * 4, concat.output.shape, (1,) * 4)
+            self._joined[concat] = space
         return self._joined[concat]
+
+    def is_joined(self, concat: RegionNode) -> bool:
+        """Whether some part of a concatenation has been placed in its space already."""
+        return concat in self._joined
+
+    def pour(self, value: Value, target: Tensor, comment: str) -> None:
+        """Put a value where a concatenation wants it, unless it is there."""
+        key = (value, target)
+        if key in self._poured:
+            return
+        self._poured.add(key)
+        pending = self.pending(value)
+        if pending is not None and (pair := pending.onto(target)) is not None:
+            self.copy(*pair, comment)
+            if len(target.shape) == 4 and target.pixel_stride() is not None:
+                del self._pending[value]
+                self._tensors[value] = target
+        elif (source := self.tensor(value)) != target:
+            self.copy(source, target, comment)
 
     def dense(self, tensor: Tensor, order: tuple[int, ...] | None = None) -> Tensor:
         """The tensor itself if it is dense in that order (default: plain), else a copy that is."""
@@ -143,12 +223,28 @@ class PlanBuilder:
         if tensor.is_dense(order):
             return tensor
         key = (tensor, order)
+        if key not in self._copies and tensor.buffer in self._arrays and not _repeats(tensor):
+            self._copies[key] = self._turned(tensor, order)
         if key not in self._copies:
             target = self.space(tensor.shape, order, tensor.dtype)
             self.copy(tensor, target, f"reorder {list(tensor.shape)} to axes {list(order)}")
             self.plan.reorders += 1
             self._copies[key] = target
         return self._copies[key]
+
+    def compact(self, tensor: Tensor) -> Tensor:
+        """The tensor itself if it is dense in any order, else a copy in the order that it has."""
+        return tensor if tensor.order() is not None else self.dense(tensor, tensor.walk())
+
+    def _turned(self, tensor: Tensor, order: tuple[int, ...]) -> Tensor:
+        """A view of a constant, stored dense in another order."""
+        array = self._arrays[tensor.buffer]
+        strides = [stride * array.itemsize for stride in tensor.strides]
+        view = np.lib.stride_tricks.as_strided(
+            np.ascontiguousarray(array).reshape(-1)[tensor.offset :], tensor.shape, strides
+        )
+        stored = self.constant(np.ascontiguousarray(view.transpose(order)))
+        return stored.permute(tuple(order.index(axis) for axis in range(len(order))))
 
     def copy(self, source: Tensor, target: Tensor, comment: str) -> None:
         """Record ``target[...] = source[...]`` for views of one shape and dtype."""
@@ -178,8 +274,12 @@ class PlanBuilder:
         writes: Tensor,
         comment: str,
         returns: str = "status",
+        over: Sequence[Tensor] = (),
     ) -> None:
-        """Record a kernel call; ``returns`` is ``status`` (0 is success) or ``void``."""
+        """Record a kernel call; ``returns`` is ``status`` (0 is success) or ``void``.
+
+        ``over`` are operands that the result may overwrite, where nothing reads them later.
+        """
         if returns not in ("status", "void"):
             raise CodegenError(f"{function} returns {returns!r}; need status or void")
         self.plan.calls.append(
@@ -191,6 +291,7 @@ class PlanBuilder:
                 self.library,
                 self.composite,
                 returns == "status",
+                over=tuple(over),
             )
         )
 
@@ -224,6 +325,7 @@ class PlanBuilder:
             else:
                 target = Tensor(buffer, value.shape, _plain(value.shape))
                 self.copy(tensor, target, f"result {value.name} to output {buffer.name}")
+        overwrite(self.plan.calls)
         lifetimes = _lifetimes(self.plan)
         self.plan.arena_bytes, self.plan.slots = plan_memory(lifetimes)
         return self.plan
@@ -239,6 +341,18 @@ def _lifetimes(plan: Plan) -> list[Lifetime]:
                 last[tensor.buffer] = index
     plan.arena = [buffer for buffer in plan.arena if buffer in first]
     return [Lifetime(buffer, first[buffer], last[buffer]) for buffer in plan.arena]
+
+
+def candidate_orders(shape: tuple[Dim, ...]) -> list[tuple[int, ...]]:
+    """Orders that a copy may write: plain, and the second axis innermost, as in images."""
+    plain = tuple(range(len(shape)))
+    return [plain, (0, *plain[2:], 1)] if len(shape) > 2 else [plain]
+
+
+def _repeats(tensor: Tensor) -> bool:
+    """Whether a view has more elements than its buffer, or how many is not known."""
+    known = is_static([*tensor.shape, *tensor.strides, tensor.offset])
+    return not known or tensor.size > tensor.buffer.size
 
 
 def _external(kind: str, index: int, value: Value) -> Buffer:

@@ -30,6 +30,7 @@ class Call:
 
     ``comment`` tells people what it computes; ``writes`` is its result; ``library`` recorded it;
     ``checked`` says whether the function returns a status; ``node`` is what it was recorded for.
+    ``over`` are the operands that the result may overwrite.
     """
 
     function: str
@@ -40,6 +41,7 @@ class Call:
     composite: str = ""
     checked: bool = True
     node: Node | None = None
+    over: tuple[Tensor, ...] = ()
 
     def reads(self) -> list[Tensor]:
         """Every tensor among the arguments, the written one included."""

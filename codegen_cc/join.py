@@ -35,6 +35,20 @@ def concat_of(value: Value, consumers: Consumers) -> tuple[RegionNode, int] | No
     return None
 
 
+def continuation(concat: RegionNode, consumers: Consumers) -> RegionNode | None:
+    """The longest concatenation of channels that begins with the parts of this one, and has more.
+
+    DenseNets write x0, then x0 a1, then x0 a1 a2: each is the beginning of the last.
+    """
+    parts = concat.inputs
+    found = [
+        other
+        for other in dict.fromkeys(consumers.get(parts[0], ()))
+        if len(other.inputs) > len(parts) and other.inputs[: len(parts)] == parts and _joins(other)
+    ]
+    return max(found, key=lambda other: len(other.inputs), default=None)
+
+
 def _joins(node: RegionNode) -> bool:
     images = node.node.op == "concat" and len(node.output.shape) == 4
     return images and node.node.attrs["axis"] == 1 and node.node.dtype == "float32"

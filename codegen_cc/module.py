@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import tvm
@@ -14,6 +16,8 @@ from codegen_cc.builder import Plan
 from codegen_cc.emit import emit_source
 from codegen_cc.entry import c_identifier
 from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
+from codegen_cc.figures import figures_of
+from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
 from codegen_cc.plan import plan_region
 from codegen_cc.relax_region import read_region
@@ -26,7 +30,7 @@ for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
-OPTIONS = ("dump_code", "timers")
+OPTIONS = ("dump_code", "figures", "timers", "weights")
 
 
 def codegen(
@@ -37,12 +41,16 @@ def codegen(
     """Compile region functions to modules that TVM links into the executable.
 
     The result is one static-library module that exports ``__tvm_ffi_<global_symbol>`` per region
-    (destination-passing style: inputs, then outputs; fp32 tensors) with weights and kernels inside,
-    one module of inert C text that ``inspect_source()`` shows and, with timers, one for each region
-    that describes its calls.
+    (destination-passing style: inputs, then outputs; fp32 tensors) with the kernels inside, one
+    with the weights, one module of inert C text that ``inspect_source()`` shows and, with timers,
+    one for each region that describes its calls.
 
-    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``timers``, whether
-    the module tells how long each kernel call took (``codegen_cc.timers``).
+    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``figures``, a
+    function that is called with the name of each region and, as JSON, what its plan costs
+    (``codegen_cc.figures``); ``timers``, whether the module tells how long each kernel call took
+    (``codegen_cc.timers``); ``weights``, a path for the object file with the weights, where there
+    are any: no module holds them then, which saves memory, and whoever links the result has to add
+    that file.
     ``constant_names`` is part of TVM's interface and not needed: constants are packed here.
     Raises ``CodegenError`` and ``ToolchainError``.
     """
@@ -56,34 +64,43 @@ def codegen(
     if not functions:
         return []
     symbols = [str(function.attrs["global_symbol"]) for function in functions]
-    weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])))
-    plans = [plan_region(read_region(function), weights) for function in functions]
-    timers = bool(options.get("timers"))
-    source = emit_source(plans, timers)
-    exported = [*symbols, *(seconds_symbol(symbol) for symbol in symbols if timers)]
-    used = dict.fromkeys(name for plan in plans for name in plan.libraries)
-    libraries = [library_named(name) for name in used]
-    callers = {
-        call.function: f"library {call.library}, {call.composite}"
-        for plan in plans
-        for call in plan.calls
-    }
-    if options.get("dump_code"):
-        _dump(Path(str(options["dump_code"])), symbols[0], source)
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
         directory = Path(name)
-        assembly = None
-        if weights.weights:
-            weights.write(directory / "weights.bin")
-            assembly = weights.assembly("weights.bin")
-        built = build_object(source, assembly, directory, libraries, callers)
-        library = tvm.runtime.load_static_library(str(built), exported)
+        place = Path(str(options.get("weights") or directory / "weights.o"))
+        weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])), place)
+        plans = [plan_region(read_region(function), weights) for function in functions]
+        if options.get("figures"):
+            for plan in plans:
+                options["figures"](plan.region.symbol, json.dumps(asdict(figures_of(plan))))
+        timers = bool(options.get("timers"))
+        source = emit_source(plans, timers)
+        if options.get("dump_code"):
+            _dump(Path(str(options["dump_code"])), symbols[0], source)
+        libraries, callers = _called(plans)
+        stored = [weight.symbol for weight in weights.weights]
+        built = build_object(source, directory, libraries, callers, stored)
+        exported = [*symbols, *(seconds_symbol(symbol) for symbol in symbols if timers)]
+        modules = [tvm.runtime.load_static_library(str(built), exported)]
+        constants = weights.finish(built)
+        if constants is not None and not options.get("weights"):
+            modules.append(tvm.runtime.load_static_library(str(constants), []))
     calls = [
         metadata_module(describe_calls(plan), calls_symbol(plan.region.symbol))
         for plan in plans
         if timers
     ]
-    return [library, _readable(source, symbols[0]), *calls]
+    return [*modules, _readable(source, symbols[0]), *calls]
+
+
+def _called(plans: Sequence[Plan]) -> tuple[list[KernelLibrary], dict[str, str]]:
+    """The libraries that the plans call, and who calls each function, for messages."""
+    used = dict.fromkeys(name for plan in plans for name in plan.libraries)
+    callers = {
+        call.function: f"library {call.library}, {call.composite}"
+        for plan in plans
+        for call in plan.calls
+    }
+    return [library_named(name) for name in used], callers
 
 
 def plan_functions(functions: Sequence[relax.Function]) -> list[Plan]:
@@ -117,7 +134,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(void* self, const TVMFFIAny* args, int
 }}
 """
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
-        built = build_object(source, None, Path(name))
+        built = build_object(source, Path(name))
         return tvm.runtime.load_static_library(str(built), [symbol])
 
 

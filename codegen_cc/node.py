@@ -143,7 +143,8 @@ class Node:
 
     ``operands`` are in the order of the composite function's parameters.  ``source`` names the
     nodes of the original model, for reports and comments only.  ``library`` is the kernel library
-    that was chosen for it, empty before that.
+    that was chosen for it, empty before that; ``algorithm`` the way in which that is to compute it,
+    empty for the library's own choice; ``chosen`` tells people why, empty for no special reason.
     """
 
     op: str
@@ -154,6 +155,8 @@ class Node:
     epilogue: tuple[Step, ...] = ()
     source: tuple[str, ...] = ()
     library: str = ""
+    algorithm: str = ""
+    chosen: str = ""
 
     @property
     def composite(self) -> str:
@@ -212,6 +215,8 @@ class Node:
             epilogue=tuple(Step(**step) for step in raw["epilogue"]),
             source=tuple(raw["source"]),
             library=raw.get("library", ""),
+            algorithm=raw.get("algorithm", ""),
+            chosen=raw.get("chosen", ""),
         )
 
 

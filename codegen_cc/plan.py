@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import Plan, PlanBuilder
+from codegen_cc.builder import RUNTIME, Plan, PlanBuilder
 from codegen_cc.call import source_comment
+from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import library_for
-from codegen_cc.region import Region
+from codegen_cc.prologue import find_prologues
+from codegen_cc.region import Region, RegionNode
+from codegen_cc.tuning import algorithms_of
 from codegen_cc.weights import WeightBlob
 
 
 def plan_region(region: Region, weights: WeightBlob) -> Plan:
     """Lower every node of a region and place its values.
 
-    Raises ``CodegenError`` with the library's reason where no kernel library supports a node.
+    Raises ``CodegenError`` with the library's reason where no kernel library supports a node, and
+    where a node names an algorithm that its library does not offer.
     """
     builder = PlanBuilder(region, weights)
+    builder.prologues = find_prologues(region, builder.consumers, _is_runtimes)
+    absorbed = {node for found in builder.prologues.values() for node in found.nodes}
     for node in region.nodes:
+        if node in absorbed:
+            continue
         first = len(builder.plan.calls)
         library = library_for(node.node)
+        wanted = node.node.algorithm
+        if wanted and wanted not in (known := algorithms_of(library, node.node)):
+            raise CodegenError(
+                f"library {library.name} has no algorithm {wanted!r} for {node.node.composite};"
+                f" it has {', '.join(known)}"
+            )
         builder.library, builder.composite = library.name, node.node.composite
         library.lower(node, builder)
         origin = source_comment(node.node.source)
@@ -25,3 +39,8 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
             call.comment += origin
             call.node = node.node
     return builder.finish()
+
+
+def _is_runtimes(node: RegionNode) -> bool:
+    """Whether the runtime's own kernels compute a node."""
+    return library_for(node.node).name == RUNTIME

@@ -13,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from codegen_cc.dim import Dim, estimate, normal, product, same
+from codegen_cc.dim import Dim, estimate, is_static, normal, product, same
 
 CHANNELS_LAST = (0, 2, 3, 1)
+#: Axes of the kernels' loops (``EXT_MAX_DIMS``).
+MAX_AXES = 8
 
 
 #: C type and bytes of each dtype that a region can hold.
@@ -83,6 +85,24 @@ class Tensor:
         narrow = [axis for axis, extent in enumerate(self.shape) if extent == 1]
         return tuple(narrow + wide)
 
+    def walk(self) -> tuple[int, ...]:
+        """All axes from the widest stride to the narrowest: as ``order``, but gaps do not matter.
+
+        An axis of one element, or one that repeats the others, stays behind the axis before it.
+        """
+        steps: list[int] = []
+        for extent, stride in zip(self.shape, self.strides, strict=True):
+            step = 0 if extent == 1 else estimate(stride)
+            steps.append(step or (steps[-1] if steps else 0))
+        leading = max(steps, default=0)
+        steps = [step or leading for step in steps]
+        return tuple(sorted(range(len(steps)), key=lambda axis: -steps[axis]))
+
+    def innermost_stride(self, order: tuple[int, ...]) -> Dim:
+        """The stride of the innermost axis, in that order, that has more than one element."""
+        wide = [axis for axis in order if self.shape[axis] != 1]
+        return self.strides[wide[-1]] if wide else 1
+
     def is_dense(self, order: tuple[int, ...] | None = None) -> bool:
         """Whether the view is dense in that order (default: plain), size-1 axes aside."""
         found = self.order()
@@ -149,6 +169,45 @@ class Tensor:
         """The view in another shape, or None where that needs a copy."""
         strides = _reshaped_strides(self.shape, self.strides, shape)
         return None if strides is None else replace(self, shape=shape, strides=strides)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A reshape that needs a copy which nobody has asked for yet: ``source`` read as ``shape``."""
+
+    source: Tensor
+    shape: tuple[Dim, ...]
+
+    def onto(self, target: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The source and a target of ``shape`` as views of one shape; None if there are none."""
+        shape = self.source.shape
+        view = target.reshape(shape)
+        if view is not None:
+            return self.source, view
+        parts = _common_parts(shape, self.shape)
+        if parts is None or len(parts) > MAX_AXES:
+            return None
+        views = self.source.reshape(parts), target.reshape(parts)
+        return None if None in views else views
+
+
+def _common_parts(one: tuple[Dim, ...], other: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The shape with the fewest axes that both shapes are made of by joining neighbours."""
+    if not is_static([*one, *other]) or 0 in one:
+        return None
+    parts: list[int] = []
+    left, right = list(one), list(other)
+    while left and right:
+        a, b = left.pop(), right.pop()
+        small, large = min(a, b), max(a, b)
+        if large % small:
+            return None
+        if small != 1:
+            parts.insert(0, small)
+        rest = large // small
+        if rest != 1 or small == 1:
+            (left if a > b else right).append(rest)
+    return tuple(parts)
 
 
 def strides_for(shape: tuple[Dim, ...], order: tuple[int, ...]) -> tuple[Dim, ...]:

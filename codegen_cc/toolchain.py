@@ -1,8 +1,9 @@
-"""Toolchain: C and assembler text to one relocatable object.
+"""Toolchain: C text to one relocatable object.
 
-The object holds the generated code, the packed weights, what the kernel libraries bring and, pulled
-from their archives, the kernels that the code really calls.  All but the packed functions become
-local symbols, so that any number of such objects can be linked into one library.
+The object holds the generated code, what the kernel libraries bring and, pulled from their
+archives, the kernels that the code really calls.  All but the packed functions become local
+symbols, so that any number of such objects can be linked into one library.  The packed weights are
+in an object of their own, which nothing here has to read (``codegen_cc.weights``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from codegen_cc.errors import LibraryError, ToolchainError
@@ -55,15 +56,16 @@ def _objcopy() -> str:
 
 def build_object(
     source: str,
-    assembly: str | None,
     directory: Path,
     libraries: Sequence[KernelLibrary] = (),
     callers: Mapping[str, str] | None = None,
+    weights: Collection[str] = (),
 ) -> Path:
-    """Compile C text (and assembler text) in ``directory`` to ``region.o``.
+    """Compile C text in ``directory`` to ``region.o``.
 
     ``libraries`` are the kernel libraries that the text calls, ``callers`` says of a function which
-    library calls it for which composite.  Raises ``ToolchainError`` with the
+    library calls it for which composite, and ``weights`` are the symbols that another object will
+    define.  Raises ``ToolchainError`` with the
     compiler's first message where a step fails, and ``LibraryError`` where a library lacks a file
     or a function.
     """
@@ -79,10 +81,6 @@ def build_object(
     (directory / "region.c").write_text(source, encoding="ascii")
     _run([cc, *C_FLAGS, *includes, "-c", "region.c", "-o", "code.o"], directory)
     objects = ["code.o"]
-    if assembly is not None:
-        (directory / "weights.s").write_text(assembly, encoding="ascii")
-        _run([cc, "-c", "weights.s", "-o", "weights.o"], directory)
-        objects.append("weights.o")
     archives: list[str] = []
     imports: list[Import] = []
     for found, link in links:
@@ -99,7 +97,8 @@ def build_object(
     group = ["-Wl,--start-group", *dict.fromkeys([*archives, core]), "-Wl,--end-group"]
     _run([cc, "-r", "-nostdlib", "-o", "region.o", *objects, *group], directory)
     if any(found.name != "builtin" for found in libraries):
-        _require_defined(cc, directory, libraries, callers or {})
+        missing = undefined(directory / "region.o").difference(weights)
+        _require_defined(cc, missing, libraries, callers or {})
     keep = ["--wildcard", "--keep-global-symbol=__tvm_ffi_*"]
     _run([_objcopy(), *keep, "region.o"], directory)
     return directory / "region.o"
@@ -139,12 +138,10 @@ def _imports(cc: str, imports: list[Import], includes: list[str], directory: Pat
 
 
 def _require_defined(
-    cc: str, directory: Path, libraries: Sequence[KernelLibrary], callers: Mapping[str, str]
+    cc: str, needed: set[str], libraries: Sequence[KernelLibrary], callers: Mapping[str, str]
 ) -> None:
     """Raise ``LibraryError`` for a function that the loaded model would miss."""
-    missing = {
-        name for name in undefined(directory / "region.o") if not name.startswith(_ELSEWHERE)
-    }
+    missing = {name for name in needed if not name.startswith(_ELSEWHERE)}
     for name in (*_SYSTEM, _SYSTEM_CXX):
         if not missing:
             return

@@ -1,7 +1,7 @@
 """Packed weights: constants in the kernels' own formats, stored once.
 
 The formats are those of ``runtime/include/ext_kernels.h``.  Packing happens here, at compile time;
-equal contents are stored once, at 64-byte boundaries of one blob that the assembler includes.
+equal contents are stored once, at 64-byte boundaries of one section of an object file.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from codegen_cc.object_file import ALIGNMENT, ObjectFile
+
 PANEL = 16
-ALIGNMENT = 64
 
 
 def pad_channels(vector: np.ndarray) -> np.ndarray:
@@ -24,33 +25,41 @@ def pad_channels(vector: np.ndarray) -> np.ndarray:
 
 def pack_panels(matrix: np.ndarray) -> np.ndarray:
     """Pack B[K, N] into panels [ceil(N / 16), K, 16]; columns past N are zero."""
-    k, n = matrix.shape
-    padded = np.zeros((k, n + -n % PANEL), dtype=np.float32)
-    padded[:, :n] = matrix
-    return np.ascontiguousarray(padded.reshape(k, -1, PANEL).transpose(1, 0, 2))
+    return pack_matrices(matrix[None])[0]
+
+
+def pack_matrices(matrices: np.ndarray) -> np.ndarray:
+    """Pack each B[K, N] of [count, K, N], any strides, into panels [count, ceil(N / 16), K, 16]."""
+    count, k, n = matrices.shape
+    panels = np.empty((count, -(-n // PANEL), k, PANEL), dtype=np.float32)
+    whole = n // PANEL
+    for packed, matrix in zip(panels, matrices, strict=True):
+        columns = matrix[:, : whole * PANEL].reshape(k, whole, PANEL)
+        packed[:whole] = columns.transpose(1, 0, 2)
+        if whole < packed.shape[0]:
+            packed[whole, :, : n % PANEL] = matrix[:, whole * PANEL :]
+            packed[whole, :, n % PANEL :] = 0
+    return panels
 
 
 def pack_conv2d(weight: np.ndarray, groups: int) -> np.ndarray:
     """Pack OIHW weights [O, I/groups, KH, KW] into panels per group, K in (kh, kw, i) order."""
-    out_per_group = weight.shape[0] // groups
-    packed = []
-    for group in range(groups):
-        part = weight[group * out_per_group : (group + 1) * out_per_group]
-        packed.append(pack_panels(part.transpose(2, 3, 1, 0).reshape(-1, out_per_group)))
-    return np.stack(packed)
+    outputs = weight.shape[0] // groups
+    parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
+    return pack_matrices(parts.reshape(groups, -1, outputs))
 
 
 def pack_conv2d_transpose(weight: np.ndarray, groups: int) -> np.ndarray:
     """Pack IOHW weights [I, O/groups, KH, KW] into panels per group: K is I, N is (kh, kw, o)."""
     matrices = weight.transpose(0, 2, 3, 1).reshape(groups, weight.shape[0] // groups, -1)
-    return np.stack([pack_panels(matrix) for matrix in matrices])
+    return pack_matrices(matrices)
 
 
 def pack_conv3d(weight: np.ndarray, groups: int) -> np.ndarray:
     """Pack OIDHW weights [O, I/groups, KD, KH, KW] into panels per group, K is (kd, kh, kw, i)."""
     outputs = weight.shape[0] // groups
     parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 5, 2, 1)
-    return np.stack([pack_panels(part) for part in parts.reshape(groups, -1, outputs)])
+    return pack_matrices(parts.reshape(groups, -1, outputs))
 
 
 def pack_depthwise(weight: np.ndarray) -> np.ndarray:
@@ -71,52 +80,42 @@ class Weight:
 
 
 class WeightBlob:
-    """Collects packed constants; equal contents get one symbol."""
+    """Packed constants, each written to an object file as it comes; equal contents get one symbol.
 
-    def __init__(self, prefix: str) -> None:
+    Nothing is kept in memory.  Without ``path`` nothing is written either: for plans alone.
+    """
+
+    def __init__(self, prefix: str, path: Path | None = None) -> None:
         self.prefix = prefix
         self.weights: list[Weight] = []
         self.nbytes = 0
-        self._arrays: list[np.ndarray] = []
+        self._object = ObjectFile(path) if path is not None else None
         self._known: dict[bytes, Weight] = {}
 
     def add(self, array: np.ndarray) -> Weight:
         """Store an array in C order, or find the equal one that is stored already."""
         array = np.ascontiguousarray(array)
-        digest = hashlib.blake2b(
-            array.reshape(-1).view(np.uint8).data if array.size else b"",
-            digest_size=16,
-            person=array.dtype.str.encode(),
-        ).digest()
-        if digest not in self._known:
+        content = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+        # SHA-256 because CPUs have instructions for it: twice as fast as BLAKE2.
+        digest = hashlib.sha256(array.dtype.str.encode())
+        digest.update(content)
+        key = digest.digest()
+        if key not in self._known:
             weight = Weight(f"{self.prefix}_w{len(self.weights)}", self.nbytes, array.nbytes)
+            if self._object is not None:
+                self._object.write(weight.offset, content)
             self.weights.append(weight)
-            self._arrays.append(array)
-            self._known[digest] = weight
+            self._known[key] = weight
             self.nbytes += -(-max(array.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        return self._known[digest]
+        return self._known[key]
 
-    def write(self, blob: Path) -> None:
-        """Write the blob that ``assembly`` includes."""
-        with blob.open("wb") as file:
-            for weight, array in zip(self.weights, self._arrays, strict=True):
-                file.seek(weight.offset)
-                file.write(array.reshape(-1).view(np.uint8).data if array.size else b"")
-            file.truncate(self.nbytes)
+    def finish(self, like: Path) -> Path | None:
+        """Complete the object file for the machine that the object ``like`` is for.
 
-    def assembly(self, blob: str) -> str:
-        """Assembler text that places the blob, a file name without quotes, in read-only data."""
-        lines = [
-            "/* Packed weights of the regions; every symbol is 64-byte aligned. */",
-            '  .section .rodata.ext_weights,"a",%progbits',
-            f"  .balign {ALIGNMENT}",
-            f"{self.prefix}_weights:",
-            f'  .incbin "{blob}"',
-        ]
-        for weight in self.weights:
-            lines.append(f"  .globl {weight.symbol}")
-            lines.append(f"  .hidden {weight.symbol}")
-            lines.append(f"  .set {weight.symbol}, {self.prefix}_weights + {weight.offset}")
-        # Without this section the linker would mark the whole library executable-stack.
-        lines.append('  .section .note.GNU-stack,"",%progbits')
-        return "\n".join(lines) + "\n"
+        Its symbols are hidden: they stay inside the library that it is linked into. None, and no
+        file, where there are no weights.
+        """
+        if self._object is None or not self.weights:
+            return None
+        symbols = [(weight.symbol, weight.offset, weight.nbytes) for weight in self.weights]
+        return self._object.finish(".rodata.ext_weights", self.nbytes, symbols, like)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen_cc.weights import pack_panels
+from codegen_cc.weights import PANEL
 
 #: Finite points of interpolation by tile, m + 2; infinity is the last one.
 POINTS = {
@@ -30,20 +30,28 @@ def filter_matrix(tile: int) -> np.ndarray:
 
 def pack_winograd(weight: np.ndarray, tile: int) -> np.ndarray:
     """Transform OIHW weights [O, I, 3, 3] into panels [tile^2, ceil(O / 16), I, 16], float32."""
+    outputs, inputs = weight.shape[:2]
     matrix = filter_matrix(tile)
-    transformed = np.einsum("fh,oihw,gw->fgio", matrix, weight, matrix, optimize=True)
-    frequencies = transformed.reshape(tile * tile, weight.shape[1], weight.shape[0])
-    return np.stack([pack_panels(f.astype(np.float32)) for f in frequencies])
+    # Rows (f, g), columns (h, w): both transforms of a filter at once.
+    both = np.einsum("fh,gw->fghw", matrix, matrix).reshape(tile * tile, 9)
+    panels = np.empty((tile * tile, -(-outputs // PANEL), inputs, PANEL), np.float32)
+    for index in range(panels.shape[1]):  # panel by panel: little memory in double precision
+        part = weight[index * PANEL : (index + 1) * PANEL]
+        filters = np.zeros((9, inputs, PANEL))
+        filters[:, :, : len(part)] = part.reshape(len(part), inputs, 9).transpose(2, 1, 0)
+        panels[:, index] = (both @ filters.reshape(9, -1)).reshape(-1, inputs, PANEL)
+    return panels
 
 
 #: Seconds of one core in ``estimated_seconds``, fitted to measurements of 3 x 3 layers from 7 x 7 x
 #: 512 to 224 x 224 x 64 on one AVX-512 core; only their ratios matter.
-_PER_MAC = 1 / 59e9
-_PER_VALUE = {4: 0.29e-9, 6: 0.48e-9, 8: 0.65e-9}  # one element of V or M
+_PER_MAC = 1 / 56e9
+_PER_VALUE = {4: 0.10e-9, 6: 0.22e-9, 8: 0.28e-9}  # one element of V or M
 _PER_WEIGHT_BYTE = 1 / 20e9
-_DIRECT_SHARE = 0.92  # of the peak that direct convolution reaches
-#: How much better than the alternative with less memory and smaller errors a choice has to be.
-_MARGIN = 0.9
+_DIRECT_SHARE = 1.0  # of that rate, which direct convolution reaches
+#: How much better than the alternative with less memory and smaller errors a choice has to be, with
+#: weights of some bytes and of many.
+_MARGIN, _MARGIN_OF_MANY, _MANY_BYTES = 0.97, 0.9, 8 << 20
 _VECTOR = 16
 
 
@@ -76,6 +84,7 @@ def best_tile(
     best, seconds = 0, estimated_seconds(0, images, height, width, inputs, outputs)
     for tile in POINTS:
         found = estimated_seconds(tile, images, height, width, inputs, outputs)
-        if tile <= most and found < _MARGIN * seconds:
+        many = 4 * tile * tile * inputs * outputs > _MANY_BYTES
+        if tile <= most and found < (_MARGIN_OF_MANY if many else _MARGIN) * seconds:
             best, seconds = tile, found
     return best

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from byoc.control import Libraries
 
 _CONVERTER_LIMIT = 900  # seconds
 #: pnnx's names of dtypes.
@@ -35,9 +38,7 @@ class Built:
     macs: int | None = None
 
 
-def build(
-    engine: str, subject: Subject, source: Path, libraries: Sequence[str] | None = None
-) -> Built:
+def build(engine: str, subject: Subject, source: Path, libraries: Libraries = None) -> Built:
     """Make what ``engine`` loads, beside the model's file ``source``.
 
     ``libraries`` are the kernel libraries of ours.  Raises whatever the compiler raises, and
@@ -52,7 +53,7 @@ def build(
     return Built(source)
 
 
-def _byoc(subject: Subject, output: Path, libraries: Sequence[str] | None) -> Built:
+def _byoc(subject: Subject, output: Path, libraries: Libraries) -> Built:
     from byoc.compiler import compile
 
     report = compile(subject.model, output, libraries=libraries).report

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -16,6 +16,9 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, relative_error, take_turns
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from byoc.control import Libraries
 
 #: Greatest difference from the reference's answer, as a share of each output's range.
 TOLERANCE = 1e-4
@@ -157,7 +160,7 @@ class Bench:
         threads: Sequence[int],
         rounds: int,
         peak: float,
-        libraries: Sequence[str] | None = None,
+        libraries: Libraries = None,
         progress: Progress = lambda stage: None,
     ) -> None:
         self.engines, self.threads, self.rounds = engines, threads, rounds

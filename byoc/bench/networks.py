@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from byoc.bench.comparison import Comparison, Mean, compare_rows, means
 from byoc.bench.engines import ENGINES
@@ -23,6 +23,9 @@ from byoc.bench.tables import (
     suite_sheet,
 )
 from byoc.errors import ByocError
+
+if TYPE_CHECKING:
+    from byoc.control import Libraries
 
 ROUNDS = 8
 
@@ -110,7 +113,7 @@ def bench(
     rounds: int = ROUNDS,
     batches: Sequence[int] = (),
     input_shapes: Shapes | None = None,
-    libraries: Sequence[str] | None = None,
+    libraries: Libraries = None,
     progress: Progress = _silent,
     tell: Callable[[str], None] = _silent,
 ) -> Outcome:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from byoc.bench.subjects import Subject
 from byoc.compiler import compile
 from byoc.loader import load
 from codegen_cc.timers import calls_symbol, seconds_symbol
+
+if TYPE_CHECKING:
+    from byoc.control import Libraries
 
 _PREFIX = "ext_"
 
@@ -76,7 +80,7 @@ def profile(
     subject: Subject,
     threads: int,
     runs: int = 30,
-    libraries: Sequence[str] | None = None,
+    libraries: Libraries = None,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Profile:
     """Compile a network with timers and run it ``runs`` times, after one run that does not count.

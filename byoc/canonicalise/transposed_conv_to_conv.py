@@ -4,8 +4,9 @@ With kernel size equal to stride, every output pixel gets exactly one tap:
 
     y[n, o, s i + a, t j + b] = sum_c x[n, c, i, j] * W[c, o, a, b]
 
-which is a 1x1 convolution with channels (o, a, b), whose pixels are then put in their places. A
-bias and a simple activation that follow move in front of that, into reach of the epilogue.
+which is a 1x1 convolution with channels (a, b, o), whose pixels are then put in their places: in
+this order the channels of a pixel stay together, so that whole runs of them move. A bias and a
+simple activation that follow move in front of that, into reach of the epilogue.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def transposed_conv_to_conv(block: Block) -> None:
         if shape_of(call.args[0]) is None or shape_of(var) is None:
             continue
         inner, outer, down, across = weight.shape
-        pointwise = weight.transpose(1, 2, 3, 0).reshape(-1, inner, 1, 1)
+        pointwise = weight.transpose(2, 3, 1, 0).reshape(-1, inner, 1, 1)
         value: relax.Expr = block.emit(
             var, relax.op.nn.conv2d(call.args[0], constant(pointwise)), "conv"
         )
@@ -36,7 +37,7 @@ def transposed_conv_to_conv(block: Block) -> None:
         bias = _following_bias(block, var, outer)
         if bias is not None:
             (last,) = block.users(var)
-            repeated = np.repeat(bias, down * across).reshape(1, -1, 1, 1)
+            repeated = np.tile(bias, down * across).reshape(1, -1, 1, 1)
             value = block.emit(var, relax.op.add(value, constant(repeated)))
         if block.is_private(last):
             (reader,) = block.users(last)
@@ -45,9 +46,9 @@ def transposed_conv_to_conv(block: Block) -> None:
                 value = block.emit(var, relax.Call(follower.op, [value], follower.attrs))
                 last = reader
         batch, _, height, width = call.args[0].ty.shape.values
-        parts = (batch, outer, down, across, height, width)
+        parts = (batch, down, across, outer, height, width)
         split = block.emit(var, relax.op.reshape(value, parts))
-        placed = block.emit(var, relax.op.permute_dims(split, [0, 1, 4, 2, 5, 3]))
+        placed = block.emit(var, relax.op.permute_dims(split, [0, 3, 4, 1, 5, 2]))
         block.replace(last, relax.op.reshape(placed, var.ty.shape))
 
 

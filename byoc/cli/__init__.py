@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import click
@@ -21,6 +22,7 @@ from byoc.cli.options import Settings
 from byoc.cli.partition import partition_verb
 from byoc.cli.profile import profile_verb
 from byoc.cli.run import run_verb
+from byoc.cli.tune import tune_verb
 from byoc.errors import ByocError, CoverageError
 from codegen_cc.errors import CodegenError
 
@@ -42,13 +44,16 @@ cli.add_command(bench_verb)
 cli.add_command(profile_verb)
 cli.add_command(extern_verb)
 cli.add_command(libraries_verb)
+cli.add_command(tune_verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; errors become one line on stderr."""
     settings = Settings()
     try:
-        code = cli.main(args=arguments, prog_name="byoc", obj=settings, standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = cli.main(args=arguments, prog_name="byoc", obj=settings, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
@@ -70,6 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(settings, str(error))
     except Exception as error:
         return _complain(settings, f"unexpected {type(error).__name__}: {error} (-v tells more)")
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Warnings are for people: one line, without the place in the source."""
+    click.echo(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def entry() -> None:

@@ -12,11 +12,12 @@ import click
 
 from byoc.bench.engines import ENGINES
 from byoc.bench.suite import SUITES
-from byoc.cli import options
+from byoc.cli import control, options
 from byoc.cli.several import SeveralValues
 
 if TYPE_CHECKING:
     from byoc.bench.networks import Outcome
+    from byoc.control import Libraries
 
 _PIPE_WIDTH = 160
 _DIFFERENT = 1
@@ -70,6 +71,7 @@ _COUNT = click.IntRange(min=1)
     metavar="NAMES",
     help="Kernel libraries that byoc asks, as for `byoc compile`; repeatable.",
 )
+@control.tuning_db
 @click.option(
     "--plot",
     "plot_file",
@@ -89,6 +91,7 @@ def bench_verb(
     batches: tuple[int, ...],
     input_shapes: dict[str, list[int | str]] | None,
     libraries: tuple[str, ...],
+    tuning_db: Path | None,
     plot_file: Path | None,
     markdown: bool,
     as_json: bool,
@@ -104,9 +107,14 @@ def bench_verb(
         show("load TVM")
         from byoc.bench.networks import bench
         from byoc.bench.plot import check_plot, plot
+        from byoc.tuning.choice import select
 
         if plot_file is not None:
             check_plot(plot_file)
+        asked: Libraries = libraries or None
+        if tuning_db is not None:
+            # One file serves all numbers of threads; the first one's times decide.
+            asked = select(asked, tuning_db=tuning_db, threads=threads[0] if threads else 1)
         outcome = bench(
             models,
             suite=suite,
@@ -115,7 +123,7 @@ def bench_verb(
             rounds=rounds,
             batches=batches,
             input_shapes=input_shapes,
-            libraries=libraries or None,
+            libraries=asked,
             progress=show,
             tell=lambda line: click.echo(line, err=True),
         )

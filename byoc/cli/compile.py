@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import control, options
+from byoc.cli.process import give_large_blocks_back, import_without_torch
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled
@@ -47,8 +48,10 @@ def compile_verb(
     as_json: bool,
 ) -> None:
     """Compile the ONNX file MODEL into one library that needs only TVM's runtime."""
+    give_large_blocks_back()
     with options.progress() as show:
         show("load TVM")
+        import_without_torch("tvm")
         from byoc.compiler import compile
 
         compiled = compile(
@@ -84,6 +87,13 @@ def _print(compiled: Compiled, output: Path) -> None:
     seconds = sum(compiled.seconds.values())
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB in {seconds:.1f} s")
     click.echo(compiled.report.summary())
+    for region in compiled.report.regions:
+        if region.plan is not None:
+            click.echo(f"  {region.name}: {region.plan}")
+    known = [use for use in compiled.report.kernels if use.measured]
+    if known:
+        ways = ", ".join(f"{use.measured} x {use.library}: {use.algorithm}" for use in known)
+        click.echo(f"  as measured: {ways}")
     for what, infos in (("in ", compiled.metadata.inputs), ("out", compiled.metadata.outputs)):
         for info in infos:
             click.echo(f"  {what} {info}")

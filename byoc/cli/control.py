@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
+
+from byoc.tuning.choice import CHOICES
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,14 @@ class Rules:
     choice: dict[str, Any]
     demand: dict[str, Any]
 
+
+tuning_db = click.option(
+    "--tuning-db",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Let the times that `byoc tune` stored here decide (default: none, so that builds do not "
+    "depend on the machine's past; with --choose measured the default database).",
+)
 
 _OPTIONS = (
     click.option(
@@ -45,6 +56,14 @@ _OPTIONS = (
         "conv2d=onednn or 'encoder/*=cblas' forces one for an operator or for nodes; repeatable.",
     ),
     click.option(
+        "--choose",
+        type=click.Choice(CHOICES),
+        help="Where several libraries can: the first in order (the default), the one that states "
+        "the least cost, or by the times of the tuning database; compile then measures first what "
+        "that lacks.",
+    ),
+    tuning_db,
+    click.option(
         "--min-coverage",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
@@ -68,12 +87,14 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         skip_node: tuple[str, ...],
         only: tuple[str, ...],
         library: tuple[str, ...],
+        choose: str | None,
+        tuning_db: Path | None,
         min_coverage: float | None,
         require_full: bool,
         **others: Any,
     ) -> None:
-        choice = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
-        choice["libraries"] = library or None
+        choice: dict[str, Any] = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
+        choice |= {"libraries": library or None, "choose": choose, "tuning_db": tuning_db}
         demand = {"min_coverage": min_coverage, "full": require_full}
         verb(rules=Rules(choice, demand), **others)
 

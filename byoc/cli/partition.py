@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from byoc.cli import control, options
+from byoc.cli.process import import_without_torch
 
 _PIPE_WIDTH = 160
 
@@ -48,15 +49,18 @@ def partition_verb(
         raise click.ClickException(f"cannot write {html}: there is no folder {html.parent}")
     with options.progress() as show:
         show("load TVM")
+        import_without_torch("tvm")
         from byoc.partition import partition_with_report
-        from byoc.prepare import import_onnx, prepare
+        from byoc.prepare import import_onnx, prepare_apart
 
         show("prepare the model")
-        prepared = prepare(model, input_shapes)
+        prepared = prepare_apart(model, input_shapes)
         show("import into TVM")
         module = import_onnx(prepared)
         show("partition")
-        _, report = partition_with_report(module, dump_ir=dump_ir, **rules.choice)
+        module, report = partition_with_report(module, dump_ir=dump_ir, **rules.choice)
+        show("plan")
+        report = report.planned(module)
     if html is not None:
         html.write_text(report.to_html(model.name), encoding="utf-8")
     if as_json:

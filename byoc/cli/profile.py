@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from byoc.cli import options
+from byoc.cli import control, options
 
 if TYPE_CHECKING:
     from byoc.bench.profile import Profile
@@ -41,6 +42,7 @@ _PIPE_WIDTH = 200
     metavar="NAMES",
     help="Kernel libraries, as for `byoc compile`; repeatable.",
 )
+@control.tuning_db
 @options.as_json
 @options.verbose
 def profile_verb(
@@ -50,6 +52,7 @@ def profile_verb(
     runs: int,
     top: int | None,
     libraries: tuple[str, ...],
+    tuning_db: Path | None,
     as_json: bool,
 ) -> None:
     """Time every kernel call of MODEL, an ONNX file or a network of the zoo.
@@ -60,9 +63,11 @@ def profile_verb(
         show("load TVM")
         from byoc.bench.profile import profile
         from byoc.bench.subjects import load_subject
+        from byoc.tuning.choice import select
 
         subject = load_subject(model, input_shapes)
-        found = profile(subject, threads, runs, list(libraries) or None, show)
+        selection = select(libraries or None, None, tuning_db, threads)
+        found = profile(subject, threads, runs, selection, show)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))
     else:

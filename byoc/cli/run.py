@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from byoc.cli import options
+from byoc.cli.process import import_without_torch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,6 +66,8 @@ def run_verb(
 ) -> None:
     """Run LIBRARY, written by `byoc compile`, on given or made-up inputs."""
     from byoc.loader import load
+
+    import_without_torch("tvm_ffi")
 
     for name, shape in (input_shapes or {}).items():
         if names := [extent for extent in shape if isinstance(extent, str)]:

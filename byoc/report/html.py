@@ -38,6 +38,7 @@ def html_page(report: Report, title: str) -> str:
         answer=coverage_line(report),
         hint=hint_of(report),
         report=report,
+        planned=any(region.plan for region in report.regions),
         kernels=report.kernels,
         groups=[
             {

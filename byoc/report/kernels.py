@@ -12,23 +12,32 @@ from codegen_cc.node import Node
 
 @dataclass(frozen=True)
 class Kernel:
-    """The library that computes a node, and how; both empty where none can."""
+    """The library that computes a node, and how; both empty where none can.
+
+    ``chosen`` says why: ``measured, 12 % faster`` where a tuning database decided, else nothing.
+    """
 
     library: str = ""
     algorithm: str = ""
+    chosen: str = ""
 
     def __str__(self) -> str:
-        return f"{self.library}: {self.algorithm}" if self.library else ""
+        why = f" ({self.chosen})" if self.chosen else ""
+        return f"{self.library}: {self.algorithm}{why}" if self.library else ""
 
 
 @dataclass(frozen=True)
 class KernelUse:
-    """Nodes that one library computes by one algorithm: how many, and their work."""
+    """Nodes that one library computes by one algorithm: how many, and their work.
+
+    For ``measured`` nodes of them a tuning database decided.
+    """
 
     library: str
     algorithm: str
     nodes: int
     macs: int
+    measured: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,16 +56,20 @@ def kernel_of(node: Node) -> Kernel:
         found = library_for(node)
     except CodegenError:
         return Kernel()
-    return Kernel(found.name, found.algorithm(node))
+    return Kernel(found.name, node.algorithm or found.algorithm(node), node.chosen)
 
 
 def kernel_uses(kernels: Iterable[tuple[Kernel, int]]) -> tuple[KernelUse, ...]:
     """Group nodes, given with their MACs, by library and algorithm; the most work first."""
-    groups: dict[Kernel, list[int]] = {}
+    groups: dict[tuple[str, str], list[tuple[int, bool]]] = {}
     for kernel, macs in kernels:
         if kernel.library:
-            groups.setdefault(kernel, []).append(macs)
-    uses = [KernelUse(k.library, k.algorithm, len(m), sum(m)) for k, m in groups.items()]
+            key = (kernel.library, kernel.algorithm)
+            groups.setdefault(key, []).append((macs, bool(kernel.chosen)))
+    uses = [
+        KernelUse(*key, len(nodes), *map(sum, zip(*nodes, strict=True)))
+        for key, nodes in groups.items()
+    ]
     return tuple(sorted(uses, key=lambda use: (-use.macs, -use.nodes, use.library, use.algorithm)))
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from .left import Left
-    from .report import Report
+    from .report import RegionSummary, Report
 
 #: Rows of the second table; the rest is one line with their number.
 MAX_ROWS = 20
@@ -42,7 +42,7 @@ def render(report: Report, console: Console) -> None:
     if report.regions:
         console.print(_regions(report))
     uses = report.kernels
-    if len({use.library for use in uses}) > 1 or any(use.library != "builtin" for use in uses):
+    if any(use.library != "builtin" or use.measured for use in uses):
         console.print(_kernels(report))
         for found in report.libraries:
             line = f"{found.name} {found.version}: {found.linked}"
@@ -76,7 +76,10 @@ def printable(text: str) -> str:
 def _regions(report: Report) -> Table:
     table = Table(title="Regions", title_justify="left", box=None, pad_edge=False)
     table.add_column("region", no_wrap=True)
-    for title in ("operators", "MACs [M]", "in [KiB]", "out [KiB]", "weights [MiB]"):
+    titles = ["operators", "MACs [M]", "in [KiB]", "out [KiB]", "weights [MiB]"]
+    if any(region.plan for region in report.regions):
+        titles += ["arena [MiB]", "calls", "copies", "inside"]
+    for title in titles:
         table.add_column(title, justify="right")
     for region in report.regions:
         table.add_row(
@@ -86,8 +89,18 @@ def _regions(report: Report) -> Table:
             f"{region.bytes_in / 1024:.1f}",
             f"{region.bytes_out / 1024:.1f}",
             f"{region.weight_bytes / 2**20:.2f}",
+            *_plan_cells(region),
         )
     return table
+
+
+def _plan_cells(region: RegionSummary) -> list[str]:
+    """Arena, kernel calls, copies, and copies of other than inputs and outputs."""
+    if region.plan is None:
+        return []
+    plan = region.plan
+    counts = (plan.calls, plan.copies, plan.copies_inside)
+    return [f"{plan.arena_bytes / 2**20:.2f}", *map(str, counts)]
 
 
 def _kernels(report: Report) -> Table:
@@ -96,8 +109,11 @@ def _kernels(report: Report) -> Table:
     table.add_column("algorithm", overflow="fold")
     table.add_column("nodes", justify="right")
     table.add_column("MACs [M]", justify="right")
+    if any(use.measured for use in report.kernels):
+        table.add_column("measured", justify="right")
     for use in report.kernels:
-        table.add_row(use.library, Text(use.algorithm), str(use.nodes), f"{use.macs / 1e6:.1f}")
+        cells = [use.library, Text(use.algorithm), str(use.nodes), f"{use.macs / 1e6:.1f}"]
+        table.add_row(*cells, *([str(use.measured)] if len(table.columns) > len(cells) else []))
     return table
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from rich.console import Console
 from tvm import relax
 
 from codegen_cc.dim import at_unit, product
+from codegen_cc.figures import Figures, figures_of
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
 
 from ..dataflow import is_candidate, shape_of
@@ -42,6 +43,8 @@ class RegionSummary:
     bytes_in: int
     bytes_out: int
     weight_bytes: int
+    #: What its plan costs, once it has been planned.
+    plan: Figures | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,22 @@ class Report:
         ordered = sorted(regions, key=lambda region: _natural(region.name))
         return cls(tuple(ordered), tuple(left), graph_of(mod, reasons or {}))
 
+    def with_figures(self, figures: Mapping[str, Figures]) -> Report:
+        """The report with what the plan of each region costs, by the regions' names."""
+        regions = tuple(replace(r, plan=figures.get(r.name, r.plan)) for r in self.regions)
+        return replace(self, regions=regions)
+
+    def planned(self, mod: tvm.IRModule) -> Report:
+        """The report with what the regions' plans cost; ``mod`` is the module that it is of.
+
+        Planning packs the weights, which takes a second per 100 MB or so, and drops them.
+        """
+        from codegen_cc import plan_functions
+
+        regions = [f for f in mod.functions.values() if f.attrs and "Codegen" in f.attrs]
+        plans = plan_functions(regions)
+        return self.with_figures({plan.region.symbol: figures_of(plan) for plan in plans})
+
     def summary(self) -> str:
         """One line: operators, multiply-accumulates and regions."""
         return coverage_line(self)
@@ -139,6 +158,7 @@ class Report:
                     "region": node.region,
                     "library": node.kernel.library,
                     "algorithm": node.kernel.algorithm,
+                    "chosen_by": node.kernel.chosen,
                 }
                 for node in self.graph.nodes
                 if node.kind == OFFLOADED

@@ -55,6 +55,10 @@ class Threads:
 class KernelLibrary(Protocol):
     """A set of kernels that can compute some nodes.
 
+    A library with several ways to compute a node may have one method more, ``algorithms(node) ->
+    Sequence[str]``: their names, its own choice first.  ``lower`` and ``algorithm`` then obey
+    ``node.algorithm`` where it is not empty; measured choice (docs/tuning.md) sets it.
+
     ``threads`` is None where kernels are serial or use ``ext_parallel_for``. ``status_text`` names
     a C function ``const char* f(int)`` for statuses other than those of ``ext_status``, or is None.
     """

@@ -1,16 +1,20 @@
-"""Which library computes which node: by order, or forced for an operator or for named nodes."""
+"""Which library computes which node: by order, forced for operators or nodes, or as measured."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
 from codegen_cc.node import OPERATORS, Node
+
+if TYPE_CHECKING:
+    from codegen_cc.tuning import Tuning
 
 #: Takes one of the libraries that support a node, which are in the user's order.
 Choice = Callable[[Node, Sequence[KernelLibrary]], KernelLibrary]
@@ -36,13 +40,15 @@ class Selection:
     """The user's choice of libraries.
 
     ``order`` are those to ask; ``by_operator`` and ``by_name`` (shell patterns of node names, the
-    first that fits) force one for some nodes; ``choose`` decides where several can.
+    first that fits) force one for some nodes; ``choose`` decides where several can; ``tuning`` has
+    the last word among those that may be asked, where it knows a node.
     """
 
     order: tuple[KernelLibrary, ...]
     by_operator: tuple[tuple[str, KernelLibrary], ...] = ()
     by_name: tuple[tuple[str, KernelLibrary], ...] = ()
     choose: Choice = first
+    tuning: Tuning | None = None
 
     @classmethod
     def of(cls, specs: Specs = None, choose: Choice = first) -> Selection:
@@ -108,6 +114,17 @@ class Selection:
         if list(reasons) == ["builtin"]:
             return str(reasons["builtin"])
         return "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+
+    def measured(self, node: Node, names: Iterable[str] = ()) -> Node:
+        """A node that has its library, with library and algorithm by measurement where known."""
+        if self.tuning is None:
+            return node
+        return self.tuning.apply(node, self.able(node, names))
+
+    def able(self, node: Node, names: Iterable[str] = ()) -> list[KernelLibrary]:
+        """The libraries that may compute a node, whichever it has, and can."""
+        asked = self.candidates(replace(node, library=""), names)
+        return [found for found in asked if found.supports(node) is None]
 
 
 def _several(specs: Specs) -> list[str | KernelLibrary]:

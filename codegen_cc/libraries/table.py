@@ -106,8 +106,13 @@ class Library:
 
     def algorithm(self, node: Node) -> str:
         """The kernel's name for what it does, else that of its C function."""
-        kernel = self.kernel_for(node)
-        return kernel.algorithm or kernel.function
+        return _algorithm(self.kernel_for(node))
+
+    def algorithms(self, node: Node) -> tuple[str, ...]:
+        """Those of all kernels that support the node, in the order of the table."""
+        rows = [kernel for kernel in self.kernels if kernel.op == node.op]
+        fit = [kernel for kernel in rows if self._refusal(kernel, node) is None]
+        return tuple(dict.fromkeys(map(_algorithm, fit)))
 
     def cost(self, node: Node) -> float | None:
         """Seconds on one core, where the kernel states them."""
@@ -118,9 +123,13 @@ class Library:
             raise self._failed("cost", node, error) from error
 
     def kernel_for(self, node: Node) -> Kernel:
-        """The first kernel that supports the node. Raises ``LibraryError`` where none does."""
+        """The first kernel that supports the node, of those with the algorithm that it names.
+
+        Raises ``LibraryError`` where none does.
+        """
         for kernel in self.kernels:
-            if kernel.op == node.op and self._refusal(kernel, node) is None:
+            named = not node.algorithm or node.algorithm == _algorithm(kernel)
+            if kernel.op == node.op and named and self._refusal(kernel, node) is None:
                 return kernel
         raise LibraryError(
             f"library {self.name} does not compute {node.composite}: {self.supports(node)}"
@@ -148,6 +157,10 @@ class Library:
         return LibraryError(
             f"library {self.name}, {node.composite}: {what} failed: {type(error).__name__}: {first}"
         )
+
+
+def _algorithm(kernel: Kernel) -> str:
+    return kernel.algorithm or kernel.function
 
 
 def _check(kernel: Kernel, what: str) -> None:

@@ -120,10 +120,49 @@ static int run_range(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+/* y[i n + j] = x[j stride + i] and its reverse, y[j stride + i] = x[i n + j], i < count, j < n: the
+ * shuffles of channels and of pixels, in which the compiler finds vectors for a constant n. */
+#define EXT_INTERLEAVE(n)                                                            \
+  static void interleave##n(int64_t count, const float* restrict x, int64_t stride,  \
+                            float* restrict y) {                                     \
+    for (int64_t i = 0; i < count; i++) {                                            \
+      EXT_UNROLL                                                                     \
+      for (int j = 0; j < n; j++) y[i * n + j] = x[j * stride + i];                  \
+    }                                                                                \
+  }                                                                                  \
+  static void separate##n(int64_t count, const float* restrict x, float* restrict y, \
+                          int64_t stride) {                                          \
+    for (int64_t i = 0; i < count; i++) {                                            \
+      EXT_UNROLL                                                                     \
+      for (int j = 0; j < n; j++) y[j * stride + i] = x[i * n + j];                  \
+    }                                                                                \
+  }
+EXT_INTERLEAVE(2)
+EXT_INTERLEAVE(3)
+EXT_INTERLEAVE(4)
+
+/* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
+static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
+                         int64_t ys) {
+  switch (ys == columns ? columns : 0) {
+    case 2: interleave2(rows, x, xs, y); return 1;
+    case 3: interleave3(rows, x, xs, y); return 1;
+    case 4: interleave4(rows, x, xs, y); return 1;
+    default: break;
+  }
+  switch (xs == rows ? rows : 0) {
+    case 2: separate2(columns, x, y, ys); return 1;
+    case 3: separate3(columns, x, y, ys); return 1;
+    case 4: separate4(columns, x, y, ys); return 1;
+    default: return 0;
+  }
+}
+
 /* y[i ys + j] = x[j xs + i], i < rows, j < columns. */
 static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
                       int64_t ys) {
   int64_t j = 0;
+  if (transpose_few(rows, columns, x, xs, y, ys)) return;
   for (; j + VL <= columns; j += VL) {
     int64_t i = 0;
     for (; i + VL <= rows; i += VL) {

@@ -25,6 +25,7 @@ static void slice(int logarithm, int64_t n, const float* x, float* y) {
     m0 = vf_max(m0, vf_load(x + i));
     m1 = vf_max(m1, vf_load(x + i + VL));
   }
+  for (; i + VL <= n; i += VL) m0 = vf_max(m0, vf_load(x + i));
   float lanes[VL], most = vf_most(vf_max(m0, m1));
   for (; i < n; i++) most = x[i] > most ? x[i] : most;
 
@@ -36,6 +37,11 @@ static void slice(int logarithm, int64_t n, const float* x, float* y) {
     if (logarithm) continue;
     vf_store(y + i, u);
     vf_store(y + i + VL, v);
+  }
+  for (; i + VL <= n; i += VL) {
+    vf v = vf_exp(vf_load(x + i) - m);
+    s0 += v;
+    if (!logarithm) vf_store(y + i, v);
   }
   float sum = vf_sum(s0 + s1);
   for (; i < n; i += VL) {

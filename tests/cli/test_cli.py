@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,6 +66,7 @@ def test_compile_then_run(tmp_path: Path) -> None:
     done = command("compile", tmp_path / "tiny.onnx", "-o", library, "--dump-code", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{library}: ")
+    assert re.search(r"calls, \d+ copies \(0 inside\), arena \d+\.\d\d MiB", done.stdout)
     assert list(code.rglob("*.c"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["code", "tiny.onnx", "tiny.so"]
     np.savez(tmp_path / "in.npz", x=tiny_input())

@@ -47,6 +47,8 @@ def test_json_has_the_documented_keys(model: Path, capsys: pytest.CaptureFixture
     assert {"operators", "offloaded", "macs", "offloaded_macs"} <= set(report)
     (region,) = report["regions"]
     assert {"name", "operators", "macs", "bytes_in", "bytes_out", "weight_bytes"} <= set(region)
+    plan = region["plan"]
+    assert plan["calls"] >= plan["copies"] >= plan["copies_inside"] == 0 < plan["arena_bytes"]
     (left,) = report["left"]
     assert left["name"] == "head" and left["op"] == "relax.nn.softmax"
     assert left["shapes"] == "float32[1, 4, 8, 8] -> float32[1, 4, 8, 8]"

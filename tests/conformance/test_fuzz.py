@@ -235,6 +235,26 @@ class Fuzzer:
         space = tuple(extent - 1 for extent in shape[2:])
         return self.op(kind, (*shape[:2], *space), x, kernel_shape=[2, 2])
 
+    def enlarge(self, x: str) -> str:
+        shape = self.values[x]
+        if len(shape) != 4 or 0 in shape or max(shape) > 20:
+            return x
+        scales = self.weight(np.array([1, 1, 2, 2], "float32"))
+        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        wide = (*shape[:2], 2 * shape[2], 2 * shape[3])
+        return self.op("Resize", wide, x, "", scales, mode="nearest", **modes)
+
+    def shuffle(self, x: str) -> str:
+        """Channels of two groups, in turns."""
+        shape = self.values[x]
+        if len(shape) != 4 or 0 in shape or shape[1] % 2:
+            return x
+        groups = (shape[0], 2, shape[1] // 2, *shape[2:])
+        split = self.op("Reshape", groups, x, self.weight(np.array(groups, "int64")))
+        turned = tuple(groups[axis] for axis in (0, 2, 1, 3, 4))
+        mixed = self.op("Transpose", turned, split, perm=[0, 2, 1, 3, 4])
+        return self.op("Reshape", shape, mixed, self.weight(np.array(shape, "int64")))
+
     # ------------------------------------------------------------------ graphs
 
     def graph(self) -> None:
@@ -249,7 +269,7 @@ class Fuzzer:
         steps = (
             *(self.unary, self.binary, self.binary, self.permute, self.reshape, self.slice),
             *(self.concat, self.matmul, self.product, self.convolution, self.convolution),
-            *(self.reduction, self.pooling),
+            *(self.reduction, self.pooling, self.enlarge, self.shuffle),
         )
         for _ in range(STEPS):
             source = newest if self.chance(0.7) else str(self.choice(list(self.values)))

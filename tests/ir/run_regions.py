@@ -30,16 +30,17 @@ class CompiledRegions:
         for region in regions:
             for node in region.nodes:
                 assert supports(node.node) is None, (region.symbol, supports(node.node))
-        weights = WeightBlob("w")
+        weights = WeightBlob("w", folder / "weights.o")
         plans = [plan_region(region, weights) for region in regions]
         self.functions = {
             plan.region.symbol: [call.function for call in plan.calls] for plan in plans
         }
-        weights.write(folder / "weights.bin")
-        assembly = weights.assembly("weights.bin") if weights.weights else None
-        built = build_object(emit_source(plans), assembly, folder, libraries)
+        stored = [weight.symbol for weight in weights.weights]
+        objects = [build_object(emit_source(plans), folder, libraries, weights=stored)]
+        if (constants := weights.finish(objects[0])) is not None:
+            objects.append(constants)
         library = folder / "regions.so"
-        subprocess.run([compiler(), "-shared", "-o", library, built, "-lm"], check=True)
+        subprocess.run([compiler(), "-shared", "-o", library, *objects, "-lm"], check=True)
         self._module = tvm_ffi.load_module(str(library))
 
     def run(self, symbol: str, *inputs: np.ndarray, **dims: int) -> list[np.ndarray]:

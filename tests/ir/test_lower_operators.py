@@ -194,7 +194,7 @@ LOGIC = [
         (bools(1, 4, 5, 3), integers("int64", 0, 9, 1), integers("int64", 0, 9, 1, 3, 4, 5)),
         turned(one("where", "condition lhs rhs", (1, 3, 4, 5), "int64")),
         lambda c, a, b: np.where(c.transpose(0, 3, 1, 2), a, b),
-        ("ext_where", "ext_copy"),
+        ("ext_copy", "ext_where"),
     ),
     Case(
         "integer_product",

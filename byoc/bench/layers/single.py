@@ -14,6 +14,8 @@ OPSET = 20  # the first with Gelu
 IR_VERSION = 9
 TO_CHANNELS_LAST, TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
+_CONVOLUTIONS = {"conv2d": "Conv", "conv2d_transpose": "ConvTranspose"}
+
 #: ONNX operators of activations, with the names of what ``alpha`` and ``beta`` are to them.
 _OPERATORS: dict[str, tuple[str, dict[str, str]]] = {
     "hard_sigmoid": ("HardSigmoid", {"alpha": "alpha", "beta": "beta"}),
@@ -52,17 +54,19 @@ class _Single:
         bias = self.layer.constants.get("bias")
         roles = [operand.role for operand in node.operands if operand.role != "bias"]
         operands = {role: self.operand(role) for role in roles}
-        if node.op == "conv2d":
+        if node.op in _CONVOLUTIONS:
             attrs = node.attrs
             flat = [] if bias is None else [self.constant(bias.ravel())]
+            extra = {k: attrs[k] for k in ("output_padding",) if k in attrs}
             result = self.op(
-                "Conv",
+                _CONVOLUTIONS[node.op],
                 *(operands["input"], operands["weight"], *flat),
                 kernel_shape=node.operand("weight").shape[2:],
                 strides=attrs["strides"],
                 pads=attrs["padding"],
                 dilations=attrs["dilation"],
                 group=attrs["groups"],
+                **extra,
             )
         else:
             result = self.op("MatMul", operands["lhs"], operands["rhs"])

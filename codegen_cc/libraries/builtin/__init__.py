@@ -99,6 +99,11 @@ class BuiltinLibrary:
         name = getattr(FAMILIES[node.op], "algorithm", None)
         return name(node) if name is not None else node.op
 
+    def algorithms(self, node: Node) -> tuple[str, ...]:
+        """Every way to compute the node that ``Node.algorithm`` may name, its own choice first."""
+        names = getattr(FAMILIES[node.op], "algorithms", None)
+        return names(node) if names is not None else (self.algorithm(node),)
+
     def cost(self, node: Node) -> float | None:
         """Not known without measuring."""
         del node

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
-from codegen_cc.dim import estimate, is_static
-from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.dim import estimate, is_static, same
+from codegen_cc.libraries.builtin.epilogue import activation_struct, epilogue_struct
 from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.prologue import Prologue, channel_vector
+from codegen_cc.region import RegionNode, Value
 from codegen_cc.tensor import CHANNELS_LAST, Tensor
 from codegen_cc.weights import pack_conv2d, pack_depthwise
-from codegen_cc.winograd import best_tile, pack_winograd
+from codegen_cc.winograd import POINTS, best_tile, pack_winograd
 
 
 def supports(node: Node) -> str | None:
@@ -54,6 +57,8 @@ def winograd_tile(node: Node) -> int:
     """The tile with which Winograd's algorithm should compute the node, or 0 for not at all."""
     if not fits_winograd(node):
         return 0
+    if node.algorithm:
+        return next(tile for tile in (0, *POINTS) if algorithm_of(node, tile) == node.algorithm)
     inputs = node.operand("weight").shape[1]
     images, outputs, height, width = node.shape
     # Of an unknown size it is only known that it may be small.
@@ -67,6 +72,12 @@ def fits_winograd(node: Node) -> bool:
     attrs = node.attrs
     plain = list(attrs["strides"]) == list(attrs["dilation"]) == [1, 1] and attrs["groups"] == 1
     return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
+
+
+def algorithms(node: Node) -> tuple[str, ...]:
+    """The names of all that ``lower`` can call, its own choice first."""
+    tiles = dict.fromkeys((winograd_tile(node), 0, *POINTS)) if fits_winograd(node) else (0,)
+    return tuple(algorithm_of(node, tile) for tile in tiles)
 
 
 def algorithm(node: Node) -> str:
@@ -85,8 +96,37 @@ def algorithm_of(node: Node, tile: int) -> str:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call: ``ext_depthwise_conv2d``, ``ext_conv2d_winograd`` or ``ext_conv2d``."""
-    lower_with(node, builder, winograd_tile(node.node))
+    """One call: ``ext_depthwise_conv2d``, ``ext_conv2d_winograd`` or ``ext_conv2d``.
+
+    With a prologue it is ``ext_conv2d_prologue``, whatever else could be chosen.
+    """
+    if node in builder.prologues:
+        lower_with_prologue(node, builder, builder.prologues[node])
+    else:
+        lower_with(node, builder, winograd_tile(node.node))
+
+
+def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue) -> None:
+    """The call of a 1 x 1 convolution whose kernel also computes what comes before it."""
+    channels = node.role("input").shape[1]
+    placed = place_conv2d(node, builder, [0, 0], source=before.source)
+    fields: dict[str, object] = {}
+    if before.scale is not None and before.scale.data is not None:
+        fields["scale"] = builder.constant(channel_vector(before.scale, channels))
+    elif before.scale is not None:
+        fields["scale"] = builder.dense(builder.tensor(before.scale))
+        if not (len(before.scale.shape) < 4 or same(before.scale.shape[0], 1)):
+            fields["scale_stride"] = channels
+    if before.shift is not None:
+        fields["shift"] = builder.constant(channel_vector(before.shift, channels))
+    if before.activation is not None:
+        fields["activation"] = activation_struct(before.activation)
+    prologue = Struct("ext_prologue", fields)
+    weight = builder.constant(pack_conv2d(node.role("weight").data, 1))
+    x, y = placed.inputs["input"], placed.output
+    placed = replace(placed, comment=f"{placed.comment}; {before} of the input first")
+    arguments = [placed.params, prologue, x, weight, placed.epilogue, y]
+    placed.call(node, builder, "ext_conv2d_prologue", arguments)
 
 
 def lower_with(node: RegionNode, builder: PlanBuilder, tile: int) -> None:
@@ -119,17 +159,21 @@ def call_kernel(
 
 
 def place_conv2d(
-    node: RegionNode, builder: PlanBuilder, pads: list[int], gaps: bool = True
+    node: RegionNode,
+    builder: PlanBuilder,
+    pads: list[int],
+    gaps: bool = True,
+    source: Value | None = None,
 ) -> Placement:
     """Images channels-last and the ``ext_conv2d_params`` of a convolution or a transposed one.
 
     ``pads`` is the padding at the top and the left. Without ``gaps``, pixels that do not follow one
-    another directly are copied.
+    another directly are copied.  ``source`` is what the kernel reads if not the node's input.
     """
     descriptor = node.node
     attrs = descriptor.attrs
     weight = node.role("weight")
-    x = pixels(builder, builder.tensor(node.role("input")), gaps)
+    x = pixels(builder, builder.tensor(source or node.role("input")), gaps)
     residual, residual_stride = None, 0
     if node.role("residual") is not None:
         residual = pixels(builder, builder.tensor(node.role("residual")), gaps)

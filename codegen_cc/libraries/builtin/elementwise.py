@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 import numpy as np
 
-from codegen_cc.builder import PlanBuilder
+from codegen_cc.builder import PlanBuilder, candidate_orders
 from codegen_cc.call import Struct
-from codegen_cc.dim import Dim
+from codegen_cc.dim import Dim, estimate
 from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
 from codegen_cc.libraries.builtin.epilogue import activation_struct
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ACTIVATIONS, Node, Step
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import Tensor
+from codegen_cc.outlook import BROADCASTING
+from codegen_cc.region import RegionNode, Value
+from codegen_cc.tensor import MAX_AXES, Pending, Tensor
 
 BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
 #: What integers have of them, without an epilogue.
@@ -44,56 +48,138 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
 def _unary(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
-    x = builder.tensor(node.role("input"))
     if attrs["kind"] == "not":
-        _not(node, builder, x)
+        _not(node, builder)
         return
-    if x.order() is None:
-        x = builder.dense(x)
-    y = builder.space(x.shape, x.order())
     step = Step(attrs["kind"], attrs.get("alpha", 0.0), attrs.get("beta", 0.0))
-    comment = f"{node.node.composite}: {list(x.shape)}"
-    builder.call("ext_unary", [activation_struct(step), x.size, x, y], y, comment)
+    value = node.role("input")
+    comment = f"{node.node.composite}: {list(value.shape)}"
+    if builder.pending(value) is not None or builder.tensor(value).order() is None:
+        # f(x) = f(1 x): the kernel with two operands reads across gaps, and repeated elements.
+        fields = {"kind": "EXT_MUL", "activation": activation_struct(step)}
+        one = Value("one", (), "float32", np.ones((), np.float32))
+        _call_binary(node, builder, {"a": value, "b": one}, fields, comment)
+        return
+    x = builder.tensor(value)
+    y = builder.space(x.shape, x.order())
+    arguments = [activation_struct(step), x.size, x, y]
+    builder.call("ext_unary", arguments, y, comment, over=[x])
     builder.place(node.output, y)
 
 
 def _binary(node: RegionNode, builder: PlanBuilder) -> None:
-    shape = node.node.shape
-    a, b = (builder.tensor(node.role(role)) for role in ("lhs", "rhs"))
-    y, loop = broadcast_loop(builder, {"a": a, "b": b}, shape, node.node.dtype)
+    operands = {name: node.role(role) for name, role in (("a", "lhs"), ("b", "rhs"))}
     fields: dict[str, object] = {"kind": f"EXT_{node.node.attrs['kind'].upper()}"}
     if node.node.epilogue:
         fields["activation"] = activation_struct(node.node.epilogue[0])
-    fields |= loop
+    shapes = ", ".join(str(list(value.shape)) for value in operands.values())
+    comment = f"{node.node.composite}: {shapes} -> {list(node.node.shape)}"
+    _call_binary(node, builder, operands, fields, comment)
+
+
+def _call_binary(
+    node: RegionNode,
+    builder: PlanBuilder,
+    operands: dict[str, Value],
+    fields: dict[str, object],
+    comment: str,
+) -> None:
+    loop = broadcast_loop(builder, node, operands)
+    fields |= loop.fields
     if node.node.dtype != "float32":
         fields["dtype"] = c_dtype(node.node.dtype)
-    comment = f"{node.node.composite}: {list(a.shape)}, {list(b.shape)} -> {list(shape)}"
-    builder.call("ext_binary", [Struct("ext_binary_params", fields), a, b, y], y, comment)
-    builder.place(node.output, y)
+    a, b = loop.operands["a"], loop.operands["b"]
+    arguments = [Struct("ext_binary_params", fields), a, b, loop.y]
+    builder.call("ext_binary", arguments, loop.y, comment, over=[a, b])
+    builder.place(node.output, loop.y)
 
 
-def _not(node: RegionNode, builder: PlanBuilder, x: Tensor) -> None:
+def _not(node: RegionNode, builder: PlanBuilder) -> None:
     """x differs from true."""
-    true = builder.constant(np.ones((), np.bool_))
-    y, loop = broadcast_loop(builder, {"a": x, "b": true}, x.shape, "bool")
-    fields = {"kind": "EXT_XOR", "dtype": c_dtype("bool"), **loop}
-    comment = f"{node.node.composite}: {list(x.shape)}"
-    arguments = [Struct("ext_compare_params", fields), x, true, y]
-    builder.call("ext_compare", arguments, y, comment)
-    builder.place(node.output, y)
+    true = Value("true", (), "bool", np.ones((), np.bool_))
+    loop = broadcast_loop(builder, node, {"a": node.role("input"), "b": true})
+    fields = {"kind": "EXT_XOR", "dtype": c_dtype("bool"), **loop.fields}
+    comment = f"{node.node.composite}: {list(loop.y.shape)}"
+    arguments = [Struct("ext_compare_params", fields), *loop.operands.values(), loop.y]
+    builder.call("ext_compare", arguments, loop.y, comment)
+    builder.place(node.output, loop.y)
 
 
-def broadcast_loop(
-    builder: PlanBuilder, operands: dict[str, Tensor], shape: tuple[Dim, ...], dtype: str
-) -> tuple[Tensor, dict[str, object]]:
-    """Space for a result of ``shape``, and the fields ``ndim``, ``shape`` and ``<name>_strides``.
+@dataclass(frozen=True)
+class Loop:
+    """Operands as a kernel reads them, space for the result, ``ndim``, ``shape`` and strides."""
 
-    Axes come in the result's memory order: that of the first variable operand of its shape.
+    operands: dict[str, Tensor]
+    y: Tensor
+    fields: dict[str, object]
+
+
+def broadcast_loop(builder: PlanBuilder, node: RegionNode, operands: dict[str, Value]) -> Loop:
+    """Space for a node's result, and one loop over it and operands that are repeated to its shape.
+
+    Axes come in the result's memory order: the one in which the fewest elements are moved, before
+    or later.  No operand of the result's shape is read across its innermost axis: it is copied
+    first, and that copy serves later readers.  A copy that was put off is read at its source, such
+    as every pixel of an enlarged image from the small one.
     """
-    full = [t for t in operands.values() if t.shape == shape and t.order() is not None]
-    full.sort(key=lambda tensor: tensor.buffer.kind == "weights")
-    order = full[0].order() if full else tuple(range(len(shape)))
-    return builder.space(shape, order, dtype), loop_fields(operands, shape, order)
+    shape = node.node.shape
+    values = list(operands.values())
+    once = (name for name, value in operands.items() if values.count(value) == 1)
+    waiting = next((name for name in once if _readable(builder, operands[name], shape)), None)
+    tensors = {name: builder.tensor(value) for name, value in operands.items() if name != waiting}
+    full = {name: tensor for name, tensor in tensors.items() if tensor.shape == shape}
+    orders = list(dict.fromkeys(tensor.walk() for tensor in _variable_first(full.values())))
+
+    def turned(order: tuple[int, ...]) -> int:
+        return sum(estimate(tensor.size) for tensor in full.values() if _is_across(tensor, order))
+
+    order = builder.outlook.best(node.output, orders or candidate_orders(shape), turned)
+    tensors |= {name: _along(builder, tensor, order) for name, tensor in full.items()}
+    y = builder.space(shape, order, node.node.dtype)
+    if waiting is not None:
+        pending = builder.pending(operands[waiting])
+        views = _unfolded(pending, tensors, y)
+        if views is not None:
+            read = {name: views.get(name, pending.source) for name in operands}
+            inner = views["y"]
+            return Loop(read, y, loop_fields(read, inner.shape, inner.walk()))
+        tensors[waiting] = _along(builder, builder.tensor(operands[waiting]), order)
+    read = {name: tensors[name] for name in operands}
+    return Loop(read, y, loop_fields(read, shape, order))
+
+
+def _readable(builder: PlanBuilder, value: Value, shape: tuple[Dim, ...]) -> bool:
+    """Whether a value is a copy that was put off, and only loops like this one read it."""
+    if builder.pending(value) is None or value.shape != shape or value in builder.region.outputs:
+        return False
+    readers = builder.consumers.get(value, ())
+    return all(reader.node.op in ("unary", *BROADCASTING) for reader in readers)
+
+
+def _variable_first(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return sorted(tensors, key=lambda tensor: tensor.buffer.kind == "weights")
+
+
+def _is_across(tensor: Tensor, order: tuple[int, ...]) -> bool:
+    """Whether a loop in that order jumps from element to element of a tensor."""
+    return tensor.innermost_stride(order) not in (0, 1)
+
+
+def _along(builder: PlanBuilder, tensor: Tensor, order: tuple[int, ...]) -> Tensor:
+    """The tensor, copied if a loop in that order would jump from element to element of it."""
+    return builder.dense(tensor, order) if _is_across(tensor, order) else tensor
+
+
+def _unfolded(pending: Pending, others: dict[str, Tensor], y: Tensor) -> dict[str, Tensor] | None:
+    """``y`` and the other operands as the pending operand's source is shaped.
+
+    None if one cannot be viewed so, or the source would be read across the innermost axis.
+    """
+    views = {name: tensor.broadcast_to(y.shape) for name, tensor in others.items()} | {"y": y}
+    views = {name: view.reshape(pending.source.shape) for name, view in views.items()}
+    if None in views.values() or len(pending.source.shape) > MAX_AXES:
+        return None
+    return None if _is_across(pending.source, views["y"].walk()) else views
 
 
 def loop_fields(

@@ -45,22 +45,24 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
 def _compare(node: RegionNode, builder: PlanBuilder) -> None:
     descriptor = node.node
-    a, b = (builder.tensor(node.role(role)) for role in ("lhs", "rhs"))
-    y, loop = broadcast_loop(builder, {"a": a, "b": b}, descriptor.shape, "bool")
+    loop = broadcast_loop(builder, node, {"a": node.role("lhs"), "b": node.role("rhs")})
+    a, b, y = loop.operands["a"], loop.operands["b"], loop.y
     kind = f"EXT_{descriptor.attrs['kind'].upper()}"
-    fields = {"kind": kind, "dtype": c_dtype(a.dtype), **loop}
-    comment = f"{descriptor.composite}: {list(a.shape)}, {list(b.shape)} -> {list(y.shape)}"
+    fields = {"kind": kind, "dtype": c_dtype(a.dtype), **loop.fields}
+    shapes = ", ".join(str(list(value.shape)) for value in node.inputs)
+    comment = f"{descriptor.composite}: {shapes} -> {list(y.shape)}"
     builder.call("ext_compare", [Struct("ext_compare_params", fields), a, b, y], y, comment)
     builder.place(node.output, y)
 
 
 def _where(node: RegionNode, builder: PlanBuilder) -> None:
     descriptor = node.node
-    c, a, b = (builder.tensor(node.role(role)) for role in ("condition", "lhs", "rhs"))
-    operands = {"c": c, "a": a, "b": b}
-    y, loop = broadcast_loop(builder, operands, descriptor.shape, descriptor.dtype)
-    fields = {"element_size": ELEMENT_BYTES[descriptor.dtype], **loop}
-    shapes = ", ".join(str(list(tensor.shape)) for tensor in operands.values())
+    roles = {"c": "condition", "a": "lhs", "b": "rhs"}
+    operands = {name: node.role(role) for name, role in roles.items()}
+    loop = broadcast_loop(builder, node, operands)
+    (c, a, b), y = loop.operands.values(), loop.y
+    fields = {"element_size": ELEMENT_BYTES[descriptor.dtype], **loop.fields}
+    shapes = ", ".join(str(list(value.shape)) for value in operands.values())
     comment = f"{descriptor.composite}: {shapes} -> {list(y.shape)}"
     builder.call("ext_where", [Struct("ext_where_params", fields), c, a, b, y], y, comment)
     builder.place(node.output, y)
@@ -71,8 +73,7 @@ def _cast(node: RegionNode, builder: PlanBuilder) -> None:
     if x.dtype == node.node.dtype:
         builder.place(node.output, x)
         return
-    if x.order() is None:
-        x = builder.dense(x)
+    x = builder.compact(x)
     y = builder.space(x.shape, x.order(), node.node.dtype)
     comment = f"{node.node.composite} {x.dtype} to {y.dtype}: {list(x.shape)}"
     arguments = [c_dtype(x.dtype), c_dtype(y.dtype), x.size, x, y]

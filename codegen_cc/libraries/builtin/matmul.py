@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from codegen_cc.builder import PlanBuilder
 from codegen_cc.call import Struct
 from codegen_cc.dim import Dim, estimate, normal, same
@@ -20,7 +18,7 @@ from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode, Value
 from codegen_cc.tensor import Tensor
-from codegen_cc.weights import pack_panels
+from codegen_cc.weights import pack_matrices
 
 MAX_BATCH_AXES = 4
 
@@ -139,7 +137,7 @@ def _panels(node: RegionNode, builder: PlanBuilder) -> tuple[Tensor, tuple[int, 
     """The constant right operand in panels, and the strides of its own batch axes."""
     value = node.role("rhs")
     matrices = value.data.reshape(-1, *value.shape[-2:])
-    panels = np.stack([pack_panels(matrix) for matrix in matrices])
+    panels = pack_matrices(matrices)
     step = panels[0].size if len(panels) else 0
     batch_shape = value.shape[:-2]
     strides = tuple(

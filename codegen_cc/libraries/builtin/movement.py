@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.dim import parse_dim, product, same
+from codegen_cc.builder import PlanBuilder, candidate_orders
+from codegen_cc.dim import estimate, product, same
 from codegen_cc.libraries.builtin.dtypes import ANY, only
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
+from codegen_cc.outlook import same_order, view_of
 from codegen_cc.region import RegionNode
 from codegen_cc.tensor import CHANNELS_LAST
 
@@ -28,41 +29,50 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """Give the result a view of its operand; copy where concat and reshapes need it."""
+    """Give the result a view of its operand; concat copies, a reshape puts its copy off."""
     descriptor = node.node
     if descriptor.op == "concat":
         _concat(node, builder)
         return
-    x = builder.tensor(node.inputs[0])
-    if descriptor.op == "permute":
-        y = x.permute(tuple(descriptor.attrs["axes"]))
-    elif descriptor.op == "slice":
-        attrs = descriptor.attrs
-        begin = tuple(map(parse_dim, attrs["begin"]))
-        y = x.slice(begin, descriptor.shape, tuple(attrs["strides"]))
-    elif descriptor.op == "broadcast_to":
-        y = x.broadcast_to(descriptor.shape)
+    value = node.inputs[0]
+    pending = builder.pending(value)
+    reshape = descriptor.op == "reshape"
+    x = pending.source if reshape and pending is not None else builder.tensor(value)
+    y = view_of(node, x)
+    if y is None:
+        builder.put_off(node.output, x)
     else:
-        y = x.reshape(descriptor.shape) or builder.dense(x).reshape(descriptor.shape)
-    builder.place(node.output, y)
+        builder.place(node.output, y)
 
 
 def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     shape, axis = node.node.shape, node.node.attrs["axis"]
-    parts = [builder.tensor(value) for value in node.inputs]
-    order = tuple(range(len(shape)))
-    images = len(shape) == 4 and node.node.dtype == "float32"
-    if images and any(not part.is_dense() and part.pixel_stride() is not None for part in parts):
-        order = CHANNELS_LAST
-    if order == CHANNELS_LAST and axis == 1:
+    order = _order_of_whole(node, builder)
+    if order == CHANNELS_LAST and axis == 1 and node.node.dtype == "float32":
         y = builder.joined(node)
     else:
         y = builder.space(shape, order, node.node.dtype)
     begin = 0
-    for index, part in enumerate(parts):
+    for index, part in enumerate(node.inputs):
         corner = tuple(begin if i == axis else 0 for i in range(len(shape)))
         target = y.slice(corner, part.shape, (1,) * len(shape))
-        if part != target:  # else its producer wrote it there
-            builder.copy(part, target, f"{node.node.composite} axis {axis}: part {index}")
+        builder.pour(part, target, f"{node.node.composite} axis {axis}: part {index}")
         begin += part.shape[axis]
     builder.place(node.output, y)
+
+
+def _order_of_whole(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...]:
+    """Channels-last if one of the images is; else what costs parts and readers the least."""
+    if builder.is_joined(node):
+        return CHANNELS_LAST
+    parts = [builder.tensor(value) for value in node.inputs if builder.pending(value) is None]
+    images = len(node.node.shape) == 4 and node.node.dtype == "float32"
+    if images and any(not part.is_dense() and part.pixel_stride() is not None for part in parts):
+        return CHANNELS_LAST
+
+    def turned(order: tuple[int, ...]) -> int:
+        """Elements of parts that lie in another order, whose copies are slower."""
+        other = (part for part in parts if not same_order(part.walk(), order, part))
+        return sum(estimate(part.size) for part in other)
+
+    return builder.outlook.best(node.output, candidate_orders(node.node.shape), turned)

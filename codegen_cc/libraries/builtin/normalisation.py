@@ -55,7 +55,7 @@ def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
     y = builder.space(x.shape, x.order())
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     logarithm = int(attrs["log"])
-    builder.call("ext_softmax", [outer, reduce, inner, logarithm, x, y], y, comment)
+    builder.call("ext_softmax", [outer, reduce, inner, logarithm, x, y], y, comment, over=[x])
     builder.place(node.output, y)
 
 
@@ -67,7 +67,7 @@ def _norm(node: RegionNode, builder: PlanBuilder) -> None:
     affine = [builder.tensor(value) for value in node.inputs[1:]]
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
     arguments = [rows, n, float(attrs["epsilon"]), x, *affine, y]
-    builder.call(f"ext_{node.node.op}", arguments, y, comment)
+    builder.call(f"ext_{node.node.op}", arguments, y, comment, over=[x])
     builder.place(node.output, y)
 
 

@@ -33,9 +33,7 @@ def supports(node: Node) -> str | None:
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_pad``; innermost axes that are not padded move as one."""
     attrs, shape = node.node.attrs, node.node.shape
-    x = builder.tensor(node.role("input"))
-    if x.order() is None:
-        x = builder.dense(x)
+    x = builder.compact(builder.tensor(node.role("input")))
     order = x.order()
     before, after = attrs["pads"][: len(shape)], attrs["pads"][len(shape) :]
     padded = [i for i, axis in enumerate(order) if before[axis] or after[axis]]

@@ -1,0 +1,177 @@
+"""``byoc tune``: time what can compute each layer of a network, and store who is fastest."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from byoc.cli import options
+from byoc.cli.process import import_without_torch
+from byoc.cli.several import SeveralValues
+
+if TYPE_CHECKING:
+    from byoc.tuning.tuner import Choice, Progress, Tuned
+
+_PIPE_WIDTH = 160
+_FAILED = 1
+#: Share of the cores that may be at work before that is worth a warning.
+_BUSY = 0.6
+
+
+@click.command("tune", cls=SeveralValues)
+@click.argument("model")
+@click.option(
+    "--db",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="The database to add to (default: byoc/tuning.json in $XDG_CACHE_HOME, else ~/.cache).",
+)
+@click.option(
+    "--threads",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=(1,),
+    show_default="1",
+    metavar="N...",
+    help="Numbers of threads to time with; each has times of its own.",
+)
+@click.option(
+    "--library",
+    "libraries",
+    multiple=True,
+    metavar="NAMES",
+    help="Kernel libraries to try, as for `byoc compile` (default: all that are present); "
+    "repeatable.",
+)
+@options.input_shapes
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=6,
+    show_default=True,
+    metavar="N",
+    help="Turns of each candidate, of four runs.",
+)
+@click.option("--again", is_flag=True, help="Time what the database has already, too.")
+@options.as_json
+@options.verbose
+def tune_verb(
+    model: str,
+    db: Path | None,
+    threads: tuple[int, ...],
+    libraries: tuple[str, ...],
+    input_shapes: dict[str, list[int | str]] | None,
+    rounds: int,
+    again: bool,
+    as_json: bool,
+) -> int:
+    """Time the candidates of each distinct layer of MODEL, an ONNX file or a network of the zoo.
+
+    Candidates are the algorithms of every kernel library. They are checked against ONNX Runtime and
+    the built-in kernels first; exit code 1 where one answers wrong, which then never wins. `byoc
+    compile --tuning-db FILE` uses what is stored.
+    """
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > _BUSY * cores:
+        note = "what is timed meanwhile may be off, most of all with several threads"
+        click.echo(f"warning: the machine is busy (load {load:.1f} of {cores}): {note}", err=True)
+    with _bar() as show:
+        show("loading TVM", 0, 1)
+        import_without_torch("tvm")
+        from byoc.bench.subjects import load_subject, zoo
+        from byoc.tuning.tuner import to_json, tune
+
+        in_zoo = model in zoo() and not Path(model).is_file()
+        tuned = tune(
+            load_subject(model).model if in_zoo else model,
+            db,
+            input_shapes,
+            threads=threads,
+            libraries=libraries or None,
+            rounds=rounds,
+            again=again,
+            progress=show,
+        )
+    if as_json:
+        click.echo(json.dumps(to_json(tuned), indent=2))
+    else:
+        _print(tuned)
+    return _FAILED if any(choice.failed for choice in tuned.choices) else 0
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """A progress bar of layers with the time that is left, where stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Left
+
+    columns = (BarColumn(), MofNCompleteColumn(), Left(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            # Without layers, as long as they are not known, the bar moves to and fro.
+            known = total if total > 1 or done else None
+            bar.update(task, description=what, completed=done, total=known)
+
+        yield show
+
+
+def _print(tuned: Tuned) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    for threads, machine in tuned.machines.items():
+        choices = [choice for choice in tuned.choices if choice.threads == threads]
+        better = sum(choice.decision is not None and choice.decision.gain > 0 for choice in choices)
+        untuned, best = tuned.totals(threads)
+        known = sum(choice.known for choice in choices)
+        click.echo(
+            f"{better} of {len(choices)} kinds of layers are computed faster than untuned: "
+            f"{untuned:.3f} -> {best:.3f} ms for all of them in the network"
+            f" ({known} known already); {machine}"
+        )
+        if choices:
+            console.print(_table(choices))
+    for choice in tuned.choices:
+        for (library, algorithm), reason in choice.failed.items():
+            click.echo(f"failed: {library}: {algorithm}: {choice.layer.label}: {reason}", err=True)
+    reasons: dict[str, int] = {}
+    for layer in tuned.skipped:
+        reasons[layer.skipped] = reasons.get(layer.skipped, 0) + 1
+    for reason, count in reasons.items():
+        click.echo(f"not timed, {count} kinds of layers: {reason}")
+    for reason in tuned.absent.values():
+        click.echo(f"not tried: {reason}")
+    click.echo(f"stored in {tuned.path}; use it: byoc compile MODEL --tuning-db {tuned.path}")
+
+
+def _table(choices: list[Choice]) -> object:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("layer", overflow="fold")
+    table.add_column("count", justify="right")
+    table.add_column("untuned")
+    table.add_column("ms", justify="right")
+    table.add_column("fastest")
+    table.add_column("ms", justify="right")
+    table.add_column("gain", justify="right")
+    for choice in choices:
+        cells = [Text(choice.layer.label), str(choice.layer.count)]
+        for pair in (choice.layer.untuned, choice.decision and choice.decision.winner):
+            time = choice.milliseconds(pair) if pair else None
+            cells += [Text(": ".join(pair or ("nothing",))), f"{time:.3f}" if time else "-"]
+        gain = choice.decision.gain if choice.decision else 0.0
+        table.add_row(*cells, f"{100 * gain:.0f} %" if gain else "")
+    return table

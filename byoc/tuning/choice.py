@@ -1,0 +1,42 @@
+"""What users say about choosing, as the ``Selection`` that the partitioner asks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from byoc.errors import TuningError
+from byoc.tuning.database import default_path, machine_key, read
+from codegen_cc.libraries import Selection
+from codegen_cc.libraries.selection import Specs, cheapest, first
+
+#: Ways to choose: the first library in order; the one that states the least cost; by time.
+CHOICES = ("order", "model", "measured")
+
+
+def select(
+    libraries: Selection | Specs = None,
+    choose: str | None = None,
+    tuning_db: str | os.PathLike[str] | None = None,
+    threads: int = 1,
+) -> Selection:
+    """The libraries to ask, and how to choose among them and their algorithms.
+
+    ``choose`` is one of ``CHOICES``; a ``tuning_db`` decides for the layers that it knows, whatever
+    that is, and ``measured`` without one takes that of ``database_path``. ``threads`` says which
+    times of the database count. Raises ``LibraryError`` and ``TuningError``.
+    """
+    if choose not in (None, *CHOICES):
+        raise TuningError(f"cannot choose by {choose!r}; need one of {', '.join(CHOICES)}")
+    found = libraries if isinstance(libraries, Selection) else Selection.of(libraries)
+    if choose is not None:
+        found = replace(found, choose=cheapest if choose == "model" else first)
+    if tuning_db is None and choose != "measured":
+        return found
+    return replace(found, tuning=read(database_path(tuning_db), machine_key(threads)))
+
+
+def database_path(tuning_db: str | os.PathLike[str] | None) -> Path:
+    """The database that a user names, or the default one."""
+    return Path(tuning_db) if tuning_db is not None else default_path()

@@ -1,0 +1,114 @@
+"""The layers of a network that can be tuned, and the candidates that can compute each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import tvm
+
+from byoc.bench.layers.network import Layer
+from codegen_cc.dim import is_static
+from codegen_cc.libraries import Selection
+from codegen_cc.node import Node
+from codegen_cc.relax_region import read_region
+from codegen_cc.tuning import algorithms_of, signature
+
+#: Operators that are timed; one where no library offers a choice is not.
+OPERATORS = ("conv2d", "conv2d_transpose", "matmul")
+
+
+@dataclass(frozen=True)
+class TunableLayer:
+    """A kind of layer: its node, the first one's name, how often it is there, what can compute it.
+
+    ``candidates`` are algorithms by library, the untuned choice first; ``skipped`` says why they
+    are not timed, and is empty where they can be.
+    """
+
+    node: Node
+    name: str
+    count: int
+    candidates: Mapping[str, tuple[str, ...]]
+    skipped: str = ""
+
+    @cached_property
+    def signature(self) -> str:
+        """What the database calls it."""
+        return signature(self.node)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every library with every algorithm of it."""
+        return [(name, a) for name, algorithms in self.candidates.items() for a in algorithms]
+
+    @property
+    def untuned(self) -> tuple[str, str]:
+        """What computes it without a database."""
+        return self.pairs[0]
+
+    @property
+    def label(self) -> str:
+        """For tables and progress: operator, first operands, steps."""
+        shapes = ("x".join(map(str, o.shape)) for o in self.node.operands[:2])
+        steps = "".join(f" {step.kind}" for step in self.node.epilogue)
+        stride = self.node.attrs.get("strides", [1, 1])
+        text = f"/{stride[0]}" if len(set(stride)) == 1 else f"/{stride}"
+        return f"{self.node.op}{'' if text == '/1' else text} {' * '.join(shapes)}{steps}"
+
+    def draw(self) -> Layer:
+        """The layer with drawn constants, each row of a product of about unit length."""
+        generator = np.random.default_rng(0)
+        constants = {}
+        for operand in self.node.operands:
+            if operand.constant:
+                values = generator.standard_normal(operand.shape, np.float32)
+                constants[operand.role] = values * np.float32(_scale(self.node, operand.role))
+        return Layer(self.node, self.count, self.name, constants)
+
+
+def tunable_layers(module: tvm.IRModule, selection: Selection) -> list[TunableLayer]:
+    """The distinct layers of a partitioned module, in its order.
+
+    Raises ``codegen_cc.errors.CodegenError`` where a library fails.
+    """
+    found: dict[str, TunableLayer] = {}
+    for node in _nodes(module):
+        if node.op not in OPERATORS or node.dtype != "float32":
+            continue
+        layer = found.get(key := signature(node))
+        if layer is not None:
+            found[key] = replace(layer, count=layer.count + 1)
+        else:
+            found[key] = _layer(node, selection)
+    return list(found.values())
+
+
+def _nodes(module: tvm.IRModule) -> Iterable[Node]:
+    for function in module.functions.values():
+        if (function.attrs or {}).get("Codegen") == "ext":
+            yield from (node.node for node in read_region(function).nodes)
+
+
+def _layer(node: Node, selection: Selection) -> TunableLayer:
+    name = node.source[0] if node.source else node.composite
+    able = selection.able(node, node.source)
+    able.sort(key=lambda found: found.name != node.library)  # stable: the untuned choice first
+    candidates = {found.name: algorithms_of(found, node) for found in able}
+    # Names, and choices of an earlier tuning, are no part of what is timed.
+    plain = replace(node, source=(), library="", algorithm="", chosen="")
+    skipped = ""
+    for operand in node.operands:
+        if not is_static(operand.shape):
+            skipped = f"{operand.role} {list(map(str, operand.shape))} has no fixed shape"
+    if sum(map(len, candidates.values())) == 1:
+        skipped = skipped or f"only {node.library} computes it, and in one way"
+    return TunableLayer(plain, name, 1, candidates, skipped)
+
+
+def _scale(node: Node, role: str) -> float:
+    if role == "weight":
+        return float(np.prod(node.operand(role).shape[1:])) ** -0.5
+    return float(node.operand(role).shape[-2]) ** -0.5 if role == "rhs" else 1.0

@@ -1,0 +1,121 @@
+"""The object file of packed weights, as binutils and the linker see it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+import byoc
+from byoc.prepare import import_onnx, prepare
+from codegen_cc import object_file
+from codegen_cc.errors import ToolchainError
+from codegen_cc.toolchain import build_object, compiler
+from codegen_cc.weights import WeightBlob
+from tests.deploy.test_region_module import model, numbers
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+X86 = platform.machine() == "x86_64"
+
+
+def output_of(*command: object) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_what_is_in_it(far: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``far``: as if the weights were too many for addresses relative to the code."""
+    if far:
+        monkeypatch.setattr(object_file, "FAR", 0)
+    blob = WeightBlob("w", tmp_path / "weights.o")
+    arrays = [np.arange(5, dtype=np.float32), np.ones((3, 7), np.int64), np.zeros(0, np.float32)]
+    stored = [blob.add(array) for array in arrays]
+    assert blob.add(arrays[0].copy()) is stored[0]
+    text = "".join(f"extern const char {w.symbol}[];\n" for w in stored)
+    text += f"const char* first(void) {{ return {stored[0].symbol}; }}\n"
+    text += f"const char* second(void) {{ return {stored[1].symbol}; }}\n"
+    (tmp_path / "c.c").write_text(text)
+    code = tmp_path / "code.o"
+    subprocess.run([compiler(), "-fPIC", "-c", tmp_path / "c.c", "-o", code], check=True)
+    constants = blob.finish(code)
+    assert constants == tmp_path / "weights.o"
+    library = tmp_path / "all.so"
+    subprocess.run([compiler(), "-shared", "-o", library, code, constants], check=True)
+    loaded = ctypes.CDLL(str(library))
+    for name, array in (("first", arrays[0]), ("second", arrays[1])):
+        function = getattr(loaded, name)
+        function.restype = ctypes.c_void_p
+        address = function()
+        assert address % 64 == 0
+        assert ctypes.string_at(address, array.nbytes) == array.tobytes()
+    # Hidden, so that two libraries' weights never meet; and no executable stack.
+    assert "w_w0" not in output_of("nm", "-D", library)
+    (stack,) = [x for x in output_of("readelf", "-lW", library).splitlines() if "GNU_STACK" in x]
+    assert stack.split()[6] == "RW"
+    assert (".lrodata" in output_of("readelf", "-SW", library)) == (far and X86)
+
+
+def test_nothing_is_written_where_there_are_no_weights(tmp_path: Path) -> None:
+    blob = WeightBlob("w", tmp_path / "weights.o")
+    assert blob.finish(tmp_path / "missing.o") is None
+    assert not list(tmp_path.iterdir())
+    plan_only = WeightBlob("w")
+    plan_only.add(np.ones(3, np.float32))
+    assert plan_only.finish(tmp_path / "missing.o") is None
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    blob = WeightBlob("w", tmp_path / "weights.o")
+    blob.add(np.ones(3, np.float32))
+    (tmp_path / "code.o").write_bytes(b"\xcf\xfa\xed\xfe" + bytes(100))
+    with pytest.raises(ToolchainError, match=r"code\.o is no 64-bit ELF object; .* for Linux"):
+        blob.finish(tmp_path / "code.o")
+
+
+def test_weights_can_be_left_to_whoever_links(tmp_path: Path) -> None:
+    module = byoc.partition_for_ext(import_onnx(prepare(model())))
+    constants = tmp_path / "w.o"
+    module = relax.transform.RunCodegen({"ext": {"weights": str(constants)}})(module)
+    (symbol,) = {
+        line.split()[-1] for line in output_of("nm", constants).splitlines() if "_w0" in line
+    }
+    executable = tvm.compile(module, "llvm")
+    executable.export_library(str(tmp_path / "m.so"), addons=[str(constants)])
+    assert symbol in output_of("nm", tmp_path / "m.so")
+    loaded = tvm.runtime.load_module(str(tmp_path / "m.so"))
+    result = relax.VirtualMachine(loaded, tvm.cpu())["main"](tvm.runtime.tensor(numbers()))
+    assert_agrees({"y": result.numpy()}, onnxruntime_outputs(model(), {"x": numbers()}))
+
+
+def test_an_executable_brings_its_weights(tmp_path: Path) -> None:
+    """Also after it was written to a file, and again; nothing stays behind."""
+    compiled = byoc.compile(model(), tmp_path / "m.so")
+    assert len(compiled.report.regions) == 1
+    executable = compiled.executable
+    expected = onnxruntime_outputs(model(), {"x": numbers()})
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    assert_agrees({"y": machine["main"](tvm.runtime.tensor(numbers())).numpy()}, expected)
+    executable.export_library(str(tmp_path / "again.so"))
+    assert_agrees(
+        {"y": relax.VirtualMachine(
+            tvm.runtime.load_module(str(tmp_path / "again.so")), tvm.cpu()
+        )["main"](tvm.runtime.tensor(numbers())).numpy()},
+        expected,
+    )  # fmt: skip
+    folder = Path(executable._folder.name)
+    assert [path.name for path in folder.iterdir()] == ["weights.o"]
+    del compiled, executable, machine
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_code_is_built_without_weights(tmp_path: Path) -> None:
+    built = build_object("int x(void) { return 1; }\n", tmp_path)
+    assert "weights" not in output_of("readelf", "-SW", built)

@@ -1,0 +1,158 @@
+"""Large weights that are left where they are until the importer asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import byoc
+from byoc.errors import ModelError
+from byoc.prepare import import_onnx, load_model, prepare, prepare_apart
+from byoc.weights_apart import LARGE_WEIGHT, ApartModel, read_apart
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+from .graphs import onnx_model, random
+
+
+def two_products() -> onnx.ModelProto:
+    """x [2, 256] by a large w, by a small v, and by a large one whose numbers are no raw bytes."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["a", "v"], ["b"]),
+        helper.make_node("MatMul", ["b", "u"], ["y"]),
+    ]
+    model = onnx_model(nodes, {"x": [2, 256]}, ["y"], {"w": random(256, 300), "v": random(300, 8)})
+    values = random(8, LARGE_WEIGHT // 16)
+    model.graph.initializer.append(helper.make_tensor("u", 1, values.shape, values.reshape(-1)))
+    return model
+
+
+def normalised(**options: float) -> onnx.ModelProto:
+    """A large convolution with bias and a BatchNormalization behind it."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv"),
+        helper.make_node("BatchNormalization", ["c", "s", "t", "m", "v"], ["n"], **options),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
+    weights = {"w": random(96, 1024, 1, 1), "b": random(96), "v": np.abs(random(96)) + 0.5}
+    weights |= {name: random(96) for name in "stm"}
+    return onnx_model(nodes, {"x": [1, 1024, 5, 4]}, ["y"], weights)
+
+
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def data_of(apart: ApartModel, name: str) -> bytes:
+    return next(t.raw_data for t in apart.model.graph.initializer if t.name == name)
+
+
+def never() -> onnx.ModelProto:
+    raise AssertionError("a plain file was read as a whole")
+
+
+def test_a_file_is_read_without_its_large_weights(tmp_path: Path) -> None:
+    model = two_products()
+    apart = read_apart(saved(model, tmp_path), never)
+    assert set(apart.weights) == {"w"} and not data_of(apart, "w")
+    assert apart.model.ByteSize() < model.ByteSize() - LARGE_WEIGHT
+    assert apart.whole() == model
+
+
+def test_a_loaded_file_is_whole(tmp_path: Path) -> None:
+    assert load_model(saved(two_products(), tmp_path)) == two_products()
+
+
+def test_external_data_stay_in_their_file(tmp_path: Path) -> None:
+    model = two_products()
+    onnx.save(two_products(), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    apart = prepare_apart(tmp_path / "m.onnx")
+    assert "w" in apart.weights and not data_of(apart, "w")
+    feed = {"x": random(2, 256)}
+    assert_agrees(onnxruntime_outputs(apart.whole(), feed), onnxruntime_outputs(model, feed))
+
+
+def test_a_file_that_changes_is_named(tmp_path: Path) -> None:
+    path = saved(two_products(), tmp_path)
+    apart = prepare_apart(path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ModelError, match=r"model\.onnx: the file was changed while it was read"):
+        apart.whole()
+
+
+def test_a_model_in_memory_is_not_changed() -> None:
+    model = two_products()
+    model.metadata_props.add(key="k", value="v")
+    before = model.SerializeToString(deterministic=True)
+    apart = prepare_apart(model)
+    assert {"w", "u"} <= set(apart.weights)
+    assert len(import_onnx(apart)["main"].params) == 1
+    assert model.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize("as_file", [True, False], ids=["file", "memory"])
+def test_weights_reach_the_compiled_model(as_file: bool, tmp_path: Path) -> None:
+    model = two_products()
+    compiled = byoc.compile(saved(model, tmp_path) if as_file else model, tmp_path / "m.so")
+    assert len(compiled.report.regions) == 1 and not compiled.report.left
+    feed = {"x": random(2, 256)}
+    assert_agrees(byoc.load(tmp_path / "m.so").run(feed), onnxruntime_outputs(model, feed))
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 0.5}], ids=["plain", "epsilon"])
+def test_batch_norm_goes_into_weights_that_are_apart(
+    options: dict[str, float], tmp_path: Path
+) -> None:
+    model = normalised(**options)
+    apart = prepare_apart(saved(model, tmp_path))
+    assert [node.op_type for node in apart.model.graph.node] == ["Conv", "Relu"]
+    assert list(apart.weights) == ["n_weight"] and apart.model.graph.node[0].name == "conv"
+    feed = {"x": random(1, 1024, 5, 4)}
+    expected = onnxruntime_outputs(model, feed)
+    compiled = byoc.compile(tmp_path / "model.onnx", tmp_path / "m.so")
+    assert [node["composite"] for node in compiled.report.to_json()["nodes"]] == [
+        "ext.conv2d_bias_relu"
+    ]
+    assert_agrees(byoc.load(tmp_path / "m.so").run(feed), expected)
+    assert_agrees(onnxruntime_outputs(apart.whole(), feed), expected)
+
+
+@pytest.mark.parametrize("reader", ["conv", "output", "weight"])
+def test_batch_norm_stays_where_the_sum_is_read_elsewhere(reader: str) -> None:
+    """``conv`` is read twice, is an output, or its weight is another layer's as well."""
+    model = normalised()
+    if reader == "output":
+        model.graph.output.append(helper.make_empty_tensor_value_info("c"))
+    else:
+        operands = ["c", "n"] if reader == "conv" else ["n", "w2"]
+        if reader == "weight":
+            reshape = helper.make_node("Reshape", ["w", "shape"], ["w2"])
+            model.graph.node.insert(0, reshape)
+            shape = np.array([1, 96, 1024, 1], np.int64)
+            model.graph.initializer.append(numpy_helper.from_array(shape, "shape"))
+            operands = ["w2", "w2"]
+        model.graph.node.append(helper.make_node("Add", operands, ["z"]))
+        model.graph.output.append(helper.make_empty_tensor_value_info("z"))
+    model = onnx.shape_inference.infer_shapes(model)
+    feed = {"x": random(1, 1024, 5, 4)}
+    expected = onnxruntime_outputs(model, feed)
+    assert_agrees(onnxruntime_outputs(prepare(model), feed), expected)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add"])
+def test_convolutions_that_the_simplifier_fuses_keep_their_numbers(op: str) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node(op, ["c", "s"], ["y"]),
+    ]
+    weights = {"w": random(96, 1024, 1, 1), "s": random(1, 96, 1, 1)}
+    model = onnx_model(nodes, {"x": [1, 1024, 5, 4]}, ["y"], weights)
+    feed = {"x": random(1, 1024, 5, 4)}
+    prepared = prepare(model)
+    assert [node.op_type for node in prepared.graph.node] == ["Conv"]
+    assert_agrees(onnxruntime_outputs(prepared, feed), onnxruntime_outputs(model, feed))

@@ -3,7 +3,7 @@
  *
  * Loops, from outside (blocking after Goto and van de Geijn, 2008):
  *   tasks       ranges of micropanels x ranges of panels, claimed by threads
- *   M blocks    some micropanels of A, a third of L2
+ *   M blocks    micropanels of A that fit into L2
  *   K blocks    at most KC of K; the block of A is packed, [rows][A_STRIDE], and stays in L2.  A
  *               plain matrix is read where it lies, unless it has a prologue or its rows would
  *               share sets of L1
@@ -34,10 +34,12 @@ EXT_INLINE int64_t first_row(const ext_gemm* g, int64_t i) {
   return i * g->m / micropanels(g);
 }
 
-/* Micropanels in a block of A: it takes a third of L2, beside a tile of B and one of y. */
-static int64_t block_micropanels(void) {
-  int64_t fit = ext_cache_sizes()->l2 / 3 / (MR * A_STRIDE * (int64_t)sizeof(float));
-  return i64_max(2, i64_min(fit, MC_MOST));
+/* Micropanels in a block of A that is kc wide: with it, this tile of B and the next take half of
+ * L2, but fewer than three would read B too often. */
+static int64_t block_micropanels(int64_t kc) {
+  int64_t k_bytes = i64_max(1, kc) * (int64_t)sizeof(float);
+  int64_t fit = (ext_cache_sizes()->l2 / 2 - 2 * TILE_N * k_bytes) / (MR * k_bytes);
+  return i64_max(MC_LEAST, i64_min(fit, MC_MOST));
 }
 
 typedef struct {
@@ -160,7 +162,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
       .g = g, .e = g->epilogue, .a_offset = a_offset, .partial = g->y, .partial_row = g->y_row};
   s.k_blocks = i64_max(1, ceil_div(g->k, KC));
   s.k_block = ceil_div(g->k, s.k_blocks);
-  int64_t partial_size = 0, mc = i64_min(block_micropanels(), i1 - i0);
+  int64_t partial_size = 0, mc = i64_min(block_micropanels(s.k_block), i1 - i0);
   if (s.e.residual == g->y && s.k_blocks > 1) {
     if (s.e.before.kind == EXT_IDENTITY) {
       s.accumulate = 1; /* sums may grow on top of the residual from the first block on */

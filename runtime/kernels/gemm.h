@@ -16,10 +16,12 @@ enum { MR = 4, NV = 2 };
 #endif
 
 enum {
-  TILE_N = NV * VL,   /* columns of a full tile */
-  KC = 1024,          /* a block of K: from 512 to 1024 took 2 to 3 % off cubes of 768 to 2048 */
-  A_STRIDE = KC + 16, /* floats between packed rows: 65 lines, so that rows use different L1 sets */
-  MC_MOST = 16        /* micropanels in one block of A at most */
+  TILE_N = NV * VL, /* columns of a full tile */
+  KC = 2048,        /* a block of K: sums are seldom read and written again in between */
+  /* Floats between packed rows: 129 lines, so that rows use different sets of L1. */
+  A_STRIDE = KC + 16,
+  MC_LEAST = 3, /* micropanels in one block of A */
+  MC_MOST = 16
 };
 
 typedef struct {

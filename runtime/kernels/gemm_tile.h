@@ -93,20 +93,27 @@ EXT_INLINE void tile_begin(const int rows, const int nv, const int full, const g
   }
 }
 
-/* Results are written once the sums are there, hundreds of cycles later: their lines come
- * meanwhile. */
-EXT_INLINE void tile_fetch_results(const int rows, const int nv, const gemm_tile* t) {
+/* Lines that the tail will touch come meanwhile, row by row, one row in each of the first steps. */
+typedef struct {
+  const float *y, *residual;
+  int64_t y_row, residual_row, left;
+} tile_fetch;
+
+EXT_INLINE tile_fetch tile_fetch_begin(const int rows, const gemm_tile* t) {
+  tile_fetch f = {t->finished, t->residual ? t->residual : t->finished, t->finished_row,
+                  t->residual ? t->residual_row : t->finished_row, rows};
+  return f;
+}
+
+EXT_INLINE void tile_fetch_step(const int nv, tile_fetch* f) {
   EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) __builtin_prefetch(t->finished + i * t->finished_row + v * VL, 1);
+  for (int v = 0; v < nv; v++) {
+    __builtin_prefetch(f->y + v * VL, 1);
+    __builtin_prefetch(f->residual + v * VL);
   }
-  if (!t->residual) return;
-  EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) __builtin_prefetch(t->residual + i * t->residual_row + v * VL);
-  }
+  f->left--;
+  f->y += f->left > 0 ? f->y_row : 0;
+  f->residual += f->left > 0 ? f->residual_row : 0;
 }
 
 /* acc[v] += x row[v], v < nv; with `half` (a constant) only half of the last vector counts. */
@@ -128,7 +135,9 @@ EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const ge
                           vf acc[MR][NV]) {
   const float *a = t->a, *b = t->b, *next = t->next;
   const int64_t b_step = t->b_step;
+  tile_fetch fetch = tile_fetch_begin(rows, t);
   for (int64_t p = t->kc; p > 0; p--) {
+    tile_fetch_step(nv, &fetch);
     vf row[NV];
     EXT_UNROLL
     for (int v = 0; v < nv; v++) row[v] = vf_load(b + v * b_step);
@@ -148,6 +157,7 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
   enum { GROUPS = (MR + 2) / 3 };
   const int64_t b_step = t->b_step, a_row = t->a_row, ahead = rows * a_row;
   const float *b = t->b, *next = t->next, *line = t->a;
+  tile_fetch fetch = tile_fetch_begin(rows, t);
   for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line) {
     const float* tap = line;
     for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
@@ -156,6 +166,7 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
       for (int i = 0; i < GROUPS; i++) a[i] = tap + 3 * i * a_row;
       const float* following = tap + ahead; /* the next tile's rows, most often */
       for (int64_t p = t->kc; p > 0; p--) {
+        tile_fetch_step(nv, &fetch);
         vf row[NV];
         EXT_UNROLL
         for (int v = 0; v < nv; v++) row[v] = vf_load(b + v * b_step);
@@ -184,7 +195,6 @@ EXT_INLINE void tile_body(const int rows, const int nv, const int half, const in
     tile_begin(rows, nv, 1, t, acc);
   else
     tile_begin(rows, nv, 0, t, acc);
-  tile_fetch_results(rows, nv, t);
   if (unpacked)
     tile_unpacked_loop(rows, nv, half, t, acc);
   else

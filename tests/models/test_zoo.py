@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 import tvm
@@ -19,6 +15,7 @@ from tvm import relax
 
 import byoc
 from tests.conftest import CompiledCase
+from tests.models.in_process import run_in_process
 from tests.reference import assert_agrees
 
 NETWORKS = [
@@ -35,7 +32,6 @@ NETWORKS = [
     pytest.param("bert", marks=pytest.mark.slow),
 ]
 LEAST_SHARE_OF_MACS = 0.98
-ROOT = Path(byoc.__file__).parents[1]
 Cases = Callable[..., CompiledCase]
 
 
@@ -113,73 +109,12 @@ def test_stack_is_not_executable(compiled_case: Cases) -> None:
     assert " RWE" not in flags
 
 
-def run_in_process(
-    case: CompiledCase, tmp_path: Path, environment: dict[str, str], imports: str = ""
-) -> dict:
-    """Run the library in a process of its own; returns outputs and the libraries it mapped."""
-    script = (
-        f"{imports}\n"
-        + """
-import json, sys
-import numpy as np
-import byoc
-library, inputs, outputs = sys.argv[1:]
-with np.load(inputs) as file:
-    results = byoc.load(library).run({name: file[name] for name in file.files})
-np.savez(outputs, **results)
-print(json.dumps([line.split()[-1] for line in open("/proc/self/maps") if ".so" in line]))
-"""
-    )
-    np.savez(tmp_path / "in.npz", **case.inputs)
-    done = subprocess.run(
-        [sys.executable, "-c", script, case.library, tmp_path / "in.npz", tmp_path / "out.npz"],
-        env=os.environ | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    with np.load(tmp_path / "out.npz") as file:
-        return {
-            "mapped": json.loads(done.stdout),
-            "outputs": {name: file[name] for name in case.expected},
-        }
-
-
 @pytest.mark.parametrize("imports", ["", "import tvm"])
 def test_runs_without_tvms_compiler(compiled_case: Cases, tmp_path: Path, imports: str) -> None:
     case = compiled_case("resnet50")
     result = run_in_process(case, tmp_path, {"TVM_USE_RUNTIME_LIB": "1"}, imports)
     assert [path for path in result["mapped"] if "tvm_runtime" in path]
     assert not [path for path in result["mapped"] if "tvm_compiler" in path]
-    assert_agrees(result["outputs"], case.expected)
-
-
-def cpu_has(isa: str) -> bool:
-    """Whether this CPU can run the kernels of that level."""
-    needed = {
-        "baseline": set(),
-        "avx2": {"avx2", "fma"},
-        "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
-    }[isa]
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return isa == "baseline"
-    line = next((line for line in flags.splitlines() if line.startswith("flags")), "")
-    return needed <= set(line.split())
-
-
-@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
-@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2", "squeezenet", "bert_small"])
-def test_every_instruction_set_gives_the_same_answer(
-    compiled_case: Cases, tmp_path: Path, name: str, isa: str
-) -> None:
-    if not cpu_has(isa):
-        pytest.skip(f"this CPU has no {isa}")
-    case = compiled_case(name)
-    result = run_in_process(case, tmp_path, {"BYOC_ISA": isa})
     assert_agrees(result["outputs"], case.expected)
 
 

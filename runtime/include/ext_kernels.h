@@ -251,7 +251,7 @@ typedef struct {
   int64_t a_batch[4], b_batch[4], y_batch[4], residual_batch[4];
 } ext_matmul_params;
 
-/* b is a plain strided matrix; it is packed on the fly. */
+/* b is a plain strided matrix; it is packed on the fly, unless y has few rows or few columns. */
 int ext_matmul(const ext_matmul_params* p, const float* a, const float* b, const ext_epilogue* e,
                float* y);
 /* b is packed into panels (b_batch strides count packed elements). */

@@ -1,10 +1,11 @@
 /*
  * y[b][i][j] = epilogue(sum_p a[b][i][p] b[b][p][j]) over up to 4 batch axes.
  *
- * A b that is not packed is packed first: by each task for itself where batch items are many, else
- * all items once, on all threads.
+ * Few rows or columns are the business of gemv.c.  Else a b that is not packed is packed first: by
+ * each task for itself where batch items are many, else all items once, on all threads.
  */
 #include "gemm.h"
+#include "gemv.h"
 
 typedef struct {
   const float* a;
@@ -50,7 +51,9 @@ int EXT_NAME(ext_matmul_packed)(const ext_matmul_params* p, const float* a, cons
   matmul_source s = {a, p->a_row, p->a_col};
   ext_gemm g;
   int status = make_gemm(p, &s, b, e, y, &g);
-  return status ? status : EXT_NAME(ext_gemm_run)(&g);
+  if (status) return status;
+  if (EXT_NAME(ext_gemv_takes)(p, 1)) return EXT_NAME(ext_gemv_run)(p, 1, a, b, e, y);
+  return EXT_NAME(ext_gemm_run)(&g);
 }
 
 /* Panel of columns j .. j + 15 of one batch item. */
@@ -125,6 +128,7 @@ int EXT_NAME(ext_matmul)(const ext_matmul_params* p, const float* a, const float
   ext_gemm g;
   int status = make_gemm(p, &s, NULL, e, y, &g);
   if (status) return status;
+  if (EXT_NAME(ext_gemv_takes)(p, 0)) return EXT_NAME(ext_gemv_run)(p, 0, a, b, e, y);
   pack_job job = {.p = p, .g = &g, .b = b, .panels = ceil_div(p->n, EXT_PANEL)};
   int64_t batches = 1, items = 1;
   for (int d = 0; d < p->batch_ndim; d++) {

@@ -89,6 +89,47 @@ class Matmul:
 
 
 _EDGES = (0, 1, 2, 13, 15, 16, 17, 31, 33, 48)
+#: Few columns or few rows: dots, walks and sweeps of gemv.c.
+_THIN: tuple[Matmul, ...] = (
+    *(Matmul(67, n, k, y_gap=n % 3) for n in range(1, 10) for k in (7, 16, 37)),
+    *(
+        Matmul(131, n, 50, y_gap=g, epilogue=e)
+        for n, g in ((1, 0), (1, 2), (3, 0), (5, 2))
+        for e in EPILOGUES
+    ),
+    *(Matmul(70, n, 130, b_transposed=True) for n in (1, 4)),
+    *(Matmul(70, n, 0, epilogue=EPILOGUES[2]) for n in (1, 3)),
+    Matmul(70, 3, 40, b_step=2),
+    Matmul(70, 1, 40, a_transposed=True),
+    Matmul(66, 2, 33, batch=(3,), epilogue=EPILOGUES[5]),
+    Matmul(66, 2, 33, batch=(2, 3), b_broadcast=(0,), y_gap=1, epilogue=EPILOGUES[6]),
+    Matmul(66, 2, 33, batch=(2, 3), a_broadcast=(1,), b_broadcast=(0, 1)),
+    Matmul(3000, 1, 300, epilogue=EPILOGUES[2]),
+    *(Matmul(m, n, 37, y_gap=1) for m in range(1, 15) for n in (3, 17, 131, 300)),
+    *(Matmul(m, 171, 50, y_gap=2, epilogue=e) for m in (1, 3, 6) for e in EPILOGUES),
+    *(
+        Matmul(m, 70, k, b_transposed=True)
+        for m in (1, 2, 3, 4, 5, 8, 14, 15)
+        for k in (5, 37, 130)
+    ),
+    *(
+        Matmul(m, 71, 130, b_transposed=True, y_gap=2, epilogue=e)
+        for m in (1, 7)
+        for e in EPILOGUES
+    ),
+    Matmul(6, 71, 130, a_transposed=True, b_transposed=True),
+    Matmul(3, 171, 30, a_transposed=True),
+    Matmul(2, 171, 0, epilogue=EPILOGUES[2]),
+    Matmul(1, 197, 64, batch=(2, 5), b_transposed=True, epilogue=EPILOGUES[5]),
+    Matmul(1, 64, 197, batch=(2, 5), a_broadcast=(1,), y_gap=3),
+    Matmul(2, 200, 33, batch=(2, 3), b_broadcast=(1,), epilogue=EPILOGUES[7]),
+    Matmul(6, 71, 130, batch=(3,), a_transposed=True, b_transposed=True, a_broadcast=(0,)),
+    # More than L3 holds.
+    Matmul(1, 150001, 21),
+    Matmul(3, 150001, 21, y_gap=3, epilogue=EPILOGUES[6]),
+    Matmul(6, 150001, 21, epilogue=EPILOGUES[7]),
+)
+
 MATMUL: tuple[Matmul, ...] = (
     *(Matmul(m, n, k) for m in (0, 1, 5, 29) for n in (0, 1, 16, 37) for k in (0, 1, 15)),
     *(Matmul(m, 33, 40, y_gap=3) for m in (*_EDGES, *range(3, 15))),
@@ -115,6 +156,7 @@ MATMUL: tuple[Matmul, ...] = (
     Matmul(31, 35, 37, batch=(2,), a_transposed=True, b_transposed=True),
     Matmul(1, 35, 37, a_transposed=True, b_transposed=True),
     Matmul(12, 21, 18, b_step=2),
+    *_THIN,
 )
 
 

@@ -230,3 +230,33 @@ def test_nan_and_infinity_pass_through(lib: ctypes.CDLL, after: cases.Act) -> No
     assert lib.ext_matmul_packed(p, a.ctypes.data, b.ctypes.data, e, y.ctypes.data) == 0
     want = reference.activate(after[0], a.astype(np.float64).sum(1, keepdims=True), *after[1:])
     assert_close(y, np.broadcast_to(want, y.shape), 1e-5)
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize("m, n", [(40, 1), (40, 3), (1, 40), (6, 150), (1, 1)])
+def test_nan_and_infinity_pass_through_thin_products(
+    lib: ctypes.CDLL, m: int, n: int, transposed: bool
+) -> None:
+    k = 133
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    a[0, k - 1], b[1, 0], b[2, n - 1] = np.inf, np.nan, -np.inf
+    stored = np.ascontiguousarray(b.T) if transposed else b
+    panels, y, z = abi.pack_panels(b), np.zeros((m, n), np.float32), np.zeros((m, n), np.float32)
+    p = abi.MatmulParams(m=m, n=n, k=k, a_row=k, a_col=1, b_row=n, b_col=1, y_row=n)
+    if transposed:
+        p.b_row, p.b_col = 1, k
+    e = abi.Epilogue()
+    assert lib.ext_matmul(p, a.ctypes.data, stored.ctypes.data, e, y.ctypes.data) == 0
+    assert lib.ext_matmul_packed(p, a.ctypes.data, panels.ctypes.data, e, z.ctypes.data) == 0
+    with np.errstate(invalid="ignore"):
+        want = (a[:, :, None].astype(np.float64) * b).sum(1)
+    assert_close(y, want, 1e-4)
+    assert_close(z, want, 1e-4)
+
+
+@pytest.mark.parametrize("m, n", [(40, 1), (1, 40), (40, 40)])
+def test_matmul_refuses_five_batch_axes(lib: ctypes.CDLL, m: int, n: int) -> None:
+    p = abi.MatmulParams(m=m, n=n, k=3, a_row=3, a_col=1, b_row=n, b_col=1, y_row=n, batch_ndim=5)
+    for function in (lib.ext_matmul, lib.ext_matmul_packed):
+        status = function(p, None, None, abi.Epilogue(), None)
+        assert b"parameter" in lib.ext_status_string(status)

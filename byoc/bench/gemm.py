@@ -388,7 +388,9 @@ def _run_apart(threads: int, only: str, rounds: int) -> Run:
     """Measure in a process of its own: pools of threads cannot be made anew."""
     script = "import sys; from byoc.bench.gemm import child; child(*sys.argv[1:])"
     command = [sys.executable, "-c", script, str(threads), only, str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # OpenBLAS's threads would spin for tens of milliseconds on the cores that ours need next.
+    environment = {**os.environ, "OPENBLAS_THREAD_TIMEOUT": "22"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         text = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
         raise BenchmarkError(text[-1].removeprefix("error: "))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -87,8 +88,6 @@ def profile(
 
     Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``.
     """
-    import time
-
     with tempfile.TemporaryDirectory(prefix="byoc-profile-") as folder:
         path = Path(folder, "model.so")
         compiled = compile(subject.model, path, libraries=libraries, timers=True, progress=progress)

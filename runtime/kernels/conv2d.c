@@ -8,6 +8,8 @@
  */
 #include "conv2d.h"
 
+#include "gemm.h"
+
 typedef struct {
   const ext_conv2d_params* p;
   const float* x;
@@ -76,51 +78,48 @@ static int is_point(const ext_conv2d_params* p) {
          p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w;
 }
 
+/* The product with every pixel of y as a row; A is x itself, as is right where is_point. */
+static ext_gemm gemm_of(const ext_conv2d_params* p, const float* x, const float* w,
+                        const ext_epilogue* e, float* y) {
+  return (ext_gemm){.m = p->batch * p->out_h * p->out_w,
+                    .n = p->out_c / p->groups,
+                    .k = p->kernel_h * p->kernel_w * (p->in_c / p->groups),
+                    .a = x,
+                    .a_row = p->x_stride,
+                    .panels = w,
+                    .y = y,
+                    .y_row = p->y_stride,
+                    .epilogue = e ? *e : (ext_epilogue){0},
+                    .batch_ndim = p->groups > 1};
+}
+
 int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
   int window = p->kernel_h > 1 || p->kernel_w > 1;
   if (window && !ext_rows_share_sets(p->stride_w * p->x_stride))
     return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
-  int64_t channels = p->in_c / p->groups, outputs = p->out_c / p->groups;
-  conv_source s = {.p = p, .x = x, .channels = channels};
-  int adjoin = p->dilation_w == 1 && p->x_stride == channels;
+  conv_source s = {.p = p, .x = x, .channels = p->in_c / p->groups};
+  int adjoin = p->dilation_w == 1 && p->x_stride == s.channels;
   s.segment_taps = adjoin ? p->kernel_w : 1;
   s.segments_per_row = adjoin ? 1 : p->kernel_w;
-  s.segment = i64_max(1, s.segment_taps * channels);
-  ext_gemm g = {.m = p->batch * p->out_h * p->out_w,
-                .n = outputs,
-                .k = p->kernel_h * p->kernel_w * channels,
-                .pack = is_point(p) ? NULL : pack_pixels,
-                .source = &s,
-                .a = x,
-                .a_row = p->x_stride,
-                .panels = w,
-                .y = y,
-                .y_row = p->y_stride,
-                .epilogue = e ? *e : (ext_epilogue){0},
-                .batch_ndim = p->groups > 1};
+  s.segment = i64_max(1, s.segment_taps * s.channels);
+  ext_gemm g = gemm_of(p, x, w, e, y);
+  g.pack = is_point(p) ? NULL : pack_pixels;
+  g.source = &s;
   g.batch[0] = p->groups;
-  g.a_batch[0] = channels;
-  g.b_batch[0] = ceil_div(outputs, EXT_PANEL) * EXT_PANEL * g.k;
-  g.y_batch[0] = g.residual_batch[0] = g.bias_batch[0] = outputs;
+  g.a_batch[0] = s.channels;
+  g.b_batch[0] = ceil_div(g.n, EXT_PANEL) * EXT_PANEL * g.k;
+  g.y_batch[0] = g.residual_batch[0] = g.bias_batch[0] = g.n;
   return EXT_NAME(ext_gemm_run)(&g);
 }
 
 int EXT_NAME(ext_conv2d_prologue)(const ext_conv2d_params* p, const ext_prologue* before,
                                   const float* x, const float* w, const ext_epilogue* e, float* y) {
   if (!is_point(p) || p->groups != 1) return EXT_ERR_ARGUMENT;
-  ext_gemm g = {.m = p->batch * p->out_h * p->out_w,
-                .n = p->out_c,
-                .k = p->in_c,
-                .a = x,
-                .a_row = p->x_stride,
-                .prologue = before,
-                .image_rows = i64_max(1, p->out_h * p->out_w),
-                .panels = w,
-                .y = y,
-                .y_row = p->y_stride,
-                .epilogue = e ? *e : (ext_epilogue){0}};
+  ext_gemm g = gemm_of(p, x, w, e, y);
+  g.prologue = before;
+  g.image_rows = i64_max(1, p->out_h * p->out_w);
   return EXT_NAME(ext_gemm_run)(&g);
 }
 

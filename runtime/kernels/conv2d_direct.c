@@ -8,7 +8,6 @@
  * Taps above and below the image are left out of the kernel's range.  Tiles with a pixel whose
  * window leaves the image at its left or right are packed, with zeros for what is not there.
  */
-#include "activation.h"
 #include "conv2d.h"
 #include "gemm_tile.h"
 
@@ -28,7 +27,7 @@ typedef struct {
   int64_t first, past;       /* output columns whose window lies inside the image */
 } direct_job;
 
-/* Pixels [begin, end) of one output row, and the kernel rows that lie inside the image. */
+/* One output row: the kernel rows that lie inside the image, and where the first of them is. */
 typedef struct {
   const float* x; /* the image row of kernel row kh0, at column 0 */
   int64_t kh0, kh1;
@@ -36,27 +35,12 @@ typedef struct {
   const float* residual;
 } output_row;
 
-/* Applies the epilogue to one tile whose operands `t` names; `i` is its first pixel. */
+/* Runs one tile whose operands `t` names; `i` is its first pixel. */
 static void run_tile(const direct_job* job, gemm_tile* t, int64_t rows, const output_row* row,
                      int64_t i, int64_t j) {
   const float* residual = row->residual ? row->residual + i * job->e.residual_stride + j : NULL;
   float* y = row->y + i * job->p.y_stride + j;
-  t->clamp = job->tail.clamp;
-  t->residual = job->tail.clamp ? residual : NULL;
-  t->finished = t->y = y;
-  t->finished_row = t->y_row = job->p.y_stride;
-  if (job->tail.clamp) {
-    unpacked_tile(rows, t->columns)(t);
-    return;
-  }
-  _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
-  int64_t width = ceil_div(t->columns, VL) * VL;
-  if (t->columns < width) zero_run(scratch, rows * width);
-  t->y = scratch;
-  t->y_row = width;
-  unpacked_tile(rows, t->columns)(t);
-  EXT_NAME(ext_finish_tile)(&job->e, rows, t->columns, scratch, width, residual,
-                            job->e.residual_stride, y, job->p.y_stride);
+  tile_run(unpacked_tile(rows, t->columns), t, rows, &job->e, residual, y, job->p.y_stride);
 }
 
 /* A tile for columns [j, ..) of the group's outputs, without its A. */
@@ -68,7 +52,7 @@ EXT_INLINE gemm_tile tile_of(const direct_job* job, const float* w, const float*
       .b = w + (j / EXT_PANEL * k + kh0 * job->runs * job->run) * EXT_PANEL + j % EXT_PANEL,
       .b_step = VL == EXT_PANEL ? k * EXT_PANEL : VL,
       .bias = bias ? bias + j : NULL,
-      .residual_row = job->e.residual_stride,
+      .clamp = job->tail.clamp,
       .low = job->tail.low,
       .high = job->tail.high};
   t.next = t.b;
@@ -141,17 +125,13 @@ static void row_tiles(const direct_job* job, const output_row* row, const float*
 
 static void one_row(const direct_job* job, int64_t index, float* packed) {
   const ext_conv2d_params* p = &job->p;
-  const int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
   const int64_t k = p->kernel_h * p->kernel_w * job->channels;
-  output_row row;
-  row.kh0 = ih0 < 0 ? ceil_div(-ih0, p->dilation_h) : 0;
-  row.kh1 = ih0 < p->in_h ? i64_min(p->kernel_h, ceil_div(p->in_h - ih0, p->dilation_h)) : 0;
-  row.kh0 = i64_min(row.kh0, row.kh1);
-  int64_t ih = row.kh0 < row.kh1 ? ih0 + row.kh0 * p->dilation_h : 0;
+  const kernel_rows inside = kernel_rows_inside(p, index);
+  output_row row = {.kh0 = inside.first, .kh1 = inside.past};
   for (int64_t g = 0; g < p->groups; g++) {
     const float* w = job->w + g * ceil_div(job->outputs, EXT_PANEL) * EXT_PANEL * k;
     const float* bias = job->e.bias ? job->e.bias + g * job->outputs : NULL;
-    row.x = job->x + (n * p->in_h + ih) * p->in_w * p->x_stride + g * job->channels;
+    row.x = job->x + inside.line * p->in_w * p->x_stride + g * job->channels;
     row.y = job->y + index * p->out_w * p->y_stride + g * job->outputs;
     row.residual = job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride +
                                          g * job->outputs

@@ -8,6 +8,7 @@
  * full, ask for each column whether it is there; the others need no checks.
  */
 #include "activation.h"
+#include "conv2d.h"
 
 /* Pixels in a tile.  AVX-512: 8 sums + 7 weights + the input column fit its 32 registers; the
  * levels with 16 registers reload weights from L1. */
@@ -232,13 +233,9 @@ static const tile_function* find_tiles(const ext_conv2d_params* p, int later) {
 static void one_row(const depthwise_job* job, int64_t index, const tile_function* tiles,
                     float* sums) {
   const ext_conv2d_params* p = &job->p;
-  int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
-  output_row row = {.sums = sums};
-  row.kh0 = ih0 < 0 ? ceil_div(-ih0, p->dilation_h) : 0;
-  row.kh1 = ih0 < p->in_h ? i64_min(p->kernel_h, ceil_div(p->in_h - ih0, p->dilation_h)) : 0;
-  row.kh0 = i64_min(row.kh0, row.kh1 < 0 ? 0 : row.kh1);
-  int64_t ih = i64_max(0, ih0 + row.kh0 * p->dilation_h);
-  row.x = job->x + (n * p->in_h + ih) * p->in_w * p->x_stride;
+  const kernel_rows inside = kernel_rows_inside(p, index);
+  output_row row = {.kh0 = inside.first, .kh1 = inside.past, .sums = sums};
+  row.x = job->x + inside.line * p->in_w * p->x_stride;
   row.y = job->y + index * p->out_w * p->y_stride;
   row.residual =
       job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride : NULL;

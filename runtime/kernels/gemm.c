@@ -54,37 +54,29 @@ typedef struct {
   int64_t partial_row;
 } gemm_state;
 
-/* Runs one tile; i is its first row in y, j its first column, `ic`, `jc` its place in partial. */
 EXT_INLINE gemm_tile_function tile_of(const gemm_state* s, int64_t rows, int64_t columns) {
   return s->packed ? packed_tile(rows, columns) : unpacked_tile(rows, columns);
 }
 
+/* Runs one tile; i is its first row in y, j its first column, `partial` its corner there. */
 static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t rows, int64_t i,
                      int64_t j, float* partial) {
   const ext_gemm* g = s->g;
   int last = block == s->k_blocks - 1;
-  float* y = g->y + i * g->y_row + j;
-  const float* residual = s->e.residual ? s->e.residual + i * s->e.residual_stride + j : NULL;
+  gemm_tile_function run = tile_of(s, rows, t->columns);
   t->c = block > 0 || s->accumulate ? partial : NULL;
   t->c_row = s->partial_row;
   t->bias = block == 0 && s->e.bias ? s->e.bias + j : NULL;
-  t->residual = last && s->tail.clamp ? residual : NULL;
-  t->residual_row = s->e.residual_stride;
   t->clamp = last && s->tail.clamp;
-  t->finished = t->y = last ? y : partial;
-  t->finished_row = t->y_row = last ? g->y_row : s->partial_row;
-  if (!last || s->tail.clamp) {
-    tile_of(s, rows, t->columns)(t);
+  if (!last) {
+    t->residual = NULL;
+    t->finished = t->y = partial;
+    t->finished_row = t->y_row = s->partial_row;
+    run(t);
     return;
   }
-  _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
-  int64_t width = ceil_div(t->columns, VL) * VL;
-  if (t->columns < width) zero_run(scratch, rows * width);
-  t->y = scratch;
-  t->y_row = width;
-  tile_of(s, rows, t->columns)(t);
-  EXT_NAME(ext_finish_tile)(&s->e, rows, t->columns, scratch, width, residual, s->e.residual_stride,
-                            y, g->y_row);
+  const float* residual = s->e.residual ? s->e.residual + i * s->e.residual_stride + j : NULL;
+  tile_run(run, t, rows, &s->e, residual, g->y + i * g->y_row + j, g->y_row);
 }
 
 /* dst[c] = activation(x[c] * scale[c] + shift[c]), c < n. */

@@ -9,6 +9,7 @@
 #ifndef EXT_GEMM_TILE_H_
 #define EXT_GEMM_TILE_H_
 
+#include "activation.h"
 #include "gemm.h"
 
 typedef struct {
@@ -209,6 +210,28 @@ EXT_INLINE void tile_body(const int rows, const int nv, const int half, const in
 }
 
 typedef void (*gemm_tile_function)(const gemm_tile* t);
+
+/* Runs a tile of y with its whole epilogue: in registers where that is a clamp, else by way of a
+ * scratch tile.  `residual` is NULL or the tile's corner; t->clamp says which. */
+EXT_INLINE void tile_run(gemm_tile_function run, gemm_tile* t, int64_t rows, const ext_epilogue* e,
+                         const float* residual, float* y, int64_t y_row) {
+  t->finished = t->y = y;
+  t->finished_row = t->y_row = y_row;
+  t->residual = t->clamp ? residual : NULL;
+  t->residual_row = e->residual_stride;
+  if (t->clamp) {
+    run(t);
+    return;
+  }
+  _Alignas(EXT_ALIGN) float scratch[MR * TILE_N];
+  int64_t width = ceil_div(t->columns, VL) * VL;
+  if (t->columns < width) zero_run(scratch, rows * width);
+  t->y = scratch;
+  t->y_row = width;
+  run(t);
+  EXT_NAME(ext_finish_tile)(e, rows, t->columns, scratch, width, residual, e->residual_stride, y,
+                            y_row);
+}
 
 #if defined(EXT_SIMD_AVX512)
 #define EXT_ROWS(X, k, i) \

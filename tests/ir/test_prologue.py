@@ -7,80 +7,62 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import byoc
 from byoc.prepare import import_onnx, prepare
 from codegen_cc import plan_functions
 from codegen_cc.plan import Plan
+from models.builder import GraphBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 CHANNELS, OUTPUTS, IMAGES = 21, 18, 2
 SHAPE = (IMAGES, CHANNELS, 6, 7)
 
 
-class Graph:
-    """ONNX nodes on x [2, 21, 6, 7], which ends in y."""
+class Graph(GraphBuilder):
+    """ONNX nodes on x [2, 21, 6, 7], and the models that they make up."""
 
     def __init__(self) -> None:
-        self.random = np.random.default_rng(5)
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-
-    def constant(self, values: np.ndarray) -> str:
-        name = f"c{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
-        return name
+        super().__init__("prologue", seed=5)
 
     def draw(self, *shape: int) -> str:
-        return self.constant(self.random.uniform(0.5, 1.5, shape))
+        return self.constant(self._random.uniform(0.5, 1.5, shape).astype(np.float32))
 
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
-        name = f"{kind.lower()}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
-        return name
+    def last(self, x: str, kernel: int = 1, inputs: int = CHANNELS, stride: int = 1) -> str:
+        return self.conv(x, (inputs, OUTPUTS), kernel, stride=stride)
 
-    def conv(self, x: str, kernel: int = 1, inputs: int = CHANNELS, **attributes: object) -> str:
-        weight = self.random.standard_normal((OUTPUTS, inputs, kernel, kernel)) / inputs
-        return self.op("Conv", x, self.constant(weight), self.draw(OUTPUTS), **attributes)
-
-    def batch_norm(self, x: str) -> str:
-        return self.op("BatchNormalization", x, *(self.draw(CHANNELS) for _ in range(4)))
+    def normalised(self, x: str) -> str:
+        return self.op("Relu", self.batch_norm(self.op("Abs", x), CHANNELS))
 
     def gate(self, x: str) -> str:
         """Squeeze and excite: sigmoid(conv(mean(x))), one number for each image and channel."""
-        weight = self.constant(self.random.standard_normal((CHANNELS, CHANNELS, 1, 1)))
-        return self.op("Sigmoid", self.op("Conv", self.op("GlobalAveragePool", x), weight))
+        mean = self.op("GlobalAveragePool", x)
+        return self.op("Sigmoid", self.conv(mean, (CHANNELS, CHANNELS), 1, bias=False))
 
     def model(self, *results: str, images: int | str = IMAGES) -> onnx.ModelProto:
-        outputs = []
+        self.input("x", (images, *SHAPE[1:]))
         for index, result in enumerate(results):
-            self.nodes.append(helper.make_node("Identity", [result], [f"y{index}"], f"y{index}"))
-            outputs.append(helper.make_tensor_value_info(f"y{index}", TensorProto.FLOAT, None))
-        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (images, *SHAPE[1:]))
-        graph = helper.make_graph(self.nodes, "prologue", [x], outputs, self.weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-        model.ir_version = 8
-        return onnx.shape_inference.infer_shapes(model)
+            self.output(result, f"y{index}", (images, f"c{index}", f"h{index}", f"w{index}"))
+        return onnx.shape_inference.infer_shapes(self.build())
 
 
 def batch_norm_relu(graph: Graph) -> str:
-    return graph.conv(graph.op("Relu", graph.batch_norm(graph.op("Abs", "x"))))
+    return graph.last(graph.normalised("x"))
 
 
 def scale_alone(graph: Graph) -> str:
     scaled = graph.op("Mul", graph.op("Abs", "x"), graph.draw(CHANNELS, 1, 1))
-    return graph.conv(graph.op("Sigmoid", scaled))
+    return graph.last(graph.op("Sigmoid", scaled))
 
 
 def gate(graph: Graph) -> str:
     x = graph.op("Abs", "x")
-    return graph.conv(graph.op("Mul", x, graph.gate(x)))
+    return graph.last(graph.op("Mul", x, graph.gate(x)))
 
 
 def activation_alone(graph: Graph) -> str:
-    x = graph.op("Concat", graph.conv("x"), graph.conv("x"), axis=1)
-    return graph.conv(graph.op("HardSwish", x), inputs=2 * OUTPUTS)
+    x = graph.op("Concat", graph.last("x"), graph.last("x"), axis=1)
+    return graph.last(graph.op("HardSwish", x), inputs=2 * OUTPUTS)
 
 
 #: What is written, and the prologue in the comment of the call.
@@ -132,26 +114,26 @@ def test_each_image_has_its_own_gate_where_their_number_is_a_symbol(tmp_path: Pa
 def shift_before_scale(graph: Graph) -> str:
     """(x + t) s relu is no scale and shift; only what comes after the sum is taken up."""
     shifted = graph.op("Add", graph.gate("x"), "x")
-    return graph.conv(graph.op("Relu", graph.op("Mul", shifted, graph.draw(CHANNELS, 1, 1))))
+    return graph.last(graph.op("Relu", graph.op("Mul", shifted, graph.draw(CHANNELS, 1, 1))))
 
 
 def two_readers(graph: Graph) -> str:
-    x = graph.op("Relu", graph.batch_norm(graph.op("Abs", "x")))
-    return graph.op("Add", graph.conv(x), graph.conv(x))
+    x = graph.normalised("x")
+    return graph.op("Add", graph.last(x), graph.last(x))
 
 
 def a_window(graph: Graph) -> str:
-    x = graph.op("Relu", graph.batch_norm(graph.op("Abs", "x")))
-    return graph.conv(x, kernel=3, pads=[1, 1, 1, 1])
+    x = graph.normalised("x")
+    return graph.last(x, kernel=3)
 
 
 def a_stride(graph: Graph) -> str:
-    x = graph.op("Relu", graph.batch_norm(graph.op("Abs", "x")))
-    return graph.conv(x, strides=[2, 2])
+    x = graph.normalised("x")
+    return graph.last(x, stride=2)
 
 
 def a_residual(graph: Graph) -> str:
-    return graph.conv(graph.op("Mul", graph.op("Abs", "x"), graph.op("Neg", "x")))
+    return graph.last(graph.op("Mul", graph.op("Abs", "x"), graph.op("Neg", "x")))
 
 
 @pytest.mark.parametrize("write", [two_readers, a_window, a_stride, a_residual])
@@ -172,7 +154,7 @@ def test_a_shift_before_the_scale_is_added_apart(tmp_path: Path) -> None:
 
 def test_a_result_of_the_model_is_computed_all_the_same(tmp_path: Path) -> None:
     graph = Graph()
-    x = graph.op("Relu", graph.batch_norm(graph.op("Abs", "x")))
-    model = graph.model(graph.conv(x), x)
+    x = graph.normalised("x")
+    model = graph.model(graph.last(x), x)
     assert "ext_conv2d_prologue" not in kernels(plan_of(model))
     check(model, tmp_path)

@@ -10,27 +10,33 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import tvm
+import tvm_ffi
 from tvm import relax
+from tvm.support.cc import cross_compiler
 
+import byoc
 from byoc import _autoload
 from byoc.control import Libraries
 from byoc.define_symbols import hide_definitions
-from byoc.errors import ByocError
+from byoc.errors import ByocError, ControlError
 from byoc.input_shapes import model_inputs
-from byoc.loader import METADATA_FUNCTION, LibraryInfo, Metadata, TensorInfo
+from byoc.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.partition import partition_with_report
 from byoc.prepare import import_onnx, prepare_apart
 from byoc.registry import Predicate
 from byoc.report import Report
+from byoc.single_region import SingleRegion, single_region
+from byoc.source_files import hash_files, hash_model
 from byoc.tuning.choice import database_path, select
 from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text
+from codegen_cc.target import HOST, X86_64_LEVELS, Target
 
 #: What TVM's exporter tries when neither CXX nor CC is set, in its order.
 _LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -59,7 +65,7 @@ def compile(
     output: str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
-    target: str = "llvm",
+    target: str | None = None,
     threads: int | None = None,
     dump_code: str | os.PathLike[str] | None = None,
     dump_ir: str | os.PathLike[str] | None = None,
@@ -79,31 +85,101 @@ def compile(
 
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
-    dynamic axes a size, or a symbol (see ``prepare``).  ``threads`` is stored as the default of
-    ``byoc.load``.  ``dump_code`` and ``dump_ir`` are folders for the emitted C and for the module
-    after each pass.  ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` leave operators to
-    TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and algorithms
-    to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where ``choose``
-    is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
+    dynamic axes a size, or a symbol (see ``prepare``).  ``target`` is the machine to compile for
+    (``codegen_cc.target.NAMES``), by default any CPU of this architecture.  ``threads`` is stored
+    as the default of ``byoc.load``. ``dump_code`` and ``dump_ir`` are folders for the emitted C and
+    for the module after each pass. ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` leave
+    operators to TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and
+    algorithms to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where
+    ``choose`` is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
     With ``timers`` the library tells how long each kernel call took (see ``byoc.profile``).
     ``progress`` is called with a stage's name when the stage begins.
 
     Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``; ``output`` is then left as it was.
     """
+    rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
+    machine = Target.parse(target)
     if output is not None:
         output = Path(output)
-        _require_linker()
+        machine.compiler() if machine.is_foreign else _require_linker()
         _require_folder(output)
-    stages = _Stages(progress)
+    stages = Stages(progress)
+    done = partition_onnx(
+        model,
+        input_shapes,
+        stages,
+        target=machine,
+        rules=rules,
+        threads=threads,
+        dump_ir=dump_ir,
+        libraries=libraries,
+        choose=choose,
+        tuning_db=tuning_db,
+    )
+    done.report.require(min_coverage, require_full)
+    folder = tempfile.TemporaryDirectory(prefix="byoc_")
+    weights = Path(folder.name, "weights.o")
+    with stages("generate code"):
+        options = {"weights": str(weights), "timers": timers, "target": machine.name}
+        if dump_code:
+            options["dump_code"] = str(dump_code)
+        module, report = _generate(done, machine, options)
+    with stages("compile what TVM keeps"):
+        executable = Linkable(_build(module, machine.tvm).mod, folder, weights)
+    compiled = Compiled(executable, report, done.metadata, seconds=stages.seconds)
+    if output is not None:
+        with stages("link"):
+            export(executable, output, machine)
+        compiled.path = output
+    return compiled
+
+
+@dataclass
+class Partitioned:
+    """A network with its regions marked, ready for code generation.
+
+    ``entry`` is how ``main`` calls its one region, or why that is not all it does.
+    """
+
+    module: tvm.IRModule
+    report: Report
+    metadata: Metadata
+    entry: SingleRegion | str
+
+
+def partition_onnx(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int | str]] | None,
+    stages: Stages,
+    *,
+    target: Target,
+    rules: Mapping[str, Any],
+    threads: int | None = None,
+    dump_ir: str | os.PathLike[str] | None = None,
+    libraries: Libraries = None,
+    choose: str | None = None,
+    tuning_db: str | os.PathLike[str] | None = None,
+) -> Partitioned:
+    """The stages up to partitioning, which all forms of deployment share.
+
+    ``rules`` are ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` of
+    ``partition_for_ext``; the rest is as for ``compile``.
+    """
+    if target.is_foreign and (choose == "measured" or tuning_db is not None):
+        raise ControlError(
+            f"times measured here say nothing of {target.name}; compile for it without a tuning "
+            "database, or tune and compile on such a machine"
+        )
     with stages("prepare the model"):
         prepared = prepare_apart(model, None if input_shapes is None else dict(input_shapes))
+        in_memory = isinstance(model, onnx.ModelProto)
+        source = hash_model(model) if in_memory else hash_files(prepared.files)
     with stages("import into TVM"):
         module = import_onnx(prepared)
         metadata = _metadata(prepared.model, module, threads)
         del prepared
         _return_memory()
-    rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
     if choose == "measured":
         with stages("tune"):
             _time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
@@ -112,25 +188,28 @@ def compile(
         module, report = partition_with_report(
             module, **rules, libraries=selection, dump_ir=dump_ir and Path(dump_ir)
         )
-        report.require(min_coverage, require_full)
-        used = tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries)
-        metadata = replace(metadata, libraries=used)
-    folder = tempfile.TemporaryDirectory(prefix="byoc_")
-    weights = Path(folder.name, "weights.o")
-    with stages("generate code"):
-        options = {"weights": str(weights), "timers": timers}
-        if dump_code:
-            options["dump_code"] = str(dump_code)
-        module, figures = _generate(module, metadata, options)
-        report = report.with_figures(figures)
-    with stages("compile what TVM keeps"):
-        executable = Linkable(_build(module, target).mod, folder, weights)
-    compiled = Compiled(executable, report, metadata, seconds=stages.seconds)
-    if output is not None:
-        with stages("link"):
-            export(executable, output)
-        compiled.path = output
-    return compiled
+    entry = single_region(module)
+    metadata = replace(
+        metadata,
+        libraries=tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries),
+        target=_target_info(target),
+        versions=versions(),
+        source=source,
+        entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
+    )
+    return Partitioned(module, report, metadata, entry)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what makes a library."""
+    return {"byoc": byoc.__version__, "tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
+
+
+def _target_info(target: Target) -> TargetInfo:
+    names = list(X86_64_LEVELS)
+    past = names.index(target.level) + 1 if target.level else 0
+    flags = [flag for name in names[:past] for flag in X86_64_LEVELS[name]]
+    return TargetInfo(target.name, target.machine, target.kernel_levels, tuple(flags))
 
 
 class Linkable(relax.VMExecutable):
@@ -155,14 +234,20 @@ class Linkable(relax.VMExecutable):
         )
 
 
-def export(executable: relax.VMExecutable, output: Path) -> None:
+def export(executable: relax.VMExecutable, output: Path, target: Target = HOST) -> None:
     """Write the library, replacing ``output`` only when it is complete."""
+    # The identifier would be a hash over all weights.
+    options: dict[str, Any] = {"options": ["-Wl,--build-id=none"]}
+    if target.is_foreign:
+        # TVM asks the function for the triple, for a network of which it compiles nothing itself.
+        options["fcompile"] = cross_compiler(
+            target.compiler(), get_target_triple=lambda: target.triple
+        )
     # In the same folder, hence on the same file system: the replacement is atomic.
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
         unfinished = Path(folder, "model.so")
         try:
-            # The identifier would be a hash over all weights.
-            executable.export_library(str(unfinished), options=["-Wl,--build-id=none"])
+            executable.export_library(str(unfinished), **options)
         except Exception as error:
             raise CompileError(f"linking {output} failed: {error}") from error
         os.replace(unfinished, output)
@@ -174,7 +259,7 @@ def _time_missing(
     libraries: Libraries,
     database: Path,
     threads: int,
-    stages: _Stages,
+    stages: Stages,
 ) -> None:
     """Bring a tuning database up to date for the layers of an imported module."""
     from byoc.tuning.tuner import tune_partitioned
@@ -194,8 +279,8 @@ def _return_memory() -> None:
         trim(0)
 
 
-class _Stages:
-    """Announces the stages and keeps their times."""
+class Stages:
+    """Announces the stages of a compilation and keeps their times."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.seconds: dict[str, float] = {}
@@ -215,11 +300,12 @@ class _Stages:
 
 
 def _generate(
-    module: tvm.IRModule, metadata: Metadata, options: Mapping[str, object]
-) -> tuple[tvm.IRModule, dict[str, Figures]]:
-    """Replace the regions by calls, and attach the names of inputs and outputs.
+    done: Partitioned, target: Target, options: Mapping[str, object]
+) -> tuple[tvm.IRModule, Report]:
+    """Replace the regions by calls, and attach the metadata.
 
-    ``options`` are those of ``codegen_cc.codegen``. Returns the figures of each region as well.
+    ``options`` are those of ``codegen_cc.codegen``. Returns the report with the regions' figures as
+    well.
     """
     from codegen_cc import metadata_module
 
@@ -229,16 +315,20 @@ def _generate(
     def observe(region: str, figures: str) -> None:
         found[str(region)] = Figures(**json.loads(str(figures)))
 
-    module = relax.transform.RunCodegen({"ext": {**options, "figures": observe}})(module)
+    module = relax.transform.RunCodegen({"ext": {**options, "figures": observe}})(done.module)
+    report = done.report.with_figures(found)
+    done.metadata = replace(done.metadata, report=report.to_json())
     existing = (module.attrs or {}).get("external_mods") or []
-    names = metadata_module(metadata.to_json())
-    return module.with_attr("external_mods", [*existing, names]), found
+    described = metadata_module(done.metadata.to_json(), target)
+    return module.with_attr("external_mods", [*existing, described]), report
 
 
-def _build(module: tvm.IRModule, target: str) -> relax.VMExecutable:
+def _build(module: tvm.IRModule, target: str | dict[str, Any]) -> relax.VMExecutable:
     """Fuse and compile what was not offloaded; the calls into regions are opaque to this."""
     with tvm.target.Target(target), tvm.transform.PassContext(opt_level=3):
-        return tvm.compile(relax.get_pipeline("zero")(hide_definitions(module)), target)
+        return tvm.compile(
+            relax.get_pipeline("zero")(hide_definitions(module)), tvm.target.Target(target)
+        )
 
 
 def _metadata(model: onnx.ModelProto, module: tvm.IRModule, threads: int | None) -> Metadata:
@@ -315,4 +405,4 @@ def _require_folder(output: Path) -> None:
         raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
 
 
-__all__ = ["METADATA_FUNCTION", "CompileError", "Compiled", "compile", "export"]
+__all__ = ["CompileError", "Compiled", "compile", "export"]

@@ -44,3 +44,15 @@ class BenchmarkError(ByocError):
 
 class TuningError(ByocError):
     """Candidates cannot be timed, or a tuning database cannot be written."""
+
+
+class LoadError(ByocError):
+    """A file is not a library that this package compiled, or TVM's runtime is missing."""
+
+
+class InputError(ByocError):
+    """An input does not fit the model: name, rank, shape, dtype or device."""
+
+
+class RunError(ByocError, RuntimeError):
+    """A kernel failed while a model ran, or a library that it needs is missing."""

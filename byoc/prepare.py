@@ -75,6 +75,7 @@ def prepare_apart(
     set_input_shapes(loaded.model, input_shapes or {})
     simplified = simplify(loaded)
     simplified.model = explicit_padding(fold_small_constants(simplified.model))
+    simplified.files = loaded.files
     return simplified
 
 
@@ -107,6 +108,8 @@ def _read(path: Path) -> ApartModel:
             " the file is empty, damaged or of another format"
         )
     _check_external_data(model, path)
+    named = (entries["location"] for _, entries in _external_tensors(model))
+    apart.files = (path, *(path.parent / location for location in dict.fromkeys(named)))
     leave_external(apart, path.parent)
     onnx.load_external_data_for_model(model, str(path.parent))
     return apart

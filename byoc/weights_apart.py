@@ -38,10 +38,14 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 @dataclass
 class ApartModel:
-    """A model, and how to get the data of those initializers that have none, by name."""
+    """A model, and how to get the data of those initializers that have none, by name.
+
+    ``files`` are those that it was read from, its own first.
+    """
 
     model: onnx.ModelProto
     weights: dict[str, Fetch] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
     def restore(self, names: set[str]) -> None:
         """Put the data of these initializers into the model."""

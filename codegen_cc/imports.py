@@ -34,7 +34,9 @@ class Import:
     functions: tuple[str, ...]
 
 
-def imports_of(library: str, shared: tuple[Path, ...], undefined: set[str]) -> list[Import]:
+def imports_of(
+    library: str, shared: tuple[Path, ...], undefined: set[str], nm: str
+) -> list[Import]:
     """Which undefined functions come from which shared library, the first that has them.
 
     Raises ``LibraryError`` where a file is missing or no library.
@@ -46,7 +48,7 @@ def imports_of(library: str, shared: tuple[Path, ...], undefined: set[str]) -> l
             raise LibraryError(
                 f"library {library}: {path} does not exist; install or build the library again"
             )
-        functions = tuple(sorted(left & defined_functions(path, dynamic=True)))
+        functions = tuple(sorted(left & defined_functions(path, dynamic=True, nm=nm)))
         left.difference_update(functions)
         found.append(Import(library, path, functions))
     return found
@@ -87,8 +89,8 @@ def opening(imports: list[Import]) -> str:
             f"/* {count} functions for library {entry.library}. */\n"
             f"extern void* {table}[{max(count, 1)}];\n"
             f"static const char* const names{index}[] = {{{names}}};\n"
-            f"static const char file{index}[] = {_c_string(files[0])};\n"
-            f"static const char path{index}[] = {_c_string(files[1])};\n"
+            f"static const char file{index}[] = {c_string(files[0])};\n"
+            f"static const char path{index}[] = {c_string(files[1])};\n"
         )
     for library in dict.fromkeys(entry.library for entry in imports):
         own = [i for i, entry in enumerate(imports) if entry.library == library]
@@ -119,7 +121,7 @@ def _table(entry: Import, index: int) -> str:
     return f"ext_imports_{entry.library}_{index}"
 
 
-def _c_string(text: str) -> str:
+def c_string(text: str) -> str:
     """A C literal of any text: what is not plain becomes octal escapes."""
     plain = re.compile(rb"[A-Za-z0-9_./+-]")
     data = text.encode("utf-8", "surrogateescape")

@@ -13,6 +13,7 @@ from tvm import relax
 from tvm_ffi import register_error
 
 from codegen_cc.builder import Plan
+from codegen_cc.embedded_text import METADATA_SECTION, c_bytes
 from codegen_cc.emit import emit_source
 from codegen_cc.entry import c_identifier
 from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
@@ -21,6 +22,7 @@ from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
 from codegen_cc.plan import plan_region
 from codegen_cc.relax_region import read_region
+from codegen_cc.target import HOST, Target
 from codegen_cc.timers import calls_symbol, describe_calls, seconds_symbol
 from codegen_cc.toolchain import build_object
 from codegen_cc.weights import WeightBlob
@@ -30,7 +32,7 @@ for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
-OPTIONS = ("dump_code", "figures", "timers", "weights")
+OPTIONS = ("dump_code", "figures", "target", "timers", "weights")
 
 
 def codegen(
@@ -47,7 +49,8 @@ def codegen(
 
     ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``figures``, a
     function that is called with the name of each region and, as JSON, what its plan costs
-    (``codegen_cc.figures``); ``timers``, whether the module tells how long each kernel call took
+    (``codegen_cc.figures``); ``target``, the name of the machine to compile for
+    (``codegen_cc.target``); ``timers``, whether the module tells how long each kernel call took
     (``codegen_cc.timers``); ``weights``, a path for the object file with the weights, where there
     are any: no module holds them then, which saves memory, and whoever links the result has to add
     that file.
@@ -63,6 +66,7 @@ def codegen(
         )
     if not functions:
         return []
+    target = Target.parse(str(options["target"])) if options.get("target") else HOST
     symbols = [str(function.attrs["global_symbol"]) for function in functions]
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
         directory = Path(name)
@@ -76,23 +80,23 @@ def codegen(
         source = emit_source(plans, timers)
         if options.get("dump_code"):
             _dump(Path(str(options["dump_code"])), symbols[0], source)
-        libraries, callers = _called(plans)
+        libraries, callers = called_by(plans)
         stored = [weight.symbol for weight in weights.weights]
-        built = build_object(source, directory, libraries, callers, stored)
+        built = build_object(source, directory, libraries, callers, stored, target)
         exported = [*symbols, *(seconds_symbol(symbol) for symbol in symbols if timers)]
         modules = [tvm.runtime.load_static_library(str(built), exported)]
         constants = weights.finish(built)
         if constants is not None and not options.get("weights"):
             modules.append(tvm.runtime.load_static_library(str(constants), []))
     calls = [
-        metadata_module(describe_calls(plan), calls_symbol(plan.region.symbol))
+        text_module(describe_calls(plan), calls_symbol(plan.region.symbol), target)
         for plan in plans
         if timers
     ]
     return [*modules, _readable(source, symbols[0]), *calls]
 
 
-def _called(plans: Sequence[Plan]) -> tuple[list[KernelLibrary], dict[str, str]]:
+def called_by(plans: Sequence[Plan]) -> tuple[list[KernelLibrary], dict[str, str]]:
     """The libraries that the plans call, and who calls each function, for messages."""
     used = dict.fromkeys(name for plan in plans for name in plan.libraries)
     callers = {
@@ -109,24 +113,30 @@ def plan_functions(functions: Sequence[relax.Function]) -> list[Plan]:
     return [plan_region(read_region(function), weights) for function in functions]
 
 
-def metadata_module(text: str, symbol: str = "byoc_metadata") -> tvm.runtime.Module:
-    """A module whose packed function ``symbol`` returns ``text``, any Unicode string.
+def text_module(text: str, symbol: str, target: Target = HOST) -> tvm.runtime.Module:
+    """A module whose packed function ``symbol`` returns ``text``, any Unicode string."""
+    return _packed_text(c_bytes("text", text), len(text.encode("utf-8")), symbol, target)
 
-    The text is written as numbers, so that nothing in it can end a C literal.
+
+def metadata_module(text: str, target: Target = HOST) -> tvm.runtime.Module:
+    """A module with the metadata of a library.
+
+    The packed function ``byoc_metadata`` returns ``text``; it lies in the section of the same name
+    as well, where it can be read without loading the library.
     """
-    data = text.encode("utf-8") + b"\0"
-    rows = [data[i : i + 20] for i in range(0, len(data), 20)]
-    body = ",\n  ".join(", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
+    storage = c_bytes("text", text, METADATA_SECTION)
+    return _packed_text(storage, len(text.encode("utf-8")), METADATA_SECTION, target)
+
+
+def _packed_text(storage: str, length: int, symbol: str, target: Target) -> tvm.runtime.Module:
     source = f"""\
-/* {symbol}: {len(data) - 1} bytes of UTF-8 text that describe this library. */
+/* {symbol}: {length} bytes of UTF-8 text that describe this library. */
 #include <tvm/ffi/c_api.h>
 
-static const unsigned char text[] = {{
-  {body}}};
-
+{storage}
 TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(void* self, const TVMFFIAny* args, int32_t n,
                                           TVMFFIAny* result) {{
-  TVMFFIByteArray bytes = {{(const char*)text, sizeof(text) - 1}};
+  TVMFFIByteArray bytes = {{(const char*)text, {length}}};
   (void)self;
   (void)args;
   (void)n;
@@ -134,7 +144,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(void* self, const TVMFFIAny* args, int
 }}
 """
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
-        built = build_object(source, Path(name))
+        built = build_object(source, Path(name), target=target)
         return tvm.runtime.load_static_library(str(built), [symbol])
 
 

@@ -8,17 +8,21 @@ import subprocess
 from pathlib import Path
 
 from codegen_cc.errors import ToolchainError
+from codegen_cc.target import HOST
 
 #: A line of ``nm -P``: a name (with a version in shared libraries), and its kind.
 _SYMBOL = re.compile(r"^([A-Za-z_][\w.$]*)(?:@@?\S+)? ([A-Za-z])(?: |$)", re.ASCII)
 
 
-def undefined(*paths: Path) -> set[str]:
-    """Names that the files use and none of them defines; weak ones, which may stay so, excluded."""
+def undefined(*paths: Path, nm: str = "") -> set[str]:
+    """Names that the files use and none of them defines; weak ones, which may stay so, excluded.
+
+    ``nm`` is the program of that name for the files' architecture, where it is another one.
+    """
     needed: set[str] = set()
     own: set[str] = set()
     for path in paths:
-        for name, kind in _symbols(path):
+        for name, kind in _symbols(path, nm):
             if kind == "U":
                 needed.add(name)
             elif kind.isupper() or kind in "vw":
@@ -26,10 +30,10 @@ def undefined(*paths: Path) -> set[str]:
     return needed - own
 
 
-def defined_functions(path: Path, dynamic: bool = False) -> set[str]:
+def defined_functions(path: Path, dynamic: bool = False, *, nm: str = "") -> set[str]:
     """Names of the global functions (and objects) of a file; of a shared library its exports."""
     flags = ["-D"] if dynamic else []
-    return {name for name, kind in _symbols(path, *flags) if kind in "TWBDRVi"}
+    return {name for name, kind in _symbols(path, nm, *flags) if kind in "TWBDRVi"}
 
 
 def soname(path: Path) -> str | None:
@@ -41,11 +45,8 @@ def soname(path: Path) -> str | None:
     return found.group(1) if found else None
 
 
-def _symbols(path: Path, *flags: str) -> list[tuple[str, str]]:
-    tool = shutil.which("nm") or shutil.which("llvm-nm")
-    if tool is None:
-        raise ToolchainError("no nm on the path; install binutils, e.g. 'apt install binutils'")
-    text = _output([tool, "-P", *flags, str(path)])
+def _symbols(path: Path, nm: str, *flags: str) -> list[tuple[str, str]]:
+    text = _output([nm or HOST.tool("nm"), "-P", *flags, str(path)])
     return [m.groups() for line in text.splitlines() if (m := _SYMBOL.match(line))]
 
 

@@ -8,17 +8,17 @@ in an object of their own, which nothing here has to read (``codegen_cc.weights`
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from codegen_cc.errors import LibraryError, ToolchainError
+from codegen_cc.foreign_kernels import kernel_archive
 from codegen_cc.imports import Import, imports_of, opening, trampolines
 from codegen_cc.libraries import KernelLibrary
 from codegen_cc.objects import defined_functions, undefined
 from codegen_cc.runtime_files import runtime_file
+from codegen_cc.target import HOST, Target
 
 C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 
@@ -30,28 +30,8 @@ _ELSEWHERE = ("TVM", "_GLOBAL_OFFSET_TABLE_", "_TLS_MODULE_BASE_", "__tls_", "__
 
 
 def compiler() -> str:
-    """The C compiler: ``$CC``, else the first of gcc, clang and cc on the path.
-
-    Raises ``ToolchainError`` naming the package to install where there is none.
-    """
-    wanted = os.environ.get("CC", "").split()
-    for name in [wanted[0]] if wanted else ["gcc", "clang", "cc"]:
-        found = shutil.which(name)
-        if found:
-            return found
-    what = f"'{wanted[0]}' (from $CC)" if wanted else "gcc, clang or cc"
-    raise ToolchainError(
-        f"no C compiler: {what} is not on the path; install one, for example 'apt install gcc'"
-    )
-
-
-def _objcopy() -> str:
-    found = shutil.which(os.environ.get("OBJCOPY", "objcopy")) or shutil.which("llvm-objcopy")
-    if found is None:
-        raise ToolchainError(
-            "no objcopy on the path; install binutils, for example 'apt install binutils'"
-        )
-    return found
+    """The C compiler for this machine (see ``Target.compiler``). Raises ``ToolchainError``."""
+    return HOST.compiler()
 
 
 def build_object(
@@ -60,18 +40,22 @@ def build_object(
     libraries: Sequence[KernelLibrary] = (),
     callers: Mapping[str, str] | None = None,
     weights: Collection[str] = (),
+    target: Target = HOST,
+    keep: Sequence[str] = ("__tvm_ffi_*",),
+    runtime: Sequence[Path] = (),
 ) -> Path:
     """Compile C text in ``directory`` to ``region.o``.
 
     ``libraries`` are the kernel libraries that the text calls, ``callers`` says of a function which
     library calls it for which composite, and ``weights`` are the symbols that another object will
-    define.  Raises ``ToolchainError`` with the
-    compiler's first message where a step fails, and ``LibraryError`` where a library lacks a file
-    or a function.
+    define.  Symbols that match none of the patterns ``keep`` become local.  ``runtime`` are
+    archives that are searched before the kernels'; what they define takes the place of its parts.
+    Raises ``ToolchainError`` with the compiler's first message where a step fails, and
+    ``LibraryError`` where a library lacks a file or a function.
     """
     import tvm_ffi.libinfo
 
-    cc = compiler()
+    cc = target.compiler()
     links = [(found, found.link()) for found in libraries]
     folders = dict.fromkeys(folder for _, link in links for folder in link.include_dirs)
     includes = [f"-I{runtime_file('include/ext_kernels.h').parent}"]
@@ -86,21 +70,24 @@ def build_object(
     for found, link in links:
         built = _library_sources(cc, found, directory, includes)
         objects += built
-        archives += _library_archives(found)
+        if found.name != "builtin":  # whose archive depends on the target
+            archives += _library_archives(found)
         if link.shared:
-            archive_needs = undefined(*map(Path, link.archives)) if link.archives else set()
-            needed = undefined(*(directory / name for name in ["code.o", *built])) | archive_needs
-            imports += imports_of(found.name, link.shared, needed)
+            nm = target.tool("nm")
+            archive_needs = undefined(*map(Path, link.archives), nm=nm) if link.archives else set()
+            own = [directory / name for name in ["code.o", *built]]
+            needed = undefined(*own, nm=nm) | archive_needs
+            imports += imports_of(found.name, link.shared, needed, nm)
     if imports:
-        objects += _imports(cc, imports, includes, directory)
-    core = str(runtime_file("lib/libext_kernels.a"))
-    group = ["-Wl,--start-group", *dict.fromkeys([*archives, core]), "-Wl,--end-group"]
+        objects += _imports(target, imports, includes, directory)
+    core = [*map(str, runtime), str(kernel_archive(target))]
+    group = ["-Wl,--start-group", *dict.fromkeys([*archives, *core]), "-Wl,--end-group"]
     _run([cc, "-r", "-nostdlib", "-o", "region.o", *objects, *group], directory)
     if any(found.name != "builtin" for found in libraries):
-        missing = undefined(directory / "region.o").difference(weights)
-        _require_defined(cc, missing, libraries, callers or {})
-    keep = ["--wildcard", "--keep-global-symbol=__tvm_ffi_*"]
-    _run([_objcopy(), *keep, "region.o"], directory)
+        missing = undefined(directory / "region.o", nm=target.tool("nm")).difference(weights)
+        _require_defined(target, missing, libraries, callers or {})
+    kept = [f"--keep-global-symbol={pattern}" for pattern in keep]
+    _run([target.tool("objcopy"), "--wildcard", *kept, "region.o"], directory)
     return directory / "region.o"
 
 
@@ -127,9 +114,11 @@ def _library_archives(found: KernelLibrary) -> list[str]:
     return [str(path.resolve()) for path in found.link().archives]
 
 
-def _imports(cc: str, imports: list[Import], includes: list[str], directory: Path) -> list[str]:
-    machine = subprocess.run([cc, "-dumpmachine"], capture_output=True, text=True, check=False)
-    text = trampolines(imports, machine.stdout.partition("-")[0])
+def _imports(
+    target: Target, imports: list[Import], includes: list[str], directory: Path
+) -> list[str]:
+    cc = target.compiler()
+    text = trampolines(imports, target.machine)
     (directory / "imports.s").write_text(text, encoding="ascii")
     (directory / "opening.c").write_text(opening(imports), encoding="ascii")
     _run([cc, "-c", "imports.s", "-o", "imports.o"], directory)
@@ -138,7 +127,7 @@ def _imports(cc: str, imports: list[Import], includes: list[str], directory: Pat
 
 
 def _require_defined(
-    cc: str, needed: set[str], libraries: Sequence[KernelLibrary], callers: Mapping[str, str]
+    target: Target, needed: set[str], libraries: Sequence[KernelLibrary], callers: Mapping[str, str]
 ) -> None:
     """Raise ``LibraryError`` for a function that the loaded model would miss."""
     missing = {name for name in needed if not name.startswith(_ELSEWHERE)}
@@ -146,11 +135,14 @@ def _require_defined(
         if not missing:
             return
         done = subprocess.run(
-            [cc, f"-print-file-name={name}"], capture_output=True, text=True, check=False
+            [target.compiler(), f"-print-file-name={name}"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         path = Path(done.stdout.strip())
         if path.is_absolute() and path.exists():
-            missing -= defined_functions(path, dynamic=True)
+            missing -= defined_functions(path, dynamic=True, nm=target.tool("nm"))
     if missing:
         name = min(missing, key=lambda name: (name not in callers, name))
         others = [found.name for found in libraries if found.name != "builtin"]

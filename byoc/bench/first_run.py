@@ -47,9 +47,9 @@ def main() -> None:
 def _load_engine(engine: str) -> None:
     """What a process does once, however many models it loads."""
     if engine == "byoc":
-        from byoc.loader import _load_runtime
+        from byoc.tvm_runtime import load_runtime
 
-        _load_runtime()
+        load_runtime()
     else:
         importlib.import_module(next(iter(ENGINES[engine].packages)))
 

@@ -17,6 +17,7 @@ from byoc import __version__
 from byoc.cli.bench import bench_verb
 from byoc.cli.compile import compile_verb
 from byoc.cli.extern import extern_verb
+from byoc.cli.inspect import inspect_verb
 from byoc.cli.libraries import libraries_verb
 from byoc.cli.options import Settings
 from byoc.cli.partition import partition_verb
@@ -39,6 +40,7 @@ def cli() -> None:
 
 cli.add_command(compile_verb)
 cli.add_command(run_verb)
+cli.add_command(inspect_verb)
 cli.add_command(partition_verb)
 cli.add_command(bench_verb)
 cli.add_command(profile_verb)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE.so")
 @options.input_shapes
+@options.target
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -41,6 +42,7 @@ def compile_verb(
     model: Path,
     output: Path,
     input_shapes: dict[str, list[int]] | None,
+    target: str | None,
     threads: int | None,
     dump_code: Path | None,
     dump_ir: Path | None,
@@ -58,6 +60,7 @@ def compile_verb(
             model,
             output,
             input_shapes,
+            target=target,
             threads=threads,
             dump_code=dump_code,
             dump_ir=dump_ir,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import click
 
 from byoc.extent import ALLOWED, parse_extent
+from codegen_cc.target import NAMES
 
 #: name:[1,3,224,224], the syntax of tvmc; a name may hold anything but ":[".
 _SHAPE = re.compile(r"\s*(.+?)\s*:\s*\[([^\]]*)\]\s*,?", re.DOTALL)
@@ -96,6 +97,15 @@ input_shapes = click.option(
     metavar="SHAPES",
     help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]"; a name in place of a size, '
     'as in "x:[n,3,224,224]", keeps the axis symbolic, and "32*h" stands for all multiples of 32.',
+)
+
+target = click.option(
+    "--target",
+    type=click.Choice(NAMES),
+    metavar="NAME",
+    help=f"The machine to compile for: {', '.join(NAMES)} (default: any CPU of this "
+    "architecture). The kernels choose their instruction set when they are loaded; a level of "
+    "x86-64 lets TVM use it in what is not offloaded, and is then needed.",
 )
 
 

@@ -1,0 +1,83 @@
+"""``byoc inspect``: what a compiled library says of itself, read from the file, for any machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from byoc.cli import options
+from byoc.library_file import LibraryFile, read_library
+from byoc.metadata import Metadata
+
+_UNKNOWN = "not known"
+
+
+@click.command("inspect")
+@click.argument("library", type=click.Path(path_type=Path))
+@options.as_json
+@options.verbose
+def inspect_verb(library: Path, as_json: bool) -> None:
+    """Tell what LIBRARY, written by `byoc compile`, holds and needs; nothing of it is run."""
+    file = read_library(library)
+    metadata = file.metadata()
+    if as_json:
+        about = {"file": library.name, "bytes": library.stat().st_size, "machine": file.machine}
+        click.echo(json.dumps(about | metadata.to_dict(), indent=2))
+        return
+    for heading, lines in _described(file, metadata):
+        for index, line in enumerate(lines or ["none"]):
+            click.echo(f"{heading if index == 0 else '':<10}{line}")
+
+
+def _described(file: LibraryFile, metadata: Metadata) -> Iterator[tuple[str, list[str]]]:
+    size = file.path.stat().st_size / 1e6
+    yield "file", [f"{file.path.name}, {size:.1f} MB, {_form(metadata)}"]
+    yield "model", [f"{s.name or 'in memory'}, SHA-256 {s.sha256}" for s in metadata.source]
+    yield "inputs", [str(info) for info in metadata.inputs]
+    yield "outputs", [str(info) for info in metadata.outputs]
+    yield "target", list(_target(file, metadata))
+    yield "threads", [str(metadata.threads or "one for each core, unless the caller says")]
+    yield "kernels", [f"{kl.name} {kl.version}, {kl.linked}" for kl in metadata.libraries]
+    made = metadata.versions
+    yield "made by", [", ".join(f"{name} {version}" for name, version in made.items())]
+    yield "offloaded", list(_coverage(metadata.report))
+
+
+def _form(metadata: Metadata) -> str:
+    if metadata.form != "tvm":
+        return f"{metadata.form} form: a C interface, no runtime needed"
+    alone = ", all of it one region" if metadata.entry else ""
+    return f"for TVM's runtime{alone}"
+
+
+def _target(file: LibraryFile, metadata: Metadata) -> Iterator[str]:
+    target = metadata.target
+    if target is None:
+        yield file.machine
+        return
+    yield f"{target.name} ({file.machine}), kernels for {', '.join(target.kernel_levels)}"
+    if target.cpu_flags:
+        yield f"needs a CPU with {' '.join(target.cpu_flags)}"
+
+
+def _coverage(report: dict[str, Any]) -> Iterator[str]:
+    if not report:
+        yield _UNKNOWN
+        return
+    macs, all_macs = report["offloaded_macs"], report["macs"]
+    share = f", {100 * macs / all_macs:.1f} % of {all_macs / 1e6:.1f} MMAC" if all_macs else ""
+    yield (
+        f"{report['offloaded']} of {report['operators']} operators in "
+        f"{len(report['regions'])} region(s){share}"
+    )
+    for region in report["regions"]:
+        yield (
+            f"{region['name']}: {region['operators']} operators, "
+            f"weights {region['weight_bytes'] / 1e6:.1f} MB"
+        )
+    for left in report["left"]:
+        yield f"left to TVM: {left['name']} ({left['op']}): {left['reason']}"

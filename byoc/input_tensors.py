@@ -1,0 +1,130 @@
+"""Arrays that a caller gives, checked against the model and handed over without a copy.
+
+What cannot be handed over as it is, for its strides or its place in memory, is copied.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byoc.errors import InputError
+from byoc.metadata import TensorInfo, extent_of
+
+if TYPE_CHECKING:
+    import tvm_ffi
+
+CPU = 1
+#: Bytes; what TVM's compiled code expects of every tensor, and what kernels are fastest with.
+ALIGNMENT = 64
+
+
+def as_tensor(
+    info: TensorInfo, value: Any, symbols: dict[str, int], alignment: int = ALIGNMENT
+) -> tvm_ffi.Tensor:
+    """Check one input against the model and hand over its memory, or an aligned copy of it.
+
+    ``symbols`` holds the extents that earlier inputs gave to symbolic axes.
+    """
+    import tvm_ffi
+
+    array = _as_array(info, value)
+    if array.dtype != info.dtype:
+        raise InputError(
+            f"input {info.name!r} has dtype {array.dtype}; need {info.dtype} (nothing is cast)"
+        )
+    if array.ndim != len(info.shape):
+        raise InputError(
+            f"input {info.name!r} has {array.ndim} axes, shape {list(array.shape)}; "
+            f"need {len(info.shape)}, shape {_shape(info)}"
+        )
+    for axis, (extent, wanted) in enumerate(zip(array.shape, info.shape, strict=True)):
+        if (problem := _misfit(axis, extent, wanted, symbols)) is not None:
+            raise InputError(
+                f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{problem}"
+            )
+    # NumPy hands out no read-only memory by DLPack.
+    usable = array.flags.c_contiguous and array.flags.writeable
+    if not usable or array.ctypes.data % max(alignment, array.itemsize):
+        array = _aligned_copy(array)
+    return tvm_ffi.from_dlpack(array)
+
+
+def as_room(info: TensorInfo, value: Any) -> np.ndarray:
+    """Check an array that a result shall be written into; it is used as it is.
+
+    Raises ``InputError``.
+    """
+    if not isinstance(value, np.ndarray):
+        try:
+            value = np.from_dlpack(value)
+        except (AttributeError, BufferError, TypeError) as error:
+            raise InputError(f"room for output {info.name!r} is no array: {error}") from None
+    wanted = tuple(info.shape)
+    fits = len(value.shape) == len(wanted) and all(
+        not isinstance(want, int) or extent == want
+        for extent, want in zip(value.shape, wanted, strict=True)
+    )
+    if value.dtype != info.dtype or not fits:
+        raise InputError(
+            f"room for output {info.name!r} is {value.dtype}{list(value.shape)}; need {info}"
+        )
+    if not (value.flags.c_contiguous and value.flags.writeable):
+        what = "not contiguous" if value.flags.writeable else "read-only"
+        raise InputError(f"room for output {info.name!r} is {what}; give a plain writable array")
+    return value
+
+
+def aligned_room(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array that is not filled, whose data begin at a multiple of ``ALIGNMENT``."""
+    kind = np.dtype(dtype)
+    size = prod(shape) * kind.itemsize
+    buffer = np.empty(size + ALIGNMENT, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    return buffer[start : start + size].view(kind).reshape(shape)
+
+
+def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) -> str | None:
+    """None if an axis can have the extent, else what else there is to say about it.
+
+    Notes in ``symbols`` what the symbol of a symbolic axis is.
+    """
+    if isinstance(wanted, int):
+        return None if extent == wanted else ""
+    form = extent_of(wanted)
+    value = form.solve(extent)
+    if value is None:
+        if str(form) == form.name:
+            return f" with {form.name} of 1 or more"
+        near = " or ".join(map(str, form.nearest(extent)))
+        return f"; axis {axis} is {extent} and must be {form}, such as {near}"
+    known = symbols.setdefault(form.name, value)
+    return None if known == value else f" where {form.name} is {known}"
+
+
+def _shape(info: TensorInfo) -> str:
+    return f"[{', '.join(map(str, info.shape))}]"
+
+
+def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    device = getattr(value, "__dlpack_device__", None)
+    if device is None:
+        raise InputError(
+            f"input {info.name!r} is a {type(value).__name__}; need a NumPy array or a tensor "
+            "that speaks DLPack"
+        )
+    if device()[0] != CPU:
+        raise InputError(
+            f"input {info.name!r} is on device {tuple(map(int, device()))}; need CPU memory"
+        )
+    return np.from_dlpack(value)
+
+
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
+    aligned = aligned_room(array.shape, array.dtype.str)
+    np.copyto(aligned, array)
+    return aligned

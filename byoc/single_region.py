@@ -1,0 +1,104 @@
+"""A network that is one call of one region: nothing else has to run for an answer.
+
+Such a network needs no virtual machine: whoever has its inputs and room for its outputs can call
+the region itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+
+
+@dataclass(frozen=True)
+class SingleRegion:
+    """How ``main`` calls its one region.
+
+    ``symbol`` is the region's global symbol.  ``inputs[i]`` is the number of the parameter of
+    ``main`` that is the region's input ``i``; ``outputs[j]`` the number of the region's output
+    that is output ``j`` of ``main``.
+    """
+
+    symbol: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def single_region(module: tvm.IRModule) -> SingleRegion | str:
+    """How ``main`` of a partitioned module calls its only region, or why that is not all it does.
+
+    Shapes must be fixed: a region with symbolic ones may take sizes that ``main`` computes.
+    """
+    main = module["main"]
+    if reason := _unfit(module, main):
+        return reason
+    calls: dict[relax.Var, relax.Call] = {}
+    views: dict[relax.Var, tuple[relax.Var, int]] = {}
+    same: dict[relax.Var, relax.Expr] = {}
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+                calls[binding.var] = value
+            elif isinstance(value, relax.TupleGetItem) and value.tuple_value in calls:
+                views[binding.var] = (value.tuple_value, int(value.index))
+            elif isinstance(value, relax.Var | relax.Tuple):
+                same[binding.var] = value
+            else:
+                return f"main does more than call regions: {_name(value)}"
+    if len(calls) != 1:
+        return f"main calls {len(calls)} regions; need 1"
+    ((result, call),) = calls.items()
+    parameters = {parameter: index for index, parameter in enumerate(main.params)}
+    if any(argument not in parameters for argument in call.args):
+        return "the region is called with other things than the network's inputs"
+    outputs: list[int] = []
+    for value in _results(main.body.body, same):
+        if value == result:
+            outputs.append(0)
+            continue
+        where = views.get(value)
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value == result:
+            where = (result, int(value.index))
+        if where is None:
+            return "an output is no result of the region"
+        outputs.append(where[1])
+    if isinstance(result.ty, relax.TupleType) and main.body.body == result:
+        outputs = list(range(len(result.ty.fields)))
+    if sorted(outputs) != list(range(_count(result.ty))):
+        return "the network gives a result of the region twice, or not at all"
+    symbol = str(module[call.op].attrs["global_symbol"])
+    return SingleRegion(symbol, tuple(parameters[a] for a in call.args), tuple(outputs))
+
+
+def _unfit(module: tvm.IRModule, main: relax.Function) -> str | None:
+    kinds = [f for f in module.functions.values() if f.attrs and "Codegen" in f.attrs]
+    if len(kinds) != 1:
+        return f"the network has {len(kinds)} regions; need 1"
+    if symbols := relax.analysis.free_symbolic_vars(main) or _symbolic(main):
+        return f"the network has symbolic shapes ({', '.join(sorted(map(str, symbols)))})"
+    return None
+
+
+def _count(type_: relax.Type) -> int:
+    return len(type_.fields) if isinstance(type_, relax.TupleType) else 1
+
+
+def _symbolic(main: relax.Function) -> list[tvm.tirx.Var]:
+    return list(relax.analysis.defined_symbolic_vars(main))
+
+
+def _results(body: relax.Expr, same: dict[relax.Var, relax.Expr]) -> list[relax.Expr]:
+    while isinstance(body, relax.Var) and body in same:
+        body = same[body]
+    if not isinstance(body, relax.Tuple):
+        return [body]
+    return [part for field in body.fields for part in _results(field, same)]
+
+
+def _name(value: relax.Expr) -> str:
+    if isinstance(value, relax.Call):
+        return str(getattr(value.op, "name", value.op))
+    return type(value).__name__

@@ -1,0 +1,38 @@
+"""What a library was compiled from, by content: SHA-256 of the model's files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx
+
+from byoc.metadata import SourceFile
+
+_BLOCK = 1 << 20
+
+
+def hash_files(paths: Iterable[Path]) -> tuple[SourceFile, ...]:
+    """Name and hash of each file, as ``sha256sum`` prints them."""
+    return tuple(SourceFile(path.name, _hash_of(path)) for path in paths)
+
+
+def hash_model(model: onnx.ModelProto) -> tuple[SourceFile, ...]:
+    """The hash of a model in memory, of its serialised form, without a name.
+
+    Nothing where it exceeds the 2 GiB that protobuf can serialise.
+    """
+    try:
+        content = model.SerializeToString(deterministic=True)
+    except ValueError:
+        return ()
+    return (SourceFile("", hashlib.sha256(content).hexdigest()),)
+
+
+def _hash_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

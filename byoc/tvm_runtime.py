@@ -1,0 +1,125 @@
+"""TVM's runtime library: found, loaded, and its threads.
+
+Unless the process has imported TVM already, only ``libtvm_runtime`` is loaded (a few megabytes, a
+few milliseconds); the compiler library and TVM's Python package are not needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+
+from byoc.errors import LoadError
+
+_SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
+_TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
+#: Threads that pools have, None until ``size_pool``; and what each thread's pool has.
+_threads: int | None = None
+_own = threading.local()
+#: Held while an environment variable is set for TVM to read.
+_environment = threading.Lock()
+
+
+def load_runtime() -> None:
+    """Load TVM's runtime library into the process, if TVM was not imported before.
+
+    Raises ``LoadError`` where it is not installed.
+    """
+    if "tvm" in sys.modules:
+        return
+    folder = _package() / "lib"
+    libraries = sorted(folder.glob("libtvm_runtime.*"))
+    if not libraries:
+        raise LoadError(f"TVM's runtime library libtvm_runtime is not in {folder}")
+    importlib.import_module("tvm_ffi")  # loads libtvm_ffi, which libtvm_runtime needs
+    # Global, as TVM itself loads it: compiled models take their symbols from it.
+    ctypes.CDLL(str(libraries[0]), ctypes.RTLD_GLOBAL)
+
+
+def _package() -> Path:
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or not spec.submodule_search_locations:
+        raise LoadError("TVM is not installed; pip install 'apache-tvm>=0.27,<0.28'")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def runtime_version() -> tuple[str, str]:
+    """Versions of the TVM that is installed and of its FFI library, such as ``0.27.0``, ``0.1.14``.
+
+    Raises ``LoadError`` where TVM is not installed.
+    """
+    text = (_package() / "_version.py").read_text(encoding="utf-8")
+    found = re.search(r"^__version__ = version = '([^']+)'", text, re.MULTILINE)
+    ffi = importlib.import_module("tvm_ffi")
+    return found.group(1) if found else "unknown", str(ffi.__version__)
+
+
+def size_pools(threads: int) -> None:
+    """Let TVM's pools use so many threads: that of this thread now, others' at their first use.
+
+    Raises ``LoadError`` where this thread's pool has fewer and cannot grow.
+    """
+    global _threads
+    _size_own(threads)
+    _threads = threads
+
+
+def pools_are_sized() -> bool:
+    """Whether ``size_pools`` has been called."""
+    return _threads is not None
+
+
+def size_own_pool() -> None:
+    """Give the calling thread's pool the size that ``size_pools`` was told, where it was.
+
+    Each thread that calls into TVM has a pool of its own, by TVM's default of half the cores.
+    """
+    if _threads is not None and getattr(_own, "threads", None) != _threads:
+        _size_own(_threads)
+
+
+def _size_own(threads: int) -> None:
+    """Size the pool of the calling thread.
+
+    TVM builds a pool at its first use with half as many threads as there are logical cores, even
+    where these are no hyper-threads, and can shrink it later but not let it grow.  So the pool is
+    built for all cores first; threads that are not used sleep.  They are left free to move between
+    cores: pinned ones would meet those of other processes.
+    """
+    import tvm_ffi
+
+    configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+    with _environment:
+        bind = os.environ.get("TVM_BIND_THREADS")
+        os.environ["TVM_BIND_THREADS"] = bind or "0"
+        try:
+            for size in (max(threads, os.cpu_count() or 1), threads):
+                # Of the list of cores only the length matters where threads are not bound.
+                configure(_SHARE_ALL_CORES, size, [str(core) for core in range(size)])
+        finally:
+            if bind is None:
+                del os.environ["TVM_BIND_THREADS"]
+    available = tvm_ffi.get_global_func("runtime.NumThreads")()
+    if available < threads:
+        raise LoadError(
+            f"cannot use {threads} threads: TVM's pool was built with {available} before; "
+            "load the model before anything runs, or set TVM_NUM_THREADS"
+        )
+    _own.threads = threads
+
+
+def cores() -> int:
+    """Physical cores that this process may use."""
+    logical = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    try:
+        siblings = {Path(_TOPOLOGY.format(core)).read_text(encoding="ascii") for core in logical}
+    except OSError:
+        siblings = set()
+    return len(siblings) or len(logical) or os.cpu_count() or 1

@@ -1,0 +1,18 @@
+"""Texts inside compiled libraries, as C that nothing in the text can escape from."""
+
+from __future__ import annotations
+
+#: The section with a library's metadata: JSON in UTF-8, ended by a zero. As its name is a C
+#: identifier and its own, linkers keep it apart, and it can be found in the file of the library.
+METADATA_SECTION = "byoc_metadata"
+
+_ROW = 20
+
+
+def c_bytes(name: str, text: str, section: str | None = None) -> str:
+    """C text of a constant array ``name``: ``text`` in UTF-8, written as numbers, and a zero."""
+    data = text.encode("utf-8") + b"\0"
+    rows = (data[i : i + _ROW] for i in range(0, len(data), _ROW))
+    body = ",\n  ".join(", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
+    place = f'__attribute__((section("{section}"), used)) ' if section else ""
+    return f"{place}static const unsigned char {name}[] = {{\n  {body}}};\n"

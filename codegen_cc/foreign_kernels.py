@@ -1,0 +1,101 @@
+"""The kernels for another architecture: built from their sources when first needed, then kept.
+
+The package brings an archive for the architecture that it was installed on, and the sources.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from codegen_cc.errors import ToolchainError
+from codegen_cc.runtime_files import RUNTIME, runtime_file
+from codegen_cc.target import Target
+
+#: In a source tree the sources themselves, which may be newer than the installed copy.
+_SOURCE_TREE = RUNTIME.parents[1] / "runtime"
+
+
+def kernel_archive(target: Target) -> Path:
+    """``libext_kernels.a`` for a target.
+
+    That of another architecture is built with the target's compiler at its first use, which takes
+    some tens of seconds, into ``$XDG_CACHE_HOME/byoc`` (else ``~/.cache/byoc``), by the sources'
+    content and the compiler's version. Raises ``ToolchainError``.
+    """
+    return kernel_file(target, "lib/libext_kernels.a")
+
+
+def kernel_file(target: Target, relative: str) -> Path:
+    """A file of the kernel runtime for a target, such as ``lib/libext_kernels.so``."""
+    if not target.is_foreign:
+        return runtime_file(relative)
+    folder = _cache() / f"kernels-{target.triple}-{_key(target)}"
+    if not folder.is_dir():
+        _build(target, folder)
+    return folder / relative
+
+
+def sources() -> Path:
+    """The folder with the kernels' sources and their Makefile. Raises ``ToolchainError``."""
+    for folder in (_SOURCE_TREE, RUNTIME / "src"):
+        if (folder / "Makefile").is_file() and (folder / "kernels").is_dir():
+            return folder
+    raise ToolchainError("the kernels' sources are missing; reinstall the package")
+
+
+def _cache() -> Path:
+    # An empty or a relative one is to be ignored, says the XDG specification.
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = cache if cache.is_absolute() else Path.home() / ".cache"
+    return folder / "byoc"
+
+
+def _key(target: Target) -> str:
+    """A hash of the sources and of what the compiler says of itself."""
+    digest = hashlib.sha256()
+    root = sources()
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".c", ".h") or path.name == "Makefile":
+            if "build" in path.relative_to(root).parts[0]:
+                continue
+            digest.update(str(path.relative_to(root)).encode() + b"\0")
+            digest.update(path.read_bytes() + b"\0")
+    command = [target.compiler(), "--version"]
+    digest.update(subprocess.run(command, capture_output=True, check=False).stdout)
+    return digest.hexdigest()[:16]
+
+
+def _build(target: Target, folder: Path) -> None:
+    if shutil.which("make") is None:
+        raise ToolchainError(
+            f"building the kernels for {target.name} needs make, which is not on the path; "
+            "install it, for example 'apt install make'"
+        )
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # On the same file system, so that a finished build appears at once and whole.
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+            built = Path(name, "kernels")
+            command = ["make", "-s", "-C", str(sources()), "install", f"DEST={built}"]
+            command += [f"BUILD={name}/build", f"CC={target.compiler()}", f"AR={target.tool('ar')}"]
+            command.append(f"-j{len(os.sched_getaffinity(0))}")
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                lines = done.stderr.strip().splitlines() or ["no message"]
+                first = next((line for line in lines if "error" in line.lower()), lines[0])
+                raise ToolchainError(f"building the kernels for {target.name} failed: {first}")
+            try:
+                built.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster
+                    raise
+    except OSError as error:
+        raise ToolchainError(
+            f"cannot keep the kernels for {target.name} in {folder.parent}: {error}; "
+            "set XDG_CACHE_HOME to a folder that can be written"
+        ) from error

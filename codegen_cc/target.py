@@ -1,0 +1,170 @@
+"""Targets: the machine that a library is for, and the tools that make it.
+
+A target is this machine's architecture at one of its levels, or another architecture by the name
+of its GNU tools, such as ``aarch64-linux-gnu``.  The kernels bring all instruction sets of their
+architecture with them and choose when they are loaded; a level decides what TVM's compiler may use
+in the code that is not offloaded, and so what CPU the library needs at least.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from codegen_cc.errors import ToolchainError
+
+#: CPU flags of each level of x86-64, by the names of /proc/cpuinfo: the psABI supplement's table
+#: "Micro-Architecture Levels", each level with what it adds.
+X86_64_LEVELS = {
+    "x86-64": (),
+    "x86-64-v2": ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"),
+    "x86-64-v3": ("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"),
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+}
+#: Architectures by their name in triples; levels of the kernels, the least one first.
+KERNEL_LEVELS = {"x86_64": ("baseline", "avx2", "avx512"), "aarch64": ("neon",)}
+_OTHER_LEVELS = ("baseline",)
+#: Where the ELF header's e_machine has these architectures.
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+_TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+_CPUINFO = Path("/proc/cpuinfo")
+
+#: What ``--target`` takes.
+NAMES = (*X86_64_LEVELS, "native", "aarch64-linux-gnu")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine to compile for.
+
+    ``machine`` is its architecture as ``uname -m`` has it; ``level`` is the level of x86-64 that
+    it needs at least, None where every CPU of the architecture will do.
+    """
+
+    machine: str
+    level: str | None = None
+
+    @classmethod
+    def parse(cls, name: str | None = None) -> Target:
+        """A target by its name, one of ``NAMES``; without one, any CPU of this architecture.
+
+        ``native`` is the highest level that this machine has.  Raises ``ToolchainError``.
+        """
+        machine = platform.machine()
+        if name is None:
+            return cls(machine)
+        if name == "native":
+            return cls(machine, own_level())
+        if name in X86_64_LEVELS:
+            return cls("x86_64", None if name == "x86-64" else name)
+        for known, triple in _TRIPLES.items():
+            if name == triple:
+                return cls(known)
+        raise ToolchainError(f"unknown target {name!r}; known: {', '.join(NAMES)}")
+
+    @property
+    def name(self) -> str:
+        """A name that ``parse`` takes."""
+        return self.level or ("x86-64" if self.machine == "x86_64" else self.triple)
+
+    @property
+    def triple(self) -> str:
+        """The prefix of the GNU tools for it."""
+        return _TRIPLES.get(self.machine, f"{self.machine}-linux-gnu")
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this machine cannot run what is compiled for it."""
+        return self.machine != platform.machine()
+
+    @property
+    def kernel_levels(self) -> tuple[str, ...]:
+        """Instruction sets that the kernels are compiled for."""
+        return KERNEL_LEVELS.get(self.machine, _OTHER_LEVELS)
+
+    @cached_property
+    def tvm(self) -> str | dict[str, Any]:
+        """What ``tvm.target.Target`` is made from."""
+        if self.is_foreign:
+            return {"kind": "llvm", "mtriple": self.triple} | self._cpu
+        return {"kind": "llvm"} | self._cpu if self._cpu else "llvm"
+
+    @property
+    def _cpu(self) -> dict[str, str]:
+        return {"mcpu": self.level} if self.level else {}
+
+    def compiler(self) -> str:
+        """The C compiler.
+
+        Here ``$CC``, else the first of gcc, clang and cc on the path; for another architecture
+        ``$CROSS_CC``, else its gcc.  Raises ``ToolchainError`` naming the package to install.
+        """
+        if self.is_foreign:
+            names = os.environ.get("CROSS_CC", "").split()[:1] or [f"{self.triple}-gcc"]
+            package = f"gcc-{self.triple}"
+            variable, usual = "CROSS_CC", names[0]
+        else:
+            names = os.environ.get("CC", "").split()[:1] or ["gcc", "clang", "cc"]
+            package, variable, usual = "gcc", "CC", "gcc, clang or cc"
+        for name in names:
+            if found := shutil.which(name):
+                return found
+        what = f"'{names[0]}' (from ${variable})" if os.environ.get(variable) else usual
+        raise ToolchainError(
+            f"no C compiler: {what} is not on the path; install one, "
+            f"for example 'apt install {package}'"
+        )
+
+    def tool(self, name: str) -> str:
+        """A program of binutils for this target: ar, nm, objcopy.
+
+        An environment variable of that name in capitals goes first for this machine's own.  Raises
+        ``ToolchainError``.
+        """
+        if self.is_foreign:
+            candidates = [f"{self.triple}-{name}"]
+        else:
+            candidates = [os.environ.get(name.upper(), name)]
+        for candidate in (*candidates, f"llvm-{name}"):
+            if found := shutil.which(candidate):
+                return found
+        package = f"binutils-{self.triple}" if self.is_foreign else "binutils"
+        raise ToolchainError(
+            f"no {candidates[0]} on the path; install {package}, "
+            f"for example 'apt install {package}'"
+        )
+
+
+def cpu_flags() -> frozenset[str]:
+    """Flags of this machine's CPU; empty where the system does not tell."""
+    try:
+        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(found.partition(":")[2].split())
+
+
+def missing_flags(level: str) -> tuple[str, ...]:
+    """What this machine's CPU lacks of a level of x86-64, nothing where it cannot be told."""
+    flags = cpu_flags()
+    names = list(X86_64_LEVELS)
+    needed = [f for name in names[: names.index(level) + 1] for f in X86_64_LEVELS[name]]
+    return tuple(flag for flag in needed if flag not in flags) if flags else ()
+
+
+def own_level() -> str | None:
+    """The highest level of x86-64 that this machine has above the first, else None."""
+    if platform.machine() != "x86_64" or not cpu_flags():
+        return None
+    levels = [level for level in list(X86_64_LEVELS)[1:] if not missing_flags(level)]
+    return levels[-1] if levels else None
+
+
+#: Any CPU of this machine's architecture.
+HOST = Target.parse()

@@ -15,11 +15,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from codegen_cc.target import HOST
+
 ABI_VERSION = 1
 PANEL = 16
 MAX_DIMS = 8
 ALIGN = 64
-LEVELS = ("baseline", "avx2", "avx512")
+#: ``ext_isa``, and the levels that the kernels have on this architecture, the least one first.
+ISA = ("baseline", "avx2", "avx512", "neon")
+LEVELS = HOST.kernel_levels
 UNARY = (
     *("identity", "relu", "clip", "sigmoid", "silu", "hard_sigmoid", "hard_swish", "gelu"),
     *("gelu_tanh", "tanh", "leaky_relu", "exp", "log", "erf", "sqrt", "rsqrt", "abs", "neg"),
@@ -198,7 +202,8 @@ class Pool2dParams(ctypes.Structure):
 
 
 _P = c_void_p
-_SIGNATURES: dict[str, tuple[list[type], type]] = {
+#: Arguments and result of every function that the shared library has.
+SIGNATURES: dict[str, tuple[list[type], type]] = {
     "ext_status_string": ([c_int], c_char_p),
     "ext_isa_level": ([], c_int),
     "ext_isa_name": ([], c_char_p),
@@ -259,7 +264,7 @@ def library_path() -> Path:
 def load(path: Path | None = None) -> ctypes.CDLL:
     """Load the shared kernel library and declare its functions' types."""
     lib = ctypes.CDLL(str(path or library_path()))
-    for name, (arguments, result) in _SIGNATURES.items():
+    for name, (arguments, result) in SIGNATURES.items():
         function = getattr(lib, name)
         function.argtypes, function.restype = arguments, result
     return lib

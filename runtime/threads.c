@@ -1,18 +1,14 @@
 /*
  * ext_parallel_for on TVM's thread pool.
  *
- * Items are claimed in chunks of `grain`.  Each worker of a launch first takes those of its own
- * share, then what is left of the others', so that a worker whose core is busy elsewhere takes
- * fewer.  As shares are ranges, and the same in every launch, a worker mostly finds in its own L2
- * the rows of an image that it computed in the launch before.
+ * shares.h says which worker takes which items.
  *
  * TVM's pool refuses a launch from inside a launch; a nested call runs on its own thread.
  */
-#include <stdatomic.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "kernels/public.h"
+#include "shares.h"
 
 /* The head of TVMParallelGroupEnv in tvm/runtime/c_backend_api.h. */
 typedef struct {
@@ -23,23 +19,17 @@ typedef struct {
 extern int TVMBackendParallelLaunch(int (*body)(int task, void* env, void* context), void* context,
                                     int num_task) __attribute__((weak, visibility("default")));
 
-enum { MOST_SHARES = 16, LINE = 64 };
-
 typedef struct {
-  _Alignas(LINE) _Atomic int64_t taken; /* chunks of the share */
-} share;
-
-typedef struct {
-  share shares[MOST_SHARES];
-  _Atomic int status;
+  ext_loop items;
   _Atomic int workers;
-  int64_t n, grain;
-  ext_range_body body;
-  void* context;
-} loop;
+} launch;
 
 static _Thread_local int inside;    /* the thread runs a part of a launch */
 static _Thread_local int pool_size; /* workers of this thread's last launch; 0 = not known yet */
+
+/* Threads that are in a launch of this library.  Each caller has a pool of its own: several at once
+ * share the cores, where each with all workers would wait for those of the others. */
+static _Atomic int launching;
 
 /* A forked child has the memory of its parent's pool, but not the pool's threads: a launch there
  * would wait for ever, so a child runs serially what the parent had loaded. */
@@ -53,38 +43,22 @@ static int pool_is_usable(void) {
   return !inside && TVMBackendParallelLaunch != NULL && getpid() == loaded_in;
 }
 
-/* Runs what is left of share `index` of `count`. */
-static void run_share(loop* l, int index, int count) {
-  int64_t chunks = (l->n + l->grain - 1) / l->grain;
-  int64_t first = index * chunks / count, past = (index + 1) * chunks / count;
-  for (;;) {
-    if (atomic_load_explicit(&l->status, memory_order_relaxed)) return;
-    int64_t chunk =
-        first + atomic_fetch_add_explicit(&l->shares[index].taken, 1, memory_order_relaxed);
-    if (chunk >= past) return;
-    int64_t begin = chunk * l->grain;
-    int64_t end = l->n - begin < l->grain ? l->n : begin + l->grain;
-    int status = l->body(l->context, begin, end), none = EXT_OK;
-    if (status) atomic_compare_exchange_strong(&l->status, &none, status);
-  }
-}
-
 static int run_worker(int task, void* env, void* context) {
-  loop* l = context;
-  int workers = ((const group_env*)env)->num_task;
+  launch* l = context;
+  int workers = ((const group_env*)env)->num_task, was_inside = inside;
   if (task == 0) atomic_store(&l->workers, workers);
-  int count = workers < MOST_SHARES ? workers : MOST_SHARES, was_inside = inside;
   inside = 1;
-  for (int i = 0; i < count; i++) run_share(l, (task + i) % count, count);
+  ext_run_shares(&l->items, task, workers);
   inside = was_inside;
   return 0; /* a body's status travels in the loop: the pool knows only success and failure */
 }
 
-static int launch(loop* l) {
-  int failed = TVMBackendParallelLaunch(run_worker, l, 0);
+/* `tasks` workers take part; 0 stands for all, which tells how many these are. */
+static int run(launch* l, int tasks) {
+  int failed = TVMBackendParallelLaunch(run_worker, l, tasks);
   int workers = atomic_load(&l->workers);
-  if (workers > 0) pool_size = workers;
-  int status = atomic_load(&l->status);
+  if (tasks == 0 && workers > 0) pool_size = workers;
+  int status = atomic_load(&l->items.status);
   return status ? status : failed ? EXT_ERR_THREADS : EXT_OK;
 }
 
@@ -92,8 +66,18 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* contex
   if (n <= 0) return EXT_OK;
   if (grain < 1) grain = 1;
   if (n <= grain || !pool_is_usable()) return body(context, 0, n);
-  loop l = {.n = n, .grain = grain, .body = body, .context = context};
-  return launch(&l);
+  int others = atomic_fetch_add_explicit(&launching, 1, memory_order_relaxed), status;
+  int tasks = others > 0 ? ext_num_threads() / (others + 1) : 0;
+  if (others > 0 && tasks < 2) {
+    inside = 1;
+    status = body(context, 0, n);
+    inside = 0;
+  } else {
+    launch l = {.items = {.n = n, .grain = grain, .body = body, .context = context}};
+    status = run(&l, tasks);
+  }
+  atomic_fetch_sub_explicit(&launching, 1, memory_order_relaxed);
+  return status;
 }
 
 /* The pool's size is not part of TVM's C interface, but every launch tells it.  An empty launch
@@ -101,8 +85,8 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* contex
 int ext_num_threads(void) {
   if (!pool_is_usable()) return 1;
   if (pool_size == 0) {
-    loop empty = {.n = 0, .grain = 1};
-    if (launch(&empty) != EXT_OK) return 1;
+    launch empty = {.items = {.n = 0, .grain = 1}};
+    if (run(&empty, 0) != EXT_OK) return 1;
   }
   return pool_size > 0 ? pool_size : 1;
 }

@@ -50,13 +50,19 @@ typedef enum { EXT_FLOAT32 = 0, EXT_INT32, EXT_INT64, EXT_BOOL } ext_dtype;
 
 /* ------------------------------------------------------------------ instruction sets */
 
-typedef enum { EXT_ISA_BASELINE = 0, EXT_ISA_AVX2 = 1, EXT_ISA_AVX512 = 2 } ext_isa;
+typedef enum {
+  EXT_ISA_BASELINE = 0,
+  EXT_ISA_AVX2 = 1,
+  EXT_ISA_AVX512 = 2,
+  EXT_ISA_NEON = 3
+} ext_isa;
 
 /* The level in use: the best that this CPU has, or the one that the environment variable
- * BYOC_ISA (baseline, avx2, avx512) forces.  Decided once per process. */
+ * BYOC_ISA (x86-64: baseline, avx2, avx512; AArch64: neon) forces.  Decided once per process. */
 ext_isa ext_isa_level(void);
 const char* ext_isa_name(void);
-/* NULL, or why BYOC_ISA cannot be honoured (unknown name, or the CPU lacks it). */
+/* NULL, or why BYOC_ISA cannot be honoured (unknown name, not for this architecture, or the CPU
+ * lacks it). */
 const char* ext_isa_error(void);
 
 /* ------------------------------------------------------------------ threads and scratch */

@@ -10,6 +10,9 @@ enum { MR = 14, NV = 2 };
 #elif defined(EXT_SIMD_AVX2)
 /* 6 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 16 registers. */
 enum { MR = 6, NV = 2 };
+#elif defined(EXT_SIMD_NEON)
+/* 8 x 2 accumulators, 8 vectors of A, 2 of B: 26 of 32 registers; the rest lets loads go ahead. */
+enum { MR = 8, NV = 2 };
 #else
 /* 4 x 2 accumulators, 2 vectors of B, broadcasts of A: fits the 16 registers of x86-64. */
 enum { MR = 4, NV = 2 };

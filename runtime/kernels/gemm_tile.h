@@ -132,6 +132,10 @@ EXT_INLINE void tile_step(const int nv, const int half, float x, const vf row[NV
 #endif
 }
 
+#if defined(EXT_SIMD_NEON)
+#include "gemm_lanes.h"
+#else
+
 EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const gemm_tile* t,
                           vf acc[MR][NV]) {
   const float *a = t->a, *b = t->b, *next = t->next;
@@ -186,6 +190,8 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
     }
   }
 }
+
+#endif /* EXT_SIMD_NEON */
 
 /* All parameters but t are constants. */
 EXT_INLINE void tile_body(const int rows, const int nv, const int half, const int unpacked,
@@ -244,6 +250,9 @@ EXT_INLINE void tile_run(gemm_tile_function run, gemm_tile* t, int64_t rows, con
   X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)
 #elif defined(EXT_SIMD_AVX2)
 #define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i)
+#elif defined(EXT_SIMD_NEON)
+#define EXT_ROWS(X, k, i) \
+  X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i)
 #else
 #define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i)
 #endif

@@ -66,6 +66,9 @@ enum { PAGE_FLOATS = 1024 };
 #if defined(EXT_SIMD_AVX512)
 enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+#elif defined(EXT_SIMD_NEON)
+enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
+enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
 #else
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4 };
 #if defined(EXT_SIMD_AVX2)

@@ -1,8 +1,8 @@
 /*
- * simd.h - one vector type for three instruction sets.
+ * simd.h - one vector type for four instruction sets.
  *
- * A kernel file is compiled once per level, with -DEXT_SIMD_AVX512, -DEXT_SIMD_AVX2 or
- * -DEXT_SIMD_BASELINE, and is written in terms of
+ * A kernel file is compiled once per level, with -DEXT_SIMD_AVX512, -DEXT_SIMD_AVX2,
+ * -DEXT_SIMD_NEON or -DEXT_SIMD_BASELINE, and is written in terms of
  *
  *   vf            VL floats; + - * / work on it (GCC and Clang vector extensions)
  *   vi            VL int32_t
@@ -10,14 +10,15 @@
  *
  * and the functions of the level's header: vf_load, vf_store, vf_load_n and vf_store_n (the first
  * n lanes, 0 <= n <= VL; absent lanes read as 0 and are not written), vf_set1, vf_fma (a b + c),
- * vf_max, vf_min (the *second* argument where either is NaN), vf_sqrt, vf_select (mask ? a : b),
- * vm_lt, vm_nan, vf_keep (the same value, in a register), vf_pow2 (x 2^n for integral n), vf_sum
- * and vf_most (over the lanes; vf_most skips NaNs or keeps them, whichever), vf_transpose (a VL x
- * VL tile in registers).
+ * vf_max, vf_min (NaN where the second argument is; where the first alone is, NaN or the second),
+ * vf_sqrt, vf_select (mask ? a : b), vm_lt, vm_nan, vf_keep (the same value, in a register),
+ * vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips NaNs or keeps
+ * them, whichever), vf_transpose (a VL x VL tile in registers).
  *
  * EXT_NAME(f) gives a function one name per level; EXT_DISPATCH makes the public function that
- * picks a level.  The public function is compiled beside the baseline kernel, so that a link with
- * the archive takes in only the families that are called.
+ * picks a level.  The public function is compiled beside the kernel of the level that every CPU of
+ * the architecture has, so that a link with the archive takes in only the families that are
+ * called.  Where that is the only level, -DEXT_ONE_LEVEL says so.
  */
 #ifndef EXT_SIMD_H_
 #define EXT_SIMD_H_
@@ -30,8 +31,10 @@
 #define EXT_INLINE static inline __attribute__((always_inline, unused))
 #if defined(__clang__)
 #define EXT_UNROLL _Pragma("clang loop unroll(full)")
+#define EXT_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define EXT_UNROLL _Pragma("GCC unroll 32")
+#define EXT_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
 #if defined(EXT_SIMD_AVX512)
@@ -40,21 +43,24 @@
 #elif defined(EXT_SIMD_AVX2)
 #define EXT_NAME(f) f##_avx2
 #include "avx2.h"
+#elif defined(EXT_SIMD_NEON)
+#define EXT_NAME(f) f##_neon
+#include "neon.h"
 #elif defined(EXT_SIMD_BASELINE)
 #define EXT_NAME(f) f##_baseline
 #include "baseline.h"
 #else
-#error "define one of EXT_SIMD_AVX512, EXT_SIMD_AVX2, EXT_SIMD_BASELINE"
+#error "define one of EXT_SIMD_AVX512, EXT_SIMD_AVX2, EXT_SIMD_NEON, EXT_SIMD_BASELINE"
 #endif
 
 /* EXT_DISPATCH(ext_f, (int64_t n, float* y), (n, y)) defines ext_f as a call of the level in use.
  */
-#if !defined(EXT_SIMD_BASELINE)
+#if defined(EXT_SIMD_AVX512) || defined(EXT_SIMD_AVX2)
 #define EXT_DISPATCH(function, parameters, arguments)
-#elif defined(EXT_ONLY_BASELINE)
+#elif defined(EXT_ONE_LEVEL)
 #define EXT_DISPATCH(function, parameters, arguments) \
   int function parameters {                           \
-    return function##_baseline arguments;             \
+    return EXT_NAME(function) arguments;              \
   }
 #else
 #define EXT_DISPATCH(function, parameters, arguments)          \
@@ -74,12 +80,14 @@ EXT_INLINE vf vf_zero(void) {
 }
 
 /* max that keeps a NaN of either argument. */
+#if !defined(EXT_SIMD_NEON) /* which has one */
 EXT_INLINE vf vf_max_nan(vf a, vf b) {
   return vf_select(vm_nan(a), a, vf_max(a, b));
 }
 EXT_INLINE vf vf_min_nan(vf a, vf b) {
   return vf_select(vm_nan(a), a, vf_min(a, b));
 }
+#endif
 
 EXT_INLINE int64_t i64_min(int64_t a, int64_t b) {
   return a < b ? a : b;

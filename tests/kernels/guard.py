@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,37 @@ SENTINEL = np.float32(777.25)
 FloatArray = npt.NDArray[np.float32]
 
 
+def forbid(address: int, size: int) -> None:
+    """Take away all access to ``size`` bytes from ``address`` on, whole pages."""
+    if _LIBC.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), _PROT_NONE):
+        raise OSError(ctypes.get_errno(), "mprotect failed")
+
+
+def _guarded(usable: int) -> memoryview:
+    memory = mmap.mmap(-1, usable + mmap.PAGESIZE)
+    forbid(ctypes.addressof(ctypes.c_char.from_buffer(memory)) + usable, mmap.PAGESIZE)
+    return memoryview(memory)[:usable]
+
+
+_source: Callable[[int], Any] = _guarded
+
+
+@contextlib.contextmanager
+def pages_from(source: Callable[[int], Any]) -> Iterator[None]:
+    """Take guarded memory from ``source``, which gives so many bytes before a forbidden page."""
+    global _source
+    before, _source = _source, source
+    try:
+        yield
+    finally:
+        _source = before
+
+
 def at_page_end(values: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
     """Return a copy of ``values`` whose last element is the last before a forbidden page."""
     values = np.asarray(values, dtype)
     usable = -(-max(values.nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, usable + mmap.PAGESIZE)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    if _LIBC.mprotect(ctypes.c_void_p(address + usable), mmap.PAGESIZE, _PROT_NONE):
-        raise OSError(ctypes.get_errno(), "mprotect failed")
-    out = np.frombuffer(memory, values.dtype, values.size, usable - values.nbytes)
+    out = np.frombuffer(_source(usable), values.dtype, values.size, usable - values.nbytes)
     out = out.reshape(values.shape)
     out[...] = values
     return out

@@ -1,0 +1,51 @@
+/*
+ * ext_standalone.h - how the generated function of a model meets its plain C interface.
+ *
+ * Included by generated code only, in place of ext_tvm_entry.h.  The functions are those of
+ * libext_standalone.a, which also has the thread pool and the scratch memory that kernels ask for.
+ */
+#ifndef EXT_STANDALONE_H_
+#define EXT_STANDALONE_H_
+
+#include <string.h>
+
+#include "byoc_model.h"
+#include "ext_kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A model: constant, one per library. */
+typedef struct {
+  const char* name; /* begins messages */
+  int32_t input_count, output_count;
+  const byoc_tensor* inputs;
+  const byoc_tensor* outputs;
+  size_t arena_bytes;
+  int32_t threads; /* by default; 0: all cores */
+  /* Computes; the buffers have been checked.  Returns a byoc_status. */
+  int (*run)(const void* const* inputs, void* const* outputs, char* arena);
+} ext_model;
+
+typedef struct ext_instance ext_instance;
+
+/* Bodies of the functions of NAME.h; `model` and `inputs` may be NULL where a caller's are. */
+byoc_status ext_model_create(const ext_model* model, const byoc_options* options,
+                             ext_instance** made);
+byoc_status ext_model_run(ext_instance* instance, const void* const* inputs, void* const* outputs);
+const char* ext_model_error(const ext_instance* instance);
+const char* ext_model_status_text(byoc_status status);
+void ext_model_destroy(ext_instance* instance);
+
+/* For the body, on the thread that runs it: keep a message for ext_model_error and return the
+ * byoc_status that the body then returns.  `kind` is for TVM alone. */
+int ext_raise(const char* kind, const char* message);
+int ext_raise_status(const char* region, const char* operation, int status);
+int ext_raise_library(const char* region, const char* library, const char* composite, int status,
+                      const char* text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* EXT_STANDALONE_H_ */

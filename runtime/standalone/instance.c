@@ -1,0 +1,306 @@
+/*
+ * Instances of a model: create, run, destroy.
+ *
+ * Create runs the network once, on zeros and on the calling thread alone, to learn how much scratch
+ * memory the parts of a run take at most, and then allocates that for each of them.
+ */
+#include "instance.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_THREADS = 1024, PAGE = 4096 };
+/* Bytes between stacks in excess of whole pages: threads that use their stacks alike must not meet
+ * in the same sets of a shared cache. */
+static const size_t STAGGER = 5 * EXT_ALIGN;
+
+static const char* const status_texts[] = {
+    [BYOC_OK] = "done",
+    [BYOC_ERR_ARGUMENT] = "an argument is missing or wrong",
+    [BYOC_ERR_ALIGNMENT] = "a buffer is not aligned to the size of its elements",
+    [BYOC_ERR_MEMORY] = "there is not enough memory",
+    [BYOC_ERR_THREADS] = "the threads could not be started, or failed",
+    [BYOC_ERR_CPU] = "BYOC_ISA names an instruction set that cannot be used",
+    [BYOC_ERR_BUSY] = "the instance is running already; create one for each thread",
+    [BYOC_ERR_INDEX] = "an input holds an index outside of the axis that it indexes",
+    [BYOC_ERR_KERNEL] = "a kernel failed",
+    [BYOC_ERR_LIBRARY] = "a kernel library is missing, or failed",
+};
+
+const char* ext_model_status_text(byoc_status status) {
+  const size_t count = sizeof status_texts / sizeof *status_texts;
+  return (size_t)status < count ? status_texts[status] : "unknown status";
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static void* default_allocate(void* heap, size_t alignment, size_t bytes) {
+  (void)heap;
+  return aligned_alloc(alignment, bytes);
+}
+
+static void default_release(void* heap, void* memory) {
+  (void)heap;
+  free(memory);
+}
+
+void* ext_heap_take(const ext_heap* heap, size_t bytes) {
+  size_t rounded = bytes ? ext_round_up(bytes) : EXT_ALIGN;
+  void* memory = rounded ? heap->allocate(heap->heap, EXT_ALIGN, rounded) : NULL;
+  if (memory && (uintptr_t)memory % EXT_ALIGN != 0) {
+    heap->release(heap->heap, memory);
+    return NULL;
+  }
+  return memory;
+}
+
+void ext_heap_give(const ext_heap* heap, void* memory) {
+  if (memory) heap->release(heap->heap, memory);
+}
+
+/* ------------------------------------------------------------------ create */
+
+/* Where create says why it failed. */
+typedef struct {
+  const ext_model* model;
+  const byoc_options* options;
+} request;
+
+__attribute__((format(printf, 3, 4))) static byoc_status refuse(const request* r,
+                                                                byoc_status status,
+                                                                const char* format, ...) {
+  const byoc_options* o = r->options;
+  if (!o || !o->message || o->message_size == 0) return status;
+  int used = snprintf(o->message, o->message_size, "%s: ", r->model->name);
+  if (used < 0 || (size_t)used >= o->message_size) return status;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(o->message + used, o->message_size - (size_t)used, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+static byoc_status no_memory(const request* r, const char* what, size_t bytes) {
+  return refuse(r, BYOC_ERR_MEMORY, "no %zu bytes for %s", bytes, what);
+}
+
+static byoc_status check_options(request* r, byoc_options* o) {
+  const byoc_options* given = r->options;
+  *o = (byoc_options)BYOC_OPTIONS;
+  if (given && given->size != sizeof *o) {
+    r->options = NULL; /* its other fields may lie elsewhere */
+    return BYOC_ERR_ARGUMENT;
+  }
+  if (given) *o = *given;
+  if (o->message && o->message_size) o->message[0] = '\0';
+  if (o->threads < 0 || o->threads > MOST_THREADS)
+    return refuse(r, BYOC_ERR_ARGUMENT, "options.threads is %d; need 0 to %d", (int)o->threads,
+                  MOST_THREADS);
+  if (!o->allocate != !o->release)
+    return refuse(r, BYOC_ERR_ARGUMENT, "options.allocate and options.release: need both or none");
+  if (!o->allocate) {
+    o->allocate = default_allocate;
+    o->release = default_release;
+  }
+  if (ext_isa_error()) return refuse(r, BYOC_ERR_CPU, "%s", ext_isa_error());
+  if (o->threads == 0) o->threads = r->model->threads;
+  if (o->threads == 0) o->threads = ext_core_count();
+  return BYOC_OK;
+}
+
+/* The instance with its parts, its pool and the records of its threads, in one piece. */
+static ext_instance* lay_out(const ext_model* model, const byoc_options* o, size_t* bytes) {
+  const size_t tasks = (size_t)o->threads;
+  const size_t parts_at = ext_round_up(sizeof(ext_instance));
+  const size_t pool_at = parts_at + ext_round_up(tasks * sizeof(ext_part));
+  const size_t workers_at = pool_at + ext_round_up(sizeof(ext_pool));
+  const ext_heap heap = {o->allocate, o->release, o->heap};
+  *bytes = workers_at + tasks * sizeof(ext_worker);
+  char* memory = ext_heap_take(&heap, *bytes);
+  if (!memory) return NULL;
+  memset(memory, 0, *bytes);
+  ext_instance* m = (ext_instance*)memory;
+  m->model = model;
+  m->heap = heap;
+  m->tasks = o->threads;
+  m->parallel_for = o->parallel_for;
+  m->pool = o->pool;
+  m->parts = (ext_part*)(memory + parts_at);
+  m->calls.instance = m;
+  for (size_t i = 0; i < tasks; i++) m->parts[i] = (ext_part){.instance = m, .inside = 1};
+  if (!m->parallel_for && tasks > 1) m->threads = (ext_pool*)(memory + pool_at);
+  return m;
+}
+
+static byoc_status start_threads(ext_instance* m, const request* r) {
+  if (!m->threads) return BYOC_OK;
+  ext_worker* workers = (ext_worker*)((char*)m->threads + ext_round_up(sizeof(ext_pool)));
+  int problem = ext_pool_start(m->threads, workers, m->tasks - 1);
+  if (problem) {
+    m->threads = NULL;
+    return refuse(r, BYOC_ERR_THREADS, "cannot start %d threads: %s", (int)m->tasks - 1,
+                  strerror(problem));
+  }
+  m->process = getpid();
+  m->parallel_for = ext_pool_run;
+  m->pool = m->threads;
+  return BYOC_OK;
+}
+
+static size_t bytes_of(const byoc_tensor* tensors, int32_t count) {
+  size_t total = 0;
+  for (int32_t i = 0; i < count; i++) total += ext_round_up(tensors[i].bytes);
+  return total;
+}
+
+/* Runs the network on zeros, each piece of scratch memory allocated by itself. */
+static byoc_status measure(ext_instance* m, const request* r) {
+  const ext_model* model = m->model;
+  const size_t pointers =
+      ext_round_up(sizeof(void*) * (size_t)(model->input_count + model->output_count));
+  const size_t inputs = bytes_of(model->inputs, model->input_count);
+  const size_t total = pointers + inputs + bytes_of(model->outputs, model->output_count);
+  char* memory = ext_heap_take(&m->heap, total);
+  if (!memory) return no_memory(r, "a first run", total);
+  memset(memory, 0, pointers + inputs);
+  void** buffers = (void**)memory;
+  char* next = memory + pointers;
+  for (int32_t i = 0; i < model->input_count + model->output_count; i++) {
+    const int32_t output = i - model->input_count;
+    buffers[i] = next;
+    next += ext_round_up(output < 0 ? model->inputs[i].bytes : model->outputs[output].bytes);
+  }
+  m->serial = 1;
+  int status = ext_run_here(m, (const void* const*)buffers, buffers + model->input_count);
+  m->serial = 0;
+  ext_heap_give(&m->heap, memory);
+  if (status) refuse(r, (byoc_status)status, "the first run failed: %s", m->message);
+  return (byoc_status)status;
+}
+
+/* Gives every part a stack of the depth that has been measured. */
+static byoc_status give_stacks(ext_instance* m, const request* r) {
+  size_t deepest = 0;
+  for (int32_t i = 0; i < m->tasks; i++)
+    if (m->parts[i].stack.deepest > deepest) deepest = m->parts[i].stack.deepest;
+  const size_t own = ext_round_up(m->calls.stack.deepest);
+  const size_t step = (deepest + PAGE - 1) / PAGE * PAGE + STAGGER;
+  const size_t total = own + STAGGER + step * (size_t)m->tasks;
+  m->scratch = ext_heap_take(&m->heap, total);
+  if (!m->scratch) return no_memory(r, "scratch", total);
+  m->calls.stack = (ext_stack){.base = m->scratch, .size = own};
+  for (int32_t i = 0; i < m->tasks; i++)
+    m->parts[i].stack =
+        (ext_stack){.base = m->scratch + own + STAGGER + step * (size_t)i, .size = deepest};
+  return BYOC_OK;
+}
+
+byoc_status ext_model_create(const ext_model* model, const byoc_options* options,
+                             ext_instance** made) {
+  request r = {model, options};
+  byoc_options o;
+  byoc_status status = check_options(&r, &o);
+  if (made) *made = NULL;
+  if (status) return status;
+  if (!made) return refuse(&r, BYOC_ERR_ARGUMENT, "no place for the instance: model is NULL");
+  size_t bytes = 0;
+  ext_instance* m = lay_out(model, &o, &bytes);
+  if (!m) return no_memory(&r, "an instance", bytes);
+  m->arena = ext_heap_take(&m->heap, model->arena_bytes);
+  if (!m->arena) status = no_memory(&r, "the arena", model->arena_bytes);
+  if (!status) status = measure(m, &r);
+  if (!status) status = give_stacks(m, &r);
+  if (!status) status = start_threads(m, &r);
+  if (status) {
+    ext_model_destroy(m);
+    return status;
+  }
+  m->message[0] = '\0';
+  *made = m;
+  return BYOC_OK;
+}
+
+/* ------------------------------------------------------------------ run and destroy */
+
+static byoc_status wrong_buffer(ext_instance* m, byoc_status status, const char* kind,
+                                int32_t index, const byoc_tensor* tensor, const char* problem) {
+  snprintf(m->message, sizeof m->message, "%s: %s %d (%.200s) %s", m->model->name, kind, (int)index,
+           tensor->name, problem);
+  return status;
+}
+
+static byoc_status check_buffers(ext_instance* m, const char* kind, const byoc_tensor* tensors,
+                                 int32_t count, const void* const* buffers) {
+  for (int32_t i = 0; i < count; i++) {
+    const byoc_tensor* t = &tensors[i];
+    if (!buffers[i] && t->bytes) return wrong_buffer(m, BYOC_ERR_ARGUMENT, kind, i, t, "is NULL");
+    if ((uintptr_t)buffers[i] % t->alignment != 0)
+      return wrong_buffer(m, BYOC_ERR_ALIGNMENT, kind, i, t,
+                          "is not aligned to the size of its elements");
+  }
+  return BYOC_OK;
+}
+
+static int overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return a_bytes && b_bytes && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* An output may share memory neither with an input nor with another output. */
+static byoc_status check_overlaps(ext_instance* m, const void* const* inputs,
+                                  void* const* outputs) {
+  const ext_model* model = m->model;
+  for (int32_t i = 0; i < model->output_count; i++) {
+    const byoc_tensor* t = &model->outputs[i];
+    for (int32_t j = 0; j < model->input_count; j++)
+      if (overlap(outputs[i], t->bytes, inputs[j], model->inputs[j].bytes))
+        return wrong_buffer(m, BYOC_ERR_ARGUMENT, "output", i, t, "overlaps an input");
+    for (int32_t j = 0; j < i; j++)
+      if (overlap(outputs[i], t->bytes, outputs[j], model->outputs[j].bytes))
+        return wrong_buffer(m, BYOC_ERR_ARGUMENT, "output", i, t, "overlaps another output");
+  }
+  return BYOC_OK;
+}
+
+static byoc_status check_call(ext_instance* m, const void* const* inputs, void* const* outputs) {
+  const ext_model* model = m->model;
+  if ((!inputs && model->input_count) || (!outputs && model->output_count)) {
+    snprintf(m->message, sizeof m->message, "%s: %s is NULL", model->name,
+             inputs ? "outputs" : "inputs");
+    return BYOC_ERR_ARGUMENT;
+  }
+  byoc_status status = check_buffers(m, "input", model->inputs, model->input_count, inputs);
+  if (!status)
+    status = check_buffers(m, "output", model->outputs, model->output_count,
+                           (const void* const*)outputs);
+  return status ? status : check_overlaps(m, inputs, outputs);
+}
+
+byoc_status ext_model_run(ext_instance* m, const void* const* inputs, void* const* outputs) {
+  if (!m) return BYOC_ERR_ARGUMENT;
+  if (atomic_exchange_explicit(&m->running, 1, memory_order_acquire)) return BYOC_ERR_BUSY;
+  byoc_status status = check_call(m, inputs, outputs);
+  if (!status) {
+    m->message[0] = '\0';
+    /* A forked child has the instance's memory, but not its threads. */
+    m->serial = m->threads && getpid() != m->process;
+    status = (byoc_status)ext_run_here(m, inputs, outputs);
+  }
+  atomic_store_explicit(&m->running, 0, memory_order_release);
+  return status;
+}
+
+const char* ext_model_error(const ext_instance* m) {
+  return m ? m->message : "";
+}
+
+void ext_model_destroy(ext_instance* m) {
+  if (!m) return;
+  const ext_heap heap = m->heap;
+  if (m->threads && m->process == getpid()) ext_pool_stop(m->threads);
+  ext_heap_give(&heap, m->scratch);
+  ext_heap_give(&heap, m->arena);
+  ext_heap_give(&heap, m);
+}

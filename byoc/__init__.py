@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from byoc.marks import mark
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.registry import register_ext_op, unregister_ext_op
+    from byoc.standalone import compile_standalone
     from byoc.tuning.tuner import tune
 
 __version__ = "0.1.0"
@@ -25,6 +26,7 @@ __all__ = [
     "Compiled",
     "Model",
     "compile",
+    "compile_standalone",
     "load",
     "mark",
     "partition_for_ext",
@@ -39,6 +41,7 @@ _HOMES = {
     "Compiled": "byoc.compiler",
     "Model": "byoc.loader",
     "compile": "byoc.compiler",
+    "compile_standalone": "byoc.standalone",
     "load": "byoc.loader",
     "mark": "byoc.marks",
     "partition_for_ext": "byoc.partition",

@@ -58,7 +58,7 @@ def entry(plan: Plan) -> str:
         "  (void)self;",
         "  (void)result;",
         f'  if (ext_check_call("{symbol}", args, n_args, specs, {count}, data) != 0) return -1;',
-        *_prepare_libraries(plan),
+        *(f"  if (ext_prepare_{name}() != 0) return -1;" for name in prepared(plan)),
         *_run(plan, count),
     ]
     return "\n".join([*lines, "}", ""])
@@ -67,8 +67,8 @@ def entry(plan: Plan) -> str:
 def preparation(found: KernelLibrary) -> str:
     """C that a library needs before its first call in a region; empty where it needs nothing.
 
-    ``ext_prepare_<name>`` opens its shared libraries and sets its threads.  Where it can tell how
-    many it will use, the packed function ``byoc_threads_<name>`` of the module returns that.
+    ``ext_prepare_<name>`` opens its shared libraries and sets its threads; it returns 0, or what
+    ``ext_raise`` gave.
     """
     name, threads = found.name, found.threads
     lines = []
@@ -83,27 +83,37 @@ def preparation(found: KernelLibrary) -> str:
         return ""
     text = [f"const char* ext_open_{name}(void);", ""] if found.link().shared else []
     text += [f"static int ext_prepare_{name}(void) {{", *lines, "  return 0;", "}", ""]
-    if threads is not None and threads.get is not None:
-        text += [
-            f"TVM_FFI_DLL_EXPORT int __tvm_ffi_byoc_threads_{name}(",
-            "    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {",
-            "  (void)self;",
-            "  (void)args;",
-            "  (void)n_args;",
-            f"  if (ext_prepare_{name}() != 0) return -1;",
-            "  result->type_index = kTVMFFIInt;",
-            "  result->zero_padding = 0;",
-            f"  result->v_int64 = {threads.get}();",
-            "  return 0;",
-            "}",
-            "",
-        ]
     return "\n".join(text)
 
 
-def _prepare_libraries(plan: Plan) -> list[str]:
-    names = [name for name in plan.libraries if preparation(library(name))]
-    return [f"  if (ext_prepare_{name}() != 0) return -1;" for name in names]
+def thread_count(found: KernelLibrary) -> str:
+    """The packed function ``byoc_threads_<name>``: how many threads a library will use.
+
+    Empty where it has none of its own, or cannot tell.
+    """
+    name, threads = found.name, found.threads
+    if threads is None or threads.get is None:
+        return ""
+    text = [
+        f"TVM_FFI_DLL_EXPORT int __tvm_ffi_byoc_threads_{name}(",
+        "    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {",
+        "  (void)self;",
+        "  (void)args;",
+        "  (void)n_args;",
+        f"  if (ext_prepare_{name}() != 0) return -1;",
+        "  result->type_index = kTVMFFIInt;",
+        "  result->zero_padding = 0;",
+        f"  result->v_int64 = {threads.get}();",
+        "  return 0;",
+        "}",
+        "",
+    ]
+    return "\n".join(text)
+
+
+def prepared(plan: Plan) -> list[str]:
+    """The libraries of a plan that have an ``ext_prepare_<name>``."""
+    return [name for name in plan.libraries if preparation(library(name))]
 
 
 def _run(plan: Plan, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""``byoc compile``: an ONNX file becomes one deployable library."""
+"""``byoc compile``: an ONNX file becomes one deployable library, for TVM's runtime or without."""
 
 from __future__ import annotations
 
@@ -13,11 +13,33 @@ from byoc.cli.process import give_large_blocks_back, import_without_torch
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled
+    from byoc.report import Report
+    from byoc.standalone import Standalone
 
 
 @click.command("compile")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, metavar="FILE.so")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE.so|DIR",
+    help="The library for TVM's runtime, or the folder of the standalone form.",
+)
+@click.option(
+    "--emit",
+    type=click.Choice(["tvm", "standalone"]),
+    default="tvm",
+    show_default=True,
+    help="A library that TVM's runtime loads; or C headers, a static and a shared library that "
+    "need no TVM, for a network that is one region.",
+)
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="What the C functions and files of the standalone form begin with (default: from MODEL).",
+)
 @options.input_shapes
 @options.target
 @click.option(
@@ -41,6 +63,8 @@ if TYPE_CHECKING:
 def compile_verb(
     model: Path,
     output: Path,
+    emit: str,
+    name: str | None,
     input_shapes: dict[str, list[int]] | None,
     target: str | None,
     threads: int | None,
@@ -49,36 +73,58 @@ def compile_verb(
     rules: control.Rules,
     as_json: bool,
 ) -> None:
-    """Compile the ONNX file MODEL into one library that needs only TVM's runtime."""
+    """Compile the ONNX file MODEL into one library that needs only TVM's runtime, or not even it.
+
+    With --emit standalone the whole network must be one region with fixed shapes.
+    """
+    standalone = emit == "standalone"
+    if name is not None and not standalone:
+        raise click.UsageError("--name goes with --emit standalone")
+    if dump_code is not None and standalone:
+        raise click.UsageError("--dump-code: --emit standalone writes the C to its folder anyway")
     give_large_blocks_back()
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")
-        from byoc.compiler import compile
-
-        compiled = compile(
-            model,
-            output,
-            input_shapes,
-            target=target,
-            threads=threads,
-            dump_code=dump_code,
-            dump_ir=dump_ir,
-            progress=show,
-            min_coverage=rules.demand["min_coverage"],
-            require_full=rules.demand["full"],
+        common = {
+            "target": target,
+            "threads": threads,
+            "dump_ir": dump_ir,
+            "progress": show,
             **rules.choice,
-        )
+        }
+        if standalone:
+            from byoc.standalone import compile_standalone
+
+            # That everything is offloaded, whatever `rules.demand` says, is the form's own demand.
+            done = compile_standalone(model, output, input_shapes, name=name, **common)
+        else:
+            from byoc.compiler import compile
+
+            done = compile(
+                model,
+                output,
+                input_shapes,
+                dump_code=dump_code,
+                min_coverage=rules.demand["min_coverage"],
+                require_full=rules.demand["full"],
+                **common,
+            )
+    files = done.files if standalone else {}
     if as_json:
-        click.echo(json.dumps(_as_dict(compiled, output), indent=2))
+        click.echo(json.dumps(_as_dict(done, output, files), indent=2))
+    elif standalone:
+        _print_folder(done)
     else:
-        _print(compiled, output)
+        _print(done, output)
 
 
-def _as_dict(compiled: Compiled, output: Path) -> dict[str, object]:
+def _as_dict(
+    compiled: Compiled | Standalone, output: Path, files: dict[str, int]
+) -> dict[str, object]:
     return {
         "output": str(output),
-        "bytes": output.stat().st_size,
+        **({"files": files} if files else {"bytes": output.stat().st_size}),
         "seconds": {stage: round(value, 3) for stage, value in compiled.seconds.items()},
         "inputs": [[info.name, info.shape, info.dtype] for info in compiled.metadata.inputs],
         "outputs": [[info.name, info.shape, info.dtype] for info in compiled.metadata.outputs],
@@ -89,15 +135,38 @@ def _as_dict(compiled: Compiled, output: Path) -> dict[str, object]:
 def _print(compiled: Compiled, output: Path) -> None:
     seconds = sum(compiled.seconds.values())
     click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB in {seconds:.1f} s")
-    click.echo(compiled.report.summary())
-    for region in compiled.report.regions:
+    _print_report(compiled.report)
+    _print_tensors(compiled)
+    click.echo(f"run it: byoc run {output} --print-time")
+
+
+def _print_folder(compiled: Standalone) -> None:
+    seconds = sum(compiled.seconds.values())
+    click.echo(f"{compiled.folder}: C library {compiled.name} in {seconds:.1f} s")
+    for path, size in compiled.files.items():
+        click.echo(f"  {size / 1e6:8.3f} MB  {path}")
+    _print_report(compiled.report)
+    _print_tensors(compiled)
+    from codegen_cc.target import Target
+
+    target = Target.parse(compiled.metadata.target.name)
+    compiler = f"{target.triple}-gcc" if target.is_foreign else "cc"
+    include, library = compiled.folder / "include", compiled.folder / "lib"
+    click.echo(f"use it: {compiler} -I{include} main.c {library}/lib{compiled.name}.a -lm")
+
+
+def _print_report(report: Report) -> None:
+    click.echo(report.summary())
+    for region in report.regions:
         if region.plan is not None:
             click.echo(f"  {region.name}: {region.plan}")
-    known = [use for use in compiled.report.kernels if use.measured]
+    known = [use for use in report.kernels if use.measured]
     if known:
         ways = ", ".join(f"{use.measured} x {use.library}: {use.algorithm}" for use in known)
         click.echo(f"  as measured: {ways}")
+
+
+def _print_tensors(compiled: Compiled | Standalone) -> None:
     for what, infos in (("in ", compiled.metadata.inputs), ("out", compiled.metadata.outputs)):
         for info in infos:
             click.echo(f"  {what} {info}")
-    click.echo(f"run it: byoc run {output} --print-time")

@@ -68,7 +68,8 @@ const char* ext_isa_error(void);
 /* ------------------------------------------------------------------ threads and scratch */
 
 /* Runs body(ctx, begin, end) over disjoint ranges that cover [0, n), on TVM's thread pool
- * (TVMBackendParallelLaunch) where the process has it, else on the calling thread.  Ranges are
+ * (TVMBackendParallelLaunch) where the process has it, else on the calling thread; in a standalone
+ * model on the threads of the instance.  Ranges are
  * claimed `grain` items at a time, so that a busy core takes fewer.  Returns the first non-zero
  * status of a body, or EXT_ERR_THREADS. */
 typedef int (*ext_range_body)(void* ctx, int64_t begin, int64_t end);

@@ -1,0 +1,148 @@
+"""ONNX in, a C library out that needs no TVM (docs/standalone.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import onnx
+import tvm
+
+from byoc.compiler import CompileError, Partitioned, Progress, Stages, partition_onnx
+from byoc.control import Libraries
+from byoc.metadata import Metadata, TensorInfo
+from byoc.registry import Predicate
+from byoc.report import Report
+from byoc.single_region import SingleRegion
+from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
+from codegen_cc.target import Target
+
+#: Where ``compile_standalone`` is not told what to call a model that has no file.
+_UNNAMED = "model"
+
+
+@dataclass
+class Standalone:
+    """What ``compile_standalone`` wrote: paths below ``folder`` with their sizes in bytes."""
+
+    name: str
+    folder: Path
+    files: dict[str, int]
+    report: Report
+    metadata: Metadata
+    #: Seconds per stage, in the order in which the stages ran.
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def compile_standalone(
+    model: str | os.PathLike[str] | onnx.ModelProto,
+    output: str | os.PathLike[str],
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    *,
+    name: str | None = None,
+    target: str | None = None,
+    dump_ir: str | os.PathLike[str] | None = None,
+    skip_ops: Iterable[str] = (),
+    skip_nodes: Iterable[str] = (),
+    only: Iterable[str] = (),
+    predicate: Predicate | None = None,
+    libraries: Libraries = None,
+    choose: str | None = None,
+    tuning_db: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Standalone:
+    """Compile an ONNX model into a folder with C headers, a static and a shared library.
+
+    ``name`` begins the names of the C functions and of the files; by default it is made from that
+    of the model's file.  ``output`` is the folder; one that exists keeps its other files, so that
+    several models can share it.  All axes need a size (``input_shapes``), and all operators must be
+    in one region: what is in the way is named.  ``threads`` is the number that an instance has by
+    default, without it all cores.  The rest is as for ``byoc.compile``.
+
+    Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``; no file is then changed.
+    """
+    folder, machine = Path(output), Target.parse(target)
+    _require_place(folder)
+    if name is None:
+        name = _UNNAMED if isinstance(model, onnx.ModelProto) else default_name(Path(model).stem)
+    require_name(name, Interface(name, (), (), (), ()).functions, machine)
+    stages = Stages(progress)
+    done = partition_onnx(
+        model,
+        input_shapes,
+        stages,
+        target=machine,
+        rules={
+            "skip_ops": skip_ops,
+            "skip_nodes": skip_nodes,
+            "only": only,
+            "predicate": predicate,
+        },
+        threads=threads,
+        dump_ir=dump_ir,
+        libraries=libraries,
+        choose=choose,
+        tuning_db=tuning_db,
+    )
+    entry = _require_one_region(done)
+    metadata = replace(done.metadata, form="standalone", report=done.report.to_json())
+    with stages("generate code and link"):
+        package = build(
+            _region(done.module, entry),
+            Interface(
+                name,
+                tuple(_spec(info) for info in metadata.inputs),
+                tuple(_spec(info) for info in metadata.outputs),
+                entry.inputs,
+                entry.outputs,
+                threads or 0,
+            ),
+            folder,
+            metadata.to_json(),
+            machine,
+        )
+    report = done.report.with_figures({entry.symbol: package.figures})
+    return Standalone(name, folder, package.files, report, metadata, stages.seconds)
+
+
+def _require_place(folder: Path) -> None:
+    """Stop before minutes of work when the folder could not be written."""
+    if folder.exists() and not folder.is_dir():
+        raise CompileError(f"cannot write {folder}: it is a file; give a folder")
+    if not folder.parent.is_dir():
+        raise CompileError(f"cannot write {folder}: there is no folder {folder.parent}")
+
+
+def _require_one_region(done: Partitioned) -> SingleRegion:
+    """How the network calls its only region; raises ``CompileError`` saying what is in the way."""
+    need = "the standalone form needs the whole network in one region with fixed shapes"
+    report = done.report
+    for info in (*done.metadata.inputs, *done.metadata.outputs):
+        if any(isinstance(extent, str) for extent in info.shape):
+            raise CompileError(f"{need}: {info} has symbolic axes; give --input-shapes numbers")
+    if report.left:
+        first = report.left[0]
+        reason = re.sub(r"\s+", " ", first.reason)
+        raise CompileError(
+            f"{need}: {len(report.left)} of {report.operators} operators stay with TVM, the first "
+            f"is {first.name} ({first.op}: {reason}); `byoc partition` lists them"
+        )
+    if isinstance(done.entry, str):
+        raise CompileError(f"{need}: {done.entry}; `byoc partition` shows the regions")
+    return done.entry
+
+
+def _region(module: tvm.IRModule, entry: SingleRegion) -> tvm.relax.Function:
+    for function in module.functions.values():
+        attributes = function.attrs
+        if attributes and str(attributes.get("global_symbol", "")) == entry.symbol:
+            return function
+    raise CompileError(f"the module has no function {entry.symbol}")
+
+
+def _spec(info: TensorInfo) -> TensorSpec:
+    return TensorSpec(info.name, info.dtype, tuple(int(extent) for extent in info.shape))

@@ -1,0 +1,65 @@
+"""What a model's C functions take and give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from codegen_cc.entry import c_identifier
+from codegen_cc.tensor import C_TYPES
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or an output: its name in the model, dtype and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that a buffer's address must be a multiple of: the size of an element."""
+        return C_TYPES[self.dtype][1]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of a buffer."""
+        return self.elements * self.alignment
+
+    def __str__(self) -> str:
+        """For comments in C, hence without the name's odd characters."""
+        return f"{c_identifier(self.name)}: {self.dtype} {list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A model's C interface, and how its one region is called for it.
+
+    ``name`` begins the names of all functions.  ``region_inputs[i]`` is the number of the model's
+    input that is the region's input ``i``; ``region_outputs[j]`` the number of the region's output
+    that is the model's output ``j``.  ``threads`` is the number that an instance has by default, 0
+    for all cores.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    region_inputs: tuple[int, ...]
+    region_outputs: tuple[int, ...]
+    threads: int = 0
+
+    def function(self, what: str) -> str:
+        """The C name of a function, or of another global thing of this model."""
+        return f"{self.name}_{what}"
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names that the libraries export."""
+        whats = ("inputs", "outputs", "create", "run", "error", "status_text", "destroy")
+        return tuple(self.function(what) for what in whats)

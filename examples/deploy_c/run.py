@@ -1,0 +1,94 @@
+"""The C library from Python, with ctypes and NumPy alone: run.py LIBRARY.so [INPUT.npy ...].
+
+Writes the outputs beside the library, as NAME.npy. Inputs that are not given are zeros.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+
+import numpy as np
+
+DTYPES = {0: np.float32, 1: np.int32, 2: np.int64, 3: np.bool_}  # byoc_dtype
+
+
+class Tensor(ctypes.Structure):  # byoc_tensor
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int),
+        ("ndim", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("bytes", ctypes.c_size_t),
+        ("alignment", ctypes.c_size_t),
+    )
+
+
+class Model:
+    """One instance, with its default options: all cores."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.stem.removeprefix("lib")
+        self.library = ctypes.CDLL(str(path.resolve()))
+        self.inputs, self.outputs = self._tensors("inputs"), self._tensors("outputs")
+        self.instance = ctypes.c_void_p()
+        self._check(self._function("create")(None, ctypes.byref(self.instance)))
+
+    def __call__(self, *arrays: np.ndarray) -> dict[str, np.ndarray]:
+        pairs = zip(self.inputs.values(), arrays, strict=True)
+        inputs = [np.ascontiguousarray(array, zeros.dtype) for zeros, array in pairs]
+        shapes = [zeros.shape for zeros in self.inputs.values()]
+        if [array.shape for array in inputs] != shapes:
+            raise ValueError(f"{self.name} takes arrays of shapes {shapes}")
+        results = {name: np.empty_like(zeros) for name, zeros in self.outputs.items()}
+        buffers = (_addresses(inputs), _addresses(results.values()))
+        self._check(self._function("run")(self.instance, *buffers))
+        return results
+
+    def close(self) -> None:
+        """Give memory and threads back."""
+        self._function("destroy", None)(self.instance)
+        self.instance = ctypes.c_void_p()
+
+    def _function(self, what: str, result: object = ctypes.c_int) -> ctypes._CFuncPtr:
+        function = self.library[f"{self.name}_{what}"]
+        function.restype = result
+        return function
+
+    def _tensors(self, what: str) -> dict[str, np.ndarray]:
+        """Zeros of the shape and dtype of each input or output, by name."""
+        count = ctypes.c_int32()
+        found = self._function(what, ctypes.POINTER(Tensor))(ctypes.byref(count))
+        return {
+            tensor.name.decode(): np.zeros(tensor.shape[: tensor.ndim], DTYPES[tensor.dtype])
+            for tensor in found[: count.value]
+        }
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            text = self._function("status_text", ctypes.c_char_p)(status).decode()
+            more = self._function("error", ctypes.c_char_p)(self.instance).decode()
+            raise RuntimeError(f"{self.name}: {text} {more}".rstrip())
+
+
+def _addresses(arrays: object) -> ctypes.Array[ctypes.c_void_p]:
+    addresses = [array.ctypes.data for array in arrays]
+    return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+def main() -> None:
+    """Run a library on files."""
+    path = Path(sys.argv[1])
+    model = Model(path)
+    given = [np.load(file) for file in sys.argv[2:]]
+    results = model(*given, *list(model.inputs.values())[len(given) :])
+    for name, array in results.items():
+        file = path.with_name(f"{''.join(c if c.isalnum() else '_' for c in name)}.npy")
+        np.save(file, array)
+        print(f"{file}: {name} {array.dtype} {list(array.shape)}, largest {array.max():.6f}")
+    model.close()
+
+
+if __name__ == "__main__":
+    main()

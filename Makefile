@@ -3,7 +3,10 @@
 VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME_SOURCES := $(shell find runtime -type f -not -path '*/build*' 2>/dev/null)
+OTHER_C := $(shell git ls-files '*.c' '*.cc' '*.h' 2>/dev/null | grep -v -e ^runtime/ -e /golden/)
 KERNELS := codegen_cc/_runtime/.installed
+AARCH64 := build/aarch64-libraries
+CROSS := aarch64-linux-gnu-
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 # Installed without dependencies: of rapidocr only the models inside it are used, of pnnx only the
 # program that converts models for ncnn; its Python part would bring PyTorch.
@@ -19,7 +22,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance docs lint format clean check-tools kernels
+.PHONY: help venv demo test bench bench-kernels conformance docs lint format clean check-tools kernels \
+  aarch64-libraries
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,7 +31,7 @@ help: ## List the targets
 demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
 	$(BIN)/python -m models.demo
 
-test: $(BIN)/.test kernels ## Run all tests
+test: $(BIN)/.test kernels aarch64-libraries ## Run all tests
 	$(BIN)/python -m pytest
 
 bench: ARGS := --suite zoo
@@ -47,13 +51,15 @@ docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libra
 lint: $(BIN)/.dev ## Check the style of Python and C, and compile the kernels with warnings as errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(filter %.c %.h,$(RUNTIME_SOURCES))
+	$(BIN)/clang-format --dry-run -Werror $(filter %.c %.h,$(RUNTIME_SOURCES)) $(OTHER_C)
 	$(MAKE) -C runtime -j$(JOBS) BUILD=$(CURDIR)/build/lint CFLAGS=-Werror
+	! command -v $(CROSS)gcc >/dev/null || $(MAKE) -C runtime -j$(JOBS) CC=$(CROSS)gcc \
+	  AR=$(CROSS)ar BUILD=$(CURDIR)/build/lint-aarch64 CFLAGS=-Werror
 
 format: $(BIN)/.dev ## Format Python and C
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(filter %.c %.h,$(RUNTIME_SOURCES))
+	$(BIN)/clang-format -i $(filter %.c %.h,$(RUNTIME_SOURCES)) $(OTHER_C)
 
 clean: ## Remove builds, caches and the environment
 	rm -rf $(VENV) build dist *.egg-info codegen_cc/_runtime .pytest_cache .ruff_cache
@@ -92,3 +98,9 @@ $(KERNELS): $(RUNTIME_SOURCES)
 	@echo "== building the kernels"
 	$(MAKE) -C runtime -j$(JOBS) install DEST=$(CURDIR)/codegen_cc/_runtime
 	@touch $@
+
+# TVM's runtime for 64-bit ARM, for the tests that run compiled networks under QEMU.
+aarch64-libraries: $(BIN)/.test
+	@! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-g++ >/dev/null || \
+	  $(BIN)/python examples/deploy_cpp/runtime_libraries.py aarch64 $(AARCH64) || \
+	  echo "no TVM runtime for aarch64: tests that run networks under QEMU will be skipped" >&2

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
 
+#: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
+_making_machine = threading.Lock()
+
 #: Device, inode and time of change of the file that a path was first opened with.
 _opened: dict[Path, tuple[int, int, int]] = {}
 
@@ -138,9 +141,10 @@ class Model:
         machine = getattr(self._machines, "main", None)
         if machine is None:
             size_own_pool()
-            executable = self._module["vm_load_executable"]()
-            executable["vm_initialization"](CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
-            machine = self._machines.main = executable["main"]
+            with _making_machine:
+                executable = self._module["vm_load_executable"]()
+                executable["vm_initialization"](CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
+                machine = self._machines.main = executable["main"]
         try:
             result = machine(*tensors)
         except RuntimeError as error:

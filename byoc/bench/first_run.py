@@ -2,7 +2,8 @@
 
 Prints what loading and the first runs took as one JSON object: ``loaded_at`` in seconds of the
 system's clock, ``runtime_ms`` for the engine's own libraries, ``load_ms`` for the model,
-``first_ms``, ``later_ms`` (a list), and ``peak_mb``, the most memory that the process had.
+``first_ms``, ``later_ms`` (a list), ``peak_mb``, the most memory that the process had, and
+``mapped``, its shared libraries.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ def main() -> None:
         times.append(time.perf_counter())
     runtime, load, first, *later = (1e3 * float(step) for step in np.diff(times))
     found = {"runtime_ms": runtime, "load_ms": load, "first_ms": first, "later_ms": later}
-    answer = {"loaded_at": loaded_at, **found, "peak_mb": peak_mb()}
+    answer = {"loaded_at": loaded_at, **found, "peak_mb": peak_mb(), "mapped": _mapped()}
     print(json.dumps(answer), file=answers, flush=True)
+
+
+def _mapped() -> list[str]:
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return sorted({line.split(maxsplit=5)[5] for line in lines if ".so" in line})
 
 
 def _load_engine(engine: str) -> None:

@@ -168,8 +168,8 @@ def partition_onnx(
     """
     if target.is_foreign and (choose == "measured" or tuning_db is not None):
         raise ControlError(
-            f"times measured here say nothing of {target.name}; compile for it without a tuning "
-            "database, or tune and compile on such a machine"
+            f"times measured here say nothing of {target.name}; tune on such a machine (byoc tune "
+            "--rpc), and name it with --tuning-machine"
         )
     with stages("prepare the model"):
         prepared = prepare_apart(model, None if input_shapes is None else dict(input_shapes))

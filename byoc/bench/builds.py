@@ -38,35 +38,45 @@ class Built:
     macs: int | None = None
 
 
-def build(engine: str, subject: Subject, source: Path, libraries: Libraries = None) -> Built:
+def build(
+    engine: str,
+    subject: Subject,
+    source: Path,
+    libraries: Libraries = None,
+    target: str | None = None,
+) -> Built:
     """Make what ``engine`` loads, beside the model's file ``source``.
 
-    ``libraries`` are the kernel libraries of ours.  Raises whatever the compiler raises, and
+    ``libraries`` are the kernel libraries of ours, ``target`` is what ours and TVM compile for (see
+    ``byoc.compile``).  Raises whatever the compiler raises, and
     ``BenchmarkError`` where a converter refuses the model.
     """
     if engine == "byoc":
-        return _byoc(subject, source.with_name("byoc.so"), libraries)
+        return _byoc(subject, source.with_name("byoc.so"), libraries, target)
     if engine == "tvm":
-        return Built(_tvm(subject, source.with_name("tvm.so")))
+        return Built(_tvm(subject, source.with_name("tvm.so"), target))
     if engine == "ncnn":
         return Built(_ncnn(subject, source))
     return Built(source)
 
 
-def _byoc(subject: Subject, output: Path, libraries: Libraries) -> Built:
+def _byoc(subject: Subject, output: Path, libraries: Libraries, target: str | None) -> Built:
     from byoc.compiler import compile
 
-    report = compile(subject.model, output, libraries=libraries).report
+    report = compile(subject.model, output, libraries=libraries, target=target).report
     return Built(output, report.macs)
 
 
-def _tvm(subject: Subject, output: Path) -> Path:
+def _tvm(subject: Subject, output: Path, target: str | None) -> Path:
     import tvm
 
     from byoc.compiler import export
     from byoc.prepare import import_onnx, prepare
+    from codegen_cc.target import Target
 
-    export(tvm.compile(import_onnx(prepare(subject.model)), "llvm"), output)
+    machine = Target.parse(target)
+    module = import_onnx(prepare(subject.model))
+    export(tvm.compile(module, tvm.target.Target(machine.tvm)), output, machine)
     return output
 
 

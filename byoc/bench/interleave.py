@@ -28,7 +28,8 @@ from byoc.errors import BenchmarkError
 _COUNTS = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _UNBOUND = {"TVM_BIND_THREADS": "0"}
 
-_WARM_UPS = 3  # runs; a single one may have met another process
+#: Runs; a single one may have met another process.
+WARM_UPS = 3
 _REST = 0.02  # seconds in which the waiting threads of the engine before fall asleep
 
 
@@ -117,7 +118,7 @@ class _Worker:
         """Run some more, and choose the length of its turns."""
         once = self._run(1)[0]
         if once < self._turns.burst_ms:
-            once = min(self._run(_WARM_UPS))
+            once = min(self._run(WARM_UPS))
         self._burst = max(1, round(self._turns.burst_ms / once))
         self.slow = once > self._turns.slow_ms
 

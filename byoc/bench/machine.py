@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from byoc.bench.engines import ENGINES
 from byoc.errors import BenchmarkError
+
+#: Path of a system file to its text.
+Read = Callable[[str], str]
 
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
@@ -53,17 +56,32 @@ class Machine:
         return asdict(self)
 
 
-def cpu_name() -> str:
-    """The CPU as the system calls it."""
-    names = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
-    return names[0].split(":", 1)[1].strip() if names else platform.processor() or "unknown CPU"
+def cpu_name(read: Read | None = None) -> str:
+    """The CPU as the system calls it; ``read`` gives the text of a system file, empty if none.
+
+    Where it has no name, as on ARM, the numbers of who made which cores (CPU implementer and part).
+    """
+    pairs = [line.partition(":") for line in (read or _read)("/proc/cpuinfo").splitlines()]
+    entries = [(name.strip(), value.strip()) for name, _, value in pairs]
+    if names := [value for name, value in entries if name == "model name"]:
+        return names[0]
+    makers = [value for name, value in entries if name == "CPU implementer"]
+    parts = dict.fromkeys(value for name, value in entries if name == "CPU part")
+    if makers and parts:
+        return f"CPU {makers[0]} {'+'.join(parts)}"
+    return (platform.processor() if read is None else "") or "unknown CPU"
 
 
 def usable_cores() -> list[int]:
     """One logical CPU of each physical core that this process may use."""
+    return separate_cores(os.sched_getaffinity(0))
+
+
+def separate_cores(logical: Iterable[int], read: Read | None = None) -> list[int]:
+    """The first of each physical core's logical CPUs; ``read`` as for ``cpu_name``."""
     chosen: dict[str, int] = {}
-    for number in sorted(os.sched_getaffinity(0)):
-        chosen.setdefault(_read(_TOPOLOGY.format(number)) or str(number), number)
+    for number in sorted(logical):
+        chosen.setdefault((read or _read)(_TOPOLOGY.format(number)) or str(number), number)
     return list(chosen.values())
 
 

@@ -34,7 +34,8 @@ class Row:
     ``gflops`` counts two operations for each multiply-accumulate of the network, whatever the
     engine saves of them; ``share_of_peak`` is of the peak of all threads; ``peak_mb`` is the most
     memory that the process had; ``error`` is the difference from ONNX Runtime's answer as a share
-    of the range.  None where something is not known.
+    of the range.  None where something is not known.  ``device`` is the address of the machine that
+    measured, empty for this one.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Row:
     share_of_peak: float | None
     peak_mb: float | None
     error: float | None
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,13 @@ class Failure:
     batch: int | None
     engine: str
     reason: str
+    device: str = ""
 
     def __str__(self) -> str:
         batch = "" if self.batch is None else f", batch {self.batch}"
         who = f"{ENGINES[self.engine].title} on " if self.engine else ""
-        return f"{who}{self.title}{batch}: {self.reason}"
+        where = f", on {self.device}" if self.device else ""
+        return f"{who}{self.title}{batch}{where}: {self.reason}"
 
 
 @dataclass
@@ -115,7 +119,7 @@ def present(engines: Iterable[str]) -> tuple[list[str], dict[str, str]]:
     return there, absent
 
 
-class _Measured:
+class Measured:
     """One batch size of a network: its files, inputs, and the reference's answer."""
 
     def __init__(self, subject: Subject, folder: Path) -> None:
@@ -142,16 +146,17 @@ class _Measured:
                 "the model has a fixed batch inside"
             )
 
-    def failure(self, engine: str, reason: str) -> Failure:
+    def failure(self, engine: str, reason: str, device: str = "") -> Failure:
         """The engine cannot take this."""
-        about = self.subject
-        return Failure(about.name, about.title, about.batch, engine, " ".join(reason.split()))
+        about, text = self.subject, " ".join(reason.split())
+        return Failure(about.name, about.title, about.batch, engine, text, device)
 
 
 class Bench:
     """Measures one network after another with the same engines, threads and rounds.
 
-    ``engines`` are installed ones; ``peak`` is the GFLOP/s of one core.
+    ``engines`` are installed ones; ``peak`` is the GFLOP/s of one core, None if not known;
+    ``target`` is what ours and TVM compile for, where that is not this machine.
     """
 
     def __init__(
@@ -159,33 +164,44 @@ class Bench:
         engines: Sequence[str],
         threads: Sequence[int],
         rounds: int,
-        peak: float,
+        peak: float | None,
         libraries: Libraries = None,
         progress: Progress = lambda stage: None,
+        target: str | None = None,
     ) -> None:
         self.engines, self.threads, self.rounds = engines, threads, rounds
         self.peak, self.libraries, self.progress = peak, libraries, progress
+        self.target = target
 
     def measure(self, subjects: Sequence[Subject]) -> Results:
         """Measure a network, in the batch sizes of ``subjects``, which take turns as well."""
         results = Results()
         with tempfile.TemporaryDirectory(prefix="byoc-bench-") as temporary:
             folder = Path(temporary)
-            measured = []
-            for number, subject in enumerate(subjects):
-                measured.append(_Measured(subject, folder / str(number)))
-                self._build(measured[-1], results)
+            measured = self.prepare(subjects, folder, results)
             for threads in self.threads:
                 self.progress(f"{subjects[0].title}: timing, threads: {threads}")
                 self._time(measured, threads, folder, results)
         return results
 
-    def _build(self, measured: _Measured, results: Results) -> None:
+    def prepare(
+        self, subjects: Sequence[Subject], folder: Path, results: Results
+    ) -> list[Measured]:
+        """Build a network for each engine, in a folder; failures go into ``results``."""
+        measured = []
+        for number, subject in enumerate(subjects):
+            measured.append(Measured(subject, folder / str(number)))
+            self._build(measured[-1], results)
+        return measured
+
+    def _build(self, measured: Measured, results: Results) -> None:
         title = measured.subject.title
         for engine in self.engines:
             self.progress(f"{title}: building for {ENGINES[engine].title}")
             try:
-                built = build(engine, measured.subject, measured.source, self.libraries)
+                built = build(
+                    engine, measured.subject, measured.source, self.libraries, self.target
+                )
             except Exception as error:  # one that cannot take the network must not stop the rest
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 results.failures.append(measured.failure(engine, reason))
@@ -196,7 +212,7 @@ class Bench:
             self.progress(f"{title}: asking {ENGINES[REFERENCE].title} for the answer")
             self._answer(measured, results)
 
-    def _answer(self, measured: _Measured, results: Results) -> None:
+    def _answer(self, measured: Measured, results: Results) -> None:
         """Note the reference's outputs; it need not be among the engines that are timed."""
         entrant = Entrant(REFERENCE, REFERENCE, measured.source, measured.inputs)
         failed: dict[str, str] = {}
@@ -208,7 +224,7 @@ class Bench:
             results.failures.append(measured.failure(REFERENCE, failed[REFERENCE]))
 
     def _time(
-        self, measured: Sequence[_Measured], threads: int, folder: Path, results: Results
+        self, measured: Sequence[Measured], threads: int, folder: Path, results: Results
     ) -> None:
         entrants, owners = [], {}
         for one in measured:
@@ -219,16 +235,18 @@ class Bench:
         failed: dict[str, str] = {}
         timings = take_turns(entrants, threads, self.rounds, folder, failed=failed)
         for timing in timings:
-            results.rows.append(self._row(*owners[timing.engine], timing))
+            results.rows.append(self.row(*owners[timing.engine], timing))
         for name, reason in failed.items():
             one, engine = owners[name]
             del one.files[engine]  # more threads would not help
             results.failures.append(one.failure(engine, reason))
 
-    def _row(self, measured: _Measured, engine: str, timing: Timing) -> Row:
+    def row(self, measured: Measured, engine: str, timing: Timing, device: str = "") -> Row:
+        """What an engine did."""
         about, expected = measured.subject, measured.expected
         low, middle, high, highest = (timing.percentile(percent) for percent in (0, 50, 90, 99))
         gflops = None if measured.macs is None else 2e-6 * measured.macs / middle
+        known = gflops is not None and self.peak is not None
         return Row(
             model=about.name,
             title=about.title,
@@ -241,7 +259,8 @@ class Bench:
             p90_ms=high,
             p99_ms=highest,
             gflops=gflops,
-            share_of_peak=None if gflops is None else gflops / (self.peak * timing.threads),
+            share_of_peak=gflops / (self.peak * timing.threads) if known else None,
             peak_mb=timing.peak_mb,
             error=None if expected is None else relative_error(timing.outputs, expected),
+            device=device,
         )

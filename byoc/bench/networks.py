@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from byoc.bench.comparison import Comparison, Mean, compare_rows, means
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import Machine, choose_cores, usable_cores
-from byoc.bench.measure import Bench, Failure, Progress, Results, present
+from byoc.bench.measure import Bench, Failure, Progress, Results, Row, present
+from byoc.bench.remote import REMOTE_ENGINES, RemoteBench, RemoteMachines, require_remote
 from byoc.bench.subjects import Subject, load_subject
 from byoc.bench.suite import SUITES, Suite
 from byoc.bench.tables import (
@@ -20,12 +22,14 @@ from byoc.bench.tables import (
     growth_lines,
     note_lines,
     ratio_lines,
+    row_line,
     suite_sheet,
 )
 from byoc.errors import ByocError
 
 if TYPE_CHECKING:
     from byoc.control import Libraries
+    from byoc.rpc.devices import Devices
 
 ROUNDS = 8
 
@@ -40,7 +44,7 @@ def _silent(text: str) -> None:
 class Outcome:
     """A finished benchmark: the machine, what was asked for, and the results."""
 
-    machine: Machine
+    machine: Machine | RemoteMachines
     threads: Sequence[int]
     rounds: int
     suite: str | None
@@ -62,17 +66,20 @@ class Outcome:
         return means(self.comparisons, self._suite) if self.suite else []
 
     def sheets(self) -> list[Sheet]:
-        """One table for a suite, else for each network, one for each number of threads."""
-        if self.suite is not None:
-            return [suite_sheet(f"suite {self.suite}, batch 1, p50", self.comparisons, self.means)]
+        """One table for a suite, else for each network, one for each number of threads.
+
+        What devices measured has no peers to compare with, hence a table for each network.
+        """
         rows = self.results.rows
+        if self.suite is not None and not any(row.device for row in rows):
+            return [suite_sheet(f"suite {self.suite}, batch 1, p50", self.comparisons, self.means)]
         if any(row.batch for row in rows):
-            return [batch_sheet(rows)]
-        settings = dict.fromkeys((row.model, row.threads) for row in rows)
-        return [
-            engines_sheet([row for row in rows if (row.model, row.threads) == setting])
-            for setting in settings
-        ]
+            devices = dict.fromkeys(row.device for row in rows)
+            return [batch_sheet([row for row in rows if row.device == d]) for d in devices]
+        settings: dict[tuple[str, str, int], list[Row]] = {}
+        for row in rows:
+            settings.setdefault((row.model, row.device, row.threads), []).append(row)
+        return [engines_sheet(own) for own in settings.values()]
 
     def lines(self) -> list[str]:
         """What the tables say in words, and what they do not say."""
@@ -80,7 +87,8 @@ class Outcome:
         lines = []
         if self.suite is None:
             batches = any(row.batch for row in rows)
-            lines = growth_lines(rows) if batches else ratio_lines(self.comparisons)
+            here = not any(row.device for row in rows)
+            lines = growth_lines(rows) if batches and here else ratio_lines(self.comparisons)
         return [*lines, *note_lines(self.results)]
 
     def checks(self) -> list[str]:
@@ -114,6 +122,8 @@ def bench(
     batches: Sequence[int] = (),
     input_shapes: Shapes | None = None,
     libraries: Libraries = None,
+    devices: Devices | None = None,
+    target: str | None = None,
     progress: Progress = _silent,
     tell: Callable[[str], None] = _silent,
 ) -> Outcome:
@@ -122,11 +132,23 @@ def bench(
     ``models`` are ONNX files or names of the zoo; ``suite`` is a key of ``SUITES`` instead.
     ``engines`` are keys of ``ENGINES`` (default: all; for a suite and for batches all but plain
     TVM).  ``threads`` are numbers of threads (default: 1 and 2, as far as there are cores).
-    ``batches`` are extents for axis 0 of every input.  ``progress`` is called with what is being
-    done, ``tell`` with a line for each of several networks that is done.
+    ``batches`` are extents for axis 0 of every input.  With ``devices`` ours and plain TVM are
+    measured there (``byoc.bench.remote``), compiled for ``target``.  ``progress`` is called with
+    what is being done, ``tell`` with a line for each of several networks that is done.
 
     Raises ``ByocError`` where nothing can be measured; what an engine cannot do is in the results.
     """
+    networks = list(SUITES[suite].networks) if suite else list(dict.fromkeys(models))
+    sizes = sorted(set(batches)) or [None]
+    if devices is not None:
+        load = partial(_load, suite=suite, batches=sizes, shapes=input_shapes)
+        asked = engines or (("byoc",) if suite or batches else REMOTE_ENGINES)
+        require_remote(asked)
+        names, absent = present(asked)
+        counts = sorted(set(threads))
+        measuring = Bench(names, counts, rounds, None, libraries, progress, target)
+        remote = RemoteBench(measuring, devices, counts)
+        return _bench_remotely(networks, load, suite, remote, Results(absent=absent), tell)
     counts = sorted(set(threads)) or [n for n in (1, 2) if n <= len(usable_cores())]
     choose_cores(counts[-1])
     quick = [name for name in ENGINES if name != "tvm"]
@@ -135,9 +157,10 @@ def bench(
     machine = Machine.measure(names)
     results = Results(absent=absent)
     measuring = Bench(names, counts, rounds, machine.peak_gflops, libraries, progress)
-    networks = list(SUITES[suite].networks) if suite else list(dict.fromkeys(models))
-    sizes = sorted(set(batches)) or [None]
-    for subjects in _subjects(networks, suite, sizes, input_shapes, results):
+    for name in networks:
+        subjects = _load(name, results, suite, sizes, input_shapes)
+        if subjects is None:
+            continue
         measured = measuring.measure(subjects)
         results.add(measured)
         for line in ratio_lines(compare_rows(measured.rows)) if len(networks) > 1 else ():
@@ -145,20 +168,41 @@ def bench(
     return Outcome(machine, counts, rounds, suite, results)
 
 
-def _subjects(
-    names: Sequence[str],
+def _bench_remotely(
+    networks: Sequence[str],
+    load: Callable[[str, Results], list[Subject] | None],
+    suite: str | None,
+    remote: RemoteBench,
+    results: Results,
+    tell: Callable[[str], None],
+) -> Outcome:
+    """``bench`` on devices."""
+    bench = remote.bench
+
+    def said(found: Results) -> None:
+        for row in found.rows if len(networks) > 1 or len(remote.devices) > 1 else ():
+            tell(row_line(row))
+
+    bench.progress(f"measuring on {remote.devices}")
+    results.add(remote.measure([partial(load, name, results) for name in networks], said))
+    versions = {ENGINES[name].title: ENGINES[name].version() for name in bench.engines}
+    counts = bench.threads or sorted({row.threads for row in results.rows})
+    machines = RemoteMachines(remote.found, versions)
+    return Outcome(machines, counts, bench.rounds, suite, results)
+
+
+def _load(
+    name: str,
+    results: Results,
     suite: str | None,
     batches: Sequence[int | None],
     shapes: Shapes | None,
-    results: Results,
-) -> Iterator[list[Subject]]:
-    """Each network, in its batches; a network of a suite that is not there is noted."""
-    for name in names:
-        try:
-            subjects = [load_subject(name, shapes, batch) for batch in batches]
-        except ByocError as error:
-            if suite is None:
-                raise
-            results.failures.append(Failure(name, name, None, "", str(error)))
-            continue
-        yield subjects
+) -> list[Subject] | None:
+    """A network in its batches; None, and a note, for one of a suite that is not there."""
+    try:
+        return [load_subject(name, shapes, batch) for batch in batches]
+    except ByocError as error:
+        if suite is None:
+            raise
+        results.failures.append(Failure(name, name, None, "", str(error)))
+        return None

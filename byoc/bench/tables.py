@@ -68,7 +68,8 @@ def engines_sheet(rows: Sequence[Row]) -> Sheet:
                 "" if row.error is None else f"{row.error:.0e}",
             ]
         )
-    return Sheet(f"{rows[0].title}, {in_words(rows[0].threads)}", _ENGINE_HEADINGS, cells)
+    title = f"{rows[0].title}, {in_words(rows[0].threads)}{_on(rows[0])}"
+    return Sheet(title, _ENGINE_HEADINGS, cells)
 
 
 def suite_sheet(title: str, comparisons: Sequence[Comparison], mean: Sequence[Mean]) -> Sheet:
@@ -101,7 +102,7 @@ def batch_sheet(rows: Sequence[Row]) -> Sheet:
         per_image = ("" if ms is None else _ms(ms / batch) for ms in found)
         cells.append([str(threads), str(batch), *per_image])
     titles = (f"{ENGINES[engine].title} ms" for engine in engines)
-    title = f"{rows[0].title}: p50 per image"
+    title = f"{rows[0].title}{_on(rows[0])}: p50 per image"
     return Sheet(title, ("threads", "batch", *titles), cells, left=0)
 
 
@@ -134,6 +135,12 @@ def ratio_lines(comparisons: Sequence[Comparison]) -> list[str]:
     ]
 
 
+def row_line(row: Row) -> str:
+    """An engine's median time, in words."""
+    what = f"{row.title}, {in_words(row.threads)}{_on(row)}"
+    return f"{what}: {ENGINES[row.engine].title} takes {_ms(row.p50_ms)} ms"
+
+
 def note_lines(results: Results) -> list[str]:
     """What is missing in the tables, and whose answers differ."""
     lines = [f"not compared: {ENGINES[name].title}: {why}" for name, why in results.absent.items()]
@@ -150,10 +157,15 @@ def check_lines(results: Results) -> list[str]:
 
 
 def _differs(row: Row) -> str:
+    what = f"{row.title} with {in_words(row.threads)}{_on(row)}"
     return (
-        f"{ENGINES[row.engine].title} on {row.title} with {in_words(row.threads)} differs from "
-        f"ONNX Runtime by {row.error:.1e} of the range; the limit is {TOLERANCE:.0e}"
+        f"{ENGINES[row.engine].title} on {what} differs from ONNX Runtime by"
+        f" {row.error:.1e} of the range; the limit is {TOLERANCE:.0e}"
     )
+
+
+def _on(row: Row) -> str:
+    return f", on {row.device}" if row.device else ""
 
 
 def _judged(ratio: float, target: float | None, met: bool | None) -> list[str]:

@@ -12,12 +12,13 @@ import click
 
 from byoc.bench.engines import ENGINES
 from byoc.bench.suite import SUITES
-from byoc.cli import control, options
+from byoc.cli import control, options, remote
 from byoc.cli.several import SeveralValues
 
 if TYPE_CHECKING:
     from byoc.bench.networks import Outcome
     from byoc.control import Libraries
+    from byoc.rpc.devices import Devices
 
 _PIPE_WIDTH = 160
 _DIFFERENT = 1
@@ -72,6 +73,9 @@ _COUNT = click.IntRange(min=1)
     help="Kernel libraries that byoc asks, as for `byoc compile`; repeatable.",
 )
 @control.tuning_db
+@control.tuning_machine
+@remote.devices(several=True)
+@options.target
 @click.option(
     "--plot",
     "plot_file",
@@ -92,6 +96,9 @@ def bench_verb(
     input_shapes: dict[str, list[int | str]] | None,
     libraries: tuple[str, ...],
     tuning_db: Path | None,
+    tuning_machine: str,
+    devices: Devices | None,
+    target: str | None,
     plot_file: Path | None,
     markdown: bool,
     as_json: bool,
@@ -101,20 +108,21 @@ def bench_verb(
     Each engine sits in a process of its own, limited to the asked number of cores, and they take
     turns.  Answers are compared with ONNX Runtime's: exit code 1 where byoc's differ by more than
     1e-4 of the range.
+
+    With --rpc or --rpc-tracker other machines measure, byoc and plain TVM alone: several networks
+    are shared out among them, and a single one is measured on each.
     """
     _check_usage(models, suite, batches, input_shapes, markdown and as_json)
+    remote.require_for_target(devices, target)
+    if devices is not None and plot_file is not None:
+        raise click.UsageError("--plot needs other engines, and devices can measure none of them")
     with options.progress() as show:
         show("load TVM")
         from byoc.bench.networks import bench
         from byoc.bench.plot import check_plot, plot
-        from byoc.tuning.choice import select
 
         if plot_file is not None:
             check_plot(plot_file)
-        asked: Libraries = libraries or None
-        if tuning_db is not None:
-            # One file serves all numbers of threads; the first one's times decide.
-            asked = select(asked, tuning_db=tuning_db, threads=threads[0] if threads else 1)
         outcome = bench(
             models,
             suite=suite,
@@ -123,7 +131,9 @@ def bench_verb(
             rounds=rounds,
             batches=batches,
             input_shapes=input_shapes,
-            libraries=asked,
+            libraries=_libraries(libraries, tuning_db, tuning_machine, threads),
+            devices=devices,
+            target=target,
             progress=show,
             tell=lambda line: click.echo(line, err=True),
         )
@@ -134,6 +144,26 @@ def bench_verb(
     if plot_file is not None:
         caption = "\n".join(outcome.machine.lines())
         plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
+    return _checked(outcome)
+
+
+def _libraries(
+    names: tuple[str, ...], tuning_db: Path | None, machine: str, threads: tuple[int, ...]
+) -> Libraries:
+    """The kernel libraries of ours, and the times that decide among them."""
+    from byoc.tuning.choice import select
+
+    if tuning_db is None:
+        if machine:
+            raise click.UsageError("--tuning-machine needs --tuning-db")
+        return names or None
+    # One file serves all numbers of threads; the first one's times decide.
+    first = threads[0] if threads else 1
+    return select(names or None, None, tuning_db, first, machine)
+
+
+def _checked(outcome: Outcome) -> int:
+    """The exit code, and why it is not 0."""
     for line in outcome.checks():
         click.echo(line, err=True)
     return 0 if outcome.holds else _DIFFERENT

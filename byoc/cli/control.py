@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from byoc.tuning.choice import CHOICES
+from byoc.tuning.choice import CHOICES, select
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,14 @@ tuning_db = click.option(
     metavar="FILE",
     help="Let the times that `byoc tune` stored here decide (default: none, so that builds do not "
     "depend on the machine's past; with --choose measured the default database).",
+)
+
+tuning_machine = click.option(
+    "--tuning-machine",
+    default="",
+    metavar="TEXT",
+    help="Let the times of the machine count whose name in --tuning-db has TEXT in it, one that "
+    "`byoc tune --rpc` measured (default: this machine's).",
 )
 
 _OPTIONS = (
@@ -63,6 +71,7 @@ _OPTIONS = (
         "that lacks.",
     ),
     tuning_db,
+    tuning_machine,
     click.option(
         "--min-coverage",
         type=click.FloatRange(0, 1),
@@ -89,15 +98,33 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         library: tuple[str, ...],
         choose: str | None,
         tuning_db: Path | None,
+        tuning_machine: str,
         min_coverage: float | None,
         require_full: bool,
         **others: Any,
     ) -> None:
         choice: dict[str, Any] = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
         choice |= {"libraries": library or None, "choose": choose, "tuning_db": tuning_db}
+        if tuning_machine:
+            threads = others.get("threads") or 1
+            choice |= of_machine(library, choose, tuning_db, threads, tuning_machine)
         demand = {"min_coverage": min_coverage, "full": require_full}
         verb(rules=Rules(choice, demand), **others)
 
     for option in reversed(_OPTIONS):
         bundled = option(bundled)
     return bundled
+
+
+def of_machine(
+    libraries: tuple[str, ...],
+    choose: str | None,
+    tuning_db: Path | None,
+    threads: int,
+    machine: str,
+) -> dict[str, Any]:
+    """What to choose by, where the times are those of another machine."""
+    if tuning_db is None or choose == "measured":
+        raise click.UsageError("--tuning-machine needs --tuning-db, with the times to take from it")
+    found = select(libraries or None, choose, tuning_db, threads, machine)
+    return {"libraries": found, "choose": None, "tuning_db": None}

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from byoc.cli import options
+from byoc.cli import options, remote
 from byoc.cli.process import import_without_torch
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from byoc.loader import Model, TensorInfo
+    from byoc.loader import Model
+    from byoc.metadata import TensorInfo
+    from byoc.rpc.devices import Devices
+    from byoc.rpc.model import RemoteModel
 
 _FILL_MODES = ("random", "zeros", "ones")
 _SEED = 0
@@ -50,6 +53,7 @@ _SEED = 0
     help="Print the N greatest values of each output's first row.",
 )
 @options.threads
+@remote.devices(several=False)
 @options.as_json
 @options.verbose
 def run_verb(
@@ -62,25 +66,42 @@ def run_verb(
     print_time: bool,
     print_top: int | None,
     threads: int | None,
+    devices: Devices | None,
     as_json: bool,
 ) -> None:
-    """Run LIBRARY, written by `byoc compile`, on given or made-up inputs."""
-    from byoc.loader import load
+    """Run LIBRARY, written by `byoc compile`, on given or made-up inputs.
 
+    With --rpc or --rpc-tracker it is uploaded to another machine, runs there, and times are those
+    of that machine, without the network.
+    """
     import_without_torch("tvm_ffi")
-
     for name, shape in (input_shapes or {}).items():
         if names := [extent for extent in shape if isinstance(extent, str)]:
             raise click.UsageError(f"--input-shapes: {name!r} has {names[0]}; a run needs numbers")
-    model = load(library, threads)
     arrays = {} if inputs is None else _read(inputs)
-    if inputs is None or fill_mode is not None:
-        arrays = _fill(model, arrays, fill_mode or "random", input_shapes or {})
-    results = model.run(arrays)
-    times = _time(model, arrays, repeat) if print_time or repeat > 1 else []
+
+    def run(model: Model | RemoteModel) -> tuple[dict[str, np.ndarray], list[float]]:
+        given = arrays
+        if inputs is None or fill_mode is not None:
+            given = _fill(model, arrays, fill_mode or "random", input_shapes or {})
+        results = model.run(given)
+        return results, _time(model, given, repeat) if print_time or repeat > 1 else []
+
+    if devices is None:
+        from byoc.loader import load
+
+        results, times = run(load(library, threads))
+    else:
+        from byoc.library_file import read_library
+
+        read_library(library)  # what is wrong with it is told before a machine is asked for
+        with devices.open() as session:
+            results, times = run(session.load(library, threads))
     if outputs is not None:
         _write(outputs, results)
     answer: dict[str, Any] = {"outputs": {name: _describe(a) for name, a in results.items()}}
+    if devices is not None:
+        answer["device"] = session.name
     if print_top is not None:
         answer["top"] = {name: _top(array, print_top) for name, array in results.items()}
     if print_time:
@@ -122,7 +143,10 @@ def _write(path: Path, results: dict[str, np.ndarray]) -> None:
 
 
 def _fill(
-    model: Model, given: dict[str, np.ndarray], mode: str, shapes: dict[str, list[int | str]]
+    model: Model | RemoteModel,
+    given: dict[str, np.ndarray],
+    mode: str,
+    shapes: dict[str, list[int | str]],
 ) -> dict[str, np.ndarray]:
     """Add the inputs that are not given, in the shapes of ``shapes``, else the smallest ones."""
     import numpy as np
@@ -144,8 +168,12 @@ def _fill(
     return given | made
 
 
-def _time(model: Model, arrays: dict[str, np.ndarray], repeat: int) -> list[float]:
-    """Milliseconds of each run; ``Model.run`` has warmed up."""
+def _time(model: Model | RemoteModel, arrays: dict[str, np.ndarray], repeat: int) -> list[float]:
+    """Milliseconds of each run; ``run`` has warmed up."""
+    from byoc.loader import Model
+
+    if not isinstance(model, Model):
+        return model.time(arrays, repeat)
     tensors = model.tensors(arrays)
     times = []
     for _ in range(repeat):
@@ -176,6 +204,8 @@ def _top(array: np.ndarray, count: int) -> list[list[float]]:
 
 
 def _print(answer: dict[str, Any]) -> None:
+    if "device" in answer:
+        click.echo(f"on {answer['device']}")
     for name, about in answer["outputs"].items():
         click.echo(f"{name}: {about['dtype']}{about['shape']}")
         for index, value in answer.get("top", {}).get(name, []):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from byoc.cli import options
+from byoc.cli import options, remote
 from byoc.cli.process import import_without_torch
 from byoc.cli.several import SeveralValues
 
 if TYPE_CHECKING:
+    from byoc.rpc.devices import Devices
     from byoc.tuning.tuner import Choice, Progress, Tuned
 
 _PIPE_WIDTH = 160
@@ -60,6 +62,8 @@ _BUSY = 0.6
     help="Turns of each candidate, of four runs.",
 )
 @click.option("--again", is_flag=True, help="Time what the database has already, too.")
+@remote.devices(several=True)
+@options.target
 @options.as_json
 @options.verbose
 def tune_verb(
@@ -70,6 +74,8 @@ def tune_verb(
     input_shapes: dict[str, list[int | str]] | None,
     rounds: int,
     again: bool,
+    devices: Devices | None,
+    target: str | None,
     as_json: bool,
 ) -> int:
     """Time the candidates of each distinct layer of MODEL, an ONNX file or a network of the zoo.
@@ -77,9 +83,13 @@ def tune_verb(
     Candidates are the algorithms of every kernel library. They are checked against ONNX Runtime and
     the built-in kernels first; exit code 1 where one answers wrong, which then never wins. `byoc
     compile --tuning-db FILE` uses what is stored.
+
+    With --rpc or --rpc-tracker the candidates are compiled here and timed on other machines, all of
+    one kind.
     """
+    remote.require_for_target(devices, target)
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-    if load > _BUSY * cores:
+    if devices is None and load > _BUSY * cores:
         note = "what is timed meanwhile may be off, most of all with several threads"
         click.echo(f"warning: the machine is busy (load {load:.1f} of {cores}): {note}", err=True)
     with _bar() as show:
@@ -97,6 +107,8 @@ def tune_verb(
             libraries=libraries or None,
             rounds=rounds,
             again=again,
+            devices=devices,
+            target=target,
             progress=show,
         )
     if as_json:
@@ -149,9 +161,22 @@ def _print(tuned: Tuned) -> None:
         reasons[layer.skipped] = reasons.get(layer.skipped, 0) + 1
     for reason, count in reasons.items():
         click.echo(f"not timed, {count} kinds of layers: {reason}")
+    for reason in tuned.lost:
+        click.echo(f"went on without a device: {reason}", err=True)
     for reason in tuned.absent.values():
         click.echo(f"not tried: {reason}")
-    click.echo(f"stored in {tuned.path}; use it: byoc compile MODEL --tuning-db {tuned.path}")
+    use = f"byoc compile MODEL --tuning-db {tuned.path}{_whose(tuned)}"
+    click.echo(f"stored in {tuned.path}; use it: {use}")
+
+
+def _whose(tuned: Tuned) -> str:
+    """The option that names another machine than this one."""
+    from byoc.tuning.database import machine_key
+
+    threads, machine = next(iter(tuned.machines.items()))
+    if machine == machine_key(threads):
+        return ""
+    return f" --tuning-machine {shlex.quote(machine.rpartition(', ')[0])}"
 
 
 def _table(choices: list[Choice]) -> object:

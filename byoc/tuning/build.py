@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,15 +10,17 @@ import numpy as np
 
 from byoc.bench.layers.network import Layer
 from byoc.bench.layers.single import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, onnx_model
+from byoc.link_shared import link_shared
 from byoc.tuning.layers import TunableLayer
 from codegen_cc.builder import Plan
 from codegen_cc.emit import emit_source
-from codegen_cc.errors import CodegenError, ToolchainError
+from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import library
 from codegen_cc.node import Node, Operand
 from codegen_cc.plan import plan_region
 from codegen_cc.region import Region, RegionNode, Value
-from codegen_cc.toolchain import build_object, compiler
+from codegen_cc.target import HOST, Target
+from codegen_cc.toolchain import build_object
 from codegen_cc.tuning import algorithms_of
 from codegen_cc.weights import WeightBlob
 
@@ -45,10 +46,13 @@ class BuiltLayer:
     failed: dict[Pair, str] = field(default_factory=dict)
 
 
-def build(layers: Sequence[TunableLayer], folder: Path) -> tuple[Path, list[BuiltLayer]]:
+def build(
+    layers: Sequence[TunableLayer], folder: Path, extra: str = "", target: Target = HOST
+) -> tuple[Path, list[BuiltLayer]]:
     """Compile every candidate of some layers into one library in a folder.
 
-    Raises ``CodegenError`` where the tool chain fails, or a library lacks files or functions.
+    ``extra`` is C text to have in it as well, ``target`` the machine that it is for.  Raises
+    ``CodegenError`` where the tool chain fails, or a library lacks files or functions.
     """
     weights = WeightBlob("tune", folder / "weights.o")
     plans: list[Plan] = []
@@ -66,7 +70,7 @@ def build(layers: Sequence[TunableLayer], folder: Path) -> tuple[Path, list[Buil
             else:
                 done.symbols[pair] = symbol
         built.append(done)
-    return _link(plans, weights, folder), built
+    return _link(plans, weights, folder, extra, target), built
 
 
 def _reference(node: Node) -> list[Pair]:
@@ -155,7 +159,9 @@ def onnxruntime_answer(
         return None, f"builtin (ONNX Runtime: {lines[0]})"
 
 
-def _link(plans: Sequence[Plan], weights: WeightBlob, folder: Path) -> Path:
+def _link(
+    plans: Sequence[Plan], weights: WeightBlob, folder: Path, extra: str, target: Target
+) -> Path:
     names = dict.fromkeys(name for plan in plans for name in plan.libraries)
     callers = {
         call.function: f"library {call.library}, {call.composite}"
@@ -164,13 +170,8 @@ def _link(plans: Sequence[Plan], weights: WeightBlob, folder: Path) -> Path:
     }
     libraries = [library(name) for name in names]
     stored = [weight.symbol for weight in weights.weights]
-    objects = [build_object(emit_source(list(plans)), folder, libraries, callers, stored)]
+    source = emit_source(list(plans)) + extra
+    objects = [build_object(source, folder, libraries, callers, stored, target)]
     if (constants := weights.finish(objects[0])) is not None:
         objects.append(constants)
-    file = folder / "candidates.so"
-    command = [compiler(), "-shared", "-o", str(file), *map(str, objects), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise ToolchainError(f"cannot link the candidates: {lines[0]}")
-    return file
+    return link_shared(objects, folder / "candidates.so", target)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from byoc.errors import TuningError
-from byoc.tuning.database import default_path, machine_key, read
+from byoc.tuning.database import default_path, machine_key, machine_like, read
 from codegen_cc.libraries import Selection
 from codegen_cc.libraries.selection import Specs, cheapest, first
 
@@ -20,12 +20,14 @@ def select(
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
     threads: int = 1,
+    machine: str = "",
 ) -> Selection:
     """The libraries to ask, and how to choose among them and their algorithms.
 
     ``choose`` is one of ``CHOICES``; a ``tuning_db`` decides for the layers that it knows, whatever
     that is, and ``measured`` without one takes that of ``database_path``. ``threads`` says which
-    times of the database count. Raises ``LibraryError`` and ``TuningError``.
+    times of the database count, and ``machine``, a part of its name there, whose (default: this
+    machine's). Raises ``LibraryError`` and ``TuningError``.
     """
     if choose not in (None, *CHOICES):
         raise TuningError(f"cannot choose by {choose!r}; need one of {', '.join(CHOICES)}")
@@ -34,7 +36,9 @@ def select(
         found = replace(found, choose=cheapest if choose == "model" else first)
     if tuning_db is None and choose != "measured":
         return found
-    return replace(found, tuning=read(database_path(tuning_db), machine_key(threads)))
+    path = database_path(tuning_db)
+    name = machine_like(path, machine, threads) if machine else machine_key(threads)
+    return replace(found, tuning=read(path, name))
 
 
 def database_path(tuning_db: str | os.PathLike[str] | None) -> Path:

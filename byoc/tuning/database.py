@@ -46,7 +46,12 @@ def machine_key(threads: int) -> str:
     from codegen_cc import abi
 
     isa = abi.load().ext_isa_name().decode()
-    return f"{cpu_name()}, {isa}, {threads} thread{'' if threads == 1 else 's'}"
+    return machine_name(f"{cpu_name()}, {isa}", threads)
+
+
+def machine_name(machine: str, threads: int) -> str:
+    """``machine_key`` for a machine by its CPU and instruction set in use."""
+    return f"{machine}, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def read(path: str | os.PathLike[str], machine: str) -> Tuning:
@@ -64,6 +69,27 @@ def read(path: str | os.PathLike[str], machine: str) -> Tuning:
         others = "; ".join(sorted(machines))
         _warn(f"tuning database {path} is ignored: it has no times of {machine} (but of {others})")
     return Tuning(machines.get(machine, {}), str(path))
+
+
+def machine_like(path: str | os.PathLike[str], part: str, threads: int) -> str:
+    """The machine of a database whose name has a text in it, at a number of threads.
+
+    Raises ``TuningError`` where that is none or several, or the file is no database.
+    """
+    try:
+        machines = _read(Path(path))
+    except (_Broken, OSError) as error:
+        raise TuningError(f"cannot read tuning database {path}: {error}") from error
+    found = [name for name in machines if name == machine_name(name.rpartition(", ")[0], threads)]
+    like = [name for name in found if part.casefold() in name.casefold()]
+    if len(like) != 1:
+        what = "several machines" if like else "no machine"
+        among = "; ".join(like or found or machines) or "nothing"
+        raise TuningError(
+            f"tuning database {path} has {what} like {part!r} with {threads} thread"
+            f"{'' if threads == 1 else 's'}; it has times of {among}"
+        )
+    return like[0]
 
 
 def races_of(path: Path, machine: str) -> dict[str, Race]:

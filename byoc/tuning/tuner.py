@@ -14,15 +14,18 @@ import tvm
 
 from byoc.bench.machine import choose_cores
 from byoc.control import Libraries
+from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
 from byoc.tuning.choice import database_path
 from byoc.tuning.database import machine_key, merge, races_of, require_writable
 from byoc.tuning.layers import TunableLayer, tunable_layers
+from byoc.tuning.remote import RemoteTimer
 from byoc.tuning.timing import TimedLayer, time_layers
 from codegen_cc.dim import product
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries import Selection, library
 from codegen_cc.libraries.registry import SHIPPED, installed
+from codegen_cc.target import Target
 from codegen_cc.tuning import Decision, Race, Time, decide, stamp
 
 ROUNDS = 6
@@ -68,6 +71,8 @@ class Tuned:
     choices: tuple[Choice, ...]
     skipped: tuple[TunableLayer, ...]
     absent: dict[str, str] = field(default_factory=dict)
+    #: Why devices were left out.
+    lost: tuple[str, ...] = ()
 
     def totals(self, threads: int) -> tuple[float, float]:
         """Milliseconds of all timed layers of the network, with counts: untuned, and tuned."""
@@ -90,6 +95,8 @@ def tune(
     libraries: Libraries = None,
     rounds: int = ROUNDS,
     again: bool = False,
+    devices: Devices | None = None,
+    target: str | None = None,
     progress: Progress = _silent,
 ) -> Tuned:
     """Time the candidates of every distinct layer of an ONNX model, and store the times.
@@ -97,6 +104,8 @@ def tune(
     ``db`` is the database (default: ``byoc.tuning.database.default_path()``). ``libraries`` are the
     kernel libraries to try, as for ``compile`` (default: all that are present, ``builtin`` first).
     Layers that the database has, with these candidates, are not timed again unless ``again``.
+    With ``devices`` the layers are timed there, compiled for ``target`` (see ``byoc.compile``), by
+    libraries that need no file of the device's own.
 
     Raises ``ByocError``, or ``codegen_cc.errors.CodegenError`` where a library or the C compiler
     fails. The batches of layers that were done by then are in the database.
@@ -105,7 +114,8 @@ def tune(
     from byoc.prepare import import_onnx, prepare
 
     counts = sorted(set(threads))
-    choose_cores(counts[-1])
+    if devices is None:
+        choose_cores(counts[-1])
     path = database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
@@ -113,20 +123,30 @@ def tune(
     module = import_onnx(prepare(model, shapes))
     absent: dict[str, str] = {}
     if libraries is None:
-        libraries, absent = present_libraries()
+        libraries, absent = present_libraries(alone=devices is not None)
     selection = libraries if isinstance(libraries, Selection) else Selection.of(libraries)
     progress("partitioning", 0, 1)
     module, _ = partition_with_report(module, libraries=selection)
-    tuned = tune_partitioned(module, selection, path, counts, rounds, again, progress)
+    tuned = tune_partitioned(
+        module, selection, path, counts, rounds, again, devices, target, progress
+    )
     return replace(tuned, absent=absent)
 
 
-def present_libraries() -> tuple[list[str], dict[str, str]]:
-    """The names of all kernel libraries of this machine, ``builtin`` first; why others are not."""
+def present_libraries(alone: bool = False) -> tuple[list[str], dict[str, str]]:
+    """The names of all kernel libraries of this machine, ``builtin`` first; why others are not.
+
+    With ``alone``, only those whose kernels are linked in, which work on any machine.
+    """
     present, absent = [], {}
     for name in dict.fromkeys([*SHIPPED, *installed()]):
         try:
-            present.append(library(name).name)
+            found = library(name)
+            if alone and (files := found.link().shared):
+                needs = f"{name} needs {', '.join(Path(file).name for file in files)} on the device"
+                absent[name] = f"{needs}; where that is, name it with --library"
+            else:
+                present.append(found.name)
         except LibraryError as error:
             absent[name] = str(error)
     return present, absent
@@ -139,30 +159,41 @@ def tune_partitioned(
     threads: Sequence[int] = (1,),
     rounds: int = ROUNDS,
     again: bool = False,
+    devices: Devices | None = None,
+    target: str | None = None,
     progress: Progress = _silent,
 ) -> Tuned:
     """``tune`` for a module that was partitioned by a selection without a database."""
     require_writable(path)
     layers = tunable_layers(module, selection)
     timable = [layer for layer in layers if not layer.skipped]
-    tuner = _Tuner(path, {count: machine_key(count) for count in threads}, rounds, progress)
-    tuner.find_known(timable, again)
-    tuner.run(timable)
+    tuner = _Tuner(path, rounds, progress)
+    if devices is None:
+        tuner.machines = {count: machine_key(count) for count in threads}
+        tuner.find_known(timable, again)
+        tuner.run(timable)
+    else:
+        remote = RemoteTimer(devices, rounds, tuner.tell, tuner.store, Target.parse(target))
+        progress(f"looking at {devices}", 0, 1)
+        tuner.machines = remote.machines(threads)
+        tuner.find_known(timable, again)
+        tuner.run_remotely(timable, remote)
     choices = [c for count in threads for layer in timable if (c := tuner.choice(layer, count))]
     skipped = [layer for layer in layers if layer.skipped]
-    return Tuned(path, tuner.machines, tuple(choices), tuple(skipped))
+    return Tuned(path, tuner.machines, tuple(choices), tuple(skipped), lost=tuner.lost)
 
 
 class _Tuner:
     """Choices by signature and threads, as they become known."""
 
-    def __init__(
-        self, path: Path, machines: dict[int, str], rounds: int, progress: Progress
-    ) -> None:
-        self.path, self.machines = path, machines
-        self.rounds, self.progress = rounds, progress
+    def __init__(self, path: Path, rounds: int, progress: Progress) -> None:
+        self.path, self.rounds, self.progress = path, rounds, progress
+        #: What the database calls the machine that times, by number of threads.
+        self.machines: dict[int, str] = {}
         self.choices: dict[tuple[str, int], Choice] = {}
         self.stamps: dict[str, str] = {}
+        self.lost: tuple[str, ...] = ()
+        self._done = self._total = 0
 
     def choice(self, layer: TunableLayer, threads: int) -> Choice | None:
         """What is known of a layer."""
@@ -183,28 +214,46 @@ class _Tuner:
 
     def run(self, layers: Sequence[TunableLayer]) -> None:
         """Compile and time what is not known, some layers at a time, storing as it goes."""
-        missing = [
-            layer for layer in layers if any(not self.choice(layer, n) for n in self.machines)
-        ]
-        total, done = len(missing) * len(self.machines), 0
+        missing = [layer for layer in layers if self._unknown(layer)]
+        self._total = len(missing) * len(self.machines)
         for batch in _batches(missing):
-            self.progress(f"compiling the candidates of {len(batch)} layers", done, total)
+            self.progress(
+                f"compiling the candidates of {len(batch)} layers", self._done, self._total
+            )
             with tempfile.TemporaryDirectory(prefix="byoc-tune-") as folder:
                 file, built = build(batch, Path(folder))
-                for threads, machine in self.machines.items():
+                for threads in self.machines:
 
                     def tell(layer: TunableLayer, threads: int = threads) -> None:
-                        nonlocal done
-                        threads_text = f", {threads} threads" if len(self.machines) > 1 else ""
-                        self.progress(f"{layer.label}{threads_text}", done, total)
-                        done += 1
+                        self.tell(layer, threads if len(self.machines) > 1 else None)
 
-                    timed = time_layers(file, built, threads, self.rounds, tell)
-                    self._store(timed, threads, machine)
-        if total:
-            self.progress("done", total, total)
+                    self._store(time_layers(file, built, threads, self.rounds, tell), threads)
+        if self._total:
+            self.progress("done", self._total, self._total)
 
-    def _store(self, timed: Sequence[TimedLayer], threads: int, machine: str) -> None:
+    def run_remotely(self, layers: Sequence[TunableLayer], remote: RemoteTimer) -> None:
+        """Time what is not known on devices, storing each layer as it comes."""
+        missing = [(layer, counts) for layer in layers if (counts := self._unknown(layer))]
+        self._total = len(missing)
+        if missing:
+            self.lost = tuple(map(str, remote.time(missing)))
+            self.progress("done", self._total, self._total)
+
+    def tell(self, layer: TunableLayer, threads: int | None = None) -> None:
+        """Say that a layer's turn has come."""
+        threads_text = "" if threads is None else f", {threads} threads"
+        self.progress(f"{layer.label}{threads_text}", min(self._done, self._total), self._total)
+        self._done += 1
+
+    def store(self, timed: TimedLayer, threads: int) -> None:
+        """Keep what became of a layer, here and in the database."""
+        self._store([timed], threads)
+
+    def _unknown(self, layer: TunableLayer) -> list[int]:
+        """Numbers of threads that a layer is to be timed with."""
+        return [threads for threads in self.machines if not self.choice(layer, threads)]
+
+    def _store(self, timed: Sequence[TimedLayer], threads: int) -> None:
         races = {}
         for found in timed:
             layer = found.layer
@@ -224,7 +273,7 @@ class _Tuner:
                 decide(race, layer.untuned, layer.candidates),
                 checked_by=found.checked_by,
             )
-        merge(self.path, machine, races)
+        merge(self.path, self.machines[threads], races)
 
 
 def _known(layer: TunableLayer, threads: int, race: Race) -> Choice:
@@ -295,4 +344,5 @@ def to_json(tuned: Tuned) -> dict[str, Any]:
         "layers": layers,
         "skipped": skipped,
         "absent": tuned.absent,
+        "lost": list(tuned.lost),
     }

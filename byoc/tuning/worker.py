@@ -18,25 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from byoc.tuning.race import GIVEN_UP_MS, OTHER_BYTES, Race, read_arrays
+
 if TYPE_CHECKING:
     import numpy as np
 
-#: Greatest error, as a share of the result's range; that of ``byoc.bench.layers``.
-TOLERANCE = 1e-4
-
-#: Runs in a turn.
-_RUNS = 4
-#: A candidate this many times slower than the fastest stops at once, or after half of the rounds.
-_HOPELESS, _SLOW = 10.0, 1.5
-#: Milliseconds of a run after which a turn ends.
-_GIVEN_UP_MS = 1000.0
 #: Seconds in which threads fall asleep that a library of its own keeps spinning after a call.
 _REST = 0.01
-#: Bytes that are read before each run, as a network reads the weights of its other layers between
-#: two runs of one: they push the layer's own out of the caches, and only its inputs are there.
-#: Warm, F(6, 3) with its 64 weights for 9 looked 6 % faster than F(4, 3) on two layers of
-#: ResNet-50 in which it was slower inside the network.
-_OTHER_BYTES = 64_000_000
 
 
 def main() -> None:
@@ -60,8 +48,11 @@ def main() -> None:
         request = json.loads(line)
         # The process's own time does not run while another process has the core.
         clock = time.process_time if int(threads) == 1 else time.perf_counter
-        race = _Race(module, Path(request["arrays"]), clock)
-        race.check(request["symbols"], request["shape"], answers)
+        race = _LocalRace(module, Path(request["arrays"]), clock)
+        race.check(
+            request["symbols"], request["shape"], lambda symbol: _say(answers, running=symbol)
+        )
+        _say(answers, running="")
         milliseconds = race.run(request["rounds"])
         _say(answers, milliseconds=milliseconds, wrong=race.wrong)
 
@@ -70,89 +61,48 @@ def _say(answers: TextIO, **values: object) -> None:
     print(json.dumps(values), file=answers, flush=True)
 
 
-class _Race:
-    """One layer: who answers right, and how long each of those takes."""
+class _LocalRace(Race):
+    """Candidates of a library that this process has loaded."""
 
     def __init__(self, module: object, arrays: Path, clock: Callable[[], float]) -> None:
         import numpy as np
 
-        with np.load(arrays) as file:
-            names = sorted((n for n in file.files if n != "expected"), key=lambda n: int(n[5:]))
-            self.inputs = [_aligned(file[name]) for name in names]
-            self.answers = [file["expected"]] if "expected" in file.files else []
+        inputs, answers = read_arrays(arrays)
+        super().__init__(answers)
+        self.inputs = [_aligned(array) for array in inputs]
         self.module, self.clock = module, clock
+        self.others = np.ones(OTHER_BYTES // 4, np.float32)
         self.runs: dict[str, Callable[[], None]] = {}
-        self.wrong: dict[str, str] = {}
 
-    def check(self, symbols: Sequence[str], shape: Sequence[int], answers: TextIO) -> None:
-        """Run each candidate once; ``shape`` is the result's.
-
-        The first is the reference of the others, beside what the file of arrays expects.
-        """
+    def first(self, symbol: str, shape: Sequence[int]) -> np.ndarray:
+        """Run a candidate, and keep the call."""
         import numpy as np
         import tvm_ffi
 
-        inputs = [tvm_ffi.from_dlpack(array) for array in self.inputs]
-        for symbol in symbols:
-            _say(answers, running=symbol)
-            # What a kernel does not write stays NaN, and so differs.
-            output = _aligned(np.full(shape, np.nan, np.float32))
-            arguments = [*inputs, tvm_ffi.from_dlpack(output)]
-            function = self.module[symbol]
-            try:
-                function(*arguments)
-            except Exception as error:
-                self.wrong[symbol] = (str(error).strip() or type(error).__name__).splitlines()[0]
-                continue
-            if reason := self.differs(output):
-                self.wrong[symbol] = reason
-                continue
-            if not self.runs:
-                self.answers.append(output.copy())
-            self.runs[symbol] = _bound(function, arguments)
-        _say(answers, running="")
+        # What a kernel does not write stays NaN, and so differs.
+        output = _aligned(np.full(shape, np.nan, np.float32))
+        arguments = [tvm_ffi.from_dlpack(array) for array in (*self.inputs, output)]
+        function = self.module[symbol]
 
-    def differs(self, output: np.ndarray) -> str:
-        """Why an answer is wrong, or nothing."""
-        from byoc.bench.interleave import relative_error
+        def run() -> None:
+            function(*arguments)
 
-        error = max((relative_error([output], [right]) for right in self.answers), default=0.0)
-        return f"wrong by {error:.1e} of the range (limit {TOLERANCE:g})" * (error > TOLERANCE)
-
-    def run(self, rounds: int) -> dict[str, list[float]]:
-        """Milliseconds of each candidate's runs, in turns of ``_RUNS``."""
-        import numpy as np
-
-        others = np.ones(_OTHER_BYTES // 4, np.float32)
-        times: dict[str, list[float]] = {symbol: [] for symbol in self.runs}
-        for number in range(rounds):
-            best = min((min(own) for own in times.values() if own), default=0.0)
-            for symbol, own in times.items():
-                limit = best * (_SLOW if 2 * number >= rounds > 1 else _HOPELESS)
-                if own and min(own) > limit:
-                    continue
-                time.sleep(_REST)
-                for _ in range(_RUNS):
-                    others.sum()
-                    for array in self.inputs:
-                        array.sum()
-                    own.append(self.timed(self.runs[symbol]))
-                    if own[-1] > _GIVEN_UP_MS:
-                        break
-        return times
-
-    def timed(self, run: Callable[[], None]) -> float:
-        """Milliseconds of one run."""
-        begin = self.clock()
         run()
-        return (self.clock() - begin) * 1e3
+        self.runs[symbol] = run
+        return output.copy()
 
-
-def _bound(function: Callable[..., object], arguments: Sequence[object]) -> Callable[[], None]:
-    def run() -> None:
-        function(*arguments)
-
-    return run
+    def turn(self, symbol: str, runs: int) -> list[float]:
+        """Time some calls by this process's clock."""
+        time.sleep(_REST)
+        times: list[float] = []
+        while len(times) < runs and not (times and times[-1] > GIVEN_UP_MS):
+            self.others.sum()
+            for array in self.inputs:
+                array.sum()
+            begin = self.clock()
+            self.runs[symbol]()
+            times.append((self.clock() - begin) * 1e3)
+        return times
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

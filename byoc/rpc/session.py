@@ -1,0 +1,219 @@
+"""A session on one RPC server: libraries go there, their functions are called and timed there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byoc.errors import ByocError
+from byoc.library_file import read_library
+from byoc.rpc.address import Address
+from byoc.rpc.connection import Connection
+from byoc.rpc.errors import RpcError, RpcLost, RpcTimeout
+
+if TYPE_CHECKING:
+    import tvm_ffi
+
+    from byoc.rpc.model import RemoteModel
+
+#: Seconds for a device to come free and answer, and then for the session on it.
+TIMEOUT = 300.0
+
+_CPU, _SESSION_MASK = 1, 128  # TVM's device type of CPUs; that of session i is (i + 1) * 128 more
+_SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
+
+
+def connect(
+    address: str | Address,
+    key: str = "",
+    timeout: float | None = TIMEOUT,
+    wait: float | None = None,
+    name: str = "",
+) -> Session:
+    """Open a session on the RPC server at ``host:port``.
+
+    ``key`` is the one that the server was started with.  ``timeout`` is how many seconds the server
+    may take to answer, as it serves one client at a time, and how long the session may then last:
+    after that the server ends it, whatever it does, and is free for others.  None means no limit.
+    ``wait`` is the first of the two where they differ, ``name`` what messages call the server.
+    Raises ``RpcRefused``, ``RpcTimeout``, ``RpcError``.
+    """
+    from byoc.tvm_runtime import load_runtime
+
+    load_runtime()
+    place = Address.parse(address) if isinstance(address, str) else address
+    patience = timeout if wait is None else wait
+    return Session(Connection(name or f"RPC server {place}", place, key, patience, timeout), place)
+
+
+class Session:
+    """What one server does for this process; it serves nobody else until ``close``.
+
+    A context manager.  What fails raises ``RpcError``, or where the connection is gone ``RpcLost``
+    or ``RpcTimeout``; nothing works any more after these.
+    """
+
+    def __init__(self, connection: Connection, address: Address) -> None:
+        import tvm_ffi
+
+        self.name, self.address = connection.name, address
+        self._stopped = False
+        self._connection = connection
+        self._module = connection.module
+        index = tvm_ffi.get_global_func("rpc.SessTableIndex")(self._module)
+        self._device_type = _CPU + (index + 1) * _SESSION_MASK
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session; the server removes what was uploaded."""
+        self._connection.close()
+
+    def stop(self) -> None:
+        """Let whatever another thread does here next fail, after the answer that it waits for.
+
+        A server of TVM's that finds its client gone when it answers serves nobody any more.
+        """
+        self._stopped = True
+
+    def abandon(self) -> None:
+        """Cut the connection: what another thread waits for here fails at once."""
+        self._connection.abandon()
+
+    def load(self, path: str | os.PathLike[str], threads: int | None = None) -> RemoteModel:
+        """Upload and load a library that ``byoc.compile`` wrote.
+
+        ``threads`` sets the size of the thread pool there; without it the one does that was
+        compiled in, else what the server's environment says (TVM_NUM_THREADS).  Raises
+        ``LoadError``, ``RpcError``.
+        """
+        from byoc.rpc.model import RemoteModel
+
+        return RemoteModel(self, Path(path), threads)
+
+    def upload(self, path: Path) -> tvm_ffi.Module:
+        """Load a library there, whose file is not kept there.
+
+        Raises ``RpcError``, also where the library is for another architecture.
+        """
+        import tvm_ffi
+
+        # The dynamic linker there would take a second library of one name for the first.
+        name = f"byoc_{uuid.uuid4().hex}.so"
+        with self.doing(f"take an upload of {path.name}"):
+            self.function("tvm.rpc.server.upload")(name, path.read_bytes())
+        try:
+            with self.doing(f"load {path.name}"):
+                module = tvm_ffi.get_global_func("rpc.LoadRemoteModule")(self._module, name)
+        except (RpcLost, RpcTimeout):
+            raise
+        except RpcError as error:
+            reason, machine = str(error).rpartition(f"{name}: ")[2], read_library(path).machine
+            raise RpcError(
+                f"{self.name} cannot load {path.name}: {reason}; it is for {machine}, "
+                "is the device one?"
+            ) from error
+        finally:
+            with suppress(RpcError), self.doing(f"remove {path.name}"):
+                self.function("tvm.rpc.server.remove")(name)
+        return module
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Turn what fails inside into an ``RpcError`` that says so; ``what`` is like ``run x``."""
+        if self._stopped:
+            raise RpcLost(f"{self.name} was to {what}, but was stopped")
+        try:
+            yield
+        except ByocError:
+            raise
+        except Exception as error:
+            raise self._connection.failure(what, error) from error
+        except BaseException:  # interrupted in the midst of an answer
+            self._connection.abandon()
+            raise
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A global packed function of the server."""
+        return self._module.get_function(name)
+
+    def set_threads(self, count: int) -> None:
+        """Let the thread pool there use so many threads, on as many cores.
+
+        The first number in a session is the greatest that it can have.  Raises ``RpcError``.
+        """
+        with self.doing(f"use {count} threads"):
+            cores = self.function("ffi.Array")(*map(str, range(count)))
+            self.function("runtime.config_threadpool")(_SHARE_ALL_CORES, count, cores)
+            available = self.function("runtime.NumThreads")()
+        if available < count:
+            raise RpcError(
+                f"{self.name} cannot use {count} threads: its pool has {available}; "
+                "see TVM_NUM_THREADS in the server's environment"
+            )
+
+    def send(self, array: np.ndarray) -> tvm_ffi.Tensor:
+        """Copy an array there."""
+        import tvm_ffi
+
+        array = np.asarray(array, order="C")
+        shape, dtype = tvm_ffi.Shape(array.shape), tvm_ffi.dtype(str(array.dtype))
+        device = tvm_ffi.device(self._device_type, 0)
+        make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+        tensor = make(shape, dtype, device, None)
+        if array.nbytes:
+            copy = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromBytes")
+            copy(tensor, ctypes.c_void_p(array.ctypes.data), array.nbytes)
+        return tensor
+
+    def fetch(self, tensor: tvm_ffi.Tensor) -> np.ndarray:
+        """Copy a tensor of there."""
+        import tvm_ffi
+
+        array = np.empty(tuple(tensor.shape), str(tensor.dtype))
+        if array.nbytes:
+            copy = tvm_ffi.get_global_func("runtime.TVMTensorCopyToBytes")
+            copy(tensor, ctypes.c_void_p(array.ctypes.data), array.nbytes)
+        return array
+
+    def items(self, results: Any) -> list[tvm_ffi.Tensor]:
+        """What a function returned: the tensors of a tuple, or one tensor."""
+        import tvm_ffi
+
+        if isinstance(results, tvm_ffi.Tensor):
+            return [results]
+        item = self.function("ffi.ArrayGetItem")
+        return [item(results, i) for i in range(self.function("ffi.ArraySize")(results))]
+
+    def time(
+        self,
+        module: tvm_ffi.Module,
+        name: str,
+        arguments: list[tvm_ffi.Tensor],
+        runs: int,
+        between: str = "",
+    ) -> list[float]:
+        """Milliseconds of each of some runs of a packed function, by the clock there.
+
+        A first run is not counted.  ``between`` names a global function there that gets the same
+        arguments before each run that is.
+        """
+        import tvm_ffi
+
+        evaluator = tvm_ffi.get_global_func("runtime.RPCTimeEvaluator")(
+            *(module, name, self._device_type, 0),
+            *(1, runs, 0, 1),  # one call each; no least duration
+            *(0, 1, 0, between),  # no pause, no flush of the caches
+        )
+        return (np.frombuffer(evaluator(*arguments), "<f8") * 1e3).tolist()

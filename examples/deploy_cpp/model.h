@@ -126,7 +126,7 @@ class Runner {
     // TVM would tie threads to cores, the second ones of all pools to the same core.
     setenv("TVM_BIND_THREADS", "0", /*overwrite=*/0);
     // It would let workers spin for 0.15 s before they sleep, and the program's end wait for that.
-    setenv("TVM_THREAD_POOL_SPIN_COUNT", "10000", /*overwrite=*/0);
+    setenv("TVM_THREAD_POOL_SPIN_COUNT", "3000", /*overwrite=*/0);
     constexpr int kShareAllCores = -3;
     ffi::Array<ffi::String> cores;  // only their number matters, as threads are not tied to them
     for (int core = 0; core < threads; ++core) cores.push_back(std::to_string(core));

@@ -13,20 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byoc.errors import LoadError
-from byoc.metadata import METADATA_SECTION, Metadata
+from byoc.metadata import Metadata
+from codegen_cc.embedded_text import METADATA_SECTION
+from codegen_cc.target import ELF_MACHINES, cpu_flags
 
-#: e_machine of the ELF header: architectures as ``uname -m`` names them.
-_MACHINES = {
-    3: "i686",
-    40: "arm",
-    62: "x86_64",
-    183: "aarch64",
-    21: "ppc64le",
-    22: "s390x",
-    243: "riscv64",
-    258: "loongarch64",
-}
-_CPUINFO = Path("/proc/cpuinfo")
+#: Architectures by e_machine of the ELF header.
+_NAMES = {number: name for name, number in ELF_MACHINES.items()}
 _HEADER = 64
 _SECTION = 64
 
@@ -92,7 +84,7 @@ def read_library(path: Path) -> LibraryFile:
                 (name,) = struct.unpack_from(f"{order}I", table, index * entry)
                 if strings[name : name + len(wanted)] == wanted:
                     text = section(index)[1].rstrip(b"\0").decode("utf-8", "replace")
-    return LibraryFile(path, _MACHINES.get(machine, f"ELF machine {machine}"), text)
+    return LibraryFile(path, _NAMES.get(machine, f"ELF machine {machine}"), text)
 
 
 def require_this_machine(file: LibraryFile, metadata: Metadata | None) -> None:
@@ -106,19 +98,10 @@ def require_this_machine(file: LibraryFile, metadata: Metadata | None) -> None:
     wanted = metadata.target if metadata is not None else None
     if wanted is None or not wanted.cpu_flags:
         return
-    found = _cpu_flags()
+    found = cpu_flags()
     missing = [flag for flag in wanted.cpu_flags if flag not in found]
     if found and missing:
         raise LoadError(
             f"cannot load {file.path}: it is for {wanted.name}, and this CPU lacks "
             f"{', '.join(missing)}; compile the model without --target, for any CPU"
         )
-
-
-def _cpu_flags() -> frozenset[str]:
-    try:
-        lines = _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    found = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return frozenset(found.partition(":")[2].split())

@@ -13,8 +13,6 @@ from typing import Any
 
 from byoc.extent import Extent, parse_extent
 
-#: The section with the metadata, and the packed function that returns the same text.
-METADATA_FUNCTION = METADATA_SECTION = "byoc_metadata"
 #: Changes when a library of one version cannot be used by the loader of another.
 FORMAT_VERSION = 2
 

@@ -20,7 +20,7 @@ from byoc.errors import LoadError
 _SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
-#: Times that a worker of TVM's pool yields its core before it sleeps: some milliseconds, where TVM's
+#: Times that a worker of TVM's pool yields its core before it sleeps: some milliseconds; TVM's
 #: default of 300000 is a tenth of a second. Runs follow each other faster, so a lone caller loses
 #: nothing; among many callers, workers that yield for long take up to half of the cores.
 _SPINS = "3000"

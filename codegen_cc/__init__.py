@@ -2,13 +2,21 @@
 
 Region graph, kernel libraries, planning, memory, weight packing, C emission and compiling.  It
 knows neither ONNX nor the command line, nor how regions were chosen.
+
+Names are resolved at first use: a process that only loads models asks ``codegen_cc.target`` about
+this machine, and TVM's compiler is needed for ``codegen`` and its like alone.
 """
 
 from __future__ import annotations
 
-from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
-from codegen_cc.libraries import supports
-from codegen_cc.node import ACTIVATIONS, NODE_ATTRIBUTE, Node, Operand, Step
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
+    from codegen_cc.libraries import supports
+    from codegen_cc.module import codegen, metadata_module, plan_functions
+    from codegen_cc.node import ACTIVATIONS, NODE_ATTRIBUTE, Node, Operand, Step
 
 __all__ = [
     "ACTIVATIONS",
@@ -25,11 +33,30 @@ __all__ = [
     "supports",
 ]
 
+_HOMES = {
+    "ACTIVATIONS": "codegen_cc.node",
+    "NODE_ATTRIBUTE": "codegen_cc.node",
+    "CodegenError": "codegen_cc.errors",
+    "LibraryError": "codegen_cc.errors",
+    "Node": "codegen_cc.node",
+    "Operand": "codegen_cc.node",
+    "Step": "codegen_cc.node",
+    "ToolchainError": "codegen_cc.errors",
+    "codegen": "codegen_cc.module",
+    "metadata_module": "codegen_cc.module",
+    "plan_functions": "codegen_cc.module",
+    "supports": "codegen_cc.libraries",
+}
+
 
 def __getattr__(name: str) -> object:
-    # TVM's compiler is needed only for these; predicates and descriptors work without it.
-    if name in ("codegen", "metadata_module", "plan_functions"):
-        from codegen_cc import module
+    """Import a public name from its module when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
 
-        return getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

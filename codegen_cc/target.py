@@ -29,8 +29,17 @@ X86_64_LEVELS = {
 #: Architectures by their name in triples; levels of the kernels, the least one first.
 KERNEL_LEVELS = {"x86_64": ("baseline", "avx2", "avx512"), "aarch64": ("neon",)}
 _OTHER_LEVELS = ("baseline",)
-#: Where the ELF header's e_machine has these architectures.
-ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+#: Architectures by the numbers that ELF headers have for them (e_machine).
+ELF_MACHINES = {
+    "i686": 3,
+    "ppc64le": 21,
+    "s390x": 22,
+    "arm": 40,
+    "x86_64": 62,
+    "aarch64": 183,
+    "riscv64": 243,
+    "loongarch64": 258,
+}
 _TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _CPUINFO = Path("/proc/cpuinfo")
 

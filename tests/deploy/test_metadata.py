@@ -169,7 +169,7 @@ def test_a_library_of_another_format_is_refused(
 def test_a_cpu_without_the_level_is_told_what_it_lacks(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(byoc.library_file, "_cpu_flags", lambda: frozenset({"ssse3", "cx16"}))
+    monkeypatch.setattr(byoc.library_file, "cpu_flags", lambda: frozenset({"ssse3", "cx16"}))
     message = _refusal(library)
     assert "it is for x86-64-v2, and this CPU lacks lahf_lm, popcnt, sse4_1, sse4_2;" in message
 

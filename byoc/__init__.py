@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled, compile
+    from byoc.deploy.loader import Model, load
+    from byoc.deploy.standalone import compile_standalone
     from byoc.errors import ByocError
-    from byoc.loader import Model, load
     from byoc.marks import mark
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.registry import register_ext_op, unregister_ext_op
-    from byoc.standalone import compile_standalone
     from byoc.tuning.tuner import tune
 
 __version__ = "0.1.0"
@@ -39,10 +39,10 @@ __all__ = [
 _HOMES = {
     "ByocError": "byoc.errors",
     "Compiled": "byoc.compiler",
-    "Model": "byoc.loader",
+    "Model": "byoc.deploy.loader",
     "compile": "byoc.compiler",
-    "compile_standalone": "byoc.standalone",
-    "load": "byoc.loader",
+    "compile_standalone": "byoc.deploy.standalone",
+    "load": "byoc.deploy.loader",
     "mark": "byoc.marks",
     "partition_for_ext": "byoc.partition",
     "partition_with_report": "byoc.partition",

@@ -24,15 +24,15 @@ import byoc
 from byoc import _autoload
 from byoc.control import Libraries
 from byoc.define_symbols import hide_definitions
+from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
+from byoc.deploy.single_region import SingleRegion, single_region
+from byoc.deploy.source_files import hash_files, hash_model
 from byoc.errors import ByocError, ControlError
 from byoc.input_shapes import model_inputs
-from byoc.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.partition import partition_with_report
 from byoc.prepare import import_onnx, prepare_apart
 from byoc.registry import Predicate
 from byoc.report import Report
-from byoc.single_region import SingleRegion, single_region
-from byoc.source_files import hash_files, hash_model
 from byoc.tuning.choice import database_path, select
 from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text

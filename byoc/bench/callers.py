@@ -29,7 +29,7 @@ from byoc.bench.subjects import draw_inputs, load_subject
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from byoc.loader import Model
+    from byoc.deploy.loader import Model
 
 #: Inputs that differ; callers take them in turn, each from another one on.
 _DIFFERENT = 32
@@ -45,7 +45,7 @@ def measure(
     ``samples`` holds input and output ``j`` of each sample ``i`` as ``input<i>_<j>`` and
     ``output<i>_<j>``.  Raises ``BenchmarkError`` where an answer is wrong.
     """
-    from byoc.loader import load
+    from byoc.deploy.loader import load
 
     model = load(library, threads)
     names = [info.name for info in model.inputs]

@@ -154,7 +154,7 @@ def _cpp(library: Path, raw: list[str], folder: Path, threads: int) -> _Runner:
 
 
 def _output_count(library: Path) -> int:
-    from byoc.library_file import read_library
+    from byoc.deploy.library_file import read_library
 
     return len(read_library(library).metadata().outputs)
 

@@ -27,7 +27,7 @@ def load_byoc(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
     """This project: a library from ``byoc.compile``."""
     # TVM's FFI imports PyTorch where that is installed: a second, and memory, for nothing.
     sys.modules.setdefault("torch", None)
-    from byoc.loader import load
+    from byoc.deploy.loader import load
 
     model = load(path, threads)
     tensors = model.tensors(inputs)

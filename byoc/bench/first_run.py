@@ -53,8 +53,8 @@ def _mapped() -> list[str]:
 def _load_engine(engine: str) -> None:
     """What a process does once, however many models it loads."""
     if engine == "byoc":
-        importlib.import_module("byoc.loader")
-        from byoc.tvm_runtime import load_runtime
+        importlib.import_module("byoc.deploy.loader")
+        from byoc.deploy.tvm_runtime import load_runtime
 
         load_runtime()
     else:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from byoc.bench.subjects import Subject
 from byoc.compiler import compile
-from byoc.loader import load
+from byoc.deploy.loader import load
 from codegen_cc.timers import calls_symbol, seconds_symbol
 
 if TYPE_CHECKING:

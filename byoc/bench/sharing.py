@@ -40,8 +40,8 @@ import json, os, sys, time
 os.environ["TVM_USE_RUNTIME_LIB"] = "1"
 sys.modules["torch"] = None
 import numpy as np
-from byoc.loader import load
-from byoc.tvm_runtime import load_runtime
+from byoc.deploy.loader import load
+from byoc.deploy.tvm_runtime import load_runtime
 load_runtime()
 begin = time.perf_counter()
 model = load(sys.argv[1], threads=1)

@@ -13,8 +13,8 @@ from byoc.cli.process import give_large_blocks_back, import_without_torch
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled
+    from byoc.deploy.standalone import Standalone
     from byoc.report import Report
-    from byoc.standalone import Standalone
 
 
 @click.command("compile")
@@ -94,7 +94,7 @@ def compile_verb(
             **rules.choice,
         }
         if standalone:
-            from byoc.standalone import compile_standalone
+            from byoc.deploy.standalone import compile_standalone
 
             # That everything is offloaded, whatever `rules.demand` says, is the form's own demand.
             done = compile_standalone(model, output, input_shapes, name=name, **common)

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from byoc.cli import options
-from byoc.library_file import LibraryFile, read_library
-from byoc.metadata import Metadata
+from byoc.deploy.library_file import LibraryFile, read_library
+from byoc.deploy.metadata import Metadata
 
 _UNKNOWN = "not known"
 

@@ -18,8 +18,8 @@ from byoc.cli.process import import_without_torch
 if TYPE_CHECKING:
     import numpy as np
 
-    from byoc.loader import Model
-    from byoc.metadata import TensorInfo
+    from byoc.deploy.loader import Model
+    from byoc.deploy.metadata import TensorInfo
     from byoc.rpc.devices import Devices
     from byoc.rpc.model import RemoteModel
 
@@ -88,11 +88,11 @@ def run_verb(
         return results, _time(model, given, repeat) if print_time or repeat > 1 else []
 
     if devices is None:
-        from byoc.loader import load
+        from byoc.deploy.loader import load
 
         results, times = run(load(library, threads))
     else:
-        from byoc.library_file import read_library
+        from byoc.deploy.library_file import read_library
 
         read_library(library)  # what is wrong with it is told before a machine is asked for
         with devices.open() as session:
@@ -170,7 +170,7 @@ def _fill(
 
 def _time(model: Model | RemoteModel, arrays: dict[str, np.ndarray], repeat: int) -> list[float]:
     """Milliseconds of each run; ``run`` has warmed up."""
-    from byoc.loader import Model
+    from byoc.deploy.loader import Model
 
     if not isinstance(model, Model):
         return model.time(arrays, repeat)

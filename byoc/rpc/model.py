@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from byoc.deploy.library_file import read_library
+from byoc.deploy.loader import Model
+from byoc.deploy.metadata import TensorInfo
 from byoc.errors import LoadError
-from byoc.library_file import read_library
-from byoc.loader import Model
-from byoc.metadata import TensorInfo
 
 if TYPE_CHECKING:
     import tvm_ffi
@@ -60,7 +60,7 @@ class RemoteModel:
     def run(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         """Run the model on named arrays; returns the outputs by name.
 
-        Raises ``byoc.loader.InputError`` for what does not fit the model, ``RpcError``.
+        Raises ``byoc.deploy.loader.InputError`` for what does not fit the model, ``RpcError``.
         """
         tensors = self._send(inputs)
         with self.session.doing(f"run {self.path.name}"):

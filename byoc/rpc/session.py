@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from byoc.deploy.library_file import read_library
 from byoc.errors import ByocError
-from byoc.library_file import read_library
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection
 from byoc.rpc.errors import RpcError, RpcLost, RpcTimeout
@@ -45,7 +45,7 @@ def connect(
     ``wait`` is the first of the two where they differ, ``name`` what messages call the server.
     Raises ``RpcRefused``, ``RpcTimeout``, ``RpcError``.
     """
-    from byoc.tvm_runtime import load_runtime
+    from byoc.deploy.tvm_runtime import load_runtime
 
     load_runtime()
     place = Address.parse(address) if isinstance(address, str) else address

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from byoc.library_file import read_library
-from byoc.metadata import Metadata
+from byoc.deploy.library_file import read_library
+from byoc.deploy.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "deploy_cpp"

@@ -12,13 +12,13 @@ import pytest
 
 import byoc
 import byoc.compiler
-import byoc.library_file
-import byoc.metadata
+import byoc.deploy.library_file
+import byoc.deploy.metadata
 from byoc.cli import main
 from byoc.compiler import compile
+from byoc.deploy.library_file import read_library
+from byoc.deploy.metadata import FORMAT_VERSION, Entry, Metadata, TensorInfo
 from byoc.errors import LoadError
-from byoc.library_file import read_library
-from byoc.metadata import FORMAT_VERSION, Entry, Metadata, TensorInfo
 from models.builder import GraphBuilder
 from tests.deploy.networks import two_by_two
 
@@ -158,7 +158,7 @@ def test_a_library_of_another_format_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(byoc.metadata, "FORMAT_VERSION", 77)
+        patch.setattr(byoc.deploy.metadata, "FORMAT_VERSION", 77)
         compile(two_by_two(), tmp_path / "m.so")
     message = _refusal(tmp_path / "m.so")
     assert f"format version 77 (byoc {byoc.__version__} wrote it), where this byoc reads" in message
@@ -169,7 +169,7 @@ def test_a_library_of_another_format_is_refused(
 def test_a_cpu_without_the_level_is_told_what_it_lacks(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(byoc.library_file, "cpu_flags", lambda: frozenset({"ssse3", "cx16"}))
+    monkeypatch.setattr(byoc.deploy.library_file, "cpu_flags", lambda: frozenset({"ssse3", "cx16"}))
     message = _refusal(library)
     assert "it is for x86-64-v2, and this CPU lacks lahf_lm, popcnt, sse4_1, sse4_2;" in message
 

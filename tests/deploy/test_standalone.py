@@ -19,8 +19,8 @@ import onnx
 import pytest
 
 from byoc.bench.subjects import draw_inputs
-from byoc.library_file import read_library
-from byoc.standalone import Standalone, compile_standalone
+from byoc.deploy.library_file import read_library
+from byoc.deploy.standalone import Standalone, compile_standalone
 from codegen_cc.target import HOST
 from models.bert import bert
 from models.squeezenet import squeezenet

@@ -14,8 +14,8 @@ import onnx
 import pytest
 
 from byoc.bench.subjects import draw_inputs
-from byoc.library_file import read_library
-from byoc.standalone import compile_standalone
+from byoc.deploy.library_file import read_library
+from byoc.deploy.standalone import compile_standalone
 from codegen_cc.target import HOST, Target
 from models.bert import bert
 from tests.reference import TOLERANCE, assert_agrees, onnxruntime_outputs

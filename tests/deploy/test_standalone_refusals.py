@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from byoc.cli import main
 from byoc.compiler import CompileError
-from byoc.standalone import Standalone, compile_standalone
+from byoc.deploy.standalone import Standalone, compile_standalone
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.standalone import default_name, require_name
 from codegen_cc.standalone.header import header_text

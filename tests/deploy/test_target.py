@@ -12,8 +12,8 @@ import byoc
 import codegen_cc.target
 from byoc.cli import main
 from byoc.compiler import compile
+from byoc.deploy.library_file import read_library
 from byoc.errors import ControlError
-from byoc.library_file import read_library
 from codegen_cc.errors import ToolchainError
 from codegen_cc.foreign_kernels import kernel_archive
 from codegen_cc.target import NAMES, X86_64_LEVELS, Target, missing_flags, own_level

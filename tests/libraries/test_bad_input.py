@@ -15,8 +15,8 @@ import pytest
 
 import byoc
 from byoc.cli import main
+from byoc.errors import RunError
 from byoc.library import Kernel, Library, LibraryError, Link
-from byoc.loader import RunError
 from codegen_cc.libraries import Selection, library_for, registry
 from codegen_cc.libraries.builtin import BuiltinLibrary
 from codegen_cc.node import Node, Operand

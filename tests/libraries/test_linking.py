@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import byoc
-from byoc.loader import RunError
+from byoc.errors import RunError
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.libraries import Selection, registry
 from codegen_cc.libraries.selection import cheapest

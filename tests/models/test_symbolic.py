@@ -12,8 +12,7 @@ import pytest
 from tvm import relax
 
 import byoc
-from byoc.errors import ImportFailure
-from byoc.loader import InputError
+from byoc.errors import ImportFailure, InputError
 from byoc.prepare import import_onnx, prepare
 from models.bert import bert
 from models.yolo import yolo

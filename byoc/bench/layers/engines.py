@@ -19,8 +19,8 @@ from byoc.bench.layers import doors, tensorised
 from byoc.bench.layers.algorithms import ALGORITHMS
 from byoc.bench.layers.network import Layer
 from byoc.bench.layers.single import TO_CHANNELS_LAST, onnx_model
+from byoc.deploy.loader import Metadata, TensorInfo
 from byoc.errors import BenchmarkError
-from byoc.loader import Metadata, TensorInfo
 from codegen_cc import metadata_module
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library

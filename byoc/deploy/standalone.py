@@ -13,10 +13,10 @@ import tvm
 
 from byoc.compiler import CompileError, Partitioned, Progress, Stages, partition_onnx
 from byoc.control import Libraries
-from byoc.metadata import Metadata, TensorInfo
+from byoc.deploy.metadata import Metadata, TensorInfo
+from byoc.deploy.single_region import SingleRegion
 from byoc.registry import Predicate
 from byoc.report import Report
-from byoc.single_region import SingleRegion
 from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
 from codegen_cc.target import Target
 

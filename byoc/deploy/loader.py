@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.errors import InputError, LoadError, RunError
-from byoc.input_tensors import ALIGNMENT, CPU, aligned_room, as_room, as_tensor
-from byoc.library_file import read_library, require_this_machine
-from byoc.metadata import LibraryInfo, Metadata, TensorInfo
-from byoc.tvm_runtime import (
+from byoc.deploy.input_tensors import ALIGNMENT, CPU, aligned_room, as_room, as_tensor
+from byoc.deploy.library_file import read_library, require_this_machine
+from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
+from byoc.deploy.tvm_runtime import (
     cores,
     load_runtime,
     pools_are_sized,
@@ -24,6 +23,7 @@ from byoc.tvm_runtime import (
     size_own_pool,
     size_pools,
 )
+from byoc.errors import InputError, LoadError, RunError
 
 if TYPE_CHECKING:
     import tvm_ffi

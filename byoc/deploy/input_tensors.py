@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.errors import InputError
-from byoc.metadata import TensorInfo, extent_of
 
 if TYPE_CHECKING:
     import tvm_ffi

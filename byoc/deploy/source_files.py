@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from byoc.metadata import SourceFile
+from byoc.deploy.metadata import SourceFile
 
 _BLOCK = 1 << 20
 

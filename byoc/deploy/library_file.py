@@ -12,8 +12,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from byoc.deploy.metadata import Metadata
 from byoc.errors import LoadError
-from byoc.metadata import Metadata
 from codegen_cc.embedded_text import METADATA_SECTION
 from codegen_cc.target import ELF_MACHINES, cpu_flags
 

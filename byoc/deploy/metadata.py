@@ -79,8 +79,9 @@ class SourceFile:
 class Entry:
     """The region that alone computes the whole network, where there is one.
 
-    Its packed function takes the network's inputs in the order of ``inputs``, and then room for
-    its outputs in the order of ``outputs``: numbers of ``Metadata.inputs`` and ``.outputs``.
+    Its packed function takes inputs, then room for outputs.  ``inputs[i]`` is the number of the
+    network's input that is its input ``i``; ``outputs[j]`` the number of its output that is the
+    network's output ``j``.
     """
 
     symbol: str

@@ -73,7 +73,13 @@ def size_pools(threads: int) -> None:
     Raises ``LoadError`` where this thread's pool has fewer and cannot grow.
     """
     global _threads
-    _size_own(threads)
+    # Room for a later call that asks for more; threads that are not used sleep.
+    available = _size_own(threads, room=max(threads, os.cpu_count() or 1))
+    if available < threads:
+        raise LoadError(
+            f"cannot use {threads} threads: TVM's pool was built with {available} before; "
+            "load the model before anything runs, or set TVM_NUM_THREADS"
+        )
     _threads = threads
 
 
@@ -85,19 +91,21 @@ def pools_are_sized() -> bool:
 def size_own_pool() -> None:
     """Give the calling thread's pool the size that ``size_pools`` was told, where it was.
 
-    Each thread that calls into TVM has a pool of its own, by TVM's default of half the cores.
+    Each thread that calls into TVM has a pool of its own, by TVM's default of half the cores.  A
+    server has many such threads, so each pool has no more threads than it uses: one that was made
+    before ``size_pools`` was told more keeps what it has.
     """
     if _threads is not None and getattr(_own, "threads", None) != _threads:
-        _size_own(_threads)
+        _size_own(_threads, room=_threads)
 
 
-def _size_own(threads: int) -> None:
-    """Size the pool of the calling thread.
+def _size_own(threads: int, room: int) -> int:
+    """Let the pool of the calling thread use so many threads; how many it can use then.
 
-    TVM builds a pool at its first use with half as many threads as there are logical cores, even
-    where these are no hyper-threads, and can shrink it later but not let it grow.  So the pool is
-    built for all cores first; threads that are not used sleep.  They are left free to move between
-    cores: pinned ones would meet those of other processes.
+    TVM builds a pool at its first use, with half as many threads as there are logical cores unless
+    it is told a number first, even where these are no hyper-threads.  It can shrink it later but
+    not let it grow, so it is built for ``room`` threads.  They are left free to move between cores:
+    pinned ones would meet those of other processes.
     """
     import tvm_ffi
 
@@ -106,19 +114,14 @@ def _size_own(threads: int) -> None:
         bind = os.environ.get("TVM_BIND_THREADS")
         os.environ["TVM_BIND_THREADS"] = bind or "0"
         try:
-            for size in (max(threads, os.cpu_count() or 1), threads):
+            for size in dict.fromkeys((room, threads)):
                 # Of the list of cores only the length matters where threads are not bound.
                 configure(_SHARE_ALL_CORES, size, [str(core) for core in range(size)])
         finally:
             if bind is None:
                 del os.environ["TVM_BIND_THREADS"]
-    available = tvm_ffi.get_global_func("runtime.NumThreads")()
-    if available < threads:
-        raise LoadError(
-            f"cannot use {threads} threads: TVM's pool was built with {available} before; "
-            "load the model before anything runs, or set TVM_NUM_THREADS"
-        )
     _own.threads = threads
+    return int(tvm_ffi.get_global_func("runtime.NumThreads")())
 
 
 def cores() -> int:

@@ -101,6 +101,9 @@ def test_results_are_written_where_the_caller_says(
         found = model.run(inputs, rooms)
         assert all(found[name] is rooms[name] for name in rooms)
         assert_agrees(rooms, onnxruntime_outputs(two_by_two(), inputs))
+    tensor = tvm.runtime.tensor(np.zeros(expected["mean"].shape, np.float32))
+    model.run(given, {"mean": tensor})
+    assert_agrees({"mean": tensor.numpy()}, {"mean": expected["mean"]})
     # Some of them, and one at an odd place.
     odd = np.zeros(expected["mean"].size + 1, np.float32)[1:].reshape(expected["mean"].shape)
     found = model.run(given, {"mean": odd})

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from byoc.deploy.loader import Model, load
     from byoc.deploy.standalone import compile_standalone
     from byoc.errors import ByocError
-    from byoc.marks import mark
     from byoc.partition import partition_for_ext, partition_with_report
-    from byoc.registry import register_ext_op, unregister_ext_op
+    from byoc.partition.marks import mark
+    from byoc.partition.registry import register_ext_op, unregister_ext_op
     from byoc.tuning.tuner import tune
 
 __version__ = "0.1.0"
@@ -43,12 +43,12 @@ _HOMES = {
     "compile": "byoc.compiler",
     "compile_standalone": "byoc.deploy.standalone",
     "load": "byoc.deploy.loader",
-    "mark": "byoc.marks",
+    "mark": "byoc.partition.marks",
     "partition_for_ext": "byoc.partition",
     "partition_with_report": "byoc.partition",
-    "register_ext_op": "byoc.registry",
+    "register_ext_op": "byoc.partition.registry",
     "tune": "byoc.tuning.tuner",
-    "unregister_ext_op": "byoc.registry",
+    "unregister_ext_op": "byoc.partition.registry",
 }
 
 

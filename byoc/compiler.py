@@ -22,16 +22,16 @@ from tvm.support.cc import cross_compiler
 
 import byoc
 from byoc import _autoload
-from byoc.control import Libraries
-from byoc.define_symbols import hide_definitions
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.deploy.single_region import SingleRegion, single_region
 from byoc.deploy.source_files import hash_files, hash_model
 from byoc.errors import ByocError, ControlError
-from byoc.input_shapes import model_inputs
 from byoc.partition import partition_with_report
+from byoc.partition.control import Libraries
+from byoc.partition.registry import Predicate
 from byoc.prepare import import_onnx, prepare_apart
-from byoc.registry import Predicate
+from byoc.prepare.define_symbols import hide_definitions
+from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from byoc.tuning.choice import database_path, select
 from codegen_cc.figures import Figures

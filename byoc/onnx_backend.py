@@ -19,11 +19,11 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from tvm import relax
 
 from byoc import _autoload
-from byoc.input_shapes import model_inputs
 from byoc.partition import partition_with_report
+from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.prepare import import_onnx
 from byoc.prepare import prepare as prepare_onnx
-from byoc.prune import MIN_COMPUTE_BYTES
+from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 
 #: What one value of a call may be: a tensor, or for sequences a list of them.

@@ -1,8 +1,8 @@
 """Read the Relax function of one region into a region graph.
 
 The function's body binds composite functions and calls them in order (see
-``byoc.merge``).  Nothing is parsed out of names: what a composite computes is its ``ext.node``
-attribute, and its constants are the region's ``ext.constants``.
+``byoc.partition.merge``).  Nothing is parsed out of names: what a composite computes is its
+``ext.node`` attribute, and its constants are the region's ``ext.constants``.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from tvm import relax
 from tvm.relax import op
 
 import byoc
-from byoc.dataflow import dtype_of, shape_of
-from byoc.registry import Candidate, Unfit
+from byoc.partition.dataflow import dtype_of, shape_of
+from byoc.partition.registry import Candidate, Unfit
 from codegen_cc import Node, Operand
 
 

@@ -14,7 +14,7 @@ from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from byoc.control import Libraries
+    from byoc.partition.control import Libraries
 
 _CONVERTER_LIMIT = 900  # seconds
 #: pnnx's names of dtypes.

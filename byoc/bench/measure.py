@@ -18,7 +18,7 @@ from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from byoc.control import Libraries
+    from byoc.partition.control import Libraries
 
 #: Greatest difference from the reference's answer, as a share of each output's range.
 TOLERANCE = 1e-4

@@ -28,7 +28,7 @@ from byoc.bench.tables import (
 from byoc.errors import ByocError
 
 if TYPE_CHECKING:
-    from byoc.control import Libraries
+    from byoc.partition.control import Libraries
     from byoc.rpc.devices import Devices
 
 ROUNDS = 8

@@ -169,12 +169,12 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
 
 def _passes(model: onnx.ModelProto) -> dict[str, float]:
     """Seconds per pass of the partitioner, alone."""
-    from byoc.annotate import annotate
     from byoc.canonicalise import canonicalise
-    from byoc.detach_constants import detach_constants
-    from byoc.merge import merge
+    from byoc.partition.annotate import annotate
+    from byoc.partition.detach_constants import detach_constants
+    from byoc.partition.merge import merge
+    from byoc.partition.prune import prune
     from byoc.prepare import import_onnx
-    from byoc.prune import prune
 
     times: dict[str, float] = {}
     module = import_onnx(model)

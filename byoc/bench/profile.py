@@ -17,7 +17,7 @@ from byoc.deploy.loader import load
 from codegen_cc.timers import calls_symbol, seconds_symbol
 
 if TYPE_CHECKING:
-    from byoc.control import Libraries
+    from byoc.partition.control import Libraries
 
 _PREFIX = "ext_"
 

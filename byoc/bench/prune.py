@@ -1,7 +1,8 @@
 """What a region must do to be worth its call: tiny networks as a region and as TVM's own code.
 
 ``python -m byoc.bench.prune`` prints microseconds per run of both, in turns, from four bytes on,
-and from which size on the region is never slower. ``byoc.prune`` takes its thresholds from here.
+and from which size on the region is never slower. ``byoc.partition.prune`` takes its thresholds
+from here.
 TVM's side is fused and compiled as ``byoc.compile`` does with what stays behind.
 """
 
@@ -79,10 +80,10 @@ def network(build: Build, shape: tuple[int, ...]) -> tvm.IRModule:
 def as_region(mod: tvm.IRModule) -> relax.VirtualMachine | None:
     """The network in one region, however small; None if it does nothing, such as a whole slice."""
     from byoc import _autoload
-    from byoc.annotate import annotate
     from byoc.canonicalise import canonicalise
-    from byoc.detach_constants import detach_constants
-    from byoc.merge import merge
+    from byoc.partition.annotate import annotate
+    from byoc.partition.detach_constants import detach_constants
+    from byoc.partition.merge import merge
 
     _autoload()
     mod = detach_constants(merge(annotate(canonicalise(mod))))

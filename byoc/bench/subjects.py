@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 
 from byoc.errors import BenchmarkError
-from byoc.input_shapes import model_inputs, set_input_shapes
+from byoc.prepare.input_shapes import model_inputs, set_input_shapes
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: The first IR version in which weights need not be inputs as well.

@@ -12,39 +12,39 @@ from collections.abc import Callable
 import tvm
 from tvm import relax
 
-from ..dataflow import Block, Constant, map_blocks, op_name, variables
-from .any_of_booleans import any_of_booleans, scalar_from_full
-from .attention import attention_from_pieces, attention_in_pieces
-from .batch_norm import decompose_batch_norm
-from .cast_that_wraps import cast_that_wraps
-from .clip_from_call_tir import clip_from_call_tir, one_clip
-from .elementwise_from_stack import elementwise_from_stack
-from .fold_affine import fold_affine, merge_affine
-from .fold_constants import fold_constants
-from .gelu import gelu_from_pieces
-from .global_pool import mean_from_global_pool
-from .group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
-from .inline_tuples import inline_tuples
-from .layer_norm import layer_norm_from_pieces
-from .lines_to_images import lines_to_images
-from .matmul_of_vectors import matmul_of_vectors
-from .matmul_over_reshape import matmul_over_reshape
-from .movement_from_call_tir import movement_from_call_tir
-from .pool2d_from_pool3d import pool2d_from_pool3d
-from .prelu import where_from_prelu
-from .remove_no_ops import remove_no_ops
-from .reshape_family import one_reshape
-from .resize_to_broadcast import resize_to_broadcast
-from .rms_norm import rms_norm_from_pieces
-from .silu import silu_from_pieces
-from .simple_operators import simple_operators
-from .slice_from_take import slice_from_take
-from .split_to_slices import split_to_slices
-from .stack_to_concat import stack_to_concat
-from .statistics import mean_from_variance
-from .take_of_constants import take_of_constants
-from .tile_to_broadcast import tile_to_broadcast
-from .transposed_conv_to_conv import transposed_conv_to_conv
+from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
+from byoc.canonicalise.attention import attention_from_pieces, attention_in_pieces
+from byoc.canonicalise.batch_norm import decompose_batch_norm
+from byoc.canonicalise.cast_that_wraps import cast_that_wraps
+from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
+from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
+from byoc.canonicalise.fold_affine import fold_affine, merge_affine
+from byoc.canonicalise.fold_constants import fold_constants
+from byoc.canonicalise.gelu import gelu_from_pieces
+from byoc.canonicalise.global_pool import mean_from_global_pool
+from byoc.canonicalise.group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
+from byoc.canonicalise.inline_tuples import inline_tuples
+from byoc.canonicalise.layer_norm import layer_norm_from_pieces
+from byoc.canonicalise.lines_to_images import lines_to_images
+from byoc.canonicalise.matmul_of_vectors import matmul_of_vectors
+from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
+from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
+from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
+from byoc.canonicalise.prelu import where_from_prelu
+from byoc.canonicalise.remove_no_ops import remove_no_ops
+from byoc.canonicalise.reshape_family import one_reshape
+from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
+from byoc.canonicalise.rms_norm import rms_norm_from_pieces
+from byoc.canonicalise.silu import silu_from_pieces
+from byoc.canonicalise.simple_operators import simple_operators
+from byoc.canonicalise.slice_from_take import slice_from_take
+from byoc.canonicalise.split_to_slices import split_to_slices
+from byoc.canonicalise.stack_to_concat import stack_to_concat
+from byoc.canonicalise.statistics import mean_from_variance
+from byoc.canonicalise.take_of_constants import take_of_constants
+from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
+from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
+from byoc.partition.dataflow import Block, Constant, map_blocks, op_name, variables
 
 Rule = Callable[[Block], None]
 

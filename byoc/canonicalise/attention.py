@@ -20,9 +20,17 @@ from math import isfinite
 import numpy as np
 from tvm import relax
 
+from byoc.partition.dataflow import (
+    Block,
+    Constant,
+    array_of,
+    constant,
+    dtype_of,
+    op_name,
+    scalar_of,
+    shape_of,
+)
 from codegen_cc.dim import is_static
-
-from ..dataflow import Block, Constant, array_of, constant, dtype_of, op_name, scalar_of, shape_of
 
 HEADS_FIRST = [0, 2, 1, 3]
 KEY = [0, 1, 3, 2]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, array_of, constant, dtype_of, shape_of
-from .fold_affine import Affine, absorb
+from byoc.canonicalise.fold_affine import Affine, absorb
+from byoc.partition.dataflow import Block, array_of, constant, dtype_of, shape_of
 
 
 def decompose_batch_norm(block: Block) -> None:

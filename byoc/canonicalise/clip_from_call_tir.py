@@ -17,8 +17,8 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ..dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
-from ..loop_nest import is_at, read_store, source_of
+from byoc.partition.dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.loop_nest import is_at, read_store, source_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, constant, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import Block, constant, dtype_of, op_name, shape_of
 
 OPERATORS = {
     "relax.sum": relax.op.add,

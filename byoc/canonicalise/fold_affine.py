@@ -15,8 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from ..algebra import near
-from ..dataflow import Block, array_of, constant, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.algebra import near
+from byoc.partition.dataflow import (
+    Block,
+    array_of,
+    constant,
+    dtype_of,
+    op_name,
+    scalar_of,
+    shape_of,
+)
 
 STEPS = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")
 CONTRACTIONS = ("relax.nn.conv2d", "relax.matmul")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
+from byoc.partition.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]
 

@@ -13,8 +13,8 @@ from math import pi, sqrt
 
 from tvm import relax
 
-from ..algebra import near, polynomial, product
-from ..dataflow import Block, dtype_of, scalar_of, shape_of
+from byoc.partition.algebra import near, polynomial, product
+from byoc.partition.dataflow import Block, dtype_of, scalar_of, shape_of
 
 SLOPE = sqrt(2.0 / pi)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, dtype_of, op_name, shape_of, static_shape_of
+from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of, static_shape_of
 
 LAYOUTS = {
     "relax.nn.adaptive_avg_pool1d": "NCW",

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, array_of, constant, dtype_of, op_name, static_shape_of
+from byoc.partition.dataflow import Block, array_of, constant, dtype_of, op_name, static_shape_of
 
 
 def layer_norm_from_groups(block: Block) -> None:

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, array_of, constant, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.dataflow import (
+    Block,
+    array_of,
+    constant,
+    dtype_of,
+    op_name,
+    scalar_of,
+    shape_of,
+)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax
 
-from ..dataflow import Block, Constant, array_of, constant, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import Block, Constant, array_of, constant, dtype_of, op_name, shape_of
 
 #: Functions of single elements, which a reshape may move across.
 ELEMENTWISE = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, Constant, dtype_of, shape_of
+from byoc.partition.dataflow import Block, Constant, dtype_of, shape_of
 
 
 def matmul_over_reshape(block: Block) -> None:

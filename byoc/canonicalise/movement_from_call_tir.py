@@ -17,8 +17,15 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from ..dataflow import Block, dtype_of, static_shape_of
-from ..loop_nest import Store, conditional, evaluate, read_store, source_of, variables_of
+from byoc.partition.dataflow import Block, dtype_of, static_shape_of
+from byoc.partition.loop_nest import (
+    Store,
+    conditional,
+    evaluate,
+    read_store,
+    source_of,
+    variables_of,
+)
 
 #: Stands in a table where the result has the fill value.
 FILL = -1

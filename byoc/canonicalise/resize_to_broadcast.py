@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from tvm import relax
 
+from byoc.partition.dataflow import Block, shape_of
 from codegen_cc.dim import normal, same
-
-from ..dataflow import Block, shape_of
 
 #: Coordinate transformation and rounding that pick pixel ``i // s`` for every whole scale ``s``:
 #: floor(i / s), and the pixel whose centre is nearest.

@@ -11,10 +11,9 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.layer_norm import followed_by, last_axes
+from byoc.partition.dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
 from codegen_cc.dim import is_static
-
-from ..dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
-from .layer_norm import followed_by, last_axes
 
 
 def rms_norm_from_pieces(block: Block) -> None:

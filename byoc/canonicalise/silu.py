@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, dtype_of
+from byoc.partition.dataflow import Block, dtype_of
 
 
 def silu_from_pieces(block: Block) -> None:

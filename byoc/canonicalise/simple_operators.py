@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, tirx
 
-from ..dataflow import Block, dtype_of, op_name, static_shape_of
+from byoc.partition.dataflow import Block, dtype_of, op_name, static_shape_of
 
 
 def simple_operators(block: Block) -> None:

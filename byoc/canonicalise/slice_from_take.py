@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, array_of, dtype_of, shape_of
+from byoc.partition.dataflow import Block, array_of, dtype_of, shape_of
 
 
 def slice_from_take(block: Block) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import Block, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of
 
 
 def mean_from_variance(block: Block) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dataflow import Block, array_of, constant, dtype_of, shape_of
+from byoc.partition.dataflow import Block, array_of, constant, dtype_of, shape_of
 
 #: Functions of single elements that may move across a permutation of elements.
 MOVABLE = ("relax.nn.relu", "relax.sigmoid", "relax.tanh")

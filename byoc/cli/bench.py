@@ -17,7 +17,7 @@ from byoc.cli.several import SeveralValues
 
 if TYPE_CHECKING:
     from byoc.bench.networks import Outcome
-    from byoc.control import Libraries
+    from byoc.partition.control import Libraries
     from byoc.rpc.devices import Devices
 
 _PIPE_WIDTH = 160

@@ -12,10 +12,10 @@ import onnx
 import tvm
 
 from byoc.compiler import CompileError, Partitioned, Progress, Stages, partition_onnx
-from byoc.control import Libraries
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.deploy.single_region import SingleRegion
-from byoc.registry import Predicate
+from byoc.partition.control import Libraries
+from byoc.partition.registry import Predicate
 from byoc.report import Report
 from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
 from codegen_cc.target import Target

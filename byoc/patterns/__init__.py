@@ -7,16 +7,24 @@ raises ``Unfit`` with the reason. Whether a kernel runs the node is for ``codege
 
 from __future__ import annotations
 
-from .composites import Group, find_groups
-from .contraction import CONTRACTION_ROWS
-from .elementwise import BINARY_ROWS
-from .idioms import IDIOM_KINDS, SIMPLE_UNARY, Idiom, find_idioms
-from .image import IMAGE_ROWS
-from .indexing import INDEXING_ROWS
-from .movement import MOVEMENT_OPS, MOVEMENT_ROWS
-from .pooling import POOLING_ROWS
-from .reduction import REDUCTION_ROWS
-from .row import ACTIVATION, BIAS, EPILOGUE_ACTIVATIONS, RESIDUAL, Candidate, Row, Unfit
+from byoc.patterns.composites import Group, find_groups
+from byoc.patterns.contraction import CONTRACTION_ROWS
+from byoc.patterns.elementwise import BINARY_ROWS
+from byoc.patterns.idioms import IDIOM_KINDS, SIMPLE_UNARY, Idiom, find_idioms
+from byoc.patterns.image import IMAGE_ROWS
+from byoc.patterns.indexing import INDEXING_ROWS
+from byoc.patterns.movement import MOVEMENT_OPS, MOVEMENT_ROWS
+from byoc.patterns.pooling import POOLING_ROWS
+from byoc.patterns.reduction import REDUCTION_ROWS
+from byoc.patterns.row import (
+    ACTIVATION,
+    BIAS,
+    EPILOGUE_ACTIVATIONS,
+    RESIDUAL,
+    Candidate,
+    Row,
+    Unfit,
+)
 
 #: All rows by family. Unary functions have no rows: ``idioms`` recognises them, in one operator
 #: or in several.

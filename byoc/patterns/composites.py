@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
+from byoc.partition.dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
+from byoc.patterns.indexing import build_cumsum, build_take
+from byoc.patterns.row import INDICES, Candidate, Unfit, tensor
 from codegen_cc.node import Node
-
-from ..dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
-from .indexing import build_cumsum, build_take
-from .row import INDICES, Candidate, Unfit, tensor
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from .row import (
+from byoc.patterns.row import (
     ACTIVATION,
     BIAS,
     RESIDUAL,

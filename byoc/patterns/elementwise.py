@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from tvm import relax
 
-from ..dataflow import dtype_of
-from .row import ACTIVATION, ANY, NUMBERS, Candidate, Row, Unfit, candidate, need_dtype, tensor
+from byoc.partition.dataflow import dtype_of
+from byoc.patterns.row import (
+    ACTIVATION,
+    ANY,
+    NUMBERS,
+    Candidate,
+    Row,
+    Unfit,
+    candidate,
+    need_dtype,
+    tensor,
+)
 
 BINARY = {
     "relax.add": "add",

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from byoc.patterns.row import Candidate, tensor
 from codegen_cc.node import Node
-
-from .row import Candidate, tensor
 
 
 @dataclass(frozen=True)

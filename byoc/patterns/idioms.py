@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from ..algebra import near, polynomial, product
-from ..dataflow import Block, dtype_of, op_name, scalar_of, shape_of
-from . import smooth
-from .idiom import Idiom
+from byoc.partition.algebra import near, polynomial, product
+from byoc.partition.dataflow import Block, dtype_of, op_name, scalar_of, shape_of
+from byoc.patterns import smooth
+from byoc.patterns.idiom import Idiom
 
 #: Operators that are one unary function, and its name in the node.
 SIMPLE_UNARY = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from .row import Candidate, Row, Unfit, candidate, need_layout
+from byoc.patterns.row import Candidate, Row, Unfit, candidate, need_layout
 
 #: Names of the methods of ``relax.image.resize2d`` in a node.
 METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}

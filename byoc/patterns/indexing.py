@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from tvm import relax, tirx
 
-from ..dataflow import dtype_of
-from .row import ANY, INDICES, NUMBERS, Candidate, Row, Unfit, candidate, positive_axis, tensor
+from byoc.partition.dataflow import dtype_of
+from byoc.patterns.row import (
+    ANY,
+    INDICES,
+    NUMBERS,
+    Candidate,
+    Row,
+    Unfit,
+    candidate,
+    positive_axis,
+    tensor,
+)
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 

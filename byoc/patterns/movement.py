@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from tvm import relax, tirx
 
+from byoc.partition.dataflow import describe, shape_of
+from byoc.patterns.row import ANY, Candidate, Row, Unfit, candidate, integers, positive_axis
 from codegen_cc.dim import Dim, normal, slice_bounds
 from codegen_cc.relax_dims import relax_dims
-
-from ..dataflow import describe, shape_of
-from .row import ANY, Candidate, Row, Unfit, candidate, integers, positive_axis
 
 #: Nodes that only move data.
 MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")

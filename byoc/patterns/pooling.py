@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from .row import Candidate, Row, candidate, four_sides, integers, need_layout
+from byoc.patterns.row import Candidate, Row, candidate, four_sides, integers, need_layout
 
 POOLS = {"relax.nn.max_pool2d": "max_pool2d", "relax.nn.avg_pool2d": "avg_pool2d"}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..dataflow import array_of, shape_of
-from .row import Candidate, Row, Unfit, candidate, positive_axes, positive_axis
+from byoc.partition.dataflow import array_of, shape_of
+from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axes, positive_axis
 
 REDUCTIONS = {
     "relax.sum": "sum",

@@ -8,9 +8,8 @@ from typing import Any
 
 from tvm import relax
 
+from byoc.partition.dataflow import Constant, describe, dtype_of, shape_of
 from codegen_cc.node import Node, Operand
-
-from ..dataflow import Constant, describe, dtype_of, shape_of
 
 #: Activations that may follow a root inside its composite.
 EPILOGUE_ACTIVATIONS = (

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from ..algebra import near
-from ..dataflow import Block, op_name, scalar_of
-from .idiom import Idiom
+from byoc.partition.algebra import near
+from byoc.partition.dataflow import Block, op_name, scalar_of
+from byoc.patterns.idiom import Idiom
 
 #: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
 SELU_ALPHA = 1.67326319217681884765625

@@ -1,9 +1,9 @@
 """What a partition took, what it left, and why."""
 
-from .graph import Graph, GraphNode
-from .kernels import Kernel, KernelUse, LibraryUse
-from .left import Left
-from .report import RegionSummary, Report
+from byoc.report.graph import Graph, GraphNode
+from byoc.report.kernels import Kernel, KernelUse, LibraryUse
+from byoc.report.left import Left
+from byoc.report.report import RegionSummary, Report
 
 __all__ = [
     "Graph",

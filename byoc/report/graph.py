@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax
 
+from byoc.partition.dataflow import describe, is_candidate, variables
+from byoc.report.kernels import Kernel, kernel_of
+from byoc.report.left import NAMES, Left, left_of_binding
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
-
-from ..dataflow import describe, is_candidate, variables
-from .kernels import Kernel, kernel_of
-from .left import NAMES, Left, left_of_binding
 
 #: What computes a box that is no operator.
 NONE = Kernel()

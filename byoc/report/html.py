@@ -12,10 +12,10 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from .render import coverage_line, grouped, hint_of, names_of
+from byoc.report.render import coverage_line, grouped, hint_of, names_of
 
 if TYPE_CHECKING:
-    from .report import Report
+    from byoc.report.report import Report
 
 #: The libraries that draw, in the order in which they must be loaded.
 LIBRARIES = ("cytoscape.min.js", "cytoscape-dagre.min.js")

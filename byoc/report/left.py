@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from byoc.partition.dataflow import describe, op_name, shape_of
+from byoc.partition.origin import origin_of
+from byoc.partition.unmatched import has_pattern, reason_of
 from codegen_cc.dim import at_unit, product
-
-from ..dataflow import describe, op_name, shape_of
-from ..origin import origin_of
-from ..unmatched import has_pattern, reason_of
 
 IN_BRANCH = "a branch; need straight-line code"
 IN_FUNCTION = "a local function; need a function of the module"

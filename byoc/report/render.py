@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from .left import Left
-    from .report import RegionSummary, Report
+    from byoc.report.left import Left
+    from byoc.report.report import RegionSummary, Report
 
 #: Rows of the second table; the rest is one line with their number.
 MAX_ROWS = 20

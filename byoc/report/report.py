@@ -16,18 +16,17 @@ import tvm
 from rich.console import Console
 from tvm import relax
 
+from byoc.errors import CoverageError
+from byoc.partition.dataflow import is_candidate, shape_of
+from byoc.partition.prune import Pruned
+from byoc.report.graph import OFFLOADED, Graph, dot_text, graph_of
+from byoc.report.html import html_page
+from byoc.report.kernels import KernelUse, LibraryUse, kernel_uses, library_uses
+from byoc.report.left import Left, left_of
+from byoc.report.render import blockers, coverage_line, render
 from codegen_cc.dim import at_unit, product
 from codegen_cc.figures import Figures, figures_of
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
-
-from ..dataflow import is_candidate, shape_of
-from ..errors import CoverageError
-from ..prune import Pruned
-from .graph import OFFLOADED, Graph, dot_text, graph_of
-from .html import html_page
-from .kernels import KernelUse, LibraryUse, kernel_uses, library_uses
-from .left import Left, left_of
-from .render import blockers, coverage_line, render
 
 #: Dtypes whose size is not what the digits in their name say.
 ODD_SIZES = {"bool": 8}

@@ -13,7 +13,7 @@ import onnx
 import tvm
 
 from byoc.bench.machine import choose_cores
-from byoc.control import Libraries
+from byoc.partition.control import Libraries
 from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
 from byoc.tuning.choice import database_path

@@ -10,7 +10,7 @@ import tvm
 from onnx import helper, numpy_helper
 from tvm import relax
 
-from byoc.prune import nodes_of
+from byoc.partition.prune import nodes_of
 
 
 def onnx_model(

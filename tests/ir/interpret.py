@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from byoc.prune import prune
+from byoc.partition.prune import prune
 from codegen_cc.node import (
     CONSTANT_FUNCTION,
     CONSTANTS_ATTRIBUTE,

@@ -10,9 +10,9 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.annotate
-from byoc.annotate import annotate
-from byoc.merge import merge
+import byoc.partition.annotate
+from byoc.partition.annotate import annotate
+from byoc.partition.merge import merge
 from byoc.patterns import ROWS, TABLE
 from codegen_cc.node import ACTIVATIONS, Node
 
@@ -22,7 +22,7 @@ from .interpret import Interpreter, run_with_tvm, without_regions
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
 
 
 def check(
@@ -151,7 +151,7 @@ def test_refused_steps_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_relu(node: Node) -> str | None:
         return "no relu" if any(step.kind == "relu" for step in node.epilogue) else None
 
-    monkeypatch.setattr(byoc.annotate, "supports", no_relu)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", no_relu)
 
     def build(emit, x):
         return emit(op.nn.relu(emit(op.add(conv(emit, x), constant(random(1, 4, 1, 1))))))
@@ -160,7 +160,7 @@ def test_refused_steps_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _nodes(mod: tvm.IRModule) -> list[Node]:
-    from byoc.prune import nodes_of
+    from byoc.partition.prune import nodes_of
 
     return list(nodes_of(mod["ext_main_0"]))
 

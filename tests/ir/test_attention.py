@@ -10,12 +10,12 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.annotate
-from byoc.annotate import annotate
+import byoc.partition.annotate
 from byoc.canonicalise import canonicalise
-from byoc.merge import merge
 from byoc.partition import partition_with_report
-from byoc.prune import nodes_of
+from byoc.partition.annotate import annotate
+from byoc.partition.merge import merge
+from byoc.partition.prune import nodes_of
 from codegen_cc.node import Node
 
 from .graphs import constant, random, regions, relax_module
@@ -24,7 +24,7 @@ from .interpret import Interpreter, run_with_tvm, without_regions
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
 
 
 def check(

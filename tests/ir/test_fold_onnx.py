@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper, numpy_helper
 
-from byoc.fold_onnx import MAX_ELEMENTS, fold_small_constants
+from byoc.prepare.fold_onnx import MAX_ELEMENTS, fold_small_constants
 
 from .graphs import onnx_model, random
 

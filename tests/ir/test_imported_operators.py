@@ -12,10 +12,10 @@ import pytest
 from onnx import helper, numpy_helper
 from tvm import relax
 
-import byoc.annotate
-from byoc.annotate import annotate
+import byoc.partition.annotate
 from byoc.canonicalise import canonicalise
-from byoc.merge import merge
+from byoc.partition.annotate import annotate
+from byoc.partition.merge import merge
 from byoc.prepare import import_onnx, prepare
 from tests.reference import onnxruntime_outputs
 
@@ -29,7 +29,7 @@ SPECIAL = np.array(
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
 
 
 def model_of(

@@ -11,9 +11,9 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.annotate
-from byoc.annotate import annotate
-from byoc.merge import merge
+import byoc.partition.annotate
+from byoc.partition.annotate import annotate
+from byoc.partition.merge import merge
 
 from .graphs import random, regions, relax_module
 from .interpret import run_with_tvm, without_regions
@@ -24,7 +24,7 @@ HOST = op.sinh
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
 
 
 def merged(mod: tvm.IRModule) -> tvm.IRModule:

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax import op
 
-import byoc.annotate
-from byoc.annotate import annotate
+import byoc.partition.annotate
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.inline_tuples import inline_tuples
-from byoc.dataflow import op_name, variables
-from byoc.merge import merge
-from byoc.prune import prune
+from byoc.partition.annotate import annotate
+from byoc.partition.dataflow import op_name, variables
+from byoc.partition.merge import merge
+from byoc.partition.prune import prune
 from codegen_cc.node import Node
 
 from .graphs import random, regions, relax_module
@@ -46,7 +46,7 @@ def all_but_abs_are_supported(monkeypatch: pytest.MonkeyPatch) -> None:
         kinds = {node.attrs.get("kind"), *(step.kind for step in node.epilogue)}
         return "left to the host" if "abs" in kinds else None
 
-    monkeypatch.setattr(byoc.annotate, "supports", supports)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", supports)
 
 
 # ---------------------------------------------------------------------- random graphs

@@ -8,7 +8,7 @@ from tvm import relax
 from tvm.relax import op
 
 from byoc.partition import partition_with_report
-from byoc.prune import MIN_COMPUTE_BYTES, too_little_work
+from byoc.partition.prune import MIN_COMPUTE_BYTES, too_little_work
 from codegen_cc.node import Node, Operand
 
 from .graphs import constant, operators, random, regions, relax_module

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 from tvm import relax
 
 import byoc
-from byoc.define_symbols import define_symbols, hide_definitions
 from byoc.errors import ImportFailure
 from byoc.prepare import import_onnx, prepare
+from byoc.prepare.define_symbols import define_symbols, hide_definitions
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, operators, random, regions

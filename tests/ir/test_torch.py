@@ -16,10 +16,10 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from tvm.relax.frontend.torch import from_exported_program  # noqa: E402
 
-import byoc.annotate  # noqa: E402
-from byoc.annotate import annotate  # noqa: E402
+import byoc.partition.annotate  # noqa: E402
 from byoc.canonicalise import canonicalise  # noqa: E402
-from byoc.merge import merge  # noqa: E402
+from byoc.partition.annotate import annotate  # noqa: E402
+from byoc.partition.merge import merge  # noqa: E402
 
 from .graphs import operators, regions  # noqa: E402
 from .interpret import Interpreter  # noqa: E402
@@ -53,7 +53,7 @@ def composites(module: nn.Module, *inputs: torch.Tensor, tolerance: float = 1e-4
 
 @pytest.fixture(autouse=True)
 def seeded_and_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
     torch.manual_seed(0)
 
 

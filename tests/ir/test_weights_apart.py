@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 import byoc
 from byoc.errors import ModelError
 from byoc.prepare import import_onnx, load_model, prepare, prepare_apart
-from byoc.weights_apart import LARGE_WEIGHT, ApartModel, read_apart
+from byoc.prepare.weights_apart import LARGE_WEIGHT, ApartModel, read_apart
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random

@@ -9,11 +9,11 @@ import onnx
 import pytest
 from tvm import relax
 
-import byoc.annotate
-from byoc.annotate import annotate
+import byoc.partition.annotate
 from byoc.bench.subjects import draw_inputs
 from byoc.canonicalise import canonicalise
-from byoc.merge import merge
+from byoc.partition.annotate import annotate
+from byoc.partition.merge import merge
 from byoc.prepare import import_onnx, prepare
 from models.efficientnet import efficientnet_b0
 from models.yolo import yolo
@@ -35,7 +35,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(byoc.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
     build, expected = NETWORKS[name]
     model: onnx.ModelProto = build()
     inputs = draw_inputs(model)

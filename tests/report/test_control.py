@@ -13,8 +13,8 @@ from tvm.relax import op
 import byoc
 from byoc.errors import ControlError, CoverageError
 from byoc.partition import partition_with_report
+from byoc.partition.registry import Candidate, Unfit
 from byoc.prepare import import_onnx
-from byoc.registry import Candidate, Unfit
 from byoc.report import Report
 from codegen_cc import Node, Operand
 from models.builder import GraphBuilder

@@ -15,10 +15,10 @@ from tvm.relax.frontend.onnx import from_onnx
 
 import byoc
 from byoc.canonicalise import canonicalise
-from byoc.named_import import import_named
-from byoc.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.partition import partition_with_report
+from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.prepare import import_onnx, prepare
+from byoc.prepare.named_import import import_named
 from codegen_cc.call import source_comment
 from models.builder import GraphBuilder
 from models.zoo import ZOO

@@ -14,16 +14,15 @@ from fnmatch import fnmatchcase
 import tvm
 from tvm import relax
 
+from byoc.errors import ControlError
+from byoc.partition.dataflow import Block, is_candidate, op_name
+from byoc.partition.marks import is_marked
+from byoc.partition.origin import origin_of
+from byoc.partition.registry import Predicate, ask, predicates_for, row_for
+from byoc.patterns import Idiom, Unfit
 from codegen_cc.libraries import Selection, default_selection
 from codegen_cc.libraries.selection import Specs
 from codegen_cc.node import Node
-
-from .dataflow import Block, is_candidate, op_name
-from .errors import ControlError
-from .marks import is_marked
-from .origin import origin_of
-from .patterns import Idiom, Unfit
-from .registry import Predicate, ask, predicates_for, row_for
 
 #: What a user gives to say which kernel library computes what (see ``Selection.of``).
 Libraries = Selection | Specs

@@ -12,10 +12,9 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
+from byoc.partition.dataflow import sequence, substitute, typed
+from byoc.partition.merge import CODEGEN
 from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE
-
-from .dataflow import sequence, substitute, typed
-from .merge import CODEGEN
 
 
 def detach_constants(mod: tvm.IRModule) -> tvm.IRModule:

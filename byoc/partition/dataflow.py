@@ -15,10 +15,9 @@ import tvm
 from tvm import relax
 from tvm.relax.expr import _update_type
 
+from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from codegen_cc.dim import Dim, is_static
 from codegen_cc.relax_dims import dim_text, relax_dims
-
-from .origin import UNKNOWN, Origin, origin_of, with_origin
 
 Var = relax.Var
 Expr = relax.Expr

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
-from .dataflow import Constant, describe, dtype_of, op_name, touches_empty
-from .patterns import SIMPLE_UNARY, Unfit
-from .patterns.row import tensor
-from .registry import row_for
+from byoc.partition.dataflow import Constant, describe, dtype_of, op_name, touches_empty
+from byoc.partition.registry import row_for
+from byoc.patterns import SIMPLE_UNARY, Unfit
+from byoc.patterns.row import tensor
 
 STATIC = "a static shape"
 KNOWN = "a known shape"

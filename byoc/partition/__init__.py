@@ -11,17 +11,18 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
-from .annotate import Reasons, annotate
-from .canonicalise import canonicalise
-from .control import Control, Libraries
-from .dataflow import is_candidate
-from .detach_constants import detach_constants
-from .marks import is_marked
-from .merge import merge
-from .prune import MIN_COMPUTE_BYTES, Pruned, prune, too_little_work
-from .registry import Predicate
-from .report import Report
-from .tuning.choice import select
+from byoc.canonicalise import canonicalise
+
+# The passes by their modules: a function of the same name would hide the module from importers.
+from byoc.partition import annotate, detach_constants, merge, prune
+from byoc.partition.annotate import Reasons
+from byoc.partition.control import Control, Libraries
+from byoc.partition.dataflow import is_candidate
+from byoc.partition.marks import is_marked
+from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
+from byoc.partition.registry import Predicate
+from byoc.report import Report
+from byoc.tuning.choice import select
 
 Observer = Callable[[str, tvm.IRModule], None]
 
@@ -109,14 +110,16 @@ def partition_with_report(
         # Importer idioms become one operator each; writes a dump for each of its rules.
         ("canonicalise", lambda m: canonicalise(m, observe)),
         # Supported chains become composites, composites regions, and small regions TVM's again.
-        ("annotate", lambda m: annotate(m, reasons, control)),
-        ("merge", merge),
+        ("annotate", lambda m: annotate.annotate(m, reasons, control)),
+        ("merge", merge.merge),
         (
             "prune",
-            lambda m: prune(m, reasons, partial(too_little_work, min_bytes=min_bytes), pruned),
+            lambda m: prune.prune(
+                m, reasons, partial(too_little_work, min_bytes=min_bytes), pruned
+            ),
         ),
         # Weights leave the expressions, or TVM would store them a second time.
-        ("detach_constants", detach_constants),
+        ("detach_constants", detach_constants.detach_constants),
     )
     if observe is not None:
         observe("imported", mod)

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 
 from tvm import relax
 
+from byoc.errors import ControlError
+from byoc.patterns import TABLE, Candidate, Row, Unfit
 from codegen_cc.node import Node
-
-from .errors import ControlError
-from .patterns import TABLE, Candidate, Row, Unfit
 
 #: Answers for one call: None or True to offload it, a reason (or False) to leave it to TVM.
 Predicate = Callable[[Node, relax.Call], "str | bool | None"]
@@ -52,7 +51,7 @@ def register_ext_op(op: str, *, build: Build | None = None) -> Callable[[Predica
 
     Raises ``ControlError`` for a name that is no Relax operator.
     """
-    from .control import resolve_op  # which needs the table too
+    from byoc.partition.control import resolve_op  # which needs the table too
 
     (name, *others) = resolve_op(op)
     if others:
@@ -70,7 +69,7 @@ def register_ext_op(op: str, *, build: Build | None = None) -> Callable[[Predica
 
 def unregister_ext_op(op: str) -> None:
     """Forget all that was registered for an operator."""
-    from .control import resolve_op
+    from byoc.partition.control import resolve_op
 
     for name in resolve_op(op):
         _ENTRIES.pop(name, None)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from byoc.partition.annotate import Reasons
+from byoc.partition.dataflow import is_candidate, substitute, with_blocks
+from byoc.patterns import MOVEMENT_OPS
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
-
-from .annotate import Reasons
-from .dataflow import is_candidate, substitute, with_blocks
-from .patterns import MOVEMENT_OPS
 
 #: Least bytes that the computing nodes of a region without a contraction must read and write.
 #: ``python -m byoc.bench.prune`` (one thread of an AVX-512 server): a region costs 0.03 to 0.1

@@ -22,12 +22,8 @@ from math import prod
 import tvm
 from tvm import relax
 
-from codegen_cc import supports
-from codegen_cc.dim import symbols
-from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
-
-from .control import FREE, Control
-from .dataflow import (
+from byoc.partition.control import FREE, Control
+from byoc.partition.dataflow import (
     Block,
     Constant,
     dtype_of,
@@ -38,7 +34,9 @@ from .dataflow import (
     shape_of,
     substitute,
 )
-from .patterns import (
+from byoc.partition.registry import row_for
+from byoc.partition.unmatched import reason_of
+from byoc.patterns import (
     ACTIVATION,
     BIAS,
     EPILOGUE_ACTIVATIONS,
@@ -50,9 +48,10 @@ from .patterns import (
     find_groups,
     find_idioms,
 )
-from .registry import row_for
-from .symbols import defined_symbols
-from .unmatched import reason_of
+from byoc.prepare.symbols import defined_symbols
+from codegen_cc import supports
+from codegen_cc.dim import symbols
+from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
 
 #: Why a call stays with TVM, by the variable that it is bound to.
 Reasons = dict[relax.Var, str]

@@ -37,9 +37,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
-from codegen_cc.dim import at_unit, product
-
-from .dataflow import (
+from byoc.partition.dataflow import (
     global_var,
     is_candidate,
     sequence,
@@ -48,7 +46,8 @@ from .dataflow import (
     variables,
     with_blocks,
 )
-from .symbols import named_in, told_by
+from byoc.prepare.symbols import named_in, told_by
+from codegen_cc.dim import at_unit, product
 
 #: The name that this backend is registered under, as ``relax.ext.<name>``.
 CODEGEN = "ext"

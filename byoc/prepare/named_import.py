@@ -16,10 +16,10 @@ import onnx
 import tvm
 from tvm import relax
 
-from .define_symbols import define_symbols
-from .origin import Origin, origin_of, with_origin
-from .symbolic_import import SymbolicImporter
-from .weights_apart import Fetch
+from byoc.partition.origin import Origin, origin_of, with_origin
+from byoc.prepare.define_symbols import define_symbols
+from byoc.prepare.symbolic_import import SymbolicImporter
+from byoc.prepare.weights_apart import Fetch
 
 
 def import_named(

@@ -13,9 +13,9 @@ from dataclasses import replace
 import tvm
 from tvm import relax
 
-from .dataflow import is_candidate, op_name, with_blocks
-from .errors import ControlError
-from .origin import origin_of, with_origin
+from byoc.errors import ControlError
+from byoc.partition.dataflow import is_candidate, op_name, with_blocks
+from byoc.partition.origin import origin_of, with_origin
 
 #: Attribute of a module of which only marked bindings are offloaded.
 MARKED_ATTRIBUTE = "ext.marked"
@@ -49,7 +49,7 @@ def mark(
 
     Marks of several calls add up. Raises ``ControlError`` if nothing is marked.
     """
-    from .control import matches, resolve_op
+    from byoc.partition.control import matches, resolve_op
 
     wanted = {name for op in ops for name in resolve_op(op)}
     globs = tuple(nodes)

@@ -17,18 +17,18 @@ import onnx
 import tvm
 from google.protobuf.message import DecodeError
 
-from .errors import ImportFailure, ModelError
-from .fold_onnx import fold_small_constants
-from .input_shapes import (
+from byoc.errors import ImportFailure, ModelError
+from byoc.prepare.fold_onnx import fold_small_constants
+from byoc.prepare.input_shapes import (
     InputShapes,
     model_inputs,
     set_input_shapes,
     shape_text,
 )
-from .named_import import import_named
-from .same_padding import explicit_padding
-from .suggest_multiples import all_outputs_known, working_multiples
-from .weights_apart import (
+from byoc.prepare.named_import import import_named
+from byoc.prepare.same_padding import explicit_padding
+from byoc.prepare.suggest_multiples import all_outputs_known, working_multiples
+from byoc.prepare.weights_apart import (
     ApartModel,
     Fetch,
     apart_from,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from .errors import ShapeError
-from .extent import ALLOWED, parse_extent
+from byoc.errors import ShapeError
+from byoc.extent import ALLOWED, parse_extent
 
 #: Shapes by input name, as users give them: sizes, or names for axes that stay symbolic, or
 #: multiples of names.

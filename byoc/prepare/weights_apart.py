@@ -23,7 +23,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
-from .errors import ModelError
+from byoc.errors import ModelError
 
 #: Weights from this size on, in bytes, are kept apart.
 LARGE_WEIGHT = 1 << 18

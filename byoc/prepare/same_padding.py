@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import onnx
 
+from byoc.prepare.input_shapes import fixed_extent
 from codegen_cc.dim import Dim, normal
-
-from .input_shapes import fixed_extent
 
 
 def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:

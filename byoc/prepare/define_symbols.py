@@ -16,11 +16,10 @@ import sympy
 import tvm
 from tvm import relax, tirx
 
+from byoc.partition.dataflow import is_candidate, sequence, typed, with_blocks
+from byoc.prepare.symbols import extents_of, named_in, told_by
 from codegen_cc.dim import Dim, symbols
 from codegen_cc.relax_dims import relax_dims, variable_symbols
-
-from .dataflow import is_candidate, sequence, typed, with_blocks
-from .symbols import extents_of, named_in, told_by
 
 
 def define_symbols(mod: tvm.IRModule) -> tvm.IRModule:

@@ -19,13 +19,12 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
+from byoc.partition.dataflow import array_of, shape_of
+from byoc.prepare.same_padding import same_pads
+from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
+from byoc.prepare.symbolic_resize import resize_options, resized
 from codegen_cc.dim import Dim, at_most, is_static, slice_bounds
 from codegen_cc.relax_dims import relax_dims, relax_extent, variable_symbols
-
-from .dataflow import array_of, shape_of
-from .same_padding import same_pads
-from .shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
-from .symbolic_resize import resize_options, resized
 
 #: Inputs that TVM's converters read as shapes; all others are tensors.
 SHAPE_INPUTS = {

@@ -208,7 +208,7 @@ def test_nothing_else_is_needed(built: Path) -> None:
 
 def copied(containerfile: str) -> list[tuple[list[str], str]]:
     """What the last stage of a recipe copies from the first: sources and destination."""
-    text = (CONTAINER / containerfile).read_text(encoding="utf-8")
+    text = (CONTAINER / containerfile).read_text(encoding="utf-8").replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if line.startswith("COPY --from=build ")]
     assert lines
     return [(words[2:-1], words[-1]) for words in lines]

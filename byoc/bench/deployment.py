@@ -276,7 +276,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show = (lambda text: print(text, file=sys.stderr)) if sys.stderr.isatty() else lambda text: None
     title, forms, absent = measure(options.network, options.threads, options.repeats, show)
-    machine = Machine.measure(["byoc", "onnxruntime", "openvino"])
+    peers = (name for name in ("onnxruntime", "openvino") if ENGINES[name].absent() is None)
+    machine = Machine.measure(["byoc", *peers])
     if options.json:
         about = {"network": title, "threads": options.threads, "absent": absent}
         rows = [asdict(form) for form in forms]

@@ -1,7 +1,7 @@
 /* One network in its standalone form: ./run THREADS RUNS INPUT... - built with -DMODEL=name and
  * -DHEADER="name.h".  An input is a file with the elements of a tensor.  Prints one JSON object:
- * load_ms (creating the instance), first_ms, and later_ms, the times of the runs behind the first.
- */
+ * load_ms (creating the instance), first_ms, later_ms, the times of the runs behind the first, and
+ * peak_mb, the most memory that the process had. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -21,6 +21,17 @@ static double milliseconds(void) {
 static void* room(size_t bytes) {
   const size_t unit = BYOC_BEST_ALIGNMENT;
   return aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+}
+
+/* VmHWM of /proc/self/status, in kB there. */
+static double peak_megabytes(void) {
+  FILE* status = fopen("/proc/self/status", "r");
+  char line[128];
+  long kilobytes = 0;
+  while (status != NULL && fgets(line, sizeof line, status) != NULL)
+    if (sscanf(line, "VmHWM: %ld", &kilobytes) == 1) break;
+  if (status != NULL) fclose(status);
+  return 1024e-6 * (double)kilobytes;
 }
 
 int main(int argc, char** argv) {
@@ -58,6 +69,6 @@ int main(int argc, char** argv) {
                     : ", %.4f",
            after - before);
   }
-  printf("]}\n");
+  printf("], \"peak_mb\": %.1f}\n", peak_megabytes());
   return 0;
 }

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from codegen_cc.errors import ToolchainError
-from codegen_cc.runtime_files import RUNTIME, runtime_file
+from codegen_cc.runtime_files import RUNTIME, cache_folder, runtime_file
 from codegen_cc.target import Target
 
 #: In a source tree the sources themselves, which may be newer than the installed copy.
@@ -34,7 +34,7 @@ def kernel_file(target: Target, relative: str) -> Path:
     """A file of the kernel runtime for a target, such as ``lib/libext_kernels.so``."""
     if not target.is_foreign:
         return runtime_file(relative)
-    folder = _cache() / f"kernels-{target.triple}-{_key(target)}"
+    folder = cache_folder() / f"kernels-{target.triple}-{_key(target)}"
     if not folder.is_dir():
         _build(target, folder)
     return folder / relative
@@ -46,13 +46,6 @@ def sources() -> Path:
         if (folder / "Makefile").is_file() and (folder / "kernels").is_dir():
             return folder
     raise ToolchainError("the kernels' sources are missing; reinstall the package")
-
-
-def _cache() -> Path:
-    # An empty or a relative one is to be ignored, says the XDG specification.
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    folder = cache if cache.is_absolute() else Path.home() / ".cache"
-    return folder / "byoc"
 
 
 def _key(target: Target) -> str:

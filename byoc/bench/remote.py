@@ -19,10 +19,10 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import WARM_UPS, Timing, Turns
 from byoc.bench.measure import Bench, Failure, Measured, Results, Row
 from byoc.bench.subjects import Subject
+from byoc.deploy.loader import start_machine
 from byoc.errors import BenchmarkError
 from byoc.rpc.devices import Devices, Sharing
 from byoc.rpc.errors import RpcError, RpcLost, RpcTimeout
-from byoc.rpc.model import start
 from byoc.rpc.probe import DeviceInfo, build_probe, describe
 from byoc.rpc.session import Session
 from codegen_cc.target import Target
@@ -226,7 +226,7 @@ class _Visit:
         arrays = entrant.owner.subject.inputs.values()
         with self.session.doing(f"start {entrant}"):
             entrant.inputs = [self.session.send(array) for array in arrays]
-            entrant.machine = start(module)
+            entrant.machine = start_machine(module)
 
     def _time(self, threads: int) -> list[Row]:
         for entrant in self._entrants:

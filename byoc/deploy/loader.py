@@ -142,9 +142,7 @@ class Model:
         if machine is None:
             size_own_pool()
             with _making_machine:
-                executable = self._module["vm_load_executable"]()
-                executable["vm_initialization"](CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
-                machine = self._machines.main = executable["main"]
+                machine = self._machines.main = start_machine(self._module)["main"]
         try:
             result = machine(*tensors)
         except RuntimeError as error:
@@ -264,6 +262,13 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     return Model(path, module, metadata)
 
 
+def start_machine(module: tvm_ffi.Module) -> tvm_ffi.Module:
+    """A virtual machine for a loaded library, wherever that is; its function ``main`` runs it."""
+    machine = module["vm_load_executable"]()
+    machine["vm_initialization"](CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
+    return machine
+
+
 def start_runtime(threads: int) -> None:
     """Load TVM's runtime into the process and let its pool use so many threads, as ``load`` does.
 
@@ -334,5 +339,6 @@ __all__ = [
     "RunError",
     "TensorInfo",
     "load",
+    "start_machine",
     "start_runtime",
 ]

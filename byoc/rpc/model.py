@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.deploy.library_file import read_library
-from byoc.deploy.loader import Model
+from byoc.deploy.loader import Model, start_machine
 from byoc.deploy.metadata import TensorInfo
 from byoc.errors import LoadError
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import tvm_ffi
 
     from byoc.rpc.session import Session
-
-_CPU, _DEVICE_ID, _POOLED_ALLOCATOR = 1, 0, 2
 
 
 class RemoteModel:
@@ -41,7 +39,7 @@ class RemoteModel:
             session.set_threads(count)
         self._checker = Model(path, module, metadata)
         with session.doing(f"start {path.name}"):
-            self._machine = start(module)
+            self._machine = start_machine(module)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -81,10 +79,3 @@ class RemoteModel:
         arrays = [np.from_dlpack(tensor) for tensor in self._checker.tensors(inputs)]
         with self.session.doing(f"take the inputs of {self.path.name}"):
             return [self.session.send(array) for array in arrays]
-
-
-def start(module: tvm_ffi.Module) -> tvm_ffi.Module:
-    """A virtual machine for a loaded library, wherever that is; its function ``main`` runs it."""
-    machine = module["vm_load_executable"]()
-    machine["vm_initialization"](_CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
-    return machine

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from byoc.errors import TuningError
+from codegen_cc.runtime_files import cache_folder
 from codegen_cc.tuning import Race, Tuning, TuningWarning
 
 #: Version of the file's form, and of what signatures and times mean.
@@ -34,10 +35,7 @@ class _Broken(Exception):
 
 def default_path() -> Path:
     """``$XDG_CACHE_HOME/byoc/tuning.json``, else ``~/.cache/byoc/tuning.json``."""
-    # An empty or a relative one is to be ignored, says the XDG specification.
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    folder = cache if cache.is_absolute() else Path.home() / ".cache"
-    return folder / "byoc" / "tuning.json"
+    return cache_folder() / "tuning.json"
 
 
 def machine_key(threads: int) -> str:

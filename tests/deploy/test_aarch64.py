@@ -5,8 +5,6 @@ The libraries of TVM's aarch64 wheel are those that ``make aarch64-libraries`` f
 
 from __future__ import annotations
 
-import platform
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +18,9 @@ from codegen_cc.target import KERNEL_LEVELS
 from examples.deploy_cpp.prepare import classifier
 from models.squeezenet import squeezenet
 from models.zoo import ZOO
+from tests.deploy.aarch64 import LIBRARIES, QEMU, TARGET, missing
 from tests.deploy.cpp_programs import (
     PICTURES,
-    ROOT,
     make,
     metadata_of,
     pixels,
@@ -34,23 +32,7 @@ from tests.deploy.cpp_programs import (
 )
 from tests.reference import assert_agrees, onnxruntime_outputs
 
-TARGET = "aarch64-linux-gnu"
-LIBRARIES = ROOT / "build" / "aarch64-libraries"
-QEMU = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
-
-
-def _missing() -> str | None:
-    if platform.machine() == "aarch64":
-        return "this machine needs no cross compiler"
-    for program in (f"{TARGET}-g++", f"{TARGET}-gcc", QEMU[0]):
-        if shutil.which(program) is None:
-            return f"no {program} on the path"
-    if not (LIBRARIES / "versions.txt").is_file():
-        return "no TVM runtime for aarch64: make aarch64-libraries"
-    return None
-
-
-pytestmark = pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ The libraries of TVM's aarch64 wheel are those that ``make aarch64-libraries`` f
 from __future__ import annotations
 
 import json
-import platform
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,28 +19,16 @@ import byoc
 from byoc import rpc
 from byoc.cli import main
 from byoc.tuning.database import machine_key
+from tests.deploy.aarch64 import LIBRARIES, QEMU, TARGET, missing
 from tests.deploy.rpc_servers import Peer
 from tests.reference import assert_agrees, onnxruntime_outputs
 from tests.test_tiny import tiny_input, tiny_model
 from tests.tuning.networks import convolutions
 
-TARGET = "aarch64-linux-gnu"
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ROOT / "build" / "aarch64-libraries"
 
 
-def _missing() -> str | None:
-    if platform.machine() == "aarch64":
-        return "this machine needs no cross compiler"
-    for program in (f"{TARGET}-g++", f"{TARGET}-gcc", "qemu-aarch64"):
-        if shutil.which(program) is None:
-            return f"no {program} on the path"
-    if not (LIBRARIES / "versions.txt").is_file():
-        return "no TVM runtime for aarch64: make aarch64-libraries"
-    return None
-
-
-pytestmark = pytest.mark.skipif(_missing() is not None, reason=str(_missing()))
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +42,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     command = [f"{TARGET}-g++", *flags, str(source), "-o", str(program), *libraries]
     subprocess.run(command, check=True)
     (folder / "uploads").mkdir()
-    emulated = ["qemu-aarch64", "-L", f"/usr/{TARGET}", str(program), f"{folder}/uploads/"]
+    emulated = [*QEMU, str(program), f"{folder}/uploads/"]
     peer = Peer(emulated, folder / "board.log", {})
     yield peer
     peer.stop()

@@ -13,18 +13,57 @@ if TYPE_CHECKING:
     from byoc.compiler import Compiled, compile
     from byoc.deploy.loader import Model, load
     from byoc.deploy.standalone import compile_standalone
-    from byoc.errors import ByocError
+    from byoc.errors import (
+        BenchmarkError,
+        ByocError,
+        CodegenError,
+        CompileError,
+        ControlError,
+        CoverageError,
+        ExternError,
+        ImportFailure,
+        InputError,
+        LibraryError,
+        LoadError,
+        ModelError,
+        PartitionError,
+        RunError,
+        ShapeError,
+        ToolchainError,
+        TuningError,
+    )
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.partition.marks import mark
     from byoc.partition.registry import register_ext_op, unregister_ext_op
+    from byoc.rpc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
     from byoc.tuning.tuner import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BenchmarkError",
     "ByocError",
+    "CodegenError",
+    "CompileError",
     "Compiled",
+    "ControlError",
+    "CoverageError",
+    "ExternError",
+    "ImportFailure",
+    "InputError",
+    "LibraryError",
+    "LoadError",
     "Model",
+    "ModelError",
+    "PartitionError",
+    "RpcError",
+    "RpcLost",
+    "RpcRefused",
+    "RpcTimeout",
+    "RunError",
+    "ShapeError",
+    "ToolchainError",
+    "TuningError",
     "compile",
     "compile_standalone",
     "load",
@@ -37,9 +76,29 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BenchmarkError": "byoc.errors",
     "ByocError": "byoc.errors",
+    "CodegenError": "byoc.errors",
+    "CompileError": "byoc.errors",
     "Compiled": "byoc.compiler",
+    "ControlError": "byoc.errors",
+    "CoverageError": "byoc.errors",
+    "ExternError": "byoc.errors",
+    "ImportFailure": "byoc.errors",
+    "InputError": "byoc.errors",
+    "LibraryError": "byoc.errors",
+    "LoadError": "byoc.errors",
     "Model": "byoc.deploy.loader",
+    "ModelError": "byoc.errors",
+    "PartitionError": "byoc.errors",
+    "RpcError": "byoc.rpc.errors",
+    "RpcLost": "byoc.rpc.errors",
+    "RpcRefused": "byoc.rpc.errors",
+    "RpcTimeout": "byoc.rpc.errors",
+    "RunError": "byoc.errors",
+    "ShapeError": "byoc.errors",
+    "ToolchainError": "byoc.errors",
+    "TuningError": "byoc.errors",
     "compile": "byoc.compiler",
     "compile_standalone": "byoc.deploy.standalone",
     "load": "byoc.deploy.loader",

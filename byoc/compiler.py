@@ -7,9 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from byoc import _autoload
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.deploy.single_region import SingleRegion, single_region
 from byoc.deploy.source_files import hash_files, hash_model
-from byoc.errors import ByocError, ControlError
+from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
 from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
 from byoc.partition.registry import Predicate
@@ -33,6 +31,7 @@ from byoc.prepare import import_onnx, prepare_apart
 from byoc.prepare.define_symbols import hide_definitions
 from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
+from byoc.stages import Progress, Stages
 from byoc.tuning.choice import database_path, select
 from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text
@@ -40,12 +39,6 @@ from codegen_cc.target import HOST, X86_64_LEVELS, Target
 
 #: What TVM's exporter tries when neither CXX nor CC is set, in its order.
 _LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
-
-Progress = Callable[[str], None]
-
-
-class CompileError(ByocError):
-    """A stage after partitioning failed, or a tool that it needs is missing."""
 
 
 @dataclass
@@ -96,7 +89,7 @@ def compile(
     With ``timers`` the library tells how long each kernel call took (see ``byoc.profile``).
     ``progress`` is called with a stage's name when the stage begins.
 
-    Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``; ``output`` is then left as it was.
+    Raises ``ByocError``; ``output`` is then left as it was.
     """
     rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
     machine = Target.parse(target)
@@ -171,11 +164,11 @@ def partition_onnx(
             f"times measured here say nothing of {target.name}; tune on such a machine (byoc tune "
             "--rpc), and name it with --tuning-machine"
         )
-    with stages("prepare the model"):
+    with stages("prepare the model", ModelError):
         prepared = prepare_apart(model, None if input_shapes is None else dict(input_shapes))
         in_memory = isinstance(model, onnx.ModelProto)
         source = hash_model(model) if in_memory else hash_files(prepared.files)
-    with stages("import into TVM"):
+    with stages("import into TVM", ImportFailure):
         module = import_onnx(prepared)
         metadata = _metadata(prepared.model, module, threads)
         del prepared
@@ -183,7 +176,7 @@ def partition_onnx(
     if choose == "measured":
         with stages("tune"):
             _time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
-    with stages("partition"):
+    with stages("partition", PartitionError):
         selection = select(libraries, choose, tuning_db, threads or 1)
         module, report = partition_with_report(
             module, **rules, libraries=selection, dump_ir=dump_ir and Path(dump_ir)
@@ -277,26 +270,6 @@ def _return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-class Stages:
-    """Announces the stages of a compilation and keeps their times."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-
-    def announce(self, text: str) -> None:
-        """Show what is being done."""
-        if self._progress is not None:
-            self._progress(text)
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        self.announce(name)
-        begin = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - begin
 
 
 def _generate(

@@ -5,9 +5,7 @@ Every message is one line: what failed, on what, why, and what would work.
 
 from __future__ import annotations
 
-
-class ByocError(Exception):
-    """Base of all errors that this package raises on purpose."""
+from codegen_cc.errors import ByocError, CodegenError, LibraryError, ToolchainError
 
 
 class ModelError(ByocError):
@@ -28,6 +26,10 @@ class PartitionError(ByocError):
 
 class ControlError(ByocError):
     """A rule that a user gave names no operator or node, or a predicate failed."""
+
+
+class CompileError(ByocError):
+    """A stage of a compilation failed, or a tool that it needs is missing."""
 
 
 class CoverageError(ByocError):
@@ -56,3 +58,24 @@ class InputError(ByocError):
 
 class RunError(ByocError, RuntimeError):
     """A kernel failed while a model ran, or a library that it needs is missing."""
+
+
+__all__ = [
+    "BenchmarkError",
+    "ByocError",
+    "CodegenError",
+    "CompileError",
+    "ControlError",
+    "CoverageError",
+    "ExternError",
+    "ImportFailure",
+    "InputError",
+    "LibraryError",
+    "LoadError",
+    "ModelError",
+    "PartitionError",
+    "RunError",
+    "ShapeError",
+    "ToolchainError",
+    "TuningError",
+]

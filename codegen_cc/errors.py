@@ -1,9 +1,23 @@
-"""Errors of the code generator."""
+"""The root of all errors, and those of the code generator.
+
+The root is here because imports run one way, from ``byoc`` to this package.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-class CodegenError(Exception):
+#: What TVM writes before a message: time, file and line of its own source.
+_PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+?:\d+: ")
+
+
+class ByocError(Exception):
+    """Base of all errors that this project raises on purpose."""
+
+
+class CodegenError(ByocError):
     """A region cannot be turned into a runtime module; the message is one line with the remedy."""
 
 
@@ -13,3 +27,31 @@ class LibraryError(CodegenError):
 
 class ToolchainError(CodegenError):
     """The C compiler or binutils are missing or refused their input."""
+
+
+def one_line(error: BaseException) -> str:
+    """What another package's error says, in one line that begins with its class.
+
+    TVM's messages go on with the state of its compiler; the first line tells what is wrong.
+    Characters that a terminal would act on are written as escapes.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = _PLACE.sub("", lines[0]) if lines else ""
+    # A KeyError says nothing but the key; such a text is no sentence without its class.
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in said)
+
+
+@contextmanager
+def foreign_errors_as(kind: type[ByocError], what: str) -> Iterator[None]:
+    """Raise ``kind`` where other packages' errors leave the block; they become its cause.
+
+    ``what`` says what failed.  Errors of this project pass, as do ``MemoryError`` and what is no
+    ``Exception``, such as ``KeyboardInterrupt``.
+    """
+    try:
+        yield
+    except (ByocError, MemoryError):
+        raise
+    except Exception as error:
+        raise kind(f"{what} failed: {one_line(error)}") from error

@@ -31,7 +31,6 @@ from byoc.bench.machine import choose_cores, cpu_name, measure_peak
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError, ByocError
 from codegen_cc import abi
-from codegen_cc.errors import CodegenError
 from codegen_cc.libraries.blas import Blas, find_blas
 from codegen_cc.toolchain import compiler
 
@@ -217,7 +216,7 @@ def _pointer(array: np.ndarray) -> ctypes.c_void_p:
 def measure(threads: int, products: Sequence[Product] = (*CUBES, *SHAPES), rounds: int = 25) -> Run:
     """Time products in this process, which is bound to so many cores from now on.
 
-    Raises ``ByocError`` and ``CodegenError``.
+    Raises ``ByocError``.
     """
     os.sched_setaffinity(0, choose_cores(threads))
     os.environ["TVM_BIND_THREADS"] = "0"
@@ -373,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         runs = [_run_apart(count, options.only, options.rounds) for count in options.threads]
-    except (ByocError, CodegenError, OSError) as error:
+    except (ByocError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     lines = [line for run in runs for line in checks(run)]
@@ -411,7 +410,7 @@ def child(threads: str, only: str, rounds: str) -> None:
         if not chosen:
             raise BenchmarkError(f"no product has {only!r} in its row")
         print(json.dumps(asdict(measure(int(threads), chosen, int(rounds)))))
-    except (ByocError, CodegenError, OSError) as error:
+    except (ByocError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -86,7 +86,7 @@ def profile(
 ) -> Profile:
     """Compile a network with timers and run it ``runs`` times, after one run that does not count.
 
-    Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``.
+    Raises ``ByocError``.
     """
     with tempfile.TemporaryDirectory(prefix="byoc-profile-") as folder:
         path = Path(folder, "model.so")

@@ -25,7 +25,6 @@ from byoc.cli.profile import profile_verb
 from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
 from byoc.errors import ByocError, CoverageError
-from codegen_cc.errors import CodegenError
 
 _UNMET = 1
 _USAGE = 2
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CoverageError as error:
         click.echo(f"check failed: {error}", err=True)
         return _UNMET
-    except (ByocError, CodegenError, OSError) as error:
+    except (ByocError, OSError) as error:
         return _complain(settings, str(error))
     except Exception as error:
         return _complain(settings, f"unexpected {type(error).__name__}: {error} (-v tells more)")

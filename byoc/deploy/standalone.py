@@ -11,12 +11,14 @@ from pathlib import Path
 import onnx
 import tvm
 
-from byoc.compiler import CompileError, Partitioned, Progress, Stages, partition_onnx
+from byoc.compiler import Partitioned, partition_onnx
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.deploy.single_region import SingleRegion
+from byoc.errors import CompileError
 from byoc.partition.control import Libraries
 from byoc.partition.registry import Predicate
 from byoc.report import Report
+from byoc.stages import Progress, Stages
 from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
 from codegen_cc.target import Target
 
@@ -63,7 +65,7 @@ def compile_standalone(
     in one region: what is in the way is named.  ``threads`` is the number that an instance has by
     default, without it all cores.  The rest is as for ``byoc.compile``.
 
-    Raises ``ByocError`` or ``codegen_cc.errors.CodegenError``; no file is then changed.
+    Raises ``ByocError``; no file is then changed.
     """
     folder, machine = Path(output), Target.parse(target)
     _require_place(folder)

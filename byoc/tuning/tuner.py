@@ -107,8 +107,7 @@ def tune(
     With ``devices`` the layers are timed there, compiled for ``target`` (see ``byoc.compile``), by
     libraries that need no file of the device's own.
 
-    Raises ``ByocError``, or ``codegen_cc.errors.CodegenError`` where a library or the C compiler
-    fails. The batches of layers that were done by then are in the database.
+    Raises ``ByocError``. The batches of layers that were done by then are in the database.
     """
     from byoc.partition import partition_with_report
     from byoc.prepare import import_onnx, prepare

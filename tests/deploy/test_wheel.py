@@ -47,6 +47,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "codegen_cc/_runtime/lib/libext_kernels.a",
         "codegen_cc/_runtime/src/Makefile",
         "codegen_cc/_runtime/src/simd/neon.h",
+        "byoc/py.typed",
+        "codegen_cc/py.typed",
         "byoc/report/page/page.html",
         "byoc/rpc/probe.c",
         "byoc/tuning/between.c",

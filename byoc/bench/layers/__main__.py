@@ -24,7 +24,6 @@ from byoc.bench.layers.measure import measure
 from byoc.bench.layers.network import Network, read_network
 from byoc.cli.options import InputShapes
 from byoc.errors import ByocError
-from codegen_cc.errors import CodegenError
 
 PROGRAM = "python -m byoc.bench.layers"
 
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 run = measure(
                     network, engines, absent, options.threads, options.rounds, status.update
                 )
-    except (ByocError, CodegenError) as error:
+    except ByocError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.json:

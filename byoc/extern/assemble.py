@@ -24,9 +24,7 @@ from byoc.extern.roles import (
 )
 from byoc.extern.signature import Argument, Attribute, Binding, Signature, Tensor
 from byoc.extern.spelling import python_name
-
-#: Rank limit of a tensor, ``EXT_MAX_DIMS``.
-MAX_RANK = 8
+from codegen_cc.tensor import MAX_AXES
 
 
 def assemble(prototype: Prototype, annotation: Annotation, header: str) -> Signature:
@@ -383,8 +381,8 @@ class _Assembly:
         runs = {name for tensor in tensors for name in tensor.runs}
         split = False
         for tensor in tensors:
-            if tensor.fixed > MAX_RANK:
-                raise self.fail(f"{tensor} has more than {MAX_RANK} axes", tensor.name)
+            if tensor.fixed > MAX_AXES:
+                raise self.fail(f"{tensor} has more than {MAX_AXES} axes", tensor.name)
             for axis in tensor.shape:
                 if not axis.run and axis.expression.name in runs:
                     raise self.fail(

@@ -149,7 +149,7 @@ class _Writer:
         return one_line if len(one_line) <= WIDTH - 6 else "{" + ",\n       ".join(items) + "},"
 
     def expectations(self) -> list[str]:
-        """Shapes with runs, axis by axis."""
+        """Shapes with runs, axis by axis, and a check that no axis was too many."""
         lines = []
         for tensor in self.signature.tensors:
             for axis in tensor.shape if tensor.runs else ():
@@ -158,6 +158,8 @@ class _Writer:
                     lines.append(f"ext_expect_run({target}, run_{axis.expression.text});")
                 else:
                     lines.append(f"ext_expect({target}, {axis.expression.c(self.name)});")
+            if tensor.runs:
+                lines.append(f"EXT_CHECK(ext_check_expected(function, {target}));")
         return lines
 
     def ranges(self) -> list[str]:

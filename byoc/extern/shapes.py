@@ -14,6 +14,8 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from codegen_cc.tensor import MAX_AXES
+
 #: An integer, or an expression of TVM's.
 Extent = Any
 Shape = Sequence[Extent]
@@ -56,9 +58,9 @@ class Sizes:
         """Match a shape with names, numbers and None (anything).
 
         Of two runs the first has ``split`` axes.  Raises ``ValueError`` where the rank or an
-        extent is another one.
+        extent is another one, or the rank is above ``MAX_AXES``.
         """
-        given = extents(shape)
+        given = self._within_rank(tensor, extents(shape), "has")
         runs = [axis for axis in axes if isinstance(axis, str) and axis.startswith("*")]
         single = len(axes) - len(runs)
         short = len(given) < single if runs else len(given) != single
@@ -111,10 +113,21 @@ class Sizes:
             )
 
     def result(self, tensor: str, shape: Sequence[Extent]) -> list[Extent]:
-        """The shape of a result. Raises ``ValueError`` where an extent is negative."""
-        shape = extents(shape)
+        """The shape of a result.
+
+        Raises ``ValueError`` where an extent is negative or the rank above ``MAX_AXES``.
+        """
+        shape = self._within_rank(tensor, extents(shape), "would have")
         if any(isinstance(extent, int) and extent < 0 for extent in shape):
             raise ValueError(f"{self.function}: {tensor} would have shape {shape}")
+        return shape
+
+    def _within_rank(self, tensor: str, shape: list[Extent], verb: str) -> list[Extent]:
+        if len(shape) > MAX_AXES:
+            raise ValueError(
+                f"{self.function}: {tensor} {verb} rank {len(shape)}, shape {shape}; "
+                f"at most {MAX_AXES} is possible"
+            )
         return shape
 
     def __getitem__(self, names: str | tuple[str, ...]) -> Any:

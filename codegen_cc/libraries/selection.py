@@ -12,6 +12,7 @@ from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
 from codegen_cc.node import OPERATORS, Node
+from codegen_cc.tensor import MAX_AXES
 
 if TYPE_CHECKING:
     from codegen_cc.tuning import Tuning
@@ -107,7 +108,7 @@ class Selection:
     def pick(self, node: Node, names: Iterable[str] = ()) -> KernelLibrary | str:
         """The library for a node, or the reasons why none can compute it."""
         asked = self.candidates(node, names)
-        reasons = {found.name: found.supports(node) for found in asked}
+        reasons = {found.name: _refusal(found, node) for found in asked}
         able = [found for found in asked if reasons[found.name] is None]
         if able:
             return self.choose(node, able)
@@ -124,7 +125,15 @@ class Selection:
     def able(self, node: Node, names: Iterable[str] = ()) -> list[KernelLibrary]:
         """The libraries that may compute a node, whichever it has, and can."""
         asked = self.candidates(replace(node, library=""), names)
-        return [found for found in asked if found.supports(node) is None]
+        return [found for found in asked if _refusal(found, node) is None]
+
+
+def _refusal(found: KernelLibrary, node: Node) -> str | None:
+    """None if a library computes the node; the reason of the library, or of every region."""
+    rank = max([len(node.shape), *(len(operand.shape) for operand in node.operands)])
+    if rank > MAX_AXES:  # for which a region's entry and its views have no room
+        return f"rank {rank}; need at most {MAX_AXES}"
+    return found.supports(node)
 
 
 def _several(specs: Specs) -> list[str | KernelLibrary]:

@@ -259,6 +259,7 @@ static int64_t at_least_1(int64_t a) {
 /* Cuts the job so that every thread has a task, and runs it. */
 static int run(job* c) {
   const ext_matmul_params* p = c->p;
+  if (p->batch_ndim < 0 || p->batch_ndim > 4) return EXT_ERR_ARGUMENT;
   int64_t products = 1;
   for (int axis = 0; axis < p->batch_ndim; ++axis) products *= p->batch[axis];
   if (products * p->m * p->n == 0) return EXT_OK;

@@ -222,6 +222,7 @@ static void describe_product(draft* d, const request* call) {
 
 static int multiply(ext_onednn_site* site, const ext_matmul_params* p, int constant, const float* a,
                     const float* b, const ext_epilogue* e, float* y) {
+  if (p->batch_ndim < 0 || p->batch_ndim > MAX_BATCH) return EXT_ERR_ARGUMENT;
   int64_t batch[MAX_BATCH] = {1, 1}, a_batch[MAX_BATCH] = {0}, b_batch[MAX_BATCH] = {0};
   int64_t y_batch[MAX_BATCH] = {0}, residual_batch[MAX_BATCH] = {0}, size = p->m * p->n;
   /* One batch axis becomes two: oneDNN's fast kernels know interleaved matrices in that form. */

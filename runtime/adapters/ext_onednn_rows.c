@@ -258,6 +258,7 @@ int ext_onednn_binary(ext_onednn_site* site, const ext_binary_params* p, const f
                       const float* b, float* y) {
   binary shape = {
       .kind = p->activation.kind, .alpha = p->activation.alpha, .beta = p->activation.beta};
+  if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
   for (int i = 0; i < p->ndim; ++i) {
     if (p->shape[i] == 0) return EXT_OK;
   }

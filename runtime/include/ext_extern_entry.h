@@ -118,12 +118,24 @@ static inline int64_t ext_elements(ext_run run) {
   return product;
 }
 
-/* Adds axes to an expected shape; what exceeds EXT_MAX_DIMS fails the check of the rank. */
+/* Adds axes to an expected shape.  Those beyond EXT_MAX_DIMS are counted and have no place;
+ * ext_check_expected must follow. */
 static inline void ext_expect(ext_tensor_spec* spec, int64_t extent) {
-  if (spec->ndim < EXT_MAX_DIMS) spec->shape[spec->ndim++] = extent;
+  if (spec->ndim < EXT_MAX_DIMS) spec->shape[spec->ndim] = extent;
+  spec->ndim++;
 }
 static inline void ext_expect_run(ext_tensor_spec* spec, ext_run run) {
   for (int32_t i = 0; i < run.count; ++i) ext_expect(spec, run.extents[i]);
+}
+
+/* More axes than a tensor may have, of the shape that the inputs ask for: raises ValueError. */
+static inline int ext_check_expected(const char* function, const ext_tensor_spec* spec) {
+  char message[256];
+  if (spec->ndim <= EXT_MAX_DIMS) return 0;
+  snprintf(message, sizeof(message),
+           "%s: %s would have rank %d for these inputs; at most %d is possible", function,
+           spec->name, (int)spec->ndim, EXT_MAX_DIMS);
+  return ext_raise("ValueError", message);
 }
 
 /* a / b rounded down, for b > 0. */

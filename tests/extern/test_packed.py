@@ -25,6 +25,11 @@ int packed_thin(const float* x, float* y, int32_t n, int axis, int8_t step, doub
                 bool negate);
 // byoc: x=input[n] y=output[n] n=size reference="x"
 int packed_fail(const int16_t* x, int16_t* y, uint8_t n);
+// byoc: x=input[*outer] y=output[*outer,2] n=outer reference="np.stack([x, x], -1)"
+void packed_pair(const float* x, float* y, int64_t n);
+// byoc: x=input[*outer,2] z=input[*outer,2,2] y=output[*outer] n=outer
+// byoc: reference="x.sum(-1)"
+void packed_wide(const float* x, const float* z, float* y, int64_t n);
 """
 CODE = """\
 int packed_thin(const float* x, float* y, int32_t n, int axis, int8_t step, double factor,
@@ -35,6 +40,12 @@ int packed_thin(const float* x, float* y, int32_t n, int axis, int8_t step, doub
 int packed_fail(const int16_t* x, int16_t* y, uint8_t n) {
   y[0] = x[0];
   return n == 3 ? -7 : 0;
+}
+void packed_pair(const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < 2 * n; i++) y[i] = x[i / 2];
+}
+void packed_wide(const float* x, const float* z, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = x[2 * i] + x[2 * i + 1] + 0 * z[4 * i];
 }
 """
 Packed = Callable[..., None]
@@ -112,6 +123,31 @@ def test_refused(
 ) -> None:
     with pytest.raises(error, match=f"packed_thin: {re.escape(message)}"):
         thin(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "what"),
+    [
+        ("packed_pair", [(2,) * 8, (2,) * 8], "y would have rank 9"),
+        ("packed_pair", [(2,) * 8, (2,) * 9], "y would have rank 9 for these inputs; at most 8 is"),
+        ("packed_wide", [(2,) * 8, (2,) * 8, (2,) * 7], "z would have rank 9"),
+        ("packed_wide", [(2,) * 8, (2,) * 9, (2,) * 7], "z has rank 9; expected 2 to 8"),
+    ],
+)
+def test_no_shape_has_more_axes_than_there_is_room_for(
+    folder: Path, name: str, shapes: list[tuple[int, ...]], what: str
+) -> None:
+    load_packed(folder / f"{name}_tvm.so", name)
+    with pytest.raises(ValueError, match=f"{name}: {what}"):
+        tvm.get_global_func(name)(*(tensor(*shape) for shape in shapes))
+
+
+def test_the_greatest_rank_is_computed(folder: Path) -> None:
+    load_packed(folder / "packed_pair_tvm.so", "packed_pair")
+    x, y = (tensor(*(2,) * rank) for rank in (7, 8))
+    y.copyfrom(np.zeros((2,) * 8, "float32"))
+    tvm.get_global_func("packed_pair")(x, y)
+    assert (y.numpy() == 1).all()
 
 
 def test_strides_and_alignment(fail: Packed) -> None:

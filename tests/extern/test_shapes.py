@@ -49,6 +49,15 @@ def test_mismatch(axes: tuple[object, ...], shape: tuple[int, ...], message: str
     assert str(caught.value) == message
 
 
+def test_more_axes_than_a_tensor_may_have() -> None:
+    sizes = Sizes("f")
+    with pytest.raises(ValueError, match=r"f: a has rank 9, shape .*; at most 8 is possible"):
+        sizes.bind("a", (1,) * 9, "*s")
+    with pytest.raises(ValueError, match=r"f: y would have rank 9, shape .*; at most 8 is"):
+        sizes.result("y", [1] * 9)
+    assert sizes.result("y", [1] * 8) == [1] * 8
+
+
 def test_symbols_differ_only_if_that_is_certain() -> None:
     n, m = (tvm.tirx.Var(name, "int64") for name in "nm")
     sizes = Sizes("f")

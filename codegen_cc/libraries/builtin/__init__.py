@@ -65,7 +65,7 @@ FAMILIES = {
 
 
 class BuiltinLibrary:
-    """The kernels of ``ext_kernels.h``: fp32, integers where values only move, rank up to 8."""
+    """The kernels of ``ext_kernels.h``: fp32, integers where values only move."""
 
     name = "builtin"
     version = f"{ABI_VERSION}"
@@ -79,9 +79,6 @@ class BuiltinLibrary:
         if family is None:
             return f"operator {node.op}; need one of {', '.join(FAMILIES)}"
         check_dtypes = getattr(family, "check_dtypes", dtypes.only_float32)
-        rank = max([len(node.shape), *(len(operand.shape) for operand in node.operands)])
-        if rank > 8:
-            return f"rank {rank}; need at most 8"
         return check_dtypes(node) or epilogue.supports(node) or family.supports(node)
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:

@@ -20,6 +20,7 @@ from tvm.support.cc import cross_compiler
 
 import byoc
 from byoc import _autoload
+from byoc.arguments import as_path, as_threads
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.deploy.single_region import SingleRegion, single_region
 from byoc.deploy.source_files import hash_files, hash_model
@@ -29,6 +30,7 @@ from byoc.partition.control import Libraries
 from byoc.partition.registry import Predicate
 from byoc.prepare import import_onnx, prepare_apart
 from byoc.prepare.define_symbols import hide_definitions
+from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from byoc.stages import Progress, Stages
@@ -54,7 +56,7 @@ class Compiled:
 
 
 def compile(
-    model: str | os.PathLike[str] | onnx.ModelProto,
+    model: GivenModel,
     output: str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
@@ -76,6 +78,7 @@ def compile(
 ) -> Compiled:
     """Compile an ONNX model into one library that needs only TVM's runtime.
 
+    ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes.
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
     dynamic axes a size, or a symbol (see ``prepare``).  ``target`` is the machine to compile for
@@ -93,8 +96,13 @@ def compile(
     """
     rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
     machine = Target.parse(target)
+    threads = as_threads(threads, CompileError)
+    if dump_code is not None:
+        dump_code = as_path(dump_code, "dump_code", CompileError)
+    if min_coverage is not None and not isinstance(min_coverage, int | float):
+        raise CompileError(f"min_coverage is {min_coverage!r}; need a number from 0 to 1")
     if output is not None:
-        output = Path(output)
+        output = as_path(output, "output", CompileError)
         machine.compiler() if machine.is_foreign else _require_linker()
         _require_folder(output)
     stages = Stages(progress)
@@ -115,7 +123,7 @@ def compile(
     weights = Path(folder.name, "weights.o")
     with stages("generate code"):
         options = {"weights": str(weights), "timers": timers, "target": machine.name}
-        if dump_code:
+        if dump_code is not None:
             options["dump_code"] = str(dump_code)
         module, report = _generate(done, machine, options)
     with stages("compile what TVM keeps"):
@@ -142,7 +150,7 @@ class Partitioned:
 
 
 def partition_onnx(
-    model: str | os.PathLike[str] | onnx.ModelProto,
+    model: GivenModel,
     input_shapes: Mapping[str, Sequence[int | str]] | None,
     stages: Stages,
     *,
@@ -165,7 +173,8 @@ def partition_onnx(
             "--rpc), and name it with --tuning-machine"
         )
     with stages("prepare the model", ModelError):
-        prepared = prepare_apart(model, None if input_shapes is None else dict(input_shapes))
+        model = given_model(model)
+        prepared = prepare_apart(model, input_shapes)
         in_memory = isinstance(model, onnx.ModelProto)
         source = hash_model(model) if in_memory else hash_files(prepared.files)
     with stages("import into TVM", ImportFailure):
@@ -179,7 +188,7 @@ def partition_onnx(
     with stages("partition", PartitionError):
         selection = select(libraries, choose, tuning_db, threads or 1)
         module, report = partition_with_report(
-            module, **rules, libraries=selection, dump_ir=dump_ir and Path(dump_ir)
+            module, **rules, libraries=selection, dump_ir=dump_ir
         )
     entry = single_region(module)
     metadata = replace(

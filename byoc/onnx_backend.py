@@ -9,6 +9,7 @@ generate code, compile. ONNX's conformance tests drive any backend through this 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,12 +20,15 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from tvm import relax
 
 from byoc import _autoload
+from byoc.arguments import as_whole
+from byoc.errors import CompileError, InputError, ModelError, RunError
 from byoc.partition import partition_with_report
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.prepare import import_onnx
 from byoc.prepare import prepare as prepare_onnx
 from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
+from codegen_cc.errors import foreign_errors_as
 
 #: What one value of a call may be: a tensor, or for sequences a list of them.
 Value = Any
@@ -39,6 +43,8 @@ class ExtBackendRep(BackendRep):
     """
 
     def __init__(self, model: onnx.ModelProto, min_bytes: int = MIN_COMPUTE_BYTES) -> None:
+        if not isinstance(model, onnx.ModelProto):
+            raise ModelError(f"the model is of type {type(model).__name__}; need onnx.ModelProto")
         self.model = model
         self.min_bytes = min_bytes
         self.report: Report | None = None
@@ -52,8 +58,8 @@ class ExtBackendRep(BackendRep):
         """The outputs, in order, as arrays; fields of the tuple have the outputs' names.
 
         ``inputs`` are arrays in the order of the model's inputs, or a mapping by name. Raises
-        ``ByocError`` where the model cannot be compiled for them, ``ValueError`` where they are
-        too few or too many.
+        ``ByocError`` where the model cannot be compiled for them, where they do not fit it, and
+        where it fails.
         """
         del kwargs  # of the interface; none has a meaning here
         arrays = self._arrays(inputs)
@@ -61,17 +67,24 @@ class ExtBackendRep(BackendRep):
         shapes = {name: arrays[name].shape for name in dynamic}
         if self._machine is None or (dynamic and shapes != self._shapes):
             self._compile(shapes)
-        values = run_machine(self._machine, list(arrays.values()))
+        with foreign_errors_as(RunError, "running the model"):
+            values = run_machine(self._machine, list(arrays.values()))
         names = [value.name for value in self.model.graph.output]
         return namedtupledict("Outputs", names)(*values)
 
     def _arrays(self, inputs: Value) -> dict[str, np.ndarray]:
         if isinstance(inputs, Mapping):
+            if missing := [name for name in self._names if name not in inputs]:
+                raise InputError(f"input {missing[0]!r} is missing")
             inputs = [inputs[name] for name in self._names]
         elif isinstance(inputs, np.ndarray):
             inputs = [inputs]
+        elif not isinstance(inputs, Sequence):
+            raise InputError(
+                f"the inputs are of type {type(inputs).__name__}; need a list or a dictionary"
+            )
         if len(inputs) != len(self._names):
-            raise ValueError(
+            raise InputError(
                 f"{len(inputs)} inputs given; the model has {len(self._names)}:"
                 f" {', '.join(self._names)}"
             )
@@ -82,8 +95,9 @@ class ExtBackendRep(BackendRep):
         module = import_onnx(prepared)
         module, self.report = partition_with_report(module, min_bytes=self.min_bytes)
         _autoload()  # for a source tree that is not installed, where TVM sees no entry point
-        executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")
-        self._machine = relax.VirtualMachine(executable, tvm.cpu())
+        with foreign_errors_as(CompileError, "compiling the model"):
+            executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")
+            self._machine = relax.VirtualMachine(executable, tvm.cpu())
         self._shapes = dict(shapes)
 
 
@@ -127,12 +141,13 @@ class ExtBackend(Backend):
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> ExtBackendRep:
         """Compile a model; of ``kwargs``, ``min_bytes`` is that of ``partition_for_ext``.
 
-        Raises ``ByocError``, and ``ValueError`` for another device than the CPU.
+        Raises ``ByocError``, also for another device than the CPU.
         """
         if not cls.supports_device(device):
-            raise ValueError(f"device {device!r}; this backend runs on CPU")
+            raise CompileError(f"device {device!r}; this backend runs on CPU")
         # The others are of the interface, such as tolerances of ONNX's test runner.
-        return ExtBackendRep(model, int(kwargs.get("min_bytes", MIN_COMPUTE_BYTES)))
+        least = kwargs.get("min_bytes", MIN_COMPUTE_BYTES)
+        return ExtBackendRep(model, as_whole(least, "min_bytes", CompileError, 0, sys.maxsize))
 
     @classmethod
     def run_node(

@@ -17,6 +17,10 @@ class Stages:
 
     def __init__(self, progress: Progress | None) -> None:
         self.seconds: dict[str, float] = {}
+        if progress is not None and not callable(progress):
+            raise CompileError(
+                f"progress is of type {type(progress).__name__}; need a function of a stage's name"
+            )
         self._progress = progress
 
     def announce(self, text: str) -> None:

@@ -6,7 +6,7 @@ The root is here because imports run one way, from ``byoc`` to this package.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 #: What TVM writes before a message: time, file and line of its own source.
@@ -43,15 +43,18 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def foreign_errors_as(kind: type[ByocError], what: str) -> Iterator[None]:
+def foreign_errors_as(
+    kind: type[ByocError], what: str, where: Callable[[Exception], str] | None = None
+) -> Iterator[None]:
     """Raise ``kind`` where other packages' errors leave the block; they become its cause.
 
-    ``what`` says what failed.  Errors of this project pass, as do ``MemoryError`` and what is no
-    ``Exception``, such as ``KeyboardInterrupt``.
+    ``what`` says what failed, and ``where`` tells of an error at which place.  Errors of this
+    project pass, as do ``MemoryError`` and what is no ``Exception``, such as ``KeyboardInterrupt``.
     """
     try:
         yield
     except (ByocError, MemoryError):
         raise
     except Exception as error:
-        raise kind(f"{what} failed: {one_line(error)}") from error
+        place = where(error) if where is not None else ""
+        raise kind(f"{what} failed{place}: {one_line(error)}") from error

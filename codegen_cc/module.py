@@ -16,7 +16,7 @@ from codegen_cc.builder import Plan
 from codegen_cc.embedded_text import METADATA_SECTION, c_bytes
 from codegen_cc.emit import emit_source
 from codegen_cc.entry import c_identifier
-from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
+from codegen_cc.errors import CodegenError, LibraryError, ToolchainError, foreign_errors_as
 from codegen_cc.figures import figures_of
 from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
@@ -68,7 +68,10 @@ def codegen(
         return []
     target = Target.parse(str(options["target"])) if options.get("target") else HOST
     symbols = [str(function.attrs["global_symbol"]) for function in functions]
-    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
+    with (
+        foreign_errors_as(CodegenError, f"code for region {', '.join(symbols[:1])}"),
+        tempfile.TemporaryDirectory(prefix="byoc_") as name,
+    ):
         directory = Path(name)
         place = Path(str(options.get("weights") or directory / "weights.o"))
         weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])), place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen_cc.builder import RUNTIME, Plan, PlanBuilder
 from codegen_cc.call import source_comment
-from codegen_cc.errors import CodegenError
+from codegen_cc.errors import CodegenError, foreign_errors_as
 from codegen_cc.libraries import library_for
 from codegen_cc.prologue import find_prologues
 from codegen_cc.region import Region, RegionNode
@@ -33,8 +33,11 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
                 f" it has {', '.join(known)}"
             )
         builder.library, builder.composite = library.name, node.node.composite
-        library.lower(node, builder)
         origin = source_comment(node.node.source)
+        with foreign_errors_as(
+            CodegenError, f"region {region.symbol}: code for {node.node.composite}{origin}"
+        ):
+            library.lower(node, builder)
         for call in builder.plan.calls[first:]:
             call.comment += origin
             call.node = node.node

@@ -12,6 +12,7 @@ import numpy as np
 
 from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.errors import InputError
+from codegen_cc.errors import foreign_errors_as
 
 if TYPE_CHECKING:
     import tvm_ffi
@@ -58,10 +59,8 @@ def as_room(info: TensorInfo, value: Any) -> np.ndarray:
     Raises ``InputError``.
     """
     if not isinstance(value, np.ndarray):
-        try:
+        with foreign_errors_as(InputError, f"taking room for output {info.name!r} by DLPack"):
             value = np.from_dlpack(value)
-        except (AttributeError, BufferError, TypeError) as error:
-            raise InputError(f"room for output {info.name!r} is no array: {error}") from None
     wanted = tuple(info.shape)
     fits = len(value.shape) == len(wanted) and all(
         not isinstance(want, int) or extent == want
@@ -111,17 +110,23 @@ def _shape(info: TensorInfo) -> str:
 def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
-    device = getattr(value, "__dlpack_device__", None)
-    if device is None:
+    if isinstance(value, type) or not hasattr(value, "__dlpack_device__"):
         raise InputError(
             f"input {info.name!r} is a {type(value).__name__}; need a NumPy array or a tensor "
             "that speaks DLPack"
         )
-    if device()[0] != CPU:
-        raise InputError(
-            f"input {info.name!r} is on device {tuple(map(int, device()))}; need CPU memory"
-        )
-    return np.from_dlpack(value)
+    with foreign_errors_as(InputError, f"taking input {info.name!r} by DLPack"):
+        device = tuple(map(int, value.__dlpack_device__()))
+        if device[0] != CPU:
+            raise InputError(f"input {info.name!r} is on device {device}; need CPU memory")
+        try:
+            return np.from_dlpack(value)
+        except Exception:
+            if "bfloat16" not in str(getattr(value, "dtype", "")):
+                raise
+            raise InputError(
+                f"input {info.name!r} has dtype bfloat16; need {info.dtype} (nothing is cast)"
+            ) from None
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:

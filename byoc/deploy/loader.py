@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from byoc.arguments import as_mapping, as_path, as_threads
 from byoc.deploy.input_tensors import ALIGNMENT, CPU, aligned_room, as_room, as_tensor
 from byoc.deploy.library_file import read_library, require_this_machine
 from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
@@ -27,6 +28,9 @@ from byoc.errors import InputError, LoadError, RunError
 
 if TYPE_CHECKING:
     import tvm_ffi
+
+#: Inputs, and outputs, that ``repr`` of a model shows.
+_SHOWN = 3
 
 _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
 
@@ -52,8 +56,9 @@ class Model:
 
     def __init__(self, path: Path, module: tvm_ffi.Module, metadata: Metadata) -> None:
         self.path = path
+        self._file = path.absolute()  # for another process, which may work in another folder
         self.metadata = metadata
-        self._module = module
+        self._module: tvm_ffi.Module | None = module
         self._machines = threading.local()
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
@@ -75,8 +80,9 @@ class Model:
         return self.metadata.libraries
 
     def __repr__(self) -> str:
-        inputs, outputs = ("; ".join(map(str, infos)) for infos in (self.inputs, self.outputs))
-        return f"<byoc.Model {self.path.name}: ({inputs}) -> ({outputs})>"
+        inputs, outputs = map(_briefly, (self.inputs, self.outputs))
+        closed = " (closed)" if self._module is None else ""
+        return f"<byoc.Model {self.path.name}{closed}: {inputs} -> {outputs}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> np.ndarray | tuple[np.ndarray, ...]:
         """Run the model; returns its output, or a tuple when it has several."""
@@ -102,14 +108,15 @@ class Model:
 
         Raises ``InputError`` for a missing or unknown name, a wrong rank, shape, dtype or device.
         """
-        tensors = self.tensors(inputs, ALIGNMENT if self._region is None else 1)
-        rooms = self._rooms(outputs or {})
-        if self._region is not None:
+        region = self._region
+        tensors = self.tensors(inputs, ALIGNMENT if region is None else 1)
+        rooms = self._rooms({} if outputs is None else outputs)
+        if region is not None:
             self._require_apart(inputs, rooms)
             for info in self.outputs:
                 if info.name not in rooms:
                     rooms[info.name] = aligned_room(info.shape, info.dtype)
-            self._call_region(tensors, [rooms[info.name] for info in self.outputs])
+            self._call_region(region, tensors, [rooms[info.name] for info in self.outputs])
             return {info.name: rooms[info.name] for info in self.outputs}
         results = {}
         for info, value in zip(self.outputs, self.invoke(tensors), strict=True):
@@ -142,10 +149,10 @@ class Model:
         if machine is None:
             size_own_pool()
             with _making_machine:
-                machine = self._machines.main = start_machine(self._module)["main"]
+                machine = self._machines.main = start_machine(self._loaded())["main"]
         try:
             result = machine(*tensors)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             raise self._failure(error) from error
         self._check_threads()
         return [result] if len(self.outputs) == 1 else list(result)
@@ -156,9 +163,34 @@ class Model:
         Raises ``LoadError`` where there is none of that name.
         """
         try:
-            return self._module.get_function(name, query_imports=True)
-        except AttributeError:
+            return self._loaded().get_function(name, query_imports=True)
+        except (AttributeError, TypeError):
             raise LoadError(f"{self.path} has no packed function {name!r}") from None
+
+    def close(self) -> None:
+        """Let go of the library, which leaves memory once no run is under way.
+
+        Closing twice is harmless; to run a closed model is a ``RunError``.
+        """
+        self._module = self._region = None
+        self._machines = threading.local()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled model is the path of its library: whoever unpickles it loads that file."""
+        return load, (str(self._file),)
+
+    def _loaded(self) -> tvm_ffi.Module:
+        """The library. Raises ``RunError`` where the model was closed."""
+        module = self._module
+        if module is None:
+            raise RunError(f"{self.path.name} is closed; load it again")
+        return module
 
     def thread_mismatches(self) -> list[str]:
         """One line for each library with threads of its own that will not use the pool's size.
@@ -171,7 +203,7 @@ class Model:
         problems = []
         for library in self.libraries:
             try:
-                count = self._module.get_function(f"byoc_threads_{library.name}", True)
+                count = self._loaded().get_function(f"byoc_threads_{library.name}", True)
             except AttributeError:  # it has no threads of its own, or cannot tell their number
                 continue
             if (found := count()) != wanted:
@@ -181,24 +213,26 @@ class Model:
                 )
         return problems
 
-    def _call_region(self, tensors: list[tvm_ffi.Tensor], rooms: list[np.ndarray]) -> None:
+    def _call_region(
+        self, region: tvm_ffi.Function, tensors: list[tvm_ffi.Tensor], rooms: list[np.ndarray]
+    ) -> None:
         """Let the region that is the whole network read and write the caller's memory."""
         import tvm_ffi
 
         entry = self.metadata.entry
-        assert entry is not None and self._region is not None
+        assert entry is not None
         size_own_pool()
         places: dict[int, tvm_ffi.Tensor] = {}
         for room, number in zip(rooms, entry.outputs, strict=True):
             places[number] = tvm_ffi.from_dlpack(room)
         arguments = [tensors[number] for number in entry.inputs]
         try:
-            self._region(*arguments, *(places[number] for number in sorted(places)))
-        except RuntimeError as error:
+            region(*arguments, *(places[number] for number in sorted(places)))
+        except (RuntimeError, TypeError, ValueError) as error:
             raise self._failure(error) from error
         self._check_threads()
 
-    def _failure(self, error: RuntimeError) -> RunError:
+    def _failure(self, error: Exception) -> RunError:
         return RunError(f"{self.path.name}: {_first_line(error)}")
 
     def _check_threads(self) -> None:
@@ -223,6 +257,8 @@ class Model:
     def _require_known(
         self, what: str, given: Mapping[str, Any], infos: tuple[TensorInfo, ...]
     ) -> None:
+        need = f"a dictionary of arrays by name: {self._names(infos)}"
+        as_mapping(given, f"{what}s", InputError, need)
         known = {info.name for info in infos}
         verb = "takes" if what == "input" else "gives"
         if unknown := [name for name in given if name not in known]:
@@ -235,6 +271,12 @@ class Model:
         return "; ".join(map(str, infos))
 
 
+def _briefly(infos: tuple[TensorInfo, ...]) -> str:
+    """The first of some inputs or outputs, and how many more there are."""
+    more = f"; {len(infos) - _SHOWN} more" if len(infos) > _SHOWN else ""
+    return f"({'; '.join(map(str, infos[:_SHOWN]))}{more})"
+
+
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     """Load a library that ``byoc.compile`` wrote.
 
@@ -243,9 +285,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     by what it was compiled with, else by the number of cores (hyper-threads not counted).
     Raises ``LoadError``.
     """
-    path = Path(path)
-    if path.is_file() and threads is not None and threads < 1:
-        raise LoadError(f"cannot load {path}: threads={threads}; need 1 or more")
+    path = as_path(path, "the library", LoadError)
+    threads = as_threads(threads, LoadError)
     if path.is_file() and path.suffix != ".so":
         raise LoadError(f"cannot load {path}: need a library whose name ends in .so")
     metadata = _fitting(path)

@@ -11,12 +11,14 @@ from pathlib import Path
 import onnx
 import tvm
 
+from byoc.arguments import as_path, as_threads
 from byoc.compiler import Partitioned, partition_onnx
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.deploy.single_region import SingleRegion
 from byoc.errors import CompileError
 from byoc.partition.control import Libraries
 from byoc.partition.registry import Predicate
+from byoc.prepare.given_model import GivenModel, given_model
 from byoc.report import Report
 from byoc.stages import Progress, Stages
 from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
@@ -40,7 +42,7 @@ class Standalone:
 
 
 def compile_standalone(
-    model: str | os.PathLike[str] | onnx.ModelProto,
+    model: GivenModel,
     output: str | os.PathLike[str],
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
@@ -67,10 +69,12 @@ def compile_standalone(
 
     Raises ``ByocError``; no file is then changed.
     """
-    folder, machine = Path(output), Target.parse(target)
+    folder, machine = as_path(output, "output", CompileError), Target.parse(target)
+    threads = as_threads(threads, CompileError)
+    model = given_model(model)
     _require_place(folder)
     if name is None:
-        name = _UNNAMED if isinstance(model, onnx.ModelProto) else default_name(Path(model).stem)
+        name = _UNNAMED if isinstance(model, onnx.ModelProto) else default_name(model.stem)
     require_name(name, Interface(name, (), (), (), ()).functions, machine)
     stages = Stages(progress)
     done = partition_onnx(

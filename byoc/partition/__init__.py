@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -11,18 +12,22 @@ from pathlib import Path
 import tvm
 from tvm import relax
 
+from byoc.arguments import as_path, as_whole
 from byoc.canonicalise import canonicalise
+from byoc.errors import ControlError, PartitionError
 
 # The passes by their modules: a function of the same name would hide the module from importers.
 from byoc.partition import annotate, detach_constants, merge, prune
 from byoc.partition.annotate import Reasons
 from byoc.partition.control import Control, Libraries
 from byoc.partition.dataflow import is_candidate
+from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
 from byoc.partition.registry import Predicate
 from byoc.report import Report
 from byoc.tuning.choice import select
+from codegen_cc.errors import foreign_errors_as
 
 Observer = Callable[[str, tvm.IRModule], None]
 
@@ -96,6 +101,13 @@ def partition_with_report(
     dump_ir: Path | str | None = None,
 ) -> tuple[tvm.IRModule, Report]:
     """Partition as ``partition_for_ext`` does, and say what was taken and what was not, and why."""
+    if not isinstance(mod, tvm.IRModule):
+        raise PartitionError(
+            f"the module is of type {type(mod).__name__}; need a tvm.IRModule of Relax functions, "
+            "such as tvm.relax.frontend.onnx.from_onnx gives"
+        )
+    min_bytes = as_whole(min_bytes, "min_bytes", ControlError, 0, sys.maxsize)
+    folder = None if dump_ir is None else as_path(dump_ir, "dump_ir", PartitionError)
     reasons: Reasons = {}
     pruned: list[Pruned] = []
     selection = select(libraries, choose, tuning_db, tuning_threads)
@@ -103,7 +115,7 @@ def partition_with_report(
     control.check_nodes(mod)
     if is_marked(mod):
         min_bytes = 0  # who marks a binding has decided that it is worth a region
-    observe = _writer(Path(dump_ir)) if dump_ir is not None else None
+    observe = None if folder is None else _writer(folder)
     passes: tuple[tuple[str, Callable[[tvm.IRModule], tvm.IRModule]], ...] = (
         # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
         ("convert_to_dataflow", convert_to_dataflow),
@@ -124,7 +136,8 @@ def partition_with_report(
     if observe is not None:
         observe("imported", mod)
     for name, run in passes:
-        mod = run(mod)
+        with foreign_errors_as(PartitionError, f"the pass {name}", failing_node):
+            mod = run(mod)
         if observe is not None:
             observe(name, mod)
     return mod, replace(Report.of(mod, reasons), pruned=tuple(pruned))

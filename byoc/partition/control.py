@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 import tvm
 from tvm import relax
 
+from byoc.arguments import as_texts
 from byoc.errors import ControlError
 from byoc.partition.dataflow import Block, is_candidate, op_name
 from byoc.partition.marks import is_marked
@@ -59,10 +60,14 @@ class Control:
 
         Raises ``ControlError`` for names of no operator, ``LibraryError`` for libraries.
         """
+        if predicate is not None and not callable(predicate):
+            raise ControlError(
+                f"predicate is of type {type(predicate).__name__}; need a function of node and call"
+            )
         return cls(
-            frozenset(name for op in _several(skip_ops) for name in resolve_op(op)),
-            _several(skip_nodes),
-            frozenset(name for op in _several(only) for name in resolve_op(op)),
+            _resolved(skip_ops, "skip_ops"),
+            as_texts(skip_nodes, "skip_nodes", ControlError),
+            _resolved(only, "only"),
             predicate,
             libraries if isinstance(libraries, Selection) else Selection.of(libraries),
         )
@@ -166,8 +171,9 @@ def _suggest(name: str, known: list[str]) -> str:
     return f"; did you mean {' or '.join(repr(lowered[entry]) for entry in close)}?" * bool(close)
 
 
-def _several(names: Iterable[str]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _resolved(names: Iterable[str], argument: str) -> frozenset[str]:
+    given = as_texts(names, argument, ControlError)
+    return frozenset(name for op in given for name in resolve_op(op))
 
 
 def _module_names(mod: tvm.IRModule) -> Iterator[tuple[str, ...]]:

@@ -19,8 +19,10 @@ from google.protobuf.message import DecodeError
 
 from byoc.errors import ImportFailure, ModelError
 from byoc.prepare.fold_onnx import fold_small_constants
+from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import (
     InputShapes,
+    given_shapes,
     model_inputs,
     set_input_shapes,
     shape_text,
@@ -28,6 +30,7 @@ from byoc.prepare.input_shapes import (
 from byoc.prepare.named_import import import_named
 from byoc.prepare.same_padding import explicit_padding
 from byoc.prepare.suggest_multiples import all_outputs_known, working_multiples
+from byoc.prepare.undefined import require_defined
 from byoc.prepare.weights_apart import (
     ApartModel,
     Fetch,
@@ -37,6 +40,7 @@ from byoc.prepare.weights_apart import (
     movable,
     read_apart,
 )
+from codegen_cc.errors import foreign_errors_as
 
 #: Names of nodes and inputs that a message lists before it says how many more there are.
 MAX_LISTED = 5
@@ -46,12 +50,11 @@ MAX_LISTED = 5
 TAKES_MATRICES = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
-def prepare(
-    model: str | Path | onnx.ModelProto, input_shapes: InputShapes | None = None
-) -> onnx.ModelProto:
+def prepare(model: GivenModel, input_shapes: InputShapes | None = None) -> onnx.ModelProto:
     """Return a model with known input shapes, simplified; the given model is not changed.
 
-    ``model`` is a file, whose external data is looked for beside it, or a model in memory.
+    ``model`` is a file, whose external data is looked for beside it, or a model in memory, or its
+    serialised bytes.
     ``input_shapes`` gives the shapes of inputs with dynamic axes; an axis that shares its symbol
     with a given one need not be given again. An extent may be a name, such as ``"n"``: the axis
     then stays symbolic, and one compiled model serves every size of it. ``"32*h"`` serves every
@@ -64,15 +67,17 @@ def prepare(
     return prepare_apart(model, input_shapes).whole()
 
 
-def prepare_apart(
-    model: str | Path | onnx.ModelProto, input_shapes: InputShapes | None = None
-) -> ApartModel:
+@foreign_errors_as(ModelError, "preparing the model")
+def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) -> ApartModel:
     """Prepare as ``prepare`` does, with the data of large weights left where they are.
 
     A file must not change, a model in memory must stay, until the result was imported.
     """
-    loaded = _apart(model) if isinstance(model, onnx.ModelProto) else _read(Path(model))
-    set_input_shapes(loaded.model, input_shapes or {})
+    model = given_model(model)
+    shapes = given_shapes(input_shapes)
+    loaded = _apart(model) if isinstance(model, onnx.ModelProto) else _read(model)
+    require_defined(loaded.model)
+    set_input_shapes(loaded.model, shapes)
     simplified = simplify(loaded)
     simplified.model = explicit_padding(fold_small_constants(simplified.model))
     simplified.files = loaded.files

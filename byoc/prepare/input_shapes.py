@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral  # NumPy's integers as well
+from typing import Any
 
 import onnx
 
+from byoc.arguments import as_mapping
 from byoc.errors import ShapeError
 from byoc.extent import ALLOWED, parse_extent
 
@@ -19,6 +22,21 @@ def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     weights = {tensor.name for tensor in model.graph.initializer}
     weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
     return [value for value in model.graph.input if value.name not in weights]
+
+
+def given_shapes(shapes: Any) -> InputShapes:
+    """Shapes as a user gives them, None for none. Raises ``ShapeError`` for other kinds."""
+    need = 'a dictionary of lists, such as {"x": [1, 3, 224, 224]}'
+    if shapes is None:
+        return {}
+    shapes = as_mapping(shapes, "input_shapes", ShapeError, need)
+    for name, shape in shapes.items():
+        if isinstance(shape, str | bytes | Mapping) or not isinstance(shape, Iterable):
+            raise ShapeError(
+                f"input {name!r}: its shape is of type {type(shape).__name__}; need a list such as "
+                "[1, 3, 224, 224]"
+            )
+    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
@@ -71,9 +89,9 @@ def _extent(name: str, extent: int | str) -> int | str:
             return str(parse_extent(extent))
         except ValueError as err:
             raise ShapeError(f"input {name!r}: {err} in its shape; need {ALLOWED}") from err
-    if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+    if isinstance(extent, bool) or not isinstance(extent, Integral) or extent < 1:
         raise ShapeError(f"input {name!r}: extent {extent!r} in its shape; need {ALLOWED}")
-    return extent
+    return int(extent)
 
 
 def fixed_extent(dim: onnx.TensorShapeProto.Dimension) -> int | None:

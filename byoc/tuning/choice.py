@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from byoc.arguments import as_path
 from byoc.errors import TuningError
 from byoc.tuning.database import default_path, machine_key, machine_like, read
 from codegen_cc.libraries import Selection
@@ -43,4 +44,4 @@ def select(
 
 def database_path(tuning_db: str | os.PathLike[str] | None) -> Path:
     """The database that a user names, or the default one."""
-    return Path(tuning_db) if tuning_db is not None else default_path()
+    return default_path() if tuning_db is None else as_path(tuning_db, "tuning_db", TuningError)

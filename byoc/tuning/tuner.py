@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import onnx
 import tvm
 
+from byoc.arguments import MAX_THREADS, as_whole
 from byoc.bench.machine import choose_cores
+from byoc.errors import TuningError
 from byoc.partition.control import Libraries
+from byoc.prepare.given_model import GivenModel
 from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
 from byoc.tuning.choice import database_path
@@ -22,7 +25,7 @@ from byoc.tuning.layers import TunableLayer, tunable_layers
 from byoc.tuning.remote import RemoteTimer
 from byoc.tuning.timing import TimedLayer, time_layers
 from codegen_cc.dim import product
-from codegen_cc.errors import LibraryError
+from codegen_cc.errors import LibraryError, foreign_errors_as
 from codegen_cc.libraries import Selection, library
 from codegen_cc.libraries.registry import SHIPPED, installed
 from codegen_cc.target import Target
@@ -87,7 +90,7 @@ class Tuned:
 
 
 def tune(
-    model: str | os.PathLike[str] | onnx.ModelProto,
+    model: GivenModel,
     db: str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
@@ -112,14 +115,19 @@ def tune(
     from byoc.partition import partition_with_report
     from byoc.prepare import import_onnx, prepare
 
-    counts = sorted(set(threads))
+    if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
+        raise TuningError(f"threads is of type {type(threads).__name__}; need a list of numbers")
+    counts = sorted({as_whole(n, "threads", TuningError, 1, MAX_THREADS) for n in threads})
+    if not counts:
+        raise TuningError("threads is empty; need at least one number")
+    Target.parse(target)
+    rounds = as_whole(rounds, "rounds", TuningError, 1, sys.maxsize)
     if devices is None:
         choose_cores(counts[-1])
     path = database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
-    shapes = None if input_shapes is None else dict(input_shapes)
-    module = import_onnx(prepare(model, shapes))
+    module = import_onnx(prepare(model, input_shapes))
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)
@@ -151,6 +159,7 @@ def present_libraries(alone: bool = False) -> tuple[list[str], dict[str, str]]:
     return present, absent
 
 
+@foreign_errors_as(TuningError, "tuning")
 def tune_partitioned(
     module: tvm.IRModule,
     selection: Selection,

@@ -138,6 +138,11 @@ def _refusal(found: KernelLibrary, node: Node) -> str | None:
 
 def _several(specs: Specs) -> list[str | KernelLibrary]:
     single = specs is None or isinstance(specs, str | KernelLibrary)
+    kind = type(specs).__name__
+    if not single and (isinstance(specs, bytes) or not isinstance(specs, Iterable)):
+        raise LibraryError(
+            f"libraries are of type {kind}; need names, paths of .py files, or objects"
+        )
     items = [specs] if single else list(specs)
     parts: list[str | KernelLibrary] = []
     for item in items:

@@ -32,6 +32,8 @@ def require_name(name: str, functions: Sequence[str], target: Target) -> None:
 
     ``functions`` are those that its libraries would export.
     """
+    if not isinstance(name, str):
+        raise CodegenError(f"a model's name is of type {type(name).__name__}; need a text")
     reason = _unfit(name) or _meets_the_system(name, functions, target)
     if reason:
         raise CodegenError(f"a model cannot be named {name!r}: {reason}; give another with --name")

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 import byoc.onnx_backend as backend
-from byoc.errors import ShapeError
+from byoc.errors import CompileError, InputError, ShapeError
 from tests.ir.graphs import onnx_model, random
 
 
@@ -51,12 +51,12 @@ def test_run_node() -> None:
 def test_only_the_cpu() -> None:
     assert backend.supports_device("CPU") and backend.supports_device("CPU:0")
     assert not backend.supports_device("CUDA")
-    with pytest.raises(ValueError, match="runs on CPU"):
+    with pytest.raises(CompileError, match="runs on CPU"):
         backend.prepare(linear(), "CUDA")
 
 
 def test_wrong_inputs() -> None:
-    with pytest.raises(ValueError, match="2 inputs given; the model has 1: x"):
+    with pytest.raises(InputError, match="2 inputs given; the model has 1: x"):
         backend.prepare(linear()).run([random(2, 8)] * 2)
     with pytest.raises(ShapeError, match="rank 3"):
         backend.prepare(linear("n")).run([random(1, 2, 8)])

@@ -127,7 +127,7 @@ def test_results_belong_to_the_caller(model: byoc.Model, given: dict[str, np.nda
         (np.zeros((8,), np.float32), r"is float32\[8\]; need mean: float32\[1, 8, 1, 1\]"),
         (np.zeros((1, 16, 1, 1), np.float32)[:, ::2], "is not contiguous"),
         (np.broadcast_to(np.float32(0), (1, 8, 1, 1)), "is (not contiguous|read-only)"),
-        ("text", "is no array"),
+        ("text", "no attribute '__dlpack__'"),
     ],
 )
 def test_room_that_does_not_fit(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ShapeError,
         ToolchainError,
         TuningError,
+        UnsupportedForm,
     )
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.partition.marks import mark
@@ -64,6 +65,7 @@ __all__ = [
     "ShapeError",
     "ToolchainError",
     "TuningError",
+    "UnsupportedForm",
     "compile",
     "compile_standalone",
     "load",
@@ -99,6 +101,7 @@ _HOMES = {
     "ShapeError": "byoc.errors",
     "ToolchainError": "byoc.errors",
     "TuningError": "byoc.errors",
+    "UnsupportedForm": "byoc.errors",
     "compile": "byoc.compiler",
     "compile_standalone": "byoc.deploy.standalone",
     "load": "byoc.deploy.loader",

@@ -71,6 +71,7 @@ def compile(
     libraries: Libraries = None,
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
+    allow_wrong: Iterable[str] = (),
     min_coverage: float | None = None,
     require_full: bool = False,
     timers: bool = False,
@@ -88,6 +89,8 @@ def compile(
     operators to TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and
     algorithms to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where
     ``choose`` is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
+    ``allow_wrong`` names ONNX operators that are taken, with a warning, even in a form whose result
+    is known or suspected to be wrong (see ``import_onnx``).
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
     With ``timers`` the library tells how long each kernel call took (see ``byoc.profile``).
     ``progress`` is called with a stage's name when the stage begins.
@@ -117,6 +120,7 @@ def compile(
         libraries=libraries,
         choose=choose,
         tuning_db=tuning_db,
+        allow_wrong=allow_wrong,
     )
     done.report.require(min_coverage, require_full)
     folder = tempfile.TemporaryDirectory(prefix="byoc_")
@@ -161,6 +165,7 @@ def partition_onnx(
     libraries: Libraries = None,
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
+    allow_wrong: Iterable[str] = (),
 ) -> Partitioned:
     """The stages up to partitioning, which all forms of deployment share.
 
@@ -178,7 +183,7 @@ def partition_onnx(
         in_memory = isinstance(model, onnx.ModelProto)
         source = hash_model(model) if in_memory else hash_files(prepared.files)
     with stages("import into TVM", ImportFailure):
-        module = import_onnx(prepared)
+        module = import_onnx(prepared, allow_wrong)
         metadata = _metadata(prepared.model, module, threads)
         del prepared
         _return_memory()

@@ -20,6 +20,10 @@ class ImportFailure(ByocError):
     """TVM's importer refuses an operator of the model."""
 
 
+class UnsupportedForm(ImportFailure):
+    """An operator has a form, such as an attribute's value, whose result would be wrong."""
+
+
 class PartitionError(ByocError):
     """A module has a form that cannot be partitioned."""
 

@@ -39,13 +39,19 @@ class ExtBackendRep(BackendRep):
 
     A model with static shapes is compiled at once. Dynamic axes take their size from the inputs of
     ``run``, which compiles again when the sizes differ from those of the call before.
-    ``min_bytes`` is that of ``partition_for_ext``.
+    ``min_bytes`` is that of ``partition_for_ext``, ``allow_wrong`` that of ``import_onnx``.
     """
 
-    def __init__(self, model: onnx.ModelProto, min_bytes: int = MIN_COMPUTE_BYTES) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        min_bytes: int = MIN_COMPUTE_BYTES,
+        allow_wrong: Sequence[str] = (),
+    ) -> None:
         if not isinstance(model, onnx.ModelProto):
             raise ModelError(f"the model is of type {type(model).__name__}; need onnx.ModelProto")
         self.model = model
+        self.allow_wrong = allow_wrong
         self.min_bytes = min_bytes
         self.report: Report | None = None
         self._names = [value.name for value in model_inputs(model)]
@@ -92,7 +98,7 @@ class ExtBackendRep(BackendRep):
 
     def _compile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         prepared = prepare_onnx(self.model, {name: list(shape) for name, shape in shapes.items()})
-        module = import_onnx(prepared)
+        module = import_onnx(prepared, self.allow_wrong)
         module, self.report = partition_with_report(module, min_bytes=self.min_bytes)
         _autoload()  # for a source tree that is not installed, where TVM sees no entry point
         with foreign_errors_as(CompileError, "compiling the model"):
@@ -139,7 +145,7 @@ class ExtBackend(Backend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> ExtBackendRep:
-        """Compile a model; of ``kwargs``, ``min_bytes`` is that of ``partition_for_ext``.
+        """Compile a model; of ``kwargs``, ``min_bytes`` and ``allow_wrong`` are as above.
 
         Raises ``ByocError``, also for another device than the CPU.
         """
@@ -147,7 +153,8 @@ class ExtBackend(Backend):
             raise CompileError(f"device {device!r}; this backend runs on CPU")
         # The others are of the interface, such as tolerances of ONNX's test runner.
         least = kwargs.get("min_bytes", MIN_COMPUTE_BYTES)
-        return ExtBackendRep(model, as_whole(least, "min_bytes", CompileError, 0, sys.maxsize))
+        least = as_whole(least, "min_bytes", CompileError, 0, sys.maxsize)
+        return ExtBackendRep(model, least, kwargs.get("allow_wrong", ()))
 
     @classmethod
     def run_node(

@@ -91,6 +91,7 @@ def compile_verb(
             "threads": threads,
             "dump_ir": dump_ir,
             "progress": show,
+            "allow_wrong": rules.allow_wrong,
             **rules.choice,
         }
         if standalone:

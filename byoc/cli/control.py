@@ -15,10 +15,12 @@ from byoc.tuning.choice import CHOICES, select
 
 @dataclass(frozen=True)
 class Rules:
-    """``choice`` goes to the partitioner, ``demand`` to ``Report.require``."""
+    """``allow_wrong`` goes to the importer, ``choice`` to the partitioner, and ``demand`` to
+    ``Report.require``."""
 
     choice: dict[str, Any]
     demand: dict[str, Any]
+    allow_wrong: tuple[str, ...]
 
 
 tuning_db = click.option(
@@ -35,6 +37,14 @@ tuning_machine = click.option(
     metavar="TEXT",
     help="Let the times of the machine count whose name in --tuning-db has TEXT in it, one that "
     "`byoc tune --rpc` measured (default: this machine's).",
+)
+
+allow_wrong = click.option(
+    "--allow-wrong",
+    multiple=True,
+    metavar="OP",
+    help="Take this ONNX operator, such as Resize, with a warning even in a form whose result is "
+    "known or suspected to be wrong; repeatable.",
 )
 
 _OPTIONS = (
@@ -72,6 +82,7 @@ _OPTIONS = (
     ),
     tuning_db,
     tuning_machine,
+    allow_wrong,
     click.option(
         "--min-coverage",
         type=click.FloatRange(0, 1),
@@ -99,6 +110,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         choose: str | None,
         tuning_db: Path | None,
         tuning_machine: str,
+        allow_wrong: tuple[str, ...],
         min_coverage: float | None,
         require_full: bool,
         **others: Any,
@@ -109,7 +121,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
             threads = others.get("threads") or 1
             choice |= of_machine(library, choose, tuning_db, threads, tuning_machine)
         demand = {"min_coverage": min_coverage, "full": require_full}
-        verb(rules=Rules(choice, demand), **others)
+        verb(rules=Rules(choice, demand, allow_wrong), **others)
 
     for option in reversed(_OPTIONS):
         bundled = option(bundled)

@@ -56,7 +56,7 @@ def partition_verb(
         show("prepare the model")
         prepared = prepare_apart(model, input_shapes)
         show("import into TVM")
-        module = import_onnx(prepared)
+        module = import_onnx(prepared, rules.allow_wrong)
         show("partition")
         module, report = partition_with_report(module, dump_ir=dump_ir, **rules.choice)
         show("plan")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from byoc.cli import options, remote
+from byoc.cli import control, options, remote
 from byoc.cli.process import import_without_torch
 from byoc.cli.several import SeveralValues
 
@@ -62,6 +62,7 @@ _BUSY = 0.6
     help="Turns of each candidate, of four runs.",
 )
 @click.option("--again", is_flag=True, help="Time what the database has already, too.")
+@control.allow_wrong
 @remote.devices(several=True)
 @options.target
 @options.as_json
@@ -74,6 +75,7 @@ def tune_verb(
     input_shapes: dict[str, list[int | str]] | None,
     rounds: int,
     again: bool,
+    allow_wrong: tuple[str, ...],
     devices: Devices | None,
     target: str | None,
     as_json: bool,
@@ -107,6 +109,7 @@ def tune_verb(
             libraries=libraries or None,
             rounds=rounds,
             again=again,
+            allow_wrong=allow_wrong,
             devices=devices,
             target=target,
             progress=show,

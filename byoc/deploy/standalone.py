@@ -56,6 +56,7 @@ def compile_standalone(
     libraries: Libraries = None,
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
+    allow_wrong: Iterable[str] = (),
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Standalone:
@@ -93,6 +94,7 @@ def compile_standalone(
         libraries=libraries,
         choose=choose,
         tuning_db=tuning_db,
+        allow_wrong=allow_wrong,
     )
     entry = _require_one_region(done)
     metadata = replace(done.metadata, form="standalone", report=done.report.to_json())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,8 @@ import onnx
 import tvm
 from google.protobuf.message import DecodeError
 
-from byoc.errors import ImportFailure, ModelError
+from byoc.errors import ImportFailure, ModelError, UnsupportedForm
+from byoc.prepare.checked_import import Refusals, node_name
 from byoc.prepare.fold_onnx import fold_small_constants
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import (
@@ -262,16 +263,26 @@ def _show_weights(model: onnx.ModelProto, hidden: dict[str, onnx.TensorProto]) -
 # ---------------------------------------------------------------------- importing
 
 
-def import_onnx(model: onnx.ModelProto | ApartModel) -> tvm.IRModule:
+def import_onnx(
+    model: onnx.ModelProto | ApartModel, allow_wrong: Iterable[str] = ()
+) -> tvm.IRModule:
     """Import a prepared model into Relax, weights as constants, with the names of the nodes.
 
+    ``allow_wrong`` names operators whose forms are taken even where the result is known to be
+    wrong; each one is then a warning.
+
     Raises ``ImportFailure`` that names the operators, and the nodes, that the importer refuses, or
-    the multiples that symbolic extents must be.
+    the multiples that symbolic extents must be, and ``UnsupportedForm`` for a node whose
+    attributes, inputs or form would give a wrong result.
     """
     apart = model if isinstance(model, ApartModel) else ApartModel(model)
-    model, again = apart.model, partial(_import_quietly, weights=apart.weights)
+    refusals = Refusals(allow_wrong)
+    model = apart.model
+    again = partial(_import_quietly, weights=apart.weights, refusals=refusals)
     try:
         module = again(model)
+    except UnsupportedForm:
+        raise
     except tvm.error.OpNotImplemented as err:
         raise ImportFailure(_unsupported(model, str(err))) from err
     except Exception as err:  # converters raise whatever their code runs into
@@ -279,7 +290,9 @@ def import_onnx(model: onnx.ModelProto | ApartModel) -> tvm.IRModule:
         if shapes is not None:
             raise ImportFailure(_not_every_size(model, shapes)) from err
         node = _node_in_traceback(err.__traceback__)
-        where = f"operator {node.op_type} (node {_name(node)})" if node is not None else "the model"
+        where = (
+            f"operator {node.op_type} (node {node_name(node)})" if node is not None else "the model"
+        )
         raise ImportFailure(
             f"TVM's importer cannot convert {where}: {type(err).__name__}: {_first_line(err)};"
             " try another opset or replace that operator"
@@ -288,13 +301,17 @@ def import_onnx(model: onnx.ModelProto | ApartModel) -> tvm.IRModule:
         shapes = working_multiples(model, again)
         if shapes is not None:
             raise ImportFailure(_not_every_size(model, shapes))
+    for message in dict.fromkeys(refusals.tolerated):
+        warnings.warn(f"{message}; taken all the same", stacklevel=2)
     return module
 
 
-def _import_quietly(model: onnx.ModelProto, weights: dict[str, Fetch]) -> tvm.IRModule:
+def _import_quietly(
+    model: onnx.ModelProto, weights: dict[str, Fetch], refusals: Refusals
+) -> tvm.IRModule:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return import_named(model, weights)
+        return import_named(model, weights, refusals)
 
 
 def _not_every_size(model: onnx.ModelProto, shapes: str) -> str:
@@ -309,7 +326,7 @@ def _unsupported(model: onnx.ModelProto, message: str) -> str:
     listed = {name.strip() for name in message.rpartition(":")[2].split(",")}
     parts = []
     for op in sorted(listed):
-        names = [_name(node) for node in model.graph.node if node.op_type == op]
+        names = [node_name(node) for node in model.graph.node if node.op_type == op]
         more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
         parts.append(f"{op} (node {', '.join(names[:MAX_LISTED])}{more})" if names else op)
     plural = "s" if len(parts) > 1 else ""
@@ -317,11 +334,6 @@ def _unsupported(model: onnx.ModelProto, message: str) -> str:
         f"TVM's importer has no converter for operator{plural} {', '.join(parts)};"
         " export the model without them"
     )
-
-
-def _name(node: onnx.NodeProto) -> str:
-    """A node's name; nodes without one are known by their first output."""
-    return repr(node.name) if node.name else f"with output {node.output[0]!r}"
 
 
 def _node_in_traceback(traceback: TracebackType | None) -> onnx.NodeProto | None:

@@ -17,22 +17,27 @@ import tvm
 from tvm import relax
 
 from byoc.partition.origin import Origin, origin_of, with_origin
+from byoc.prepare.checked_import import Refusals, inferred_types
 from byoc.prepare.define_symbols import define_symbols
 from byoc.prepare.symbolic_import import SymbolicImporter
 from byoc.prepare.weights_apart import Fetch
 
 
 def import_named(
-    model: onnx.ModelProto, weights: Mapping[str, Fetch] | None = None
+    model: onnx.ModelProto,
+    weights: Mapping[str, Fetch] | None = None,
+    refusals: Refusals | None = None,
 ) -> tvm.IRModule:
     """Import as ``from_onnx(model)`` does, weights as constants, and keep the nodes' names.
 
     ``weights`` fills in the values of initializers that have no data in the model.
-    Raises whatever TVM's converters raise.
+    Raises ``UnsupportedForm`` as ``refusals`` says, and whatever TVM's converters raise.
     """
     default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     importer = _NamingImporter(_empty_shapes(model), "float32")
     importer.weights = weights or {}
+    importer.refusals = refusals or Refusals()
+    importer.expected = inferred_types(model)
     return define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
 
 

@@ -9,7 +9,6 @@ with no symbol go TVM's way, so models of static shapes are imported as ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ import onnx
 import sympy
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from byoc.partition.dataflow import array_of, shape_of
+from byoc.prepare.checked_import import CheckedImporter
 from byoc.prepare.same_padding import same_pads
 from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
 from byoc.prepare.symbolic_resize import resize_options, resized
@@ -36,7 +35,7 @@ SHAPE_INPUTS = {
 }
 
 
-class SymbolicImporter(ONNXGraphImporter):
+class SymbolicImporter(CheckedImporter):
     """Evaluates nodes on shapes before they are converted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -55,22 +54,22 @@ class SymbolicImporter(ONNXGraphImporter):
             if self._variables and self._evaluate(node):
                 continue
             self._provide(node)
-            # TVM's loop, one node at a time: it converts all that it is given.
-            super()._construct_nodes(SimpleNamespace(node=[node]))
+            self.convert_node(node)
         for output in graph.output:
             if output.name in self._values:
                 self._nodes[output.name] = self._tensor(self._values[output.name])
 
-    def _convert_operator(
+    def convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         if op_name in ("Resize", "Upsample") and self._is_symbolic_image(inputs):
-            return self.bb.normalize(self._resize(op_name, inputs, attrs, opset))
+            resized = self.honouring(self._resize, op_name, inputs, attrs, opset)
+            return self.bb.normalize(resized)
         if attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)
         if op_name == "Slice" and (cut := self._slice(inputs)) is not None:
             return self.bb.normalize(cut)
-        return super()._convert_operator(op_name, inputs, attrs, opset)
+        return super().convert_operator(op_name, inputs, attrs, opset)
 
     # ------------------------------------------------------------------ shapes
 

@@ -98,6 +98,7 @@ def tune(
     libraries: Libraries = None,
     rounds: int = ROUNDS,
     again: bool = False,
+    allow_wrong: Iterable[str] = (),
     devices: Devices | None = None,
     target: str | None = None,
     progress: Progress = _silent,
@@ -107,6 +108,7 @@ def tune(
     ``db`` is the database (default: ``byoc.tuning.database.default_path()``). ``libraries`` are the
     kernel libraries to try, as for ``compile`` (default: all that are present, ``builtin`` first).
     Layers that the database has, with these candidates, are not timed again unless ``again``.
+    ``allow_wrong`` is that of ``compile``.
     With ``devices`` the layers are timed there, compiled for ``target`` (see ``byoc.compile``), by
     libraries that need no file of the device's own.
 
@@ -127,7 +129,7 @@ def tune(
     path = database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
-    module = import_onnx(prepare(model, input_shapes))
+    module = import_onnx(prepare(model, input_shapes), allow_wrong)
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)

@@ -1,0 +1,324 @@
+"""TVM's ONNX importer, with every node checked that it converts.
+
+A converter may ignore an attribute, read an input of another opset, or give a tensor of another
+dtype or size, and TVM says nothing. Here a node is refused by name
+
+- if it has an attribute that its operator does not know, or a name that only seems to be ONNX's,
+- if its form is in the table of those whose results are wrong (``wrong_forms``),
+- if its converter did not read an attribute or an input that counts (``honoured``),
+- if the dtype, the rank or a fixed extent of a result is not what ONNX infers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, onnx_input
+
+from byoc.errors import UnsupportedForm
+from byoc.partition.dataflow import array_of
+from byoc.prepare.honoured import (
+    ONLY_OF_OTHER_DOMAINS,
+    ONNX_DOMAINS,
+    OTHER_DOMAINS,
+    attribute_counts,
+    default_of,
+    input_counts,
+    schema_of,
+)
+from byoc.prepare.wrong_forms import Form, Operand, wrong_forms
+
+
+class Refusals:
+    """Refuses nodes, but for operators that the user insists on."""
+
+    def __init__(self, allowed: Sequence[str] = ()) -> None:
+        self.allowed = frozenset(allowed)
+        #: Messages of what would have been refused.
+        self.tolerated: list[str] = []
+
+    def refuse(self, node: onnx.NodeProto, reason: str) -> None:
+        """Raise ``UnsupportedForm``, or note the message where the operator is allowed."""
+        message = f"operator {node.op_type} (node {node_name(node)}): {reason}"
+        if node.op_type in self.allowed:
+            self.tolerated.append(message)
+            return
+        raise UnsupportedForm(
+            f"{message}; export the model without it, or accept a result that may be wrong"
+            f" (byoc compile --allow-wrong {node.op_type})"
+        )
+
+
+def node_name(node: onnx.NodeProto) -> str:
+    """A node's name; nodes without one are known by their first output."""
+    return repr(node.name) if node.name else f"with output {node.output[0]!r}"
+
+
+class _ReadAttributes(dict):
+    """Attributes of a node that note which of them were read."""
+
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        super().__init__(attributes)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.read.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self.read.add(name)
+        return super().pop(name, *default)
+
+
+class _ReadInputs(onnx_input):
+    """Inputs of a node that note which of them were read."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        super().__init__(inputs)
+        self.read: set[int] = set()
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            stop = len(self) if place.stop is None else place.stop
+            return [self[i] for i in range(stop)[place]]
+        self.read.add(place % len(self) if place < 0 else place)
+        return list.__getitem__(self, place) if place < len(self) else None
+
+    def __iter__(self) -> Iterator[Any]:
+        self.read.update(range(len(self)))
+        return super().__iter__()
+
+    def __add__(self, other: list[Any]) -> list[Any]:
+        self.read.update(range(len(self)))
+        return super().__add__(other)
+
+
+class CheckedImporter(ONNXGraphImporter):
+    """Checks each node, in branches too, before and after it is converted."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.refusals = Refusals()
+        #: What ONNX infers of values, by name.
+        self.expected: Mapping[str, onnx.TypeProto] = {}
+        self._node = onnx.NodeProto()
+        self._branches: list[Iterator[onnx.NodeProto]] = []
+
+    def convert_node(self, node: onnx.NodeProto) -> None:
+        """Convert a node of the graph itself, and check it."""
+        self._begin(node)
+        # TVM's loop, one node at a time: it converts all that it is given.
+        ONNXGraphImporter._construct_nodes(self, SimpleNamespace(node=[node]))
+        for name in filter(None, node.output):
+            self._check_result(node, name, self._nodes.get(name))
+
+    def _convert_subgraph(self, bb: relax.BlockBuilder, graph: onnx.GraphProto) -> relax.Expr:
+        around = self._node
+        self._branches.append(node for node in graph.node if node.op_type != "If")
+        try:
+            return super()._convert_subgraph(bb, graph)
+        finally:
+            self._branches.pop()
+            self._node = around
+
+    def _convert_operator(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        in_branch = bool(self._branches)
+        if in_branch:  # `convert_node` has begun the others
+            self._begin(next(self._branches[-1]))
+        node = self._node
+        self._check_form(node, inputs, attrs)
+        result = self.convert_operator(op_name, inputs, attrs, opset)
+        if in_branch:
+            parts = result.fields if isinstance(result, relax.Tuple) else [result]
+            for name, part in zip(node.output, parts, strict=False):
+                self._check_result(node, name, part)
+        return result
+
+    def convert_operator(
+        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        """Convert one operator; the place for converters other than TVM's."""
+        return self.honouring(super()._convert_operator, op_name, inputs, attrs, opset)
+
+    def honouring(
+        self,
+        convert: Callable[..., relax.Expr],
+        op_name: str,
+        inputs: Sequence[relax.Expr | None],
+        attrs: Mapping[str, Any],
+        opset: int,
+    ) -> relax.Expr:
+        """``convert(op_name, inputs, attrs, opset)``; refuses the node if it reads too little."""
+        read_attrs, read_inputs = _ReadAttributes(attrs), _ReadInputs(inputs)
+        result = convert(op_name, read_inputs, read_attrs, opset)
+        self._check_reads(self._node, read_inputs, read_attrs, attrs)
+        return result
+
+    # ------------------------------------------------------------------ checks
+
+    def _begin(self, node: onnx.NodeProto) -> None:
+        """Note the node at work; refuse what its schema does not know."""
+        self._node = node
+        if node.domain not in ONNX_DOMAINS:
+            if node.op_type not in OTHER_DOMAINS.get(node.domain, ()):
+                self.refusals.refuse(node, f"of domain {node.domain!r}; need ONNX's own operator")
+            return
+        if node.op_type in ONLY_OF_OTHER_DOMAINS:
+            self.refusals.refuse(node, "the converter is for com.microsoft's operator of that name")
+        schema = schema_of(node.op_type, self.opset)
+        if schema is None:
+            return  # TVM refuses operators that it does not know
+        for attribute in node.attribute:
+            if attribute.name not in schema.attributes:
+                self.refusals.refuse(
+                    node, f"has no attribute {attribute.name!r} in opset {self.opset}"
+                )
+
+    def _check_form(
+        self,
+        node: onnx.NodeProto,
+        inputs: Sequence[relax.Expr | None],
+        attrs: Mapping[str, Any],
+    ) -> None:
+        entries = wrong_forms().get(node.op_type, ())
+        schema = schema_of(node.op_type, self.opset, node.domain)
+        if not entries or schema is None:
+            return
+        defaults = {name: default_of(schema, node.op_type, name) for name in schema.attributes}
+        operands = [_operand(expr) for expr in inputs]
+        form = Form(node.op_type, self.opset, {**defaults, **attrs}, operands, len(node.output))
+        for entry in entries:
+            if entry.matches(form):
+                self.refusals.refuse(node, f"this form gives a wrong result: {entry.reason}")
+
+    def _check_reads(
+        self,
+        node: onnx.NodeProto,
+        inputs: _ReadInputs,
+        read: _ReadAttributes,
+        attrs: Mapping[str, Any],
+    ) -> None:
+        schema = schema_of(node.op_type, self.opset, node.domain)
+        given = {name: value for name, value in attrs.items() if name != "tvm_custom"}
+        for name in given.keys() - read.read:
+            if attribute_counts(node.op_type, name, given, schema):
+                self.refusals.refuse(
+                    node, f"attribute {name}={_text(given[name])} has no converter"
+                )
+        for place, expr in enumerate(list.__iter__(inputs)):
+            if expr is None or place in inputs.read:
+                continue
+            constant = array_of(expr) if isinstance(expr, tvm.ir.GenericConst) else None
+            if input_counts(node.op_type, place, constant, given, schema):
+                self.refusals.refuse(node, f"input {node.input[place]!r} has no converter")
+
+    def _check_result(self, node: onnx.NodeProto, name: str, expr: Any) -> None:
+        """Compare a converted value with what ONNX infers, as far as both are known."""
+        wanted = self.expected.get(name)
+        if wanted is None or not wanted.HasField("tensor_type") or not isinstance(expr, relax.Expr):
+            return
+        found = _described(expr)
+        if found is None:
+            return
+        tensor = wanted.tensor_type
+        dtype, shape = found
+        if tensor.elem_type and dtype and dtype != get_type(tensor.elem_type):
+            self.refusals.refuse(
+                node, f"gives {dtype} for output {name!r}; ONNX infers {get_type(tensor.elem_type)}"
+            )
+        if shape is None or not tensor.HasField("shape"):
+            return
+        dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+        if len(dims) != len(shape) or any(
+            want is not None and have is not None and want != have
+            for want, have in zip(dims, shape, strict=True)
+        ):
+            self.refusals.refuse(
+                node,
+                f"gives shape {_shape_text(shape)} for output {name!r};"
+                f" ONNX infers {_shape_text(dims)}",
+            )
+
+
+def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    """Types of all values that ONNX's shape inference finds, by name.
+
+    What the model itself claims of values inside of it, and of its outputs' shapes, is not
+    believed: exporters write what ONNX Runtime only warns about.
+    """
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for graph in _graphs(bare.graph):
+        del graph.value_info[:]
+        for value in graph.output:
+            value.type.Clear()
+    try:
+        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+    except Exception:  # an operator that it cannot infer; the converters will say more
+        return {}
+    found: dict[str, onnx.TypeProto] = {}
+    twice: set[str] = set()
+    for graph in _graphs(inferred.graph):
+        for value in (*graph.value_info, *graph.output):
+            known = found.setdefault(value.name, value.type)
+            if known != value.type:
+                twice.add(value.name)  # the same name in two branches
+    return {name: type_ for name, type_ in found.items() if name not in twice}
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node:
+                    yield from _graphs(inner)
+
+
+def _operand(expr: relax.Expr | None) -> Operand:
+    if expr is None:
+        return Operand(None)
+    found = _described(expr) if isinstance(expr, relax.Expr) else None
+    dtype, shape = found or ("unknown", None)
+    constant = isinstance(expr, tvm.ir.GenericConst | relax.ShapeExpr)
+    return Operand(dtype or "unknown", None if shape is None else len(shape), constant)
+
+
+def _described(expr: relax.Expr) -> tuple[str, list[int | None] | None] | None:
+    """Dtype and extents (None where unknown) of a tensor or of what stands for one."""
+    type_ = expr.ty
+    if isinstance(type_, relax.ShapeType):
+        return "int64", [type_.ndim if type_.ndim >= 0 else None]
+    if tvm.ir.is_prim_expr(expr):
+        return str(getattr(expr, "dtype", None) or type_), []
+    if not isinstance(type_, relax.TensorType):
+        return None
+    dtype = str(type_.dtype) if type_.dtype is not None else ""
+    if type_.ndim < 0:
+        return dtype, None
+    values = getattr(type_.shape, "values", None)
+    if values is None:
+        return dtype, [None] * type_.ndim
+    return dtype, [int(dim) if isinstance(dim, tvm.tirx.IntImm) else None for dim in values]
+
+
+def _shape_text(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
+
+
+def _text(value: Any) -> str:
+    """An attribute's value in a message."""
+    if isinstance(value, bytes):
+        return repr(value.decode(errors="replace"))
+    return repr(value) if isinstance(value, int | float | tuple) else type(value).__name__

@@ -139,7 +139,7 @@ NETWORKS: dict[str, Callable[[int], onnx.ModelProto]] = {
 def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
     """Seconds per stage, and by name the numbers of what came of it.
 
-    The model is not simplified: that is onnxslim's time, not ours.
+    The model is not simplified: it is written as it would be after that.
     """
     from byoc.partition import partition_with_report
     from byoc.prepare import import_onnx

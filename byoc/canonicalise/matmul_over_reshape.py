@@ -4,7 +4,7 @@
     reshape(x [B, M, K] x y [B, K, N], [..., M, N])  =  reshape(x, [..., M, K]) x reshape(y, ...)
 
 PyTorch writes products of more than three axes in the second way. Exporters write linear layers as
-Gemm between two reshapes, the simplifier does too. Now the first two reshapes join, and what
+Gemm between two reshapes. Now the first two reshapes join, and what
 follows the layer is in reach of its epilogue. Exact.
 """
 

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from byoc.errors import ImportFailure, ModelError, UnsupportedForm
 from byoc.prepare.checked_import import Refusals, node_name
-from byoc.prepare.fold_onnx import fold_small_constants
+from byoc.prepare.fold_onnx import drop_unused, fold_constants
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import (
     InputShapes,
@@ -38,17 +38,12 @@ from byoc.prepare.weights_apart import (
     apart_from,
     fold_batch_norm,
     leave_external,
-    movable,
     read_apart,
 )
 from codegen_cc.errors import foreign_errors_as
 
 #: Names of nodes and inputs that a message lists before it says how many more there are.
 MAX_LISTED = 5
-
-#: Large weights are kept away from the simplifier if only these operators, which it leaves alone,
-#: or convolutions read them.
-TAKES_MATRICES = ("MatMul", "Gemm", "Gather", "Transpose")
 
 
 def prepare(model: GivenModel, input_shapes: InputShapes | None = None) -> onnx.ModelProto:
@@ -62,8 +57,7 @@ def prepare(model: GivenModel, input_shapes: InputShapes | None = None) -> onnx.
     multiple of 32, which networks need that halve an image and add the parts up again.
 
     Raises ``ModelError`` if the file is missing, no ONNX model or without its external data, and
-    ``ShapeError`` if shapes are missing, unknown or contradict the model. Warns if the simplifier
-    fails, and goes on with the model as it was.
+    ``ShapeError`` if shapes are missing, unknown or contradict the model.
     """
     return prepare_apart(model, input_shapes).whole()
 
@@ -79,10 +73,9 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
     loaded = _apart(model) if isinstance(model, onnx.ModelProto) else _read(model)
     require_defined(loaded.model)
     set_input_shapes(loaded.model, shapes)
-    simplified = simplify(loaded)
-    simplified.model = explicit_padding(fold_small_constants(simplified.model))
-    simplified.files = loaded.files
-    return simplified
+    simplify(loaded)
+    explicit_padding(loaded.model)
+    return loaded
 
 
 # ---------------------------------------------------------------------- reading
@@ -166,98 +159,20 @@ def _apart(model: onnx.ModelProto) -> ApartModel:
 # ---------------------------------------------------------------------- simplifying
 
 
-def simplify(apart: ApartModel) -> ApartModel:
-    """Fold constants and shape arithmetic; on failure warn and return the model as it is."""
-    import onnxslim  # slow to import, and not needed to read a report
-
-    fold_batch_norm(apart)
-    hidden = _hide_weights(apart)
-    untouched = onnx.ModelProto()
-    untouched.CopyFrom(apart.model)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), _sparing_onnxruntime(apart.model):
-            simplified = onnxslim.slim(apart.model)
-        keep_interface(simplified, untouched)
-    except Exception as err:  # the simplifier has no error class of its own
-        warnings.warn(
-            f"the model could not be simplified ({type(err).__name__}: {_first_line(err)});"
-            " going on without, operators on shapes may stay with TVM",
-            stacklevel=4,
-        )
-        simplified = untouched
-    _show_weights(simplified, hidden)
-    stored = {tensor.name for tensor in simplified.graph.initializer}
-    weights = {name: fetch for name, fetch in apart.weights.items() if name in stored}
-    return ApartModel(simplified, weights)
-
-
-@contextlib.contextmanager
-def _sparing_onnxruntime(model: onnx.ModelProto) -> Iterator[None]:
-    """Keep the simplifier from importing ONNX Runtime for nothing.
-
-    Where that is installed, it evaluates what depends on constants alone, and the simplifier
-    imports it before it knows whether there is such a thing: 30 MB.
-    """
-    from onnxslim import utils
-
-    known = {tensor.name for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant":
-            known.update(node.output)
-        elif node.op_type == "Shape" or known.issuperset(node.input):
-            yield
-            return
-    asks, utils.is_onnxruntime_available = utils.is_onnxruntime_available, lambda: False
-    try:
-        yield
-    finally:
-        utils.is_onnxruntime_available = asks
-
-
-def _hide_weights(apart: ApartModel) -> dict[str, onnx.TensorProto]:
-    """Make inputs of weights without data, in place, and return them by name.
-
-    The simplifier serialises the whole model dozens of times (15 of 17 seconds for BERT-base), and
-    a model above 2 GB cannot be serialised at all. What it would do with a matrix,
-    ``byoc.canonicalise`` does as well. Weights that it needs get their data.
-    """
+def simplify(apart: ApartModel) -> None:
+    """Fold constants and shape arithmetic, in place; inputs and outputs stay."""
     graph = apart.model.graph
-    free = movable(apart.model, TAKES_MATRICES)
-    apart.restore(set(apart.weights) - free)
-    # Copies, which survive the removal of the originals from their model.
-    copies = [onnx.TensorProto.FromString(t.SerializeToString()) for t in graph.initializer]
-    hidden = {tensor.name: tensor for tensor in copies if tensor.name in apart.weights}
-    del graph.initializer[:]
-    graph.initializer.extend(tensor for tensor in copies if tensor.name not in hidden)
-    for name, tensor in hidden.items():
-        value = onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
-        graph.input.append(value)
-    return hidden
-
-
-def keep_interface(model: onnx.ModelProto, original: onnx.ModelProto) -> None:
-    """Restore inputs that the simplifier dropped because nothing reads them, in their order.
-
-    Raises ``ValueError`` if it changed the outputs.
-    """
-    names = [value.name for value in original.graph.output]
-    if [value.name for value in model.graph.output] != names:
-        raise ValueError(f"the outputs are no longer {', '.join(names)}")
-    inputs = model_inputs(original)
-    if [value.name for value in model_inputs(model)] != [value.name for value in inputs]:
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
-
-
-def _show_weights(model: onnx.ModelProto, hidden: dict[str, onnx.TensorProto]) -> None:
-    """Undo ``_hide_weights``, for the weights that are still used."""
-    if hidden:
-        used = {name for node in model.graph.node for name in node.input}
-        inputs = [value for value in model.graph.input if value.name not in hidden]
-        kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
-        del model.graph.input[:]
-        model.graph.input.extend(kept)
-        model.graph.initializer.extend(t for name, t in hidden.items() if name in used)
+    inputs = model_inputs(apart.model)
+    if len(inputs) < len(graph.input):  # old files list the weights as well
+        kept = onnx.GraphProto(input=inputs)
+        del graph.input[:]
+        graph.input.extend(kept.input)
+        apart.model.ir_version = max(apart.model.ir_version, 4)
+    fold_constants(apart.model, apart.weights)
+    fold_batch_norm(apart)
+    drop_unused(graph)
+    stored = {tensor.name for tensor in graph.initializer}
+    apart.weights = {name: fetch for name, fetch in apart.weights.items() if name in stored}
 
 
 # ---------------------------------------------------------------------- importing

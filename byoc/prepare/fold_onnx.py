@@ -1,91 +1,363 @@
-"""Evaluate what the simplifier left of arithmetic on small constants, such as shapes.
+"""Evaluate what of an ONNX graph does not depend on its inputs, and drop what nobody reads.
 
-Whether onnxslim folds a chain such as Shape, Slice, Div, Concat depends on the order in which it
-looks at the nodes, which differs from run to run. TVM's importer refuses what remains of it.
+Exporters write the arithmetic of shapes as operators, and TVM's converters want its results. One
+walk in the order of the nodes follows the types and shapes of values (ONNX's own inference, one
+node at a time, with the constants found so far) and replaces
+
+    Constant                            by an initializer
+    Shape, Size of a known shape        by its numbers
+    operators on constants              by what ONNX's reference evaluator makes of them
+    Identity, Dropout without training  by what they read
+    If on a constant                    by the branch that is taken
+
+Each step sees all those before it, so that one walk finds all there is to find. The size of a
+result is known from its inferred type before it is evaluated, and a result of another type is not
+used. Large results stay operators; ``byoc.canonicalise`` folds those of weights.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-#: Operators of arithmetic on shapes; all of them give the same result for the same operands.
-FOLDED = frozenset(
-    (
-        "Add",
-        "Cast",
-        "Concat",
-        "Div",
-        "Equal",
-        "Expand",
-        "Gather",
-        "Identity",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "Range",
-        "ReduceProd",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Sub",
-        "Unsqueeze",
-        "Where",
-    )
-)
+from byoc.prepare.graph_names import FreshNames, definitions, reads, reads_of, subgraphs
 
-#: Most elements of an operand: shapes have a few, weights have many.
-MAX_ELEMENTS = 64
+#: Operators that are evaluated. None of them is random, none takes long for operands of this size,
+#: and quantized weights stay what they are.
+# fmt: off
+FOLDED = frozenset((
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Clip", "Concat", "ConstantOfShape", "CumSum",
+    "Div", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg", "NonZero",
+    "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum",
+    "Reshape", "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub",
+    "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+))
+# fmt: on
+
+#: Largest operand or result in bytes, and the sum of the results of one model.
+MAX_BYTES, MAX_TOTAL = 1 << 18, 1 << 26
+
+#: Most elements of a constant that inference looks into: shapes, pads, axes, bounds have few.
+MAX_SHAPE = 1024
+
+#: Element types that are evaluated.
+NUMBERS = frozenset(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(code)) for code in "?efdbhilBHIL")
+
+#: The place of a node that was none of its graph.
+_INLINED = -1
 
 
-def fold_small_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace operators on small constants by their results, in place; returns the model."""
-    graph = model.graph
-    small = {t.name: t for t in graph.initializer if _elements(t) <= MAX_ELEMENTS}
-    kept: list[onnx.NodeProto] = []
-    fed = {value.name for value in graph.input}
-    outputs = {value.name for value in graph.output}
-    for node in graph.node:
+def fold_constants(model: onnx.ModelProto, absent: Iterable[str] = ()) -> None:
+    """Fold the graph of a valid model, in place; its inputs and outputs stay.
+
+    ``absent`` are initializers whose data are not in the model; their types alone are used. The
+    graph gets the types that were inferred in place of those that it had.
+    """
+    walk = _Walk(model, FreshNames(model.graph), definitions(model.graph))
+    scope = _Scope(absent=frozenset(absent))
+    walk.graph(model.graph, scope)
+    drop_unused(model.graph)
+    del model.graph.value_info[:]
+    for node in model.graph.node:
+        for name in node.output:
+            if name in scope.types:
+                model.graph.value_info.add(name=name, type=scope.types[name])
+
+
+def drop_unused(graph: onnx.GraphProto) -> None:
+    """Remove nodes and initializers that no output depends on, in place."""
+    needed = {value.name for value in graph.output}
+    for index in reversed(range(len(graph.node))):
+        node = graph.node[index]
+        if needed.intersection(filter(None, node.output)):
+            needed |= reads_of(node)
+            for inner in subgraphs(node):
+                drop_unused(inner)
+        else:
+            del graph.node[index]
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in needed:
+            del graph.initializer[index]
+
+
+@dataclass
+class _Scope:
+    """What is known of the values that a graph sees, by name."""
+
+    types: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    #: What a value is another name of.
+    renamed: dict[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+
+    def inner(self) -> _Scope:
+        return _Scope(dict(self.types), dict(self.constants), dict(self.renamed))
+
+    def add(self, tensor: onnx.TensorProto) -> None:
+        self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        if tensor.name not in self.absent:
+            self.constants[tensor.name] = tensor
+
+
+@dataclass
+class _Walk:
+    """A walk through all graphs of a model."""
+
+    model: onnx.ModelProto
+    names: FreshNames
+    #: In how many graphs each name is defined: branches may use the same ones.
+    definitions: Counter[str]
+    spent: int = 0
+
+    def graph(self, graph: onnx.GraphProto, scope: _Scope) -> None:
+        """Fold one graph, in place; ``scope`` knows the values around it, and gets its own."""
+        for value in graph.input:
+            scope.types[value.name] = value.type
+        for tensor in graph.initializer:
+            scope.add(tensor)
+        wanted, outputs = reads(graph), {value.name for value in graph.output}
+        work, kept = deque(enumerate(graph.node)), []
+        while work:
+            index, node = work.popleft()
+            _rename_reads([node], scope.renamed)
+            if (branch := _branch_taken(node, scope)) is not None:
+                inlined = self._inlined(node, branch, graph, scope)
+                wanted.update(name for inner in inlined for name in reads_of(inner))
+                work.extendleft((_INLINED, inner) for inner in reversed(inlined))
+            elif _passes_on(node, scope, wanted) and node.output[0] not in outputs:
+                scope.renamed[node.output[0]] = node.input[0]
+            elif not self._fold(node, graph, scope, outputs):
+                for inner in subgraphs(node):
+                    _forget_shapes(inner, node)
+                    self.graph(inner, scope.inner())
+                kept.append((index, node))
+        _keep(graph, kept)
+
+    def _fold(
+        self, node: onnx.NodeProto, graph: onnx.GraphProto, scope: _Scope, outputs: set[str]
+    ) -> bool:
+        """Note what is known of a node's results; True if they are initializers now."""
+        results = _constant(node)
+        if results is None:
+            types = self._inferred(node, scope)
+            scope.types.update(types)
+            results = _extents(node, scope) or self._evaluated(node, scope, types)
+        if results is None:
+            return False
+        for tensor in results:
+            scope.add(tensor)
+        if outputs.intersection(node.output):
+            return False
+        graph.initializer.extend(results)
+        return True
+
+    def _inferred(self, node: onnx.NodeProto, scope: _Scope) -> dict[str, onnx.TypeProto]:
+        """The types of a node's results, as far as they can be told."""
         names = [name for name in node.input if name]
-        constant = names and all(name in small and name not in fed for name in names)
-        if node.op_type in FOLDED and not node.domain and constant:
-            results = _evaluate(node, [small[name] for name in names], model)
-            if results is not None and not outputs.intersection(node.output):
-                small.update(results)
-                graph.initializer.extend(results.values())
-                continue
-        kept.append(node)
-    if len(kept) < len(graph.node):
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+        if any(name not in scope.types for name in names):
+            return {}
+        nested = any(True for _ in subgraphs(node))
+        types = scope.types if nested else {name: scope.types[name] for name in names}
+        constants = (scope.constants.get(name) for name in names)
+        data = {t.name: t for t in constants if t is not None and prod(t.dims) <= MAX_SHAPE}
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._version(node.domain), node.domain)
+            return onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=list(self.model.opset_import)
+            )
+        except Exception:  # an operator unknown, or not for these operands: the importer will say
+            return {}
+
+    def _version(self, domain: str) -> int:
+        versions = {entry.domain: entry.version for entry in self.model.opset_import}
+        if domain in ("", "ai.onnx"):
+            return versions.get("", versions.get("ai.onnx", 1))
+        return versions[domain]
+
+    def _evaluated(
+        self, node: onnx.NodeProto, scope: _Scope, types: dict[str, onnx.TypeProto]
+    ) -> list[onnx.TensorProto] | None:
+        """What the reference evaluator makes of constants; None if that is not to be asked."""
+        if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
+            return None
+        operands = {name: scope.constants.get(name) for name in node.input if name}
+        if None in operands.values() or any(t.data_type not in NUMBERS for t in operands.values()):
+            return None
+        outputs = [name for name in node.output if name]
+        sizes = [_size(types.get(name)) for name in outputs]
+        if node.op_type == "NonZero":  # at most as many indices per axis as there are elements
+            sizes = [8 * len(t.dims) * prod(t.dims) for t in operands.values()]
+        sizes += [_size(scope.types[name]) for name in operands]
+        if any(size is None or size > MAX_BYTES for size in sizes):
+            return None
+        self.spent += sum(sizes[: len(outputs)])
+        if self.spent > MAX_TOTAL:
+            return None
+        infos = [onnx.helper.make_empty_tensor_value_info(name) for name in outputs]
+        single = onnx.helper.make_graph([node], "fold", [], infos, list(operands.values()))
+        imports = [entry for entry in self.model.opset_import if entry.domain in ("", "ai.onnx")]
+        try:
+            with np.errstate(all="ignore"):
+                values = ReferenceEvaluator(
+                    onnx.helper.make_model(single, opset_imports=imports)
+                ).run(None, {})
+        except Exception:  # an operator may refuse its operands; the importer will say so better
+            return None
+        results = [
+            numpy_helper.from_array(np.asarray(value), name)
+            for name, value in zip(outputs, values, strict=True)
+        ]
+        return results if all(_fits(t, types.get(t.name)) for t in results) else None
+
+    def _inlined(
+        self,
+        node: onnx.NodeProto,
+        branch: onnx.GraphProto,
+        graph: onnx.GraphProto,
+        scope: _Scope,
+    ) -> list[onnx.NodeProto]:
+        """A branch as nodes of the graph around it, under names that are used nowhere else."""
+        body = onnx.GraphProto.FromString(branch.SerializeToString())
+        own = [tensor.name for tensor in body.initializer]
+        own += [name for inner in body.node for name in inner.output if name]
+        new = {name: self.names.fresh(name) for name in own if self.definitions[name] > 1}
+        _rename_reads(body.node, new)
+        for inner in body.node:
+            inner.output[:] = [new.get(name, name) for name in inner.output]
+        for tensor in body.initializer:
+            tensor.name = new.get(tensor.name, tensor.name)
+            scope.add(tensor)
+        graph.initializer.extend(body.initializer)
+        return [
+            *body.node,
+            *(
+                onnx.helper.make_node("Identity", [new.get(value.name, value.name)], [name])
+                for value, name in zip(body.output, node.output, strict=False)
+                if name
+            ),
+        ]
+
+
+# ---------------------------------------------------------------------- single nodes
+
+
+def _constant(node: onnx.NodeProto) -> list[onnx.TensorProto] | None:
+    """The value of a Constant that is a tensor of numbers."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    tensor = onnx.TensorProto(name=node.output[0])
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            tensor.CopyFrom(attribute.t)
+            tensor.name = node.output[0]
+            return [tensor] if tensor.data_type in NUMBERS else None
+        listed = attribute.floats or attribute.ints
+        number = {"value_float": attribute.f, "value_int": attribute.i}.get(attribute.name)
+        if attribute.name in ("value_floats", "value_ints"):
+            number = list(listed)
+        if number is not None:
+            dtype = np.float32 if "float" in attribute.name else np.int64
+            return [numpy_helper.from_array(np.array(number, dtype), node.output[0])]
+    return None
+
+
+def _extents(node: onnx.NodeProto, scope: _Scope) -> list[onnx.TensorProto] | None:
+    """The result of Shape or Size where the shape is known."""
+    if node.op_type not in ("Shape", "Size") or node.domain not in ("", "ai.onnx"):
+        return None
+    shape = _shape(scope.types.get(node.input[0]))
+    if shape is None:
+        return None
+    bounds = {a.name: a.i for a in node.attribute}
+    value = (
+        prod(shape) if node.op_type == "Size" else shape[bounds.get("start", 0) : bounds.get("end")]
+    )
+    return [numpy_helper.from_array(np.array(value, np.int64), node.output[0])]
+
+
+def _passes_on(node: onnx.NodeProto, scope: _Scope, wanted: Counter[str]) -> bool:
+    """Whether the first result of a node is its first operand, and nobody reads another one."""
+    if node.domain not in ("", "ai.onnx") or any(wanted[name] for name in node.output[1:] if name):
+        return False
+    if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+        training = scope.constants.get(node.input[2])
+        return training is not None and not numpy_helper.to_array(training).any()
+    return node.op_type in ("Identity", "Dropout")
+
+
+def _branch_taken(node: onnx.NodeProto, scope: _Scope) -> onnx.GraphProto | None:
+    """The branch of an If whose condition is a constant."""
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+        return None
+    condition = scope.constants.get(node.input[0])
+    if condition is None or prod(condition.dims) != 1:
+        return None
+    wanted = "then_branch" if numpy_helper.to_array(condition).item() else "else_branch"
+    return next(a.g for a in node.attribute if a.name == wanted)
+
+
+def _forget_shapes(body: onnx.GraphProto, node: onnx.NodeProto) -> None:
+    """Take the declared shapes from the inputs of a loop's body: they may differ between rounds."""
+    for value in body.input:
+        value.type.tensor_type.ClearField("shape")
+
+
+def _rename_reads(nodes: Iterable[onnx.NodeProto], names: dict[str, str]) -> None:
+    """Let nodes, and the graphs inside them, read other values."""
+    if not names:
+        return
+    for node in nodes:
+        if any(name in names for name in node.input):
+            node.input[:] = [names.get(name, name) for name in node.input]
+        for inner in subgraphs(node):
+            _rename_reads(inner.node, names)
+
+
+def _keep(graph: onnx.GraphProto, nodes: list[tuple[int, onnx.NodeProto]]) -> None:
+    """Let the graph have these nodes, each with its place in it or ``_INLINED``."""
+    places = {index for index, _ in nodes}
+    if _INLINED in places:
+        fresh = onnx.GraphProto(node=[node for _, node in nodes])
         del graph.node[:]
-        graph.node.extend(copies)
-    return model
+        graph.node.extend(fresh.node)
+    else:
+        for index in reversed(range(len(graph.node))):
+            if index not in places:
+                del graph.node[index]
 
 
-def _elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for extent in tensor.dims:
-        count *= extent
-    return count
+# ---------------------------------------------------------------------- types
 
 
-def _evaluate(
-    node: onnx.NodeProto, tensors: list[onnx.TensorProto], model: onnx.ModelProto
-) -> dict[str, onnx.TensorProto] | None:
-    """The results of one node by name, or None where they are not small or it fails."""
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = onnx.helper.make_graph([node], "fold", [], outputs, tensors)
-    single = onnx.helper.make_model(graph, opset_imports=model.opset_import)
-    try:
-        values = ReferenceEvaluator(single).run(None, {})
-    except Exception:  # an operator may refuse its operands; the importer will say so better
+def _shape(type_: onnx.TypeProto | None) -> list[int] | None:
+    """The extents of a tensor whose shape is wholly known."""
+    if type_ is None or not type_.tensor_type.HasField("shape"):
         return None
-    if any(value.size > MAX_ELEMENTS for value in values):
+    dims = type_.tensor_type.shape.dim
+    if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims):
         return None
-    return {
-        info.name: numpy_helper.from_array(value, info.name)
-        for info, value in zip(outputs, values, strict=True)
-    }
+    return [dim.dim_value for dim in dims]
+
+
+def _size(type_: onnx.TypeProto | None) -> int | None:
+    """Bytes of a tensor of numbers of known shape."""
+    shape = _shape(type_)
+    if shape is None or type_.tensor_type.elem_type not in NUMBERS:
+        return None
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type)
+    return prod(shape) * dtype.itemsize
+
+
+def _fits(tensor: onnx.TensorProto, type_: onnx.TypeProto | None) -> bool:
+    """Whether a result is of the type that was inferred, as far as that is known."""
+    if type_ is None or type_.tensor_type.elem_type != tensor.data_type:
+        return False
+    return _shape(type_) in (None, list(tensor.dims))

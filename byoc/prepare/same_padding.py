@@ -16,15 +16,15 @@ def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:
     SAME_UPPER and SAME_LOWER give ceil(extent / stride) outputs and put an odd pixel of padding
     at the end or at the beginning (ONNX operator specification, Conv). With stride 1 that does not
     depend on the extent, which may then be symbolic; of other symbolic extents only the importer
-    knows whether they are multiples of the stride (see ``symbolic_import``).
+    knows whether they are multiples of the stride (see ``symbolic_import``). The shapes of values
+    are those that ``fold_onnx`` has left in the graph.
     """
     same = [node for node in model.graph.node if _auto_pad(node).startswith("SAME")]
     if not same:
         return model
-    inferred = onnx.shape_inference.infer_shapes(model)
     known = {
         value.name: [fixed_extent(dim) for dim in value.type.tensor_type.shape.dim]
-        for value in (*inferred.graph.value_info, *inferred.graph.input)
+        for value in (*model.graph.value_info, *model.graph.input)
     }
     weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     for node in same:

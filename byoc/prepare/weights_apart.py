@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from byoc.errors import ModelError
+from byoc.prepare.graph_names import FreshNames, reads
 
 #: Weights from this size on, in bytes, are kept apart.
 LARGE_WEIGHT = 1 << 18
@@ -239,11 +239,10 @@ def fold_batch_norm(apart: ApartModel) -> None:
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for value in graph.input:  # one that the caller may replace
         stored.pop(value.name, None)
-    uses = Counter(name for node in graph.node for name in node.input)
-    uses.update(value.name for value in graph.output)
+    uses, names = reads(graph), FreshNames(graph)
     producers = {name: node for node in graph.node for name in node.output}
-    gone: set[str] = set()
-    for norm in graph.node:
+    gone: set[int] = set()
+    for index, norm in enumerate(graph.node):
         conv = producers.get(norm.input[0]) if norm.op_type == "BatchNormalization" else None
         if conv is None or conv.op_type != "Conv" or uses[conv.output[0]] != 1:
             continue
@@ -255,18 +254,13 @@ def fold_batch_norm(apart: ApartModel) -> None:
             or conv.input[1] not in apart.weights
             or any(name in apart.weights for name in constants if name != conv.input[1])
             or _attribute(norm, "training_mode", 0)
+            or not _attribute(norm, "spatial", 1)
         ):
             continue
-        _fold(apart, conv, norm, stored)
-        gone.add(norm.output[0])
-    if gone:
-        kept = [
-            onnx.NodeProto.FromString(node.SerializeToString())
-            for node in graph.node
-            if node.op_type != "BatchNormalization" or node.output[0] not in gone
-        ]
-        del graph.node[:]
-        graph.node.extend(kept)
+        _fold(apart, conv, norm, stored, names)
+        gone.add(index)
+    for index in sorted(gone, reverse=True):
+        del graph.node[index]
 
 
 def _fold(
@@ -274,6 +268,7 @@ def _fold(
     conv: onnx.NodeProto,
     norm: onnx.NodeProto,
     stored: dict[str, onnx.TensorProto],
+    names: FreshNames,
 ) -> None:
     scale, beta, mean, variance = (
         numpy_helper.to_array(stored[name]).astype(np.float64) for name in norm.input[1:]
@@ -288,10 +283,11 @@ def _fold(
         values *= scales.astype(np.float32).reshape(-1, *[1] * (values.ndim - 1))
 
     weight = _without_data(stored[conv.input[1]])
-    weight.name = f"{name}_weight"
+    weight.name = names.fresh(f"{name}_weight")
     apart.weights[weight.name] = scaled
-    apart.model.graph.initializer.extend([weight, numpy_helper.from_array(shifted, f"{name}_bias")])
-    operands = [conv.input[0], weight.name, f"{name}_bias"]
+    sums = numpy_helper.from_array(shifted, names.fresh(f"{name}_bias"))
+    apart.model.graph.initializer.extend([weight, sums])
+    operands = [conv.input[0], weight.name, sums.name]
     del conv.input[:]
     conv.input.extend(operands)
     conv.output[0] = name
@@ -300,36 +296,3 @@ def _fold(
 def _attribute(node: onnx.NodeProto, name: str, default: float) -> float:
     found = next((a for a in node.attribute if a.name == name), None)
     return default if found is None else onnx.helper.get_attribute_value(found)
-
-
-# ---------------------------------------------------------------------- what passes need
-
-
-def movable(model: onnx.ModelProto, takers: tuple[str, ...]) -> set[str]:
-    """Initializers that the simplifier can do without.
-
-    They are read by ``takers``, which it leaves alone, or are the weights of convolutions that it
-    would not fuse with what follows.
-    """
-    graph = model.graph
-    stored = {tensor.name for tensor in graph.initializer}
-    needed = {value.name for value in (*graph.input, *graph.output)}
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                needed.update(name for part in inner.node for name in part.input)
-    for node in graph.node:
-        free: set[str] = set()
-        if node.op_type in takers:
-            free.update(node.input)
-        elif node.op_type == "Conv" and not any(
-            reader.op_type in ("BatchNormalization", "Mul")
-            or (reader.op_type == "Add" and stored.intersection(reader.input))
-            for reader in readers.get(node.output[0], ())
-        ):
-            free.add(node.input[1])
-        needed.update(name for name in node.input if name not in free)
-    return stored - needed

@@ -7,7 +7,6 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import onnxslim  # noqa: F401  imported before any worker is forked, as is the code generator
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx

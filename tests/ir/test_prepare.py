@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxslim
 import pytest
 from onnx import helper, numpy_helper
 
@@ -204,18 +203,7 @@ def test_model_in_memory_without_its_external_data(tmp_path: Path) -> None:
     assert "tensor 'w' has its data in the file 'weights.bin'" in line_of(error)
 
 
-# ---------------------------------------------------------------------- simplifier and importer
-
-
-def test_failing_simplifier_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(model: onnx.ModelProto) -> onnx.ModelProto:
-        del model.graph.node[:]
-        raise RuntimeError("no luck\nmore")
-
-    monkeypatch.setattr(onnxslim, "slim", fail)
-    with pytest.warns(UserWarning, match=r"could not be simplified \(RuntimeError: no luck\)"):
-        prepared = prepare(relu_model([1, 4]))
-    assert [node.op_type for node in prepared.graph.node] == ["Relu"]
+# ---------------------------------------------------------------------- interface and importer
 
 
 def test_interface_stays() -> None:

@@ -144,15 +144,41 @@ def test_batch_norm_stays_where_the_sum_is_read_elsewhere(reader: str) -> None:
     assert_agrees(onnxruntime_outputs(prepare(model), feed), expected)
 
 
-@pytest.mark.parametrize("op", ["Mul", "Add"])
-def test_convolutions_that_the_simplifier_fuses_keep_their_numbers(op: str) -> None:
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"]),
-        helper.make_node(op, ["c", "s"], ["y"]),
-    ]
-    weights = {"w": random(96, 1024, 1, 1), "s": random(1, 96, 1, 1)}
-    model = onnx_model(nodes, {"x": [1, 1024, 5, 4]}, ["y"], weights)
+def test_batch_norm_gives_its_parameters_names_of_their_own() -> None:
+    """The result is called ``n``, and there are tensors of the names that it would give."""
+    model = normalised()
+    for node in model.graph.node[:2]:
+        for place, name in enumerate(node.input):
+            node.input[place] = {"s": "n_weight", "t": "n_bias"}.get(name, name)
+    for tensor in model.graph.initializer:
+        tensor.name = {"s": "n_weight", "t": "n_bias"}.get(tensor.name, tensor.name)
+    model.graph.node.append(helper.make_node("Mul", ["y", "n_bias_1"], ["z"]))
+    model.graph.output[0].name = "z"
+    model.graph.initializer.append(numpy_helper.from_array(random(1, 96, 1, 1), "n_bias_1"))
     feed = {"x": random(1, 1024, 5, 4)}
+    expected = onnxruntime_outputs(model, feed)
     prepared = prepare(model)
-    assert [node.op_type for node in prepared.graph.node] == ["Conv"]
-    assert_agrees(onnxruntime_outputs(prepared, feed), onnxruntime_outputs(model, feed))
+    assert [node.op_type for node in prepared.graph.node] == ["Conv", "Relu", "Mul"]
+    assert_agrees(onnxruntime_outputs(prepared, feed), expected)
+
+
+def test_batch_norm_stays_where_a_branch_reads_the_sum() -> None:
+    model = normalised()
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(kind, ["c"], [name])],
+            name,
+            [],
+            [helper.make_tensor_value_info(name, 1, None)],
+        )
+        for name, kind in (("then_branch", "Relu"), ("else_branch", "Neg"))
+    }
+    model.graph.node.append(helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0))
+    model.graph.node.append(helper.make_node("Cast", ["largest"], ["which"], to=9))
+    model.graph.node.append(helper.make_node("If", ["which"], ["z"], **branches))
+    model.graph.output.append(helper.make_tensor_value_info("z", 1, None))
+    feed = {"x": random(1, 1024, 5, 4)}
+    expected = onnxruntime_outputs(model, feed)
+    prepared = prepare(model)
+    assert "BatchNormalization" in [node.op_type for node in prepared.graph.node]
+    assert_agrees(onnxruntime_outputs(prepared, feed), expected)

@@ -47,7 +47,6 @@ def hostile_model() -> onnx.ModelProto:
 def residual_model(blocks: int) -> onnx.ModelProto:
     """Blocks of six operators in two branches that meet; one in ten has a Softmax in it."""
     draw = np.random.default_rng(0)
-    # Two of them, or the simplifier would compute two equal products once.
     weights = {name: draw.standard_normal((16, 16), dtype=np.float32) for name in ("v", "w")}
     nodes, value = [], "x"
     for index in range(blocks):

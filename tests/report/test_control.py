@@ -86,7 +86,7 @@ def onnx_network() -> tvm.IRModule:
     model = graph.build()
     for node, name in zip(model.graph.node, ("/stem/conv", "/stem/bn", "head[0]"), strict=False):
         node.name = name
-    return import_onnx(model)  # unprepared: the simplifier would fold the BatchNorm
+    return import_onnx(model)
 
 
 @pytest.mark.parametrize(

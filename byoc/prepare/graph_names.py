@@ -1,0 +1,74 @@
+"""The names in an ONNX graph, with those of the graphs inside it.
+
+A branch or a loop body reads values of the graph around it by name alone: they are no inputs of the
+``If`` or ``Loop``. So whoever counts readers, removes values or invents names has to look inside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import onnx
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs among a node's attributes, not those inside of them."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph and all graphs inside it, outer ones first."""
+    yield graph
+    for node in graph.node:
+        for inner in subgraphs(node):
+            yield from all_graphs(inner)
+
+
+def reads(graph: onnx.GraphProto) -> Counter[str]:
+    """How often each name is read: by nodes at any depth, or as the output of a graph."""
+    counts: Counter[str] = Counter()
+    for part in all_graphs(graph):
+        for node in part.node:
+            counts.update(node.input)
+        counts.update(value.name for value in part.output)
+    return counts
+
+
+def reads_of(node: onnx.NodeProto) -> set[str]:
+    """The names that a node and the graphs inside it read."""
+    return set(node.input).union(*(reads(inner) for inner in subgraphs(node)))
+
+
+def definitions(graph: onnx.GraphProto) -> Counter[str]:
+    """In how many graphs at any depth each name is an input, an initializer or a node's output."""
+    counts: Counter[str] = Counter()
+    for part in all_graphs(graph):
+        names = {value.name for value in (*part.input, *part.initializer)}
+        counts.update(names.union(*(node.output for node in part.node)))
+    return counts
+
+
+class FreshNames:
+    """Invents names that no value of a graph, at any depth, has."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        self._taken: set[str] = set()
+        for part in all_graphs(graph):
+            values = (*part.input, *part.output, *part.value_info, *part.initializer)
+            self._taken.update(value.name for value in values)
+            self._taken.update(tensor.values.name for tensor in part.sparse_initializer)
+            for node in part.node:
+                self._taken.update((*node.input, *node.output))
+
+    def fresh(self, wanted: str) -> str:
+        """``wanted``, or with a number behind it if there is such a name."""
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name

@@ -22,7 +22,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance fuzz docs lint format clean check-tools kernels \
+.PHONY: help venv demo test bench bench-kernels conformance docs lint format clean check-tools kernels \
   aarch64-libraries
 
 help: ## List the targets
@@ -43,10 +43,6 @@ bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's pe
 
 conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/conformance.md (15 minutes)
 	$(BIN)/python -W ignore -m tests.conformance.run --write --jobs $(JOBS)
-
-fuzz: ARGS := --graphs 2000
-fuzz: $(BIN)/.test $(BIN)/.fuzz kernels ## Compile and run random graphs, and compare (ARGS="--graphs 200 --seed 5000")
-	$(BIN)/python -W ignore -m tests.fuzz.run --jobs $(JOBS) $(ARGS)
 
 docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libraries
 	$(BIN)/byoc libraries --markdown > docs/.libraries.md

@@ -21,12 +21,21 @@ from tvm.support.cc import cross_compiler
 import byoc
 from byoc import _autoload
 from byoc.arguments import as_path, as_threads
-from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
+from byoc.deploy.metadata import (
+    Entry,
+    LibraryInfo,
+    Metadata,
+    RuntimeLibrary,
+    TargetInfo,
+    TensorInfo,
+)
 from byoc.deploy.single_region import SingleRegion, single_region
 from byoc.deploy.source_files import hash_files, hash_model
 from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
+from byoc.packed_functions import settle
 from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
+from byoc.partition.failing_node import failing_binding
 from byoc.partition.registry import Predicate
 from byoc.prepare import import_onnx, prepare_apart
 from byoc.prepare.define_symbols import hide_definitions
@@ -35,6 +44,7 @@ from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from byoc.stages import Progress, Stages
 from byoc.tuning.choice import database_path, select
+from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text
 from codegen_cc.target import HOST, X86_64_LEVELS, Target
@@ -131,7 +141,8 @@ def compile(
             options["dump_code"] = str(dump_code)
         module, report = _generate(done, machine, options)
     with stages("compile what TVM keeps"):
-        executable = Linkable(_build(module, machine.tvm).mod, folder, weights)
+        built = _build(module, machine, done)
+        executable = Linkable(built.mod, folder, weights)
     compiled = Compiled(executable, report, done.metadata, seconds=stages.seconds)
     if output is not None:
         with stages("link"):
@@ -289,13 +300,11 @@ def _return_memory() -> None:
 def _generate(
     done: Partitioned, target: Target, options: Mapping[str, object]
 ) -> tuple[tvm.IRModule, Report]:
-    """Replace the regions by calls, and attach the metadata.
+    """Replace the regions by calls.
 
     ``options`` are those of ``codegen_cc.codegen``. Returns the report with the regions' figures as
     well.
     """
-    from codegen_cc import metadata_module
-
     _autoload()  # for a source tree that is not installed, where TVM sees no entry point
     found: dict[str, Figures] = {}
 
@@ -305,17 +314,42 @@ def _generate(
     module = relax.transform.RunCodegen({"ext": {**options, "figures": observe}})(done.module)
     report = done.report.with_figures(found)
     done.metadata = replace(done.metadata, report=report.to_json())
-    existing = (module.attrs or {}).get("external_mods") or []
-    described = metadata_module(done.metadata.to_json(), target)
-    return module.with_attr("external_mods", [*existing, described]), report
+    return module, report
 
 
-def _build(module: tvm.IRModule, target: str | dict[str, Any]) -> relax.VMExecutable:
-    """Fuse and compile what was not offloaded; the calls into regions are opaque to this."""
-    with tvm.target.Target(target), tvm.transform.PassContext(opt_level=3):
-        return tvm.compile(
-            relax.get_pipeline("zero")(hide_definitions(module)), tvm.target.Target(target)
+def _build(module: tvm.IRModule, target: Target, done: Partitioned) -> relax.VMExecutable:
+    """Compile what was not offloaded, and attach the metadata, which then tell what it needs."""
+    from codegen_cc import metadata_module
+
+    try:
+        lowered, needs = _lower(module, target)
+        done.metadata = replace(done.metadata, runtime=needs)
+        described = metadata_module(done.metadata.to_json(), target)
+        existing = (lowered.attrs or {}).get("external_mods") or []
+        return _finish(lowered.with_attr("external_mods", [*existing, described]), target)
+    except (MemoryError, ToolchainError):
+        raise
+    except Exception as error:
+        where = failing_binding(
+            module, error, lambda part: _finish(_lower(part, target)[0], target)
         )
+        said = str(error) if isinstance(error, CompileError) else one_line(error)
+        raise CompileError(f"TVM cannot compile what it keeps{where}: {said}") from error
+
+
+def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[RuntimeLibrary, ...]]:
+    """Fuse what was not offloaded, down to loops and packed functions, and settle these."""
+    passes = [relax.get_pipeline("zero"), relax.get_pipeline("default_build")]
+    with tvm.target.Target(target.tvm), tvm.transform.PassContext(opt_level=3):
+        module = hide_definitions(module)
+        for run in passes:
+            module = run(module)
+    return settle(module, target)
+
+
+def _finish(lowered: tvm.IRModule, target: Target) -> relax.VMExecutable:
+    with tvm.target.Target(target.tvm), tvm.transform.PassContext(opt_level=3):
+        return tvm.compile(lowered, tvm.target.Target(target.tvm), relax_pipeline=None)
 
 
 def _metadata(model: onnx.ModelProto, module: tvm.IRModule, threads: int | None) -> Metadata:

@@ -12,6 +12,7 @@ import click
 from byoc.cli import options
 from byoc.deploy.library_file import LibraryFile, read_library
 from byoc.deploy.metadata import Metadata
+from byoc.deploy.tvm_runtime import CORE
 
 _UNKNOWN = "not known"
 
@@ -41,6 +42,7 @@ def _described(file: LibraryFile, metadata: Metadata) -> Iterator[tuple[str, lis
     yield "outputs", [str(info) for info in metadata.outputs]
     yield "target", list(_target(file, metadata))
     yield "threads", [str(metadata.threads or "one for each core, unless the caller says")]
+    yield "runtime", list(_runtime(metadata))
     yield "kernels", [f"{kl.name} {kl.version}, {kl.linked}" for kl in metadata.libraries]
     made = metadata.versions
     yield "made by", [", ".join(f"{name} {version}" for name, version in made.items())]
@@ -52,6 +54,14 @@ def _form(metadata: Metadata) -> str:
         return f"{metadata.form} form: a C interface, no runtime needed"
     alone = ", all of it one region" if metadata.entry else ""
     return f"for TVM's runtime{alone}"
+
+
+def _runtime(metadata: Metadata) -> Iterator[str]:
+    if metadata.form != "tvm":
+        return
+    yield f"{CORE} and libtvm_ffi of TVM {metadata.versions.get('tvm', _UNKNOWN)}"
+    for library in metadata.runtime:
+        yield f"{library.name}, for {', '.join(library.functions)}"
 
 
 def _target(file: LibraryFile, metadata: Metadata) -> Iterator[str]:

@@ -6,7 +6,8 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from byoc.deploy.tvm_runtime import (
     cores,
     load_runtime,
     pools_are_sized,
+    require_functions,
     runtime_version,
     size_own_pool,
     size_pools,
@@ -292,6 +294,9 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     metadata = _fitting(path)
     load_runtime()
     _require_same_tvm(path, metadata)
+    with _naming(path):
+        for needed in metadata.runtime:
+            require_functions(needed.name, needed.functions)
     try:
         module = _open(path.resolve())
     except Exception as error:
@@ -365,6 +370,15 @@ def _open(path: Path) -> tvm_ffi.Module:
         alias = Path(folder, path.name)
         alias.symlink_to(path)
         return tvm_ffi.load_module(str(alias))
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say of what is missing which library needs it."""
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(f"cannot load {path}: {error}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from byoc.extent import Extent, parse_extent
 
 #: Changes when a library of one version cannot be used by the loader of another.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,14 @@ class LibraryInfo:
     name: str
     version: str
     linked: str
+
+
+@dataclass(frozen=True)
+class RuntimeLibrary:
+    """A runtime library of TVM's besides ``libtvm_runtime``, and the packed functions called."""
+
+    name: str
+    functions: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,7 @@ class Metadata:
 
     ``form`` is ``tvm`` for a library that TVM's runtime loads, ``standalone`` for one with a C
     interface.  ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
+    ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
     ``report`` is the partition report's JSON (``Report.to_json``).
     """
 
@@ -107,6 +116,7 @@ class Metadata:
     versions: Mapping[str, str] = field(default_factory=dict)
     source: tuple[SourceFile, ...] = ()
     entry: Entry | None = None
+    runtime: tuple[RuntimeLibrary, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,6 +158,7 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
         ("outputs", TensorInfo),
         ("libraries", LibraryInfo),
         ("source", SourceFile),
+        ("runtime", RuntimeLibrary),
     ):
         known[key] = several(kind, raw[key])
     for key, kind in (("target", TargetInfo), ("entry", Entry)):

@@ -1,7 +1,8 @@
-"""TVM's runtime library: found, loaded, and its threads.
+"""TVM's runtime libraries: found, loaded, and their threads.
 
 Unless the process has imported TVM already, only ``libtvm_runtime`` is loaded (a few megabytes, a
-few milliseconds); the compiler library and TVM's Python package are not needed.
+few milliseconds), and ``libtvm_runtime_extra`` for models that need it; the compiler library and
+TVM's Python package are not needed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from byoc.errors import LoadError
+
+#: The runtime library that every model needs, and those that only some do.
+CORE = "libtvm_runtime"
+EXTRAS = ("libtvm_runtime_extra",)
 
 _SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
@@ -38,15 +44,41 @@ def load_runtime() -> None:
     Raises ``LoadError`` where it is not installed.
     """
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPINS)
-    if "tvm" in sys.modules:
-        return
+    if "tvm" not in sys.modules:
+        load_library(CORE)
+
+
+def load_library(name: str) -> None:
+    """Load one of TVM's runtime libraries. Raises ``LoadError`` where it is not installed."""
     folder = _package() / "lib"
-    libraries = sorted(folder.glob("libtvm_runtime.*"))
-    if not libraries:
-        raise LoadError(f"TVM's runtime library libtvm_runtime is not in {folder}")
-    importlib.import_module("tvm_ffi")  # loads libtvm_ffi, which libtvm_runtime needs
-    # Global, as TVM itself loads it: compiled models take their symbols from it.
-    ctypes.CDLL(str(libraries[0]), ctypes.RTLD_GLOBAL)
+    found = sorted(folder.glob(f"{name}.*"))
+    if not found:
+        raise LoadError(f"TVM's runtime library {name} is not in {folder}")
+    importlib.import_module("tvm_ffi")  # loads libtvm_ffi, which they all need
+    try:
+        # Global, as TVM itself loads it: compiled models take their symbols from it.
+        ctypes.CDLL(str(found[0]), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise LoadError(f"TVM's runtime library {name} cannot be loaded: {error}") from error
+
+
+def require_functions(library: str, names: Iterable[str]) -> None:
+    """Load a runtime library unless the process has the packed functions that are wanted of it.
+
+    Raises ``LoadError`` where the library is not installed or lacks one of them.
+    """
+    import tvm_ffi
+
+    def missing() -> list[str]:
+        return [n for n in names if tvm_ffi.get_global_func(n, allow_missing=True) is None]
+
+    if not missing():
+        return
+    if library not in EXTRAS:
+        raise LoadError(f"{library} is none of TVM's runtime libraries ({', '.join(EXTRAS)})")
+    load_library(library)
+    if lost := missing():
+        raise LoadError(f"TVM's runtime library {library} lacks the function {lost[0]}")
 
 
 def _package() -> Path:

@@ -1,16 +1,22 @@
-"""Which node of the model a pass was at when it failed, read from the frames of the exception."""
+"""Which node of the model a stage was at when it failed."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
 
+import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import Block, op_name
+from byoc.partition.dataflow import Block, op_name, substitute, variables
 from byoc.partition.origin import UNKNOWN, Origin, origin_of
+from codegen_cc.errors import one_line
 
 #: Names of nodes that a message lists.
 _LISTED = 3
+#: How long a failing binding is looked for.
+_SECONDS = 20.0
 
 
 def failing_node(error: BaseException) -> str:
@@ -35,8 +41,49 @@ def failing_node(error: BaseException) -> str:
     return f" at operator {operator}" if operator else ""
 
 
-def node_text(expr: relax.Expr) -> str:
-    """The same for an expression; its operator alone where it carries no names."""
+def failing_binding(
+    module: tvm.IRModule, error: Exception, build: Callable[[tvm.IRModule], object]
+) -> str:
+    """The same for an error out of TVM's compiler, whose frames tell nothing.
+
+    Each binding of ``main`` is built alone, until one fails in the same way; for some seconds.
+    """
+    begin, wanted = time.monotonic(), one_line(error)
+    for value in _compiled_by_tvm(module["main"]):
+        if time.monotonic() - begin > _SECONDS:
+            return ""
+        try:
+            build(_alone(module, value))
+        except Exception as found:
+            if one_line(found) == wanted:
+                return _node_text(value)
+    return ""
+
+
+def _compiled_by_tvm(main: relax.Function) -> Iterator[relax.Call]:
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and op_name(value) != "relax.call_dps_packed":
+                yield value
+
+
+def _alone(module: tvm.IRModule, value: relax.Call) -> tvm.IRModule:
+    """A module whose ``main`` computes one call, of parameters in place of its variables."""
+    read = list(dict.fromkeys(variables(value)))
+    parameters = {var: relax.Var(f"p{index}", var.ty) for index, var in enumerate(read)}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(parameters.values())):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(substitute(value, parameters)))
+        builder.emit_func_output(result)
+    functions = {var: f for var, f in module.functions.items() if isinstance(f, tvm.tirx.PrimFunc)}
+    alone = builder.get()
+    return tvm.IRModule({**functions, **dict(alone.functions.items())})
+
+
+def _node_text(expr: relax.Expr) -> str:
+    """A node as ``failing_node`` writes it; its operator alone where it carries no names."""
     operator = _operator(expr)
     names = origin_of(expr).names
     return _text(names, operator) if names else f" at operator {operator}" if operator else ""

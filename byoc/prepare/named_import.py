@@ -82,6 +82,10 @@ class _NamingBuilder(relax.BlockBuilder):
         """Bind what the dataflow block returns."""
         return super().emit_output(self._flat(output), name_hint)
 
+    def match_cast(self, value: relax.Expr, ty: relax.Type, name_hint: str = "") -> relax.Var:
+        """Bind an expression whose type a check at run time tells."""
+        return super().match_cast(self._flat(value), ty, name_hint)
+
     def normalize(self, expr: relax.Expr) -> relax.Expr:
         """Type an expression and bind what is nested in it."""
         return super().normalize(self._flat(expr))

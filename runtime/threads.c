@@ -1,14 +1,14 @@
 /*
  * ext_parallel_for on TVM's thread pool.
  *
- * shares.h says which worker takes which items.
+ * shares.h says which worker takes which items, tvm_pool.h what is known of the pool.
  *
  * TVM's pool refuses a launch from inside a launch; a nested call runs on its own thread.
  */
-#include <sys/types.h>
 #include <unistd.h>
 
 #include "shares.h"
+#include "tvm_pool.h"
 
 /* The head of TVMParallelGroupEnv in tvm/runtime/c_backend_api.h. */
 typedef struct {
@@ -24,24 +24,20 @@ typedef struct {
   _Atomic int workers;
 } launch;
 
-static _Thread_local int inside;    /* the thread runs a part of a launch */
-static _Thread_local int pool_size; /* workers of this thread's last launch; 0 = not known yet */
+static _Thread_local int inside; /* the thread runs a part of a launch */
+
+/* What the thread found of its pool, and in which process: a forked child has to look again. */
+static _Thread_local struct {
+  pid_t process;
+  int is_usable;
+  int size; /* workers of the last launch that had all */
+} pool;
 
 /* Threads that are in a launch of this library.  Each caller has a pool of its own: several at once
- * share the cores, where each with all workers would wait for those of the others. */
+ * share the cores, where each with all workers would wait for those of the others.  A forked child
+ * has none of the threads that its parent counted. */
 static _Atomic int launching;
-
-/* A forked child has the memory of its parent's pool, but not the pool's threads: a launch there
- * would wait for ever, so a child runs serially what the parent had loaded. */
-static pid_t loaded_in;
-
-__attribute__((constructor)) static void remember_process(void) {
-  loaded_in = getpid();
-}
-
-static int pool_is_usable(void) {
-  return !inside && TVMBackendParallelLaunch != NULL && getpid() == loaded_in;
-}
+static _Atomic pid_t counted_in;
 
 static int run_worker(int task, void* env, void* context) {
   launch* l = context;
@@ -57,9 +53,35 @@ static int run_worker(int task, void* env, void* context) {
 static int run(launch* l, int tasks) {
   int failed = TVMBackendParallelLaunch(run_worker, l, tasks);
   int workers = atomic_load(&l->workers);
-  if (tasks == 0 && workers > 0) pool_size = workers;
+  if (tasks == 0 && workers > 0) pool.size = workers;
   int status = atomic_load(&l->items.status);
   return status ? status : failed ? EXT_ERR_THREADS : EXT_OK;
+}
+
+/* The pool's size now, which others may have changed since the last launch: a launch of more tasks
+ * ends in an exception.  0 if there are no threads to be had.  A pool without TVM's FFI beside it
+ * is asked by an empty launch. */
+static int workers_now(void) {
+  int workers = ext_tvm_pool_size();
+  if (workers != EXT_POOL_UNKNOWN) return workers > 0 ? workers : 0;
+  launch empty = {.items = {.n = 0, .grain = 1}};
+  return run(&empty, 0) == EXT_OK ? pool.size : 1;
+}
+
+static void look_at_pool(pid_t process) {
+  pid_t before = atomic_exchange(&counted_in, process);
+  if (before != 0 && before != process) atomic_store(&launching, 0);
+  pool.is_usable = ext_tvm_pool_is_alive(process, pool.process);
+  pool.process = process;
+  pool.size = pool.is_usable ? workers_now() : 0;
+  if (pool.size < 1) pool.is_usable = 0;
+}
+
+static int pool_is_usable(void) {
+  if (inside || TVMBackendParallelLaunch == NULL) return 0;
+  pid_t process = getpid();
+  if (pool.process != process) look_at_pool(process);
+  return pool.is_usable;
 }
 
 int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* context) {
@@ -67,7 +89,7 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* contex
   if (grain < 1) grain = 1;
   if (n <= grain || !pool_is_usable()) return body(context, 0, n);
   int others = atomic_fetch_add_explicit(&launching, 1, memory_order_relaxed), status;
-  int tasks = others > 0 ? ext_num_threads() / (others + 1) : 0;
+  int tasks = others > 0 ? workers_now() / (others + 1) : 0;
   if (others > 0 && tasks < 2) {
     inside = 1;
     status = body(context, 0, n);
@@ -80,13 +102,8 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* contex
   return status;
 }
 
-/* The pool's size is not part of TVM's C interface, but every launch tells it.  An empty launch
- * finds it the first time; later launches keep it current when the pool is reconfigured. */
+/* The pool's size is not part of TVM's C interface, but every launch tells it: later ones keep it
+ * current when the pool is reconfigured. */
 int ext_num_threads(void) {
-  if (!pool_is_usable()) return 1;
-  if (pool_size == 0) {
-    launch empty = {.items = {.n = 0, .grain = 1}};
-    if (run(&empty, 0) != EXT_OK) return 1;
-  }
-  return pool_size > 0 ? pool_size : 1;
+  return pool_is_usable() ? pool.size : 1;
 }

@@ -44,7 +44,7 @@ _COUNT = click.IntRange(min=1)
 @click.option(
     "--threads",
     multiple=True,
-    type=_COUNT,
+    type=options.thread_count,
     metavar="N...",
     help="Threads of every engine, on as many cores (default: 1 2, where there are two).",
 )

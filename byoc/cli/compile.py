@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @options.target
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=options.thread_count,
     metavar="N",
     help="Stored as the default number of threads of whoever loads the library.",
 )

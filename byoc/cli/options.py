@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import click
 
+from byoc.arguments import MAX_THREADS
 from byoc.extent import ALLOWED, parse_extent
 from codegen_cc.target import NAMES
 
@@ -40,9 +41,11 @@ verbose = click.option(
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
+thread_count = click.IntRange(min=1, max=MAX_THREADS)
+
 threads = click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=thread_count,
     metavar="N",
     help="Size of TVM's thread pool (default: TVM_NUM_THREADS, else what was compiled in, "
     "else all cores).",

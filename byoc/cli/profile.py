@@ -20,7 +20,7 @@ _PIPE_WIDTH = 200
 @click.command("profile")
 @click.argument("model")
 @options.input_shapes
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
+@click.option("--threads", type=options.thread_count, default=1, show_default=True, metavar="N")
 @click.option(
     "--runs",
     type=click.IntRange(min=1),

@@ -38,7 +38,7 @@ _BUSY = 0.6
 @click.option(
     "--threads",
     multiple=True,
-    type=click.IntRange(min=1),
+    type=options.thread_count,
     default=(1,),
     show_default="1",
     metavar="N...",

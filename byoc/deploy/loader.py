@@ -303,7 +303,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
         raise LoadError(f"cannot load {path}: {_first_line(error)}") from error
     if threads is not None:
         size_pools(threads)
-    elif not pools_are_sized() and not os.environ.keys() & {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}:
+    elif not pools_are_sized():
         size_pools(metadata.threads or cores())
     return Model(path, module, metadata)
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
+from byoc.arguments import MAX_THREADS, as_whole
 from byoc.errors import LoadError
 
 #: The runtime library that every model needs, and those that only some do.
@@ -24,6 +25,7 @@ CORE = "libtvm_runtime"
 EXTRAS = ("libtvm_runtime_extra",)
 
 _SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
+_FORKED_NO_EXEC = 0x40
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 #: Times that a worker of TVM's pool yields its core before it sleeps: some milliseconds; TVM's
@@ -33,7 +35,18 @@ _SPINS = "3000"
 
 #: Threads that pools have, None until ``size_pools``; and what each thread's pool has.
 _threads: int | None = None
-_own = threading.local()
+
+
+class _OwnPool(threading.local):
+    """What the calling thread's pool was last told, and in which process."""
+
+    threads: int | None = None
+    process = 0
+    #: The pool is that of the process that this one was forked from: its threads are not here.
+    is_dead = False
+
+
+_own = _OwnPool()
 #: Held while an environment variable is set for TVM to read.
 _environment = threading.Lock()
 
@@ -46,6 +59,7 @@ def load_runtime() -> None:
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPINS)
     if "tvm" not in sys.modules:
         load_library(CORE)
+    _answer_libraries()
 
 
 def load_library(name: str) -> None:
@@ -81,6 +95,18 @@ def require_functions(library: str, names: Iterable[str]) -> None:
         raise LoadError(f"TVM's runtime library {library} lacks the function {lost[0]}")
 
 
+def _answer_libraries() -> None:
+    """Let libraries ask for the process in which the calling thread's pool was sized, or 0.
+
+    A forked child has its parent's pools without their threads (``runtime/tvm_pool.h``).
+    """
+    import tvm_ffi
+
+    name = "byoc.pool_sized_in"
+    if tvm_ffi.get_global_func(name, allow_missing=True) is None:
+        tvm_ffi.register_global_func(name, lambda: _own.process)
+
+
 def _package() -> Path:
     spec = importlib.util.find_spec("tvm")
     if spec is None or not spec.submodule_search_locations:
@@ -102,12 +128,15 @@ def runtime_version() -> tuple[str, str]:
 def size_pools(threads: int) -> None:
     """Let TVM's pools use so many threads: that of this thread now, others' at their first use.
 
-    Raises ``LoadError`` where this thread's pool has fewer and cannot grow.
+    A pool that this thread has from the process that it was forked from has no threads: what runs
+    on it does so on this thread alone.  Raises ``LoadError`` where this thread's pool has fewer and
+    cannot grow, and for a number that is out of bounds.
     """
     global _threads
+    threads = as_whole(threads, "threads", LoadError, 1, MAX_THREADS)
     # Room for a later call that asks for more; threads that are not used sleep.
     available = _size_own(threads, room=max(threads, os.cpu_count() or 1))
-    if available < threads:
+    if available is not None and available < threads:
         raise LoadError(
             f"cannot use {threads} threads: TVM's pool was built with {available} before; "
             "load the model before anything runs, or set TVM_NUM_THREADS"
@@ -116,8 +145,16 @@ def size_pools(threads: int) -> None:
 
 
 def pools_are_sized() -> bool:
-    """Whether ``size_pools`` has been called."""
-    return _threads is not None
+    """Whether ``size_pools`` has been called, or the environment says how large pools are.
+
+    Raises ``LoadError`` where that number is out of bounds, as TVM has none.
+    """
+    for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "").strip()
+        if text.isdecimal():
+            as_whole(int(text), name, LoadError, 0, MAX_THREADS)
+    named = os.environ.keys() & {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}
+    return _threads is not None or bool(named)
 
 
 def size_own_pool() -> None:
@@ -127,12 +164,15 @@ def size_own_pool() -> None:
     server has many such threads, so each pool has no more threads than it uses: one that was made
     before ``size_pools`` was told more keeps what it has.
     """
-    if _threads is not None and getattr(_own, "threads", None) != _threads:
+    if _own.process != os.getpid() or _own.threads != _threads:
         _size_own(_threads, room=_threads)
 
 
-def _size_own(threads: int, room: int) -> int:
+def _size_own(threads: int | None, room: int | None) -> int | None:
     """Let the pool of the calling thread use so many threads; how many it can use then.
+
+    None as number leaves that to TVM.  The answer is None for a pool without threads, which is told
+    to use none.
 
     TVM builds a pool at its first use, with half as many threads as there are logical cores unless
     it is told a number first, even where these are no hyper-threads.  It can shrink it later but
@@ -141,19 +181,65 @@ def _size_own(threads: int, room: int) -> int:
     """
     import tvm_ffi
 
+    process = os.getpid()
+    may_inherit = _own.process != process and _is_main_thread() and _is_forked()
+    _own.is_dead |= may_inherit and _own.process != 0
+    count = None
+    if not _own.is_dead and (may_inherit or threads is not None):
+        before = _thread_count()
+        try:
+            for size in dict.fromkeys((room, threads)):
+                if size is not None:
+                    _configure(size)
+            count = int(tvm_ffi.get_global_func("runtime.NumThreads")())
+        except RuntimeError as error:
+            what = str(error).splitlines()[0]
+            raise LoadError(f"cannot start {room} threads: {what}") from error
+        _own.is_dead = may_inherit and _thread_count() == before < count
+    if _own.is_dead:
+        _configure(1, leave_unbound=True)
+    _own.threads, _own.process = threads, process
+    return None if _own.is_dead else count
+
+
+def _configure(threads: int, leave_unbound: bool = False) -> None:
+    import tvm_ffi
+
     configure = tvm_ffi.get_global_func("runtime.config_threadpool")
     with _environment:
         bind = os.environ.get("TVM_BIND_THREADS")
-        os.environ["TVM_BIND_THREADS"] = bind or "0"
+        os.environ["TVM_BIND_THREADS"] = "0" if leave_unbound else bind or "0"
         try:
-            for size in dict.fromkeys((room, threads)):
-                # Of the list of cores only the length matters where threads are not bound.
-                configure(_SHARE_ALL_CORES, size, [str(core) for core in range(size)])
+            # Of the list of cores only the length matters where threads are not bound.
+            configure(_SHARE_ALL_CORES, threads, [str(core) for core in range(threads)])
         finally:
             if bind is None:
                 del os.environ["TVM_BIND_THREADS"]
-    _own.threads = threads
-    return int(tvm_ffi.get_global_func("runtime.NumThreads")())
+            else:
+                os.environ["TVM_BIND_THREADS"] = bind
+
+
+def _is_main_thread() -> bool:
+    """Whether the thread has the process's number: the one that forked, in a child."""
+    return threading.get_native_id() == os.getpid()
+
+
+def _is_forked() -> bool:
+    """Whether the process has not left the program that it was forked from (proc(5), ``flags``)."""
+    return bool(_stat_field(9) & _FORKED_NO_EXEC)
+
+
+def _thread_count() -> int:
+    return _stat_field(20)
+
+
+def _stat_field(number: int) -> int:
+    """A field of the process's entry in /proc, counted from 1; 0 where there is none."""
+    try:
+        text = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[number - 3])
 
 
 def cores() -> int:

@@ -44,9 +44,18 @@ from byoc.canonicalise.statistics import mean_from_variance
 from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
-from byoc.partition.dataflow import Block, Constant, map_blocks, op_name, variables
+from byoc.partition.dataflow import Block, Constant, dtype_of, map_blocks, op_name, variables
 
 Rule = Callable[[Block], None]
+
+#: Dtypes that TVM is asked to evaluate. It ends the process on some operators of narrow floats.
+FOLDED_BY_TVM = (
+    "bool",
+    "float16",
+    "float32",
+    "float64",
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+)
 
 RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.
@@ -137,10 +146,10 @@ def fold_leftover_constants(mod: tvm.IRModule) -> tvm.IRModule:
 
     TVM compiles a function for each of them, which takes long, so it is asked only if needed.
     """
-    found = False
+    found = unknown = False
 
     def look(block: relax.DataflowBlock) -> relax.DataflowBlock:
-        nonlocal found
+        nonlocal found, unknown
         for binding in block.bindings:
             value = binding.value
             tensor = isinstance(value.ty, relax.TensorType)
@@ -150,11 +159,13 @@ def fold_leftover_constants(mod: tvm.IRModule) -> tvm.IRModule:
                     for argument in value.args
                     for item in (argument.fields if hasattr(argument, "fields") else [argument])
                 ]
-                found |= bool(arguments) and all(isinstance(a, Constant) for a in arguments)
+                if arguments and all(isinstance(a, Constant) for a in arguments):
+                    found = True
+                    unknown |= any(dtype_of(e) not in FOLDED_BY_TVM for e in (value, *arguments))
         return block
 
     map_blocks(mod, look)
-    if not found:
+    if not found or unknown:
         return mod
     folded = relax.transform.FoldConstant()(mod)
     # It leaves a call of a function that it does not add behind, where shapes depend on data.

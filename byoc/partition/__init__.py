@@ -17,10 +17,10 @@ from byoc.canonicalise import canonicalise
 from byoc.errors import ControlError, PartitionError
 
 # The passes by their modules: a function of the same name would hide the module from importers.
-from byoc.partition import annotate, detach_constants, merge, prune
+from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
 from byoc.partition.annotate import Reasons
 from byoc.partition.control import Control, Libraries
-from byoc.partition.dataflow import is_candidate
+from byoc.partition.dataflow import is_candidate, is_region
 from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
@@ -115,6 +115,8 @@ def partition_with_report(
     control.check_nodes(mod)
     if is_marked(mod):
         min_bytes = 0  # who marks a binding has decided that it is worth a region
+    # Regions of an earlier partition, with other libraries say, stay as they are.
+    given = {gvar.name_hint for gvar, func in mod.functions.items() if is_region(func)}
     observe = None if folder is None else _writer(folder)
     passes: tuple[tuple[str, Callable[[tvm.IRModule], tvm.IRModule]], ...] = (
         # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
@@ -127,9 +129,10 @@ def partition_with_report(
         (
             "prune",
             lambda m: prune.prune(
-                m, reasons, partial(too_little_work, min_bytes=min_bytes), pruned
+                m, reasons, partial(too_little_work, min_bytes=min_bytes), pruned, given
             ),
         ),
+        ("reachable_regions", reachable_regions.reachable_regions),
         # Weights leave the expressions, or TVM would store them a second time.
         ("detach_constants", detach_constants.detach_constants),
     )
@@ -151,7 +154,16 @@ def convert_to_dataflow(mod: tvm.IRModule) -> tvm.IRModule:
         if is_candidate(func)
         for block in func.body.blocks
     )
-    return relax.transform.ConvertToDataflow(min_size=1)(mod) if plain else mod
+    if not plain:
+        return mod
+    # The pass fails, or loses bindings that later code reads, where it does not know an operator
+    # (those of distributed tensors). Such code stays outside of dataflow blocks.
+    try:
+        converted = relax.transform.ConvertToDataflow(min_size=1)(mod)
+    except (tvm.error.InternalError, TypeError, ValueError):
+        return mod
+    sound = relax.analysis.check_well_formed
+    return converted if sound(converted) or not sound(mod) else mod
 
 
 def _writer(folder: Path) -> Observer:

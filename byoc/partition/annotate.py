@@ -26,6 +26,7 @@ from byoc.partition.control import FREE, Control
 from byoc.partition.dataflow import (
     Block,
     Constant,
+    describe,
     dtype_of,
     is_candidate,
     map_blocks,
@@ -33,6 +34,7 @@ from byoc.partition.dataflow import (
     sequence,
     shape_of,
     substitute,
+    variables,
 )
 from byoc.partition.registry import row_for
 from byoc.partition.unmatched import reason_of
@@ -169,7 +171,7 @@ class Matcher:
 
     def _assign(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> Candidate | str:
         """The candidate with the library that is to compute it, or the reason why none can."""
-        library = self._undefined(found.node)
+        library = self._undefined(found.node) or self._unpassed(found, bindings)
         if library is None:
             library = self.libraries.pick(found.node, self._names(bindings))
         if isinstance(library, str):
@@ -185,6 +187,14 @@ class Matcher:
         new = [symbol.name for symbol in symbols(node.shape) if symbol not in known]
         if any(name not in self.defined for name in new):
             return f"dimension {', '.join(new)} of the result is in no operand's shape; need one"
+        return None
+
+    def _unpassed(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> str | None:
+        """Why the bindings could not be a function of the operands alone, or None."""
+        inside = {*found.arguments, *bindings}
+        for var in _read_by(self.block, bindings):
+            if var not in inside and _known_shape(var) is None:
+                return f"{var.name} is {describe(var)} and no operand; need its value"
         return None
 
     def _names(self, bindings: tuple[relax.Var, ...]) -> tuple[str, ...]:
@@ -342,6 +352,17 @@ def _with_operand(found: Candidate, step: Step, expr: relax.Expr) -> Candidate:
     return Candidate(node, (*found.arguments, expr))
 
 
+def _read_by(block: Block, bindings: tuple[relax.Var, ...]) -> list[relax.Var]:
+    return [read for var in bindings for read in variables(block.values[var])]
+
+
+def _known_shape(var: relax.Var) -> relax.ShapeExpr | None:
+    """The shape that a variable stands for, where its type tells it."""
+    if isinstance(var.ty, relax.ShapeType) and var.ty.values is not None:
+        return relax.ShapeExpr(var.ty.values)
+    return None
+
+
 def composite_call(block: Block, match: Match, index: int) -> list[relax.Binding]:
     """Two bindings: the local composite function, and its call in place of the originals."""
     node = match.node
@@ -351,6 +372,10 @@ def composite_call(block: Block, match: Match, index: int) -> list[relax.Binding
         param = relax.Var(operand.role, argument.ty)
         params.append(param)
         mapping.setdefault(argument, param)
+    for read in _read_by(block, match.bindings):
+        shape = _known_shape(read)
+        if shape is not None:
+            mapping.setdefault(read, shape)
     *inner, last = match.bindings
     body = [relax.VarBinding(var, substitute(block.values[var], mapping)) for var in inner]
     result = relax.Var("result", last.ty)

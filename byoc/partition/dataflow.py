@@ -328,6 +328,15 @@ class Block:
             self._users[used].remove(var)
 
 
+#: The name that this backend is registered under, as ``relax.ext.<name>``.
+CODEGEN = "ext"
+
+
+def is_region(func: object) -> bool:
+    """Whether a function of a module is a region of this backend; others have their own."""
+    return isinstance(func, relax.Function) and (func.attrs or {}).get("Codegen") == CODEGEN
+
+
 def is_candidate(func: object) -> bool:
     """Whether a function of a module is ordinary Relax: not some backend's, not a primitive."""
     if not isinstance(func, relax.Function):

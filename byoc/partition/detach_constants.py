@@ -12,8 +12,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import sequence, substitute, typed
-from byoc.partition.merge import CODEGEN
+from byoc.partition.dataflow import is_region, sequence, substitute, typed
 from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE
 
 
@@ -21,7 +20,7 @@ def detach_constants(mod: tvm.IRModule) -> tvm.IRModule:
     """Detach the constants of every region function. The given module is not changed."""
     out = mod.clone()
     for gvar, func in mod.functions.items():
-        if isinstance(func, relax.Function) and func.attrs and func.attrs.get("Codegen") == CODEGEN:
+        if is_region(func):
             # Merging shared the symbols of shapes with the caller; each function has its own.
             out[gvar] = relax.utils.copy_with_new_vars(_detach(func))
     return out

@@ -38,6 +38,7 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.partition.dataflow import (
+    CODEGEN,
     global_var,
     is_candidate,
     sequence,
@@ -48,9 +49,7 @@ from byoc.partition.dataflow import (
 )
 from byoc.prepare.symbols import named_in, told_by
 from codegen_cc.dim import at_unit, product
-
-#: The name that this backend is registered under, as ``relax.ext.<name>``.
-CODEGEN = "ext"
+from codegen_cc.node import NODE_ATTRIBUTE
 
 #: Longest part of a function's name in a symbol; linkers take more, people do not.
 MAX_NAME = 40
@@ -151,7 +150,7 @@ def read_items(block: relax.DataflowBlock) -> list[Item]:
     items: list[Item] = []
     for binding in block.bindings:
         value = binding.value
-        if isinstance(value, relax.Function) and value.attrs and "Composite" in value.attrs:
+        if isinstance(value, relax.Function) and NODE_ATTRIBUTE in (value.attrs or {}):
             composites[binding.var] = binding
             continue
         function = composites.get(value.op) if isinstance(value, relax.Call) else None

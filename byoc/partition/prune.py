@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import tvm
 from tvm import relax
 
 from byoc.partition.annotate import Reasons
-from byoc.partition.dataflow import is_candidate, substitute, with_blocks
+from byoc.partition.dataflow import is_candidate, is_region, substitute, with_blocks
 from byoc.patterns import MOVEMENT_OPS
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
@@ -73,15 +73,16 @@ def prune(
     reasons: Reasons | None = None,
     verdict: Callable[[list[Node]], str | None] = too_little_work,
     pruned: list[Pruned] | None = None,
+    keep: Collection[str] = (),
 ) -> tvm.IRModule:
     """Replace calls of regions with too little work by the operators that they stand for.
 
     ``verdict`` says why a region of these nodes is not worth a call, or None. Reasons are added to
-    ``reasons``, and what went back to ``pruned``.
+    ``reasons``, and what went back to ``pruned``. Regions named in ``keep`` are not judged.
     """
     dropped: dict[tvm.ir.GlobalVar, str] = {}
     for gvar, func in mod.functions.items():
-        if isinstance(func, relax.Function) and func.attrs and "Codegen" in func.attrs:
+        if is_region(func) and gvar.name_hint not in keep:
             nodes = list(nodes_of(func))
             reason = verdict(nodes)
             if reason is not None:

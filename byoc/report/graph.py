@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import describe, is_candidate, variables
+from byoc.partition.dataflow import describe, is_candidate, is_region, variables
 from byoc.report.kernels import Kernel, kernel_of
 from byoc.report.left import NAMES, Left, left_of_binding
 from codegen_cc.dim import at_unit
@@ -111,7 +111,7 @@ def _draw(mod: tvm.IRModule, func: relax.Function, drawing: _Drawing) -> None:
 
 def _is_region(mod: tvm.IRModule, op: relax.Expr) -> bool:
     func = mod[op] if isinstance(op, tvm.ir.GlobalVar) else None
-    return isinstance(func, relax.Function) and bool(func.attrs) and "Codegen" in func.attrs
+    return is_region(func)
 
 
 def _source(expr: relax.Expr, sources: Mapping[relax.Expr, Source]) -> Source:

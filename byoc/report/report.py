@@ -17,7 +17,7 @@ from rich.console import Console
 from tvm import relax
 
 from byoc.errors import CoverageError
-from byoc.partition.dataflow import is_candidate, shape_of
+from byoc.partition.dataflow import is_candidate, is_region, shape_of
 from byoc.partition.prune import Pruned
 from byoc.report.graph import OFFLOADED, Graph, dot_text, graph_of
 from byoc.report.html import html_page
@@ -105,7 +105,7 @@ class Report:
         regions = [
             _summarise(str(func.attrs["global_symbol"]), func)
             for func in functions.values()
-            if isinstance(func, relax.Function) and func.attrs and "Codegen" in func.attrs
+            if is_region(func)
         ]
         left = [
             entry
@@ -128,7 +128,7 @@ class Report:
         """
         from codegen_cc import plan_functions
 
-        regions = [f for f in mod.functions.values() if f.attrs and "Codegen" in f.attrs]
+        regions = [f for f in mod.functions.values() if is_region(f)]
         plans = plan_functions(regions)
         return self.with_figures({plan.region.symbol: figures_of(plan) for plan in plans})
 

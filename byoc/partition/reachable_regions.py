@@ -1,0 +1,83 @@
+"""Bring every region to where ``RunCodegen`` finds it.
+
+TVM's pass starts at the public functions of a module and follows calls. It has two limits:
+
+1. It replaces calls of regions in the public functions alone. It visits the private ones that these
+   call, and drops what it made of them, so that they go on calling functions which nobody compiles.
+   A private function that calls a region becomes public here, under its own name. Virtual machines
+   know all functions by name, so that nothing else changes.
+2. It follows calls without end where functions call each other in a circle, and ends the process. A
+   call along a circle is made through a variable here (``f = main; f(x)``), which it does not
+   follow.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from byoc.partition.dataflow import is_candidate, is_region
+
+_SYMBOL = "global_symbol"
+
+
+def reachable_regions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Make functions with regions public, and break circles of calls. ``mod`` is not changed."""
+    calls = {
+        gvar: _called_by(func)
+        for gvar, func in mod.functions.items()
+        if isinstance(func, relax.Function)
+    }
+    regions = {gvar for gvar in calls if is_region(mod[gvar])}
+    out = mod.clone()
+    for gvar, func in mod.functions.items():
+        if not is_candidate(func):
+            continue
+        if calls[gvar] & regions and _SYMBOL not in (func.attrs or {}):
+            out[gvar] = func.with_attr(_SYMBOL, gvar.name_hint)
+        circle = {callee for callee in calls[gvar] if gvar in _reached_from(callee, calls)}
+        if circle:
+            out[gvar] = _IndirectCalls(circle).visit_expr(out[gvar])
+    return out
+
+
+def _called_by(func: relax.Function) -> set[tvm.ir.GlobalVar]:
+    """The functions that a function calls by name, in branches and local functions as well."""
+    called: set[tvm.ir.GlobalVar] = set()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
+            called.add(expr.op)
+
+    relax.analysis.post_order_visit(func, visit)
+    return called
+
+
+def _reached_from(
+    start: tvm.ir.GlobalVar, calls: dict[tvm.ir.GlobalVar, set[tvm.ir.GlobalVar]]
+) -> set[tvm.ir.GlobalVar]:
+    """A function and all that its calls lead to."""
+    reached = {start}
+    waiting = [start]
+    while waiting:
+        new = calls.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+@mutator
+class _IndirectCalls(PyExprMutator):
+    """Calls some functions through variables."""
+
+    def __init__(self, callees: set[tvm.ir.GlobalVar]) -> None:
+        super().__init__()
+        self._callees = callees
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if call.op not in self._callees:
+            return call
+        function = self.builder_.emit(call.op, call.op.name_hint)
+        return relax.Call(function, call.args, call.attrs, call.ty_args, call.span)

@@ -26,6 +26,7 @@ from byoc.canonicalise.group_norm import layer_norm_from_groups, layer_norm_with
 from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.canonicalise.layer_norm import layer_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
+from byoc.canonicalise.log_sum_exp import finite_shift_of_log_sum_exp
 from byoc.canonicalise.matmul_of_vectors import matmul_of_vectors
 from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
@@ -90,6 +91,7 @@ RULES: tuple[Rule, ...] = (
     rms_norm_from_pieces,
     layer_norm_from_groups,
     layer_norm_with_variable_scale,
+    finite_shift_of_log_sum_exp,
     mean_from_variance,
     gelu_from_pieces,
     silu_from_pieces,

@@ -396,7 +396,8 @@ typedef struct {
   int32_t count_include_pad; /* average only: divide by the window clipped to the padded image */
 } ext_pool2d_params;
 
-/* Padding never wins a maximum; a NaN in the window does. */
+/* Padding never wins a maximum; a NaN in the window does.  The maximum of a window of padding
+ * alone, or of -inf alone, is the least finite number. */
 int ext_max_pool2d(const ext_pool2d_params* p, const float* x, float* y);
 int ext_avg_pool2d(const ext_pool2d_params* p, const float* x, float* y);
 

@@ -8,6 +8,9 @@
 #include "../simd/simd.h"
 
 enum { BLOCK = 4 };
+/* What a maximum begins with: the least number, not -inf, so that a window of padding alone, or of
+ * -inf alone, has the value that ONNX Runtime, TVM and oneDNN give it. */
+static const float LOWEST = -3.402823466e+38f;
 /* Elements read by one task at least, some ten microseconds. */
 static const int64_t TASK_READS = 1 << 16;
 
@@ -30,7 +33,7 @@ EXT_INLINE void window(const int is_max, const int vectors, int64_t lanes, const
                        float divisor, float* y) {
   vf acc[BLOCK];
   EXT_UNROLL
-  for (int v = 0; v < vectors; v++) acc[v] = vf_set1(is_max ? -__builtin_inff() : 0.0f);
+  for (int v = 0; v < vectors; v++) acc[v] = vf_set1(is_max ? LOWEST : 0.0f);
   for (int64_t i = 0; i < rows; i++) {
     const float* tap = x + i * row_step;
     for (int64_t j = 0; j < taps; j++, tap += tap_step) {

@@ -214,7 +214,8 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_COS: return vf_map(cosf, x);
     case EXT_TAN: return vf_map(tanf, x);
     case EXT_SIGN: {
-      vf positive = vf_select(vm_lt(vf_zero(), x), one, x); /* 0 and NaN stay as they are */
+      vf zero = x + vf_zero(); /* of -0 as well; a NaN stays one */
+      vf positive = vf_select(vm_lt(vf_zero(), x), one, zero);
       return vf_select(vm_lt(x, vf_zero()), -one, positive);
     }
     case EXT_RECIPROCAL: return one / x;

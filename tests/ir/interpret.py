@@ -157,7 +157,7 @@ def _conv2d_transpose(node: Node, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def _pool(node: Node, x: np.ndarray) -> np.ndarray:
     size = node.attrs["pool_size"]
     if node.op == "max_pool2d":
-        return _windows(node, x, size, -np.inf).max(axis=(-2, -1))
+        return _windows(node, x, size, np.finfo("float32").min).max(axis=(-2, -1))
     total = _windows(node, x, size, 0.0).sum(axis=(-2, -1))
     if node.attrs["count_include_pad"]:
         return total / np.prod(size)

@@ -11,6 +11,9 @@ from codegen_cc import abi
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
+#: What a maximum over windows begins with, as in ONNX Runtime.
+LOWEST = float(np.finfo(np.float32).min)
+
 
 def _pool_params(case: cases.Conv, x_stride: int, y_stride: int, include: bool) -> abi.Pool2dParams:
     return abi.Pool2dParams(
@@ -45,7 +48,7 @@ def test_pool(lib: ctypes.CDLL, case: cases.Conv, kind: str) -> None:
     x = rng.standard_normal((case.n, case.h, case.w, case.c)).astype(np.float32)
     y = _pool(lib, case, kind, x)
     if kind == "max":
-        np.testing.assert_array_equal(y.view, _windows(case, x, -np.inf).max(1))
+        np.testing.assert_array_equal(y.view, _windows(case, x, LOWEST).max(1))
         return
     total = _windows(case, x, 0.0).sum(1)
     # No case here lets a window reach past the padded image, so that all taps count.
@@ -70,6 +73,19 @@ def test_max_pool_keeps_nan(lib: ctypes.CDLL, channels: int) -> None:
     want = np.zeros((9, channels))
     want[0], want[4] = np.nan, np.nan
     np.testing.assert_array_equal(_pool(lib, case, "max", x).view, want)
+
+
+@pytest.mark.parametrize("channels", [1, 16, 70])
+def test_max_pool_of_nothing_is_the_lowest_number(lib: ctypes.CDLL, channels: int) -> None:
+    """A window of padding alone, which dilation makes possible, and one of -inf alone."""
+    case = cases.Conv(
+        1, 1, channels, channels, kernel=(2, 2), dilation=(2, 2), padding=(1, 1, 1, 1)
+    )
+    pooled = _pool(lib, case, "max", np.full((1, 1, 1, channels), -2.5, np.float32))
+    np.testing.assert_array_equal(pooled.view, np.full((1, channels), LOWEST))
+    case = cases.Conv(4, 4, channels, channels, kernel=(2, 2), strides=(2, 2))
+    pooled = _pool(lib, case, "max", np.full((1, 4, 4, channels), -np.inf, np.float32))
+    np.testing.assert_array_equal(pooled.view, np.full((4, channels), LOWEST))
 
 
 _REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}

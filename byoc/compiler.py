@@ -81,6 +81,7 @@ def compile(
     libraries: Libraries = None,
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
+    exact: bool = False,
     allow_wrong: Iterable[str] = (),
     min_coverage: float | None = None,
     require_full: bool = False,
@@ -99,6 +100,8 @@ def compile(
     operators to TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and
     algorithms to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where
     ``choose`` is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
+    ``exact`` lets NaN, infinities and huge numbers flow as through the operators' formulas (see
+    ``partition_for_ext``; docs/reliability.md has a table).
     ``allow_wrong`` names ONNX operators that are taken, with a warning, even in a form whose result
     is known or suspected to be wrong (see ``import_onnx``).
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
@@ -108,6 +111,7 @@ def compile(
     Raises ``ByocError``; ``output`` is then left as it was.
     """
     rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
+    rules["exact"] = exact
     machine = Target.parse(target)
     threads = as_threads(threads, CompileError)
     if dump_code is not None:
@@ -180,7 +184,7 @@ def partition_onnx(
 ) -> Partitioned:
     """The stages up to partitioning, which all forms of deployment share.
 
-    ``rules`` are ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` of
+    ``rules`` are ``skip_ops``, ``skip_nodes``, ``only``, ``predicate`` and ``exact`` of
     ``partition_for_ext``; the rest is as for ``compile``.
     """
     if target.is_foreign and (choose == "measured" or tuning_db is not None):

@@ -145,6 +145,8 @@ class Node:
     nodes of the original model, for reports and comments only.  ``library`` is the kernel library
     that was chosen for it, empty before that; ``algorithm`` the way in which that is to compute it,
     empty for the library's own choice; ``chosen`` tells people why, empty for no special reason.
+    ``exact`` asks for an algorithm through which NaN, infinities and huge numbers reach the same
+    elements as through the formula.
     """
 
     op: str
@@ -157,6 +159,7 @@ class Node:
     library: str = ""
     algorithm: str = ""
     chosen: str = ""
+    exact: bool = False
 
     @property
     def composite(self) -> str:
@@ -217,6 +220,7 @@ class Node:
             library=raw.get("library", ""),
             algorithm=raw.get("algorithm", ""),
             chosen=raw.get("chosen", ""),
+            exact=raw.get("exact", False),
         )
 
 

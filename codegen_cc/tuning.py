@@ -52,6 +52,7 @@ def signature(node: Node) -> str:
         parts.append(f"{operand.role} {operand.dtype}{_text(operand.shape)}{const}")
     parts += [f"{name}={_text(value)}" for name, value in sorted(node.attrs.items())]
     parts += [step.kind for step in node.epilogue]
+    parts += ["exact"] * node.exact
     return " ".join([*parts, "->", f"{node.dtype}{_text(node.shape)}"])
 
 

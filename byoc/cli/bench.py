@@ -74,6 +74,7 @@ _COUNT = click.IntRange(min=1)
 )
 @control.tuning_db
 @control.tuning_machine
+@control.exact
 @remote.devices(several=True)
 @options.target
 @click.option(
@@ -97,6 +98,7 @@ def bench_verb(
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     tuning_machine: str,
+    exact: bool,
     devices: Devices | None,
     target: str | None,
     plot_file: Path | None,
@@ -131,7 +133,7 @@ def bench_verb(
             rounds=rounds,
             batches=batches,
             input_shapes=input_shapes,
-            libraries=_libraries(libraries, tuning_db, tuning_machine, threads),
+            libraries=_libraries(libraries, tuning_db, tuning_machine, threads, exact),
             devices=devices,
             target=target,
             progress=show,
@@ -148,7 +150,11 @@ def bench_verb(
 
 
 def _libraries(
-    names: tuple[str, ...], tuning_db: Path | None, machine: str, threads: tuple[int, ...]
+    names: tuple[str, ...],
+    tuning_db: Path | None,
+    machine: str,
+    threads: tuple[int, ...],
+    exact: bool,
 ) -> Libraries:
     """The kernel libraries of ours, and the times that decide among them."""
     from byoc.tuning.choice import select
@@ -156,10 +162,10 @@ def _libraries(
     if tuning_db is None:
         if machine:
             raise click.UsageError("--tuning-machine needs --tuning-db")
-        return names or None
+        return select(names or None, exact=True) if exact else names or None
     # One file serves all numbers of threads; the first one's times decide.
     first = threads[0] if threads else 1
-    return select(names or None, None, tuning_db, first, machine)
+    return select(names or None, None, tuning_db, first, machine, exact)
 
 
 def _checked(outcome: Outcome) -> int:

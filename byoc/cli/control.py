@@ -47,6 +47,13 @@ allow_wrong = click.option(
     "known or suspected to be wrong; repeatable.",
 )
 
+exact = click.option(
+    "--exact",
+    is_flag=True,
+    help="Let NaN, infinities and huge numbers flow as through the operators' formulas: no "
+    "Winograd, attention operator by operator, no region too small. Slower.",
+)
+
 _OPTIONS = (
     click.option(
         "--skip-op",
@@ -82,6 +89,7 @@ _OPTIONS = (
     ),
     tuning_db,
     tuning_machine,
+    exact,
     allow_wrong,
     click.option(
         "--min-coverage",
@@ -110,6 +118,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         choose: str | None,
         tuning_db: Path | None,
         tuning_machine: str,
+        exact: bool,
         allow_wrong: tuple[str, ...],
         min_coverage: float | None,
         require_full: bool,
@@ -117,6 +126,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         choice: dict[str, Any] = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
         choice |= {"libraries": library or None, "choose": choose, "tuning_db": tuning_db}
+        choice["exact"] = exact
         if tuning_machine:
             threads = others.get("threads") or 1
             choice |= of_machine(library, choose, tuning_db, threads, tuning_machine)

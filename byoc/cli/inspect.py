@@ -82,7 +82,7 @@ def _coverage(report: dict[str, Any]) -> Iterator[str]:
     share = f", {100 * macs / all_macs:.1f} % of {all_macs / 1e6:.1f} MMAC" if all_macs else ""
     yield (
         f"{report['offloaded']} of {report['operators']} operators in "
-        f"{len(report['regions'])} region(s){share}"
+        f"{len(report['regions'])} region(s){share}{', exact' if report.get('exact') else ''}"
     )
     for region in report["regions"]:
         yield (

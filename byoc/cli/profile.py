@@ -43,6 +43,7 @@ _PIPE_WIDTH = 200
     help="Kernel libraries, as for `byoc compile`; repeatable.",
 )
 @control.tuning_db
+@control.exact
 @options.as_json
 @options.verbose
 def profile_verb(
@@ -53,6 +54,7 @@ def profile_verb(
     top: int | None,
     libraries: tuple[str, ...],
     tuning_db: Path | None,
+    exact: bool,
     as_json: bool,
 ) -> None:
     """Time every kernel call of MODEL, an ONNX file or a network of the zoo.
@@ -66,7 +68,7 @@ def profile_verb(
         from byoc.tuning.choice import select
 
         subject = load_subject(model, input_shapes)
-        selection = select(libraries or None, None, tuning_db, threads)
+        selection = select(libraries or None, None, tuning_db, threads, exact=exact)
         found = profile(subject, threads, runs, selection, show)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=1))

@@ -62,6 +62,7 @@ _BUSY = 0.6
     help="Turns of each candidate, of four runs.",
 )
 @click.option("--again", is_flag=True, help="Time what the database has already, too.")
+@control.exact
 @control.allow_wrong
 @remote.devices(several=True)
 @options.target
@@ -75,6 +76,7 @@ def tune_verb(
     input_shapes: dict[str, list[int | str]] | None,
     rounds: int,
     again: bool,
+    exact: bool,
     allow_wrong: tuple[str, ...],
     devices: Devices | None,
     target: str | None,
@@ -109,6 +111,7 @@ def tune_verb(
             libraries=libraries or None,
             rounds=rounds,
             again=again,
+            exact=exact,
             allow_wrong=allow_wrong,
             devices=devices,
             target=target,

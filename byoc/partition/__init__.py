@@ -43,6 +43,7 @@ def partition_for_ext(
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
     tuning_threads: int = 1,
+    exact: bool = False,
     min_bytes: int = MIN_COMPUTE_BYTES,
     dump_ir: Path | str | None = None,
 ) -> tvm.IRModule:
@@ -68,6 +69,10 @@ def partition_for_ext(
     that it knows by their times on this CPU with ``tuning_threads`` threads (``measured``: the
     default database does). What is wrong with it is a ``TuningWarning``.
 
+    With ``exact``, NaN, infinities and huge numbers flow as through the operators' formulas: no
+    Winograd, attention operator by operator, and no region is too small, as TVM's own kernels drop
+    NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are as right without it.
+
     Raises ``ControlError`` for names that fit no operator or no node, ``LibraryError`` for a
     library that is missing or does not load.
     """
@@ -81,6 +86,7 @@ def partition_for_ext(
         choose=choose,
         tuning_db=tuning_db,
         tuning_threads=tuning_threads,
+        exact=exact,
         min_bytes=min_bytes,
         dump_ir=dump_ir,
     )[0]
@@ -97,6 +103,7 @@ def partition_with_report(
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
     tuning_threads: int = 1,
+    exact: bool = False,
     min_bytes: int = MIN_COMPUTE_BYTES,
     dump_ir: Path | str | None = None,
 ) -> tuple[tvm.IRModule, Report]:
@@ -110,10 +117,10 @@ def partition_with_report(
     folder = None if dump_ir is None else as_path(dump_ir, "dump_ir", PartitionError)
     reasons: Reasons = {}
     pruned: list[Pruned] = []
-    selection = select(libraries, choose, tuning_db, tuning_threads)
+    selection = select(libraries, choose, tuning_db, tuning_threads, exact=exact)
     control = Control.of(skip_ops, skip_nodes, only, predicate, selection)
     control.check_nodes(mod)
-    if is_marked(mod):
+    if is_marked(mod) or selection.exact:
         min_bytes = 0  # who marks a binding has decided that it is worth a region
     # Regions of an earlier partition, with other libraries say, stay as they are.
     given = {gvar.name_hint for gvar, func in mod.functions.items() if is_region(func)}
@@ -143,7 +150,7 @@ def partition_with_report(
             mod = run(mod)
         if observe is not None:
             observe(name, mod)
-    return mod, replace(Report.of(mod, reasons), pruned=tuple(pruned))
+    return mod, replace(Report.of(mod, reasons), pruned=tuple(pruned), exact=selection.exact)
 
 
 def convert_to_dataflow(mod: tvm.IRModule) -> tvm.IRModule:

@@ -123,6 +123,7 @@ class Matcher:
         self.defined = defined
         self.reasons = reasons
         self.libraries = control.libraries
+        self.exact = control.libraries.exact
         self.order = block.ordered()
         self.position = {var: i for i, var in enumerate(self.order)}
         self.matches: list[Match] = []
@@ -171,12 +172,13 @@ class Matcher:
 
     def _assign(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> Candidate | str:
         """The candidate with the library that is to compute it, or the reason why none can."""
-        library = self._undefined(found.node) or self._unpassed(found, bindings)
+        node = replace(found.node, exact=self.exact)
+        library = self._undefined(node) or self._unpassed(found, bindings)
         if library is None:
-            library = self.libraries.pick(found.node, self._names(bindings))
+            library = self.libraries.pick(node, self._names(bindings))
         if isinstance(library, str):
             return library
-        return Candidate(replace(found.node, library=library.name), found.arguments)
+        return Candidate(replace(node, library=library.name), found.arguments)
 
     def _undefined(self, node: Node) -> str | None:
         """Why a region could not learn a symbol of the result's shape, or None.

@@ -33,6 +33,7 @@ def coverage_line(report: Report) -> str:
         parts.append(f"{share:.1f} % of MACs")
     count = len(report.regions)
     parts.append(f"{count} region{'' if count == 1 else 's'}")
+    parts += ["exact"] * report.exact
     return ", ".join(parts)
 
 

@@ -56,6 +56,8 @@ class Report:
     graph: Graph = field(default_factory=Graph, repr=False, compare=False)
     #: Regions that were too small to be worth a call.
     pruned: tuple[Pruned, ...] = ()
+    #: Whether special values flow as through the operators' formulas (see ``partition_for_ext``).
+    exact: bool = False
 
     @property
     def offloaded(self) -> int:
@@ -143,6 +145,7 @@ class Report:
             "offloaded": self.offloaded,
             "macs": self.macs,
             "offloaded_macs": self.offloaded_macs,
+            "exact": self.exact,
             "regions": [asdict(region) for region in self.regions],
             "left": [
                 {"name": e.name, "op": e.op, "shapes": e.shapes, "reason": e.reason}

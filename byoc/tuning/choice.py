@@ -22,17 +22,22 @@ def select(
     tuning_db: str | os.PathLike[str] | None = None,
     threads: int = 1,
     machine: str = "",
+    exact: bool = False,
 ) -> Selection:
     """The libraries to ask, and how to choose among them and their algorithms.
 
     ``choose`` is one of ``CHOICES``; a ``tuning_db`` decides for the layers that it knows, whatever
     that is, and ``measured`` without one takes that of ``database_path``. ``threads`` says which
     times of the database count, and ``machine``, a part of its name there, whose (default: this
-    machine's). Raises ``LibraryError`` and ``TuningError``.
+    machine's). ``exact`` is that of ``partition_for_ext``.
+
+    Raises ``LibraryError`` and ``TuningError``.
     """
     if choose not in (None, *CHOICES):
         raise TuningError(f"cannot choose by {choose!r}; need one of {', '.join(CHOICES)}")
     found = libraries if isinstance(libraries, Selection) else Selection.of(libraries)
+    if exact:
+        found = replace(found, exact=True)
     if choose is not None:
         found = replace(found, choose=cheapest if choose == "model" else first)
     if tuning_db is None and choose != "measured":

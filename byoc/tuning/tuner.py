@@ -19,7 +19,7 @@ from byoc.partition.control import Libraries
 from byoc.prepare.given_model import GivenModel
 from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
-from byoc.tuning.choice import database_path
+from byoc.tuning.choice import database_path, select
 from byoc.tuning.database import machine_key, merge, races_of, require_writable
 from byoc.tuning.layers import TunableLayer, tunable_layers
 from byoc.tuning.remote import RemoteTimer
@@ -98,6 +98,7 @@ def tune(
     libraries: Libraries = None,
     rounds: int = ROUNDS,
     again: bool = False,
+    exact: bool = False,
     allow_wrong: Iterable[str] = (),
     devices: Devices | None = None,
     target: str | None = None,
@@ -108,7 +109,7 @@ def tune(
     ``db`` is the database (default: ``byoc.tuning.database.default_path()``). ``libraries`` are the
     kernel libraries to try, as for ``compile`` (default: all that are present, ``builtin`` first).
     Layers that the database has, with these candidates, are not timed again unless ``again``.
-    ``allow_wrong`` is that of ``compile``.
+    ``exact`` and ``allow_wrong`` are those of ``compile``; exact layers have times of their own.
     With ``devices`` the layers are timed there, compiled for ``target`` (see ``byoc.compile``), by
     libraries that need no file of the device's own.
 
@@ -133,7 +134,7 @@ def tune(
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)
-    selection = libraries if isinstance(libraries, Selection) else Selection.of(libraries)
+    selection = select(libraries, exact=exact)
     progress("partitioning", 0, 1)
     module, _ = partition_with_report(module, libraries=selection)
     tuned = tune_partitioned(

@@ -42,7 +42,8 @@ class Selection:
 
     ``order`` are those to ask; ``by_operator`` and ``by_name`` (shell patterns of node names, the
     first that fits) force one for some nodes; ``choose`` decides where several can; ``tuning`` has
-    the last word among those that may be asked, where it knows a node.
+    the last word among those that may be asked, where it knows a node; ``exact`` is that of every
+    node.
     """
 
     order: tuple[KernelLibrary, ...]
@@ -50,6 +51,7 @@ class Selection:
     by_name: tuple[tuple[str, KernelLibrary], ...] = ()
     choose: Choice = first
     tuning: Tuning | None = None
+    exact: bool = False
 
     @classmethod
     def of(cls, specs: Specs = None, choose: Choice = first) -> Selection:

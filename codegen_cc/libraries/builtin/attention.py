@@ -12,7 +12,13 @@ from codegen_cc.tensor import Tensor
 
 
 def supports(node: Node) -> str | None:
-    """None if the kernel can compute the node, else the reason."""
+    """None if the kernel can compute the node, else the reason.
+
+    The kernel divides by the sum of the exponentials last, after the product with the values, which
+    may overflow where that of the weights does not: not for an exact node.
+    """
+    if node.exact:
+        return "attention in one kernel is not exact; its operators are computed one by one"
     query, key, value = (node.operand(role) for role in ("query", "key", "value"))
     for operand in (query, key, value):
         if len(operand.shape) != 4:

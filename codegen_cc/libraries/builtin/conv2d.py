@@ -68,8 +68,14 @@ def winograd_tile(node: Node) -> int:
 
 
 def fits_winograd(node: Node) -> bool:
-    """Whether there is a choice of algorithms for the node: 3 x 3, stride 1, one group."""
+    """Whether there is a choice of algorithms for the node: 3 x 3, stride 1, one group.
+
+    Winograd's transforms add up whole tiles, so that one infinite pixel makes all pixels of the
+    tiles that read it NaN: not for an exact node.
+    """
     attrs = node.attrs
+    if node.exact:
+        return False
     plain = list(attrs["strides"]) == list(attrs["dilation"]) == [1, 1] and attrs["groups"] == 1
     return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
 

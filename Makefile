@@ -22,7 +22,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance tvm-tests docs lint format clean check-tools kernels \
+.PHONY: help venv demo test bench bench-kernels conformance tvm-tests fuzz docs lint format clean \
+  check-tools kernels \
   aarch64-libraries
 
 help: ## List the targets
@@ -48,6 +49,10 @@ tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain
 	@test -d "$(TVM)/tests/python/relax" || { echo "error: TVM=$(TVM) has no tests/python/relax;" \
 	  "give a checkout of TVM: make tvm-tests TVM=../tvm" >&2; exit 2; }
 	nice $(BIN)/python -W ignore -m tests.tvm_modules.run "$(TVM)" $(ARGS)
+
+fuzz: ARGS := --graphs 2000
+fuzz: $(BIN)/.test $(BIN)/.fuzz kernels ## Compile and run random graphs, and compare (ARGS="--graphs 200 --seed 5000")
+	$(BIN)/python -W ignore -m tests.fuzz.run --jobs $(JOBS) $(ARGS)
 
 docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libraries
 	$(BIN)/byoc libraries --markdown > docs/.libraries.md

@@ -74,6 +74,12 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(sorted(found, key=lambda case: (KINDS.index(case.kind), case.name)))
 
 
+@cache
+def named() -> dict[str, Case]:
+    """Every case by its name."""
+    return {case.name: case for case in all_cases()}
+
+
 def subset() -> list[Case]:
     """One case for each operator that a node test begins with, and some small graphs.
 

@@ -12,10 +12,18 @@ import sys
 import time
 from collections import Counter
 
-from tests.conformance.cases import Case, all_cases, subset
-from tests.conformance.engines import PASSED, Result
+from tests.conformance.cases import Case, all_cases, named, subset
+from tests.conformance.engines import FAILED, PASSED, Result, run_case
 from tests.conformance.table import FILE, OURS, OUTCOMES, Entry, entry, read, render
-from tests.conformance.workers import Task, run_tasks
+from tests.workers import Lost, Pool
+
+#: Seconds that a case may take. The networks take TVM's own loops a minute or so, and LLVM needs
+#: another for TVM's bfloat16 code of an attention.
+TIME_LIMIT = {"light": 900.0}
+USUAL_TIME_LIMIT = 240.0
+
+#: A case, and the engine that runs it.
+Task = tuple[Case, str]
 
 
 def run(cases: list[Case], jobs: int = 2, both: bool = True, progress: bool = False) -> list[Entry]:
@@ -26,8 +34,11 @@ def run(cases: list[Case], jobs: int = 2, both: bool = True, progress: bool = Fa
     results: dict[str, dict[str, Result]] = {case.name: {} for case in cases}
     begin, done = time.monotonic(), 0
 
-    def finished(case: Case, engine: str, result: Result) -> list[Task]:
+    def finished(task: Task, result: Result | Lost) -> list[Task]:
         nonlocal done
+        case, engine = task
+        if isinstance(result, Lost):
+            result = Result(FAILED, result.text)
         results[case.name][engine] = result
         if engine == "ours" and (both or result.status != PASSED):
             return [(case, "tvm")]
@@ -37,11 +48,22 @@ def run(cases: list[Case], jobs: int = 2, both: bool = True, progress: bool = Fa
             print(f"{done} of {len(cases)} tests, {seconds:.0f} s", file=sys.stderr, flush=True)
         return []
 
-    run_tasks([(case, "ours") for case in cases], jobs, finished)
+    pool: Pool[Task] = Pool(
+        run=_run_named,
+        limit=lambda task: TIME_LIMIT.get(task[0].kind, USUAL_TIME_LIMIT),
+        preload=["tests.conformance.preload"],
+        message=lambda task: (task[0].name, task[1]),
+    )
+    pool.run_tasks([(case, "ours") for case in cases], jobs, finished)
     return [
         entry(case.kind, case.name, results[case.name]["ours"], results[case.name].get("tvm"))
         for case in cases
     ]
+
+
+def _run_named(message: tuple[str, str]) -> Result:
+    name, engine = message
+    return run_case(named()[name], engine)
 
 
 def main() -> int:

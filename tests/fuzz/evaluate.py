@@ -1,0 +1,105 @@
+"""What a graph's results should be: ONNX Runtime, and two ways to doubt it.
+
+Results of ONNX Runtime are taken as right, unless a rounding error in an input would change them
+(``is_unstable``) or the ONNX reference evaluator agrees with the other side.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+IR_VERSION = 10
+
+#: Greatest |error| as a share of the largest magnitude of an output, or of 1 if that is greater.
+LIMITS = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-5}
+
+#: Relative changes of the inputs that ``is_unstable`` tries, about a rounding of each dtype.
+NUDGES = {"float64": 3e-7, "float32": 3e-7, "float16": 1e-3}
+
+Arrays = dict[str, np.ndarray]
+
+onnxruntime.set_default_logger_severity(4)
+
+
+class Unrunnable(Exception):
+    """ONNX Runtime refuses a model, or inputs of this size."""
+
+
+def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """ONNX Runtime without its optimiser, which has errors of its own. Raises ``Unrunnable``."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise Unrunnable(str(error).splitlines()[0]) from error
+
+
+def expected(model: onnx.ModelProto, feeds: Arrays) -> Arrays:
+    """ONNX Runtime's outputs by name. Raises ``Unrunnable``."""
+    run = session(model)
+    names = [output.name for output in run.get_outputs()]
+    try:
+        return dict(zip(names, run.run(names, feeds), strict=True))
+    except Exception as error:
+        raise Unrunnable(str(error).splitlines()[0]) from error
+
+
+def difference(got: np.ndarray, want: np.ndarray) -> str | None:
+    """None if two results agree, else how they differ."""
+    if (got.shape, got.dtype) != (want.shape, want.dtype):
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    if want.dtype.kind != "f":
+        wrong = int((got != want).sum())
+        return f"{wrong} of {want.size} elements differ" if wrong else None
+    ordinary = np.isfinite(want) & np.isfinite(got)
+    if not np.array_equal(np.isnan(got), np.isnan(want)):
+        return "NaN at other places"
+    if not np.array_equal(got[~ordinary], want[~ordinary], equal_nan=True):
+        return "infinity at other places"
+    a, b = got[ordinary].astype("float64"), want[ordinary].astype("float64")
+    limit = LIMITS[str(want.dtype)] * max(1.0, float(np.abs(b).max(initial=0.0)))
+    error = float(np.abs(a - b).max(initial=0.0))
+    return f"error {error:.3g}, limit {limit:.3g}" if error > limit else None
+
+
+def differences(got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """How outputs differ, by name; those that agree are left out."""
+    found = {name: difference(np.asarray(got[name]), want[name]) for name in want}
+    return {name: text for name, text in found.items() if text}
+
+
+def is_unstable(model: onnx.ModelProto, feeds: Arrays, names: set[str]) -> bool:
+    """Whether some of the outputs change by more than the limit when inputs do by a rounding."""
+    want = expected(model, feeds)
+    for share in (1, -1, 3, -3):
+        near = {
+            name: np.asarray(x * (1 + share * NUDGES[str(x.dtype)]), x.dtype)
+            if str(x.dtype) in NUDGES
+            else x
+            for name, x in feeds.items()
+        }
+        moved = differences(expected(model, near), want)
+        if names <= set(moved):
+            return True
+    return False
+
+
+def by_reference(model: onnx.ModelProto, feeds: Arrays) -> Arrays | None:
+    """The outputs by the ONNX reference evaluator; None if that fails."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            values = ReferenceEvaluator(model).run(None, feeds)
+    except Exception:  # it has no error class of its own
+        return None
+    return {value.name: np.asarray(x) for value, x in zip(model.graph.output, values, strict=True)}

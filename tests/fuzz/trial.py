@@ -1,0 +1,207 @@
+"""Graphs, the user's way: compiled to a library, loaded, run at every size, and judged."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import traceback
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import compose
+
+import byoc
+import byoc.compiler
+from byoc.errors import ByocError, RunError
+from byoc.partition import partition_with_report
+from byoc.prepare import import_onnx, prepare_apart
+from tests.fuzz.draft import Drawn
+from tests.fuzz.evaluate import Arrays, by_reference, differences, expected, is_unstable
+
+#: Outcomes. The last three are no verdict: a rounding error would change the result; the ONNX
+#: reference evaluator says what we say and ONNX Runtime something else; or NaN, infinities or huge
+#: values flow, where engines differ.
+EQUAL, REFUSED = "equal", "refused"
+WRONG, RAW, CRASH, TIMEOUT = "wrong", "raw error", "crash", "timeout"
+UNSTABLE, DISPUTED, SPECIAL = "unstable", "disputed", "special values differ"
+FAILURES = (WRONG, RAW, CRASH, TIMEOUT)
+
+#: Words of errors that were passed on instead of understood.
+INTERNAL = (
+    "Check failed",
+    "InternalError",
+    "bad_alloc",
+    "Traceback",
+    "Error: ",
+    "has no attribute",
+)
+
+#: Files whose exceptions are errors of ours.
+OURS = (str(Path(byoc.__file__).parent), str(Path(byoc.__file__).parents[1] / "codegen_cc"))
+
+# Tensors of these graphs are tiny: no region is too small here, or few kernels would run.
+byoc.compiler.partition_with_report = partial(partition_with_report, min_bytes=0)
+
+
+#: Bytes of address space of a worker: what takes more is an error, not a machine that swaps.
+MEMORY = 12 << 30
+
+
+def limit_memory() -> None:
+    """Limit what this process may take."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a graph, and how much of it was offloaded."""
+
+    kind: str
+    text: str = ""
+    offloaded: int = 0
+    operators: int = 0
+
+
+def try_graphs(graphs: Sequence[Drawn]) -> list[Outcome]:
+    """The outcome of each graph.
+
+    Those that can be imported go through the compiler together, because the C compiler takes longer
+    than a graph does, and one by one where something is not as it should be.
+    """
+    outcomes: dict[int, Outcome] = {}
+    together = []
+    for index, graph in enumerate(graphs):
+        if len(graphs) > 1 and _is_imported(graph):
+            together.append(index)
+        else:
+            outcomes[index] = try_together([graph])
+    if together:
+        joint = try_together([graphs[index] for index in together])
+        for index in together:
+            outcomes[index] = joint if joint.kind == EQUAL else try_together([graphs[index]])
+        if joint.kind in FAILURES and all(outcomes[i].kind == EQUAL for i in together):
+            outcomes[together[0]] = Outcome(joint.kind, f"only together with others: {joint.text}")
+    return [outcomes[index] for index in range(len(graphs))]
+
+
+def _is_imported(graph: Drawn) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import_onnx(prepare_apart(graph.model, graph.shapes or None))
+    except Exception:  # said when it is compiled alone
+        return False
+    return True
+
+
+def try_together(graphs: Sequence[Drawn]) -> Outcome:
+    """The outcome of one model of several graphs that do not know of each other."""
+    whole = merged(graphs)
+    try:
+        with tempfile.TemporaryDirectory(prefix="fuzz_") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            file = Path(folder, "model.so")
+            report = byoc.compile(whole.model, file, whole.shapes or None).report
+            library = byoc.load(file, threads=1)
+            results = [library.run(feeds) for feeds in whole.feeds]
+    except ByocError as error:
+        return Outcome(RAW if is_internal(error) else REFUSED, _one_line(error))
+    except Exception as error:
+        return Outcome(RAW, f"{_one_line(error)} [{_place(error)}]")
+    for feeds, got in zip(whole.feeds, results, strict=True):
+        verdict = judge(whole, feeds, got)
+        if verdict.kind != EQUAL:
+            return verdict
+    return Outcome(EQUAL, "", report.offloaded, report.operators)
+
+
+def merged(graphs: Sequence[Drawn]) -> Drawn:
+    """One model of several graphs; each is run in all its worlds."""
+    if len(graphs) == 1:
+        return graphs[0]
+    whole = onnx.ModelProto()
+    shapes: dict[str, list[int | str]] = {}
+    runs = max(len(graph.feeds) for graph in graphs)
+    feeds: list[Arrays] = [{} for _ in range(runs)]
+    for index, graph in enumerate(graphs):
+        mark = f"g{index}_"
+        model = compose.add_prefix(graph.model, mark)
+        # Symbols are the axes' own in each graph: their sizes are not the same.
+        for value in model.graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param:
+                    dim.dim_param = mark + dim.dim_param
+        if not index:
+            whole.CopyFrom(model)
+        else:
+            for field in ("node", "input", "output", "initializer"):
+                getattr(whole.graph, field).extend(getattr(model.graph, field))
+            known = {entry.domain for entry in whole.opset_import}
+            whole.opset_import.extend(e for e in model.opset_import if e.domain not in known)
+        for name, shape in graph.shapes.items():
+            shapes[mark + name] = [mark + e if isinstance(e, str) else e for e in shape]
+        for run, feed in enumerate(feeds):
+            given = graph.feeds[run % len(graph.feeds)]
+            feed.update({mark + name: x for name, x in given.items()})
+    return Drawn(whole, feeds, shapes, any(graph.special for graph in graphs))
+
+
+def judge(graph: Drawn, feeds: Arrays, got: Arrays) -> Outcome:
+    """Compare results with ONNX Runtime's; doubt it before calling something wrong."""
+    want = expected(graph.model, feeds)
+    with np.errstate(all="ignore"):
+        found = differences(got, want)
+    if not found:
+        return Outcome(EQUAL)
+    text = "; ".join(f"{name}: {how}" for name, how in sorted(found.items()))
+    if graph.shapes:
+        sizes = {n: list(feeds[n].shape) for n in graph.shapes}
+        text += f" with {sizes}"
+    if not any("instead of" in how for how in found.values()):  # shapes and dtypes agree
+        if graph.special:
+            return Outcome(SPECIAL, text)
+        if is_unstable(graph.model, feeds, set(found)):
+            return Outcome(UNSTABLE, text)
+    reference = by_reference(graph.model, feeds)
+    if reference is not None and not differences(got, reference):
+        return Outcome(DISPUTED, text)
+    return Outcome(WRONG, text)
+
+
+def is_internal(error: ByocError) -> bool:
+    """Whether an error was passed on rather than understood.
+
+    TVM's converters raise whatever their code runs into; a line that names the operator and the
+    node tells a user what to change, unless the code is ours.
+    """
+    text = str(error)
+    if "\n" in text or isinstance(error, RunError):  # what was compiled runs
+        return True
+    cause = error.__cause__
+    if cause is not None and not isinstance(cause, ByocError) and _is_ours(cause):
+        return True
+    named = "node " in text
+    return not named and any(word in text for word in INTERNAL)
+
+
+def _is_ours(error: BaseException) -> bool:
+    if isinstance(error, (OSError, NotImplementedError)) or not error.__traceback__:
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return last.filename.startswith(OURS) and not (last.line or "").startswith("raise ")
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if frame.filename.startswith(OURS)] or frames
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno} {ours[-1].name}"
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:400]

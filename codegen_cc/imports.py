@@ -8,6 +8,7 @@ one line what is missing.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ def opening(imports: list[Import]) -> str:
         table = _table(entry, index)
         names = ", ".join(f'"{function}"' for function in entry.functions) or "0"
         count = len(entry.functions)
-        files = [soname(entry.path) or entry.path.name, str(entry.path)]
+        files = [soname(entry.path) or entry.path.name, os.path.abspath(entry.path)]
         parts.append(
             f"/* {count} functions for library {entry.library}. */\n"
             f"extern void* {table}[{max(count, 1)}];\n"

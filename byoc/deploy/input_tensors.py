@@ -5,6 +5,7 @@ What cannot be handed over as it is, for its strides or its place in memory, is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,33 @@ if TYPE_CHECKING:
     import tvm_ffi
 
 CPU = 1
+#: Steps to find out whether two arrays share memory; rooms are dense, and few steps are enough.
+_WORK = 100_000
 #: Bytes; what TVM's compiled code expects of every tensor, and what kernels are fastest with.
 ALIGNMENT = 64
+
+
+def as_array(info: TensorInfo, value: Any) -> np.ndarray:
+    """The memory of one input as an array, not a copy of it. Raises ``InputError``."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if isinstance(value, type) or not hasattr(value, "__dlpack_device__"):
+        raise InputError(
+            f"input {info.name!r} is a {type(value).__name__}; need a NumPy array or a tensor "
+            "that speaks DLPack"
+        )
+    with foreign_errors_as(InputError, f"taking input {info.name!r} by DLPack"):
+        device = tuple(map(int, value.__dlpack_device__()))
+        if device[0] != CPU:
+            raise InputError(f"input {info.name!r} is on device {device}; need CPU memory")
+        try:
+            return np.from_dlpack(value)
+        except Exception:
+            if "bfloat16" not in str(getattr(value, "dtype", "")):
+                raise
+            raise InputError(
+                f"input {info.name!r} has dtype bfloat16; need {info.dtype} (nothing is cast)"
+            ) from None
 
 
 def as_tensor(
@@ -31,7 +57,7 @@ def as_tensor(
     """
     import tvm_ffi
 
-    array = _as_array(info, value)
+    array = as_array(info, value)
     if array.dtype != info.dtype:
         raise InputError(
             f"input {info.name!r} has dtype {array.dtype}; need {info.dtype} (nothing is cast)"
@@ -76,6 +102,32 @@ def as_room(info: TensorInfo, value: Any) -> np.ndarray:
     return value
 
 
+def require_apart(inputs: Mapping[str, np.ndarray], rooms: Mapping[str, np.ndarray]) -> None:
+    """Raise ``InputError`` where a result's room has a byte of an input's or another result's.
+
+    Kernels read inputs while they write outputs, in any order.
+    """
+    names = list(rooms)
+    for number, output in enumerate(names):
+        for name, array in inputs.items():
+            if _share_a_byte(rooms[output], array):
+                raise InputError(
+                    f"room for output {output!r} overlaps input {name!r}; need memory of its own"
+                )
+        for other in names[:number]:
+            if _share_a_byte(rooms[output], rooms[other]):
+                raise InputError(
+                    f"rooms for outputs {other!r} and {output!r} overlap; need memory for each"
+                )
+
+
+def _share_a_byte(one: np.ndarray, other: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(one, other, max_work=_WORK)
+    except np.exceptions.TooHardError:
+        return True
+
+
 def aligned_room(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """An array that is not filled, whose data begin at a multiple of ``ALIGNMENT``."""
     kind = np.dtype(dtype)
@@ -105,28 +157,6 @@ def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) 
 
 def _shape(info: TensorInfo) -> str:
     return f"[{', '.join(map(str, info.shape))}]"
-
-
-def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value)
-    if isinstance(value, type) or not hasattr(value, "__dlpack_device__"):
-        raise InputError(
-            f"input {info.name!r} is a {type(value).__name__}; need a NumPy array or a tensor "
-            "that speaks DLPack"
-        )
-    with foreign_errors_as(InputError, f"taking input {info.name!r} by DLPack"):
-        device = tuple(map(int, value.__dlpack_device__()))
-        if device[0] != CPU:
-            raise InputError(f"input {info.name!r} is on device {device}; need CPU memory")
-        try:
-            return np.from_dlpack(value)
-        except Exception:
-            if "bfloat16" not in str(getattr(value, "dtype", "")):
-                raise
-            raise InputError(
-                f"input {info.name!r} has dtype bfloat16; need {info.dtype} (nothing is cast)"
-            ) from None
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:

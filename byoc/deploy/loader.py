@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.arguments import as_mapping, as_path, as_threads
-from byoc.deploy.input_tensors import ALIGNMENT, CPU, aligned_room, as_room, as_tensor
+from byoc.deploy.input_tensors import (
+    ALIGNMENT,
+    CPU,
+    aligned_room,
+    as_array,
+    as_room,
+    as_tensor,
+    require_apart,
+)
 from byoc.deploy.library_file import read_library, require_this_machine
 from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.tvm_runtime import (
@@ -106,50 +114,52 @@ class Model:
         ``outputs`` are arrays, of exactly the shape and dtype of the outputs that they are named
         after, that the results are written into and that are returned; a server gives the same
         ones again and again.  A network of one region writes its results where they shall be;
-        else they are copied there.
+        else they are copied there.  They overlap neither each other nor an input.
 
         Raises ``InputError`` for a missing or unknown name, a wrong rank, shape, dtype or device.
         """
         region = self._region
-        tensors = self.tensors(inputs, ALIGNMENT if region is None else 1)
         rooms = self._rooms({} if outputs is None else outputs)
+        if rooms:
+            self._require_inputs(inputs)
+            inputs = {info.name: as_array(info, inputs[info.name]) for info in self.inputs}
+        tensors = self.tensors(inputs, ALIGNMENT if region is None else 1)
+        if rooms:
+            require_apart(inputs, rooms)
         if region is not None:
-            self._require_apart(inputs, rooms)
             for info in self.outputs:
                 if info.name not in rooms:
                     rooms[info.name] = aligned_room(info.shape, info.dtype)
             self._call_region(region, tensors, [rooms[info.name] for info in self.outputs])
             return {info.name: rooms[info.name] for info in self.outputs}
-        results = {}
-        for info, value in zip(self.outputs, self.invoke(tensors), strict=True):
-            found = np.from_dlpack(value)
-            if (room := rooms.get(info.name)) is None:
-                results[info.name] = np.array(found)
-            elif room.shape != found.shape:
+        found = dict(zip((o.name for o in self.outputs), self.invoke(tensors), strict=True))
+        results = {name: np.from_dlpack(value) for name, value in found.items()}
+        for name, room in rooms.items():
+            if room.shape != (shape := results[name].shape):
                 raise InputError(
-                    f"room for output {info.name!r} is {room.dtype}{list(room.shape)}; "
-                    f"need {list(found.shape)} with these inputs"
+                    f"room for output {name!r} is {room.dtype}{list(room.shape)}; "
+                    f"need {list(shape)} with these inputs"
                 )
-            else:
-                np.copyto(room, found)
-                results[info.name] = room
-        return results
+        for name, room in rooms.items():
+            np.copyto(room, results[name])
+        return {
+            name: rooms[name] if name in rooms else np.array(result)
+            for name, result in results.items()
+        }
 
     def tensors(
         self, inputs: Mapping[str, Any], alignment: int = ALIGNMENT
     ) -> list[tvm_ffi.Tensor]:
         """Check named arrays and turn them into the tensors that ``invoke`` takes."""
-        self._require_known("input", inputs, self.inputs)
-        if missing := [info for info in self.inputs if info.name not in inputs]:
-            raise InputError(f"input {missing[0].name!r} is missing; it is {missing[0]}")
+        self._require_inputs(inputs)
         symbols: dict[str, int] = {}
         return [as_tensor(info, inputs[info.name], symbols, alignment) for info in self.inputs]
 
     def invoke(self, tensors: list[tvm_ffi.Tensor]) -> list[tvm_ffi.Tensor]:
         """Run on checked tensors without copying anything: what a benchmark should time."""
         machine = getattr(self._machines, "main", None)
+        size_own_pool()
         if machine is None:
-            size_own_pool()
             with _making_machine:
                 machine = self._machines.main = start_machine(self._loaded())["main"]
         try:
@@ -248,13 +258,10 @@ class Model:
         known = {info.name: info for info in self.outputs}
         return {name: as_room(known[name], value) for name, value in outputs.items()}
 
-    @staticmethod
-    def _require_apart(inputs: Mapping[str, Any], rooms: Mapping[str, np.ndarray]) -> None:
-        """Kernels read inputs while they write outputs."""
-        for output, room in rooms.items():
-            for name, value in inputs.items():
-                if isinstance(value, np.ndarray) and np.may_share_memory(room, value):
-                    raise InputError(f"room for output {output!r} is a part of input {name!r}")
+    def _require_inputs(self, inputs: Mapping[str, Any]) -> None:
+        self._require_known("input", inputs, self.inputs)
+        if missing := [info for info in self.inputs if info.name not in inputs]:
+            raise InputError(f"input {missing[0].name!r} is missing; it is {missing[0]}")
 
     def _require_known(
         self, what: str, given: Mapping[str, Any], infos: tuple[TensorInfo, ...]

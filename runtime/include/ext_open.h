@@ -2,8 +2,8 @@
  * ext_open.h - opens the shared libraries of a kernel library when a region needs them first.
  *
  * Included by generated code only.  A library is looked for beside the file that holds this code
- * (the compiled model), in the folders of the environment variable BYOC_LIBRARY_PATH, where it was
- * when the model was compiled, and where the system looks.
+ * (the compiled model, where it was when it was loaded), in the folders of the environment variable
+ * BYOC_LIBRARY_PATH, where it was when the model was compiled, and where the system looks.
  */
 #ifndef EXT_OPEN_H_
 #define EXT_OPEN_H_
@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #endif
 #include <dlfcn.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,20 @@ typedef struct {
   char problem[768];
 } ext_open_state;
 
+/* The folder of the file that holds this code, or "".  It is found while that file is loaded: later
+ * the name that it was loaded by may lead elsewhere, as the current folder may be another, and a
+ * link may be gone and its place another user's. */
+static char ext_own_folder[PATH_MAX];
+
+__attribute__((constructor)) static void ext_remember_folder(void) {
+  Dl_info own;
+  if (dladdr((const void*)ext_own_folder, &own) == 0 || own.dli_fname == NULL) return;
+  if (strchr(own.dli_fname, '/') == NULL) return; /* a program that was found in PATH */
+  if (realpath(own.dli_fname, ext_own_folder) == NULL) ext_own_folder[0] = '\0';
+  char* slash = strrchr(ext_own_folder, '/');
+  if (slash != NULL) *slash = '\0';
+}
+
 static inline void* ext_open_in(const char* folder, size_t length, const char* file) {
   char path[4096];
   if (length + strlen(file) + 2 > sizeof(path)) return NULL;
@@ -40,15 +55,10 @@ static inline void* ext_open_in(const char* folder, size_t length, const char* f
 }
 
 /* The handle, or NULL with what the dynamic linker says of the file at its first place. */
-static inline void* ext_open_file(const ext_import* import, const void* own_address,
-                                  char said[256]) {
-  Dl_info own;
+static inline void* ext_open_file(const ext_import* import, char said[256]) {
   void* handle = NULL;
-  if (dladdr(own_address, &own) != 0 && own.dli_fname != NULL) {
-    const char* slash = strrchr(own.dli_fname, '/');
-    if (slash != NULL)
-      handle = ext_open_in(own.dli_fname, (size_t)(slash - own.dli_fname), import->file);
-  }
+  if (ext_own_folder[0] != '\0')
+    handle = ext_open_in(ext_own_folder, strlen(ext_own_folder), import->file);
   const char* folders = getenv("BYOC_LIBRARY_PATH");
   while (handle == NULL && folders != NULL && *folders != '\0') {
     const size_t length = strcspn(folders, ":");
@@ -73,7 +83,7 @@ static inline const char* ext_open(ext_open_state* state, const ext_import* impo
   for (int i = 0; i < count && problem == NULL && !state->opened; ++i) {
     const ext_import* import = &imports[i];
     char said[256];
-    void* handle = ext_open_file(import, (const void*)imports, said);
+    void* handle = ext_open_file(import, said);
     if (handle == NULL) {
       snprintf(state->problem, sizeof(state->problem),
                "library %s: cannot open %s; put it beside the model or into a folder of "

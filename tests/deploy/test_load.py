@@ -13,9 +13,11 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+import tvm_ffi
 
 import byoc
 from byoc.compiler import compile
+from byoc.deploy.input_tensors import require_apart
 from byoc.errors import InputError
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
@@ -142,9 +144,90 @@ def test_room_of_an_unknown_name_or_inside_an_input(
 ) -> None:
     with pytest.raises(InputError, match=r"unknown output 'median'; .* gives probabilities"):
         model.run(given, {"median": np.zeros(1, np.float32)})
-    if model.metadata.entry is not None:
-        with pytest.raises(InputError, match="room for output 'mean' is a part of input 'scale'"):
-            model.run(given, {"mean": given["scale"]})
+
+
+class _Foreign:
+    """Writable memory of another library, which speaks DLPack and is no NumPy array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("kind", ["NumPy", "TVM", "DLPack"])
+def test_rooms_share_no_byte_with_an_input_or_a_room(
+    model: byoc.Model, given: dict[str, np.ndarray], expected: dict[str, np.ndarray], kind: str
+) -> None:
+    wrap = {"NumPy": lambda a: a, "TVM": tvm_ffi.from_dlpack, "DLPack": _Foreign}[kind]
+    block = np.zeros(4096, np.float32)
+    image = block[:768].reshape(1, 3, 16, 16)
+    image[...] = given["image"]
+    scale = given["scale"].copy()
+
+    def at(start: int, name: str) -> np.ndarray:
+        return block[start : start + expected[name].size].reshape(expected[name].shape)
+
+    def run(**starts: int) -> dict[str, np.ndarray]:
+        inputs = {"image": wrap(image), "scale": wrap(scale)}
+        return model.run(inputs, {name: wrap(at(start, name)) for name, start in starts.items()})
+
+    for starts, said in (
+        ({"mean": 0}, "room for output 'mean' overlaps input 'image'"),
+        ({"mean": 767}, "room for output 'mean' overlaps input 'image'"),
+        ({"mean": 1000, "probabilities": 1000}, "rooms for outputs 'mean' and 'probabilities'"),
+        ({"probabilities": 800, "mean": 2847}, "rooms for outputs 'probabilities' and 'mean'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            run(**starts)
+        np.testing.assert_array_equal(image, given["image"])
+    for starts in ({"mean": 768}, {"mean": 768, "probabilities": 776}):
+        assert_agrees(run(**starts), expected)
+        assert_agrees(
+            {name: at(start, name) for name, start in starts.items()},
+            {name: expected[name] for name in starts},
+        )
+    with pytest.raises(InputError, match="rooms for outputs 'mean' and 'probabilities' overlap"):
+        shared = np.zeros(2048, np.float32)
+        model.run(
+            given,
+            {"mean": shared[:8].reshape(1, 8, 1, 1), "probabilities": shared.reshape(1, 8, 16, 16)},
+        )
+    frozen = np.zeros((1, 8, 1, 1), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(InputError, match="read-only"):
+        model.run(given, {"mean": frozen})
+
+
+def test_rooms_between_the_elements_of_an_input(
+    model: byoc.Model, given: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+) -> None:
+    """Extents are compared byte by byte: what only surrounds a room is in nobody's way."""
+    block = np.zeros((1, 3, 16, 32), np.float32)
+    image = block[..., ::2]
+    image[...] = given["image"]
+    row = block.reshape(-1)[32 * 16 + 1 : 32 * 16 + 9].reshape(1, 8, 1, 1)
+    with pytest.raises(InputError, match="overlaps input 'image'"):
+        model.run({"image": image, "scale": given["scale"]}, {"mean": row})
+    rows = np.zeros((1, 3, 32, 16), np.float32)
+    image = rows[:, :, ::2]
+    image[...] = given["image"]
+    room = rows[0, 0, 1, :8].reshape(1, 8, 1, 1)
+    assert np.may_share_memory(image, room)
+    found = model.run({"image": image, "scale": given["scale"]}, {"mean": room})
+    assert found["mean"] is room
+    assert_agrees(found, expected)
+
+
+def test_rooms_of_no_elements_overlap_nothing() -> None:
+    block = np.zeros(4, np.float32)
+    require_apart({"x": block}, {"y": block[2:2], "z": block[2:2]})
+    with pytest.raises(InputError, match="overlaps input 'x'"):
+        require_apart({"x": block[:3]}, {"y": block[2:]})
 
 
 def test_eight_threads_call_one_model(model: byoc.Model) -> None:

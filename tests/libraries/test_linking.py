@@ -202,6 +202,50 @@ def test_shared_library_is_found_where_the_model_goes(tmp_path: Path) -> None:
     assert "libsample.so has no function sample_" in old.stderr
 
 
+_MOVES = """
+import os, shutil, sys
+import numpy as np
+import byoc
+x = np.load("x.npy")
+if sys.argv[1] == "replaced":
+    first = byoc.load("m.so")  # not run
+    shutil.copy("m.so", "again.so"); os.replace("again.so", "m.so")
+    model = byoc.load("m.so")
+    call = model
+elif sys.argv[1] == "relative":
+    model = byoc.load("m.so")
+    os.chdir("/")
+    call = model
+else:
+    import tvm
+    module = tvm.runtime.load_module("./m.so")
+    os.chdir("/")
+    machine = tvm.runtime.vm.VirtualMachine(module, tvm.cpu())
+    call = lambda x: machine["main"](tvm.runtime.tensor(x)).numpy()
+print(float(np.abs(call(x)).sum()))
+"""
+
+
+@pytest.mark.parametrize("way", ["replaced", "relative", "tvm"])
+def test_shared_library_is_looked_for_where_the_model_was_loaded(way: str, tmp_path: Path) -> None:
+    """Not where a link to it was, or a relative name leads now: both may be anyone's."""
+    build, deploy = tmp_path / "build", tmp_path / "deploy"
+    build.mkdir()
+    deploy.mkdir()
+    byoc.compile(
+        two_products(), deploy / "m.so", libraries=[SampleLibrary(build, "shared"), "builtin"]
+    )
+    shutil.move(build / "libsample.so", deploy / "libsample.so")
+    inputs = random_input()
+    np.save(deploy / "x.npy", inputs["x"])
+    done = subprocess.run(
+        [sys.executable, "-c", _MOVES, way], cwd=deploy, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (want,) = onnxruntime_outputs(two_products(), inputs).values()
+    assert float(done.stdout) == pytest.approx(np.abs(want).sum(), rel=1e-4)
+
+
 def test_codegen_needs_the_library_that_was_chosen(tmp_path: Path) -> None:
     from tvm import relax
 

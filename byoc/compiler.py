@@ -31,6 +31,7 @@ from byoc.deploy.metadata import (
 )
 from byoc.deploy.single_region import SingleRegion, single_region
 from byoc.deploy.source_files import hash_files, hash_model
+from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
 from byoc.packed_functions import settle
 from byoc.partition import partition_with_report
@@ -121,7 +122,11 @@ def compile(
     if output is not None:
         output = as_path(output, "output", CompileError)
         machine.compiler() if machine.is_foreign else _require_linker()
-        _require_folder(output)
+        if output.suffix != ".so":
+            raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
+        require_file_to_write(output, CompileError)
+    if dump_code is not None:
+        require_folder_to_make(dump_code, CompileError)
     stages = Stages(progress)
     done = partition_onnx(
         model,
@@ -187,6 +192,9 @@ def partition_onnx(
     ``rules`` are ``skip_ops``, ``skip_nodes``, ``only``, ``predicate`` and ``exact`` of
     ``partition_for_ext``; the rest is as for ``compile``.
     """
+    if dump_ir is not None:
+        dump_ir = as_path(dump_ir, "dump_ir", PartitionError)
+        require_folder_to_make(dump_ir, PartitionError)
     if target.is_foreign and (choose == "measured" or tuning_db is not None):
         raise ControlError(
             f"times measured here say nothing of {target.name}; tune on such a machine (byoc tune "
@@ -419,15 +427,6 @@ def _require_linker() -> None:
             f"no C compiler found (looked for {', '.join(candidates)}); install the package gcc "
             "(Debian, Ubuntu: apt install gcc) or set CC"
         )
-
-
-def _require_folder(output: Path) -> None:
-    if not output.parent.is_dir():
-        raise CompileError(f"cannot write {output}: there is no folder {output.parent}")
-    if output.is_dir():
-        raise CompileError(f"cannot write {output}: it is a folder; give a file name")
-    if output.suffix != ".so":
-        raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
 
 
 __all__ = ["CompileError", "Compiled", "compile", "export"]

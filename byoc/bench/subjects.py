@@ -46,7 +46,7 @@ def load_subject(
     if name in networks and not path.is_file():
         title, model, tokens = networks[name].title, networks[name].build(), _TOKENS
     elif path.exists():
-        from byoc.prepare import load_model
+        from byoc.prepare.read_model import load_model
 
         # 0 and 1 are valid as ids, indices and masks alike.
         title, model, tokens = path.name, load_model(path), 2

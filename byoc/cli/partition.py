@@ -10,6 +10,8 @@ import click
 
 from byoc.cli import control, options
 from byoc.cli.process import import_without_torch
+from byoc.destination import require_file_to_write, require_folder_to_make
+from byoc.errors import PartitionError
 
 _PIPE_WIDTH = 160
 
@@ -45,8 +47,10 @@ def partition_verb(
     """Show what of the ONNX file MODEL the kernels would run, and what stays with TVM and why."""
     if as_json and dot:
         raise click.UsageError("--json and --dot both print to standard output; give one")
-    if html is not None and not html.parent.is_dir():
-        raise click.ClickException(f"cannot write {html}: there is no folder {html.parent}")
+    if html is not None:
+        require_file_to_write(html, PartitionError)
+    if dump_ir is not None:
+        require_folder_to_make(dump_ir, PartitionError)
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")

@@ -14,6 +14,8 @@ import click
 
 from byoc.cli import options, remote
 from byoc.cli.process import import_without_torch
+from byoc.destination import require_file_to_write
+from byoc.errors import RunError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +76,8 @@ def run_verb(
     With --rpc or --rpc-tracker it is uploaded to another machine, runs there, and times are those
     of that machine, without the network.
     """
+    if outputs is not None:
+        require_file_to_write(outputs, RunError)
     import_without_torch("tvm_ffi")
     for name, shape in (input_shapes or {}).items():
         if names := [extent for extent in shape if isinstance(extent, str)]:
@@ -130,8 +134,6 @@ def _write(path: Path, results: dict[str, np.ndarray]) -> None:
     """Write all results or nothing."""
     import numpy as np
 
-    if not path.parent.is_dir():
-        raise click.ClickException(f"cannot write {path}: there is no folder {path.parent}")
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         unfinished = Path(folder, "results")
         # By hand instead of np.savez, whose keyword arguments forbid the name "file".

@@ -15,6 +15,7 @@ from byoc.arguments import as_path, as_threads
 from byoc.compiler import Partitioned, partition_onnx
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.deploy.single_region import SingleRegion
+from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
 from byoc.partition.control import Libraries
 from byoc.partition.registry import Predicate
@@ -125,6 +126,7 @@ def _require_place(folder: Path) -> None:
         raise CompileError(f"cannot write {folder}: it is a file; give a folder")
     if not folder.parent.is_dir():
         raise CompileError(f"cannot write {folder}: there is no folder {folder.parent}")
+    require_folder_to_make(folder, CompileError)
 
 
 def _require_one_region(done: Partitioned) -> SingleRegion:

@@ -8,19 +8,17 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 
 import onnx
 import tvm
-from google.protobuf.message import DecodeError
 
 from byoc.errors import ImportFailure, ModelError, UnsupportedForm
 from byoc.prepare.checked_import import Refusals, node_name
 from byoc.prepare.fold_onnx import drop_unused, fold_constants
-from byoc.prepare.given_model import GivenModel, given_model
+from byoc.prepare.given_model import GivenModel
 from byoc.prepare.input_shapes import (
     InputShapes,
     given_shapes,
@@ -29,16 +27,13 @@ from byoc.prepare.input_shapes import (
     shape_text,
 )
 from byoc.prepare.named_import import import_named
+from byoc.prepare.read_model import read
 from byoc.prepare.same_padding import explicit_padding
 from byoc.prepare.suggest_multiples import all_outputs_known, working_multiples
-from byoc.prepare.undefined import require_defined
 from byoc.prepare.weights_apart import (
     ApartModel,
     Fetch,
-    apart_from,
     fold_batch_norm,
-    leave_external,
-    read_apart,
 )
 from codegen_cc.errors import foreign_errors_as
 
@@ -68,92 +63,12 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
 
     A file must not change, a model in memory must stay, until the result was imported.
     """
-    model = given_model(model)
     shapes = given_shapes(input_shapes)
-    loaded = _apart(model) if isinstance(model, onnx.ModelProto) else _read(model)
-    require_defined(loaded.model)
+    loaded = read(model)
     set_input_shapes(loaded.model, shapes)
     simplify(loaded)
     explicit_padding(loaded.model)
     return loaded
-
-
-# ---------------------------------------------------------------------- reading
-
-
-def load_model(path: Path) -> onnx.ModelProto:
-    """Read a model file and its external data. Raises ``ModelError``."""
-    return _read(path).whole()
-
-
-def _read(path: Path) -> ApartModel:
-    if not path.exists():
-        raise ModelError(f"{path}: no such file; give the path of an ONNX model")
-    if path.is_dir():
-        raise ModelError(f"{path}: is a folder; give the path of an ONNX model in it")
-    try:
-        apart = read_apart(path, lambda: onnx.load(str(path), load_external_data=False))
-    except (DecodeError, ValueError, UnicodeDecodeError) as err:
-        raise ModelError(
-            f"{path}: no ONNX model ({_first_line(err)}); the file is damaged or of another format"
-        ) from err
-    except OSError as err:
-        raise ModelError(f"{path}: cannot be read ({err.strerror}); check its permissions") from err
-    model = apart.model
-    if not model.graph.output or model.ir_version == 0:
-        size = path.stat().st_size
-        raise ModelError(
-            f"{path}: no ONNX model (a graph without outputs in {size} bytes);"
-            " the file is empty, damaged or of another format"
-        )
-    _check_external_data(model, path)
-    named = (entries["location"] for _, entries in _external_tensors(model))
-    apart.files = (path, *(path.parent / location for location in dict.fromkeys(named)))
-    leave_external(apart, path.parent)
-    onnx.load_external_data_for_model(model, str(path.parent))
-    return apart
-
-
-def _check_external_data(model: onnx.ModelProto, path: Path) -> None:
-    for tensor, entries in _external_tensors(model):
-        location = entries.get("location", "")
-        file = path.parent / location
-        if not location or not file.is_file():
-            raise ModelError(
-                f"{path}: external data file {location!r} of tensor {tensor.name!r} is missing;"
-                f" put it into {path.parent}"
-            )
-        need = int(entries.get("offset", 0)) + int(entries.get("length", 0))
-        if file.stat().st_size < need:
-            raise ModelError(
-                f"{path}: external data file {location!r} has {file.stat().st_size} bytes and"
-                f" tensor {tensor.name!r} needs {need}; the file is damaged, fetch it again"
-            )
-
-
-def _external_tensors(
-    model: onnx.ModelProto,
-) -> Iterator[tuple[onnx.TensorProto, dict[str, str]]]:
-    attributes = (
-        tensor
-        for node in model.graph.node
-        for attribute in node.attribute
-        for tensor in (attribute.t, *attribute.tensors)
-    )
-    for tensor in (*model.graph.initializer, *attributes):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            yield tensor, {entry.key: entry.value for entry in tensor.external_data}
-
-
-def _apart(model: onnx.ModelProto) -> ApartModel:
-    if not model.graph.output:
-        raise ModelError("the model has a graph without outputs; mark at least one output")
-    for tensor, entries in _external_tensors(model):
-        raise ModelError(
-            f"tensor {tensor.name!r} has its data in the file {entries.get('location')!r}, which"
-            " was not loaded; give the path of the model, or call onnx.load_external_data_for_model"
-        )
-    return apart_from(model)
 
 
 # ---------------------------------------------------------------------- simplifying

@@ -72,3 +72,19 @@ class FreshNames:
             name = f"{wanted}_{number}"
         self._taken.add(name)
         return name
+
+
+def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Initializers and attributes of a graph that are dense tensors, not of those inside it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def all_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a graph and of all graphs inside it."""
+    for part in all_graphs(graph):
+        yield from tensors_of(part)

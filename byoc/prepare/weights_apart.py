@@ -35,6 +35,9 @@ Fetch = Callable[[np.ndarray], None]
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
+#: 64 bits, seven in a byte.
+_VARINT_BYTES = 10
+
 
 @dataclass
 class ApartModel:
@@ -106,8 +109,6 @@ def leave_external(apart: ApartModel, folder: Path) -> None:
         nbytes = 4 * prod(tensor.dims)
         if external and tensor.data_type == onnx.TensorProto.FLOAT and nbytes >= LARGE_WEIGHT:
             entries = {entry.key: entry.value for entry in tensor.external_data}
-            if int(entries.get("length", nbytes)) != nbytes:
-                continue  # the ordinary reader refuses it
             file, offset = folder / entries["location"], int(entries.get("offset", 0))
             apart.weights[tensor.name] = partial(_in_file, file, offset)
             apart.model.graph.initializer[index].CopyFrom(_without_data(tensor))
@@ -206,14 +207,13 @@ def _fields(data: mmap.mmap, begin: int, end: int) -> Iterator[tuple[int, int, i
 
 
 def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
+    value = 0
+    for place in range(_VARINT_BYTES):
+        byte = data[position + place]
+        value |= (byte & 127) << 7 * place
         if byte < 128:
-            return value, position
-        shift += 7
+            return value, position + place + 1
+    raise ValueError(f"a number is longer than {_VARINT_BYTES} bytes")
 
 
 def _message(number: int, content: bytes) -> bytes:

@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 
 import byoc
 from byoc.errors import ModelError
-from byoc.prepare import import_onnx, load_model, prepare, prepare_apart
+from byoc.prepare import import_onnx, prepare, prepare_apart
+from byoc.prepare.read_model import load_model
 from byoc.prepare.weights_apart import LARGE_WEIGHT, ApartModel, read_apart
 from tests.reference import assert_agrees, onnxruntime_outputs
 

@@ -1,0 +1,54 @@
+"""Places to write to, looked at before minutes of work."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from byoc.errors import ByocError
+
+
+def require_folder_to_make(folder: Path, kind: type[ByocError]) -> None:
+    """Raise ``kind`` where a folder, made with its parents if it is not there, takes no files."""
+    place = folder
+    while not _there(place, folder, kind) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise kind(f"cannot write into {folder}: {place} is no folder")
+    require_writable(place, folder, kind)
+
+
+def require_file_to_write(file: Path, kind: type[ByocError]) -> None:
+    """Raise ``kind`` where a file cannot be written, or is a folder; its folder must exist."""
+    if not _there(file.parent, file, kind):
+        raise kind(f"cannot write {file}: there is no folder {file.parent}")
+    if not file.parent.is_dir():
+        raise kind(f"cannot write {file}: {file.parent} is no folder")
+    if file.is_dir():
+        raise kind(f"cannot write {file}: it is a folder; give a file name")
+    require_writable(file.parent, file, kind)
+
+
+def require_writable(folder: Path, wanted: Path, kind: type[ByocError]) -> None:
+    """Raise ``kind`` where a folder takes no file: permissions, read-only, no space.
+
+    Permissions alone tell nothing of a file system mounted read-only, so a file is written.
+    """
+    try:
+        with tempfile.TemporaryFile(prefix=".byoc_", dir=folder) as file:
+            file.write(b"?")
+    except OSError as error:
+        raise kind(
+            f"cannot write {wanted}: {folder} takes no files ({error.strerror}); choose another"
+            " folder"
+        ) from error
+
+
+def _there(path: Path, wanted: Path, kind: type[ByocError]) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise kind(f"cannot write {wanted}: {error.strerror}") from error
+    return True

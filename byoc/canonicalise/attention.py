@@ -48,23 +48,33 @@ class Attention:
 
 
 def attention_in_pieces(block: Block) -> None:
-    """Rewrite ``relax.nn.attention`` of known shape without a window, fp32."""
+    """Rewrite ``relax.nn.attention`` of known shape without a window, fp32.
+
+    Rows of queries that a causal mask leaves no key are 0, as in PyTorch; by the formula, and in
+    TVM, they are 0 / 0.
+    """
     for var, call in block.calls("relax.nn.attention", "relax.nn.attention_bias"):
         shapes = [shape_of(argument) for argument in call.args]
         if None in shapes or call.attrs.window_size is not None or dtype_of(var) != "float32":
             continue
-        masks = list(call.args[3:])
+        masks, first = list(call.args[3:]), 0
         if call.attrs.causal_mask is not None:
             corner = str(call.attrs.causal_mask)
             if not is_static((shapes[0][1], shapes[1][1], shapes[0][-1])) or corner not in CORNERS:
                 continue
             causal = causal_mask(shapes[0][1], shapes[1][1], corner)
-            masks.append(constant(causal))
+            # Queries before ``first`` see no key; the rest of the mask has one in every row.
+            first = int(np.isneginf(causal).all(1).sum())
+            masks = [_rows_from(block, var, mask, first) for mask in (*masks, constant(causal))]
         width = shapes[0][-1]
         scale = 1.0 / np.sqrt(width) if call.attrs.scale is None else float(call.attrs.scale)
+        seen = call.args[0]
+        if first:
+            ends = [first], [shapes[0][1]]
+            seen = block.emit(var, relax.op.strided_slice(seen, [1], *ends))
         query, key, value = (
             block.emit(var, relax.op.permute_dims(argument, HEADS_FIRST))
-            for argument in call.args[:3]
+            for argument in (seen, *call.args[1:3])
         )
         turned = block.emit(var, relax.op.permute_dims(key, KEY))
         scores = block.emit(var, relax.op.matmul(query, turned))
@@ -73,7 +83,23 @@ def attention_in_pieces(block: Block) -> None:
             scores = block.emit(var, relax.op.add(scores, mask))
         weights = block.emit(var, relax.op.nn.softmax(scores, -1))
         result = block.emit(var, relax.op.matmul(weights, value))
-        block.replace(var, relax.op.permute_dims(result, HEADS_FIRST))
+        result = relax.op.permute_dims(result, HEADS_FIRST)
+        if first:
+            widths = [0, 0, first, 0, 0, 0, 0, 0]
+            result = relax.op.nn.pad(block.emit(var, result), widths, "constant", 0.0)
+        block.replace(var, result)
+
+
+def _rows_from(block: Block, var: relax.Var, mask: relax.Expr, first: int) -> relax.Expr:
+    """A mask without its rows before ``first``; one that is the same for every row stays."""
+    axis = mask.ty.ndim - 2
+    shape = shape_of(mask)
+    if first == 0 or axis < 0 or shape[axis] == 1:
+        return mask
+    values = array_of(mask)
+    if values is not None:
+        return constant(values[..., first:, :])
+    return block.emit(var, relax.op.strided_slice(mask, [axis], [first], [shape[axis]]))
 
 
 #: Corners that the diagonal of a causal mask may begin or end in.

@@ -45,6 +45,7 @@ from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from byoc.stages import Progress, Stages
 from byoc.tuning.choice import database_path, select
+from codegen_cc.checksum import seal
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text
@@ -278,6 +279,7 @@ def export(executable: relax.VMExecutable, output: Path, target: Target = HOST) 
         unfinished = Path(folder, "model.so")
         try:
             executable.export_library(str(unfinished), **options)
+            seal(unfinished)
         except Exception as error:
             raise CompileError(f"linking {output} failed: {error}") from error
         os.replace(unfinished, output)

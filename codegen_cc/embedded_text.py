@@ -6,6 +6,11 @@ from __future__ import annotations
 #: identifier and its own, linkers keep it apart, and it can be found in the file of the library.
 METADATA_SECTION = "byoc_metadata"
 
+#: The section with a library's checksums (``codegen_cc.checksum``), what it begins with, and the
+#: bytes that it has; and the section with packed weights, which the linker keeps apart as well.
+CHECKSUM_SECTION, CHECKSUM_MARK, CHECKSUM_BYTES = "byoc_checksum", b"byocsum1", 24
+WEIGHTS_SECTION = "ext_weights"
+
 _ROW = 20
 
 
@@ -16,3 +21,11 @@ def c_bytes(name: str, text: str, section: str | None = None) -> str:
     body = ",\n  ".join(", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
     place = f'__attribute__((section("{section}"), used)) ' if section else ""
     return f"{place}static const unsigned char {name}[] = {{\n  {body}}};\n"
+
+
+def c_checksum() -> str:
+    """C text of the place for a library's checksums, which are filled in when it is linked."""
+    data = CHECKSUM_MARK.ljust(CHECKSUM_BYTES, b"\0")
+    numbers = ", ".join(f"0x{byte:02x}" for byte in data)
+    place = f'__attribute__((section("{CHECKSUM_SECTION}"), used))'
+    return f"{place} static const unsigned char checksum[] = {{\n  {numbers}}};\n"

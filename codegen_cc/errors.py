@@ -9,12 +9,20 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from codegen_cc.printable import printable
+
 #: What TVM writes before a message: time, file and line of its own source.
 _PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+?:\d+: ")
 
 
 class ByocError(Exception):
-    """Base of all errors that this project raises on purpose."""
+    """Base of all errors that this project raises on purpose.
+
+    What a message quotes of a model is shown so that a terminal does not act on it.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keep="\n")
 
 
 class CodegenError(ByocError):
@@ -39,7 +47,7 @@ def one_line(error: BaseException) -> str:
     text = _PLACE.sub("", lines[0]) if lines else ""
     # A KeyError says nothing but the key; such a text is no sentence without its class.
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in said)
+    return printable(said)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm_ffi import register_error
 
 from codegen_cc.builder import Plan
-from codegen_cc.embedded_text import METADATA_SECTION, c_bytes
+from codegen_cc.embedded_text import METADATA_SECTION, c_bytes, c_checksum
 from codegen_cc.emit import emit_source
 from codegen_cc.entry import c_identifier
 from codegen_cc.errors import CodegenError, LibraryError, ToolchainError, foreign_errors_as
@@ -125,9 +125,9 @@ def metadata_module(text: str, target: Target = HOST) -> tvm.runtime.Module:
     """A module with the metadata of a library.
 
     The packed function ``byoc_metadata`` returns ``text``; it lies in the section of the same name
-    as well, where it can be read without loading the library.
+    as well, where it can be read without loading the library.  Beside it is room for checksums.
     """
-    storage = c_bytes("text", text, METADATA_SECTION)
+    storage = c_bytes("text", text, METADATA_SECTION) + c_checksum()
     return _packed_text(storage, len(text.encode("utf-8")), METADATA_SECTION, target)
 
 

@@ -62,7 +62,7 @@ class ObjectFile:
         (machine,) = struct.unpack(order + "H", model[_MACHINE])
         access = _ALLOC
         if machine == _X86_64 and nbytes >= FAR:
-            section, access = section.replace(".rodata", ".lrodata"), _ALLOC | _FAR_FLAG
+            section, access = f".lrodata.{section}", _ALLOC | _FAR_FLAG
         # Without .note.GNU-stack the linker would mark the whole library executable-stack.
         names = ("", section, ".note.GNU-stack", ".symtab", ".strtab", ".shstrtab")
         section_names, section_at = _strings(names)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from codegen_cc.embedded_text import WEIGHTS_SECTION
 from codegen_cc.object_file import ALIGNMENT, ObjectFile
 
 PANEL = 16
@@ -118,4 +119,4 @@ class WeightBlob:
         if self._object is None or not self.weights:
             return None
         symbols = [(weight.symbol, weight.offset, weight.nbytes) for weight in self.weights]
-        return self._object.finish(".rodata.ext_weights", self.nbytes, symbols, like)
+        return self._object.finish(WEIGHTS_SECTION, self.nbytes, symbols, like)

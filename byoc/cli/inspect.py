@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from byoc.cli import options
-from byoc.deploy.library_file import LibraryFile, read_library
+from byoc.deploy.library_file import LibraryFile, read_library, whole_file_problem
 from byoc.deploy.metadata import Metadata
 from byoc.deploy.tvm_runtime import CORE
 
@@ -19,19 +19,32 @@ _UNKNOWN = "not known"
 
 @click.command("inspect")
 @click.argument("library", type=click.Path(path_type=Path))
+@click.option(
+    "--check", is_flag=True, help="Check every byte, weights and all, by the file's checksum."
+)
 @options.as_json
 @options.verbose
-def inspect_verb(library: Path, as_json: bool) -> None:
-    """Tell what LIBRARY, written by `byoc compile`, holds and needs; nothing of it is run."""
+def inspect_verb(library: Path, check: bool, as_json: bool) -> int:
+    """Tell what LIBRARY, written by `byoc compile`, holds and needs; nothing of it is run.
+
+    With --check, exit code 1 says that it is damaged, or has no checksum.
+    """
     file = read_library(library)
     metadata = file.metadata()
+    problem = whole_file_problem(library) if check else None
+    if problem is not None:
+        click.echo(f"check failed: {problem}", err=True)
+        return 1
     if as_json:
         about = {"file": library.name, "bytes": library.stat().st_size, "machine": file.machine}
         click.echo(json.dumps(about | metadata.to_dict(), indent=2))
-        return
+        return 0
     for heading, lines in _described(file, metadata):
         for index, line in enumerate(lines or ["none"]):
             click.echo(f"{heading if index == 0 else '':<10}{line}")
+    if check:
+        click.echo(f"{'checked':<10}every byte is as it was compiled")
+    return 0
 
 
 def _described(file: LibraryFile, metadata: Metadata) -> Iterator[tuple[str, list[str]]]:

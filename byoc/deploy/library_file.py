@@ -1,31 +1,33 @@
 """Compiled libraries as files: what they are for and what they say of themselves, without loading.
 
 Loading a library runs code of it; one for another machine cannot be loaded at all, and the dynamic
-linker does not say why.  So the file is read first: the ELF header, the section headers and the
-section with the metadata (System V ABI, chapter 4).
+linker does not say why.  So the file is read first: its checksums, and the section with the
+metadata.
 """
 
 from __future__ import annotations
 
 import platform
-import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from byoc.deploy.metadata import Metadata
 from byoc.errors import LoadError
+from codegen_cc.checksum import damage, is_sealed
+from codegen_cc.elf_sections import Elf, ElfError, read_sections
 from codegen_cc.embedded_text import METADATA_SECTION
 from codegen_cc.target import ELF_MACHINES, cpu_flags
 
 #: Architectures by e_machine of the ELF header.
 _NAMES = {number: name for name, number in ELF_MACHINES.items()}
-_HEADER = 64
-_SECTION = 64
+_REMEDY = "copy it again, or compile the model again"
 
 
 @dataclass(frozen=True)
 class LibraryFile:
-    """A library on disk: its architecture and the text of its metadata, None where it has none."""
+    """A library on disk: its architecture, and the text of its metadata, None where it has none."""
 
     path: Path
     machine: str
@@ -45,46 +47,42 @@ class LibraryFile:
 
 
 def read_library(path: Path) -> LibraryFile:
-    """Read a library's header and metadata.
+    """Read a library's header and metadata, and check all of it but its weights.
 
-    Raises ``LoadError`` where the file is missing, no 64-bit ELF file, or cut off, which would end
-    the process that loads it.
+    Raises ``LoadError`` where the file is missing, no 64-bit ELF file, cut off or damaged, which
+    would end the process that loads it.
     """
+    with _open(path) as elf:
+        if (problem := damage(elf)) is not None:
+            raise LoadError(f"cannot load {path}: it is damaged: {problem}; {_REMEDY}")
+        section = elf.named(METADATA_SECTION)
+        text = None
+        if section is not None:
+            text = elf.content(section).rstrip(b"\0").decode("utf-8", "replace")
+    return LibraryFile(path, _NAMES.get(elf.machine, f"ELF machine {elf.machine}"), text)
+
+
+def whole_file_problem(path: Path) -> str | None:
+    """What is wrong with a library's bytes, weights and all, or None.
+
+    Raises ``LoadError`` for what is no library.
+    """
+    with _open(path) as elf:
+        if not is_sealed(elf):
+            return f"{path} has no checksum; byoc.compile writes one, TVM's exporter does not"
+        problem = damage(elf, weights=True)
+    return None if problem is None else f"{path} is damaged: {problem}; {_REMEDY}"
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Elf]:
     if not path.is_file():
         raise LoadError(f"cannot load {path}: no such file")
     with path.open("rb") as file:
-        header = file.read(_HEADER)
-        if len(header) < _HEADER or header[:5] != b"\x7fELF\x02":
-            raise LoadError(f"cannot load {path}: it is not a 64-bit ELF library")
-        order = "<" if header[5] == 1 else ">"
-        (machine,) = struct.unpack_from(f"{order}H", header, 18)
-        (offset,) = struct.unpack_from(f"{order}Q", header, 40)
-        entry, count, names = struct.unpack_from(f"{order}HHH", header, 58)
-        # The section headers are the last thing in a file that a linker wrote.
-        length, need = path.stat().st_size, offset + entry * count
-        if length < need:
-            raise LoadError(f"cannot load {path}: it is cut off, {length} of {need} bytes")
-        file.seek(offset)
-        table = file.read(entry * count)
-
-        def section(index: int) -> tuple[int, bytes]:
-            at = index * entry
-            name, place, size = (
-                struct.unpack_from(f"{order}{kind}", table, at + where)[0]
-                for kind, where in (("I", 0), ("Q", 24), ("Q", 32))
-            )
-            file.seek(place)
-            return name, file.read(size)
-
-        text = None
-        if entry == _SECTION and names < count:
-            strings = section(names)[1]
-            wanted = METADATA_SECTION.encode() + b"\0"
-            for index in range(count):
-                (name,) = struct.unpack_from(f"{order}I", table, index * entry)
-                if strings[name : name + len(wanted)] == wanted:
-                    text = section(index)[1].rstrip(b"\0").decode("utf-8", "replace")
-    return LibraryFile(path, _NAMES.get(machine, f"ELF machine {machine}"), text)
+        try:
+            yield read_sections(file)
+        except ElfError as error:
+            raise LoadError(f"cannot load {path}: {error}") from error
 
 
 def require_this_machine(file: LibraryFile, metadata: Metadata | None) -> None:

@@ -72,7 +72,7 @@ class Model:
         self._machines = threading.local()
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
-        self._region = module.get_function(entry.symbol, query_imports=True) if entry else None
+        self._region = self.function(entry.symbol) if entry else None
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -129,7 +129,7 @@ class Model:
         if region is not None:
             for info in self.outputs:
                 if info.name not in rooms:
-                    rooms[info.name] = aligned_room(info.shape, info.dtype)
+                    rooms[info.name] = _room_for(info)
             self._call_region(region, tensors, [rooms[info.name] for info in self.outputs])
             return {info.name: rooms[info.name] for info in self.outputs}
         found = dict(zip((o.name for o in self.outputs), self.invoke(tensors), strict=True))
@@ -278,6 +278,13 @@ class Model:
     @staticmethod
     def _names(infos: tuple[TensorInfo, ...]) -> str:
         return "; ".join(map(str, infos))
+
+
+def _room_for(info: TensorInfo) -> np.ndarray:
+    try:
+        return aligned_room(info.shape, info.dtype)
+    except (MemoryError, ValueError) as error:
+        raise RunError(f"no memory for output {info}: {error}") from error
 
 
 def _briefly(infos: tuple[TensorInfo, ...]) -> str:

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from byoc.arguments import MAX_THREADS, as_whole
+from byoc.deploy.typed_json import read_as
+from byoc.errors import ByocError
 from byoc.extent import Extent, parse_extent
+from codegen_cc.printable import printable
 
 #: Changes when a library of one version cannot be used by the loader of another.
 FORMAT_VERSION = 3
+
+#: Of ``Metadata.form``.
+FORMS = ("tvm", "standalone")
+#: Dtypes of inputs and outputs that NumPy alone does not know.
+EXTENDED_DTYPES = ("bfloat16",)
 
 
 @dataclass(frozen=True)
@@ -26,8 +35,7 @@ class TensorInfo:
     dtype: str
 
     def __str__(self) -> str:
-        name = self.name if self.name.isprintable() else repr(self.name)
-        return f"{name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return printable(f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]")
 
     @property
     def smallest(self) -> tuple[int, ...]:
@@ -133,38 +141,106 @@ class Metadata:
 
         Raises ``ValueError`` for another version of the format, or for a text that is none.
         """
-        raw = json.loads(text)
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"its metadata are no JSON ({error}); compile it again") from error
         version = raw.get("version") if isinstance(raw, dict) else None
-        if version != FORMAT_VERSION:
-            writer = raw.get("versions", {}).get("byoc", "") if isinstance(raw, dict) else ""
-            known = f" (byoc {writer} wrote it)" if writer else ""
+        if type(version) is not int or version != FORMAT_VERSION:
+            writer = raw.get("versions") if isinstance(raw, dict) else None
+            name = writer.get("byoc") if isinstance(writer, dict) else None
+            known = f" (byoc {name} wrote it)" if isinstance(name, str) and name else ""
             raise ValueError(
-                f"format version {version}{known}, where this byoc reads {FORMAT_VERSION}; "
+                f"format version {version!r:.40}{known}, where this byoc reads {FORMAT_VERSION}; "
                 "compile the model again, or install the byoc that wrote it"
             )
+        known = {key: value for key, value in raw.items() if key != "version"}
         try:
-            return cls(**_fields(raw))
-        except (KeyError, TypeError) as error:
+            metadata = read_as(cls, known, "metadata")
+            _require_sense(metadata)
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"its metadata are damaged ({error}); compile it again") from error
+        return metadata
 
 
-def _fields(raw: dict[str, Any]) -> dict[str, Any]:
-    def several(kind: type, values: list[dict[str, Any]]) -> tuple[Any, ...]:
-        return tuple(kind(**{k: _tupled(v) for k, v in value.items()}) for value in values)
+@dataclass(frozen=True)
+class _Region:
+    """What ``byoc inspect`` shows of a region in the report."""
 
-    known = {key: value for key, value in raw.items() if key != "version"}
-    for key, kind in (
-        ("inputs", TensorInfo),
-        ("outputs", TensorInfo),
-        ("libraries", LibraryInfo),
-        ("source", SourceFile),
-        ("runtime", RuntimeLibrary),
-    ):
-        known[key] = several(kind, raw[key])
-    for key, kind in (("target", TargetInfo), ("entry", Entry)):
-        known[key] = several(kind, [raw[key]])[0] if raw[key] is not None else None
-    return known
+    name: str
+    operators: int
+    weight_bytes: int
 
 
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+@dataclass(frozen=True)
+class _Left:
+    """What ``byoc inspect`` shows of an operator that TVM computes."""
+
+    name: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Coverage:
+    """What ``byoc inspect`` shows of the report."""
+
+    operators: int
+    offloaded: int
+    macs: int
+    offloaded_macs: int
+    regions: tuple[_Region, ...]
+    left: tuple[_Left, ...]
+
+
+def _require_sense(metadata: Metadata) -> None:
+    """Raise ``ValueError`` for values of the right type that no compiler writes."""
+    for what, infos in (("inputs", metadata.inputs), ("outputs", metadata.outputs)):
+        names = [info.name for info in infos]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{what} of one name")
+        for info in infos:
+            _require_tensor(info)
+    if metadata.form not in FORMS:
+        raise ValueError(f"form {metadata.form!r}; need {' or '.join(FORMS)}")
+    if metadata.threads is not None:
+        as_whole(metadata.threads, "threads", _Senseless, 1, MAX_THREADS)
+    if (entry := metadata.entry) is not None:
+        counts = len(metadata.inputs), len(metadata.outputs)
+        if not all(0 <= number < counts[0] for number in entry.inputs):
+            raise ValueError(f"entry.inputs {list(entry.inputs)}; need numbers below {counts[0]}")
+        if sorted(entry.outputs) != list(range(counts[1])):
+            raise ValueError(f"entry.outputs {list(entry.outputs)}; need each below {counts[1]}")
+    if metadata.report:
+        _require_report(metadata.report)
+
+
+def _require_tensor(info: TensorInfo) -> None:
+    import numpy as np
+
+    try:
+        known = np.dtype(info.dtype).kind in "biuf"
+    except TypeError:
+        known = info.dtype in EXTENDED_DTYPES
+    if not known:
+        raise ValueError(f"{info.name!r} has dtype {info.dtype!r}")
+    for extent in info.shape:
+        if isinstance(extent, int) and not 0 <= extent < 1 << 62:
+            raise ValueError(f"{info.name!r} has extent {extent}")
+
+
+def _require_report(report: Mapping[str, Any]) -> None:
+    def shown(kind: type, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {field.name: value[field.name] for field in fields(kind) if field.name in value}
+
+    about = shown(_Coverage, dict(report))
+    for name, kind in (("regions", _Region), ("left", _Left)):
+        if isinstance(about.get(name), list):
+            about[name] = [shown(kind, row) for row in about[name]]
+    read_as(_Coverage, about, "report")
+
+
+class _Senseless(ByocError, ValueError):
+    """A number out of bounds."""

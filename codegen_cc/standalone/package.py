@@ -22,7 +22,8 @@ from pathlib import Path
 from tvm import relax
 
 from codegen_cc.builder import Plan
-from codegen_cc.embedded_text import METADATA_SECTION, c_bytes
+from codegen_cc.checksum import seal
+from codegen_cc.embedded_text import METADATA_SECTION, c_bytes, c_checksum
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.figures import Figures, figures_of
 from codegen_cc.foreign_kernels import kernel_file
@@ -88,7 +89,7 @@ def _objects(
     (work / "code" / f"{interface.name}.h").write_text(header_text(interface), encoding="ascii")
     libraries, callers = called_by([plan])
     code = build_object(
-        f"{text}\n{c_bytes('metadata', metadata, METADATA_SECTION)}",
+        f"{text}\n{c_bytes('metadata', metadata, METADATA_SECTION)}{c_checksum()}",
         work / "code",
         libraries,
         callers,
@@ -140,6 +141,7 @@ def _link(path: Path, objects: list[Path], target: Target) -> None:
     flags = ["-shared", f"-Wl,-soname,{path.name}", "-Wl,--build-id=none", "-Wl,-z,defs"]
     command = [target.compiler(), *flags, "-o", str(path), *map(str, objects)]
     _run([*command, "-Wl,--as-needed", *_SYSTEM], path)
+    seal(path)
 
 
 def _run(command: list[str], path: Path) -> None:

@@ -19,6 +19,7 @@ from byoc.compiler import compile
 from byoc.deploy.library_file import read_library
 from byoc.deploy.metadata import FORMAT_VERSION, Entry, Metadata, TensorInfo
 from byoc.errors import LoadError
+from codegen_cc.checksum import seal
 from models.builder import GraphBuilder
 from tests.deploy.networks import two_by_two
 
@@ -128,6 +129,7 @@ def test_a_library_for_another_architecture_is_refused(library: Path, tmp_path: 
     content[_MACHINE_AT] = _AARCH64
     other = tmp_path / "other.so"
     other.write_bytes(content)
+    seal(other)
     message = _refusal(other)
     assert message.endswith(
         "other.so: it is for aarch64, and this machine is x86_64; compile the model for it with "
@@ -185,6 +187,8 @@ def test_what_is_no_library_of_ours_is_refused(
         "none": lambda content: content.replace(b"byoc_metadata\0", b"byoc_metadatb\0"),
     }
     path.write_bytes(changes[damage](library.read_bytes()))
+    if damage == "none":
+        seal(path)
     said = {
         "text": "it is not a 64-bit ELF library",
         "cut": "it is cut off",

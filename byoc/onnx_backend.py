@@ -75,8 +75,10 @@ class ExtBackendRep(BackendRep):
             self._compile(shapes)
         with foreign_errors_as(RunError, "running the model"):
             values = run_machine(self._machine, list(arrays.values()))
-        names = [value.name for value in self.model.graph.output]
-        return namedtupledict("Outputs", names)(*values)
+        outputs = self.model.graph.output
+        if len(outputs) == 1 and outputs[0].type.HasField("sequence_type"):
+            values = [values]  # the one output is the list
+        return namedtupledict("Outputs", [value.name for value in outputs])(*values)
 
     def _arrays(self, inputs: Value) -> dict[str, np.ndarray]:
         if isinstance(inputs, Mapping):

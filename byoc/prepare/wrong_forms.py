@@ -2,10 +2,11 @@
 
 They stand in ``wrong_forms.json``, one object each. All conditions that an entry states must hold:
 
-    operator    the operator, of ONNX's domain
+    operator    the operator, of ONNX's domain; "*" is every one
     opsets      [first, last] opset of the model; last may be null
     attributes  {name: [values]}: the attribute, default included, has one of the values
     dtypes      {place: [dtypes]}: the input of that place has one of the dtypes
+    any_dtype   [dtypes]: some input or result has one of these
     ranks       {place: [ranks]}: likewise its rank
     inputs      {place: "given" | "absent" | "constant" | "computed"}
     outputs     the node has at least so many outputs
@@ -56,6 +57,12 @@ class Form:
     attributes: Mapping[str, Any]
     operands: Sequence[Operand]
     outputs: int
+    results: Sequence[str] = ()  # dtypes, as far as ONNX infers them
+
+    @property
+    def dtypes(self) -> list[str | None]:
+        """Dtypes of all inputs and results."""
+        return [*(operand.dtype for operand in self.operands), *self.results]
 
     def operand(self, place: int) -> Operand:
         """The input of a place, which may be left out."""
@@ -71,6 +78,7 @@ class WrongForm:
     opsets: tuple[int, int | None] = (1, None)
     attributes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     dtypes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    any_dtype: Sequence[str] = ()
     ranks: Mapping[str, Sequence[int]] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: int = 0
@@ -80,12 +88,13 @@ class WrongForm:
         """Whether every condition holds for a node."""
         first, last = self.opsets
         return (
-            form.operator == self.operator
+            self.operator in ("*", form.operator)
             and first <= form.opset
             and (last is None or form.opset <= last)
             and form.outputs >= self.outputs
             and all(_plain(form.attributes.get(n)) in v for n, v in self.attributes.items())
             and all(form.operand(int(p)).dtype in v for p, v in self.dtypes.items())
+            and (not self.any_dtype or any(d in self.any_dtype for d in form.dtypes))
             and all(form.operand(int(p)).rank in v for p, v in self.ranks.items())
             and all(form.operand(int(p)).is_a(kind) for p, kind in self.inputs.items())
         )

@@ -11,23 +11,24 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
-from byoc.errors import ImportFailure
+from byoc.errors import ByocError, CompileError, RunError, UnsupportedForm
 from byoc.onnx_backend import ExtBackend, run_machine
 from codegen_cc import codegen  # noqa: F401
 from tests.conformance.cases import Case
 
 ENGINES = ("ours", "tvm")
-PASSED, WRONG, REFUSED, FAILED = "passed", "wrong", "refused", "failed"
+PASSED, WRONG, FAILED = "passed", "wrong", "failed"
+REFUSED, REFUSED_FORM = "refused", "refused form"
 
 #: What comparisons say, and what the table says.
 DIFFERENCES = {
     "incorrect shape": "another shape",
-    "dtype": "another dtype",
     "nan location": "NaN at other places",
     "inf location": "infinities at other places",
-    "Items are not equal": "another number of outputs",
     "Mismatched elements": "other values",
     "|error|": "other values",
+    "dtype(": "another dtype",
+    "Items are not equal": "another number of outputs",
 }
 
 #: Longest message in the table.
@@ -36,8 +37,11 @@ MAX_MESSAGE = 110
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a case: ``PASSED``, ``WRONG`` numbers, ``REFUSED`` by the importer or
-    ``FAILED`` (an error, a crash or too slow), and how many operators were offloaded."""
+    """What became of a case, and how many operators were offloaded.
+
+    ``PASSED``, ``WRONG`` numbers, ``REFUSED`` by the importer, ``REFUSED_FORM`` by us before a
+    wrong result, or ``FAILED`` (an error, a crash or too slow).
+    """
 
     status: str
     message: str = ""
@@ -57,7 +61,11 @@ def _ours(case: Case) -> Result:
         # Tensors of these tests are tiny: no region is too small here, or few kernels would run.
         rep = ExtBackend.prepare(case.model(), min_bytes=0)
         runs = [(list(rep.run(inputs)), expected) for inputs, expected in case.data()]
-    except ImportFailure as error:
+    except UnsupportedForm as error:
+        return Result(REFUSED_FORM, short(error))
+    except (CompileError, RunError) as error:
+        return Result(FAILED, short(error))
+    except ByocError as error:
         return Result(REFUSED, short(error))
     except Exception as error:  # any failure is a result
         return Result(FAILED, short(error))

@@ -10,19 +10,21 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tests.conformance.cases import KINDS
-from tests.conformance.engines import FAILED, PASSED, REFUSED, Result
+from tests.conformance.engines import FAILED, PASSED, REFUSED, REFUSED_FORM, Result
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
 
 OFFLOADED, IN_TVM = "passes, offloaded", "passes in TVM"
-NOT_IMPORTABLE, WRONG, OURS = "not importable by TVM", "wrong", "FAILS THROUGH US"
+REFUSED_BY_NAME, NOT_IMPORTABLE = "refused by name", "not importable by TVM"
+WRONG, OURS = "wrong", "FAILS THROUGH US"
 
 #: Outcomes in the order of the totals, with what they mean.
 OUTCOMES = {
     OFFLOADED: "right, and at least one operator ran on this backend's kernels",
     IN_TVM: "right, and every operator stayed with TVM",
-    NOT_IMPORTABLE: "TVM's ONNX importer refuses the model",
-    WRONG: "neither TVM alone nor this backend gives the result: TVM's importer or compiler errs",
+    REFUSED_BY_NAME: "the node's form would give a wrong result, and compiling it says so",
+    NOT_IMPORTABLE: "the model cannot be imported into TVM, and compiling it says why",
+    WRONG: "neither TVM alone nor this backend gives the result, without a word; must be 0",
     OURS: "TVM alone gives the result and this backend does not; must be 0",
 }
 
@@ -45,6 +47,9 @@ def entry(kind: str, name: str, ours: Result, tvm: Result | None) -> Entry:
             return Entry(kind, name, IN_TVM, note)
         count = f"{ours.offloaded} of {ours.operators} operators"
         return Entry(kind, name, OFFLOADED, "; ".join(filter(None, [count, note])))
+    if ours.status == REFUSED_FORM:
+        note = "; TVM alone passes" if tvm is not None and tvm.status == PASSED else ""
+        return Entry(kind, name, REFUSED_BY_NAME, ours.message + note)
     if tvm is None or tvm.status == PASSED:
         return Entry(kind, name, OURS, _brief(ours))
     if REFUSED in (tvm.status, ours.status):
@@ -56,7 +61,9 @@ def entry(kind: str, name: str, ours: Result, tvm: Result | None) -> Entry:
 
 
 def _brief(result: Result) -> str:
-    what = {FAILED: "error", REFUSED: "not importable"}.get(result.status, result.status)
+    what = {FAILED: "error", REFUSED: "not importable", REFUSED_FORM: "refused"}.get(
+        result.status, result.status
+    )
     return f"{what}: {result.message}" if result.message else what
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 from codegen_cc.errors import ByocError, CodegenError, LibraryError, ToolchainError
 
 
+class OffloadWarning(UserWarning):
+    """Less than half of a model's work is offloaded; says why, and what it costs."""
+
+
 class ModelError(ByocError):
     """The model cannot be read: missing, damaged, or its weights are not where it says."""
 
@@ -77,6 +81,7 @@ __all__ = [
     "LibraryError",
     "LoadError",
     "ModelError",
+    "OffloadWarning",
     "PartitionError",
     "RunError",
     "ShapeError",

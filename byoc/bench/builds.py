@@ -15,6 +15,7 @@ from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from byoc.partition.control import Libraries
+    from byoc.report.shortfall import Shortfall
 
 _CONVERTER_LIMIT = 900  # seconds
 #: pnnx's names of dtypes.
@@ -32,10 +33,11 @@ _PNNX_DTYPES = {
 
 @dataclass(frozen=True)
 class Built:
-    """A file for an engine; from ours also the network's multiply-accumulates."""
+    """A file for an engine; from ours also the network's multiply-accumulates, and a shortfall."""
 
     file: Path
     macs: int | None = None
+    shortfall: Shortfall | None = None
 
 
 def build(
@@ -64,7 +66,7 @@ def _byoc(subject: Subject, output: Path, libraries: Libraries, target: str | No
     from byoc.compiler import compile
 
     report = compile(subject.model, output, libraries=libraries, target=target).report
-    return Built(output, report.macs)
+    return Built(output, report.macs, report.shortfall)
 
 
 def _tvm(subject: Subject, output: Path, target: str | None) -> Path:

@@ -19,6 +19,7 @@ from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from byoc.partition.control import Libraries
+    from byoc.report.shortfall import Shortfall
 
 #: Greatest difference from the reference's answer, as a share of each output's range.
 TOLERANCE = 1e-4
@@ -81,6 +82,8 @@ class Results:
     failures: list[Failure] = field(default_factory=list)
     #: Engines that are not installed: what would install them.
     absent: dict[str, str] = field(default_factory=dict)
+    #: Networks of which ours offloads less than half: what stays with TVM, by title.
+    shortfalls: dict[str, Shortfall] = field(default_factory=dict)
 
     def wrong(self, ours: bool) -> list[Row]:
         """Rows of ours, or of others, whose answers differ by more than the tolerance."""
@@ -94,6 +97,7 @@ class Results:
         """Append the rows and failures of another network."""
         self.rows += more.rows
         self.failures += more.failures
+        self.shortfalls |= more.shortfalls
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and texts."""
@@ -101,6 +105,7 @@ class Results:
             "rows": [asdict(row) for row in self.rows],
             "failures": [asdict(failure) for failure in self.failures],
             "absent": self.absent,
+            "shortfalls": {name: asdict(found) for name, found in self.shortfalls.items()},
         }
 
     @property
@@ -208,6 +213,8 @@ class Bench:
                 continue
             measured.files[engine] = built.file
             measured.macs = measured.macs or built.macs
+            if built.shortfall is not None:
+                results.shortfalls[title] = built.shortfall
         if ENGINES[REFERENCE].absent() is None:
             self.progress(f"{title}: asking {ENGINES[REFERENCE].title} for the answer")
             self._answer(measured, results)

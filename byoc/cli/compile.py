@@ -161,6 +161,10 @@ def _print_report(report: Report) -> None:
     for region in report.regions:
         if region.plan is not None:
             click.echo(f"  {region.name}: {region.plan}")
+    from byoc.report.render import printable
+
+    for idle in report.idle:
+        click.echo(f"  {printable(str(idle))}")
     known = [use for use in report.kernels if use.measured]
     if known:
         ways = ", ".join(f"{use.measured} x {use.library}: {use.algorithm}" for use in known)

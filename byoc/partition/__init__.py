@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -14,18 +15,19 @@ from tvm import relax
 
 from byoc.arguments import as_path, as_whole
 from byoc.canonicalise import canonicalise
-from byoc.errors import ControlError, PartitionError
+from byoc.errors import ControlError, OffloadWarning, PartitionError
 
 # The passes by their modules: a function of the same name would hide the module from importers.
 from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
-from byoc.partition.annotate import Reasons
 from byoc.partition.control import Control, Libraries
 from byoc.partition.dataflow import is_candidate, is_region
 from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
+from byoc.partition.reasons import Reasons
 from byoc.partition.registry import Predicate
 from byoc.report import Report
+from byoc.report.asked import asked_libraries
 from byoc.tuning.choice import select
 from codegen_cc.errors import foreign_errors_as
 
@@ -72,6 +74,8 @@ def partition_for_ext(
     With ``exact``, NaN, infinities and huge numbers flow as through the operators' formulas: no
     Winograd, attention operator by operator, and no region is too small, as TVM's own kernels drop
     NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are as right without it.
+
+    Where less than half of the work is offloaded, an ``OffloadWarning`` says why and what it costs.
 
     Raises ``ControlError`` for names that fit no operator or no node, ``LibraryError`` for a
     library that is missing or does not load.
@@ -150,7 +154,20 @@ def partition_with_report(
             mod = run(mod)
         if observe is not None:
             observe(name, mod)
-    return mod, replace(Report.of(mod, reasons), pruned=tuple(pruned), exact=selection.exact)
+    report = Report.of(mod, reasons)
+    asked = asked_libraries(mod, selection, report.left)
+    report = replace(report, pruned=tuple(pruned), asked=asked, exact=selection.exact)
+    if report.shortfall is not None:
+        warnings.warn(str(report.shortfall), OffloadWarning, stacklevel=_levels_to_user())
+    return mod, report
+
+
+def _levels_to_user() -> int:
+    """How far up the stack, counted from the caller, the first code outside of the package is."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "byoc":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def convert_to_dataflow(mod: tvm.IRModule) -> tvm.IRModule:

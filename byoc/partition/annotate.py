@@ -36,6 +36,7 @@ from byoc.partition.dataflow import (
     substitute,
     variables,
 )
+from byoc.partition.reasons import Reasons
 from byoc.partition.registry import row_for
 from byoc.partition.unmatched import reason_of
 from byoc.patterns import (
@@ -54,9 +55,6 @@ from byoc.prepare.symbols import defined_symbols
 from codegen_cc import supports
 from codegen_cc.dim import symbols
 from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
-
-#: Why a call stays with TVM, by the variable that it is bound to.
-Reasons = dict[relax.Var, str]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from byoc.errors import ControlError
 from byoc.partition.dataflow import Block, is_candidate, op_name
 from byoc.partition.marks import is_marked
 from byoc.partition.origin import origin_of
+from byoc.partition.reasons import Chosen
 from byoc.partition.registry import Predicate, ask, predicates_for, row_for
 from byoc.patterns import Idiom, Unfit
 from codegen_cc.libraries import Selection, default_selection
@@ -100,7 +101,7 @@ class Control:
             reason = self._rule(block, var, op, marked_only)
             reason = reason or self._predicates(op, call, simple.get(var))
             if reason is not None:
-                refused[var] = reason
+                refused[var] = Chosen(reason)
         return refused
 
     def _rule(self, block: Block, var: relax.Var, op: str, marked_only: bool) -> str | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from byoc.partition.annotate import Reasons
 from byoc.partition.dataflow import is_candidate, is_region, substitute, with_blocks
+from byoc.partition.reasons import Chosen, Reasons
 from byoc.patterns import MOVEMENT_OPS
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
@@ -86,7 +86,7 @@ def prune(
             nodes = list(nodes_of(func))
             reason = verdict(nodes)
             if reason is not None:
-                dropped[gvar] = reason
+                dropped[gvar] = Chosen(reason)
                 if pruned is not None:
                     operators = operators_of(func)
                     pruned.append(Pruned(operators, computed_bytes(nodes)))

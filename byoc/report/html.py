@@ -40,6 +40,7 @@ def html_page(report: Report, title: str) -> str:
         report=report,
         planned=any(region.plan for region in report.regions),
         kernels=report.kernels,
+        idle=report.idle,
         groups=[
             {
                 "op": op,

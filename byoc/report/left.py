@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import describe, op_name, shape_of
+from byoc.partition.dataflow import describe, dtype_of, op_name, shape_of
 from byoc.partition.origin import origin_of
 from byoc.partition.unmatched import has_pattern, reason_of
 from codegen_cc.dim import at_unit, product
@@ -32,6 +32,9 @@ class Left:
     shapes: str
     reason: str
     macs: int = 0
+    #: Elements of the result, each symbol 1, and the dtype that TVM computes in.
+    elements: int = 0
+    dtype: str = ""
 
 
 def left_of(func: relax.Function, reasons: Mapping[relax.Var, str]) -> Iterator[Left]:
@@ -105,7 +108,21 @@ def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
     ]
     shapes = f"{', '.join(operands)} -> {describe(call)}" if operands else describe(call)
     names = origin_of(call).names
-    return Left(NAMES.join(names) or var.name, name_of(call), shapes, reason, _macs(call))
+    return Left(
+        NAMES.join(names) or var.name,
+        name_of(call),
+        shapes,
+        reason,
+        _macs(call),
+        at_unit(product(shape_of(call) or (0,))),
+        _computed_in(call),
+    )
+
+
+def _computed_in(call: relax.Call) -> str:
+    """The dtype of the first operand that is a tensor; of the result where there is none."""
+    operands = (item for item in call.args if isinstance(item.ty, relax.TensorType))
+    return dtype_of(next(operands, call))
 
 
 def _macs(call: relax.Call) -> int:
@@ -114,6 +131,13 @@ def _macs(call: relax.Call) -> int:
     shapes = [shape_of(argument) for argument in call.args[:2]]
     result = shape_of(call)
     if result is None or None in shapes or len(shapes) < 2:
+        return 0
+    if name.startswith("relax.nn.attention") and len(call.args) > 2:
+        value = shape_of(call.args[2])
+        query, key = shapes
+        if value is not None and len(query) == len(key) == len(value) == 4:
+            batch, rows, heads, width = query
+            return at_unit(batch * heads * rows * key[1] * (width + value[3]))
         return 0
     if name == "relax.matmul":
         return at_unit(product(result) * shapes[0][-1])

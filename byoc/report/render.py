@@ -48,6 +48,8 @@ def render(report: Report, console: Console) -> None:
         for found in report.libraries:
             line = f"{found.name} {found.version}: {found.linked}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for idle in report.idle:
+        console.print(printable(str(idle)), highlight=False, markup=False, soft_wrap=True)
     if report.left:
         console.print(_left(report))
     hint = hint_of(report)

@@ -19,11 +19,13 @@ from tvm import relax
 from byoc.errors import CoverageError
 from byoc.partition.dataflow import is_candidate, is_region, shape_of
 from byoc.partition.prune import Pruned
+from byoc.report.asked import Asked
 from byoc.report.graph import OFFLOADED, Graph, dot_text, graph_of
 from byoc.report.html import html_page
 from byoc.report.kernels import KernelUse, LibraryUse, kernel_uses, library_uses
 from byoc.report.left import Left, left_of
 from byoc.report.render import blockers, coverage_line, render
+from byoc.report.shortfall import Shortfall, shortfall_of
 from codegen_cc.dim import at_unit, product
 from codegen_cc.figures import Figures, figures_of
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
@@ -44,6 +46,8 @@ class RegionSummary:
     weight_bytes: int
     #: What its plan costs, once it has been planned.
     plan: Figures | None = None
+    #: Elements of the results of its nodes.
+    elements: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Report:
     pruned: tuple[Pruned, ...] = ()
     #: Whether special values flow as through the operators' formulas (see ``partition_for_ext``).
     exact: bool = False
+    #: The kernel libraries that were asked for.
+    asked: tuple[Asked, ...] = ()
 
     @property
     def offloaded(self) -> int:
@@ -80,6 +86,12 @@ class Report:
         return self.offloaded_macs + sum(left.macs for left in self.left)
 
     @property
+    def shortfall(self) -> Shortfall | None:
+        """What is missing where less than half of the work is offloaded, else None."""
+        elements = sum(region.elements for region in self.regions)
+        return shortfall_of(self.offloaded_macs, elements, self.left)
+
+    @property
     def next_threshold(self) -> Pruned | None:
         """The next lower ``min_bytes`` of partitioning, and the operators that it would add.
 
@@ -99,6 +111,12 @@ class Report:
     def libraries(self) -> tuple[LibraryUse, ...]:
         """The kernel libraries of the model, and how each is linked."""
         return library_uses(self.kernels)
+
+    @property
+    def idle(self) -> tuple[Asked, ...]:
+        """Those that took no node, where a user asked for more than the built-in library."""
+        others = [asked for asked in self.asked if asked.library != "builtin"]
+        return tuple(asked for asked in self.asked if not asked.nodes) if others else ()
 
     @classmethod
     def of(cls, mod: tvm.IRModule, reasons: Mapping[relax.Var, str] | None = None) -> Report:
@@ -146,12 +164,14 @@ class Report:
             "macs": self.macs,
             "offloaded_macs": self.offloaded_macs,
             "exact": self.exact,
+            "shortfall": None if self.shortfall is None else asdict(self.shortfall),
             "regions": [asdict(region) for region in self.regions],
             "left": [
                 {"name": e.name, "op": e.op, "shapes": e.shapes, "reason": e.reason}
                 for e in self.left
             ],
             "libraries": [asdict(use) for use in self.libraries],
+            "asked_libraries": [asdict(asked) for asked in self.asked],
             "kernels": [asdict(use) for use in self.kernels],
             "nodes": [
                 {
@@ -222,6 +242,7 @@ def _summarise(name: str, region: relax.Function) -> RegionSummary:
         # Not the result's own type: rebuilding the function may have lost its symbols.
         _bytes(region.ret_ty),
         sum(prod(weight.shape) * _itemsize(str(weight.dtype)) for weight in weights),
+        elements=sum(at_unit(product(node.shape)) for node in nodes),
     )
 
 

@@ -265,7 +265,8 @@ def test_report_in_json() -> None:
     _, report = partition_with_report(import_onnx(prepare(mobile_block())))
     data = json.loads(json.dumps(report.to_json()))
     counts = {"operators", "offloaded", "macs", "offloaded_macs"}
-    assert set(data) == counts | {"regions", "left", "libraries", "kernels", "nodes"}
+    tables = {"regions", "left", "libraries", "asked_libraries", "kernels", "nodes"}
+    assert set(data) == counts | tables | {"shortfall"}
     assert data["macs"] == data["offloaded_macs"] == 6 * 25 * 9 + 36 + 36 * 25
     (region,) = data["regions"]
     assert region["bytes_in"] == region["bytes_out"] == 4 * 6 * 25

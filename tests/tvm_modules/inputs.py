@@ -25,7 +25,8 @@ class NoArgument(Exception):
 
 def draws(func: relax.Function) -> Iterator[Draw]:
     """One way after another to draw the arguments of a function."""
-    symbols = relax.analysis.defined_symbolic_vars(func) + relax.analysis.free_symbolic_vars(func)
+    found = relax.analysis.defined_symbolic_vars(func) + relax.analysis.free_symbolic_vars(func)
+    symbols = [var for var in found if str(var.ty).startswith("int")]
     ways = SIZES if symbols else SIZES[:1]
     for sizes in ways:
         yield Draw(func, {var: sizes[i % len(sizes)] for i, var in enumerate(symbols)})
@@ -55,7 +56,7 @@ class Draw:
         if isinstance(ty, relax.TensorType):
             return self._tensor(ty, rng)
         if isinstance(ty, tvm.ir.PrimType):
-            return 3 if "int" in str(ty) else 0.5
+            return {"b": True, "i": 3, "u": 3}.get(str(ty)[0], 0.5)
         raise NoArgument(type(ty).__name__)
 
     def _extent(self, value: tvm.ir.Expr) -> int:

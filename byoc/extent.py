@@ -21,7 +21,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Extent:
-    """``factor * name + offset`` of a name that stands for 1, 2, 3, ..."""
+    """``factor * name + offset`` of a name that stands for 0, 1, 2, ..."""
 
     name: str
     factor: int = 1
@@ -39,7 +39,7 @@ class Extent:
     def solve(self, extent: int) -> int | None:
         """What the name stands for on an axis of this extent; None where it fits no value."""
         value, rest = divmod(extent - self.offset, self.factor)
-        return value if rest == 0 and value >= 1 else None
+        return value if rest == 0 and value >= 0 else None
 
     def nearest(self, extent: int) -> list[int]:
         """The possible extents just below and just above an impossible one."""

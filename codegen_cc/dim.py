@@ -1,14 +1,20 @@
 """Dimensions: integers, or expressions of symbols that the caller's shapes decide at run time.
 
-A symbolic dimension is a SymPy expression of positive integer symbols, such as ``n`` or
+A symbolic dimension is a SymPy expression of integer symbols of 0 or more, such as ``n`` or
 ``floor((h + 1)/2)``.  Sums and products of dimensions stay canonical, so that two equal strides
-compare equal whichever way they came about.
+compare equal whichever way they came about.  Whatever depends on an order that the symbols' values
+decide is written with one function, ``Max(0, d)``:
+
+    max(a, b) = a + Max(0, b - a)        min(a, b) = a - Max(0, a - b)
+
+and of ``d`` and ``-d`` always the same one stands in it, as Max(0, -d) = Max(0, d) - d. So the two
+halves of an axis that is cut at 3, n - Max(0, n - 3) and Max(0, n - 3), are n again when added.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import sympy
@@ -18,7 +24,7 @@ Dim = int | sympy.Expr
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 #: Functions in the texts of dimensions; no symbol has their name.
-FUNCTIONS = {"floor": sympy.floor, "Mod": sympy.Mod}
+FUNCTIONS = {"floor": sympy.floor, "Mod": sympy.Mod, "Max": sympy.Max}
 
 #: Values that stand for the symbols where a decision only needs *some* order of magnitude.
 _SURROGATE = 10007
@@ -26,12 +32,15 @@ _SURROGATE = 10007
 #: No extent is as large: bounds of slices that mean the end of an axis are.
 BEYOND = 2**31 - 1
 
+#: Most extremes in an expression of which a sign is looked for, in each of their cases.
+MAX_CASES = 4
+
 
 def symbol(name: str) -> sympy.Symbol:
     """The dimension of that name. Raises ``ValueError`` where it is no C identifier."""
     if not _NAME.match(name):
         raise ValueError(f"dimension name {name!r}; need letters, digits and underscores")
-    return sympy.Symbol(name, integer=True, positive=True)
+    return sympy.Symbol(name, integer=True, nonnegative=True)
 
 
 def parse_dim(value: int | str) -> Dim:
@@ -67,6 +76,18 @@ def normal(dim: Dim) -> Dim:
     return int(expanded) if expanded.is_Integer else expanded
 
 
+def ceil_div(a: Dim, b: int) -> Dim:
+    """``a / b`` rounded up, as Relax writes it: floor((a + b - 1) / b)."""
+    return normal((a + b - 1) // b)
+
+
+def quotient(a: Dim, b: Dim) -> Dim:
+    """``a / b`` rounded down, without the factors that both have; 0 where the divisor is 0."""
+    above, below = sympy.fraction(sympy.cancel(sympy.sympify(a) / b)) if b != 0 else (0, 1)
+    divisor = below if below.is_positive else larger(1, below)
+    return normal(sympy.floor(above / divisor))
+
+
 def same(a: Dim, b: Dim) -> bool:
     """Whether two dimensions are equal for all values of their symbols."""
     if isinstance(a, int) and isinstance(b, int):
@@ -79,41 +100,89 @@ def at_most(a: Dim, b: Dim) -> bool | None:
     gap = normal(b - a)
     if isinstance(gap, int):
         return gap >= 0
-    # As symbols are 1 at least, coefficients tell the sign of an expression of what is above 1.
-    above = {
-        s: 1 + sympy.Symbol(f"{s.name}_above", integer=True, nonnegative=True)
-        for s in symbols([gap])
-    }
-    gap = sympy.expand(gap.subs(above))
-    if gap.is_nonnegative:
+    if _holds(gap, lambda e: e.is_nonnegative):
         return True
-    return False if gap.is_negative else None
+    return False if _holds(gap, lambda e: e.is_negative) else None
 
 
-def clamped(bound: Dim, extent: Dim) -> Dim | None:
-    """A bound of a slice within 0 and the extent, counted from the end where it is negative.
+def _holds(dim: sympy.Expr, test: Callable[[sympy.Expr], bool | None]) -> bool:
+    """Whether a test holds of an expression, with every Max(0, d) in it both 0 and d."""
+    if test(dim):
+        return True
+    extremes = dim.atoms(sympy.Max)
+    if not extremes or len(extremes) > MAX_CASES:
+        return False
+    outer = max(extremes, key=sympy.count_ops)
+    return all(_holds(sympy.expand(dim.xreplace({outer: value})), test) for value in outer.args)
 
-    None where it depends on the symbols' values which of these it is.
+
+def above_zero(dim: Dim) -> Dim:
+    """``max(0, dim)``, in the one form that the head of this file tells."""
+    dim = normal(dim)
+    if isinstance(dim, int):
+        return max(0, dim)
+    if (sign := at_most(0, dim)) is not None:
+        return dim if sign else 0
+    if dim.could_extract_minus_sign():
+        return normal(dim + sympy.Max(0, normal(-dim)))
+    return sympy.Max(0, dim)
+
+
+def larger(a: Dim, b: Dim) -> Dim:
+    """The greater of two dimensions."""
+    if (bound := _beyond(a, b)) is not None:
+        return bound
+    return normal(a + above_zero(b - a))
+
+
+def smaller(a: Dim, b: Dim) -> Dim:
+    """The lesser of two dimensions."""
+    if (bound := _beyond(a, b)) is not None:
+        return a if b is bound else b
+    return normal(a - above_zero(a - b))
+
+
+def _beyond(*dims: Dim) -> int | None:
+    """The one of two dimensions that is greater than every extent, if the other is none such."""
+    found = [dim for dim in dims if isinstance(dim, int) and dim >= BEYOND]
+    return found[0] if len(found) == 1 else None
+
+
+def slice_bounds(begin: Dim, end: Dim, extent: Dim, step: int = 1) -> tuple[Dim, Dim]:
+    """Begin and end of a slice with a positive step, clamped as Python does it.
+
+    It has ``ceil_div(end - begin, step)`` elements. Where these are none, both may lie outside.
     """
+    first = larger(0, _from_start(begin, extent))
+    length = normal(smaller(_from_start(end, extent), extent) - first)
+    if not at_most(1 - step, length):
+        length = above_zero(length)
+    return (first, normal(first + length)) if length != 0 else (0, 0)
+
+
+def _from_start(bound: Dim, extent: Dim) -> Dim:
+    """A bound of a slice counted from the start, perhaps outside of the axis on either side."""
     if isinstance(bound, int) and abs(bound) >= BEYOND:
         return extent if bound > 0 else 0
-    if at_most(0, bound) is False:
-        bound = bound + extent
-    if at_most(0, bound) is False:
-        return 0
-    inside = at_most(bound, extent)
-    if at_most(0, bound) is None or inside is None:
-        return None
-    return normal(bound) if inside else extent
+    inside = at_most(0, bound)
+    if inside or same(bound + 1, extent):  # the latter is -1 where nothing is left anyway
+        return bound
+    if inside is False:
+        return normal(bound + extent)
+    negative = above_zero(-bound) - above_zero(-bound - 1)  # 1 where it is, else 0
+    return normal(bound + extent * negative)
 
 
-def slice_bounds(begin: Dim, end: Dim, extent: Dim) -> tuple[Dim, Dim] | None:
-    """Begin and end of a slice with a positive step, clamped, in order; None as in ``clamped``."""
-    first, last = clamped(begin, extent), clamped(end, extent)
-    if first is None or last is None:
-        return None
-    ordered = at_most(first, last)
-    return None if ordered is None else (first, last if ordered else first)
+def broadcast_shape(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+    """The shape that shapes broadcast to by NumPy's rules; None where the symbols decide that."""
+    rank = max(map(len, shapes))
+    result: list[Dim] = []
+    for extents in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
+        wide = [extent for extent in extents if extent != 1]
+        if not all(same(extent, wide[0]) for extent in wide):
+            return None
+        result.append(wide[0] if wide else 1)
+    return tuple(result)
 
 
 def is_static(dims: Iterable[Dim]) -> bool:
@@ -154,10 +223,16 @@ def c_text(dim: Dim) -> str:
     if isinstance(dim, sympy.Integer):
         return str(int(dim))
     if isinstance(dim, sympy.floor):
-        numerator, denominator = sympy.fraction(sympy.together(dim.args[0]))
-        return f"({c_text(sympy.expand(numerator))} / {c_text(denominator)})"
+        above, below = (sympy.expand(e) for e in sympy.fraction(sympy.together(dim.args[0])))
+        if above.is_nonnegative and below.is_positive:
+            return f"({c_text(above)} / {c_text(below)})"
+        return f"ext_floordiv({c_text(above)}, {c_text(below)})"
     if isinstance(dim, sympy.Mod):
-        return f"({c_text(dim.args[0])} % {c_text(dim.args[1])})"
+        if dim.args[0].is_nonnegative and dim.args[1].is_positive:
+            return f"({c_text(dim.args[0])} % {c_text(dim.args[1])})"
+        return f"ext_floormod({c_text(dim.args[0])}, {c_text(dim.args[1])})"
+    if isinstance(dim, sympy.Max) and len(dim.args) == 2:
+        return f"ext_larger({c_text(dim.args[0])}, {c_text(dim.args[1])})"
     if isinstance(dim, sympy.Pow) and dim.exp.is_Integer and dim.exp > 0:
         return "(" + " * ".join([c_text(dim.base)] * int(dim.exp)) + ")"
     if isinstance(dim, sympy.Add | sympy.Mul):

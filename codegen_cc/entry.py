@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from codegen_cc.builder import Plan
-from codegen_cc.dim import c_name, c_text
+from codegen_cc.dim import at_most, c_name, c_text
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.memory import Slot
@@ -58,6 +58,7 @@ def entry(plan: Plan) -> str:
         "  (void)self;",
         "  (void)result;",
         f'  if (ext_check_call("{symbol}", args, n_args, specs, {count}, data) != 0) return -1;',
+        *_check_extents(plan),
         *(f"  if (ext_prepare_{name}() != 0) return -1;" for name in prepared(plan)),
         *_run(plan, count),
     ]
@@ -164,6 +165,21 @@ def _bindings(plan: Plan) -> list[str]:
             )
         lines.append(f"  const int64_t {c_name(symbol)} = {places[0]};")
     return lines
+
+
+def _check_extents(plan: Plan) -> list[str]:
+    """Refuse sizes that are too small for what is computed inside, such as for a pool's window.
+
+    Inputs and outputs were compared with what the call has.
+    """
+    known = {dim for value in (*plan.region.inputs, *plan.region.outputs) for dim in value.shape}
+    inner = dict.fromkeys(dim for node in plan.region.nodes for dim in node.output.shape)
+    symbol = plan.region.symbol
+    return [
+        f'  if ({c_text(dim)} < 0) return ext_raise_negative("{symbol}", "{dim}", {c_text(dim)});'
+        for dim in inner
+        if dim not in known and not at_most(0, dim)
+    ]
 
 
 def _specs(plan: Plan) -> list[str]:

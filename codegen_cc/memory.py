@@ -73,19 +73,16 @@ def plan_memory(lifetimes: list[Lifetime]) -> tuple[Dim, list[Slot]]:
 def common_unit(sizes: list[Dim]) -> Dim:
     """The product of symbols that the largest size is a multiple of; 1 if there is none."""
     terms = _terms(max(sizes, key=estimate))
-    unit = max(terms, key=estimate, default=1)
-    return unit if all(_divides(term, unit) for term in terms) else 1
+    return next(iter(terms)) if len(terms) == 1 else 1
 
 
 def units_of(size: Dim, unit: Dim) -> int | None:
-    """How many units hold a size, whatever its symbols are; None for a size of another kind.
+    """How many units a size is, whatever its symbols are; None for a size of another kind.
 
-    As symbols are 1 at least, h w holds h, but a size of no more than h is of another kind.
+    No other kind of size fits: any symbol may be 0, so that h w holds neither h nor 1.
     """
     terms = _terms(size)
-    if unit == 1 or unit not in terms or not all(_divides(term, unit) for term in terms):
-        return None
-    return sum(factor for factor in terms.values() if factor > 0)
+    return terms[unit] if unit != 1 and terms.keys() == {unit} else None
 
 
 def _terms(size: Dim) -> dict[Dim, int]:
@@ -97,11 +94,6 @@ def _terms(size: Dim) -> dict[Dim, int]:
             return {}
         terms[product] = int(factor)
     return terms
-
-
-def _divides(term: Dim, unit: Dim) -> bool:
-    powers = sympy.sympify(unit).as_powers_dict()
-    return all(powers[s] >= power for s, power in sympy.sympify(term).as_powers_dict().items())
 
 
 def plan_slots(lifetimes: list[Lifetime]) -> list[Slot]:

@@ -13,14 +13,14 @@ import sympy
 import tvm
 from tvm import tirx
 
-from codegen_cc.dim import FUNCTIONS, Dim, at_most, normal, symbol
+from codegen_cc.dim import FUNCTIONS, Dim, larger, normal, smaller, symbol
 
 
 def relax_dims(shape: Iterable[tvm.ir.Expr]) -> tuple[Dim, ...]:
     """The dimensions of a Relax shape.
 
     Raises ``ValueError`` where one is not made of integers and variables by addition,
-    subtraction, multiplication, floor division, remainder, and extremes whose order is fixed.
+    subtraction, multiplication, floor division, remainder, minimum and maximum.
     """
     return tuple(normal(_dim(extent)) for extent in shape)
 
@@ -57,6 +57,11 @@ def relax_extent(dim: Dim, variables: Mapping[sympy.Symbol, tvm.ir.Var]) -> int 
         return tirx.floordiv(relax_extent(above, variables), relax_extent(below, variables))
     if isinstance(dim, sympy.Mod):
         return tirx.floormod(*(relax_extent(argument, variables) for argument in dim.args))
+    if isinstance(dim, sympy.Max):
+        parts = [relax_extent(argument, variables) for argument in dim.args]
+        return reduce(
+            tirx.max, (tirx.IntImm("int64", p) if isinstance(p, int) else p for p in parts)
+        )
     raise ValueError(f"dimension {dim} is not a sum, product or quotient of variables")
 
 
@@ -88,22 +93,15 @@ def _dim(expr: object) -> Dim:
         return _symbol_of(expr.name)
     if isinstance(expr, tirx.Cast):
         return _dim(expr.value)
-    if isinstance(expr, tirx.Min | tirx.Max):
-        return _extreme(_dim(expr.a), _dim(expr.b), isinstance(expr, tirx.Max))
     binary = {
         tirx.Add: lambda a, b: a + b,
         tirx.Sub: lambda a, b: a - b,
         tirx.Mul: lambda a, b: a * b,
         tirx.FloorDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
         tirx.FloorMod: lambda a, b: sympy.Mod(a, b),
+        tirx.Min: smaller,
+        tirx.Max: larger,
     }.get(type(expr))
     if binary is None:
         raise ValueError(f"dimension {expr} is not a sum, product or quotient of variables")
     return binary(_dim(expr.a), _dim(expr.b))
-
-
-def _extreme(a: Dim, b: Dim, greatest: bool) -> Dim:
-    ordered = at_most(a, b)
-    if ordered is None:
-        raise ValueError(f"which of {a} and {b} is greater depends on their variables")
-    return b if ordered == greatest else a

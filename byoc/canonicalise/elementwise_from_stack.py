@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.partition.dataflow import Block, constant, dtype_of, op_name, shape_of
+from codegen_cc.dim import broadcast_shape
 
 OPERATORS = {
     "relax.sum": relax.op.add,
@@ -43,7 +44,7 @@ def _without_broadcast(block: Block, expr: relax.Expr) -> relax.Expr:
 def _chain(block: Block, var: relax.Var, name: str, operands: list[relax.Expr]) -> None:
     operator = OPERATORS[name]
     shapes = [shape_of(operand) for operand in operands]
-    if len(operands) < 2 or None in shapes or np.broadcast_shapes(*shapes) != shape_of(var):
+    if len(operands) < 2 or None in shapes or broadcast_shape(*shapes) != shape_of(var):
         return
     mean = name == "relax.mean"
     total = operands[0]

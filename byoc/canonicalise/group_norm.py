@@ -12,14 +12,25 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, constant, dtype_of, op_name, static_shape_of
+from byoc.partition.dataflow import (
+    Block,
+    array_of,
+    constant,
+    dtype_of,
+    op_name,
+    shape_of,
+    static_shape_of,
+)
+from codegen_cc.dim import is_static
 
 
 def layer_norm_from_groups(block: Block) -> None:
-    """Rewrite fp32 norms over all axes behind the channels, of static shape."""
+    """Rewrite fp32 norms over all axes behind the channels; the batch may be symbolic."""
     for var, call in block.calls("relax.nn.group_norm", "relax.nn.instance_norm"):
-        shape, attrs = static_shape_of(call.args[0]), call.attrs
-        if shape is None or len(shape) < 2 or dtype_of(var) != "float32":
+        shape, attrs = shape_of(call.args[0]), call.attrs
+        if not shape or not is_static(shape[1:]) or dtype_of(var) != "float32":
+            continue
+        if any(shape_of(vector) != shape[1:2] for vector in call.args[1:]):
             continue
         rank = len(shape)
         axes = sorted(int(axis) % rank for axis in attrs.axes)
@@ -29,11 +40,12 @@ def layer_norm_from_groups(block: Block) -> None:
         if shape[1] % groups != 0:
             continue
         size = shape[1] // groups * prod(shape[2:])
-        rows = block.emit(var, relax.op.reshape(call.args[0], (shape[0], groups, size)))
+        batch = call.args[0].ty.shape.values[0]
+        rows = block.emit(var, relax.op.reshape(call.args[0], (batch, groups, size)))
         ones, zeros = (constant(np.full(size, value, "float32")) for value in (1.0, 0.0))
         epsilon = float(attrs.epsilon)
         normal = block.emit(var, relax.op.nn.layer_norm(rows, ones, zeros, [2], epsilon))
-        value = relax.op.reshape(normal, shape)
+        value = relax.op.reshape(normal, var.ty.shape)
         for operator, operand, neutral in (
             (relax.op.multiply, call.args[1], 1.0),
             (relax.op.add, call.args[2], 0.0),
@@ -68,7 +80,7 @@ def _per_channel(
     block: Block, var: relax.Var, expr: relax.Expr, neutral: float, rank: int
 ) -> relax.Expr | None:
     """Gamma or beta [C] in a shape that broadcasts; None if it is constant and changes nothing."""
-    wide = (static_shape_of(expr)[0],) + (1,) * (rank - 2)
+    wide = (*shape_of(expr), *(1,) * (rank - 2))
     values = array_of(expr)
     if values is None:
         return block.emit(var, relax.op.reshape(expr, wide))

@@ -23,6 +23,7 @@ from byoc.partition.dataflow import (
     scalar_of,
     shape_of,
 )
+from codegen_cc.dim import is_static
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,14 @@ class Normalised:
 
 
 def layer_norm_from_pieces(block: Block) -> None:
-    """Rewrite fp32 normalisations, with gamma and beta if they follow as constants."""
+    """Rewrite fp32 normalisations over axes of fixed extents, with gamma and beta if constant."""
     for var, call in block.calls("relax.divide", "relax.multiply"):
         found = _normalised(block, call) if dtype_of(var) == "float32" else None
         if found is None:
             continue
         shape = tuple(shape_of(found.source)[axis] for axis in found.axes)
+        if not is_static(shape):
+            continue  # gamma and beta are constants of this shape; the pieces are right as well
         gamma, beta = np.ones(shape, "float32"), np.zeros(shape, "float32")
         last, scale = followed_by(block, var, "relax.multiply", shape)
         if scale is not None:

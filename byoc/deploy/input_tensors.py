@@ -72,6 +72,8 @@ def as_tensor(
             raise InputError(
                 f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{problem}"
             )
+    if array.size == 0:
+        array = _without_elements(array)
     # NumPy hands out no read-only memory by DLPack.
     usable = array.flags.c_contiguous and array.flags.writeable
     if not usable or array.ctypes.data % max(alignment, array.itemsize):
@@ -147,8 +149,6 @@ def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) 
     form = extent_of(wanted)
     value = form.solve(extent)
     if value is None:
-        if str(form) == form.name:
-            return f" with {form.name} of 1 or more"
         near = " or ".join(map(str, form.nearest(extent)))
         return f"; axis {axis} is {extent} and must be {form}, such as {near}"
     known = symbols.setdefault(form.name, value)
@@ -157,6 +157,13 @@ def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) 
 
 def _shape(info: TensorInfo) -> str:
     return f"[{', '.join(map(str, info.shape))}]"
+
+
+def _without_elements(array: np.ndarray) -> np.ndarray:
+    """An array of the shape with the strides that TVM's functions compute, down to those of 0."""
+    strides = [prod(array.shape[axis + 1 :]) * array.itemsize for axis in range(array.ndim)]
+    memory = aligned_room((1,), array.dtype.str)
+    return np.lib.stride_tricks.as_strided(memory, array.shape, strides)
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:

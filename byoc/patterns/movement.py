@@ -8,7 +8,7 @@ from tvm import relax, tirx
 
 from byoc.partition.dataflow import describe, shape_of
 from byoc.patterns.row import ANY, Candidate, Row, Unfit, candidate, integers, positive_axis
-from codegen_cc.dim import Dim, normal, slice_bounds
+from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
 from codegen_cc.relax_dims import relax_dims
 
 #: Nodes that only move data.
@@ -39,7 +39,7 @@ def build_concat(call: relax.Call) -> Candidate:
 
 
 def build_slice(call: relax.Call) -> Candidate:
-    """Bounds in a fixed order and positive steps; bounds are clamped as ONNX has it."""
+    """Positive steps; bounds are clamped as ONNX has it, unless the call says that they are."""
     source, *lists = call.args
     shape = shape_of(source)
     if shape is None:
@@ -52,14 +52,12 @@ def build_slice(call: relax.Call) -> Candidate:
         if step <= 0:
             raise Unfit(f"stride {step}; need a positive one")
         axis %= len(shape)
-        bounds = slice_bounds(first, last, shape[axis])
-        if bounds is None:
-            raise Unfit(
-                f"slice from {first} to {last} of axis {axis} with extent {shape[axis]}; need"
-                " bounds that lie inside of it, in order, for every size"
-            )
-        begin[axis], end[axis], strides[axis] = *bounds, step
-    expected = tuple(normal(-(-(e - b) // s)) for b, e, s in zip(begin, end, strides, strict=True))
+        inside = call.attrs.assume_inbound and at_most(0, first) and at_most(first, last + step - 1)
+        begin[axis], end[axis] = (
+            (first, last) if inside else slice_bounds(first, last, shape[axis], step)
+        )
+        strides[axis] = step
+    expected = tuple(ceil_div(e - b, s) for b, e, s in zip(begin, end, strides, strict=True))
     if expected != shape_of(call):
         raise Unfit(f"slice gives {list(expected)}; its type says {list(shape_of(call) or ())}")
     attrs = {"begin": begin, "end": end, "strides": strides}

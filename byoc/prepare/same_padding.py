@@ -50,7 +50,7 @@ def _integers(node: onnx.NodeProto, name: str, default: list[int] | None) -> lis
 
 
 def _auto_pad(node: onnx.NodeProto) -> str:
-    if node.op_type not in ("Conv", "MaxPool", "AveragePool"):
+    if node.op_type not in ("Conv", "MaxPool", "AveragePool", "LpPool"):
         return ""
     return next((a.s.decode() for a in node.attribute if a.name == "auto_pad"), "")
 

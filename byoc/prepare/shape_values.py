@@ -126,8 +126,11 @@ def _modulo(attrs: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue |
 
 
 def _same_sign(x: sympy.Expr, y: sympy.Expr) -> bool:
-    """Whether x / y rounds down when it rounds towards 0, which is how ONNX divides integers."""
-    return bool(x.is_nonnegative and y.is_positive)
+    """Whether x / y rounds down when it rounds towards 0, which is how ONNX divides integers.
+
+    Where a divisor with symbols is 0, there is no quotient to be wrong about.
+    """
+    return bool(x.is_nonnegative and y.is_nonnegative and y != 0)
 
 
 def _floor(x: sympy.Expr) -> sympy.Expr | None:

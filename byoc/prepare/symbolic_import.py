@@ -22,7 +22,15 @@ from byoc.prepare.checked_import import CheckedImporter
 from byoc.prepare.same_padding import same_pads
 from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
 from byoc.prepare.symbolic_resize import resize_options, resized
-from codegen_cc.dim import Dim, at_most, is_static, slice_bounds
+from codegen_cc.dim import (
+    Dim,
+    at_most,
+    broadcast_shape,
+    is_static,
+    product,
+    quotient,
+    slice_bounds,
+)
 from codegen_cc.relax_dims import relax_dims, relax_extent, variable_symbols
 
 #: Inputs that TVM's converters read as shapes; all others are tensors.
@@ -33,6 +41,11 @@ SHAPE_INPUTS = {
     "Slice": (1, 2, 3, 4),
     "Resize": (3,),
 }
+
+
+#: Operators whose SAME padding gives ceil(extent / stride) elements. That of ConvTranspose does not
+#: depend on the extent, and TVM's converter knows it; it has none for ConvInteger and QLinearConv.
+PADDED_AS_CONV = ("Conv", "MaxPool", "AveragePool", "LpPool")
 
 
 class SymbolicImporter(CheckedImporter):
@@ -65,10 +78,11 @@ class SymbolicImporter(CheckedImporter):
         if op_name in ("Resize", "Upsample") and self._is_symbolic_image(inputs):
             resized = self.honouring(self._resize, op_name, inputs, attrs, opset)
             return self.bb.normalize(resized)
-        if attrs.get("auto_pad", b"").startswith(b"SAME"):
+        if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)
-        if op_name == "Slice" and (cut := self._slice(inputs)) is not None:
-            return self.bb.normalize(cut)
+        own = {"Slice": self._slice, "Expand": self._expand, "Reshape": self._reshape}
+        if op_name in own and (value := own[op_name](inputs, attrs)) is not None:
+            return self.bb.normalize(value)
         return super().convert_operator(op_name, inputs, attrs, opset)
 
     # ------------------------------------------------------------------ shapes
@@ -177,13 +191,15 @@ class SymbolicImporter(CheckedImporter):
         shape, sizes = shape_of(image), inputs[3] if len(inputs) > 3 else None
         return shape is None or not is_static(shape) or isinstance(sizes, relax.ShapeExpr)
 
-    def _slice(self, inputs: Sequence[relax.Expr | None]) -> relax.Expr | None:
-        """A slice of symbolic axes with bounds inside of them; None where TVM's converter will do.
+    def _slice(
+        self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
+    ) -> relax.Expr | None:
+        """A slice of symbolic axes with bounds inside of them; None for backward ones.
 
         TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing.
         """
         image, *lists = (*inputs, None, None, None, None)[:5]
-        shape = shape_of(image) if isinstance(image.ty, relax.TensorType) else None
+        shape = shape_of(image)
         if shape is None or is_static(shape):
             return None
         begins, ends, axes, steps = (_dims(values) for values in lists)
@@ -191,16 +207,56 @@ class SymbolicImporter(CheckedImporter):
             return None
         axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]
         steps = [int(step) for step in steps or [1] * len(axes)]
-        bounds = [
-            slice_bounds(begin, end, shape[axis])
-            for begin, end, axis in zip(begins, ends, axes, strict=True)
-        ]
-        if None in bounds or min(steps) < 1:
+        if min(steps) < 1:
             return None
+        bounds = [
+            slice_bounds(begin, end, shape[axis], step)
+            for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True)
+        ]
         first, last = (
             [self._extent(bound) for bound in side] for side in zip(*bounds, strict=True)
         )
         return relax.op.strided_slice(image, axes, first, last, steps, assume_inbound=True)
+
+    def _expand(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+        """Broadcasting of, or to, symbolic extents; None where TVM's converter will do.
+
+        Raises ``ValueError`` where the sizes at the call decide whether an axis is repeated.
+        """
+        shape, wanted = shape_of(inputs[0]), _dims(inputs[1])
+        if shape is None or wanted is None or is_static([*shape, *wanted]):
+            return None
+        # TVM's converter takes -1 for an axis that stays; so did exporters.
+        padded = (1,) * (len(wanted) - len(shape)) + shape
+        rank = len(padded)
+        wanted = [1 if e == -1 else e for e in (*[1] * (rank - len(wanted)), *wanted)]
+        result = broadcast_shape(padded, tuple(wanted))
+        if result is None:
+            raise ValueError(
+                f"shape {list(shape)} to {wanted}: whether an axis is repeated depends on the"
+                " sizes; need equal extents, or 1"
+            )
+        extents = [self._extent(extent) for extent in result]
+        return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(extents))
+
+    def _reshape(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
+        """A reshape of, or to, symbolic extents; None where TVM's converter will do.
+
+        TVM divides for an extent of -1 by what may be 0 at the call. The quotient of what is left
+        when common factors are gone needs no division.
+        """
+        shape, wanted = shape_of(inputs[0]), _dims(inputs[1])
+        if shape is None or wanted is None or is_static([*shape, *wanted]):
+            return None
+        if not attrs.get("allowzero"):
+            wanted = [shape[i] if e == 0 else e for i, e in enumerate(wanted)]
+        if 0 in wanted or wanted.count(-1) > 1:
+            return None
+        if -1 in wanted:
+            place = wanted.index(-1)
+            wanted[place] = quotient(product(shape), product(e for e in wanted if e != -1))
+        extents = [self._extent(extent) for extent in wanted]
+        return relax.op.reshape(inputs[0], relax.ShapeExpr(extents))
 
     def _padded(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> dict[str, Any]:
         """Attributes of a convolution or pool with pads in place of their name, where possible."""
@@ -213,7 +269,10 @@ class SymbolicImporter(CheckedImporter):
         lower = attrs["auto_pad"] == b"SAME_LOWER"
         pads = same_pads(shape[2:], kernel, strides, dilations, lower)
         if pads is None:
-            return attrs
+            raise ValueError(
+                f"auto_pad {attrs['auto_pad'].decode()} with strides {list(strides)} of an image"
+                f" {list(shape)}; need extents that are multiples of the strides, such as 32*h"
+            )
         return {**attrs, "auto_pad": b"NOTSET", "pads": pads}
 
     def _resize(

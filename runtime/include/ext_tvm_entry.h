@@ -30,6 +30,15 @@ static inline int64_t ext_aligned(int64_t bytes) {
   return (bytes + EXT_ALIGN - 1) / EXT_ALIGN * EXT_ALIGN;
 }
 
+/* a / b and its remainder as Python has them, rounded down, for b >= 0. An extent that is divided by
+ * another is a share of a tensor without elements where that is 0: 0 as well. */
+static inline int64_t ext_floordiv(int64_t a, int64_t b) {
+  return b == 0 ? 0 : a / b - (a % b < 0);
+}
+static inline int64_t ext_floormod(int64_t a, int64_t b) {
+  return b == 0 ? 0 : a % b + (a % b < 0 ? b : 0);
+}
+
 static inline int ext_raise(const char* kind, const char* message) {
   TVMFFIErrorSetRaisedFromCStr(kind, message);
   return -1;
@@ -63,11 +72,22 @@ static inline int ext_raise_library(const char* region, const char* library, con
   return ext_raise("RuntimeError", message);
 }
 
+/* The inputs are too small for the network: an extent inside it would be below 0. */
+static inline int ext_raise_negative(const char* region, const char* extent, int64_t value) {
+  char message[256];
+  snprintf(message, sizeof(message),
+           "%s: extent %.64s inside the network would be %lld; pass larger inputs", region, extent,
+           (long long)value);
+  return ext_raise("ValueError", message);
+}
+
 static inline int ext_is_contiguous(const DLTensor* t) {
   int64_t expected = 1;
   if (t->strides == NULL) return 1;
+  for (int i = 0; i < t->ndim; ++i) {
+    if (t->shape[i] == 0) return 1; /* any strides reach all of its elements */
+  }
   for (int i = t->ndim - 1; i >= 0; --i) {
-    if (t->shape[i] == 0) return 1;
     if (t->shape[i] != 1 && t->strides[i] != expected) return 0;
     expected *= t->shape[i];
   }
@@ -125,6 +145,9 @@ static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
              region, spec->name, (int)t->dtype.code, (int)t->dtype.bits, (int)t->dtype.lanes,
              spec->dtype);
     return ext_raise("TypeError", message);
+  }
+  for (int i = 0; i < spec->ndim; ++i) {
+    if (spec->shape[i] < 0) return ext_raise_negative(region, spec->name, spec->shape[i]);
   }
   int same = t->ndim == spec->ndim;
   for (int i = 0; same && i < spec->ndim; ++i) same = t->shape[i] == spec->shape[i];

@@ -40,15 +40,15 @@ def test_a_chain_needs_two_buffers():
 
 
 kinds = st.sampled_from(
-    [(1, 0), (0, 1), (1, 1), (2, 1), None]  # powers of h and w; None is a rounded half
+    [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), None]  # powers of h and w; None: a rounded half
 )
 
 
 @given(
     st.lists(st.tuples(kinds, st.integers(1, 300), st.integers(0, 9), st.integers(0, 3)),
              min_size=1, max_size=15),
-    st.integers(1, 7),
-    st.integers(1, 7),
+    st.integers(0, 7),
+    st.integers(0, 7),
 )  # fmt: skip
 def test_sizes_of_the_call_do_not_overlap_either(
     entries: list[tuple[tuple[int, int] | None, int, int, int]], h: int, w: int
@@ -57,7 +57,7 @@ def test_sizes_of_the_call_do_not_overlap_either(
     for i, (powers, factor, first, length) in enumerate(entries):
         size = factor * sympy.floor((H + 1) / 2)
         if powers is not None:
-            size = factor * H ** powers[0] * W ** powers[1] + i
+            size = factor * H ** powers[0] * W ** powers[1] + i % 3
         lifetimes.append(Lifetime(Buffer("arena", f"t{i}", size), first, first + length))
     planned, slots = plan_memory(lifetimes)
 
@@ -77,7 +77,8 @@ def test_sizes_of_the_call_do_not_overlap_either(
         for other in lifetimes[:i]:
             if one.meets(other):
                 start = place[other.buffer]
-                assert end <= start or start + number(other.buffer.nbytes) <= begin
+                stop = start + number(other.buffer.nbytes)
+                assert end <= start or stop <= begin or begin == end or start == stop
 
 
 def test_images_are_counted_in_their_common_size() -> None:

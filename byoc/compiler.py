@@ -38,7 +38,9 @@ from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
 from byoc.partition.failing_node import failing_binding
 from byoc.partition.registry import Predicate
+from byoc.partition.sizes_of_nothing import least_size
 from byoc.prepare import import_onnx, prepare_apart
+from byoc.prepare.check_extents import check_extents
 from byoc.prepare.define_symbols import hide_definitions
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import model_inputs
@@ -227,6 +229,7 @@ def partition_onnx(
         versions=versions(),
         source=source,
         entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
+        least_size=least_size(module),
     )
     return Partitioned(module, report, metadata, entry)
 
@@ -355,7 +358,7 @@ def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
     """Fuse what was not offloaded, down to loops and packed functions, and settle these."""
     passes = [relax.get_pipeline("zero"), relax.get_pipeline("default_build")]
     with tvm.target.Target(target.tvm), tvm.transform.PassContext(opt_level=3):
-        module = hide_definitions(module)
+        module = hide_definitions(check_extents(module))
         for run in passes:
             module = run(module)
     return settle(module, target)

@@ -82,6 +82,7 @@ static void cubic(const ext_resize_taps_params* p, float t, int64_t first, float
 
 int ext_resize_taps(const ext_resize_taps_params* p, int32_t* at, float* weight) {
   int64_t taps = p->method == EXT_RESIZE_NEAREST ? 1 : p->method == EXT_RESIZE_LINEAR ? 2 : 4;
+  if (p->count == 0) return EXT_OK;
   if (p->extent < 1 || p->count < 0) return EXT_ERR_ARGUMENT;
   for (int64_t i = 0; i < p->count; i++, at += taps, weight += taps) {
     int64_t first;

@@ -2,7 +2,7 @@
 
 ``RULES`` is the pipeline, to be read from top to bottom. A rule is a function that rewrites one
 open ``Block``; it keeps values (up to the rounding that its docstring states), shapes and dtypes.
-Calls on tensors without elements are offered to no rule.
+Calls on tensors without elements are offered to no rule but ``reductions_of_nothing``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
 from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
 from byoc.canonicalise.prelu import where_from_prelu
+from byoc.canonicalise.reductions_of_nothing import reductions_of_nothing
 from byoc.canonicalise.remove_no_ops import remove_no_ops
 from byoc.canonicalise.reshape_family import one_reshape
 from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
@@ -61,6 +62,7 @@ FOLDED_BY_TVM = (
 RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.
     inline_tuples,
+    reductions_of_nothing,
     fold_constants,
     clip_from_call_tir,
     one_clip,

@@ -16,13 +16,14 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import Block, dtype_of, op_name, static_shape_of
+from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of
+from codegen_cc.dim import is_static
 
 
 def simple_operators(block: Block) -> None:
-    """Rewrite operators of static shape that have a row in ``WRITERS``."""
+    """Rewrite operators of known shape that have a row in ``WRITERS``."""
     for var, call in block.calls(*WRITERS):
-        if static_shape_of(call.args[0]) is None or static_shape_of(var) is None:
+        if shape_of(call.args[0]) is None or shape_of(var) is None:
             continue
         value = WRITERS[op_name(call)](block, var, call)
         if value is not None:
@@ -42,22 +43,25 @@ def _square(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
 
 
 def _flatten(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
-    return relax.op.reshape(call.args[0], static_shape_of(var))
+    return relax.op.reshape(call.args[0], var.ty.shape)
 
 
-def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
+def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     factor = int(call.attrs.upscale_factor)
-    *lead, channels, height, width = static_shape_of(call.args[0])
+    channels = shape_of(call.args[0])[-3]
+    if not isinstance(channels, int):
+        return None
+    *lead, _, height, width = call.args[0].ty.shape.values
     n, outer = len(lead), channels // factor**2
     apart = relax.op.reshape(call.args[0], (*lead, outer, factor, factor, height, width))
     order = [*range(n + 1), n + 3, n + 1, n + 4, n + 2]
     moved = relax.op.permute_dims(block.emit(var, apart), order)
-    return relax.op.reshape(block.emit(var, moved), static_shape_of(var))
+    return relax.op.reshape(block.emit(var, moved), var.ty.shape)
 
 
 def _triangle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
-    dtype, shape = dtype_of(var), static_shape_of(var)
-    if len(shape) < 2 or not isinstance(call.args[1], tirx.IntImm):
+    dtype, shape = dtype_of(var), shape_of(var)
+    if len(shape) < 2 or not is_static(shape[-2:]) or not isinstance(call.args[1], tirx.IntImm):
         return None
     diagonal = int(call.args[1])
     if op_name(call) == "relax.tril":
@@ -71,9 +75,9 @@ def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | Non
     indices, on, off = call.args
     if dtype_of(indices) not in ("int32", "int64"):
         return None
-    result = static_shape_of(var)
+    result = shape_of(var)
     axis = int(call.attrs.axis) % len(result)
-    shape = static_shape_of(indices)
+    shape = list(indices.ty.shape.values)
     wide = block.emit(var, relax.op.reshape(indices, (*shape[:axis], 1, *shape[axis:])))
     classes = np.arange(int(call.attrs.depth)).reshape([-1] + [1] * (len(result) - axis - 1))
     found = block.emit(var, relax.op.equal(wide, relax.const(classes, dtype_of(indices))))

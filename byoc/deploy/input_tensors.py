@@ -49,11 +49,16 @@ def as_array(info: TensorInfo, value: Any) -> np.ndarray:
 
 
 def as_tensor(
-    info: TensorInfo, value: Any, symbols: dict[str, int], alignment: int = ALIGNMENT
+    info: TensorInfo,
+    value: Any,
+    symbols: dict[str, int],
+    alignment: int = ALIGNMENT,
+    least: int = 0,
 ) -> tvm_ffi.Tensor:
     """Check one input against the model and hand over its memory, or an aligned copy of it.
 
-    ``symbols`` holds the extents that earlier inputs gave to symbolic axes.
+    ``symbols`` holds the extents that earlier inputs gave to symbolic axes, which are ``least`` or
+    more.
     """
     import tvm_ffi
 
@@ -68,7 +73,7 @@ def as_tensor(
             f"need {len(info.shape)}, shape {_shape(info)}"
         )
     for axis, (extent, wanted) in enumerate(zip(array.shape, info.shape, strict=True)):
-        if (problem := _misfit(axis, extent, wanted, symbols)) is not None:
+        if (problem := _misfit(axis, extent, wanted, symbols, least)) is not None:
             raise InputError(
                 f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{problem}"
             )
@@ -139,7 +144,9 @@ def aligned_room(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return buffer[start : start + size].view(kind).reshape(shape)
 
 
-def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) -> str | None:
+def _misfit(
+    axis: int, extent: int, wanted: int | str, symbols: dict[str, int], least: int
+) -> str | None:
     """None if an axis can have the extent, else what else there is to say about it.
 
     Notes in ``symbols`` what the symbol of a symbolic axis is.
@@ -148,6 +155,8 @@ def _misfit(axis: int, extent: int, wanted: int | str, symbols: dict[str, int]) 
         return None if extent == wanted else ""
     form = extent_of(wanted)
     value = form.solve(extent)
+    if value is not None and value < least:
+        return f" with {form.name} of {least} or more, as TVM computes a part of the network"
     if value is None:
         near = " or ".join(map(str, form.nearest(extent)))
         return f"; axis {axis} is {extent} and must be {form}, such as {near}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import threading
 import warnings
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
+
+#: How the virtual machine puts that ``byoc.prepare.check_extents`` found an extent below 0.
+_BELOW_ZERO = re.compile(
+    r"\(0 vs\. (?P<value>-\d+)\) : ErrorContext\(match_cast, ty=R\.Shape\((?P<extents>.*?)\)\)"
+)
 
 #: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
 _making_machine = threading.Lock()
@@ -153,7 +159,10 @@ class Model:
         """Check named arrays and turn them into the tensors that ``invoke`` takes."""
         self._require_inputs(inputs)
         symbols: dict[str, int] = {}
-        return [as_tensor(info, inputs[info.name], symbols, alignment) for info in self.inputs]
+        least = self.metadata.least_size
+        return [
+            as_tensor(info, inputs[info.name], symbols, alignment, least) for info in self.inputs
+        ]
 
     def invoke(self, tensors: list[tvm_ffi.Tensor]) -> list[tvm_ffi.Tensor]:
         """Run on checked tensors without copying anything: what a benchmark should time."""
@@ -245,7 +254,13 @@ class Model:
         self._check_threads()
 
     def _failure(self, error: Exception) -> RunError:
-        return RunError(f"{self.path.name}: {_first_line(error)}")
+        text = _first_line(error)
+        if small := _BELOW_ZERO.search(text):
+            text = (
+                f"an extent inside the network, one of {small['extents']}, would be"
+                f" {small['value']}; pass larger inputs"
+            )
+        return RunError(f"{self.path.name}: {text}")
 
     def _check_threads(self) -> None:
         if not self._threads_checked:

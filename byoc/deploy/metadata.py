@@ -112,7 +112,8 @@ class Metadata:
     ``form`` is ``tvm`` for a library that TVM's runtime loads, ``standalone`` for one with a C
     interface.  ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
     ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
-    ``report`` is the partition report's JSON (``Report.to_json``).
+    ``least_size`` is what the symbols of shapes stand for at least, 0 or 1.  ``report`` is the
+    partition report's JSON (``Report.to_json``).
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -125,6 +126,7 @@ class Metadata:
     source: tuple[SourceFile, ...] = ()
     entry: Entry | None = None
     runtime: tuple[RuntimeLibrary, ...] = ()
+    least_size: int = 1
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

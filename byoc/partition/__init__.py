@@ -21,6 +21,7 @@ from byoc.errors import ControlError, OffloadWarning, PartitionError
 from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
 from byoc.partition.control import Control, Libraries
 from byoc.partition.dataflow import is_candidate, is_region
+from byoc.partition.distinct_symbols import distinct_symbols
 from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
@@ -130,6 +131,8 @@ def partition_with_report(
     given = {gvar.name_hint for gvar, func in mod.functions.items() if is_region(func)}
     observe = None if folder is None else _writer(folder)
     passes: tuple[tuple[str, Callable[[tvm.IRModule], tvm.IRModule]], ...] = (
+        # Symbols of one name would be one symbol from here on.
+        ("distinct_symbols", distinct_symbols),
         # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
         ("convert_to_dataflow", convert_to_dataflow),
         # Importer idioms become one operator each; writes a dump for each of its rules.

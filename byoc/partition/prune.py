@@ -10,6 +10,7 @@ from tvm import relax
 
 from byoc.partition.dataflow import is_candidate, is_region, substitute, with_blocks
 from byoc.partition.reasons import Chosen, Reasons
+from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.patterns import MOVEMENT_OPS
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
@@ -57,7 +58,9 @@ def computed_bytes(nodes: list[Node]) -> int:
 
 
 def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:
-    """None if the nodes are worth a call, else why they are not."""
+    """None if the nodes are worth a call, or TVM would not compute them right, else the reason."""
+    if any(may_reduce_nothing(node) for node in nodes):
+        return None
     macs = sum(at_unit(node.macs) for node in nodes)
     computed = computed_bytes(nodes)
     if macs > 0 or computed >= min_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral  # NumPy's integers as well
 from typing import Any
@@ -15,6 +16,10 @@ from byoc.extent import ALLOWED, parse_extent
 #: Shapes by input name, as users give them: sizes, or names for axes that stay symbolic, or
 #: multiples of names.
 InputShapes = Mapping[str, Sequence[int | str]]
+
+#: Texts in place of names that say nothing, and what each name has.
+_UNKNOWN = ("none", "null", "nan", "unk", "unknown")
+_NAME = re.compile(r"[^\W\d_]")
 
 
 def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -122,8 +127,8 @@ def _set_given(
                 f"input {value.name!r}: axis {axis} of shape {given} is {extent}, the model's is"
                 f" fixed to {fixed} in {declared}; give {fixed} there"
             )
-        symbol = dim.dim_param if dim.HasField("dim_param") else ""
-        if symbol and symbol != "?" and symbols.setdefault(symbol, extent) != extent:
+        symbol = _symbol(dim)
+        if symbol and symbols.setdefault(symbol, extent) != extent:
             raise ShapeError(
                 f"input {value.name!r}: axis {axis} ({symbol!r}) is {extent}, elsewhere"
                 f" {symbols[symbol]}; give the same extent for the same symbol"
@@ -131,6 +136,15 @@ def _set_given(
         _write(dim, extent)
         if isinstance(extent, str) and extent.isidentifier():
             symbols.setdefault(extent, extent)
+
+
+def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
+    """The name of a dynamic axis, which others of that name share; empty where it has none.
+
+    Exporters write ``?``, ``-1`` or ``None`` for every axis that they know nothing of.
+    """
+    name = dim.dim_param
+    return name if _NAME.search(name) and name.casefold() not in _UNKNOWN else ""
 
 
 def _write(dim: onnx.TensorShapeProto.Dimension, extent: int | str) -> None:
@@ -152,7 +166,7 @@ def _set_from_symbols(value: onnx.ValueInfoProto, symbols: dict[str, int | str])
     dynamic = []
     for axis, dim in enumerate(dims):
         if fixed_extent(dim) is None:
-            extent = symbols.get(dim.dim_param) if dim.dim_param else None
+            extent = symbols.get(_symbol(dim))
             if extent is None:
                 dynamic.append(f"{axis} ({dim.dim_param})" if dim.dim_param else str(axis))
             else:

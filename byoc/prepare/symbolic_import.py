@@ -17,7 +17,7 @@ import sympy
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import array_of, shape_of
+from byoc.partition.dataflow import array_of, dtype_of, scalar_of, shape_of
 from byoc.prepare.checked_import import CheckedImporter
 from byoc.prepare.same_padding import same_pads
 from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
@@ -55,6 +55,14 @@ class SymbolicImporter(CheckedImporter):
         super().__init__(*arguments, **options)
         self._values: dict[str, ShapeValue] = {}
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
+        #: What converts symbolic operands, and gives None where TVM's converter will do.
+        self._own = {
+            "Slice": self._slice,
+            "Expand": self._expand,
+            "Reshape": self._reshape,
+            "Clip": _clip,
+            "Pad": _pad,
+        }
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
         super()._parse_graph_input(graph)
@@ -80,8 +88,8 @@ class SymbolicImporter(CheckedImporter):
             return self.bb.normalize(resized)
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)
-        own = {"Slice": self._slice, "Expand": self._expand, "Reshape": self._reshape}
-        if op_name in own and (value := own[op_name](inputs, attrs)) is not None:
+        convert = self._own.get(op_name)
+        if convert is not None and (value := convert(inputs, attrs)) is not None:
             return self.bb.normalize(value)
         return super().convert_operator(op_name, inputs, attrs, opset)
 
@@ -294,6 +302,43 @@ class SymbolicImporter(CheckedImporter):
         target = resized(shape, scales, sizes, attrs)
         size = relax.ShapeExpr([self._extent(extent) for extent in target])
         return relax.op.image.resize2d(inputs[0], size=size, **options)
+
+
+def _clip(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Maximum and minimum with constants; TVM's loop nests of symbolic extents are hard to read."""
+    shape = shape_of(inputs[0])
+    if shape is None or is_static(shape) or dtype_of(inputs[0]) != "float32":
+        return None
+    value = inputs[0]
+    for place, name, operator in ((1, "min", relax.op.maximum), (2, "max", relax.op.minimum)):
+        given = inputs[place] if len(inputs) > place else None
+        bound = attrs.get(name) if given is None else scalar_of(given)
+        if bound is None and given is not None:
+            return None
+        if bound is not None and not np.isnan(bound):  # ONNX Runtime takes NaN for no bound
+            value = operator(value, relax.const(bound, "float32"))
+    return value
+
+
+def _pad(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
+    """``nn.pad`` with constant widths."""
+    source, widths, value, axes = (*inputs, None, None, None)[:4]
+    shape = shape_of(source)
+    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(
+        attrs.get("mode", b"constant").decode()
+    )
+    pads = attrs.get("pads") or _dims(widths)
+    fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
+    along = _dims(axes) if axes is not None else list(range(len(shape or ())))
+    if shape is None or is_static(shape) or dtype_of(source) != "float32":
+        return None
+    if None in (mode, pads, fill, along) or min(pads, default=0) < 0:
+        return None
+    pairs = [0] * (2 * len(shape))
+    for place, axis in enumerate(along):
+        first = 2 * (int(axis) % len(shape))
+        pairs[first : first + 2] = [pads[place], pads[place + len(along)]]
+    return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
 
 
 def _dims(expr: relax.Expr | None) -> list[Dim] | None:

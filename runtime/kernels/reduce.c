@@ -1,5 +1,5 @@
 /*
- * y[o][i] = sum, mean, max, min or product over r of x[o][r][i].
+ * y[o][i] = sum, mean, max, min or product over r of x[o][r][i]; over nothing 0, 0, -inf, inf or 1.
  *
  * Sums are built in three levels (GROUP terms, GROUP groups, all), so that their error stays a few
  * ULP up to millions of terms.
@@ -63,7 +63,7 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const float* x, int64_t n) {
   for (int width = VL / 2; width > 0; width /= 2)
     for (int k = 0; k < width; k++) lanes[k] = join_one(kind, lanes[k], lanes[k + width]);
   for (; i < n; i++) lanes[0] = join_one(kind, lanes[0], x[i]);
-  return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)n : lanes[0];
+  return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)i64_max(1, n) : lanes[0];
 }
 
 /* `vectors` (a constant) vectors of neighbouring columns; `lanes` of the last one are there. */
@@ -94,7 +94,7 @@ EXT_INLINE void columns(const ext_reduce_kind kind, const int vectors, int64_t l
   }
   EXT_UNROLL
   for (int v = 0; v < vectors; v++) {
-    if (kind == EXT_REDUCE_MEAN) total[v] = total[v] / vf_set1((float)reduce);
+    if (kind == EXT_REDUCE_MEAN) total[v] = total[v] / vf_set1((float)i64_max(1, reduce));
     if (lanes == VL)
       vf_store(y + v * VL, total[v]);
     else

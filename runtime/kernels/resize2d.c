@@ -73,7 +73,8 @@ int EXT_NAME(ext_resize2d)(const ext_resize2d_params* p, const int32_t* row,
   if (p->taps_h < 1 || p->taps_w < 1) return EXT_ERR_ARGUMENT;
   resize_job job = {p, row, column, row_weight, column_weight, x, y};
   int64_t elements = p->out_w * p->channels;
-  if (elements <= 0) return EXT_OK;
+  if (elements <= 0 || p->batch <= 0 || p->out_h <= 0) return EXT_OK;
+  if (p->in_h <= 0 || p->in_w <= 0) return EXT_ERR_ARGUMENT; /* no pixel to enlarge */
   return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_ELEMENTS / elements), resize_rows,
                           &job);
 }

@@ -1,0 +1,81 @@
+"""What symbolic axes of size 0 ask of a network.
+
+Regions take tensors without elements. What TVM's own code makes of them depends on the operator:
+its reductions over nothing leave a result as it was, its scatters divide by an extent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import tvm
+from tvm import relax
+
+from byoc.partition.dataflow import is_candidate, op_name, shape_of
+from byoc.patterns import MOVEMENT_OPS
+from codegen_cc.dim import Dim, at_most
+from codegen_cc.node import Node
+
+#: Operators that TVM computes element by element, or that move data.
+ELEMENTWISE = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("abs", "negative", "exp", "log", "sqrt", "rsqrt", "erf", "sin", "cos", "tan", "tanh"),
+        *("sigmoid", "floor", "ceil", "round", "sign", "square", "clip", "isnan", "isinf"),
+        *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power"),
+        *("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater"),
+        *("greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
+        *("astype", "full", "zeros", "ones", "full_like", "arange", "take", "concat", "stack"),
+        *("reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "broadcast_to"),
+        *("strided_slice", "split", "flip", "repeat", "tile", "shape_of", "shape_to_tensor"),
+        *("tensor_to_shape", "nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu"),
+        *("nn.softplus", "nn.softmax", "nn.log_softmax"),
+    )
+)
+
+#: Operators that TVM computes right where no axis that is reduced, or slid over, is empty.
+REDUCING = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("sum", "mean", "max", "min", "prod", "variance", "std", "argmax", "argmin", "matmul"),
+        *("nn.layer_norm", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.max_pool1d"),
+        *("nn.max_pool2d", "nn.max_pool3d", "nn.avg_pool1d", "nn.avg_pool2d", "nn.avg_pool3d"),
+    )
+)
+
+
+def may_reduce_nothing(node: Node) -> bool:
+    """Whether an axis that a node sums up, or the like, is of a size that may be 0."""
+    shapes = (operand.shape for operand in node.operands)
+    return node.op not in MOVEMENT_OPS and _may_vanish(shapes, node.shape)
+
+
+def least_size(mod: tvm.IRModule) -> int:
+    """The least size of symbolic axes with which TVM computes its part of a module right: 0, 1."""
+    functions = (func for func in mod.functions.values() if is_candidate(func))
+    left = (value for func in functions for value in _left(func))
+    return 0 if all(_takes_nothing(value) for value in left) else 1
+
+
+def _left(func: relax.Function) -> Iterator[relax.Expr]:
+    """What a function computes itself: no calls of regions, and nothing that only names values."""
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            called = isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.GlobalVar)
+            if called or isinstance(value, relax.If):
+                yield value
+
+
+def _takes_nothing(value: relax.Expr) -> bool:
+    name = op_name(value)
+    if name in REDUCING:
+        shapes = [shape_of(argument) for argument in value.args]
+        result = shape_of(value)
+        return None not in (result, *shapes) and not _may_vanish(shapes, result)
+    return name in ELEMENTWISE
+
+
+def _may_vanish(operands: Iterable[tuple[Dim, ...]], result: tuple[Dim, ...]) -> bool:
+    gone = (dim for shape in operands for dim in shape if dim not in result)
+    return any(not isinstance(dim, int) and not at_most(1, dim) for dim in gone)

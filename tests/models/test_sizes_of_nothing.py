@@ -1,0 +1,182 @@
+"""Axes of size 0 and images smaller than a window: right results, or one line that says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+import tvm_ffi
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+from tvm.relax.frontend.onnx import from_onnx
+
+import byoc
+from byoc.errors import InputError, RunError
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, list[int | str | None]],
+    weights: dict[str, np.ndarray],
+    dtype: int = FLOAT,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(name, dtype, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(nodes[-1].output[0], dtype, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=8)
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype="float32")
+
+
+CACHE = model(
+    [
+        helper.make_node("Concat", ["past", "new"], ["keys"], axis=1),
+        helper.make_node("MatMul", ["keys", "w"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["y"]),
+    ],
+    {"past": ["b", "p", 64], "new": ["b", 1, 64]},
+    {"w": random(64, 8)},
+)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> byoc.Model:
+    path = tmp_path_factory.mktemp("cache") / "m.so"
+    report = byoc.compile(CACHE, path, {"past": ["b", "p", 64], "new": ["b", 1, 64]}).report
+    assert len(report.regions) == 1 and not report.left
+    return byoc.load(path)
+
+
+@pytest.mark.parametrize("size", [(2, 3), (2, 0), (1, 1), (0, 4), (0, 0)])
+def test_an_empty_cache(cache: byoc.Model, size: tuple[int, int]) -> None:
+    """Through the virtual machine, and by a call of the region as C++ makes it."""
+    batch, past = size
+    arrays = {"past": random(batch, past, 64), "new": random(batch, 1, 64)}
+    expected = onnxruntime_outputs(CACHE, arrays)
+    assert_agrees(cache.run(arrays), expected)
+    room = np.full((batch, past + 1, 8), 77, "float32")
+    tensors = [tvm_ffi.from_dlpack(array) for array in (*arrays.values(), room)]
+    cache.function("ext_main_0")(*tensors)
+    assert_agrees({"y": room}, expected)
+
+
+REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "L1", "SumSquare", "LogSum"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_reductions_over_nothing(dtype: str, tmp_path: Path) -> None:
+    """TVM's own loops would leave results as they were."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    names = [n for n in REDUCTIONS if dtype == "float32" or n in ("Sum", "Max", "Min", "Prod")]
+    made = model([helper.make_node("Identity", ["x"], ["same"])], {"x": [3, 0, 2]}, {}, kind)
+    for name in names:
+        made.graph.node.append(helper.make_node(f"Reduce{name}", ["x", "axis"], [name]))
+        made.graph.output.append(helper.make_tensor_value_info(name, kind, None))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([1]), "axis"))
+    byoc.compile(made, tmp_path / "m.so", {"x": [3, 0, 2]})
+    arrays = {"x": np.zeros((3, 0, 2), dtype)}
+    found = byoc.load(tmp_path / "m.so").run(arrays)
+    assert_agrees(found, onnxruntime_outputs(made, arrays))
+
+
+def test_a_small_reduction_over_what_may_be_nothing_is_ours(tmp_path: Path) -> None:
+    node = helper.make_node("ReduceMax", ["x", "axis"], ["y"])
+    made = model([node], {"x": ["n", 2]}, {"axis": np.array([0])})
+    report = byoc.compile(made, tmp_path / "m.so", {"x": ["n", 2]}).report
+    assert len(report.regions) == 1
+    loaded = byoc.load(tmp_path / "m.so")
+    for n in (0, 1, 3):
+        arrays = {"x": random(n, 2)}
+        assert_agrees(loaded.run(arrays), onnxruntime_outputs(made, arrays))
+
+
+def test_sizes_that_tvm_gets_wrong_are_refused(tmp_path: Path) -> None:
+    node = helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=1)
+    weights = {"i": np.array([[0, 1]]), "u": random(1, 2)}
+    made = model([node], {"x": ["n", 5]}, weights)
+    byoc.compile(made, tmp_path / "m.so", {"x": ["n", 5]})
+    loaded = byoc.load(tmp_path / "m.so")
+    arrays = {"x": random(3, 5)}
+    assert_agrees(loaded.run(arrays), onnxruntime_outputs(made, arrays))
+    with pytest.raises(InputError, match=r"need \[n, 5\] with n of 1 or more, as TVM computes"):
+        loaded.run({"x": random(0, 5)})
+
+
+# ---------------------------------------------------------------------- too small
+
+
+@pytest.fixture(scope="module")
+def windows(tmp_path_factory: pytest.TempPathFactory) -> byoc.Model:
+    """A convolution, whose extents are inside a region, and a pool that TVM computes."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[3, 3]),
+        helper.make_node("Conv", ["p", "w"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
+    ]
+    shape: list[int | str | None] = [1, 2, "h", "w"]
+    path = tmp_path_factory.mktemp("windows") / "m.so"
+    made = model(nodes, {"x": shape}, {"w": random(4, 2, 3, 3)})
+    report = byoc.compile(made, path, {"x": shape}, skip_ops=["max_pool2d"]).report
+    assert report.regions and report.left
+    return byoc.load(path)
+
+
+@pytest.mark.parametrize("size", [(1, 9), (9, 1), (1, 1), (3, 9)])
+def test_an_image_smaller_than_a_window(windows: byoc.Model, size: tuple[int, int]) -> None:
+    assert windows.run({"x": random(1, 2, 7, 8)})["y"].shape == (1, 4, 1, 1)
+    with pytest.raises(RunError, match=r"would be -[12]; pass larger inputs"):
+        windows.run({"x": random(1, 2, *size)})
+
+
+# ---------------------------------------------------------------------- names of axes
+
+
+def test_symbols_of_one_name_are_several(tmp_path: Path) -> None:
+    """Exporters write "?" for every axis that they know nothing of; TVM makes each a symbol."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["z", "w"], ["b"]),
+        helper.make_node("Concat", ["a", "b"], ["y"], axis=0),
+    ]
+    made = model(nodes, {"x": ["?", 64], "z": ["?", 64]}, {"w": random(64, 32)})
+    module = from_onnx(made)
+    symbols = relax.analysis.defined_symbolic_vars(module["main"])
+    assert [symbol.name for symbol in symbols].count("?") == len(symbols) == 2
+    partitioned = byoc.partition_for_ext(module)
+    assert any("Codegen" in (f.attrs or {}) for f in partitioned.functions.values())
+    byoc._autoload()
+    built = tvm.compile(relax.transform.RunCodegen()(partitioned), "llvm")
+    machine = relax.VirtualMachine(built, tvm.cpu())
+    for x, z in ((3, 5), (1, 0), (4, 4)):
+        arrays = {"x": random(x, 64), "z": random(z, 64)}
+        found = machine["main"](*(tvm.runtime.tensor(array) for array in arrays.values()))
+        assert_agrees({"y": found.numpy()}, onnxruntime_outputs(made, arrays))
+
+
+@pytest.mark.parametrize("unknown", ["?", "-1", "None", "unk", "", "*"])
+def test_placeholders_are_no_names(unknown: str, tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "z"], ["y"])
+    made = model([node], {"x": [unknown, 4], "z": [4, unknown]}, {})
+    shapes = {"x": ["rows", 4], "z": [4, "columns"]}
+    prepared = byoc.prepare.prepare(made, shapes)
+    dims = [value.type.tensor_type.shape.dim for value in prepared.graph.input]
+    assert [dim.dim_param for dim in (dims[0][0], dims[1][1])] == ["rows", "columns"]
+
+
+def test_equal_names_are_equal_sizes() -> None:
+    node = helper.make_node("MatMul", ["x", "z"], ["y"])
+    made = model([node], {"x": ["unk__7", 4], "z": [4, "unk__7"]}, {})
+    with pytest.raises(byoc.errors.ShapeError, match="give the same extent for the same symbol"):
+        byoc.prepare.prepare(made, {"x": [3, 4], "z": [4, 5]})

@@ -30,8 +30,8 @@ static inline int64_t ext_aligned(int64_t bytes) {
   return (bytes + EXT_ALIGN - 1) / EXT_ALIGN * EXT_ALIGN;
 }
 
-/* a / b and its remainder as Python has them, rounded down, for b >= 0. An extent that is divided by
- * another is a share of a tensor without elements where that is 0: 0 as well. */
+/* a / b and its remainder as Python has them, rounded down, for b >= 0. An extent that is divided
+ * by another is a share of a tensor without elements where that is 0: 0 as well. */
 static inline int64_t ext_floordiv(int64_t a, int64_t b) {
   return b == 0 ? 0 : a / b - (a % b < 0);
 }

@@ -53,10 +53,11 @@ def to_json(surveyed: list[Surveyed]) -> list[dict[str, Any]]:
 
 def render(surveyed: list[Surveyed]) -> None:
     """Print which libraries there are, what each supports, and how to get the missing ones."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    from byoc.terminal import new_console
+
+    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     present = [s for s in surveyed if not s.missing]
     console.print(f"{len(present)} of {len(surveyed)} kernel libraries are usable")
     about = Table("library", "version", "from", "linked", "threads", box=None, pad_edge=False)

@@ -25,6 +25,7 @@ from byoc.cli.profile import profile_verb
 from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
 from byoc.errors import ByocError, CoverageError
+from byoc.terminal import say
 
 _UNMET = 1
 _USAGE = 2
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except CoverageError as error:
-        click.echo(f"check failed: {error}", err=True)
+        say(f"check failed: {error}", err=True, lines=True)
         return _UNMET
     except (ByocError, OSError) as error:
         return _complain(settings, str(error))
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """Warnings are for people: one line, without the place in the source."""
-    click.echo(f"warning: {' '.join(str(message).split())}", err=True)
+    say(f"warning: {' '.join(str(message).split())}", err=True)
 
 
 def entry() -> None:
@@ -92,5 +93,5 @@ def _complain(settings: Settings, message: str) -> int:
     if settings.verbose and sys.exc_info()[0] is not None:
         traceback.print_exc()
     one_line = " ".join(message.split())
-    click.echo(f"error: {one_line}", err=True)
+    say(f"error: {one_line}", err=True)
     return _USAGE

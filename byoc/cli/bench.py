@@ -14,6 +14,7 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.suite import SUITES
 from byoc.cli import control, options, remote
 from byoc.cli.several import SeveralValues
+from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.bench.networks import Outcome
@@ -137,10 +138,10 @@ def bench_verb(
             devices=devices,
             target=target,
             progress=show,
-            tell=lambda line: click.echo(line, err=True),
+            tell=lambda line: say(line, err=True),
         )
     if as_json:
-        click.echo(json.dumps(outcome.to_json(), indent=2))
+        say(json.dumps(outcome.to_json(), indent=2), lines=True)
     else:
         _print(outcome, markdown)
     if plot_file is not None:
@@ -171,7 +172,7 @@ def _libraries(
 def _checked(outcome: Outcome) -> int:
     """The exit code, and why it is not 0."""
     for line in outcome.checks():
-        click.echo(line, err=True)
+        say(line, err=True)
     return 0 if outcome.holds else _DIFFERENT
 
 
@@ -197,16 +198,16 @@ def _check_usage(
 
 
 def _print(outcome: Outcome, markdown: bool) -> None:
-    from rich.console import Console
+    from byoc.terminal import new_console
 
     # Columns of a pipe or file are not a terminal's, and folding would spoil them.
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     for line in outcome.machine.lines():
-        click.echo(line)
+        say(line)
     for sheet in outcome.sheets():
         if markdown:
-            click.echo(f"\n{sheet.markdown()}\n")
+            say(f"\n{sheet.markdown()}\n", lines=True)
         else:
             console.print(sheet.rich())
     for line in outcome.lines():
-        click.echo(line)
+        say(line)

@@ -10,6 +10,7 @@ import click
 
 from byoc.cli import control, options
 from byoc.cli.process import give_large_blocks_back, import_without_torch
+from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled
@@ -113,7 +114,7 @@ def compile_verb(
             )
     files = done.files if standalone else {}
     if as_json:
-        click.echo(json.dumps(_as_dict(done, output, files), indent=2))
+        say(json.dumps(_as_dict(done, output, files), indent=2), lines=True)
     elif standalone:
         _print_folder(done)
     else:
@@ -135,17 +136,17 @@ def _as_dict(
 
 def _print(compiled: Compiled, output: Path) -> None:
     seconds = sum(compiled.seconds.values())
-    click.echo(f"{output}: {output.stat().st_size / 1e6:.1f} MB in {seconds:.1f} s")
+    say(f"{output}: {output.stat().st_size / 1e6:.1f} MB in {seconds:.1f} s")
     _print_report(compiled.report)
     _print_tensors(compiled)
-    click.echo(f"run it: byoc run {output} --print-time")
+    say(f"run it: byoc run {output} --print-time")
 
 
 def _print_folder(compiled: Standalone) -> None:
     seconds = sum(compiled.seconds.values())
-    click.echo(f"{compiled.folder}: C library {compiled.name} in {seconds:.1f} s")
+    say(f"{compiled.folder}: C library {compiled.name} in {seconds:.1f} s")
     for path, size in compiled.files.items():
-        click.echo(f"  {size / 1e6:8.3f} MB  {path}")
+        say(f"  {size / 1e6:8.3f} MB  {path}")
     _print_report(compiled.report)
     _print_tensors(compiled)
     from codegen_cc.target import Target
@@ -153,25 +154,23 @@ def _print_folder(compiled: Standalone) -> None:
     target = Target.parse(compiled.metadata.target.name)
     compiler = f"{target.triple}-gcc" if target.is_foreign else "cc"
     include, library = compiled.folder / "include", compiled.folder / "lib"
-    click.echo(f"use it: {compiler} -I{include} main.c {library}/lib{compiled.name}.a -lm")
+    say(f"use it: {compiler} -I{include} main.c {library}/lib{compiled.name}.a -lm")
 
 
 def _print_report(report: Report) -> None:
-    click.echo(report.summary())
+    say(report.summary())
     for region in report.regions:
         if region.plan is not None:
-            click.echo(f"  {region.name}: {region.plan}")
-    from byoc.report.render import printable
-
+            say(f"  {region.name}: {region.plan}")
     for idle in report.idle:
-        click.echo(f"  {printable(str(idle))}")
+        say(f"  {idle}")
     known = [use for use in report.kernels if use.measured]
     if known:
         ways = ", ".join(f"{use.measured} x {use.library}: {use.algorithm}" for use in known)
-        click.echo(f"  as measured: {ways}")
+        say(f"  as measured: {ways}")
 
 
 def _print_tensors(compiled: Compiled | Standalone) -> None:
     for what, infos in (("in ", compiled.metadata.inputs), ("out", compiled.metadata.outputs)):
         for info in infos:
-            click.echo(f"  {what} {info}")
+            say(f"  {what} {info}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import options
+from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.extern.generate import Generated
@@ -84,7 +85,7 @@ def extern_verb(
         include_dirs=include_dirs,
     )
     if as_json:
-        click.echo(json.dumps([_as_dict(item) for item in generated], indent=2))
+        say(json.dumps([_as_dict(item) for item in generated], indent=2), lines=True)
     else:
         _print(generated, output, bool(links))
 
@@ -101,12 +102,12 @@ def _as_dict(item: Generated) -> dict[str, object]:
 
 def _print(generated: list[Generated], output: Path, linked: bool) -> None:
     for item in generated:
-        click.echo(item.signature.title)
-        click.echo(f"  {', '.join(item.files)}")
+        say(item.signature.title)
+        say(f"  {', '.join(item.files)}")
         if item.no_row is not None:
-            click.echo(f"  no kernel library: {item.no_row}")
+            say(f"  no kernel library: {item.no_row}")
     hint = "" if linked else " LINK=<its .c, .o or .a files>"
     # An environment that is not activated: make would find another Python.
     if Path(shutil.which("python3") or "").parent != Path(sys.executable).parent:
         hint += f" PYTHON={sys.executable}"
-    click.echo(f"next: make -C {output}{hint} test")
+    say(f"next: make -C {output}{hint} test")

@@ -13,6 +13,7 @@ from byoc.cli import options
 from byoc.deploy.library_file import LibraryFile, read_library, whole_file_problem
 from byoc.deploy.metadata import Metadata
 from byoc.deploy.tvm_runtime import CORE
+from byoc.terminal import say
 
 _UNKNOWN = "not known"
 
@@ -33,17 +34,17 @@ def inspect_verb(library: Path, check: bool, as_json: bool) -> int:
     metadata = file.metadata()
     problem = whole_file_problem(library) if check else None
     if problem is not None:
-        click.echo(f"check failed: {problem}", err=True)
+        say(f"check failed: {problem}", err=True)
         return 1
     if as_json:
         about = {"file": library.name, "bytes": library.stat().st_size, "machine": file.machine}
-        click.echo(json.dumps(about | metadata.to_dict(), indent=2))
+        say(json.dumps(about | metadata.to_dict(), indent=2), lines=True)
         return 0
     for heading, lines in _described(file, metadata):
         for index, line in enumerate(lines or ["none"]):
-            click.echo(f"{heading if index == 0 else '':<10}{line}")
+            say(f"{heading if index == 0 else '':<10}{line}")
     if check:
-        click.echo(f"{'checked':<10}every byte is as it was compiled")
+        say(f"{'checked':<10}every byte is as it was compiled")
     return 0
 
 

@@ -7,6 +7,7 @@ import json
 import click
 
 from byoc.cli import options
+from byoc.terminal import say
 
 
 @click.command("libraries")
@@ -26,9 +27,9 @@ def libraries_verb(more: tuple[str, ...], as_json: bool, markdown: bool) -> None
 
     found = survey(more)
     if as_json:
-        click.echo(json.dumps(libraries_page.to_json(found), indent=2))
+        say(json.dumps(libraries_page.to_json(found), indent=2), lines=True)
     elif markdown:
-        click.echo(libraries_page.markdown(found), nl=False)
+        say(libraries_page.markdown(found), nl=False, lines=True)
     else:
         libraries_page.render(found)
     absent = [entry for entry in found if entry.missing and entry.origin in more]

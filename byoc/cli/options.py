@@ -115,7 +115,9 @@ target = click.option(
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """A spinner that names the current stage, where stderr is a terminal."""
-    from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status("starting") as status:
-        yield lambda stage: status.update(stage)
+    from byoc.terminal import new_console
+
+    with new_console(stderr=True).status("starting") as status:
+        yield lambda stage: status.update(Text(stage))

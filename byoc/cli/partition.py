@@ -12,6 +12,7 @@ from byoc.cli import control, options
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import PartitionError
+from byoc.terminal import say
 
 _PIPE_WIDTH = 160
 
@@ -68,12 +69,12 @@ def partition_verb(
     if html is not None:
         html.write_text(report.to_html(model.name), encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+        say(json.dumps(report.to_json(), indent=2), lines=True)
     elif dot:
-        click.echo(report.to_dot(), nl=False)
+        say(report.to_dot(), nl=False, lines=True)
     else:
-        from rich.console import Console
+        from byoc.terminal import new_console
 
         # Columns of a pipe or file are not a terminal's, and folding would spoil them.
-        report.render(Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+        report.render(new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
     report.require(**rules.demand)

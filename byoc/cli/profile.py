@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import control, options
+from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.bench.profile import Profile
@@ -71,17 +72,18 @@ def profile_verb(
         selection = select(libraries or None, None, tuning_db, threads, exact=exact)
         found = profile(subject, threads, runs, selection, show)
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=1))
+        say(json.dumps(found.to_json(), indent=1), lines=True)
     else:
         _print(found, top)
 
 
 def _print(found: Profile, top: int | None) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    from byoc.terminal import new_console
+
+    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     total = found.whole_ms
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for heading in ("ms", "%", "GFLOP/s", "GB/s"):

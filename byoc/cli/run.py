@@ -16,6 +16,7 @@ from byoc.cli import options, remote
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write
 from byoc.errors import RunError
+from byoc.terminal import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +112,7 @@ def run_verb(
     if print_time:
         answer["milliseconds"] = _statistics(times)
     if as_json:
-        click.echo(json.dumps(answer, indent=2))
+        say(json.dumps(answer, indent=2), lines=True)
     else:
         _print(answer)
 
@@ -207,17 +208,18 @@ def _top(array: np.ndarray, count: int) -> list[list[float]]:
 
 def _print(answer: dict[str, Any]) -> None:
     if "device" in answer:
-        click.echo(f"on {answer['device']}")
+        say(f"on {answer['device']}")
     for name, about in answer["outputs"].items():
-        click.echo(f"{name}: {about['dtype']}{about['shape']}")
+        say(f"{name}: {about['dtype']}{about['shape']}")
         for index, value in answer.get("top", {}).get(name, []):
-            click.echo(f"  {index:>8}  {value:.6g}")
+            say(f"  {index:>8}  {value:.6g}")
     if times := answer.get("milliseconds"):
-        from rich.console import Console
         from rich.table import Table
+
+        from byoc.terminal import new_console
 
         table = Table("runs", "min ms", "p50 ms", "p90 ms", "max ms")
         table.add_row(
             str(times["runs"]), *(f"{times[k]:.3f}" for k in ("min", "p50", "p90", "max"))
         )
-        Console().print(table)
+        new_console().print(table)

@@ -16,6 +16,7 @@ import click
 from byoc.cli import control, options, remote
 from byoc.cli.process import import_without_torch
 from byoc.cli.several import SeveralValues
+from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.rpc.devices import Devices
@@ -95,7 +96,7 @@ def tune_verb(
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if devices is None and load > _BUSY * cores:
         note = "what is timed meanwhile may be off, most of all with several threads"
-        click.echo(f"warning: the machine is busy (load {load:.1f} of {cores}): {note}", err=True)
+        say(f"warning: the machine is busy (load {load:.1f} of {cores}): {note}", err=True)
     with _bar() as show:
         show("loading TVM", 0, 1)
         import_without_torch("tvm")
@@ -118,7 +119,7 @@ def tune_verb(
             progress=show,
         )
     if as_json:
-        click.echo(json.dumps(to_json(tuned), indent=2))
+        say(json.dumps(to_json(tuned), indent=2), lines=True)
     else:
         _print(tuned)
     return _FAILED if any(choice.failed for choice in tuned.choices) else 0
@@ -127,12 +128,18 @@ def tune_verb(
 @contextmanager
 def _bar() -> Iterator[Progress]:
     """A progress bar of layers with the time that is left, where stderr is a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left
 
-    columns = (BarColumn(), MofNCompleteColumn(), Left(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    from byoc.terminal import new_console
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        Left(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=new_console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def show(what: str, done: int, total: int) -> None:
@@ -144,15 +151,15 @@ def _bar() -> Iterator[Progress]:
 
 
 def _print(tuned: Tuned) -> None:
-    from rich.console import Console
+    from byoc.terminal import new_console
 
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     for threads, machine in tuned.machines.items():
         choices = [choice for choice in tuned.choices if choice.threads == threads]
         better = sum(choice.decision is not None and choice.decision.gain > 0 for choice in choices)
         untuned, best = tuned.totals(threads)
         known = sum(choice.known for choice in choices)
-        click.echo(
+        say(
             f"{better} of {len(choices)} kinds of layers are computed faster than untuned: "
             f"{untuned:.3f} -> {best:.3f} ms for all of them in the network"
             f" ({known} known already); {machine}"
@@ -161,18 +168,18 @@ def _print(tuned: Tuned) -> None:
             console.print(_table(choices))
     for choice in tuned.choices:
         for (library, algorithm), reason in choice.failed.items():
-            click.echo(f"failed: {library}: {algorithm}: {choice.layer.label}: {reason}", err=True)
+            say(f"failed: {library}: {algorithm}: {choice.layer.label}: {reason}", err=True)
     reasons: dict[str, int] = {}
     for layer in tuned.skipped:
         reasons[layer.skipped] = reasons.get(layer.skipped, 0) + 1
     for reason, count in reasons.items():
-        click.echo(f"not timed, {count} kinds of layers: {reason}")
+        say(f"not timed, {count} kinds of layers: {reason}")
     for reason in tuned.lost:
-        click.echo(f"went on without a device: {reason}", err=True)
+        say(f"went on without a device: {reason}", err=True)
     for reason in tuned.absent.values():
-        click.echo(f"not tried: {reason}")
+        say(f"not tried: {reason}")
     use = f"byoc compile MODEL --tuning-db {tuned.path}{_whose(tuned)}"
-    click.echo(f"stored in {tuned.path}; use it: {use}")
+    say(f"stored in {tuned.path}; use it: {use}")
 
 
 def _whose(tuned: Tuned) -> str:

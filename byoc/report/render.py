@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from codegen_cc.printable import printable
+
 if TYPE_CHECKING:
     from byoc.report.left import Left
     from byoc.report.report import RegionSummary, Report
@@ -69,11 +71,6 @@ def blockers(left: Sequence[Left]) -> str:
     if len(ordered) > MAX_ROWS:
         lines.append(f"\n  and {len(ordered) - MAX_ROWS} more kinds")
     return "".join(lines)
-
-
-def printable(text: str) -> str:
-    """Text from a model on one line, without control characters."""
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def _regions(report: Report) -> Table:

@@ -26,6 +26,7 @@ from byoc.report.kernels import KernelUse, LibraryUse, kernel_uses, library_uses
 from byoc.report.left import Left, left_of
 from byoc.report.render import blockers, coverage_line, render
 from byoc.report.shortfall import Shortfall, shortfall_of
+from byoc.terminal import new_console
 from codegen_cc.dim import at_unit, product
 from codegen_cc.figures import Figures, figures_of
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
@@ -215,7 +216,7 @@ class Report:
 
     def render(self, console: Console | None = None) -> None:
         """Print the coverage line, tables of regions and of what is left, and a hint if any."""
-        render(self, console or Console())
+        render(self, console or new_console())
 
 
 def _natural(name: str) -> list[tuple[bool, int, str]]:

@@ -12,6 +12,10 @@ class OffloadWarning(UserWarning):
     """Less than half of a model's work is offloaded; says why, and what it costs."""
 
 
+class SuspectWarning(UserWarning):
+    """A module has a form that is legal and hardly ever meant, such as BatchNorm in training."""
+
+
 class ModelError(ByocError):
     """The model cannot be read: missing, damaged, or its weights are not where it says."""
 
@@ -85,6 +89,7 @@ __all__ = [
     "PartitionError",
     "RunError",
     "ShapeError",
+    "SuspectWarning",
     "ToolchainError",
     "TuningError",
 ]

@@ -96,7 +96,8 @@ def thread_count(found: KernelLibrary) -> str:
     if threads is None or threads.get is None:
         return ""
     text = [
-        f"TVM_FFI_DLL_EXPORT int __tvm_ffi_byoc_threads_{name}(",
+        "/* Weak: every object of a model has it, where regions were compiled in several steps. */",
+        f"TVM_FFI_DLL_EXPORT __attribute__((weak)) int __tvm_ffi_byoc_threads_{name}(",
         "    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {",
         "  (void)self;",
         "  (void)args;",

@@ -15,7 +15,7 @@ from tvm import relax
 
 from byoc.arguments import as_path, as_whole
 from byoc.canonicalise import canonicalise
-from byoc.errors import ControlError, OffloadWarning, PartitionError
+from byoc.errors import ControlError, OffloadWarning, PartitionError, SuspectWarning
 
 # The passes by their modules: a function of the same name would hide the module from importers.
 from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
@@ -27,6 +27,7 @@ from byoc.partition.marks import is_marked
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
 from byoc.partition.reasons import Reasons
 from byoc.partition.registry import Predicate
+from byoc.partition.suspect import suspect_forms
 from byoc.report import Report
 from byoc.report.asked import asked_libraries
 from byoc.tuning.choice import select
@@ -77,6 +78,7 @@ def partition_for_ext(
     NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are as right without it.
 
     Where less than half of the work is offloaded, an ``OffloadWarning`` says why and what it costs.
+    A BatchNorm in training form whose new statistics nobody reads is a ``SuspectWarning``.
 
     Raises ``ControlError`` for names that fit no operator or no node, ``LibraryError`` for a
     library that is missing or does not load.
@@ -127,6 +129,8 @@ def partition_with_report(
     control.check_nodes(mod)
     if is_marked(mod) or selection.exact:
         min_bytes = 0  # who marks a binding has decided that it is worth a region
+    for suspect in suspect_forms(mod):
+        warnings.warn(suspect, SuspectWarning, stacklevel=_levels_to_user())
     # Regions of an earlier partition, with other libraries say, stay as they are.
     given = {gvar.name_hint for gvar, func in mod.functions.items() if is_region(func)}
     observe = None if folder is None else _writer(folder)

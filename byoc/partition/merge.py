@@ -91,7 +91,7 @@ def merge(mod: tvm.IRModule) -> tvm.IRModule:
     arguments of the composites.
     """
     out = mod.clone()
-    taken = {gvar.name_hint for gvar in mod.get_global_vars()}
+    taken = {gvar.name_hint for gvar in mod.get_global_vars()} | _external_symbols(mod)
     for gvar, func in mod.functions.items():
         if not is_candidate(func):
             continue
@@ -104,6 +104,20 @@ def merge(mod: tvm.IRModule) -> tvm.IRModule:
             blocks.append(block)
         out[gvar] = with_blocks(func, blocks)
     return out
+
+
+def _external_symbols(mod: tvm.IRModule) -> set[str]:
+    """Functions outside of the module that it calls, such as regions that were compiled already."""
+    found: set[str] = set()
+
+    def visit(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.ExternFunc):
+            found.add(str(expr.global_symbol))
+
+    for func in mod.functions.values():
+        if isinstance(func, relax.Function):
+            relax.analysis.post_order_visit(func, visit)
+    return found
 
 
 def _namer(function: str, taken: set[str]) -> Callable[[], str]:

@@ -7,6 +7,7 @@ TVM's FoldConstant would compile a function for each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 from tvm import relax
@@ -121,6 +122,9 @@ FOLDERS: dict[str, Folder] = {
     "relax.negative": _arithmetic(np.negative),
 }
 
+#: Bytes of a result that may be larger than twice its operands.
+MAX_GROWN = 1 << 26
+
 #: Dtypes that numpy computes in the same way as TVM.
 DTYPES = ("float32", "float64", "int32", "int64", "bool")
 
@@ -143,12 +147,24 @@ def fold_constants(block: Block) -> None:
         if folder is None or static_shape_of(value) is None or str(value.ty.dtype) not in DTYPES:
             continue
         arrays = [] if name in GENERATORS else _operands(value)
-        if arrays is None:
+        if arrays is None or is_far_larger(value, sum(array.nbytes for array in arrays)):
             continue
         result = folder(value, arrays)
         dtype = str(value.ty.dtype)
         if result is not None and result.shape == static_shape_of(value):
             block.alias(var, constant(result, dtype))
+
+
+def is_far_larger(call: relax.Call, operands: int) -> bool:
+    """Whether a result is too large to be stored in place of operands of so many bytes.
+
+    Weights in another form are as large as before. A few numbers may ask for gigabytes.
+    """
+    shape = static_shape_of(call)
+    if shape is None:
+        return False
+    nbytes = prod(shape) * np.dtype(str(call.ty.dtype)).itemsize
+    return nbytes > max(MAX_GROWN, 2 * operands)
 
 
 def _extents(block: Block, value: relax.Expr) -> tuple[int, ...] | None:

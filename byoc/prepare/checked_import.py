@@ -24,6 +24,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, o
 from byoc.errors import UnsupportedForm
 from byoc.partition.dataflow import array_of
 from byoc.prepare.honoured import (
+    INFERENCE_ERRS,
     ONLY_OF_OTHER_DOMAINS,
     ONNX_DOMAINS,
     OTHER_DOMAINS,
@@ -33,16 +34,8 @@ from byoc.prepare.honoured import (
     schema_of,
 )
 from byoc.prepare.own_converters import CONVERTERS, Node
+from byoc.prepare.weights_apart import outline
 from byoc.prepare.wrong_forms import Form, Operand, wrong_forms
-
-#: Attributes of operators with converters of ours, with which onnx.shape_inference itself errs: it
-#: counts windows that begin in the padding, and loses axes that are smaller than they could be.
-INFERENCE_ERRS = {
-    "AveragePool": "ceil_mode",
-    "ConvTranspose": "output_shape",
-    "LpPool": "ceil_mode",
-    "MaxPool": "ceil_mode",
-}
 
 
 class Refusals:
@@ -288,16 +281,16 @@ def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     """Types of all values that ONNX's shape inference finds, by name.
 
     What the model itself claims of values inside of it, and of its outputs' shapes, is not
-    believed: exporters write what ONNX Runtime only warns about.
+    believed: exporters write what ONNX Runtime only warns about. Values are not followed, as ONNX
+    would write out a Range of any length; preparation has replaced known ones by constants.
     """
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
+    bare = outline(model)
     for graph in _graphs(bare.graph):
         del graph.value_info[:]
         for value in graph.output:
             value.type.Clear()
     try:
-        inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(bare)
     except Exception:  # an operator that it cannot infer; the converters will say more
         return {}
     found: dict[str, onnx.TypeProto] = {}

@@ -27,7 +27,17 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from byoc.prepare.graph_names import FreshNames, definitions, reads, reads_of, subgraphs
+from byoc.errors import ModelError
+from byoc.prepare.graph_names import (
+    FreshNames,
+    all_tensors,
+    definitions,
+    reads,
+    reads_of,
+    subgraphs,
+)
+from byoc.prepare.honoured import INFERENCE_ERRS, ONNX_DOMAINS
+from byoc.prepare.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
 #: and quantized weights stay what they are.
@@ -45,8 +55,9 @@ FOLDED = frozenset((
 #: Largest operand or result in bytes, and the sum of the results of one model.
 MAX_BYTES, MAX_TOTAL = 1 << 18, 1 << 26
 
-#: Most elements of a constant that inference looks into: shapes, pads, axes, bounds have few.
-MAX_SHAPE = 1024
+#: Bytes of one value that is made of constants, and of all together, which TVM's converters would
+#: write out; or as many times what the model stores, if that is more.
+MAX_MADE, MAX_MADE_TOTAL, MAX_TIMES, MAX_TIMES_TOTAL = 1 << 28, 1 << 30, 2, 16
 
 #: Element types that are evaluated.
 NUMBERS = frozenset(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(code)) for code in "?efdbhilBHIL")
@@ -60,8 +71,11 @@ def fold_constants(model: onnx.ModelProto, absent: Iterable[str] = ()) -> None:
 
     ``absent`` are initializers whose data are not in the model; their types alone are used. The
     graph gets the types that were inferred in place of those that it had.
+
+    Raises ``ModelError`` where a few constants ask for a value of hundreds of megabytes.
     """
-    walk = _Walk(model, FreshNames(model.graph), definitions(model.graph))
+    stored = sum(8 * prod(tensor.dims) for tensor in all_tensors(model.graph))
+    walk = _Walk(model, FreshNames(model.graph), definitions(model.graph), stored)
     scope = _Scope(absent=frozenset(absent))
     walk.graph(model.graph, scope)
     drop_unused(model.graph)
@@ -96,13 +110,16 @@ class _Scope:
     constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
     #: What a value is another name of.
     renamed: dict[str, str] = field(default_factory=dict)
+    #: Values that depend on no input, known or not.
+    fixed: set[str] = field(default_factory=set)
     absent: frozenset[str] = frozenset()
 
     def inner(self) -> _Scope:
-        return _Scope(dict(self.types), dict(self.constants), dict(self.renamed))
+        return _Scope(dict(self.types), dict(self.constants), dict(self.renamed), set(self.fixed))
 
     def add(self, tensor: onnx.TensorProto) -> None:
         self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+        self.fixed.add(tensor.name)
         if tensor.name not in self.absent:
             self.constants[tensor.name] = tensor
 
@@ -115,7 +132,11 @@ class _Walk:
     names: FreshNames
     #: In how many graphs each name is defined: branches may use the same ones.
     definitions: Counter[str]
+    #: Bytes that the model stores, were each element of 8.
+    stored: int
+    #: Bytes of results that were evaluated, and of all that depend on no input.
     spent: int = 0
+    made: int = 0
 
     def graph(self, graph: onnx.GraphProto, scope: _Scope) -> None:
         """Fold one graph, in place; ``scope`` knows the values around it, and gets its own."""
@@ -148,7 +169,9 @@ class _Walk:
         results = _constant(node)
         if results is None:
             types = self._inferred(node, scope)
+            _correct(node, types, scope)
             scope.types.update(types)
+            self._note_fixed(node, scope)
             results = _extents(node, scope) or self._evaluated(node, scope, types)
         if results is None:
             return False
@@ -176,9 +199,26 @@ class _Walk:
         except Exception:  # an operator unknown, or not for these operands: the importer will say
             return {}
 
+    def _note_fixed(self, node: onnx.NodeProto, scope: _Scope) -> None:
+        """Note results that depend on no input. Raises ``ModelError`` where they get too large."""
+        names, outputs = (list(filter(None, part)) for part in (node.input, node.output))
+        if not names or not scope.fixed.issuperset(names):
+            return
+        scope.fixed.update(outputs)
+        size = sum(_size(scope.types.get(name)) or 0 for name in outputs)
+        self.made += size
+        if size > max(MAX_MADE, MAX_TIMES * self.stored) or self.made > max(
+            MAX_MADE_TOTAL, MAX_TIMES_TOTAL * self.stored
+        ):
+            who = repr(node.name) if node.name else f"with output {outputs[0]!r}"
+            raise ModelError(
+                f"operator {node.op_type} (node {who}) makes {size / 1e9:.1f} GB of constants,"
+                f" {self.made / 1e9:.1f} GB with those before; make them inputs of the model"
+            )
+
     def _version(self, domain: str) -> int:
         versions = {entry.domain: entry.version for entry in self.model.opset_import}
-        if domain in ("", "ai.onnx"):
+        if domain in ONNX_DOMAINS:
             return versions.get("", versions.get("ai.onnx", 1))
         return versions[domain]
 
@@ -186,7 +226,7 @@ class _Walk:
         self, node: onnx.NodeProto, scope: _Scope, types: dict[str, onnx.TypeProto]
     ) -> list[onnx.TensorProto] | None:
         """What the reference evaluator makes of constants; None if that is not to be asked."""
-        if node.op_type not in FOLDED or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in FOLDED or node.domain not in ONNX_DOMAINS:
             return None
         operands = {name: scope.constants.get(name) for name in node.input if name}
         if None in operands.values() or any(t.data_type not in NUMBERS for t in operands.values()):
@@ -203,7 +243,7 @@ class _Walk:
             return None
         infos = [onnx.helper.make_empty_tensor_value_info(name) for name in outputs]
         single = onnx.helper.make_graph([node], "fold", [], infos, list(operands.values()))
-        imports = [entry for entry in self.model.opset_import if entry.domain in ("", "ai.onnx")]
+        imports = [entry for entry in self.model.opset_import if entry.domain in ONNX_DOMAINS]
         try:
             with np.errstate(all="ignore"):
                 values = ReferenceEvaluator(
@@ -251,7 +291,7 @@ class _Walk:
 
 def _constant(node: onnx.NodeProto) -> list[onnx.TensorProto] | None:
     """The value of a Constant that is a tensor of numbers."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "Constant" or node.domain not in ONNX_DOMAINS:
         return None
     tensor = onnx.TensorProto(name=node.output[0])
     for attribute in node.attribute:
@@ -271,7 +311,7 @@ def _constant(node: onnx.NodeProto) -> list[onnx.TensorProto] | None:
 
 def _extents(node: onnx.NodeProto, scope: _Scope) -> list[onnx.TensorProto] | None:
     """The result of Shape or Size where the shape is known."""
-    if node.op_type not in ("Shape", "Size") or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in ("Shape", "Size") or node.domain not in ONNX_DOMAINS:
         return None
     shape = _shape(scope.types.get(node.input[0]))
     if shape is None:
@@ -285,7 +325,7 @@ def _extents(node: onnx.NodeProto, scope: _Scope) -> list[onnx.TensorProto] | No
 
 def _passes_on(node: onnx.NodeProto, scope: _Scope, wanted: Counter[str]) -> bool:
     """Whether the first result of a node is its first operand, and nobody reads another one."""
-    if node.domain not in ("", "ai.onnx") or any(wanted[name] for name in node.output[1:] if name):
+    if node.domain not in ONNX_DOMAINS or any(wanted[name] for name in node.output[1:] if name):
         return False
     if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
         training = scope.constants.get(node.input[2])
@@ -295,7 +335,7 @@ def _passes_on(node: onnx.NodeProto, scope: _Scope, wanted: Counter[str]) -> boo
 
 def _branch_taken(node: onnx.NodeProto, scope: _Scope) -> onnx.GraphProto | None:
     """The branch of an If whose condition is a constant."""
-    if node.op_type != "If" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "If" or node.domain not in ONNX_DOMAINS:
         return None
     condition = scope.constants.get(node.input[0])
     if condition is None or prod(condition.dims) != 1:
@@ -335,6 +375,30 @@ def _keep(graph: onnx.GraphProto, nodes: list[tuple[int, onnx.NodeProto]]) -> No
 
 
 # ---------------------------------------------------------------------- types
+
+
+def _correct(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], scope: _Scope) -> None:
+    """Mend, in place, shapes that ``onnx.shape_inference`` gets wrong (``INFERENCE_ERRS``).
+
+    A window of a pool that would begin in the padding behind the image does not count (ONNX
+    operator specification, MaxPool). Where nothing better is known, the shape is forgotten.
+    """
+    name = INFERENCE_ERRS.get(node.op_type)
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if not name or node.domain not in ONNX_DOMAINS or not attributes.get(name):
+        return
+    image = _shape(scope.types.get(node.input[0]))
+    for type_ in types.values():
+        tensor, shape = type_.tensor_type, _shape(type_)
+        if image is None or shape is None or name != "ceil_mode" or "auto_pad" in attributes:
+            tensor.ClearField("shape")
+            continue
+        strides = attributes.get("strides", [1] * (len(shape) - 2))
+        pads = attributes.get("pads", [0] * len(strides))
+        dims = tensor.shape.dim[2:]
+        for dim, extent, stride, pad in zip(dims, image[2:], strides, pads, strict=False):
+            while (dim.dim_value - 1) * stride >= extent + pad:
+                dim.dim_value -= 1
 
 
 def _shape(type_: onnx.TypeProto | None) -> list[int] | None:

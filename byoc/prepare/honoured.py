@@ -15,6 +15,15 @@ from onnx import defs
 #: Names of ONNX's own domain.
 ONNX_DOMAINS = ("", "ai.onnx")
 
+#: Attributes of operators with converters of ours, with which onnx.shape_inference itself errs: it
+#: counts windows that begin in the padding, and loses axes that are smaller than they could be.
+INFERENCE_ERRS = {
+    "AveragePool": "ceil_mode",
+    "ConvTranspose": "output_shape",
+    "LpPool": "ceil_mode",
+    "MaxPool": "ceil_mode",
+}
+
 #: Operators of other domains that TVM's converters are for; TVM looks at the name alone.
 OTHER_DOMAINS = {
     "com.microsoft": frozenset(

@@ -28,6 +28,9 @@ from byoc.prepare.graph_names import FreshNames, reads
 #: Weights from this size on, in bytes, are kept apart.
 LARGE_WEIGHT = 1 << 18
 
+#: Most elements of a constant that shape inference looks into: shapes, pads, axes have few.
+MAX_SHAPE = 1024
+
 #: Writes the values of a weight into an fp32 array of its shape.
 Fetch = Callable[[np.ndarray], None]
 
@@ -80,6 +83,18 @@ def apart_from(model: onnx.ModelProto) -> ApartModel:
         else:
             copy.graph.initializer.append(tensor)
     return ApartModel(copy, weights)
+
+
+def outline(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with the data of small initializers alone: enough to infer shapes, and never 2 GB."""
+    copy = onnx.ModelProto()
+    _copy_fields(model, copy, without="graph")
+    _copy_fields(model.graph, copy.graph, without="initializer")
+    copy.graph.initializer.extend(
+        tensor if prod(tensor.dims) <= MAX_SHAPE else _without_data(tensor)
+        for tensor in model.graph.initializer
+    )
+    return copy
 
 
 def read_apart(path: Path, read: Callable[[], onnx.ModelProto]) -> ApartModel:

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import byoc.prepare.fold_onnx
+from byoc.errors import ModelError
 from byoc.prepare import prepare
 from byoc.prepare.fold_onnx import MAX_BYTES, fold_constants
 from byoc.prepare.graph_names import all_graphs
@@ -137,6 +138,27 @@ def test_a_mask_that_is_read_keeps_its_dropout() -> None:
     assert kinds(folded(model)) == ["Dropout", "Not"]
 
 
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize(("size", "stride", "pad"), [(7, 2, 0), (6, 2, 1), (5, 3, 1), (4, 4, 1)])
+def test_windows_that_begin_in_the_padding_do_not_count(
+    kind: str, size: int, stride: int, pad: int
+) -> None:
+    """``onnx.shape_inference`` counts them, and with it ONNX Runtime where it folds a Shape."""
+    attrs = {"kernel_shape": [2, 2], "strides": [stride] * 2, "pads": [0, 0, pad, pad]}
+    nodes = [
+        helper.make_node(kind, ["x"], ["p"], ceil_mode=1, **attrs),
+        helper.make_node("Shape", ["p"], ["s"]),
+        helper.make_node("Identity", ["s"], ["y"]),
+    ]
+    model = onnx_model(nodes, {"x": [1, 2, size, size]}, ["p", "y"], opset=19)
+    model.graph.output[1].type.tensor_type.elem_type = INT64
+    result = folded(model)
+    assert kinds(result) == [kind, "Identity"]
+    (constant,) = result.graph.initializer
+    pooled = onnxruntime_outputs(model, {"x": random(1, 2, size, size)})["p"]
+    assert tuple(numpy_helper.to_array(constant)) == pooled.shape
+
+
 # ---------------------------------------------------------------------- branches
 
 
@@ -216,7 +238,40 @@ def test_an_operator_that_fails_stays() -> None:
     assert len(folded(onnx_model(nodes, {"x": [1]}, ["y"], weights)).graph.node) == 2
 
 
-HUGE = 300_000_000
+#: Elements of more than is evaluated here, and of more than is made at all.
+LARGE, HUGE = 1 << 20, 300_000_000
+
+
+def with_constants(kind: str, operands: Sequence[object]) -> onnx.ModelProto:
+    names = [f"c{index}" for index in range(len(operands))]
+    nodes = [
+        helper.make_node(kind, names, ["a"]),
+        helper.make_node("Cast", ["a"], ["b"], to=FLOAT),
+        helper.make_node("Add", ["x", "b"], ["y"]),
+    ]
+    weights = integers(dict(zip(names, operands, strict=True)))
+    return onnx_model(nodes, {"x": [1]}, ["y"], weights)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands"),
+    [
+        ("Range", [0, LARGE, 1]),
+        ("Expand", [[1], [LARGE]]),
+        ("Tile", [[1], [LARGE]]),
+        ("ConstantOfShape", [[LARGE]]),
+    ],
+)
+def test_large_results_are_not_evaluated(
+    monkeypatch: pytest.MonkeyPatch, kind: str, operands: Sequence[object]
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError(f"{kind} was evaluated")
+
+    monkeypatch.setattr(byoc.prepare.fold_onnx, "ReferenceEvaluator", never)
+    model = with_constants(kind, operands)
+    fold_constants(model)
+    assert kinds(model) == [kind, "Cast", "Add"]
 
 
 @pytest.mark.parametrize(
@@ -230,23 +285,27 @@ HUGE = 300_000_000
         ("ConstantOfShape", [[1 << 40, 1 << 20]]),
     ],
 )
-def test_large_results_are_not_evaluated(
-    monkeypatch: pytest.MonkeyPatch, kind: str, operands: Sequence[object]
-) -> None:
-    def never(*_: object) -> None:
-        raise AssertionError(f"{kind} was evaluated")
+def test_gigabytes_of_constants_are_refused(kind: str, operands: Sequence[object]) -> None:
+    with pytest.raises(ModelError, match=rf"operator {kind} \(node with output 'a'\) makes .* GB"):
+        prepare(with_constants(kind, operands))
 
-    monkeypatch.setattr(byoc.prepare.fold_onnx, "ReferenceEvaluator", never)
-    names = [f"c{index}" for index in range(len(operands))]
-    weights = integers(dict(zip(names, operands, strict=True)))
-    nodes = [
-        helper.make_node(kind, names, ["a"]),
-        helper.make_node("Cast", ["a"], ["b"], to=FLOAT),
-        helper.make_node("Add", ["x", "b"], ["y"]),
-    ]
-    model = onnx_model(nodes, {"x": [1]}, ["y"], weights)
-    fold_constants(model)
-    assert kinds(model) == [kind, "Cast", "Add"]
+
+@pytest.mark.parametrize("steps", ["a thousand times", "twice", "many"])
+def test_growing_in_steps_is_refused(steps: str) -> None:
+    """No value is much larger than the one before it, and none is evaluated in the end."""
+    if steps == "a thousand times":
+        nodes = [helper.make_node("Tile", [f"v{i}", "times"], [f"v{i + 1}"]) for i in range(4)]
+    elif steps == "twice":
+        nodes = [
+            helper.make_node("Concat", [f"v{i}"] * 2, [f"v{i + 1}"], axis=0) for i in range(60)
+        ]
+    else:
+        nodes = [helper.make_node("Expand", ["v0", "large"], [f"v{i + 1}"]) for i in range(100)]
+    last = nodes[-1].output[0]
+    nodes.append(helper.make_node("Add", ["x", last], ["y"]))
+    weights = {"v0": random(1), **integers({"times": [1024], "large": [1 << 24]})}
+    with pytest.raises(ModelError, match=r"makes \d\.\d GB of constants, \d\.\d GB with those"):
+        prepare(onnx_model(nodes, {"x": [1]}, ["y"], weights))
 
 
 def test_many_results_are_not_more_than_a_few() -> None:

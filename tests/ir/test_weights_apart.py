@@ -13,7 +13,7 @@ import byoc
 from byoc.errors import ModelError
 from byoc.prepare import import_onnx, prepare, prepare_apart
 from byoc.prepare.read_model import load_model
-from byoc.prepare.weights_apart import LARGE_WEIGHT, ApartModel, read_apart
+from byoc.prepare.weights_apart import LARGE_WEIGHT, ApartModel, outline, read_apart
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random
@@ -183,3 +183,32 @@ def test_batch_norm_stays_where_a_branch_reads_the_sum() -> None:
     prepared = prepare(model)
     assert "BatchNormalization" in [node.op_type for node in prepared.graph.node]
     assert_agrees(onnxruntime_outputs(prepared, feed), expected)
+
+
+def test_models_above_2_gb_are_prepared_in_little_memory(tmp_path: Path) -> None:
+    """3 GB of weights in a file with holes: nothing is read, and no message is too large."""
+    nodes, value = [], "x"
+    model = onnx_model([], {"x": [1, 16384]}, ["y2"])
+    for index in range(3):
+        nodes.append(helper.make_node("MatMul", [value, f"w{index}"], [f"m{index}"]))
+        nodes.append(helper.make_node("Relu", [f"m{index}"], [f"y{index}"]))
+        value = f"y{index}"
+        tensor = onnx.TensorProto(name=f"w{index}", data_type=1, dims=[16384, 16384])
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, number in (("location", "w"), ("offset", str(index << 30))):
+            tensor.external_data.add(key=key, value=number)
+        model.graph.initializer.append(tensor)
+    model.graph.node.extend(nodes)
+    with (tmp_path / "w").open("wb") as file:
+        file.truncate(3 << 30)
+    apart = prepare_apart(saved(model, tmp_path))
+    assert len(apart.weights) == 3 and apart.model.ByteSize() < 10_000
+    assert outline(apart.model).ByteSize() < 10_000
+
+
+def test_the_outline_of_a_model_has_the_data_of_shapes_alone() -> None:
+    model = two_products()
+    model.graph.initializer.append(numpy_helper.from_array(np.arange(4), "shape"))
+    copy = outline(model)
+    assert copy.ByteSize() < 1000 and len(copy.graph.initializer) == 4
+    assert copy.graph.initializer[3] == model.graph.initializer[3]

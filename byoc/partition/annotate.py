@@ -187,13 +187,18 @@ class Matcher:
         new = [symbol.name for symbol in symbols(node.shape) if symbol not in known]
         if any(name not in self.defined for name in new):
             return f"dimension {', '.join(new)} of the result is in no operand's shape; need one"
+        bounds = [bound for name in ("begin", "end") for bound in node.attrs.get(name, ())]
+        for symbol in symbols(bounds):
+            if symbol not in known and symbol not in symbols(node.shape):
+                return f"dimension {symbol.name} of a bound is in no shape; need it in one"
         return None
 
     def _unpassed(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> str | None:
         """Why the bindings could not be a function of the operands alone, or None."""
         inside = {*found.arguments, *bindings}
         for var in _read_by(self.block, bindings):
-            if var not in inside and _known_shape(var) is None:
+            symbol = isinstance(var.ty, tvm.ir.PrimType)  # in the bounds of a slice
+            if var not in inside and not symbol and _known_shape(var) is None:
                 return f"{var.name} is {describe(var)} and no operand; need its value"
         return None
 

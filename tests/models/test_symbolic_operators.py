@@ -241,6 +241,12 @@ CASES: dict[str, Build] = {
     "Slice": lambda g: g.call("Slice", "rows", ints(1), ints(-1), ints(1)),
     "Slice behind the end": lambda g: g.call("Slice", "rows", ints(3), ints(-1), ints(1)),
     "Slice of the last": lambda g: g.call("Slice", "rows", ints(-2), ints(2**62), ints(1)),
+    "Slice to the length of another": lambda g: g.call(
+        "Slice", "rows", ints(0), g.call("Gather", g.call("Shape", "past"), ints(1)), ints(1)
+    ),
+    "Slice from the length of another": lambda g: g.call(
+        "Slice", "rows", g.call("Gather", g.call("Shape", "past"), ints(1)), ints(2**62), ints(1)
+    ),
     "Slice in steps": lambda g: g.call("Slice", "image", ints(1), ints(99), ints(3), ints(2)),
     "Split": lambda g: g.call("Mul", *g.several("Split", 2, "image", axis=1, num_outputs=2)),
     "Expand": lambda g: g.call(

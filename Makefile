@@ -22,7 +22,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance tvm-tests fuzz docs lint format clean \
+.PHONY: help venv demo test bench bench-kernels conformance tvm-tests fuzz hostile docs lint format clean \
   check-tools kernels \
   aarch64-libraries
 
@@ -53,6 +53,9 @@ tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain
 fuzz: ARGS := --graphs 2000
 fuzz: $(BIN)/.test $(BIN)/.fuzz kernels ## Compile and run random graphs, and compare (ARGS="--graphs 200 --seed 5000")
 	$(BIN)/python -W ignore -m tests.fuzz.run --jobs $(JOBS) $(ARGS)
+
+hostile: $(BIN)/.test kernels ## Load 2,200 damaged libraries, read 1,000 damaged databases (3 minutes)
+	$(BIN)/python -W ignore -m tests.hostile.run
 
 docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libraries
 	$(BIN)/byoc libraries --markdown > docs/.libraries.md

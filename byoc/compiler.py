@@ -52,6 +52,7 @@ from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.figures import Figures
 from codegen_cc.relax_dims import dim_text
 from codegen_cc.target import HOST, X86_64_LEVELS, Target
+from codegen_cc.unfinished import folder_beside
 
 #: What TVM's exporter tries when neither CXX nor CC is set, in its order.
 _LINKERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
@@ -277,9 +278,8 @@ def export(executable: relax.VMExecutable, output: Path, target: Target = HOST) 
         options["fcompile"] = cross_compiler(
             target.compiler(), get_target_triple=lambda: target.triple
         )
-    # In the same folder, hence on the same file system: the replacement is atomic.
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
-        unfinished = Path(folder, "model.so")
+    with folder_beside(output) as folder:
+        unfinished = folder / "model.so"
         try:
             executable.export_library(str(unfinished), **options)
             seal(unfinished)

@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a check did not hold, 2 usage, environment or bad input.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -86,7 +87,13 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 def entry() -> None:
     """The console script."""
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(main())
+
+
+def _terminate(number: int, _: object) -> None:
+    """End by the way that removes temporary files, where Python would leave them."""
+    sys.exit(128 + number)
 
 
 def _complain(settings: Settings, message: str) -> int:

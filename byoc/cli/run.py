@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write
 from byoc.errors import RunError
 from byoc.terminal import say
+from codegen_cc.unfinished import folder_beside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,8 +135,8 @@ def _write(path: Path, results: dict[str, np.ndarray]) -> None:
     """Write all results or nothing."""
     import numpy as np
 
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-        unfinished = Path(folder, "results")
+    with folder_beside(path) as folder:
+        unfinished = folder / "results"
         # By hand instead of np.savez, whose keyword arguments forbid the name "file".
         with zipfile.ZipFile(unfinished, "w") as archive:
             for name, array in results.items():

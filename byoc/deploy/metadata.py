@@ -213,6 +213,9 @@ def _require_sense(metadata: Metadata) -> None:
             raise ValueError(f"entry.inputs {list(entry.inputs)}; need numbers below {counts[0]}")
         if sorted(entry.outputs) != list(range(counts[1])):
             raise ValueError(f"entry.outputs {list(entry.outputs)}; need each below {counts[1]}")
+        for info in (*metadata.inputs, *metadata.outputs):
+            if any(isinstance(extent, str) for extent in info.shape):
+                raise ValueError(f"{info} is symbolic; need numbers beside entry")
     if metadata.report:
         _require_report(metadata.report)
 

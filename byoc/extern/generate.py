@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -21,6 +20,7 @@ from byoc.extern.python_operator import relax_source, te_source
 from byoc.extern.roles import Annotation, in_comments, in_text
 from byoc.extern.signature import Signature
 from byoc.extern.text import render
+from codegen_cc.unfinished import folder_beside
 
 _LINKED = (".c", ".o", ".a")
 #: What make, and a compiler that make calls, take in a path without quoting.
@@ -209,7 +209,7 @@ def _store(texts: dict[str, str], output: Path) -> None:
     """Write every file beside the folder first, so that an error leaves nothing half done."""
     if not output.parent.is_dir():
         raise ExternError(f"cannot write {output}: there is no folder {output.parent}")
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+    with folder_beside(output) as folder:
         for name, text in texts.items():
             Path(folder, name).write_text(text, encoding="utf-8")
         output.mkdir(exist_ok=True)

@@ -35,6 +35,7 @@ from codegen_cc.standalone.interface import Interface
 from codegen_cc.standalone.source import source_text
 from codegen_cc.target import HOST, Target
 from codegen_cc.toolchain import build_object
+from codegen_cc.unfinished import folder_beside
 from codegen_cc.weights import WeightBlob
 
 #: What a program needs besides the model, as linker options; linkers drop what adds nothing.
@@ -108,8 +109,8 @@ def _write(
 ) -> dict[str, int]:
     """Write all files beside ``folder``, then move them into it."""
     name = interface.name
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        new = Path(temporary, "new")
+    with folder_beside(folder) as temporary:
+        new = temporary / "new"
         (new / "include").mkdir(parents=True)
         (new / "lib").mkdir()
         shutil.copyfile(kernel_file(target, "include/byoc_model.h"), new / "include/byoc_model.h")

@@ -7,13 +7,11 @@ ends it; it says what it will try before it tries, so that the parent knows whic
 from __future__ import annotations
 
 import json
-import os
 import random
 import select
 import struct
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -272,38 +270,3 @@ def count(results: Iterator[tuple[Case, str]]) -> tuple[Counter[str], list[str]]
         if said not in (RIGHT, REFUSED, WEIGHTS):
             bad.append(f"{case.name}: {said}")
     return counts, bad
-
-
-def main() -> int:
-    """Try them in full and print a table; 1 where any ended otherwise."""
-    import tempfile
-
-    from tests.hostile.networks import write_small_library
-
-    failed = 0
-    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
-        folder = Path(name)
-        library, data = write_small_library(folder)
-        kinds = {
-            "one bit": bits(library, 1000, 0),
-            "cut off": cuts(library, 200, 1),
-            "section headers": section_headers(library, 500, 2),
-            "metadata": metadata(library, 500, 3),
-        }
-        print("| damage | cases | right answer | refused | other weights | else | s |")
-        print("|---|---|---|---|---|---|---|")
-        for kind, cases in kinds.items():
-            begin = time.monotonic()
-            counts, bad = count(try_all(library, cases, data, folder))
-            seconds = time.monotonic() - begin
-            row = [len(cases), counts[RIGHT], counts[REFUSED], counts[WEIGHTS], len(bad)]
-            print(f"| {kind} | {' | '.join(map(str, row))} | {seconds:.0f} |", flush=True)
-            for line in bad:
-                print(f"  {line}", file=sys.stderr)
-            failed += len(bad)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(main())

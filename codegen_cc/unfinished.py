@@ -1,0 +1,33 @@
+"""Output that appears whole: written in a folder beside its place, and moved there in one step."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+#: Seconds after which such a folder is what a killed process left: no link takes a day.
+_STALE = 24 * 3600
+
+
+@contextmanager
+def folder_beside(output: Path) -> Iterator[Path]:
+    """A folder on the file system of ``output``, so that moving a file there is atomic.
+
+    It is removed at the end, whatever happens; a process that is killed leaves its folder, whose
+    name begins with ``.NAME.``, to the next one that writes ``output`` a day later or more.
+    """
+    prefix = f".{output.name}."
+    for old in output.parent.glob(f"{_quoted(prefix)}????????"):
+        if old.is_dir() and not old.is_symlink() and time.time() - old.stat().st_mtime > _STALE:
+            shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=output.parent) as folder:
+        yield Path(folder)
+
+
+def _quoted(name: str) -> str:
+    """A name as a pattern that matches nothing else."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -1,4 +1,4 @@
-"""Builds the kernels and puts them, with their sources, beside the Python package.
+"""Builds the kernels and puts them, with their sources and the zoo, beside the Python package.
 
 Everything declarative is in ``pyproject.toml``; this file only runs ``make -C runtime install``
 and marks the wheel as holding compiled code (but no Python extension module).
@@ -20,6 +20,10 @@ ROOT = Path(__file__).resolve().parent
 RUNTIME = ROOT / "runtime"
 #: Where ``codegen_cc`` looks for header, archive and sources, relative to the import root.
 INSTALLED = Path("codegen_cc", "_runtime")
+#: The model zoo, and where ``byoc.zoo`` looks for it; its demo stays in the source tree.
+ZOO = ROOT / "models"
+INSTALLED_ZOO = Path("byoc", "_models")
+_NOT_ZOO = ("__main__.py", "demo.py", "draw_text_line.py", "text_line.py")
 
 
 def require_tools() -> None:
@@ -51,6 +55,8 @@ class BuildWithKernels(build_py):
         if subprocess.run(command, check=False).returncode != 0:
             sys.exit(f"error: building the kernels failed; the command was: {' '.join(command)}")
         self._copy_sources(destination / "src")
+        if not self.editable_mode:
+            self._copy_zoo(import_root / INSTALLED_ZOO)
 
     def _copy_sources(self, destination: Path) -> None:
         """Ship the kernels' sources, so that an installed package can show and rebuild them."""
@@ -59,13 +65,23 @@ class BuildWithKernels(build_py):
         skip = shutil.ignore_patterns("build", "build-*", "*.o", "*.a", "*.so", "*.d")
         shutil.copytree(RUNTIME, destination, ignore=skip)
 
+    def _copy_zoo(self, destination: Path) -> None:
+        """Install the zoo under a name that no other package has."""
+        files = [path for path in sorted(ZOO.glob("*.py")) if path.name not in _NOT_ZOO]
+        if not files:
+            sys.exit(f"error: the model zoo is missing: no Python files in {ZOO}")
+        destination.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            shutil.copy(path, destination / path.name)
+
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """List the installed kernels too, so that installers know them."""
         outputs = super().get_outputs(include_bytecode)
-        kernels = Path(self.build_lib) / INSTALLED
-        if self.editable_mode or not kernels.exists():
+        if self.editable_mode:
             return outputs
-        return outputs + [str(path) for path in kernels.rglob("*") if path.is_file()]
+        folders = [Path(self.build_lib) / folder for folder in (INSTALLED, INSTALLED_ZOO)]
+        found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        return outputs + [str(path) for path in found]
 
 
 class PlatformWheel(bdist_wheel):

@@ -1,4 +1,5 @@
 """The model zoo: builders of ONNX graphs with seeded weights, and the demo's picture.
 
-Only for tests, benchmarks and the demo; it is not installed.  Run from the project's root.
+For tests, benchmarks, examples and the demo. ``byoc.zoo`` is the door to it; an installed package
+has this folder as ``byoc._models``, hence the relative imports.
 """

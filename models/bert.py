@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 #: What exporters add to the score of a masked position: the lowest fp32 number.
 _MASKED = np.finfo(np.float32).min

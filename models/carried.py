@@ -16,7 +16,8 @@ import onnx
 from onnx import numpy_helper
 
 from byoc.errors import ModelError
-from models.zoo import ZooModel
+
+from .zoo import ZooModel
 
 _Readers = dict[str, list[tuple[onnx.NodeProto, int]]]
 

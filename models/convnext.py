@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 
 def convnext(

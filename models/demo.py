@@ -20,8 +20,9 @@ from rich.console import Console
 
 import byoc
 from byoc.bench.networks import bench
-from models.draw_text_line import PICTURE, TEXT
-from models.text_line import HEIGHT, width_for
+
+from .draw_text_line import PICTURE, TEXT
+from .text_line import HEIGHT, width_for
 
 _RECOGNISER = "PP-OCRv6_rec_small.onnx"
 _ENGINES = ("byoc", "onnxruntime", "tvm")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 
 @dataclass(frozen=True)

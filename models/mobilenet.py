@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx
 
-from models.builder import GraphBuilder
-from models.inverted_residual import InvertedResiduals, Stage
+from .builder import GraphBuilder
+from .inverted_residual import InvertedResiduals, Stage
 
 _STAGES = (  # expansion, channels, blocks, first stride
     Stage(1, 16, 1, 1),

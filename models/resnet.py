@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 _STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))  # blocks, width, first stride
 _EXPANSION = 4

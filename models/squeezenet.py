@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 _FIRE = {  # position: squeeze channels, expand channels (each of the two halves)
     1: ((16, 64), (16, 64)),

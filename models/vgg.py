@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 _STAGES = ((2, 64), (2, 128), (4, 256), (4, 512), (4, 512))  # convolutions, channels
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 
 def vit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from models.builder import GraphBuilder
+from .builder import GraphBuilder
 
 #: Bins in which the head gives each side of a box.
 _BINS = 16

@@ -11,16 +11,16 @@ from functools import partial
 
 import onnx
 
-from models.bert import bert
-from models.convnext import convnext
-from models.efficientnet import efficientnet_b0
-from models.gpt2 import gpt2
-from models.mobilenet import mobilenet_v2
-from models.resnet import resnet50
-from models.squeezenet import squeezenet
-from models.vgg import vgg19
-from models.vit import vit
-from models.yolo import yolo
+from .bert import bert
+from .convnext import convnext
+from .efficientnet import efficientnet_b0
+from .gpt2 import gpt2
+from .mobilenet import mobilenet_v2
+from .resnet import resnet50
+from .squeezenet import squeezenet
+from .vgg import vgg19
+from .vit import vit
+from .yolo import yolo
 
 
 @dataclass(frozen=True)

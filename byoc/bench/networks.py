@@ -25,7 +25,7 @@ from byoc.bench.tables import (
     row_line,
     suite_sheet,
 )
-from byoc.errors import ByocError
+from byoc.errors import BenchmarkError, ByocError
 
 if TYPE_CHECKING:
     from byoc.partition.control import Libraries
@@ -165,7 +165,15 @@ def bench(
         results.add(measured)
         for line in ratio_lines(compare_rows(measured.rows)) if len(networks) > 1 else ():
             tell(line)
+    _require_any(results)
     return Outcome(machine, counts, rounds, suite, results)
+
+
+def _require_any(results: Results) -> None:
+    """Raise ``BenchmarkError`` where not one network of a suite was there."""
+    absent = bool(results.failures) and not any(failure.engine for failure in results.failures)
+    if absent and not results.rows:
+        raise BenchmarkError(f"no network could be measured: {results.failures[0].reason}")
 
 
 def _bench_remotely(
@@ -187,6 +195,7 @@ def _bench_remotely(
     results.add(remote.measure([partial(load, name, results) for name in networks], said))
     versions = {ENGINES[name].title: ENGINES[name].version() for name in bench.engines}
     counts = bench.threads or sorted({row.threads for row in results.rows})
+    _require_any(results)
     machines = RemoteMachines(remote.found, versions)
     return Outcome(machines, counts, bench.rounds, suite, results)
 

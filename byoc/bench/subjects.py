@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from byoc.errors import BenchmarkError
 from byoc.prepare.input_shapes import model_inputs, set_input_shapes
+from byoc.zoo import networks
 
-_ROOT = Path(__file__).resolve().parents[2]
 #: The first IR version in which weights need not be inputs as well.
 _SEPARATE_WEIGHTS = 4
 _TOKENS = 1000
@@ -41,18 +39,17 @@ def load_subject(
     ``input_shapes`` gives dynamic axes a size, and ``batch`` is the extent of axis 0 of every
     input, whatever the model says.  Raises ``ByocError``.
     """
-    networks = zoo()
+    known = networks()
     path = Path(name)
-    if name in networks and not path.is_file():
-        title, model, tokens = networks[name].title, networks[name].build(), _TOKENS
+    if name in known and not path.is_file():
+        title, model, tokens = known[name].title, known[name].build(), _TOKENS
     elif path.exists():
         from byoc.prepare.read_model import load_model
 
         # 0 and 1 are valid as ids, indices and masks alike.
         title, model, tokens = path.name, load_model(path), 2
     else:
-        known = f" or one of {', '.join(networks)}" if networks else ""
-        raise BenchmarkError(f"no model {name!r}; need an ONNX file{known}")
+        raise BenchmarkError(f"no model {name!r}; need an ONNX file or one of {', '.join(known)}")
     shapes = dict(input_shapes or {})
     if batch is not None:
         _set_batch(model, batch)
@@ -60,18 +57,6 @@ def load_subject(
     set_input_shapes(model, shapes)
     separate_weights(model)
     return Subject(name, title, model, draw_inputs(model, below=tokens), batch)
-
-
-def zoo() -> dict[str, Any]:
-    """The networks of the project's source tree by name; none where only the package is."""
-    if not (_ROOT / "models" / "zoo.py").is_file():
-        return {}
-    if str(_ROOT) not in sys.path:  # the console script does not start there
-        sys.path.insert(0, str(_ROOT))
-    from models.carried import CARRIED
-    from models.zoo import ZOO
-
-    return ZOO | CARRIED
 
 
 def draw_inputs(

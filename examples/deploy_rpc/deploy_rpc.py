@@ -19,13 +19,13 @@ import byoc
 import byoc.rpc
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for the network
-from models.squeezenet import squeezenet
+from byoc import zoo
 
 
 def main(tracker: str, key: str, folder: Path) -> bool:
     """Whether both machines answer as ONNX Runtime does."""
     # 1. Compile as for this machine: one library with everything inside.
-    network = squeezenet(size=96)
+    network = zoo.build("squeezenet", size=96)
     compiled = byoc.compile(network, folder / "squeezenet.so")
     print(f"{len(compiled.report.regions)} region, {len(compiled.report.left)} operators outside")
 

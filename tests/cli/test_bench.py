@@ -13,17 +13,19 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.bench import machine
+from byoc import zoo
+from byoc.bench import machine, subjects
 from byoc.bench.comparison import compare_rows, means
 from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import _Worker, relative_error
-from byoc.bench.measure import Bench, Results, Row
+from byoc.bench.measure import Bench, Failure, Results, Row
+from byoc.bench.networks import bench
 from byoc.bench.plot import plot
-from byoc.bench.subjects import draw_inputs, load_subject, separate_weights, zoo
+from byoc.bench.subjects import draw_inputs, load_subject, separate_weights
 from byoc.bench.suite import SUITES
 from byoc.bench.tables import batch_sheet, growth_lines, suite_sheet
 from byoc.cli import main
-from byoc.errors import ShapeError
+from byoc.errors import BenchmarkError, ShapeError
 from models.builder import GraphBuilder
 from tests.test_tiny import tiny_model
 
@@ -322,8 +324,16 @@ def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_network_of_the_suite_is_there() -> None:
-    assert SUITES["zoo"].networks.keys() <= zoo().keys()
+    assert SUITES["zoo"].networks.keys() <= zoo.networks().keys()
     assert len(SUITES["zoo"].networks) == 13
+
+
+def test_a_suite_that_lacks_networks_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Failure("ppocr_det", "ppocr_det", None, "", "it is in a package that is not there")
+    assert not Results(failures=[missing]).holds
+    monkeypatch.setattr(subjects, "networks", dict)
+    with pytest.raises(BenchmarkError, match=r"no network could be measured: no model"):
+        bench(suite="zoo", engines=("byoc",), threads=(1,), rounds=1)
 
 
 def test_suite_table_has_ratios_targets_and_means() -> None:

@@ -19,7 +19,10 @@ from tests.reference import assert_agrees, onnxruntime_outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What belongs to the source, without what builds and tests leave in the tree.
-_SOURCE = ("byoc", "codegen_cc", "runtime", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+_SOURCE = (
+    *("byoc", "codegen_cc", "models", "runtime"),
+    *("setup.py", "pyproject.toml", "README.md", "LICENSE"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "codegen_cc/_runtime/src/Makefile",
         "codegen_cc/_runtime/src/simd/neon.h",
         "byoc/py.typed",
+        "byoc/_models/zoo.py",
+        "byoc/_models/resnet.py",
         "codegen_cc/py.typed",
         "byoc/report/page/page.html",
         "byoc/rpc/probe.c",
@@ -99,3 +104,15 @@ def test_plain_tvm_finds_the_backend_of_the_wheel(installed: Path, tmp_path: Pat
     )
     place = _run([installed / "python", "-c", script], tmp_path)
     assert Path(place.strip()).is_relative_to(installed.parent)
+
+
+def test_the_zoo_is_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    printed = _run([installed / "python", "-m", "byoc.zoo", "squeezenet", "-o", "s.onnx"], tmp_path)
+    assert printed.startswith("s.onnx: SqueezeNet 1.1, ")
+    onnx.checker.check_model(tmp_path / "s.onnx")
+    command = [installed / "byoc", "bench", "squeezenet", "--engines", "byoc", "--rounds", "1"]
+    answer = json.loads(_run([*command, "--threads", "1", "--json"], tmp_path))
+    assert [row["model"] for row in answer["rows"]] == ["squeezenet"]
+    script = "import byoc.zoo; print(*byoc.zoo.networks())"
+    names = _run([installed / "python", "-c", script], tmp_path).split()
+    assert {"resnet50", "bert", "densenet121", "ppocr_det"} <= set(names)

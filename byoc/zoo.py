@@ -1,0 +1,88 @@
+"""The model zoo: ``python -m byoc.zoo resnet50 -o resnet50.onnx`` writes one of its networks.
+
+Its builders are the folder ``models`` of the source tree, which an installed package has as
+``byoc._models``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from byoc.errors import ByocError, ModelError
+
+if TYPE_CHECKING:
+    import onnx
+
+_PACKAGE = "byoc._models"
+_SOURCE = Path(__file__).resolve().parents[1] / "models"
+
+
+def networks() -> dict[str, Any]:
+    """The networks by name, each with its ``title`` and a function ``build``.
+
+    Raises ``ModelError`` where the package was installed without them.
+    """
+    _find()
+    own = importlib.import_module(f"{_PACKAGE}.zoo")
+    carried = importlib.import_module(f"{_PACKAGE}.carried")
+    return own.ZOO | carried.CARRIED
+
+
+def build(name: str, **options: Any) -> onnx.ModelProto:
+    """A network of the zoo as an ONNX model; ``options`` are those of its builder.
+
+    Raises ``ModelError`` for a name or an option that it does not have, and where a network is in a
+    package that is not installed.
+    """
+    known = networks()
+    if name not in known:
+        raise ModelError(f"no network {name!r} in the zoo; it has {', '.join(known)}")
+    try:
+        return known[name].build(**options)
+    except TypeError as error:
+        raise ModelError(f"network {name!r}: {error}") from error
+
+
+def _find() -> None:
+    """Make ``byoc._models`` importable from a source tree, which has it under another name."""
+    if _PACKAGE in sys.modules or importlib.util.find_spec(_PACKAGE) is not None:
+        return
+    spec = importlib.util.spec_from_file_location(
+        _PACKAGE, _SOURCE / "__init__.py", submodule_search_locations=[str(_SOURCE)]
+    )
+    if spec is None or spec.loader is None or not _SOURCE.is_dir():
+        raise ModelError(f"the zoo is missing; install byoc again, or look for {_SOURCE}")
+    package: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
+    sys.modules[_PACKAGE] = package
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write a network into a file; 2 where that cannot be done."""
+    parser = argparse.ArgumentParser(
+        prog="python -m byoc.zoo", description="Write a network of the zoo as an ONNX file."
+    )
+    parser.add_argument("name", choices=networks(), help="which network")
+    parser.add_argument("-o", "--output", type=Path, help="default: NAME.onnx")
+    given = parser.parse_args(arguments)
+    output = given.output or Path(f"{given.name}.onnx")
+    try:
+        model = build(given.name)
+        output.write_bytes(model.SerializeToString())
+    except (ByocError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    title = networks()[given.name].title
+    print(f"{output}: {title}, {output.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

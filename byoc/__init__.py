@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled, compile
+    from byoc.deploy.attach_metadata import describe
     from byoc.deploy.loader import Model, load
     from byoc.deploy.standalone import compile_standalone
     from byoc.errors import (
@@ -72,6 +73,7 @@ __all__ = [
     "UnsupportedForm",
     "compile",
     "compile_standalone",
+    "describe",
     "load",
     "mark",
     "partition_for_ext",
@@ -110,6 +112,7 @@ _HOMES = {
     "UnsupportedForm": "byoc.errors",
     "compile": "byoc.compiler",
     "compile_standalone": "byoc.deploy.standalone",
+    "describe": "byoc.deploy.attach_metadata",
     "load": "byoc.deploy.loader",
     "mark": "byoc.partition.marks",
     "partition_for_ext": "byoc.partition",

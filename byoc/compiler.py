@@ -37,6 +37,7 @@ from byoc.packed_functions import settle
 from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
 from byoc.partition.failing_node import failing_binding
+from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.registry import Predicate
 from byoc.partition.sizes_of_nothing import least_size
 from byoc.prepare import import_onnx, prepare_apart
@@ -87,6 +88,7 @@ def compile(
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
     exact: bool = False,
+    min_bytes: int = MIN_COMPUTE_BYTES,
     allow_wrong: Iterable[str] = (),
     min_coverage: float | None = None,
     require_full: bool = False,
@@ -105,8 +107,9 @@ def compile(
     operators to TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and
     algorithms to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where
     ``choose`` is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
-    ``exact`` lets NaN, infinities and huge numbers flow as through the operators' formulas (see
-    ``partition_for_ext``; docs/reliability.md has a table).
+    ``min_bytes`` is what a region without a contraction must compute on, and ``exact`` lets NaN,
+    infinities and huge numbers flow as through the operators' formulas (see ``partition_for_ext``;
+    docs/reliability.md has a table).
     ``allow_wrong`` names ONNX operators that are taken, with a warning, even in a form whose result
     is known or suspected to be wrong (see ``import_onnx``).
     ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
@@ -116,7 +119,7 @@ def compile(
     Raises ``ByocError``; ``output`` is then left as it was.
     """
     rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
-    rules["exact"] = exact
+    rules |= {"exact": exact, "min_bytes": min_bytes}
     machine = Target.parse(target)
     threads = as_threads(threads, CompileError)
     if dump_code is not None:
@@ -193,8 +196,8 @@ def partition_onnx(
 ) -> Partitioned:
     """The stages up to partitioning, which all forms of deployment share.
 
-    ``rules`` are ``skip_ops``, ``skip_nodes``, ``only``, ``predicate`` and ``exact`` of
-    ``partition_for_ext``; the rest is as for ``compile``.
+    ``rules`` are ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``exact`` and ``min_bytes``
+    of ``partition_for_ext``; the rest is as for ``compile``.
     """
     if dump_ir is not None:
         dump_ir = as_path(dump_ir, "dump_ir", PartitionError)
@@ -226,7 +229,7 @@ def partition_onnx(
     metadata = replace(
         metadata,
         libraries=tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries),
-        target=_target_info(target),
+        target=target_info(target),
         versions=versions(),
         source=source,
         entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
@@ -240,7 +243,8 @@ def versions() -> dict[str, str]:
     return {"byoc": byoc.__version__, "tvm": tvm.__version__, "tvm_ffi": tvm_ffi.__version__}
 
 
-def _target_info(target: Target) -> TargetInfo:
+def target_info(target: Target) -> TargetInfo:
+    """What a library for a machine says of it."""
     names = list(X86_64_LEVELS)
     past = names.index(target.level) + 1 if target.level else 0
     flags = [flag for name in names[:past] for flag in X86_64_LEVELS[name]]

@@ -153,7 +153,8 @@ def note_lines(results: Results) -> list[str]:
 
 def check_lines(results: Results) -> list[str]:
     """What did not hold."""
-    return [f"check failed: {_differs(row)}" for row in results.wrong(ours=True)]
+    absent = [f"check failed: {f.title} was not measured" for f in results.failures if not f.engine]
+    return absent + [f"check failed: {_differs(row)}" for row in results.wrong(ours=True)]
 
 
 def _differs(row: Row) -> str:

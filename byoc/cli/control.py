@@ -92,6 +92,13 @@ _OPTIONS = (
     exact,
     allow_wrong,
     click.option(
+        "--min-bytes",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Offload a region without a contraction only if it computes on so many bytes; 0 keeps "
+        "every region (default: what is worth a call).",
+    ),
+    click.option(
         "--min-coverage",
         type=click.FloatRange(0, 1),
         metavar="SHARE",
@@ -120,6 +127,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         tuning_machine: str,
         exact: bool,
         allow_wrong: tuple[str, ...],
+        min_bytes: int | None,
         min_coverage: float | None,
         require_full: bool,
         **others: Any,
@@ -127,6 +135,8 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         choice: dict[str, Any] = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
         choice |= {"libraries": library or None, "choose": choose, "tuning_db": tuning_db}
         choice["exact"] = exact
+        if min_bytes is not None:
+            choice["min_bytes"] = min_bytes
         if tuning_machine:
             threads = others.get("threads") or 1
             choice |= of_machine(library, choose, tuning_db, threads, tuning_machine)

@@ -53,17 +53,25 @@ def _described(file: LibraryFile, metadata: Metadata) -> Iterator[tuple[str, lis
     yield "file", [f"{file.path.name}, {size:.1f} MB, {_form(metadata)}"]
     yield "model", [f"{s.name or 'in memory'}, SHA-256 {s.sha256}" for s in metadata.source]
     yield "inputs", [str(info) for info in metadata.inputs]
-    yield "outputs", [str(info) for info in metadata.outputs]
+    plain = metadata.form == "plain"
+    yield "outputs", [_UNKNOWN] if plain else [str(info) for info in metadata.outputs]
     yield "target", list(_target(file, metadata))
     yield "threads", [str(metadata.threads or "one for each core, unless the caller says")]
     yield "runtime", list(_runtime(metadata))
-    yield "kernels", [f"{kl.name} {kl.version}, {kl.linked}" for kl in metadata.libraries]
+    yield (
+        "kernels",
+        [_UNKNOWN]
+        if plain
+        else [f"{kl.name} {kl.version}, {kl.linked}" for kl in metadata.libraries],
+    )
     made = metadata.versions
-    yield "made by", [", ".join(f"{name} {version}" for name, version in made.items())]
+    yield "made by", [", ".join(f"{k} {v}" for k, v in made.items()) or _UNKNOWN]
     yield "offloaded", list(_coverage(metadata.report))
 
 
 def _form(metadata: Metadata) -> str:
+    if metadata.form == "plain":
+        return "exported by TVM, without metadata (byoc.describe attaches them)"
     if metadata.form != "tvm":
         return f"{metadata.form} form: a C interface, no runtime needed"
     alone = ", all of it one region" if metadata.entry else ""
@@ -71,6 +79,8 @@ def _form(metadata: Metadata) -> str:
 
 
 def _runtime(metadata: Metadata) -> Iterator[str]:
+    if metadata.form == "plain":
+        yield _UNKNOWN
     if metadata.form != "tvm":
         return
     yield f"{CORE} and libtvm_ffi of TVM {metadata.versions.get('tvm', _UNKNOWN)}"

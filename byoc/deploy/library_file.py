@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byoc.deploy.metadata import Metadata
+from byoc.deploy.plain_library import plain_metadata
 from byoc.errors import LoadError
 from codegen_cc.checksum import damage, is_sealed
 from codegen_cc.elf_sections import Elf, ElfError, read_sections
@@ -34,12 +35,12 @@ class LibraryFile:
     text: str | None
 
     def metadata(self) -> Metadata:
-        """Its metadata. Raises ``LoadError`` where it has none, or of another format version."""
+        """Its metadata; without any, what can be read of its function ``main``.
+
+        Raises ``LoadError`` where it is no model, or its metadata have another format version.
+        """
         if self.text is None:
-            raise LoadError(
-                f"cannot read {self.path}: it holds no names of inputs and outputs; compile it "
-                "with byoc.compile, or run it with tvm.runtime.vm.VirtualMachine"
-            )
+            return plain_metadata(self.path)
         try:
             return Metadata.from_json(self.text)
         except ValueError as error:

@@ -28,6 +28,7 @@ from byoc.deploy.library_file import read_library, require_this_machine
 from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.tvm_runtime import (
     cores,
+    load_extras,
     load_runtime,
     pools_are_sized,
     require_functions,
@@ -138,7 +139,9 @@ class Model:
                     rooms[info.name] = _room_for(info)
             self._call_region(region, tensors, [rooms[info.name] for info in self.outputs])
             return {info.name: rooms[info.name] for info in self.outputs}
-        found = dict(zip((o.name for o in self.outputs), self.invoke(tensors), strict=True))
+        values = self.invoke(tensors)
+        names = [info.name for info in self.outputs or _numbered(values)]
+        found = dict(zip(names, values, strict=True))
         results = {name: np.from_dlpack(value) for name, value in found.items()}
         for name, room in rooms.items():
             if room.shape != (shape := results[name].shape):
@@ -168,15 +171,19 @@ class Model:
         """Run on checked tensors without copying anything: what a benchmark should time."""
         machine = getattr(self._machines, "main", None)
         size_own_pool()
-        if machine is None:
-            with _making_machine:
-                machine = self._machines.main = start_machine(self._loaded())["main"]
         try:
+            if machine is None:
+                with _making_machine:
+                    machine = self._machines.main = start_machine(self._loaded())["main"]
             result = machine(*tensors)
+        except RunError:
+            raise
         except (RuntimeError, TypeError, ValueError) as error:
             raise self._failure(error) from error
         self._check_threads()
-        return [result] if len(self.outputs) == 1 else list(result)
+        if self.outputs:
+            return [result] if len(self.outputs) == 1 else list(result)
+        return _flat(result)
 
     def function(self, name: str) -> tvm_ffi.Function:
         """A packed function of the compiled library, such as one that a kernel library exports.
@@ -302,6 +309,24 @@ def _room_for(info: TensorInfo) -> np.ndarray:
         raise RunError(f"no memory for output {info}: {error}") from error
 
 
+def _flat(result: Any) -> list[tvm_ffi.Tensor]:
+    """The tensors of a result whose form is not known, in order."""
+    if hasattr(result, "__dlpack__"):
+        return [result]
+    try:
+        return [tensor for item in result for tensor in _flat(item)]
+    except TypeError:
+        raise RunError(f"a result is of type {type(result).__name__}; need tensors") from None
+
+
+def _numbered(values: list[tvm_ffi.Tensor]) -> tuple[TensorInfo, ...]:
+    """Results of a library that does not say what they are called."""
+    return tuple(
+        TensorInfo(f"output{index}", tuple(map(int, value.shape)), str(value.dtype))
+        for index, value in enumerate(values)
+    )
+
+
 def _briefly(infos: tuple[TensorInfo, ...]) -> str:
     """The first of some inputs or outputs, and how many more there are."""
     more = f"; {len(infos) - _SHOWN} more" if len(infos) > _SHOWN else ""
@@ -309,7 +334,10 @@ def _briefly(infos: tuple[TensorInfo, ...]) -> str:
 
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
-    """Load a library that ``byoc.compile`` wrote.
+    """Load a library that ``byoc.compile`` wrote, or TVM's ``export_library``.
+
+    Of the latter's results only the order is known, unless ``describe`` gave them names; they are
+    called ``output0`` and so on.
 
     ``threads`` sets the size of TVM's thread pools, which all models of the process share.  Without
     it the environment variable TVM_NUM_THREADS decides; without that the first loaded model does,
@@ -326,6 +354,8 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     with _naming(path):
         for needed in metadata.runtime:
             require_functions(needed.name, needed.functions)
+        if metadata.form == "plain":  # it may need any of them
+            load_extras()
     try:
         module = _open(path.resolve())
     except Exception as error:
@@ -359,7 +389,7 @@ def _fitting(path: Path) -> Metadata:
     require_this_machine(file, None)
     metadata = file.metadata()
     require_this_machine(file, metadata)
-    if metadata.form != "tvm":
+    if metadata.form not in ("tvm", "plain"):
         raise LoadError(
             f"cannot load {path}: it is in the {metadata.form} form, with a C interface of its own;"
             " compile the model without --emit for this"

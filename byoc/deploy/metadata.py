@@ -110,7 +110,8 @@ class Metadata:
     """What the compiler writes into a library for whoever loads it.
 
     ``form`` is ``tvm`` for a library that TVM's runtime loads, ``standalone`` for one with a C
-    interface.  ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
+    interface, ``plain`` for one that holds no metadata; its ``outputs`` are not known, hence none.
+    ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
     ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
     ``least_size`` is what the symbols of shapes stand for at least, 0 or 1.  ``report`` is the
     partition report's JSON (``Report.to_json``).

@@ -18,6 +18,7 @@ from byoc.deploy.single_region import SingleRegion
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
 from byoc.partition.control import Libraries
+from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.registry import Predicate
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.report import Report
@@ -58,6 +59,7 @@ def compile_standalone(
     choose: str | None = None,
     tuning_db: str | os.PathLike[str] | None = None,
     exact: bool = False,
+    min_bytes: int = MIN_COMPUTE_BYTES,
     allow_wrong: Iterable[str] = (),
     threads: int | None = None,
     progress: Progress | None = None,
@@ -91,6 +93,7 @@ def compile_standalone(
             "only": only,
             "predicate": predicate,
             "exact": exact,
+            "min_bytes": min_bytes,
         },
         threads=threads,
         dump_ir=dump_ir,

@@ -76,6 +76,14 @@ def load_library(name: str) -> None:
         raise LoadError(f"TVM's runtime library {name} cannot be loaded: {error}") from error
 
 
+def load_extras() -> None:
+    """Load all runtime libraries that are installed, for a model that does not say its needs."""
+    if "tvm" not in sys.modules:
+        for name in EXTRAS:
+            if any((_package() / "lib").glob(f"{name}.*")):
+                load_library(name)
+
+
 def require_functions(library: str, names: Iterable[str]) -> None:
     """Load a runtime library unless the process has the packed functions that are wanted of it.
 

@@ -165,5 +165,6 @@ def hint_of(report: Report) -> str | None:
     lower = report.next_threshold
     if lower is not None:
         what = f"{lower.operators} operator{'' if lower.operators == 1 else 's'}"
-        return f"min_bytes={lower.bytes} would add {what} in regions too small to gain by it"
+        option = f"--min-bytes {lower.bytes} (min_bytes in Python)"
+        return f"{option} would add {what} in regions too small to gain by it"
     return None

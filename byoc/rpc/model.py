@@ -28,6 +28,11 @@ class RemoteModel:
     def __init__(self, session: Session, path: Path, threads: int | None = None) -> None:
         """Upload a library; see ``Session.load``."""
         metadata = read_library(path).metadata()
+        if metadata.form == "plain":
+            raise LoadError(
+                f"cannot upload {path}: it does not say what its outputs are; attach names with "
+                "byoc.describe before tvm.compile"
+            )
         if metadata.form != "tvm" or path.suffix != ".so":
             raise LoadError(
                 f"cannot upload {path}: need a library for TVM's runtime whose name ends in .so, "

@@ -365,8 +365,9 @@ def test_a_suite_goes_on_without_a_network(
     suite = replace(SUITES["zoo"], networks={"absent_network": {1: 0.9}, "squeezenet": {1: 0.9}})
     monkeypatch.setitem(SUITES, "zoo", suite)
     monkeypatch.setattr(Bench, "measure", measure)
-    assert main(["bench", "--suite", "zoo", *map(str, QUICK), *PAIR, "--markdown"]) == 0
+    assert main(["bench", "--suite", "zoo", *map(str, QUICK), *PAIR, "--markdown"]) == 1
     captured = capsys.readouterr()
+    assert "check failed: absent_network was not measured" in captured.err
     assert "| Squeezenet | ONNX Runtime | 1 | 4.00 | 5.00 | 0.800 | 0.90 | yes |" in captured.out
     assert "not measured: absent_network: no model 'absent_network'" in captured.out
     assert captured.err.startswith("Squeezenet, 1 thread: byoc takes 0.80 x")

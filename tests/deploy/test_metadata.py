@@ -184,7 +184,7 @@ def test_what_is_no_library_of_ours_is_refused(
     changes: dict[str, Callable[[bytes], bytes]] = {
         "text": lambda content: b"not a library",
         "cut": lambda content: content[: len(content) // 2],
-        "none": lambda content: content.replace(b"byoc_metadata\0", b"byoc_metadatb\0"),
+        "none": lambda content: content.replace(b"\0byoc_metadata\0", b"\0byoc_metadatb\0"),
     }
     path.write_bytes(changes[damage](library.read_bytes()))
     if damage == "none":
@@ -192,7 +192,7 @@ def test_what_is_no_library_of_ours_is_refused(
     said = {
         "text": "it is not a 64-bit ELF library",
         "cut": "it is cut off",
-        "none": "it holds no names of inputs and outputs",
+        "none": "its metadata are damaged; compile it again",
     }
     assert main(["inspect", str(path)]) == 2
     assert said[damage] in capsys.readouterr().err

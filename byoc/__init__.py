@@ -35,12 +35,14 @@ if TYPE_CHECKING:
         ToolchainError,
         TuningError,
         UnsupportedForm,
+        VerifyError,
     )
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.partition.marks import mark
     from byoc.partition.registry import register_ext_op, unregister_ext_op
     from byoc.rpc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
     from byoc.tuning.tuner import tune
+    from byoc.verification import Verification, verify
 
 __version__ = "0.1.0"
 
@@ -71,6 +73,8 @@ __all__ = [
     "ToolchainError",
     "TuningError",
     "UnsupportedForm",
+    "Verification",
+    "VerifyError",
     "compile",
     "compile_standalone",
     "describe",
@@ -81,6 +85,7 @@ __all__ = [
     "register_ext_op",
     "tune",
     "unregister_ext_op",
+    "verify",
 ]
 
 _HOMES = {
@@ -109,6 +114,8 @@ _HOMES = {
     "SuspectWarning": "byoc.errors",
     "ToolchainError": "byoc.errors",
     "TuningError": "byoc.errors",
+    "Verification": "byoc.verification",
+    "VerifyError": "byoc.errors",
     "UnsupportedForm": "byoc.errors",
     "compile": "byoc.compiler",
     "compile_standalone": "byoc.deploy.standalone",
@@ -120,6 +127,7 @@ _HOMES = {
     "register_ext_op": "byoc.partition.registry",
     "tune": "byoc.tuning.tuner",
     "unregister_ext_op": "byoc.partition.registry",
+    "verify": "byoc.verification",
 }
 
 

@@ -60,6 +60,10 @@ class TuningError(ByocError):
     """Candidates cannot be timed, or a tuning database cannot be written."""
 
 
+class VerifyError(ByocError):
+    """A library cannot be compared with its model: no reference can compute it."""
+
+
 class LoadError(ByocError):
     """A file is not a library that this package compiled, or TVM's runtime is missing."""
 
@@ -92,4 +96,5 @@ __all__ = [
     "SuspectWarning",
     "ToolchainError",
     "TuningError",
+    "VerifyError",
 ]

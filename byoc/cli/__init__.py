@@ -25,6 +25,7 @@ from byoc.cli.partition import partition_verb
 from byoc.cli.profile import profile_verb
 from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
+from byoc.cli.verify import verify_verb
 from byoc.errors import ByocError, CoverageError
 from byoc.terminal import say
 
@@ -48,6 +49,7 @@ cli.add_command(profile_verb)
 cli.add_command(extern_verb)
 cli.add_command(libraries_verb)
 cli.add_command(tune_verb)
+cli.add_command(verify_verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,9 @@ import click
 
 from byoc.cli import control, options
 from byoc.cli.process import give_large_blocks_back, import_without_torch
+from byoc.cli.verify import WRONG, show_verification
 from byoc.terminal import say
+from codegen_cc.target import Target
 
 if TYPE_CHECKING:
     from byoc.compiler import Compiled
@@ -58,6 +60,13 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Write the module after each pass here.",
 )
+@click.option(
+    "--verify",
+    "verified",
+    is_flag=True,
+    help="Compare the library with ONNX Runtime, or ONNX's evaluator, on made-up inputs, as `byoc "
+    "verify` does: exit code 1 where it is wrong. It is written all the same.",
+)
 @control.rules
 @options.as_json
 @options.verbose
@@ -71,9 +80,10 @@ def compile_verb(
     threads: int | None,
     dump_code: Path | None,
     dump_ir: Path | None,
+    verified: bool,
     rules: control.Rules,
     as_json: bool,
-) -> None:
+) -> int:
     """Compile the ONNX file MODEL into one library that needs only TVM's runtime, or not even it.
 
     With --emit standalone the whole network must be one region with fixed shapes.
@@ -83,6 +93,8 @@ def compile_verb(
         raise click.UsageError("--name goes with --emit standalone")
     if dump_code is not None and standalone:
         raise click.UsageError("--dump-code: --emit standalone writes the C to its folder anyway")
+    if verified and (standalone or Target.parse(target).is_foreign):
+        raise click.UsageError("--verify runs the library here, in TVM's form for this machine")
     give_large_blocks_back()
     with options.progress() as show:
         show("load TVM")
@@ -112,13 +124,23 @@ def compile_verb(
                 require_full=rules.demand["full"],
                 **common,
             )
+        found = None
+        if verified:
+            from byoc.verification import verify
+
+            show("verify")
+            found = verify(model, output, threads=threads)
     files = done.files if standalone else {}
     if as_json:
-        say(json.dumps(_as_dict(done, output, files), indent=2), lines=True)
+        told = {} if found is None else {"verified": found.to_json()}
+        say(json.dumps(_as_dict(done, output, files) | told, indent=2), lines=True)
     elif standalone:
         _print_folder(done)
     else:
         _print(done, output)
+    if found is not None and not as_json:
+        show_verification(found)
+    return 0 if found is None or found.holds else WRONG
 
 
 def _as_dict(
@@ -149,8 +171,6 @@ def _print_folder(compiled: Standalone) -> None:
         say(f"  {size / 1e6:8.3f} MB  {path}")
     _print_report(compiled.report)
     _print_tensors(compiled)
-    from codegen_cc.target import Target
-
     target = Target.parse(compiled.metadata.target.name)
     compiler = f"{target.triple}-gcc" if target.is_foreign else "cc"
     include, library = compiled.folder / "include", compiled.folder / "lib"

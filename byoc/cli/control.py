@@ -113,7 +113,7 @@ _OPTIONS = (
 )
 
 
-def rules(verb: Callable[..., None]) -> Callable[..., None]:
+def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to a verb, which gets them as one ``Rules`` argument called ``rules``."""
 
     @wraps(verb)
@@ -131,7 +131,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
         min_coverage: float | None,
         require_full: bool,
         **others: Any,
-    ) -> None:
+    ) -> Any:
         choice: dict[str, Any] = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
         choice |= {"libraries": library or None, "choose": choose, "tuning_db": tuning_db}
         choice["exact"] = exact
@@ -141,7 +141,7 @@ def rules(verb: Callable[..., None]) -> Callable[..., None]:
             threads = others.get("threads") or 1
             choice |= of_machine(library, choose, tuning_db, threads, tuning_machine)
         demand = {"min_coverage": min_coverage, "full": require_full}
-        verb(rules=Rules(choice, demand, allow_wrong), **others)
+        return verb(rules=Rules(choice, demand, allow_wrong), **others)
 
     for option in reversed(_OPTIONS):
         bundled = option(bundled)

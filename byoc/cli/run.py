@@ -154,6 +154,8 @@ def _fill(
     """Add the inputs that are not given, in the shapes of ``shapes``, else the smallest ones."""
     import numpy as np
 
+    from byoc.deploy.drawn_inputs import draw_input
+
     random = np.random.default_rng(_SEED)
 
     def made_up(info: TensorInfo) -> np.ndarray:
@@ -162,10 +164,7 @@ def _fill(
             return np.zeros(shape, info.dtype)
         if mode == "ones":
             return np.ones(shape, info.dtype)
-        if np.issubdtype(info.dtype, np.floating):
-            return random.standard_normal(shape).astype(info.dtype)
-        # 0 and 1 are valid as ids, indices and masks alike.
-        return random.integers(0, 2, shape).astype(info.dtype)
+        return draw_input(info, shape, random)
 
     made = {info.name: made_up(info) for info in model.inputs if info.name not in given}
     return given | made

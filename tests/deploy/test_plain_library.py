@@ -183,7 +183,7 @@ def test_describe_refuses_what_it_cannot_describe() -> None:
 
 def test_the_hint_that_names_min_bytes_can_be_followed(tmp_path: Path) -> None:
     value = onnx.helper.make_tensor_value_info
-    numbers = [value(name, onnx.TensorProto.FLOAT, [64]) for name in "xyz"]
+    numbers = [value(name, onnx.TensorProto.FLOAT, [4]) for name in "xyz"]
     node = onnx.helper.make_node("Mul", ["x", "y"], ["z"])
     graph = onnx.helper.make_graph([node], "g", numbers[:2], numbers[2:])
     opset = [onnx.helper.make_opsetid("", 17)]

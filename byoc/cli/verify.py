@@ -1,0 +1,89 @@
+"""``byoc verify``: a compiled library beside ONNX Runtime, on the same inputs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from byoc.cli import options
+from byoc.terminal import new_console, say
+
+if TYPE_CHECKING:
+    from byoc.verification import Verification
+
+#: Exit code of a check that does not hold.
+WRONG = 1
+_PIPE_WIDTH = 160
+
+tolerance = click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SHARE",
+    help="Greatest error of floating-point outputs as a share of their range (default: 1e-4 for "
+    "float32, less for float64, more for float16).",
+)
+
+
+@click.command("verify")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("library", type=click.Path(path_type=Path))
+@click.option(
+    "-i", "--inputs", type=click.Path(path_type=Path), metavar="IN.npz", help="Arrays by name."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Draws the inputs that no file gives.",
+)
+@tolerance
+@options.threads
+@options.as_json
+@options.verbose
+def verify_verb(
+    model: Path,
+    library: Path,
+    inputs: Path | None,
+    seed: int,
+    tolerance: float | None,
+    threads: int | None,
+    as_json: bool,
+) -> int:
+    """Compare LIBRARY, compiled from the ONNX file MODEL, with ONNX Runtime or ONNX's evaluator.
+
+    Exit code 1 where an output is off by more than the tolerance, or has NaN or infinity at other
+    places. Symbolic axes are tried at several sizes.
+    """
+    from byoc.verification import verify
+
+    found = verify(model, library, inputs, seed=seed, tolerance=tolerance, threads=threads)
+    if as_json:
+        say(json.dumps(found.to_json(), indent=2), lines=True)
+    else:
+        show_verification(found)
+    return 0 if found.holds else WRONG
+
+
+def show_verification(found: Verification) -> None:
+    """Print the answer, and a row for each output of each run."""
+    from rich.table import Table
+
+    say(f"{'agrees' if found.holds else 'does not agree'} with {found.reference}")
+    table = Table("sizes", "output", "type", "error", "limit", "")
+    for run in found.runs:
+        sizes = ", ".join(f"{name}={size}" for name, size in run.sizes.items())
+        if run.skipped or run.failed:
+            why = f"not compared: {run.skipped}" if run.skipped else f"failed: {run.failed}"
+            table.add_row(sizes, "", "", "", "", why)
+        for check in run.outputs:
+            limit = f"{check.tolerance:.0e}" if check.tolerance else "equal"
+            error = "" if check.problem else f"{check.error:.1e}"
+            verdict = check.problem or ("" if check.holds else "too large")
+            kind = f"{check.dtype}{list(check.shape)}"
+            table.add_row(sizes, check.name, kind, error, limit, verdict)
+    new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table)

@@ -1,0 +1,19 @@
+"""Made-up inputs of a compiled model: seeded, and valid for most of what integers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from byoc.deploy.metadata import TensorInfo
+
+
+def draw_input(info: TensorInfo, shape: Sequence[int], random: np.random.Generator) -> np.ndarray:
+    """An array for an input: normal numbers; 0 or 1 for integers and booleans.
+
+    0 and 1 are valid as ids, indices and masks alike.
+    """
+    if np.issubdtype(info.dtype, np.floating):
+        return random.standard_normal(tuple(shape)).astype(info.dtype)
+    return random.integers(0, 2, tuple(shape)).astype(info.dtype)

@@ -1,0 +1,299 @@
+"""Is a compiled library right? Its answers beside those of an independent reference."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from byoc.arguments import as_mapping, as_path, as_whole
+from byoc.deploy.drawn_inputs import draw_input
+from byoc.deploy.loader import Model, load
+from byoc.deploy.metadata import TensorInfo, extent_of
+from byoc.errors import ByocError, InputError, VerifyError
+from byoc.prepare.given_model import GivenModel, given_model
+from codegen_cc.errors import foreign_errors_as, one_line
+
+#: Greatest |error| as a share of an output's range, by its dtype; all others must be equal.
+TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
+
+#: Sizes of symbolic axes, one row for each run; the second symbol takes the second, and so on.
+_SIZES = ((1, 1, 1, 1), (2, 3, 4, 5), (5, 2, 7, 3), (16, 9, 8, 10))
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One output of one run: its greatest error as a share of the reference's range.
+
+    ``problem`` says what is wrong besides, and is empty where nothing is; ``error`` is infinite
+    where there is nothing to subtract.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    error: float
+    tolerance: float
+    problem: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the output is right."""
+        return not self.problem and self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Run:
+    """One set of inputs: sizes of the symbolic axes, and either outputs or why there are none.
+
+    ``failed`` is why the library did not run, ``skipped`` why the reference did not.
+    """
+
+    sizes: Mapping[str, int]
+    outputs: tuple[OutputCheck, ...] = ()
+    failed: str = ""
+    skipped: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the library ran and all of its outputs are right."""
+        return not self.failed and all(output.holds for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What ``verify`` found; ``reference`` names what the library was compared with."""
+
+    reference: str
+    runs: tuple[Run, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all runs do."""
+        return all(run.holds for run in self.runs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for ``json.dumps``; an error that cannot be told is null."""
+        runs = []
+        for run in self.runs:
+            found = asdict(run)
+            for output, check in zip(found["outputs"], run.outputs, strict=True):
+                output["error"] = check.error if np.isfinite(check.error) else None
+                output["holds"] = check.holds
+            runs.append(found | {"holds": run.holds})
+        return {"reference": self.reference, "holds": self.holds, "runs": runs}
+
+
+def verify(
+    model: GivenModel,
+    library: str | os.PathLike[str],
+    inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    seed: int = 0,
+    tolerance: float | None = None,
+    threads: int | None = None,
+) -> Verification:
+    """Run a compiled library, and its ONNX model in ONNX Runtime, on the same inputs.
+
+    Where ONNX Runtime is not installed, or refuses the model, the reference is ONNX's own
+    evaluator. ``inputs`` are arrays by name, or an .npz file of them; what it lacks is drawn with
+    ``seed``, for several sizes of symbolic axes that it does not fix. An output is right where it
+    has the reference's shape, dtype, NaNs and infinities, and where no element is off by more than
+    ``tolerance`` of the reference's range (default: ``TOLERANCES`` by dtype; integers must be
+    equal).
+
+    Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
+    cannot run here, ``InputError`` for inputs that do not fit.
+    """
+    given = _given(inputs)
+    seed = as_whole(seed, "seed", VerifyError, 0, 2**63 - 1)
+    limits = _limits(tolerance)
+    path = as_path(library, "the library", VerifyError)
+    source = given_model(model)
+    with load(path, threads) as compiled:
+        if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
+            raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
+        errors: list[str] = []
+        for name, answer in _references(source, compiled, errors):
+            runs = tuple(
+                _run(compiled, answer, sizes, arrays, limits)
+                for sizes, arrays in _draws(compiled, given, seed)
+            )
+            if any(not run.skipped for run in runs):
+                return Verification(name, runs)
+            errors.append(f"{name}: {runs[0].skipped}")
+    raise VerifyError(f"no reference can compute the model: {'; '.join(errors)}")
+
+
+def _limits(tolerance: Any) -> dict[str, float]:
+    if tolerance is None:
+        return TOLERANCES
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
+        raise VerifyError(f"tolerance is {tolerance!r}; need a number of 0 or more, such as 1e-4")
+    return dict.fromkeys(TOLERANCES, float(tolerance))
+
+
+def _given(inputs: Any) -> Arrays:
+    if inputs is None:
+        return {}
+    if isinstance(inputs, str | os.PathLike):
+        path = as_path(inputs, "inputs", InputError)
+        with (
+            foreign_errors_as(InputError, f"reading inputs {path}"),
+            np.load(path, allow_pickle=False) as file,
+        ):
+            return {name: file[name] for name in file.files}
+    need = "a dictionary of arrays by name, or an .npz file"
+    named = as_mapping(inputs, "inputs", InputError, need)
+    with foreign_errors_as(InputError, "reading the inputs"):
+        return {name: np.asarray(value) for name, value in named.items()}
+
+
+def _draws(compiled: Model, given: Arrays, seed: int) -> Iterator[tuple[dict[str, int], Arrays]]:
+    """Inputs for each run, with the sizes of the symbols that the given ones leave open."""
+    fixed: dict[str, int] = {}
+    names: list[str] = []
+    for info in compiled.inputs:
+        for axis, extent in enumerate(info.shape):
+            if isinstance(extent, int):
+                continue
+            form = extent_of(extent)
+            array = given.get(info.name)
+            if array is None:
+                names.append(form.name)
+            elif axis < array.ndim and (value := form.solve(array.shape[axis])) is not None:
+                fixed[form.name] = value
+    open_names = [name for name in dict.fromkeys(names) if name not in fixed]
+    for row in _SIZES if open_names else _SIZES[:1]:
+        sizes = {name: row[index % len(row)] for index, name in enumerate(open_names)}
+        random = np.random.default_rng(seed)
+        known = fixed | sizes
+        arrays = {
+            info.name: given[info.name]
+            if info.name in given
+            else draw_input(info, _shape(info, known), random)
+            for info in compiled.inputs
+        }
+        yield sizes, arrays
+
+
+def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
+    forms = (e if isinstance(e, int) else extent_of(e) for e in info.shape)
+    return [form if isinstance(form, int) else form.at(sizes[form.name]) for form in forms]
+
+
+#: Gives the model's outputs, by name, for inputs by name.
+Answer = Callable[[Arrays], Arrays]
+
+
+def _references(
+    model: Path | onnx.ModelProto, compiled: Model, errors: list[str]
+) -> Iterator[tuple[str, Answer]]:
+    """What can compute the model, the best first; why others cannot goes into ``errors``."""
+    for make in (_onnxruntime, _evaluator):
+        try:
+            with contextlib.redirect_stderr(None):
+                name, names, answer = make(model)
+        except ImportError:
+            continue
+        except Exception as error:
+            errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
+            continue
+        wanted = {info.name for info in compiled.inputs}
+        if missing := sorted(set(names) - wanted) or sorted(wanted - set(names)):
+            raise VerifyError(
+                f"{compiled.path.name} was compiled from another model: input {missing[0]!r} is in "
+                "one of them only"
+            )
+        yield name, answer
+
+
+def _onnxruntime(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong is raised as well
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def answer(arrays: Arrays) -> Arrays:
+        return dict(zip(names, session.run(names, arrays), strict=True))
+
+    known = [value.name for value in session.get_inputs()]
+    return f"ONNX Runtime {onnxruntime.__version__}", known, answer
+
+
+def _evaluator(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]:
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
+    names = list(evaluator.output_names)
+
+    def answer(arrays: Arrays) -> Arrays:
+        return dict(zip(names, evaluator.run(None, arrays), strict=True))
+
+    return f"ONNX's reference evaluator {version('onnx')}", list(evaluator.input_names), answer
+
+
+def _run(
+    compiled: Model,
+    answer: Answer,
+    sizes: Mapping[str, int],
+    arrays: Arrays,
+    limits: Mapping[str, float],
+) -> Run:
+    try:
+        expected = answer(arrays)
+    except Exception as error:
+        return Run(sizes, skipped=one_line(error))
+    try:
+        found = compiled.run(arrays)
+    except ByocError as error:
+        return Run(sizes, failed=str(error))
+    # A library without metadata numbers its outputs.
+    got = dict(zip(expected, found.values(), strict=False)) if not compiled.outputs else found
+    checks = [_check(name, got.get(name), want, limits) for name, want in expected.items()]
+    return Run(sizes, tuple(checks))
+
+
+def _check(
+    name: str, mine: np.ndarray | None, theirs: np.ndarray, limits: Mapping[str, float]
+) -> OutputCheck:
+    theirs = np.asarray(theirs)
+    dtype, shape = str(theirs.dtype), tuple(theirs.shape)
+    tolerance = limits.get(dtype, 0.0)
+
+    def wrong(problem: str) -> OutputCheck:
+        return OutputCheck(name, dtype, shape, float("inf"), tolerance, problem)
+
+    if mine is None:
+        return wrong("the library does not give it")
+    if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+        return wrong(f"it is {mine.dtype}{list(mine.shape)}; need {dtype}{list(shape)}")
+    if dtype not in limits:
+        differ = int(np.count_nonzero(mine != theirs))
+        return (
+            wrong(f"{differ} of {mine.size} elements differ")
+            if differ
+            else OutputCheck(name, dtype, shape, 0.0, tolerance)
+        )
+    a, b = mine.astype(np.float64), theirs.astype(np.float64)
+    finite = np.isfinite(b)
+    same = np.array_equal(a[~finite], b[~finite], equal_nan=True)
+    if not same or not np.isfinite(a[finite]).all():
+        return wrong("NaN or infinity is at other places")
+    a, b = a[finite], b[finite]
+    # A constant output has no range; its size stands for it then.
+    extent = (float(np.ptp(b)) or float(np.abs(b).max()) or 1.0) if b.size else 1.0
+    error = float(np.abs(a - b).max()) / extent if b.size else 0.0
+    return OutputCheck(name, dtype, shape, error, tolerance)

@@ -17,7 +17,7 @@ from byoc.stages import Stages
 from codegen_cc.errors import foreign_errors_as, one_line
 
 #: Caught where they are raised, by the one function that raises them.
-INTERNAL = {"BadExpression", "NoRow", "Unfit"}
+INTERNAL = {"BadExpression", "ElfError", "NoRow", "Unfit"}
 
 
 def test_every_error_of_the_packages_is_a_byoc_error() -> None:

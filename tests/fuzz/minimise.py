@@ -157,4 +157,5 @@ def print_model(graph: Drawn) -> str:
     """A graph as text, with the shapes of what it is fed with."""
     text = onnx.printer.to_text(graph.model)
     fed = [{name: list(x.shape) for name, x in feeds.items()} for feeds in graph.feeds]
-    return f"{text[:3000]}\nshapes {graph.shapes}, fed with {fed}"
+    text = "\n".join(l if len(l) < 600 else l[:200] + " ... " + l[-300:] for l in text.splitlines())
+    return f"{text[:4000]}\nshapes {graph.shapes}, fed with {fed}"

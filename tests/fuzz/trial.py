@@ -17,7 +17,7 @@ from onnx import compose
 
 import byoc
 import byoc.compiler
-from byoc.errors import ByocError, RunError
+from byoc.errors import ByocError, CompileError, RunError
 from byoc.partition import partition_with_report
 from byoc.prepare import import_onnx, prepare_apart
 from tests.fuzz.draft import Drawn
@@ -93,7 +93,7 @@ def _is_imported(graph: Drawn) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import_onnx(prepare_apart(graph.model, graph.shapes or None))
+            import_onnx(prepare_apart(graph.model, given_shapes(graph)))
     except Exception:  # said when it is compiled alone
         return False
     return True
@@ -106,7 +106,9 @@ def try_together(graphs: Sequence[Drawn]) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="fuzz_") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = Path(folder, "model.so")
-            report = byoc.compile(whole.model, file, whole.shapes or None).report
+            report = byoc.compile(
+                whole.model, file, given_shapes(whole), exact=whole.special
+            ).report
             library = byoc.load(file, threads=1)
             results = [library.run(feeds) for feeds in whole.feeds]
     except ByocError as error:
@@ -118,6 +120,15 @@ def try_together(graphs: Sequence[Drawn]) -> Outcome:
         if verdict.kind != EQUAL:
             return verdict
     return Outcome(EQUAL, "", report.offloaded, report.operators)
+
+
+def given_shapes(graph: Drawn) -> dict[str, list[int | str]]:
+    """The shapes that a user gives: of symbolic inputs, and of those with an axis of 0.
+
+    In ONNX files 0 often stands for an axis of unknown size, so that it must be said.
+    """
+    fed = graph.feeds[0]
+    return {name: list(x.shape) for name, x in fed.items() if 0 in x.shape} | graph.shapes
 
 
 def merged(graphs: Sequence[Drawn]) -> Drawn:
@@ -183,17 +194,25 @@ def is_internal(error: ByocError) -> bool:
     if "\n" in text or isinstance(error, RunError):  # what was compiled runs
         return True
     cause = error.__cause__
-    if cause is not None and not isinstance(cause, ByocError) and _is_ours(cause):
-        return True
+    foreign = cause is not None and not isinstance(cause, (ByocError, OSError))
+    if foreign and not isinstance(error, CompileError) and _is_ours(cause):
+        return True  # a CompileError tells of TVM's compiler, which our code only calls
     named = "node " in text
     return not named and any(word in text for word in INTERNAL)
 
 
 def _is_ours(error: BaseException) -> bool:
-    if isinstance(error, (OSError, NotImplementedError)) or not error.__traceback__:
-        return False
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return last.filename.startswith(OURS) and not (last.line or "").startswith("raise ")
+    """Whether code of ours ran into an error, itself or in a package that it called.
+
+    What it raises itself is meant, and what TVM's importer runs into is none of it.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if frame.filename.startswith(OURS):
+            return not (frame is frames[-1] and (frame.line or "").startswith("raise "))
+        if "/relax/frontend/" in frame.filename:
+            return False
+    return False
 
 
 def _place(error: BaseException) -> str:

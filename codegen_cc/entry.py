@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 
 from codegen_cc.builder import Plan
-from codegen_cc.dim import at_most, c_name, c_text
+from codegen_cc.dim import Dim, at_most, c_name, c_text, is_static
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.memory import Slot
-from codegen_cc.region import Value
+from codegen_cc.region import RegionNode, Value
 
 #: DLPack's type code and bits of each dtype.
 _DL_TYPES = {
@@ -174,12 +174,32 @@ def _check_extents(plan: Plan) -> list[str]:
     Inputs and outputs were compared with what the call has.
     """
     known = {dim for value in (*plan.region.inputs, *plan.region.outputs) for dim in value.shape}
-    inner = dict.fromkeys(dim for node in plan.region.nodes for dim in node.output.shape)
+    inner = dict.fromkeys(
+        dim for node in plan.region.nodes for dim in (*node.output.shape, *_room_to_pad(node))
+    )
     symbol = plan.region.symbol
     return [
         f'  if ({c_text(dim)} < 0) return ext_raise_negative("{symbol}", "{dim}", {c_text(dim)});'
         for dim in inner
         if dim not in known and not at_most(0, dim)
+    ]
+
+
+def _room_to_pad(node: RegionNode) -> list[Dim]:
+    """What a pad by the tensor's own elements leaves of each axis, below 0 where it is too short.
+
+    A mirror image takes all but the border, a repeated border itself.
+    """
+    attrs = node.node.attrs
+    if node.node.op != "pad" or attrs["mode"] == "constant":
+        return []
+    shape, pads = node.role("input").shape, attrs["pads"]
+    widths = [max(pads[axis], pads[axis + len(shape)]) for axis in range(len(shape))]
+    mirrored = attrs["mode"] == "reflect"
+    return [
+        extent - (width if mirrored else 0) - 1
+        for extent, width in zip(shape, widths, strict=True)
+        if width > 0 and not is_static([extent])
     ]
 
 

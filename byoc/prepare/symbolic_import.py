@@ -21,7 +21,13 @@ from byoc.partition.dataflow import array_of, dtype_of, scalar_of, shape_of
 from byoc.prepare.checked_import import CheckedImporter
 from byoc.prepare.same_padding import same_pads
 from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
-from byoc.prepare.symbolic_resize import resize_options, resized
+from byoc.prepare.symbolic_resize import (
+    FIRST_WITH_MODES,
+    METHODS,
+    old_rounding,
+    resize_options,
+    resized,
+)
 from codegen_cc.dim import (
     Dim,
     at_most,
@@ -299,6 +305,12 @@ class SymbolicImporter(CheckedImporter):
             sizes = [int(size) for size in _numbers(inputs, 3)]
         if not scales and sizes is None:
             raise ValueError("scales are computed; need constant ones")
+        if (
+            op_name == "Resize"
+            and opset < FIRST_WITH_MODES
+            and options["method"] == METHODS[b"nearest"]
+        ):
+            options["rounding_method"] = old_rounding(scales)
         target = resized(shape, scales, sizes, attrs)
         size = relax.ShapeExpr([self._extent(extent) for extent in target])
         return relax.op.image.resize2d(inputs[0], size=size, **options)

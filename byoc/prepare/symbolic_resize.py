@@ -43,6 +43,7 @@ def resized(
             result[axis] = normal(sizes[place])
         else:
             result[axis] = _scaled(shape[axis], scales[place], axis)
+            _require_ratio(shape[axis], scales[place], axis, attrs)
     if tuple(result[:2]) != shape[:2]:
         raise ValueError(f"batch and channels {list(shape[:2])} become {result[:2]}; need the same")
     return tuple(result[2:])
@@ -59,6 +60,35 @@ def _scaled(extent: Dim, scale: float, axis: int) -> Dim:
         f"scale {scale:g} of axis {axis}, {extent}, gives no whole number for every {name}; "
         "need an extent that gives one, such as multiples of 32 (32*h), or a fixed one"
     )
+
+
+def _require_ratio(extent: Dim, scale: float, axis: int, attrs: dict[str, Any]) -> None:
+    """Refuse a scale that is not the ratio of the sizes, which are all that the kernel knows.
+
+    Corners that are aligned need the sizes alone.
+    """
+    aligned = attrs.get("coordinate_transformation_mode") == b"align_corners"
+    if isinstance(extent, int) and not aligned:
+        size = float(np.float32(scale) * np.float32(extent))
+        if not size.is_integer():
+            raise ValueError(
+                f"scale {scale:g} of axis {axis}, {extent}, gives {size:g}; need a whole number"
+                " beside symbolic extents"
+            )
+
+
+def old_rounding(scales: Sequence[float]) -> str:
+    """How Resize of opset 10 finds the nearest pixel, as ONNX Runtime does: up where it shrinks.
+
+    Raises ``ValueError`` where one axis shrinks and another grows.
+    """
+    if min(scales) >= 1:
+        return "floor"
+    if max(scales) > 1:
+        raise ValueError(
+            f"nearest with scales {list(scales)}, of opset 10; need none below 1 or none above"
+        )
+    return "ceil"
 
 
 def resize_options(attrs: dict[str, Any], opset: int) -> dict[str, Any]:

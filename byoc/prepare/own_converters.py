@@ -294,13 +294,16 @@ def roi_align(node: Node) -> relax.Expr:
 
 
 def one_hot(node: Node) -> relax.Expr:
-    """``depth`` comparisons of each index, of the dtype of the values."""
+    """``depth`` comparisons of each index, of the dtype of the values.
+
+    A fraction equals none of them, as in ONNX Runtime and the reference evaluator.
+    """
     indices, _, values = node.inputs
     depth = node.constant(1)
     if depth is None:
         raise ValueError("the depth is computed; need a constant")
     depth = int(depth.reshape(-1)[0])
-    if node.dtype() not in ("int32", "int64"):
+    if node.dtype() not in ("int32", "int64") and not _is_float(node.dtype()):
         indices = relax.op.astype(indices, "int64")
     indices = node.emit(indices)
     dtype, rank = str(indices.ty.dtype), indices.ty.ndim + 1

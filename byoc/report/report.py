@@ -172,7 +172,7 @@ class Report:
                 for e in self.left
             ],
             "libraries": [asdict(use) for use in self.libraries],
-            "asked_libraries": [asdict(asked) for asked in self.asked],
+            "asked_libraries": [{**asdict(a), "why": list(a.why)} for a in self.asked],
             "kernels": [asdict(use) for use in self.kernels],
             "nodes": [
                 {

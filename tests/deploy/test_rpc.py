@@ -25,6 +25,7 @@ from byoc.cli import main
 from byoc.errors import InputError, LoadError
 from byoc.rpc import connection
 from byoc.rpc.tracker import Tracker
+from codegen_cc.checksum import seal
 from models.builder import GraphBuilder
 from tests.deploy.conftest import Cluster
 from tests.deploy.rpc_servers import Peer, server, tracker, without_torch
@@ -276,6 +277,7 @@ def test_what_cannot_be_uploaded(cluster: Cluster, tiny: Path, tmp_path: Path) -
     foreign = bytearray(tiny.read_bytes())
     struct.pack_into("<H", foreign, _MACHINE, 183)
     (tmp_path / "foreign.so").write_bytes(foreign)
+    seal(tmp_path / "foreign.so")
     with rpc.connect(cluster.direct, "secret", timeout=30) as session:
         for name, message in (
             ("absent.so", "no such file"),

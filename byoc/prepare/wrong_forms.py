@@ -11,7 +11,6 @@ They stand in ``wrong_forms.json``, one object each. All conditions that an entr
     inputs      {place: "given" | "absent" | "constant" | "computed"}
     outputs     the node has at least so many outputs
     reason      what goes wrong, and where, in a few words
-    found_by    "conformance" for entries that ``make conformance`` wrote; it replaces only these
 """
 
 from __future__ import annotations
@@ -82,7 +81,6 @@ class WrongForm:
     ranks: Mapping[str, Sequence[int]] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: int = 0
-    found_by: str = ""
 
     def matches(self, form: Form) -> bool:
         """Whether every condition holds for a node."""

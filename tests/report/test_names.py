@@ -20,6 +20,7 @@ from byoc.partition import partition_with_report
 from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.prepare import import_onnx, prepare
 from byoc.prepare.named_import import import_named
+from byoc.prepare.own_converters import CONVERTERS
 from codegen_cc.call import source_comment
 from models.builder import GraphBuilder
 from models.zoo import ZOO
@@ -62,6 +63,8 @@ def test_importer_yields_what_tvms_does_for_every_operator() -> None:
         dims = [d for value in case.model.graph.input for d in value.type.tensor_type.shape.dim]
         if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims):
             continue
+        if any(node.op_type in CONVERTERS for node in case.model.graph.node):
+            continue
         try:
             named, plain = imported(import_named, case.model), imported(from_onnx, case.model)
         except UnsupportedForm:
@@ -78,7 +81,8 @@ def test_every_node_is_in_the_report(name: str) -> None:
     model = prepare(ZOO[name].build())
     _, report = partition_with_report(import_onnx(model))
     found = {part for node in report.graph.nodes for part in node.name.split(" + ")}
-    assert {node.name for node in model.graph.node} <= found
+    # An Identity, which gives an output its name, computes nothing.
+    assert {node.name for node in model.graph.node if node.op_type != "Identity"} <= found
 
 
 def test_folded_nodes_keep_their_names() -> None:

@@ -18,7 +18,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, onnx_in
 from byoc.partition.dataflow import array_of, shape_of
 from byoc.prepare.resize import resize
 from byoc.prepare.same_padding import same_pads
-from codegen_cc.dim import Dim, is_static
+from codegen_cc.dim import Dim, broadcast_shape, is_static
 
 
 @dataclass
@@ -87,6 +87,15 @@ def mod(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.equal(rest, zero), signed, moved)
 
 
+def div(node: Node) -> relax.Expr:
+    """Of integers, by constants with 0 too, which TVM refuses (see ``harmless_operands``)."""
+    divisor = node.constant(1)
+    tensor = isinstance(node.inputs[0].ty, relax.TensorType)
+    if divisor is None or not tensor or _is_float(node.dtype()) or divisor.all():
+        return node.tvm()
+    return relax.op.divide(*node.inputs)
+
+
 def bit_shift(node: Node) -> relax.Expr:
     """By as many bits as there are, or more, nothing is left but the sign; C leaves that open."""
     value, by = node.inputs
@@ -117,8 +126,14 @@ def prelu(node: Node) -> relax.Expr:
     """Before opset 7 a vector of slopes is one per channel; later it broadcasts as ever."""
     slopes, image = node.shape(1), node.shape(0)
     if node.opset < 7 and slopes is not None and len(slopes) == 1 and slopes[0] != 1:
-        slope = relax.op.reshape(node.inputs[1], (slopes[0], *(1 for _ in image[2:])))
+        channels = node.inputs[1].ty.shape.values[0]
+        slope = relax.op.reshape(node.inputs[1], (channels, *(1 for _ in image[2:])))
         node.inputs[1] = node.emit(slope)
+    elif slopes is not None and image is not None and broadcast_shape(image, slopes) != image:
+        raise ValueError(
+            f"slopes {list(slopes)} of an image {list(image)}; need slopes that broadcast to it at"
+            " every size"
+        )
     return node.tvm()
 
 
@@ -198,7 +213,12 @@ def layer_norm(node: Node) -> relax.Expr:
 
 def rms_norm(node: Node) -> relax.Expr:
     """Over all axes: as the only row of a tensor with one more, since TVM needs another axis."""
-    shape = node.shape()
+    shape, scale = node.shape(), node.shape(1)
+    if None not in (shape, scale) and broadcast_shape(shape, scale) != shape:
+        raise ValueError(
+            f"scale {list(scale)} of an input {list(shape)}; need a scale that broadcasts to it at"
+            " every size"
+        )
     if shape is None or node.attrs.get("axis", -1) % len(shape) != 0:
         return node.tvm()
     node.inputs[0] = node.emit(relax.op.expand_dims(node.inputs[0], 0))
@@ -256,6 +276,14 @@ def pool(node: Node) -> relax.Expr:
 def conv_transpose(node: Node) -> relax.Expr:
     """The padding that ``output_shape`` asks for (ONNX operator specification, ConvTranspose)."""
     wanted, shape, attrs = node.attrs.pop("output_shape", None), node.shape(), node.attrs
+    weight, groups = node.shape(1), attrs.get("group", 1)
+    if weight is None or not is_static(weight):
+        raise ValueError(f"weight {list(weight or ())}; need extents that are known")
+    if groups > 1 and shape is not None and shape[1] != weight[0]:
+        raise ValueError(
+            f"{shape[1]} channels in {groups} groups for a weight {list(weight)}; need"
+            f" {weight[0]} channels"
+        )
     if wanted is None:
         return node.tvm()
     if shape is None or not is_static(shape):
@@ -427,6 +455,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "BitShift": bit_shift,
     "ConstantOfShape": constant_of_shape,
     "ConvTranspose": conv_transpose,
+    "Div": div,
     "Dropout": dropout,
     "Expand": expand,
     "IsInf": is_inf,

@@ -60,3 +60,65 @@ def test_an_axis_too_short_to_pad_is_named(mode: str, shortest: int, tmp_path: P
         np.testing.assert_array_equal(library.run({"x": x})["z"], want)
     with pytest.raises(RunError, match="would be -1; pass larger inputs"):
         library.run({"x": np.zeros((64, shortest - 1, 512), "float32")})
+
+
+REFUSED = {
+    "a computed weight": (
+        17,
+        "(float[n,c,h,w] x, float[c,m,k,l] y) => (float[a,b,d,e] z)"
+        "{ z = ConvTranspose<group = 2>(x, y) }",
+        r"ConvTranspose .*weight \[c, m, k, l\]; need extents that are known",
+    ),
+    "channels": (
+        17,
+        "(float[n,c,h,w] x) => (float[a,b,d,e] z)"
+        "<float[2,1,1,1] y = {1, 2}> { z = ConvTranspose<group = 2>(x, y) }",
+        r"ConvTranspose .*need 2 channels",
+    ),
+    "slopes": (
+        17,
+        "(float[n,c] x, float[k] y) => (float[a,b] z) { z = PRelu(x, y) }",
+        r"PRelu .*slopes \[k\] of an image \[n, c\]",
+    ),
+    "coordinates": (
+        18,
+        "(float[n,c] x, int64[k,q] i, float[k,c] u) => (float[a,b] z) { z = ScatterND(x, i, u) }",
+        "node 'z'",
+    ),
+    "a scale": (
+        23,
+        "(float[n,c] x, float[k] y) => (float[a,b] z) { z = RMSNormalization(x, y) }",
+        r"RMSNormalization .*scale \[k\] of an input \[n, c\]",
+    ),
+    "four bits": (
+        23,
+        "(float[n,c] x) => (float4e2m1[n,c] z) { z = Cast<to = 23>(x) }",
+        "Cast .*tensors of a few bits",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_what_no_size_makes_right_is_refused_in_a_line(form: str, tmp_path: Path) -> None:
+    opset, text, message = REFUSED[form]
+    model = _model(opset, text.replace("float4e2m1", "float"))
+    if form == "four bits":
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT4E2M1
+    shapes = {
+        value.name: [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+        for value in model.graph.input
+    }
+    with pytest.raises(ByocError, match=message) as caught:
+        byoc.compile(model, tmp_path / "m.so", shapes)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "m.so").exists()
+
+
+def test_slopes_of_opset_6_are_one_per_channel(tmp_path: Path) -> None:
+    model = _model(6, "(float[n,c,h,w] x, float[c] y) => (float[n,c,h,w] z) { z = PRelu(x, y) }")
+    shapes: dict[str, list[int | str]] = {"x": ["n", "c", "h", "w"], "y": ["c"]}
+    byoc.compile(model, tmp_path / "m.so", shapes)
+    x = np.linspace(-1, 1, 2 * 3 * 4 * 5, dtype="float32").reshape(2, 3, 4, 5)
+    feed = {"x": x, "y": np.array([0.1, 0.5, 2], "float32")}
+    found = byoc.load(tmp_path / "m.so").run(feed)["z"]
+    np.testing.assert_allclose(found, np.where(x < 0, x * feed["y"][:, None, None], x), 1e-6)

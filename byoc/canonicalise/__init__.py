@@ -24,6 +24,7 @@ from byoc.canonicalise.fold_constants import fold_constants
 from byoc.canonicalise.gelu import gelu_from_pieces
 from byoc.canonicalise.global_pool import mean_from_global_pool
 from byoc.canonicalise.group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
+from byoc.canonicalise.harmless_operands import no_division_by_zero, no_index_out_of_bounds
 from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.canonicalise.layer_norm import layer_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
@@ -137,6 +138,8 @@ def canonicalise(
     ``observe(name, module)`` is called after each rule if given. Fp32 only: operators of other
     dtypes pass through unchanged, but for constant folding.
     """
+    # Before TVM computes anything, be it while folding.
+    mod = apply_rules(mod, (no_division_by_zero, no_index_out_of_bounds))
     mod = fold_leftover_constants(apply_rule(mod, fold_constants))
     if observe is None:
         return drop_unused_primitives(apply_rules(mod, RULES))

@@ -51,7 +51,7 @@ REFUSED = {
         "value_string",
         "value_strings",
     },
-    "Div": {"axis", "broadcast"},
+    "Div": {"broadcast"},
     "Equal": {"axis", "broadcast"},
     "Greater": {"axis", "broadcast"},
     "LayerNormalization": {"stash_type"},

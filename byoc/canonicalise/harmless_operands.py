@@ -122,7 +122,13 @@ def _clamped(block: Block, var: Var, call: relax.Call) -> relax.Expr | None:
         if known is not None and ((known >= downward * extents) & (known < extents)).all():
             return None
         bounds = (downward * extents, extents - 1)
-        lower, upper = (relax.const(bound.astype(dtype), dtype) for bound in bounds)
+        limits = np.iinfo(dtype)  # what indices of few bits cannot reach bounds nothing
+        lower, upper = (
+            relax.const(np.clip(bound, limits.min, limits.max).astype(dtype), dtype)
+            for bound in bounds
+        )
+    elif dtype not in ("int32", "int64"):
+        return None
     else:
         values = list(source.ty.shape.values)[axes]
         extents = block.emit(var, relax.op.shape_to_tensor(typed(relax.ShapeExpr(values))))

@@ -15,9 +15,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from tvm import relax
 
 import byoc
+from byoc.canonicalise import apply_rule
+from byoc.canonicalise.harmless_operands import no_index_out_of_bounds
 from byoc.compiler import compile
+from byoc.partition.dataflow import Block, array_of
 from byoc.report import Report
 from tests.models.in_process import run_in_process
 
@@ -210,3 +214,18 @@ def test_our_own_kernel_refuses_indices_outside(tmp_path: Path) -> None:
     assert not compiled.report.left
     with pytest.raises(byoc.ByocError, match="index"):
         byoc.load(tmp_path / "m.so").run({"table": table, "i": indices})
+
+
+@pytest.mark.parametrize(("dtype", "last"), [("int8", 127), ("int32", 299)])
+def test_the_last_index_has_room_in_the_dtype(dtype: str, last: int) -> None:
+    builder = relax.BlockBuilder()
+    types = [((300,), "float32"), ((3,), dtype), ((3,), "float32")]
+    operands = [relax.Var(f"x{i}", relax.TensorType(*t)) for i, t in enumerate(types)]
+    with builder.function("main", operands):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(relax.op.scatter_elements(*operands)))
+        builder.emit_func_output(result)
+    module = apply_rule(builder.get(), no_index_out_of_bounds)
+    (block,) = module["main"].body.blocks
+    (clamp,) = (call for _, call in Block(block).calls("relax.minimum"))
+    assert array_of(clamp.args[1]) == [last]

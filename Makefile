@@ -53,7 +53,7 @@ fuzz: ARGS := --graphs 2000
 fuzz: $(BIN)/.test $(BIN)/.fuzz kernels ## Compile and run random graphs, and compare (ARGS="--graphs 200 --seed 5000")
 	$(BIN)/python -W ignore -m tests.fuzz.run --jobs $(JOBS) $(ARGS)
 
-hostile: $(BIN)/.test kernels ## Load 2,200 damaged libraries, read 1,000 damaged databases (3 minutes)
+hostile: $(BIN)/.test kernels ## Try 2,200 damaged libraries, 1,000 databases, 1,000 models (4 minutes)
 	$(BIN)/python -W ignore -m tests.hostile.run
 
 sanitize: $(BIN)/.test ## Run kernels, generated C and thread pools under ASan, UBSan and TSan (ARGS=--quick)

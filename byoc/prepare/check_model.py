@@ -13,6 +13,7 @@ from math import prod
 import onnx
 
 from byoc.errors import ModelError
+from byoc.prepare.check_nodes import check_nodes, check_texts
 from byoc.prepare.graph_names import all_graphs, reads_of, subgraphs, tensors_of
 
 _DAMAGED = "the model is damaged, export it again"
@@ -23,16 +24,24 @@ _SMALL_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
 
 def check_model(model: onnx.ModelProto, absent: Collection[str] = ()) -> None:
     """Raise ``ModelError`` for an invalid model; ``absent`` are weights without their data."""
-    _check_opset(model)
+    check_texts(model.graph)
+    opset = _check_versions(model)
     for value in model.graph.input:
         _check_type(value)
     for depth, graph in enumerate(all_graphs(model.graph)):
         for tensor in tensors_of(graph):
             _check_tensor(tensor, absent if depth == 0 else ())
     _check_names(model.graph, set())
+    check_nodes(model, opset)
 
 
-def _check_opset(model: onnx.ModelProto) -> None:
+def _check_versions(model: onnx.ModelProto) -> int:
+    """The version of ONNX's operators."""
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"the model is of version {model.ir_version} of the format, and the installed package"
+            f" onnx knows 1 to {onnx.IR_VERSION}; export it with one of these, or upgrade onnx"
+        )
     versions = [e.version for e in model.opset_import if e.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
     if not versions:
@@ -44,6 +53,7 @@ def _check_opset(model: onnx.ModelProto) -> None:
         )
     if len(set(versions)) > 1:
         raise ModelError(f"the model is of several opsets, {sorted(set(versions))}; {_DAMAGED}")
+    return versions[0]
 
 
 def _check_type(value: onnx.ValueInfoProto) -> None:

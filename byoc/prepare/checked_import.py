@@ -28,6 +28,7 @@ from byoc.prepare.honoured import (
     ONLY_OF_OTHER_DOMAINS,
     ONNX_DOMAINS,
     OTHER_DOMAINS,
+    WINDOWS,
     attribute_counts,
     default_of,
     input_counts,
@@ -143,6 +144,9 @@ class CheckedImporter(ONNXGraphImporter):
         if in_branch:  # `convert_node` has begun the others
             self._begin(next(self._branches[-1]))
         node = self._node
+        problem = _window_problem(node.op_type, inputs, attrs)
+        if problem:
+            self.refusals.refuse(node, problem)
         self._check_form(node, inputs, attrs)
         result = self.convert_operator(op_name, inputs, attrs, opset)
         if in_branch:
@@ -247,7 +251,17 @@ class CheckedImporter(ONNXGraphImporter):
                 self.refusals.refuse(node, f"input {node.input[place]!r} has no converter")
 
     def _check_result(self, node: onnx.NodeProto, name: str, expr: Any) -> None:
-        """Compare a converted value with what ONNX infers, as far as both are known."""
+        """Compare a converted value with what ONNX infers, as far as both are known.
+
+        An extent below 0 is no result, whatever is allowed.
+        """
+        described = _described(expr) if isinstance(expr, relax.Expr) else None
+        if described and any(extent is not None and extent < 0 for extent in described[1] or ()):
+            raise UnsupportedForm(
+                f"operator {node.op_type} (node {node_name(node)}): gives shape"
+                f" {_shape_text(described[1] or [])} for output {name!r}; its windows or sizes do"
+                " not fit its input, give larger inputs or export the model again"
+            )
         wanted = self.expected.get(name)
         if wanted is None or not wanted.HasField("tensor_type") or not isinstance(expr, relax.Expr):
             return
@@ -310,6 +324,29 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             for inner in (attribute.g, *attribute.graphs):
                 if inner.node:
                     yield from _graphs(inner)
+
+
+def _window_problem(
+    op_name: str, inputs: Sequence[relax.Expr | None], attrs: Mapping[str, Any]
+) -> str | None:
+    """Why the attributes do not describe a window over the input; converters take the first few."""
+    per_axis = WINDOWS.get(op_name)
+    known = _described(inputs[0]) if inputs and isinstance(inputs[0], relax.Expr) else None
+    if per_axis is None or known is None or known[1] is None:
+        return None
+    axes = len(known[1]) - 2
+    for name, count in per_axis.items():
+        if name in attrs and len(attrs[name]) != count * axes:
+            return f"attribute {name}={_text(attrs[name])} needs {count * axes} numbers"
+    window = list(attrs.get("kernel_shape", ()))
+    if op_name.startswith("Conv") and window:
+        weight = _described(inputs[1]) if isinstance(inputs[1], relax.Expr) else None
+        found = weight[1][2:] if weight and weight[1] else window
+        if len(found) != len(window) or any(
+            have not in (None, want) for have, want in zip(found, window, strict=True)
+        ):
+            return f"attribute kernel_shape={window} and the weight is {_shape_text(found)}"
+    return None
 
 
 def _operand(expr: relax.Expr | None) -> Operand:

@@ -36,7 +36,7 @@ from byoc.prepare.graph_names import (
     reads_of,
     subgraphs,
 )
-from byoc.prepare.honoured import INFERENCE_ERRS, ONNX_DOMAINS
+from byoc.prepare.honoured import INFERENCE_ERRS, ONNX_DOMAINS, schema_of
 from byoc.prepare.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
@@ -166,6 +166,10 @@ class _Walk:
         self, node: onnx.NodeProto, graph: onnx.GraphProto, scope: _Scope, outputs: set[str]
     ) -> bool:
         """Note what is known of a node's results; True if they are initializers now."""
+        if node.domain in ONNX_DOMAINS:
+            schema = schema_of(node.op_type, self._version(node.domain))
+            if schema is not None and any(a.name not in schema.attributes for a in node.attribute):
+                return False  # the importer refuses it
         results = _constant(node)
         if results is None:
             types = self._inferred(node, scope)

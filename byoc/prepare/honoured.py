@@ -24,6 +24,12 @@ INFERENCE_ERRS = {
     "MaxPool": "ceil_mode",
 }
 
+#: How many numbers attributes of operators with windows have for each axis of an image.
+WINDOWS = {
+    name: {"kernel_shape": 1, "strides": 1, "dilations": 1, "pads": 2}
+    for name in ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool")
+}
+
 #: Operators of other domains that TVM's converters are for; TVM looks at the name alone.
 OTHER_DOMAINS = {
     "com.microsoft": frozenset(

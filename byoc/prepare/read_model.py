@@ -20,6 +20,9 @@ from byoc.prepare.graph_names import all_tensors
 from byoc.prepare.weights_apart import ApartModel, apart_from, leave_external, read_apart
 from codegen_cc.errors import one_line
 
+#: What a tensor may say of its data in a file.
+_EXTERNAL_KEYS = frozenset(("basepath", "checksum", "length", "location", "offset"))
+
 
 def load_model(path: Path) -> onnx.ModelProto:
     """Read a model file and its external data. Raises ``ModelError``."""
@@ -118,6 +121,12 @@ def _check_external_data(model: onnx.ModelProto, path: Path) -> list[Path]:
     """
     files: dict[str, Path] = {}
     for tensor, entries in _external_tensors(model):
+        keys = [entry.key for entry in tensor.external_data]
+        if len(entries) < len(keys) or not _EXTERNAL_KEYS.issuperset(keys):
+            raise ModelError(
+                f"{path}: tensor {tensor.name!r} describes its external data by {keys}; need each"
+                f" of {sorted(_EXTERNAL_KEYS)} at most once; the model is damaged, fetch it again"
+            )
         location = entries.get("location", "")
         if location not in files:
             files[location] = _data_file(path, location, tensor.name)

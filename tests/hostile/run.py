@@ -1,4 +1,4 @@
-"""``make hostile``: damaged libraries and databases in full; 1 where any ended badly."""
+"""``make hostile``: damaged libraries, databases and models in full; 1 where any ended badly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.hostile import databases, libraries
+from tests.hostile import databases, libraries, models
 from tests.hostile.libraries import REFUSED, RIGHT, WEIGHTS
 from tests.hostile.networks import write_small_library
 
@@ -38,6 +38,12 @@ def main() -> int:
         read, bad = databases.read_all(folder, contents)
         ignored = read["ignored with a warning"] + read["one line"]
         _row("tuning database", len(contents), (read["read"], ignored, 0), bad, begin)
+        failed += len(bad)
+        begin = time.monotonic()
+        cases = [case for path in models.write_models(folder) for case in models.bits(path, 500, 0)]
+        met, bad = models.try_all(cases)
+        _row("model: one bit", len(cases), (met[models.RIGHT], met[models.REFUSED], 0), bad, begin)
+        print(f"{models.LENIENT}, of these: {met[models.LENIENT]}")
         failed += len(bad)
     return 1 if failed else 0
 

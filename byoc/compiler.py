@@ -273,8 +273,13 @@ class Linkable(relax.VMExecutable):
         )
 
 
-def export(executable: relax.VMExecutable, output: Path, target: Target = HOST) -> None:
-    """Write the library, replacing ``output`` only when it is complete."""
+def export(
+    executable: relax.VMExecutable, output: Path, target: Target = HOST, described: bool = True
+) -> None:
+    """Write the library, replacing ``output`` only when it is complete.
+
+    One that is ``described`` has metadata, and gets the checksums that go with them.
+    """
     # The identifier would be a hash over all weights.
     options: dict[str, Any] = {"options": ["-Wl,--build-id=none"]}
     if target.is_foreign:
@@ -286,7 +291,8 @@ def export(executable: relax.VMExecutable, output: Path, target: Target = HOST) 
         unfinished = folder / "model.so"
         try:
             executable.export_library(str(unfinished), **options)
-            seal(unfinished)
+            if described:
+                seal(unfinished)
         except Exception as error:
             raise CompileError(f"linking {output} failed: {error}") from error
         os.replace(unfinished, output)

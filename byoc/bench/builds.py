@@ -78,7 +78,8 @@ def _tvm(subject: Subject, output: Path, target: str | None) -> Path:
 
     machine = Target.parse(target)
     module = import_onnx(prepare(subject.model))
-    export(tvm.compile(module, tvm.target.Target(machine.tvm)), output, machine)
+    executable = tvm.compile(module, tvm.target.Target(machine.tvm))
+    export(executable, output, machine, described=False)
     return output
 
 

@@ -117,7 +117,7 @@ def test_reduce_keeps_nan(lib: ctypes.CDLL, kind: str, inner: int) -> None:
 
 def test_reduce_of_nothing(lib: ctypes.CDLL) -> None:
     y = np.zeros(1, np.float32)
-    for kind, want in zip(abi.REDUCE, (0, np.nan, -np.inf, np.inf, 1), strict=True):
+    for kind, want in zip(abi.REDUCE, (0, 0, -np.inf, np.inf, 1), strict=True):
         code = abi.REDUCE.index(kind)
         assert lib.ext_reduce(code, 1, 0, 1, y.ctypes.data, y.ctypes.data) == 0
         np.testing.assert_array_equal(y, np.float32([want]))

@@ -206,7 +206,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
     for arguments, reason in (
         ([str(model), "--db", str(model)], "the name must end in .json"),
         ([str(tmp_path / "none.onnx")], "none.onnx"),
-        ([str(model), "--threads", "4096", "--db", str(tmp_path / "d.json")], "4096 threads"),
+        ([str(model), "--threads", "1024", "--db", str(tmp_path / "d.json")], "1024 threads"),
         ([str(model), "--library", "none", "--db", str(tmp_path / "d.json")], "'none'"),
     ):
         assert main(["tune", *arguments]) == 2

@@ -176,24 +176,35 @@ class Block:
         self._heirs: dict[Var, Var] = {}
         self._pieces: dict[Var, list[Var]] = {}
         for binding in block.bindings:
+            # Each access makes a new Python object, and dictionaries compare other objects than
+            # their own by TVM's slow equality.
+            var, value = binding.var, binding.value
             if isinstance(binding, relax.MatchCast):
-                self._casts[binding.var] = binding
-                self._pinned.update([binding.var, *variables(binding.value)])
-            self._order.append(binding.var)
-            self._origins[binding.var] = origin_of(binding.value)
-            self._bind(binding.var, binding.value)
+                self._casts[var] = binding
+                self._pinned.update([var, *variables(value)])
+            self._order.append(var)
+            self._origins[var] = origin_of(value)
+            self._bind(var, value)
 
     # ------------------------------------------------------------------ looking
 
     def ordered(self) -> list[Var]:
         """All bound variables, definitions before uses."""
 
-        def expand(var: Var) -> Iterator[Var]:
-            for earlier in self._before.get(var, ()):
-                yield from expand(earlier)
-            yield var
+        found: list[Var] = []
 
-        return [var for base in self._order for var in expand(base) if var in self.values]
+        def expand(var: Var) -> None:
+            for earlier in self._before.get(var, ()):
+                expand(earlier)
+            if var in self.values:
+                found.append(var)
+
+        for base in self._order:
+            if base in self._before:
+                expand(base)
+            elif base in self.values:
+                found.append(base)
+        return found
 
     def calls(self, *names: str) -> Iterator[tuple[Var, relax.Call]]:
         """Bindings that call one of these operators, or any if none is named, in order.

@@ -9,8 +9,9 @@ import pytest
 
 from byoc.bench.partition import NETWORKS, growth, main, measure
 
-#: Seconds for 1000 layers.
-LIMIT = 10.0
+#: Seconds for 1000 layers: 4 on an AMD EPYC (Zen 4), 10 on an Intel Xeon (Ice Lake, 2.8 GHz) whose
+#: cores share what they have with others.
+LIMIT = 20.0
 
 #: Exponents of the growth: 1 is linear; timings of a busy machine scatter.
 ABOUT_LINEAR = 1.4

@@ -32,7 +32,7 @@ demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; ti
 	$(BIN)/python -m models.demo
 
 test: $(BIN)/.test kernels aarch64-libraries ## Run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 bench: ARGS := --suite zoo
 bench: $(BIN)/.bench kernels ## Time the zoo's networks beside other engines (ARGS="resnet50 --threads 1")
@@ -47,7 +47,7 @@ conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/confor
 tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain TVM (TVM=checkout; 1 hour)
 	@test -d "$(TVM)/tests/python/relax" || { echo "error: TVM=$(TVM) has no tests/python/relax;" \
 	  "give a checkout of TVM: make tvm-tests TVM=../tvm" >&2; exit 2; }
-	nice $(BIN)/python -W ignore -m tests.tvm_modules.run "$(TVM)" $(ARGS)
+	nice $(BIN)/python -W ignore -m tests.tvm_modules.run "$(TVM)" --jobs $(JOBS) $(ARGS)
 
 fuzz: ARGS := --graphs 2000
 fuzz: $(BIN)/.test $(BIN)/.fuzz kernels ## Compile and run random graphs, and compare (ARGS="--graphs 200 --seed 5000")

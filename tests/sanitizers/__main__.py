@@ -25,12 +25,14 @@ KERNELS = ("tests/kernels", "-k", "not neon and not guest")
 #: What compiles models and regions, and runs them in processes of its own or in this one.
 GENERATED = (
     "tests/conformance/test_special_values.py",
-    "tests/conformance/test_fuzz.py",
+    "tests/fuzz/test_fuzz.py",
     "tests/ir/test_lower_images.py",
     "tests/ir/test_lower_operators.py",
     "tests/ir/test_empty_tensors.py",
     "tests/ir/test_causal_attention.py",
+    "tests/models/test_sizes_of_nothing.py",
     "tests/models/test_symbolic.py",
+    "tests/models/test_symbolic_operators.py",
 )
 #: What CI has the time for: every operator, with the kernels of one level.
 QUICK = ("tests/conformance/test_special_values.py", "-k", "baseline")
@@ -93,15 +95,17 @@ def build_kernels(quick: bool, jobs: int) -> None:
         shutil.copy(archive, INSTALLED / "lib")
 
 
-def run_tests(part: str, arguments: Sequence[str], variables: Mapping[str, str]) -> Outcome:
-    """One pytest with the instrumented kernels; what sanitizers wrote fails it."""
+def run_tests(
+    part: str, arguments: Sequence[str], variables: Mapping[str, str], jobs: int
+) -> Outcome:
+    """Pytest with the instrumented kernels in ``jobs`` processes; sanitizers must be silent."""
     logs = FOLDER / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.iterdir():
         old.unlink()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.sanitizers.instrumented"]
     done = subprocess.run(
-        [*command, "-p", "no:cacheprovider", *arguments],
+        [*command, "-p", "no:cacheprovider", "-n", str(jobs), *arguments],
         cwd=ROOT,
         env=dict(variables),
         capture_output=True,
@@ -128,7 +132,9 @@ def main() -> int:
     """Build, run, print one line per part, and what was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.sanitizers", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="what CI runs: about a minute")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the compiler")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="of compiler and tests"
+    )
     chosen = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     outcomes = run_pools()
@@ -137,7 +143,7 @@ def main() -> int:
     parts = {"ASan and UBSan, generated C": QUICK if chosen.quick else GENERATED}
     if not chosen.quick:
         parts["ASan and UBSan, kernels"] = KERNELS
-    outcomes += [run_tests(part, given, variables) for part, given in parts.items()]
+    outcomes += [run_tests(part, given, variables, chosen.jobs) for part, given in parts.items()]
     for outcome in outcomes:
         print(f"{'ok' if outcome.passed else 'FAILED':7} {outcome.part}: {outcome.summary}")
         for finding in outcome.findings:

@@ -16,6 +16,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -108,13 +110,22 @@ def judge(context: multiprocessing.context.BaseContext, path: Path, values: bool
     return Verdict(TVM_FAILS if stage.startswith("plain") else DIFFERENT, f"{stage} {ended}")
 
 
+def _modules(given: argparse.Namespace) -> list[Path]:
+    """The collected modules that were asked for."""
+    return [
+        path
+        for path in sorted(given.modules.glob("*.json"))
+        if given.only in f"{path.with_suffix('.txt').read_text().strip()} {path.stem}"
+    ]
+
+
 def main() -> int:
     """Collect, check, print a table; 1 where something differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkout", type=Path, help="a source tree of TVM")
     parser.add_argument("--modules", type=Path, default=ROOT / "build" / "tvm-modules")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--only", default="", help="modules of tests with this in their name")
-    parser.add_argument("--shown", type=int, default=40, help="differences to print")
     given = parser.parse_args()
     if not any(given.modules.glob("*.json")):
         collect(given.checkout, given.modules)
@@ -123,19 +134,17 @@ def main() -> int:
     counts: Counter[str] = Counter()
     offloaded = 0
     results = {}
-    paths = sorted(given.modules.glob("*.json"))
-    for number, path in enumerate(paths):
-        test = path.with_suffix(".txt").read_text().strip()
-        if given.only not in f"{test} {path.stem}":
-            continue
-        verdict = judge(context, path)
-        counts[verdict.kind] += 1
-        offloaded += verdict.regions > 0
-        results[path.stem] = {"test": test, **vars(verdict)}
-        if verdict.kind == DIFFERENT:
-            print(f"{path.stem} {test}: {verdict.why}", flush=True)
-        if number % 100 == 99:
-            print(f"{number + 1} of {len(paths)}: {dict(counts)}", flush=True)
+    tests = {path: path.with_suffix(".txt").read_text().strip() for path in _modules(given)}
+    with ThreadPoolExecutor(given.jobs) as pool:  # each thread waits for a process
+        verdicts = zip(tests.items(), pool.map(partial(judge, context), tests), strict=True)
+        for number, ((path, test), verdict) in enumerate(verdicts, 1):
+            counts[verdict.kind] += 1
+            offloaded += verdict.regions > 0
+            results[path.stem] = {"test": test, **vars(verdict)}
+            if verdict.kind == DIFFERENT:
+                print(f"{path.stem} {test}: {verdict.why}", flush=True)
+            if number % 100 == 0:
+                print(f"{number} of {len(tests)}: {dict(counts)}", flush=True)
     (given.modules / "results.jsonl").write_text(
         "".join(json.dumps({"module": stem, **entry}) + "\n" for stem, entry in results.items())
     )

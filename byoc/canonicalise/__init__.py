@@ -18,13 +18,14 @@ from byoc.canonicalise.attention import attention_from_pieces, attention_in_piec
 from byoc.canonicalise.batch_norm import decompose_batch_norm
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
+from byoc.canonicalise.division_by_zero import no_division_by_zero
 from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
 from byoc.canonicalise.fold_affine import fold_affine, merge_affine
 from byoc.canonicalise.fold_constants import fold_constants
 from byoc.canonicalise.gelu import gelu_from_pieces
 from byoc.canonicalise.global_pool import mean_from_global_pool
 from byoc.canonicalise.group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
-from byoc.canonicalise.harmless_operands import no_division_by_zero, no_index_out_of_bounds
+from byoc.canonicalise.index_out_of_bounds import no_index_out_of_bounds
 from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.canonicalise.layer_norm import layer_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
@@ -138,8 +139,7 @@ def canonicalise(
     ``observe(name, module)`` is called after each rule if given. Fp32 only: operators of other
     dtypes pass through unchanged, but for constant folding.
     """
-    # Before TVM computes anything, be it while folding.
-    mod = apply_rules(mod, (no_division_by_zero, no_index_out_of_bounds))
+    mod = harmless(mod)
     mod = fold_leftover_constants(apply_rule(mod, fold_constants))
     if observe is None:
         return drop_unused_primitives(apply_rules(mod, RULES))
@@ -147,6 +147,21 @@ def canonicalise(
         mod = apply_rule(mod, rule)
         observe(rule.__name__, mod)
     return drop_unused_primitives(mod)
+
+
+def harmless(mod: tvm.IRModule) -> tvm.IRModule:
+    """Keep operands that end the process or leave a tensor's memory from all of TVM's code.
+
+    To be run before TVM computes anything, be it while folding.
+    """
+
+    def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
+        open_block = Block(block, mod)
+        no_division_by_zero(open_block)
+        no_index_out_of_bounds(open_block)
+        return open_block.finish()
+
+    return map_blocks(mod, rewrite, nested=True)
 
 
 def fold_leftover_constants(mod: tvm.IRModule) -> tvm.IRModule:

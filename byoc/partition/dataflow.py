@@ -377,16 +377,50 @@ def with_blocks(func: relax.Function, blocks: list[relax.BindingBlock]) -> relax
 
 
 def map_blocks(
-    mod: tvm.IRModule, rewrite: Callable[[relax.DataflowBlock], relax.DataflowBlock]
+    mod: tvm.IRModule,
+    rewrite: Callable[[relax.DataflowBlock], relax.DataflowBlock],
+    nested: bool = False,
 ) -> tvm.IRModule:
-    """Rewrite every dataflow block at the top level of every ordinary function."""
+    """Rewrite every dataflow block at the top level of every ordinary function.
+
+    With ``nested``, those of branches and of functions inside of functions as well.
+    """
+
+    def rewritten(block: relax.BindingBlock) -> relax.BindingBlock:
+        if nested:
+            block = _with_inner(block, rewritten)
+        return rewrite(block) if isinstance(block, relax.DataflowBlock) else block
+
     out = mod.clone()
     for gvar, func in mod.functions.items():
-        if not is_candidate(func):
-            continue
-        blocks = [
-            rewrite(block) if isinstance(block, relax.DataflowBlock) else block
-            for block in func.body.blocks
-        ]
-        out[gvar] = with_blocks(func, blocks)
+        if is_candidate(func):
+            out[gvar] = with_blocks(func, [rewritten(block) for block in func.body.blocks])
     return out
+
+
+def _with_inner(
+    block: relax.BindingBlock, rewritten: Callable[[relax.BindingBlock], relax.BindingBlock]
+) -> relax.BindingBlock:
+    """The block with the blocks rewritten that its branches and functions have."""
+
+    def inner(expr: Expr) -> Expr:
+        if isinstance(expr, relax.SeqExpr):
+            return sequence([rewritten(each) for each in expr.blocks], expr.body)
+        if isinstance(expr, relax.If):
+            branches = inner(expr.true_branch), inner(expr.false_branch)
+            new = relax.If(expr.cond, *branches, expr.span)
+            _update_type(new, expr.ty)
+            return new
+        return with_blocks(expr, list(map(rewritten, expr.body.blocks)))
+
+    def is_open(binding: relax.Binding) -> bool:
+        value = binding.value
+        return isinstance(value, relax.If) or is_candidate(value)
+
+    if not any(map(is_open, block.bindings)):
+        return block
+    bindings = [
+        relax.VarBinding(binding.var, inner(binding.value)) if is_open(binding) else binding
+        for binding in block.bindings
+    ]
+    return type(block)(bindings)

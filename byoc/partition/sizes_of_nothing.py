@@ -25,7 +25,7 @@ ELEMENTWISE = frozenset(
         *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power"),
         *("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater"),
         *("greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
-        *("astype", "full", "zeros", "ones", "full_like", "arange", "take", "concat", "stack"),
+        *("astype", "full", "zeros", "ones", "full_like", "arange", "concat", "stack"),
         *("reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "broadcast_to"),
         *("strided_slice", "split", "flip", "repeat", "tile", "shape_of", "shape_to_tensor"),
         *("tensor_to_shape", "nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu"),
@@ -73,9 +73,16 @@ def _takes_nothing(value: relax.Expr) -> bool:
         shapes = [shape_of(argument) for argument in value.args]
         result = shape_of(value)
         return None not in (result, *shapes) and not _may_vanish(shapes, result)
+    if name == "relax.take":  # an axis without elements has none to take
+        shape = shape_of(value.args[0])
+        return shape is not None and not _may_be_zero(shape[int(value.attrs.axis or 0)])
     return name in ELEMENTWISE
 
 
 def _may_vanish(operands: Iterable[tuple[Dim, ...]], result: tuple[Dim, ...]) -> bool:
     gone = (dim for shape in operands for dim in shape if dim not in result)
-    return any(not isinstance(dim, int) and not at_most(1, dim) for dim in gone)
+    return any(map(_may_be_zero, gone))
+
+
+def _may_be_zero(dim: Dim) -> bool:
+    return not isinstance(dim, int) and not at_most(1, dim)

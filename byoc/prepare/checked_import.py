@@ -23,6 +23,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, o
 
 from byoc.errors import UnsupportedForm
 from byoc.partition.dataflow import array_of
+from byoc.prepare.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
 from byoc.prepare.honoured import (
     INFERENCE_ERRS,
     ONLY_OF_OTHER_DOMAINS,
@@ -144,6 +145,8 @@ class CheckedImporter(ONNXGraphImporter):
         if in_branch:  # `convert_node` has begun the others
             self._begin(next(self._branches[-1]))
         node = self._node
+        if not in_branch:  # which may not be taken
+            self._check_indices(node, inputs, attrs)
         problem = _window_problem(node.op_type, inputs, attrs)
         if problem:
             self.refusals.refuse(node, problem)
@@ -202,6 +205,26 @@ class CheckedImporter(ONNXGraphImporter):
             if attribute.name not in schema.attributes:
                 self.refusals.refuse(
                     node, f"has no attribute {attribute.name!r} in opset {self.opset}"
+                )
+
+    def _check_indices(
+        self,
+        node: onnx.NodeProto,
+        inputs: Sequence[relax.Expr | None],
+        attrs: Mapping[str, Any],
+    ) -> None:
+        """Refuse, whatever is allowed, what cannot be computed."""
+        if node.op_type not in (*ALONG_AN_AXIS, *BY_POINTS) or len(inputs) < 2:
+            return
+        data, indices = (
+            _described(expr) if isinstance(expr, relax.Expr) else None for expr in inputs[:2]
+        )
+        if data and indices:
+            problem = index_problem(node.op_type, data[1], indices[1], array_of(inputs[1]), attrs)
+            if problem:
+                raise UnsupportedForm(
+                    f"operator {node.op_type} (node {node_name(node)}): {problem};"
+                    " export the model again with indices inside"
                 )
 
     def _check_form(

@@ -88,7 +88,7 @@ def mod(node: Node) -> relax.Expr:
 
 
 def div(node: Node) -> relax.Expr:
-    """Of integers, by constants with 0 too, which TVM refuses (see ``harmless_operands``)."""
+    """Of integers, by constants with 0 too, which TVM refuses (see ``division_by_zero``)."""
     divisor = node.constant(1)
     tensor = isinstance(node.inputs[0].ty, relax.TensorType)
     if divisor is None or not tensor or _is_float(node.dtype()) or divisor.all():

@@ -19,7 +19,7 @@ from tvm import relax
 
 import byoc
 from byoc.canonicalise import apply_rule
-from byoc.canonicalise.harmless_operands import no_index_out_of_bounds
+from byoc.canonicalise.index_out_of_bounds import no_index_out_of_bounds
 from byoc.compiler import compile
 from byoc.partition.dataflow import Block, array_of
 from byoc.report import Report

@@ -166,6 +166,20 @@ def of_bool(node: Node) -> relax.Expr:
     return relax.op.astype(node.emit(node.tvm()), "bool")
 
 
+def mean(node: Node) -> relax.Expr:
+    """Of integers: their sum of 64 bits by their number, cut off, in the operand's dtype."""
+    dtype = node.dtype()
+    if _is_float(dtype):
+        return node.tvm()
+    shape = node.shape()
+    if shape is None or not is_static(shape) or 0 in shape:
+        raise ValueError(f"integers of shape {list(shape or ())}; need extents known and above 0")
+    if not dtype.endswith("64"):
+        node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "int64"))
+    result = node.emit(node.tvm())
+    return result if dtype.endswith("64") else relax.op.astype(result, dtype)
+
+
 def unreduced(node: Node) -> relax.Expr:
     """With ``noop_with_empty_axes`` and no axes, what is done to each element is left."""
     axes = node.constant(1)
@@ -472,6 +486,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "ReduceL2": unreduced,
     "ReduceLogSum": unreduced,
     "ReduceMax": of_bool,
+    "ReduceMean": mean,
     "ReduceMin": of_bool,
     "ReduceSumSquare": unreduced,
     "Resize": any_resize,

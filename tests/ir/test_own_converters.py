@@ -313,6 +313,22 @@ def test_reductions_and_norms() -> None:
     check([*ones, narrow], 18)
 
 
+def test_means_of_integers() -> None:
+    """Cut off toward zero, of each operand's dtype."""
+    draw = np.random.default_rng(0)
+    ones = [
+        One("ReduceMean", {"x": draw.integers(-50, 50, (4, 5, 3)).astype(dtype)}, {}, 1, attributes)
+        for dtype in ("int32", "int64")
+        for attributes in ({"axes": [1], "keepdims": 0}, {"axes": [0, 2]}, {})
+    ]
+    check(ones, 17)
+    unsigned = draw.integers(0, 2**32, (2, 5)).astype("uint32")
+    model = model_of([One("ReduceMean", {"x": unsigned}, {}, 1, {"axes": [1]})], 17)
+    (got,) = backend.prepare(model).run([unsigned])
+    assert got.dtype == "uint32"  # ONNX Runtime has none, and ONNX's evaluator wraps around
+    np.testing.assert_array_equal(got, unsigned.sum(1, "int64", keepdims=True) // 5)
+
+
 def test_operators_that_give_shapes() -> None:
     floats, integers = np.array([-1, 2], "float32"), np.array([0, 1], "int64")
     indices = np.array([[0, -1, 3], [-4, 5, 2]])

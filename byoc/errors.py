@@ -5,7 +5,12 @@ Every message is one line: what failed, on what, why, and what would work.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from codegen_cc.errors import ByocError, CodegenError, LibraryError, ToolchainError
+
+if TYPE_CHECKING:
+    from byoc.prepare.wrong_forms import WrongForm
 
 
 class OffloadWarning(UserWarning):
@@ -29,7 +34,14 @@ class ImportFailure(ByocError):
 
 
 class UnsupportedForm(ImportFailure):
-    """An operator has a form, such as an attribute's value, whose result would be wrong."""
+    """An operator has a form, such as an attribute's value, whose result would be wrong.
+
+    ``entry`` is the one of ``wrong_forms.json`` that says so, if one does.
+    """
+
+    def __init__(self, message: str, operator: str = "", entry: WrongForm | None = None) -> None:
+        super().__init__(message)
+        self.operator, self.entry = operator, entry
 
 
 class PartitionError(ByocError):

@@ -37,7 +37,7 @@ from byoc.prepare.honoured import (
 )
 from byoc.prepare.own_converters import CONVERTERS, Node
 from byoc.prepare.weights_apart import outline
-from byoc.prepare.wrong_forms import Form, Operand, wrong_forms
+from byoc.prepare.wrong_forms import Form, Operand, WrongForm, wrong_forms
 
 
 class Refusals:
@@ -48,7 +48,7 @@ class Refusals:
         #: Messages of what would have been refused.
         self.tolerated: list[str] = []
 
-    def refuse(self, node: onnx.NodeProto, reason: str) -> None:
+    def refuse(self, node: onnx.NodeProto, reason: str, entry: WrongForm | None = None) -> None:
         """Raise ``UnsupportedForm``, or note the message where the operator is allowed."""
         message = f"operator {node.op_type} (node {node_name(node)}): {reason}"
         if node.op_type in self.allowed:
@@ -56,7 +56,9 @@ class Refusals:
             return
         raise UnsupportedForm(
             f"{message}; export the model without it, or accept a result that may be wrong"
-            f" (byoc compile --allow-wrong {node.op_type})"
+            f" (byoc compile --allow-wrong {node.op_type})",
+            node.op_type,
+            entry,
         )
 
 
@@ -250,7 +252,8 @@ class CheckedImporter(ONNXGraphImporter):
         form = Form(node.op_type, self.opset, values, operands, outputs, results)
         for entry in entries:
             if entry.matches(form):
-                self.refusals.refuse(node, f"this form gives a wrong result: {entry.reason}")
+                reason = f"this form gives a wrong result: {entry.reason}"
+                self.refusals.refuse(node, reason, entry)
 
     def _check_reads(
         self,

@@ -11,6 +11,9 @@ They stand in ``wrong_forms.json``, one object each. All conditions that an entr
     inputs      {place: "given" | "absent" | "constant" | "computed"}
     outputs     the node has at least so many outputs
     reason      what goes wrong, and where, in a few words
+    evidence    of ONNX's backend tests, how many it refuses, and what becomes of these without it:
+                wrong, or failed in TVM; the others are right. `make conformance` writes it
+    shown_by    the test of this repository that shows it wrong, where none of ONNX's does
 """
 
 from __future__ import annotations
@@ -81,6 +84,8 @@ class WrongForm:
     ranks: Mapping[str, Sequence[int]] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     outputs: int = 0
+    evidence: Mapping[str, int] = field(default_factory=dict)
+    shown_by: str = ""
 
     def matches(self, form: Form) -> bool:
         """Whether every condition holds for a node."""

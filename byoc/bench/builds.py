@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,30 +47,39 @@ def build(
     source: Path,
     libraries: Libraries = None,
     target: str | None = None,
+    allow_wrong: Iterable[str] = (),
 ) -> Built:
     """Make what ``engine`` loads, beside the model's file ``source``.
 
-    ``libraries`` are the kernel libraries of ours, ``target`` is what ours and TVM compile for (see
-    ``byoc.compile``).  Raises whatever the compiler raises, and
-    ``BenchmarkError`` where a converter refuses the model.
+    ``libraries`` are the kernel libraries of ours; ``target`` is what ours and TVM compile for, and
+    ``allow_wrong`` what both import all the same (see ``byoc.compile``).  Raises whatever the
+    compiler raises, and ``BenchmarkError`` where a converter refuses the model.
     """
     if engine == "byoc":
-        return _byoc(subject, source.with_name("byoc.so"), libraries, target)
+        return _byoc(subject, source.with_name("byoc.so"), libraries, target, allow_wrong)
     if engine == "tvm":
-        return Built(_tvm(subject, source.with_name("tvm.so"), target))
+        return Built(_tvm(subject, source.with_name("tvm.so"), target, allow_wrong))
     if engine == "ncnn":
         return Built(_ncnn(subject, source))
     return Built(source)
 
 
-def _byoc(subject: Subject, output: Path, libraries: Libraries, target: str | None) -> Built:
+def _byoc(
+    subject: Subject,
+    output: Path,
+    libraries: Libraries,
+    target: str | None,
+    allow_wrong: Iterable[str],
+) -> Built:
     from byoc.compiler import compile
 
-    report = compile(subject.model, output, libraries=libraries, target=target).report
+    report = compile(
+        subject.model, output, libraries=libraries, target=target, allow_wrong=allow_wrong
+    ).report
     return Built(output, report.macs, report.shortfall)
 
 
-def _tvm(subject: Subject, output: Path, target: str | None) -> Path:
+def _tvm(subject: Subject, output: Path, target: str | None, allow_wrong: Iterable[str]) -> Path:
     import tvm
 
     from byoc.compiler import export
@@ -77,7 +87,7 @@ def _tvm(subject: Subject, output: Path, target: str | None) -> Path:
     from codegen_cc.target import Target
 
     machine = Target.parse(target)
-    module = import_onnx(prepare(subject.model))
+    module = import_onnx(prepare(subject.model), allow_wrong)
     executable = tvm.compile(module, tvm.target.Target(machine.tvm))
     export(executable, output, machine, described=False)
     return output

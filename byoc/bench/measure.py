@@ -162,7 +162,8 @@ class Bench:
     """Measures one network after another with the same engines, threads and rounds.
 
     ``engines`` are installed ones; ``peak`` is the GFLOP/s of one core, None if not known;
-    ``target`` is what ours and TVM compile for, where that is not this machine.
+    ``target`` is what ours and TVM compile for, where that is not this machine; ``allow_wrong``
+    names operators that both take in a form whose result may be wrong.
     """
 
     def __init__(
@@ -174,10 +175,11 @@ class Bench:
         libraries: Libraries = None,
         progress: Progress = lambda stage: None,
         target: str | None = None,
+        allow_wrong: Iterable[str] = (),
     ) -> None:
         self.engines, self.threads, self.rounds = engines, threads, rounds
         self.peak, self.libraries, self.progress = peak, libraries, progress
-        self.target = target
+        self.target, self.allow_wrong = target, tuple(allow_wrong)
 
     def measure(self, subjects: Sequence[Subject]) -> Results:
         """Measure a network, in the batch sizes of ``subjects``, which take turns as well."""
@@ -206,7 +208,12 @@ class Bench:
             self.progress(f"{title}: building for {ENGINES[engine].title}")
             try:
                 built = build(
-                    engine, measured.subject, measured.source, self.libraries, self.target
+                    engine,
+                    measured.subject,
+                    measured.source,
+                    self.libraries,
+                    self.target,
+                    self.allow_wrong,
                 )
             except Exception as error:  # one that cannot take the network must not stop the rest
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -122,6 +122,7 @@ def bench(
     batches: Sequence[int] = (),
     input_shapes: Shapes | None = None,
     libraries: Libraries = None,
+    allow_wrong: Iterable[str] = (),
     devices: Devices | None = None,
     target: str | None = None,
     progress: Progress = _silent,
@@ -132,9 +133,10 @@ def bench(
     ``models`` are ONNX files or names of the zoo; ``suite`` is a key of ``SUITES`` instead.
     ``engines`` are keys of ``ENGINES`` (default: all; for a suite and for batches all but plain
     TVM).  ``threads`` are numbers of threads (default: 1 and 2, as far as there are cores).
-    ``batches`` are extents for axis 0 of every input.  With ``devices`` ours and plain TVM are
-    measured there (``byoc.bench.remote``), compiled for ``target``.  ``progress`` is called with
-    what is being done, ``tell`` with a line for each of several networks that is done.
+    ``batches`` are extents for axis 0 of every input.  ``libraries`` and ``allow_wrong`` are those
+    of ``byoc.compile``; plain TVM imports by the latter too.  With ``devices`` ours and plain TVM
+    are measured there (``byoc.bench.remote``), compiled for ``target``.  ``progress`` is called
+    with what is being done, ``tell`` with a line for each of several networks that is done.
 
     Raises ``ByocError`` where nothing can be measured; what an engine cannot do is in the results.
     """
@@ -146,7 +148,7 @@ def bench(
         require_remote(asked)
         names, absent = present(asked)
         counts = sorted(set(threads))
-        measuring = Bench(names, counts, rounds, None, libraries, progress, target)
+        measuring = Bench(names, counts, rounds, None, libraries, progress, target, allow_wrong)
         remote = RemoteBench(measuring, devices, counts)
         return _bench_remotely(networks, load, suite, remote, Results(absent=absent), tell)
     counts = sorted(set(threads)) or [n for n in (1, 2) if n <= len(usable_cores())]
@@ -156,7 +158,8 @@ def bench(
     progress("measuring the peak")
     machine = Machine.measure(names)
     results = Results(absent=absent)
-    measuring = Bench(names, counts, rounds, machine.peak_gflops, libraries, progress)
+    peak = machine.peak_gflops
+    measuring = Bench(names, counts, rounds, peak, libraries, progress, allow_wrong=allow_wrong)
     for name in networks:
         subjects = _load(name, results, suite, sizes, input_shapes)
         if subjects is None:

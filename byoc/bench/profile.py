@@ -6,7 +6,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,14 +83,22 @@ def profile(
     runs: int = 30,
     libraries: Libraries = None,
     progress: Callable[[str], None] = lambda stage: None,
+    allow_wrong: Iterable[str] = (),
 ) -> Profile:
     """Compile a network with timers and run it ``runs`` times, after one run that does not count.
 
-    Raises ``ByocError``.
+    ``libraries`` and ``allow_wrong`` are those of ``compile``. Raises ``ByocError``.
     """
     with tempfile.TemporaryDirectory(prefix="byoc-profile-") as folder:
         path = Path(folder, "model.so")
-        compiled = compile(subject.model, path, libraries=libraries, timers=True, progress=progress)
+        compiled = compile(
+            subject.model,
+            path,
+            libraries=libraries,
+            timers=True,
+            progress=progress,
+            allow_wrong=allow_wrong,
+        )
         model = load(path, threads)
         regions = [region.name for region in compiled.report.regions]
         described = {name: json.loads(model.function(calls_symbol(name))()) for name in regions}

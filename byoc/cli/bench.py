@@ -76,6 +76,7 @@ _COUNT = click.IntRange(min=1)
 @control.tuning_db
 @control.tuning_machine
 @control.exact
+@control.allow_wrong
 @remote.devices(several=True)
 @options.target
 @click.option(
@@ -100,6 +101,7 @@ def bench_verb(
     tuning_db: Path | None,
     tuning_machine: str,
     exact: bool,
+    allow_wrong: tuple[str, ...],
     devices: Devices | None,
     target: str | None,
     plot_file: Path | None,
@@ -135,6 +137,7 @@ def bench_verb(
             batches=batches,
             input_shapes=input_shapes,
             libraries=_libraries(libraries, tuning_db, tuning_machine, threads, exact),
+            allow_wrong=allow_wrong,
             devices=devices,
             target=target,
             progress=show,

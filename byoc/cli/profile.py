@@ -45,6 +45,7 @@ _PIPE_WIDTH = 200
 )
 @control.tuning_db
 @control.exact
+@control.allow_wrong
 @options.as_json
 @options.verbose
 def profile_verb(
@@ -56,6 +57,7 @@ def profile_verb(
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     exact: bool,
+    allow_wrong: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Time every kernel call of MODEL, an ONNX file or a network of the zoo.
@@ -70,7 +72,7 @@ def profile_verb(
 
         subject = load_subject(model, input_shapes)
         selection = select(libraries or None, None, tuning_db, threads, exact=exact)
-        found = profile(subject, threads, runs, selection, show)
+        found = profile(subject, threads, runs, selection, show, allow_wrong)
     if as_json:
         say(json.dumps(found.to_json(), indent=1), lines=True)
     else:

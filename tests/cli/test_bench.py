@@ -27,6 +27,7 @@ from byoc.bench.tables import batch_sheet, growth_lines, suite_sheet
 from byoc.cli import main
 from byoc.errors import BenchmarkError, ShapeError
 from models.builder import GraphBuilder
+from tests.ir.graphs import refused_model
 from tests.test_tiny import tiny_model
 
 PAIR = ("--engines", "byoc", "onnxruntime")
@@ -446,3 +447,23 @@ def test_inputs_are_of_the_models_dtypes(name: str) -> None:
     assert set(values.ravel()) == {0, 1}
     if name == "attention_mask":
         np.testing.assert_array_equal(values[0], [1] * 6 + [0] * 2)
+
+
+def test_a_refused_form_is_measured_for_whoever_insists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By ours and by plain TVM, which share the importer."""
+    path = tmp_path / "refused.onnx"
+    onnx.save(refused_model(), path)
+    call = ["bench", str(path), "--json", "--threads", "1", "--rounds", "1", "--engines"]
+    call += ["byoc", "tvm", "onnxruntime"]
+    assert main(call) == 1
+    failures = json.loads(capsys.readouterr().out)["failures"]
+    assert {failure["engine"] for failure in failures} == {"byoc", "tvm"}
+    assert all("--allow-wrong RoiAlign" in failure["reason"] for failure in failures)
+    assert main([*call, "--allow-wrong", "RoiAlign"]) == 1  # as it is wrong
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert not found["failures"]
+    assert "greatest weighted corner of each; taken all the same" in err
+    assert {row["engine"] for row in found["rows"]} == {"byoc", "tvm", "onnxruntime"}

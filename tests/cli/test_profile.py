@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from byoc.cli import main
+from tests.ir.graphs import refused_model
 from tests.test_tiny import tiny_model
 
 
@@ -37,3 +38,17 @@ def test_the_table_names_kernels(tiny: Path, capsys: pytest.CaptureFixture[str])
 def test_a_missing_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "nothing.onnx"]) == 2
     assert "no model 'nothing.onnx'" in capsys.readouterr().err
+
+
+def test_a_refused_form_is_timed_for_whoever_insists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "refused.onnx"
+    onnx.save(refused_model(), path)
+    call = ["profile", str(path), "--runs", "1", "--json"]
+    assert main(call) != 0
+    assert "byoc compile --allow-wrong RoiAlign" in capsys.readouterr().err
+    assert main([*call, "--allow-wrong", "RoiAlign"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["calls"]
+    assert "greatest weighted corner of each; taken all the same" in err

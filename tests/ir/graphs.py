@@ -34,6 +34,20 @@ def onnx_model(
     return model
 
 
+def refused_model() -> onnx.ModelProto:
+    """A convolution, and a RoiAlign that is refused: TVM computes its mode otherwise."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("RoiAlign", ["c", "rois", "of"], ["y"], "roi", mode="max", output_width=3),
+    ]
+    weights = {
+        "w": random(8, 8, 3, 3),
+        "rois": np.array([[1, 2, 20, 30]], "float32"),
+        "of": np.zeros(1, "int64"),
+    }
+    return onnx_model(nodes, {"x": [1, 8, 32, 32]}, ["y"], weights)
+
+
 def relax_module(
     build: Callable[..., relax.Expr], *shapes: tuple[int, ...], name: str = "main"
 ) -> tvm.IRModule:

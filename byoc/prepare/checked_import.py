@@ -24,6 +24,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, o
 from byoc.errors import UnsupportedForm
 from byoc.partition.dataflow import array_of
 from byoc.prepare.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
+from byoc.prepare.converters import CONVERTERS
+from byoc.prepare.converters.node import Node
 from byoc.prepare.honoured import (
     INFERENCE_ERRS,
     ONLY_OF_OTHER_DOMAINS,
@@ -35,7 +37,6 @@ from byoc.prepare.honoured import (
     input_counts,
     schema_of,
 )
-from byoc.prepare.own_converters import CONVERTERS, Node
 from byoc.prepare.weights_apart import outline
 from byoc.prepare.wrong_forms import Form, Operand, WrongForm, wrong_forms
 

@@ -19,8 +19,8 @@ from byoc.errors import UnsupportedForm
 from byoc.partition import partition_with_report
 from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.prepare import import_onnx, prepare
+from byoc.prepare.converters import CONVERTERS
 from byoc.prepare.named_import import import_named
-from byoc.prepare.own_converters import CONVERTERS
 from codegen_cc.call import source_comment
 from models.builder import GraphBuilder
 from models.zoo import ZOO

@@ -1,0 +1,57 @@
+"""Converters for forms of ONNX operators that TVM's get wrong or refuse.
+
+Each takes ``Node`` and gives a Relax expression; many only write a form as another one that TVM's
+converter computes right, and hand over to it. What none can compute it refuses by ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax
+
+from byoc.prepare.converters import (
+    detection,
+    elementwise,
+    reductions,
+    sequences,
+    shapes,
+    windows,
+)
+from byoc.prepare.converters.node import Node
+
+#: By operator.
+CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
+    "AveragePool": windows.pool,
+    "BitShift": elementwise.bit_shift,
+    "ConstantOfShape": shapes.constant_of_shape,
+    "ConvTranspose": windows.conv_transpose,
+    "Div": elementwise.div,
+    "Dropout": elementwise.dropout,
+    "Expand": shapes.expand,
+    "IsInf": elementwise.is_inf,
+    "LayerNormalization": reductions.layer_norm,
+    "LpPool": windows.pool,
+    "MaxPool": windows.pool,
+    "Mod": elementwise.mod,
+    "NonMaxSuppression": detection.non_max_suppression,
+    "OneHot": shapes.one_hot,
+    "PRelu": elementwise.prelu,
+    "Pow": elementwise.power,
+    "RMSNormalization": reductions.rms_norm,
+    "ReduceL1": reductions.unreduced,
+    "ReduceL2": reductions.unreduced,
+    "ReduceLogSum": reductions.unreduced,
+    "ReduceMax": reductions.of_bool,
+    "ReduceMean": reductions.mean,
+    "ReduceMin": reductions.of_bool,
+    "ReduceSumSquare": reductions.unreduced,
+    "Resize": shapes.any_resize,
+    "RoiAlign": windows.roi_align,
+    "SequenceInsert": sequences.sequence_insert,
+    "Sign": elementwise.sign,
+    "Split": sequences.split,
+    "SplitToSequence": sequences.split_to_sequence,
+    "TopK": reductions.top_k,
+    "Upsample": shapes.any_resize,
+}

@@ -1,0 +1,100 @@
+"""Operators that compute each element by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from byoc.prepare.converters.node import Node, is_float
+from codegen_cc.dim import broadcast_shape
+
+
+def power(node: Node) -> relax.Expr:
+    """The base's dtype; integers through float64, as ONNX Runtime does."""
+    base, exponent = node.inputs
+    to, of = node.dtype(0), node.dtype(1)
+    if to == of and is_float(to):
+        return node.tvm()
+    within = to if is_float(to) else "float64"
+    result = relax.op.power(*(relax.op.astype(x, within) for x in (base, exponent)))
+    return result if within == to else relax.op.astype(result, to)
+
+
+def mod(node: Node) -> relax.Expr:
+    """Of fractions with fmod=0: the sign of the divisor, of a zero too, as Python's ``%``."""
+    if node.attrs.get("fmod", 0) or not is_float(node.dtype()):
+        return node.tvm()
+    value, divisor = node.inputs
+    zero = relax.const(0, node.dtype())
+    rest = node.emit(relax.op.mod(value, divisor))
+    below = node.emit(relax.op.less(divisor, zero))
+    turn = relax.op.logical_xor(relax.op.less(rest, zero), below)
+    signed = relax.op.where(below, relax.const(-0.0, node.dtype()), zero)
+    moved = relax.op.where(turn, relax.op.add(rest, divisor), rest)
+    return relax.op.where(relax.op.equal(rest, zero), signed, moved)
+
+
+def div(node: Node) -> relax.Expr:
+    """Of integers, by constants with 0 too, which TVM refuses (see ``division_by_zero``)."""
+    divisor = node.constant(1)
+    tensor = isinstance(node.inputs[0].ty, relax.TensorType)
+    if divisor is None or not tensor or is_float(node.dtype()) or divisor.all():
+        return node.tvm()
+    return relax.op.divide(*node.inputs)
+
+
+def bit_shift(node: Node) -> relax.Expr:
+    """By as many bits as there are, or more, nothing is left but the sign; C leaves that open."""
+    value, by = node.inputs
+    dtype = node.dtype()
+    bits, zero = relax.const(np.iinfo(dtype).bits, dtype), relax.const(0, dtype)
+    inside = relax.op.less(by, bits)
+    if dtype.startswith("int"):
+        inside = relax.op.logical_and(inside, relax.op.greater_equal(by, zero))
+    inside = node.emit(inside)
+    node.inputs[1] = node.emit(relax.op.where(inside, by, zero))
+    rest = zero
+    if dtype.startswith("int") and node.attrs["direction"] == b"RIGHT":
+        rest = relax.op.where(relax.op.less(value, zero), relax.const(-1, dtype), zero)
+    return relax.op.where(inside, node.emit(node.tvm()), rest)
+
+
+def is_inf(node: Node) -> relax.Expr:
+    """Infinities of the signs that are asked for."""
+    found, zero = node.tvm(), relax.const(0, node.dtype())
+    if not node.attrs.get("detect_negative", 1):
+        found = relax.op.logical_and(found, relax.op.greater(node.inputs[0], zero))
+    if not node.attrs.get("detect_positive", 1):
+        found = relax.op.logical_and(found, relax.op.less(node.inputs[0], zero))
+    return found
+
+
+def prelu(node: Node) -> relax.Expr:
+    """Before opset 7 a vector of slopes is one per channel; later it broadcasts as ever."""
+    slopes, image = node.shape(1), node.shape(0)
+    if node.opset < 7 and slopes is not None and len(slopes) == 1 and slopes[0] != 1:
+        channels = node.inputs[1].ty.shape.values[0]
+        slope = relax.op.reshape(node.inputs[1], (channels, *(1 for _ in image[2:])))
+        node.inputs[1] = node.emit(slope)
+    elif slopes is not None and image is not None and broadcast_shape(image, slopes) != image:
+        raise ValueError(
+            f"slopes {list(slopes)} of an image {list(image)}; need slopes that broadcast to it at"
+            " every size"
+        )
+    return node.tvm()
+
+
+def dropout(node: Node) -> relax.Expr:
+    """Inference drops nothing."""
+    image = node.inputs[0]
+    if node.outputs == 1:
+        return image
+    kept = relax.op.full(image.ty.shape, relax.const(True, "bool"), "bool")
+    return relax.Tuple([image, kept if node.opset >= 10 else relax.op.ones_like(image)])
+
+
+def sign(node: Node) -> relax.Expr:
+    """Of numbers without a sign: 0 or 1."""
+    if not node.dtype().startswith("uint"):
+        return node.tvm()
+    return relax.op.minimum(node.inputs[0], relax.const(1, node.dtype()))

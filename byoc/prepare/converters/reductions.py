@@ -1,0 +1,92 @@
+"""Reductions, norms and orders."""
+
+from __future__ import annotations
+
+from tvm import relax
+
+from byoc.prepare.converters.node import Node, is_float
+from codegen_cc.dim import broadcast_shape, is_static
+
+
+def of_bool(node: Node) -> relax.Expr:
+    """Greatest and least of truth values, through bytes."""
+    if node.dtype() != "bool":
+        return node.tvm()
+    if 0 in (node.shape() or ()):
+        raise ValueError("truth values of an empty tensor; need another dtype")
+    node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "uint8"))
+    return relax.op.astype(node.emit(node.tvm()), "bool")
+
+
+def mean(node: Node) -> relax.Expr:
+    """Of integers: their sum of 64 bits by their number, cut off, in the operand's dtype."""
+    dtype = node.dtype()
+    if is_float(dtype):
+        return node.tvm()
+    shape = node.shape()
+    if shape is None or not is_static(shape) or 0 in shape:
+        raise ValueError(f"integers of shape {list(shape or ())}; need extents known and above 0")
+    if not dtype.endswith("64"):
+        node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "int64"))
+    result = node.emit(node.tvm())
+    return result if dtype.endswith("64") else relax.op.astype(result, dtype)
+
+
+def unreduced(node: Node) -> relax.Expr:
+    """With ``noop_with_empty_axes`` and no axes, what is done to each element is left."""
+    axes = node.constant(1)
+    given = node.inputs[1] is not None and (axes is None or axes.size)
+    if not node.attrs.get("noop_with_empty_axes", 0) or given:
+        return node.tvm()
+    image = node.inputs[0]
+    node.attrs.get("keepdims")  # there is no axis to keep
+    if node.operator == "ReduceSumSquare":
+        return relax.op.multiply(image, image)
+    by = {"ReduceLogSum": relax.op.log, "ReduceL1": relax.op.abs, "ReduceL2": relax.op.abs}
+    return by[node.operator](image)
+
+
+def top_k(node: Node) -> relax.Expr:
+    """In opset 10 ``k`` became an input, and nothing else changed."""
+    if node.opset == 10:
+        if node.constant(1) is None:
+            raise ValueError("k is computed; need a constant")
+        node.attrs["k"] = int(node.constant(1).reshape(-1)[0])
+    return node.tvm()
+
+
+def layer_norm(node: Node) -> relax.Expr:
+    """With mean and inverse deviation where they are asked for; parameters may broadcast."""
+    shape = node.shape()
+    axis = node.attrs.get("axis", -1) % len(shape)
+    inside = shape[axis:]
+    for place in (1, 2):
+        given = None if node.inputs[place] is None else node.shape(place)
+        if given is not None and given != inside and is_static(inside):
+            wide = relax.op.broadcast_to(node.inputs[place], inside)
+            node.inputs[place] = node.emit(wide)
+    result = node.tvm()
+    if node.outputs == 1:
+        return result
+    axes = list(range(axis, len(shape)))
+    image = relax.op.astype(node.inputs[0], "float32")
+    mean = relax.op.mean(image, axes, keepdims=True)
+    epsilon = relax.const(node.attrs.get("epsilon", 1e-5), "float32")
+    variance = relax.op.variance(image, axes, keepdims=True)
+    deviation = relax.op.sqrt(relax.op.add(variance, epsilon))
+    return relax.Tuple([result[0], mean, relax.op.divide(relax.const(1, "float32"), deviation)])
+
+
+def rms_norm(node: Node) -> relax.Expr:
+    """Over all axes: as the only row of a tensor with one more, since TVM needs another axis."""
+    shape, scale = node.shape(), node.shape(1)
+    if None not in (shape, scale) and broadcast_shape(shape, scale) != shape:
+        raise ValueError(
+            f"scale {list(scale)} of an input {list(shape)}; need a scale that broadcasts to it at"
+            " every size"
+        )
+    if shape is None or node.attrs.get("axis", -1) % len(shape) != 0:
+        return node.tvm()
+    node.inputs[0] = node.emit(relax.op.expand_dims(node.inputs[0], 0))
+    node.attrs["axis"] = 1
+    return relax.op.squeeze(node.emit(node.tvm()), 0)

@@ -1,0 +1,68 @@
+"""Operators whose result has another shape."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
+
+from byoc.prepare.converters.node import Node, is_float
+from byoc.prepare.resize import resize
+from codegen_cc.dim import is_static
+
+
+def one_hot(node: Node) -> relax.Expr:
+    """``depth`` comparisons of each index, of the dtype of the values.
+
+    A fraction equals none of them, as in ONNX Runtime and the reference evaluator.
+    """
+    indices, _, values = node.inputs
+    depth = node.constant(1)
+    if depth is None:
+        raise ValueError("the depth is computed; need a constant")
+    depth = int(depth.reshape(-1)[0])
+    if node.dtype() not in ("int32", "int64") and not is_float(node.dtype()):
+        indices = relax.op.astype(indices, "int64")
+    indices = node.emit(indices)
+    dtype, rank = str(indices.ty.dtype), indices.ty.ndim + 1
+    axis = node.attrs.get("axis", -1) % rank
+    zero, whole = relax.const(0, dtype), relax.const(depth, dtype)
+    wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, whole), indices)
+    places = np.arange(depth, dtype=dtype).reshape([-1 if i == axis else 1 for i in range(rank)])
+    hot = relax.op.equal(relax.op.expand_dims(wrapped, axis), relax.const(places, dtype))
+    off, on = (relax.op.take(values, relax.const(i, "int64"), 0) for i in (0, 1))
+    return relax.op.where(hot, on, off)
+
+
+def constant_of_shape(node: Node) -> relax.Expr:
+    """A shape that is computed while the model runs."""
+    length = None if isinstance(node.inputs[0], relax.ShapeExpr) else node.shape()
+    if node.constant(0) is None and length is not None and isinstance(length[0], int):
+        node.inputs[0] = _tensor_to_shape_expr(node.bb, node.inputs[0], length[0], "extent")
+    return node.tvm()
+
+
+def expand(node: Node) -> relax.Expr:
+    """A shape that is computed while the model runs: the larger extent wins over 1."""
+    shape, wanted = node.shape(), node.inputs[1]
+    computed = not isinstance(wanted, relax.ShapeExpr) and node.constant(1) is None
+    length = node.shape(1) if computed else None
+    if length is None or shape is None or not is_static(shape) or not isinstance(length[0], int):
+        return node.tvm()
+    rank = max(len(shape), length[0])
+    own = relax.const(np.array([1] * (rank - len(shape)) + list(shape)), "int64")
+    ones = relax.const(np.ones(rank - length[0], "int64"), "int64")
+    wanted = relax.op.concat([ones, wanted], 0) if length[0] < rank else wanted
+    # An extent of 0 wins over 1 as well.
+    larger = relax.op.where(relax.op.equal(own, relax.const(1, "int64")), wanted, own)
+    extents = _tensor_to_shape_expr(node.bb, node.emit(larger), rank, "extent")
+    return relax.op.broadcast_to(node.inputs[0], extents)
+
+
+def any_resize(node: Node) -> relax.Expr:
+    """Fixed shapes here; symbolic ones TVM's way."""
+    shape = node.shape()
+    if shape is None or not is_static(shape):
+        return node.tvm()
+    opset = node.opset if node.operator == "Resize" else 0
+    return resize(node.bb, node.inputs, node.attrs, opset)

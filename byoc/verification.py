@@ -236,7 +236,15 @@ def _onnxruntime(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]
 def _evaluator(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]:
     from onnx.reference import ReferenceEvaluator
 
+    from byoc.prepare.checked_import import node_name
+    from byoc.prepare.converters.old_broadcast import has_axis
+
     evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
+    for node in filter(has_axis, evaluator.proto_.graph.node):
+        raise VerifyError(
+            f"operator {node.op_type} (node {node_name(node)}): ONNX's reference evaluator does not"
+            " read attribute axis; export the model in opset 7 or later"
+        )
     names = list(evaluator.output_names)
 
     def answer(arrays: Arrays) -> Arrays:

@@ -24,7 +24,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, o
 from byoc.errors import UnsupportedForm
 from byoc.partition.dataflow import array_of
 from byoc.prepare.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
-from byoc.prepare.converters import CONVERTERS
+from byoc.prepare.converters import convert
 from byoc.prepare.converters.node import Node
 from byoc.prepare.honoured import (
     INFERENCE_ERRS,
@@ -171,10 +171,7 @@ class CheckedImporter(ONNXGraphImporter):
         self, op_name: str, inputs: onnx_input, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         tvms = partial(super()._convert_operator, op_name, inputs, attrs, opset)
-        own = CONVERTERS.get(op_name)
-        if own is None:
-            return tvms()
-        return self.bb.normalize(own(Node(self.bb, op_name, inputs, attrs, opset, tvms)))
+        return convert(Node(self.bb, op_name, inputs, attrs, opset, tvms))
 
     def honouring(
         self,

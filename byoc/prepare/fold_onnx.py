@@ -28,6 +28,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from byoc.errors import ModelError
+from byoc.prepare.converters.old_broadcast import has_axis
 from byoc.prepare.graph_names import (
     FreshNames,
     all_tensors,
@@ -230,7 +231,7 @@ class _Walk:
         self, node: onnx.NodeProto, scope: _Scope, types: dict[str, onnx.TypeProto]
     ) -> list[onnx.TensorProto] | None:
         """What the reference evaluator makes of constants; None if that is not to be asked."""
-        if node.op_type not in FOLDED or node.domain not in ONNX_DOMAINS:
+        if node.op_type not in FOLDED or node.domain not in ONNX_DOMAINS or has_axis(node):
             return None
         operands = {name: scope.constants.get(name) for name in node.input if name}
         if None in operands.values() or any(t.data_type not in NUMBERS for t in operands.values()):

@@ -54,7 +54,11 @@ ATTRIBUTES_WITHOUT_EFFECT = {
     "BatchNormalization": {"is_test": "training is told by its outputs, of which it has five"},
     "Conv": {"kernel_shape": "the weight has that shape"},
     "ConvTranspose": {"kernel_shape": "the weight has that shape"},
-    "Dropout": {"is_test": "a compiled model infers", "seed": "inference drops nothing"},
+    "Dropout": {
+        "is_test": "a compiled model infers",
+        "ratio": "inference drops nothing",
+        "seed": "the same",
+    },
     "Gemm": {"broadcast": "what is added broadcasts by its shape"},
     "MaxPool": {"storage_order": "of the second output, which is not converted"},
     "Split": {"num_outputs": "the node has so many outputs"},

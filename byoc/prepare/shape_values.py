@@ -18,6 +18,8 @@ import onnx
 import sympy
 from onnx import numpy_helper
 
+from byoc.prepare.converters.old_broadcast import has_axis
+
 #: Most elements of a value that is looked at: shapes have a few, weights have many.
 MAX_ELEMENTS = 64
 
@@ -76,6 +78,8 @@ def evaluate(
     """
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        return None
+    if has_axis(node):
         return None
     attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     # Axes were an attribute before they were an input.

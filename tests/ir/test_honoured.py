@@ -17,7 +17,7 @@ from onnx import defs
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from byoc.prepare import honoured, resize, symbolic_resize
-from byoc.prepare.converters import CONVERTERS
+from byoc.prepare.converters import CONVERTERS, old_broadcast
 from byoc.prepare.honoured import (
     ATTRIBUTES_WITH_EFFECT_IF,
     ATTRIBUTES_WITHOUT_EFFECT,
@@ -29,8 +29,6 @@ from byoc.prepare.honoured import (
 
 #: Attributes of any opset, of operators with a converter, that no converter reads.
 REFUSED = {
-    "Add": {"axis", "broadcast"},
-    "And": {"axis", "broadcast"},
     "Attention": {
         "is_causal",
         "kv_num_heads",
@@ -53,23 +51,14 @@ REFUSED = {
         "value_string",
         "value_strings",
     },
-    "Div": {"axis", "broadcast"},
-    "Equal": {"axis", "broadcast"},
-    "Greater": {"axis", "broadcast"},
     "LayerNormalization": {"stash_type"},
-    "Less": {"axis", "broadcast"},
-    "Mul": {"axis", "broadcast"},
-    "Or": {"axis", "broadcast"},
     "Pad": {"paddings"},
-    "Pow": {"axis", "broadcast"},
     "Range": {"stash_type"},
     "Reshape": {"shape"},
     "SequenceEmpty": {"dtype"},
     "Slice": {"axes", "ends", "starts"},
     "SpaceToDepth": {"mode"},
-    "Sub": {"axis", "broadcast"},
     "Upsample": {"height_scale", "width_scale"},
-    "Xor": {"axis", "broadcast"},
 }
 
 
@@ -114,6 +103,8 @@ def test_attributes_that_no_converter_reads() -> None:
         modules = [sys.modules[converter.__module__]]
         modules += [resize, symbolic_resize] if operator in ("Resize", "Upsample") else []
         read[operator] = read[operator].union(*(strings(parsed(module)) for module in modules))
+    for operator in old_broadcast.OPERATORS:
+        read[operator] |= strings(parsed(old_broadcast))
     harmless = {
         operator: {*ATTRIBUTES_WITHOUT_EFFECT["*"], *ATTRIBUTES_WITHOUT_EFFECT.get(operator, ())}
         for operator in read

@@ -13,6 +13,7 @@ from tvm import relax
 from byoc.prepare.converters import (
     detection,
     elementwise,
+    old_broadcast,
     reductions,
     sequences,
     shapes,
@@ -55,3 +56,11 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "TopK": reductions.top_k,
     "Upsample": shapes.any_resize,
 }
+
+
+def convert(node: Node) -> relax.Expr:
+    """A node's result, by a converter of ours where there is one."""
+    if node.opset < 7 and node.operator in old_broadcast.OPERATORS:
+        old_broadcast.align(node)
+    own = CONVERTERS.get(node.operator)
+    return node.tvm() if own is None else node.emit(own(node))

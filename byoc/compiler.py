@@ -32,6 +32,7 @@ from byoc.deploy.metadata import (
 from byoc.deploy.single_region import SingleRegion, single_region
 from byoc.deploy.source_files import hash_files, hash_model
 from byoc.destination import require_file_to_write, require_folder_to_make
+from byoc.empty_constants import load_empty_constants
 from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
 from byoc.packed_functions import settle
 from byoc.partition import partition_with_report
@@ -371,7 +372,7 @@ def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
         module = hide_definitions(check_extents(module))
         for run in passes:
             module = run(module)
-    return settle(module, target)
+    return settle(load_empty_constants(module), target)
 
 
 def _finish(lowered: tvm.IRModule, target: Target) -> relax.VMExecutable:

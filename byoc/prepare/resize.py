@@ -109,7 +109,8 @@ def _axes(
         regions = list(zip(roi[: len(axes)], roi[len(axes) :], strict=True))
     if sizes is not None:
         policy = attrs.get("keep_aspect_ratio_policy", b"stretch")
-        ratios = [size / shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+        pairs = zip(sizes, axes, strict=True)
+        ratios = [size / shape[axis] if shape[axis] else 1.0 for size, axis in pairs]
         if policy != b"stretch":
             ratio = min(ratios) if policy == b"not_larger" else max(ratios)
             ratios = [ratio] * len(axes)

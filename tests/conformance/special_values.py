@@ -121,6 +121,7 @@ _UNARY: dict[str, tuple[str, dict[str, float]]] = {
     },
     **{kind.lower(): (kind, {}) for kind in ("Mish", "HardSwish", "Selu", "Gelu")},
     "elu": ("Elu", {"alpha": 1.5}),
+    "thresholded_relu": ("ThresholdedRelu", {"alpha": 0.5}),
     "leaky_relu": ("LeakyRelu", {"alpha": 0.1}),
     "hard_sigmoid": ("HardSigmoid", {"alpha": 0.2, "beta": 0.5}),
 }

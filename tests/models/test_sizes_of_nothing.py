@@ -180,3 +180,15 @@ def test_equal_names_are_equal_sizes() -> None:
     made = model([node], {"x": ["unk__7", 4], "z": [4, "unk__7"]}, {})
     with pytest.raises(byoc.errors.ShapeError, match="give the same extent for the same symbol"):
         byoc.prepare.prepare(made, {"x": [3, 4], "z": [4, 5]})
+
+
+@pytest.mark.parametrize("extents", [(6, 0), (6, 0, 2), (0, 6)])
+def test_constants_without_elements_are_loaded(tmp_path: Path, extents: tuple[int, ...]) -> None:
+    """TVM's runtime takes those whose first extent is not 0 for damaged ones."""
+    node = helper.make_node("Concat", ["x", "w"], ["y"], axis=0)
+    shapes = {"x": [2, *extents[1:]]}
+    made = model([node], shapes, {"w": np.zeros(extents, "float32")})
+    byoc.compile(made, tmp_path / "m.so", shapes, skip_ops=["relax.concat"])
+    feeds = {"x": np.zeros((2, *extents[1:]), "float32")}
+    found = byoc.load(tmp_path / "m.so").run(feeds)
+    assert found["y"].shape == onnxruntime_outputs(made, feeds)["y"].shape

@@ -53,6 +53,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Sign": elementwise.sign,
     "Split": sequences.split,
     "SplitToSequence": sequences.split_to_sequence,
+    "ThresholdedRelu": elementwise.thresholded_relu,
     "TopK": reductions.top_k,
     "Upsample": shapes.any_resize,
 }

@@ -98,3 +98,10 @@ def sign(node: Node) -> relax.Expr:
     if not node.dtype().startswith("uint"):
         return node.tvm()
     return relax.op.minimum(node.inputs[0], relax.const(1, node.dtype()))
+
+
+def thresholded_relu(node: Node) -> relax.Expr:
+    """Chosen, where TVM multiplies infinity by 0."""
+    image, dtype = node.inputs[0], node.dtype()
+    above = relax.op.greater(image, relax.const(node.attrs.get("alpha", 1.0), dtype))
+    return relax.op.where(node.emit(above), image, relax.const(0, dtype))

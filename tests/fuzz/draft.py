@@ -204,11 +204,22 @@ class Draft:
 
     def add(self, node: onnx.NodeProto) -> None:
         """Add a node whose outputs have fresh names, as ``op`` does."""
+        self._require_harmless(node)
         results = self._run(node)
         for index, name in enumerate(node.output):
             if name:
                 self.values[name] = [world[index] for world in results]
         self.nodes.append(node)
+
+    def _require_harmless(self, node: onnx.NodeProto) -> None:
+        """The least integer, which a cast of NaN gives, by -1 ends ONNX Runtime's process."""
+        if not self.special or node.op_type not in ("Div", "Mod"):
+            return
+        divisor = node.input[1]
+        if self.values[divisor][0].dtype.kind != "i":
+            return
+        if divisor not in self.weights or (self.weights[divisor] == -1).any():
+            raise Unusable(f"{node.op_type} may divide the least integer by -1")
 
     def _run(self, node: onnx.NodeProto) -> list[list[np.ndarray]]:
         outer = {name for name in _read_inside(node) if name in self.values}

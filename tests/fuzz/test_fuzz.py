@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import onnx
 import pytest
 
-from tests.fuzz import regressions
+from tests.fuzz import on_purpose, regressions
+from tests.fuzz.draft import Drawn
+from tests.fuzz.evaluate import expected
 from tests.fuzz.run import Found, fuzz, try_each
-from tests.fuzz.trial import EQUAL, FAILURES, REFUSED
+from tests.fuzz.trial import EQUAL, FAILURES, REFUSED, SPECIAL, WRONG, judge
 
 OWN, NNSMITH = 150, 50
 JOBS = 2
@@ -41,3 +47,49 @@ def test_what_once_failed_does_not() -> None:
     failed = [f"{title}: {o.text}" for (title, _), o in pairs if o.kind in FAILURES]
     assert not failed
     assert {o.kind for o in outcomes} <= {EQUAL, REFUSED}
+
+
+def first_cells() -> list[str]:
+    """What the rows of the table of special values are about."""
+    docs = Path(__file__).parents[2] / "docs" / "reliability.md"
+    _, _, section = docs.read_text().partition("## NaN, infinity and huge values")
+    rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [row.split(" | ")[0].removeprefix("| ") for row in rows[1:]]
+
+
+def test_what_may_differ_is_what_the_docs_say() -> None:
+    cells = first_cells()
+    assert set(cells) == set(on_purpose.ROWS)
+    for cell in cells:
+        named = [name for name in cell.split(", ") if onnx.defs.has(name)]
+        assert not on_purpose.ROWS[cell] or set(named) <= set(on_purpose.ROWS[cell]), cell
+    operators = [name for names in on_purpose.ROWS.values() for name in names]
+    assert all(map(onnx.defs.has, operators))
+
+
+def special_graph(text: str) -> Drawn:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    return Drawn(model, [{"x": np.array([np.nan, np.inf, 1.0], np.float32)}], special=True)
+
+
+def test_only_listed_operators_may_differ() -> None:
+    """By the nodes that compute the output which differs, in their listed form."""
+
+    def verdict(text: str, name: str) -> str:
+        graph = special_graph(text)
+        want = expected(graph.model, graph.feeds[0])
+        got = want | {name: want[name] + np.ones_like(want[name])}
+        got = {n: np.where(np.isnan(x), 3, x).astype(x.dtype) for n, x in got.items() if n == name}
+        return judge(graph, graph.feeds[0], want | got).kind
+
+    clip = (
+        "g (float[3] x) => (float[3] y) <float low = {0}, float high = {1}> { y = Clip(x, low%s) }"
+    )
+    two = "g (float[3] x) => (float[3] y, int32[3] z) { y = Abs(x) z = Cast<to = 6>(x) }"
+    branch = """g (float[3] x) => (float[3] y) <bool flag = {1}> { y = If(flag) <
+        then_branch = t () => (float[3] a) { a = Elu(x) },
+        else_branch = e () => (float[3] b) { b = Abs(x) }> }"""
+    assert verdict(clip % "", "y") == SPECIAL
+    assert verdict(clip % ", high", "y") == WRONG
+    assert (verdict(two, "z"), verdict(two, "y")) == (SPECIAL, WRONG)
+    assert verdict(branch, "y") == SPECIAL

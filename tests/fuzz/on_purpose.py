@@ -1,0 +1,96 @@
+"""Which graphs may differ from ONNX Runtime where NaN, infinities or huge values flow.
+
+The table "NaN, infinity and huge values" in docs/reliability.md says what was decided. Here its
+rows are operators: a result may differ if one of these is among the nodes that compute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import AttributeProto, NodeProto, TensorProto
+
+#: Operators that add or multiply up what a special value may be among, in an order of their own.
+SUMS = (
+    *("Sum", "Mean", "CumSum", "MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose"),
+    *("AveragePool", "GlobalAveragePool", "LpPool", "GlobalLpPool", "LRN", "LpNormalization"),
+    *("BatchNormalization", "InstanceNormalization", "GroupNormalization"),
+    *("LayerNormalization", "RMSNormalization", "MeanVarianceNormalization"),
+    *("ReduceSum", "ReduceMean", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum"),
+    *("ReduceLogSumExp", "ReduceSumSquare", "Softmax", "LogSoftmax"),
+)
+
+INTEGERS = frozenset(
+    code for name, code in TensorProto.DataType.items() if name.startswith(("INT", "UINT"))
+)
+
+#: The first cells of the table's rows, and the operators in graphs. Special graphs are compiled
+#: with ``--exact``, and only hold what ONNX Runtime computes: rows of other cases have none.
+ROWS: dict[str, tuple[str, ...]] = {
+    "ReduceMax, ReduceMin, ArgMax, ArgMin, Hardmax, MaxPool, GlobalMaxPool": (
+        *("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Hardmax", "MaxPool", "GlobalMaxPool"),
+    ),
+    "MaxPool": ("MaxPool",),
+    "Clip without an upper bound": ("Clip",),
+    "Cast to integers": ("Cast", "CastLike"),
+    "QuantizeLinear": ("QuantizeLinear", "DynamicQuantizeLinear"),
+    "TopK": ("TopK",),
+    "Where": ("Where",),
+    "LayerNormalization": ("LayerNormalization",),
+    "Sigmoid, SiLU": ("Sigmoid",),
+    "Elu, Selu": ("Elu", "Selu"),
+    "sums, products of matrices": SUMS,
+    "products and quotients computed as one": ("Mul", "Div"),
+    "Conv over padding": ("Conv", "ConvTranspose"),
+    "Resize, GridSample": ("Resize", "Upsample", "GridSample"),
+    "3x3 convolution by Winograd": (),
+    "attention": (),
+    "`relax.nn.attention`, causal": (),
+    "operators in regions too small to offload, and integers": (),
+    "pools with `auto_pad` SAME and dilations": (),
+    "Div, Mod of integers": (),
+    "Gather": (),
+    "GatherElements, GatherND, ScatterElements, ScatterND, `index_tensor`, `index_put`": (),
+    "all of these": (),
+}
+
+
+def may_differ(model: onnx.ModelProto, outputs: Iterable[str]) -> bool:
+    """Whether each of these outputs has a node among its ancestors that a row is about."""
+    listed = {name for names in ROWS.values() for name in names}
+    return all(
+        any(node.op_type in listed and _is_meant(node) for node in _ancestors(model.graph, output))
+        for output in outputs
+    )
+
+
+def _is_meant(node: NodeProto) -> bool:
+    """Whether the form of a node is the one of its row."""
+    if node.op_type == "Clip":
+        attributes = {attribute.name for attribute in node.attribute}
+        return "max" not in attributes and not (len(node.input) > 2 and node.input[2])
+    if node.op_type == "Cast":
+        return any(a.name == "to" and a.i in INTEGERS for a in node.attribute)
+    return True
+
+
+def _ancestors(graph: onnx.GraphProto, output: str) -> list[NodeProto]:
+    """The nodes that a value is computed by, those of branches among them."""
+    needed, found = {output}, []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            inner = _inside(node)
+            found += [node, *inner]
+            needed.update(name for each in (node, *inner) for name in each.input)
+    return found
+
+
+def _inside(node: NodeProto) -> list[NodeProto]:
+    return [
+        each
+        for attribute in node.attribute
+        if attribute.type == AttributeProto.GRAPH
+        for child in attribute.g.node
+        for each in (child, *_inside(child))
+    ]

@@ -1,4 +1,4 @@
-"""Make a failing graph small: fewer outputs, and inputs in place of what computes values."""
+"""Make a failing graph small: fewer outputs, inputs in place of computed values, short axes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from onnx import helper
 
 from tests.fuzz.draft import Drawn
 from tests.fuzz.evaluate import Unrunnable, expected
+from tests.fuzz.shrink import shrink
 from tests.fuzz.trial import Outcome
 
 Try = Callable[[Drawn], Outcome]
@@ -29,7 +30,16 @@ def minimise(graph: Drawn, outcome: Outcome, attempt: Try) -> tuple[Drawn, Outco
             if found.kind == outcome.kind:
                 smallest, kept, progress = candidate, found, True
                 break
-    return smallest, kept
+
+    def still_fails(candidate: Drawn) -> bool:
+        nonlocal kept
+        found = attempt(candidate) if _runs(candidate) else None
+        if found is None or found.kind != outcome.kind:
+            return False
+        kept = found
+        return True
+
+    return shrink(smallest, still_fails), kept
 
 
 def _smaller(graph: Drawn) -> list[Drawn]:
@@ -37,7 +47,7 @@ def _smaller(graph: Drawn) -> list[Drawn]:
     found = []
     if len(graph.feeds) > 1:
         found += [Drawn(graph.model, [feeds], graph.shapes, graph.special) for feeds in graph.feeds]
-    values = _all_values(graph)
+    values = all_values(graph)
     computed = [name for node in graph.model.graph.node for name in node.output if name]
     outputs = [value.name for value in graph.model.graph.output]
     for name in computed:
@@ -65,7 +75,7 @@ def _runs(graph: Drawn) -> bool:
     return True
 
 
-def _all_values(graph: Drawn) -> list[dict[str, np.ndarray]]:
+def all_values(graph: Drawn) -> list[dict[str, np.ndarray]]:
     """Every value of the outer graph in each world."""
     model = onnx.ModelProto.FromString(graph.model.SerializeToString())
     known = {value.name for value in model.graph.output}

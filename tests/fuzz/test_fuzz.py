@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.fuzz import on_purpose, regressions
 from tests.fuzz.draft import Drawn
 from tests.fuzz.evaluate import expected
+from tests.fuzz.minimise import all_values, minimise
 from tests.fuzz.run import Found, fuzz, try_each
-from tests.fuzz.trial import EQUAL, FAILURES, REFUSED, SPECIAL, WRONG, judge
+from tests.fuzz.trial import EQUAL, FAILURES, REFUSED, SPECIAL, WRONG, Outcome, judge
 
 OWN, NNSMITH = 150, 50
 JOBS = 2
@@ -93,3 +95,43 @@ def test_only_listed_operators_may_differ() -> None:
     assert verdict(clip % ", high", "y") == WRONG
     assert (verdict(two, "z"), verdict(two, "y")) == (SPECIAL, WRONG)
     assert verdict(branch, "y") == SPECIAL
+
+
+def planted(graph: Drawn) -> Outcome:
+    """Wrong where a matrix product has an inner axis of 2 or more; the symbol may be anything."""
+    values = all_values(graph)[0] | {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in graph.model.graph.initializer
+    }
+    products = [node for node in graph.model.graph.node if node.op_type == "MatMul"]
+    wrong = any(values[node.input[1]].shape[0] > 1 for node in products)
+    return Outcome(WRONG if wrong else EQUAL, str(len(graph.model.graph.node)))
+
+
+def test_failures_are_minimised() -> None:
+    """Operators first, then the axes: shared ones together, numbers in shapes as well."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]> g (float[n, 8, 6] x) => (float[n, 48] y) {
+        a = Relu(x) b = MatMul(a, w) c = Reshape(b, shape) y = Tanh(c) }"""
+    )
+    constants = {"w": np.ones((6, 6), np.float32), "shape": np.array([-1, 48])}
+    model.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in constants.items())
+    graph = Drawn(model, [{"x": np.ones((5, 8, 6), np.float32)}], {"x": ["n", 8, 6]})
+    small, outcome = minimise(graph, planted(graph), planted)
+    assert outcome == Outcome(WRONG, "1")
+    (name,) = small.feeds[0]
+    assert (small.feeds[0][name].shape, small.shapes) == ((1, 1, 2), {name: ["n", 1, 2]})
+    dims = small.model.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in dims] == ["n", 1, 2]
+    (weight,) = small.model.graph.initializer
+    assert list(weight.dims) == [2, 1]
+
+
+def test_numbers_in_shapes_shrink_with_the_axis() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18]> g (float[7, 5] x) => (float[5, 7] y)
+        <int64[2] shape = {5, 7}> { y = Reshape(x, shape) }"""
+    )
+    graph = Drawn(model, [{"x": np.ones((7, 5), np.float32)}])
+    small, _ = minimise(graph, Outcome(WRONG), lambda _: Outcome(WRONG))
+    assert small.feeds[0]["x"].shape == (1, 1)
+    assert set(numpy_helper.to_array(small.model.graph.initializer[0]).tolist()) == {1}

@@ -27,6 +27,9 @@ from models.zoo import ZOO
 
 from .networks import HOSTILE, hostile_model
 
+#: Operators with a converter of ours that leaves ONNX's tests of them to TVM's.
+HANDED_ON = {"Elu", "GatherND", "LRN", "ScatterND", "Selu"}
+
 
 def origins(mod: tvm.IRModule) -> list[tuple[str, ...]]:
     return [
@@ -63,7 +66,7 @@ def test_importer_yields_what_tvms_does_for_every_operator() -> None:
         dims = [d for value in case.model.graph.input for d in value.type.tensor_type.shape.dim]
         if any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in dims):
             continue
-        if any(node.op_type in CONVERTERS for node in case.model.graph.node):
+        if any(node.op_type in CONVERTERS.keys() - HANDED_ON for node in case.model.graph.node):
             continue
         try:
             named, plain = imported(import_named, case.model), imported(from_onnx, case.model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.prepare.converters.node import Node, is_float
+from byoc.prepare.converters.node import Node, in_float32, is_float
 from codegen_cc.dim import broadcast_shape
 
 
@@ -105,3 +105,21 @@ def thresholded_relu(node: Node) -> relax.Expr:
     image, dtype = node.inputs[0], node.dtype()
     above = relax.op.greater(image, relax.const(node.attrs.get("alpha", 1.0), dtype))
     return relax.op.where(node.emit(above), image, relax.const(0, dtype))
+
+
+def elu(node: Node) -> relax.Expr:
+    """Elu and Selu of other dtypes than float32, the only one that TVM has constants of."""
+    dtype = node.dtype()
+    if dtype != "float64":
+        return in_float32(node)
+    selu = node.operator == "Selu"
+    alpha = node.attrs.get("alpha", 1.67326319217681884765625 if selu else 1.0)
+    zero, one = relax.const(0, dtype), relax.const(1, dtype)
+    x = node.inputs[0]
+    below = relax.op.subtract(relax.op.exp(relax.op.minimum(x, zero)), one)
+    scaled = relax.op.multiply(relax.const(alpha, dtype), below)
+    result = relax.op.where(relax.op.less(x, zero), scaled, x)
+    if not selu:
+        return result
+    gamma = node.attrs.get("gamma", 1.05070102214813232421875)
+    return relax.op.multiply(relax.const(gamma, dtype), result)

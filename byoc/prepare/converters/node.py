@@ -52,3 +52,12 @@ class Node:
 def is_float(dtype: str) -> bool:
     """Whether a dtype has fractions."""
     return dtype.startswith(("float", "bfloat"))
+
+
+def in_float32(node: Node) -> relax.Expr:
+    """What TVM makes of the first input as float32, in the input's own dtype of at most 32 bits."""
+    dtype = node.dtype()
+    if dtype == "float32":
+        return node.tvm()
+    node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "float32"))
+    return relax.op.astype(node.emit(node.tvm()), dtype)

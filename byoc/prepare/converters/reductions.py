@@ -78,15 +78,36 @@ def layer_norm(node: Node) -> relax.Expr:
 
 
 def rms_norm(node: Node) -> relax.Expr:
-    """Over all axes: as the only row of a tensor with one more, since TVM needs another axis."""
+    """With a scale that broadcasts; over all axes as the only row of a tensor with one more.
+
+    TVM needs a scale of the extents that are normalised, and an axis before them.
+    """
     shape, scale = node.shape(), node.shape(1)
     if None not in (shape, scale) and broadcast_shape(shape, scale) != shape:
         raise ValueError(
             f"scale {list(scale)} of an input {list(shape)}; need a scale that broadcasts to it at"
             " every size"
         )
-    if shape is None or node.attrs.get("axis", -1) % len(shape) != 0:
+    if shape is None:
         return node.tvm()
-    node.inputs[0] = node.emit(relax.op.expand_dims(node.inputs[0], 0))
-    node.attrs["axis"] = 1
-    return relax.op.squeeze(node.emit(node.tvm()), 0)
+    axis = node.attrs.get("axis", -1) % len(shape)
+    factor = _separate_scale(node, axis) if scale not in (None, shape[axis:]) else None
+    if axis == 0:
+        node.inputs[0] = node.emit(relax.op.expand_dims(node.inputs[0], 0))
+        node.attrs["axis"] = 1
+    result = node.emit(node.tvm())
+    if axis == 0:
+        result = node.emit(relax.op.squeeze(result, 0))
+    return result if factor is None else relax.op.multiply(result, factor)
+
+
+def _separate_scale(node: Node, axis: int) -> relax.Expr | None:
+    """Give the scale the extents from ``axis`` on; if it has more axes, make it ones, and return it
+    as a factor of the result."""
+    inside = relax.ShapeExpr(list(node.inputs[0].ty.shape.values)[axis:])
+    scale = node.inputs[1]
+    if scale.ty.ndim <= len(inside):
+        node.inputs[1] = node.emit(relax.op.broadcast_to(scale, inside))
+        return None
+    node.inputs[1] = node.emit(relax.op.ones(inside, node.dtype(1)))
+    return scale

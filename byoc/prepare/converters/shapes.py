@@ -66,3 +66,12 @@ def any_resize(node: Node) -> relax.Expr:
         return node.tvm()
     opset = node.opset if node.operator == "Resize" else 0
     return resize(node.bb, node.inputs, node.attrs, opset)
+
+
+def by_coordinates(node: Node) -> relax.Expr:
+    """GatherND, ScatterND: how many coordinates there are says which rank is taken or put."""
+    indices = node.shape(1)
+    if indices is None or not isinstance(indices[-1], int):
+        told = list(indices) if indices else "of unknown shape"
+        raise ValueError(f"indices {told}; need a known last extent, the number of coordinates")
+    return node.tvm()

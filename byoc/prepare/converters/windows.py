@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax
 
-from byoc.prepare.converters.node import Node
+from byoc.prepare.converters.node import Node, in_float32
 from byoc.prepare.same_padding import same_pads
 from codegen_cc.dim import is_static
 
@@ -96,3 +97,25 @@ def roi_align(node: Node) -> relax.Expr:
         shift = relax.const(0.5 - 0.5 / scale, node.dtype(1))
         node.inputs[1] = node.emit(relax.op.add(node.inputs[1], shift))
     return node.tvm()
+
+
+def local_response(node: Node) -> relax.Expr:
+    """LRN; of float64 as a sum of shifted squares, as TVM has constants of float32 alone."""
+    dtype, shape = node.dtype(), node.shape()
+    if dtype != "float64":
+        return in_float32(node)
+    if shape is None or not isinstance(shape[1], int):
+        raise ValueError("float64 of an unknown number of channels; need a known one")
+    size, image = node.attrs["size"], node.inputs[0]
+    alpha, beta, bias = (
+        relax.const(node.attrs.get(name, default), dtype)
+        for name, default in (("alpha", float(np.float32(1e-4))), ("beta", 0.75), ("bias", 1.0))
+    )
+    widths = [0, 0, (size - 1) // 2, size // 2] + [0] * 2 * (len(shape) - 2)
+    squares = node.emit(relax.op.nn.pad(relax.op.multiply(image, image), widths))
+    total = relax.const(0, dtype)
+    for shift in range(size):
+        part = relax.op.strided_slice(squares, [1], [shift], [shift + shape[1]])
+        total = node.emit(relax.op.add(total, part))
+    share = relax.op.divide(relax.op.multiply(alpha, total), relax.const(size, dtype))
+    return relax.op.divide(image, relax.op.power(relax.op.add(bias, share), beta))

@@ -192,3 +192,33 @@ def test_constants_without_elements_are_loaded(tmp_path: Path, extents: tuple[in
     feeds = {"x": np.zeros((2, *extents[1:]), "float32")}
     found = byoc.load(tmp_path / "m.so").run(feeds)
     assert found["y"].shape == onnxruntime_outputs(made, feeds)["y"].shape
+
+
+def test_pools_round_up_at_every_size(tmp_path: Path) -> None:
+    """With an operator behind them that TVM computes; ends of windows in and beyond the padding."""
+    forms = [
+        (kernel, stride, pads, dilation)
+        for kernel in (1, 2, 3)
+        for stride in (1, 2, 3)
+        for pads in ((0, 0), (1, 0), (0, 1), (1, 1))
+        for dilation in (1, 2)
+        if max(pads) < kernel
+    ]
+    nodes = []
+    for number, (kernel, stride, pads, dilation) in enumerate(forms):
+        options = {"kernel_shape": [kernel], "strides": [stride], "pads": pads, "ceil_mode": 1}
+        options["dilations"] = [dilation]
+        for operator in ("MaxPool", "AveragePool"):
+            name = f"{operator}{number}"
+            nodes.append(helper.make_node(operator, ["x"], [f"_{name}"], **options))
+            nodes.append(helper.make_node("Tan", [f"_{name}"], [name]))
+    names = [node.output[0] for node in nodes if node.op_type == "Tan"]
+    made = model(nodes, {"x": [2, 3, "n"]}, {})
+    made.graph.ClearField("output")
+    made.graph.output.extend(helper.make_tensor_value_info(name, FLOAT, None) for name in names)
+    compiled = byoc.compile(made, tmp_path / "m.so", {"x": [2, 3, "n"]}, min_bytes=0)
+    assert {entry.op for entry in compiled.report.left} == {"relax.tan"}
+    library = byoc.load(tmp_path / "m.so")
+    for n in range(5, 12):
+        feeds = {"x": random(2, 3, n)}
+        assert_agrees(library.run(feeds), onnxruntime_outputs(made, feeds))

@@ -20,6 +20,7 @@ def pool(node: Node) -> relax.Expr:
     """
     shape, kernel = node.shape(), node.attrs["kernel_shape"]
     if shape is None or not is_static(shape):
+        _round_down(node)
         return node.tvm()
     attrs, rank = node.attrs, len(kernel)
     ones = [1] * rank
@@ -52,6 +53,29 @@ def pool(node: Node) -> relax.Expr:
         attrs["count_include_pad"] = 0
     attrs["pads"] = (*pads[:rank], *ends)
     return node.tvm()
+
+
+def _round_down(node: Node) -> None:
+    """Padding in place of ``ceil_mode`` that is right for images of any extent n.
+
+    Windows that begin before ``n + begin`` are as many as ``(n + begin) / stride``, rounded up; one
+    begins later at most where ``end + stride > reach``, and there all of those exist. TVM's own
+    count chooses between two, and TVM cannot compile other operators of such an extent.
+    """
+    attrs = node.attrs
+    named = attrs.get("auto_pad", b"NOTSET") != b"NOTSET"
+    if node.operator == "LpPool" or named or attrs.get("count_include_pad", 0):
+        return
+    if not attrs.pop("ceil_mode", 0):
+        return
+    kernel = attrs["kernel_shape"]
+    rank = len(kernel)
+    strides, dilations = (attrs.get(name, [1] * rank) for name in ("strides", "dilations"))
+    pads = list(attrs.get("pads", [0] * 2 * rank))
+    for i, (taps, step, gap) in enumerate(zip(kernel, strides, dilations, strict=True)):
+        reach, end = (taps - 1) * gap + 1, pads[rank + i]
+        pads[rank + i] = reach - 1 if end + step > reach else end + step - 1
+    attrs["pads"] = tuple(pads)
 
 
 def conv_transpose(node: Node) -> relax.Expr:

@@ -58,7 +58,11 @@ def _auto_pad(node: onnx.NodeProto) -> str:
 def _write_pads(node: onnx.NodeProto, image: list[int], kernel: list[int]) -> None:
     strides = _integers(node, "strides", [1] * len(kernel))
     dilations = _integers(node, "dilations", [1] * len(kernel))
-    pads = same_pads(image, kernel, strides, dilations, _auto_pad(node) == "SAME_LOWER")
+    lower = _auto_pad(node) == "SAME_LOWER"
+    try:
+        pads = same_pads(image, kernel, strides, dilations, lower, pool=node.op_type != "Conv")
+    except ValueError:
+        return  # the converter refuses the node by name
     kept = [a for a in node.attribute if a.name not in ("auto_pad", "pads")]
     del node.attribute[:]
     node.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads)])
@@ -70,14 +74,21 @@ def same_pads(
     strides: Sequence[int],
     dilations: Sequence[int],
     lower: bool,
+    pool: bool,
 ) -> list[int] | None:
-    """Pads before and after each axis; None where they depend on the values of symbols."""
+    """Pads before and after each axis; None where they depend on the values of symbols.
+
+    Windows that leave pixels out would need pads below 0: a convolution takes 0 then, as in ONNX
+    Runtime. Of a pool that is a ValueError: engines fail there, or crop the image.
+    """
     begin, end = [], []
     for size, taps, stride, dilation in zip(image, kernel, strides, dilations, strict=True):
         reach = (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1
         total = normal(reach - size)
         if not isinstance(total, int):
             return None
+        if pool and total < 0:
+            raise ValueError("auto_pad that would need a negative padding")
         small, large = max(0, total) // 2, max(0, total) - max(0, total) // 2
         begin.append(large if lower else small)
         end.append(small if lower else large)

@@ -281,7 +281,7 @@ class SymbolicImporter(CheckedImporter):
         ones = [1] * len(kernel)
         strides, dilations = (attrs.get(name, ones) for name in ("strides", "dilations"))
         lower = attrs["auto_pad"] == b"SAME_LOWER"
-        pads = same_pads(shape[2:], kernel, strides, dilations, lower)
+        pads = same_pads(shape[2:], kernel, strides, dilations, lower, pool=len(inputs) == 1)
         if pads is None:
             raise ValueError(
                 f"auto_pad {attrs['auto_pad'].decode()} with strides {list(strides)} of an image"

@@ -120,6 +120,21 @@ def test_pools(operator: str) -> None:
     check(ones)
 
 
+@pytest.mark.parametrize("name", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+def test_pools_whose_padding_would_be_negative_are_refused(operator: str, name: str) -> None:
+    """ONNX Runtime has an error in two of them, and crops the image in the third."""
+    attributes = {"kernel_shape": [2, 1], "strides": [1, 3], "auto_pad": name}
+    image = normal(1, 1, 4, 3)
+    model = model_of([One(operator, {"x": image}, attributes=attributes)], 18)
+    with pytest.raises(ImportFailure, match=f"{operator}.*negative padding"):
+        backend.prepare(model)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    with pytest.raises(ImportFailure, match=f"{operator}.*negative padding"):
+        import_onnx(prepare(model, {model.graph.input[0].name: ["n", 1, 4, 3]}))
+    check([One(operator, {"x": normal(1, 1, 4, 4)}, attributes=attributes)])
+
+
 def test_values_behind_a_pool_whose_size_onnx_infers_wrongly() -> None:
     """onnx.shape_inference counts a window that begins in the padding; its size is not believed."""
     pool = helper.make_node(

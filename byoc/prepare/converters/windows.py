@@ -30,7 +30,8 @@ def pool(node: Node) -> relax.Expr:
     if named.startswith(b"SAME"):
         if node.operator == "LpPool" and any(gap > 1 for gap in dilations):
             raise ValueError("auto_pad with dilations, where ONNX Runtime gives another size")
-        pads = same_pads(shape[2:], kernel, strides, dilations, named == b"SAME_LOWER")
+        lower = named == b"SAME_LOWER"
+        pads = same_pads(shape[2:], kernel, strides, dilations, lower, pool=True)
     elif named == b"VALID":
         pads = [0] * 2 * rank
     ends = list(pads[rank:])

@@ -153,11 +153,32 @@ def slice_bounds(begin: Dim, end: Dim, extent: Dim, step: int = 1) -> tuple[Dim,
 
     It has ``ceil_div(end - begin, step)`` elements. Where these are none, both may lie outside.
     """
-    first = larger(0, _from_start(begin, extent))
-    length = normal(smaller(_from_start(end, extent), extent) - first)
+    return _clamped(_from_start(begin, extent), _from_start(end, extent), extent, step)
+
+
+def backward_bounds(begin: Dim, end: Dim, extent: Dim, step: int) -> tuple[Dim, Dim]:
+    """The same for a negative step, counted on the axis turned round, where ``-step`` is taken.
+
+    A begin before the first element is taken as that one (ONNX operator specification, Slice), not
+    as Python's end of all.
+    """
+    first = smaller(_from_end(begin, extent), normal(extent - 1))
+    return _clamped(first, _from_end(end, extent), extent, -step)
+
+
+def _clamped(begin: Dim, end: Dim, extent: Dim, step: int) -> tuple[Dim, Dim]:
+    first = larger(0, begin)
+    length = normal(smaller(end, extent) - first)
     if not at_most(1 - step, length):
         length = above_zero(length)
     return (first, normal(first + length)) if length != 0 else (0, 0)
+
+
+def _from_end(bound: Dim, extent: Dim) -> Dim:
+    """A bound of a slice counted from the last element on, perhaps outside of the axis."""
+    if isinstance(bound, int) and abs(bound) >= BEYOND:
+        return 0 if bound > 0 else extent
+    return normal(extent - 1 - _from_start(bound, extent))
 
 
 def _from_start(bound: Dim, extent: Dim) -> Dim:

@@ -31,6 +31,7 @@ from byoc.prepare.symbolic_resize import (
 from codegen_cc.dim import (
     Dim,
     at_most,
+    backward_bounds,
     broadcast_shape,
     is_static,
     product,
@@ -208,7 +209,7 @@ class SymbolicImporter(CheckedImporter):
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
     ) -> relax.Expr | None:
-        """A slice of symbolic axes with bounds inside of them; None for backward ones.
+        """A slice of symbolic axes with bounds inside of them; axes of backward ones turn round.
 
         TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing.
         """
@@ -221,12 +222,15 @@ class SymbolicImporter(CheckedImporter):
             return None
         axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]
         steps = [int(step) for step in steps or [1] * len(axes)]
-        if min(steps) < 1:
+        if 0 in steps:
             return None
         bounds = [
-            slice_bounds(begin, end, shape[axis], step)
+            (slice_bounds if step > 0 else backward_bounds)(begin, end, shape[axis], step)
             for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True)
         ]
+        for axis, step in zip(axes, steps, strict=True):
+            image = relax.op.flip(image, axis) if step < 0 else image
+        steps = [abs(step) for step in steps]
         first, last = (
             [self._extent(bound) for bound in side] for side in zip(*bounds, strict=True)
         )

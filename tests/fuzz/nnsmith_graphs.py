@@ -113,7 +113,8 @@ def _gelu(draft: Draft, op: Any, inputs: list[str]) -> str:
 def _clip(draft: Draft, op: Any, inputs: list[str]) -> str:
     dtype = draft.dtype(inputs[0])
     bound = 1.5 if dtype in FLOATS else 1
-    bounds = [draft.constant(np.asarray(v, dtype)) for v in (-bound, bound)]
+    least = 0 if np.dtype(dtype).kind == "u" else -bound
+    bounds = [draft.constant(np.asarray(v, dtype)) for v in (least, bound)]
     return draft.op("Clip", [*inputs, *bounds])
 
 

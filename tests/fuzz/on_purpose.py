@@ -6,7 +6,7 @@ rows are operators: a result may differ if one of these is among the nodes that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto
@@ -47,7 +47,9 @@ ROWS: dict[str, tuple[str, ...]] = {
     "3x3 convolution by Winograd": (),
     "attention": (),
     "`relax.nn.attention`, causal": (),
-    "operators in regions too small to offload, and integers": (),
+    "operators that TVM keeps: of dtypes other than float32, in regions too small to offload": (
+        *("Relu", "Clip", "Max", "Min"),
+    ),
     "pools with `auto_pad` SAME and dilations": (),
     "Div, Mod of integers": (),
     "Gather": (),
@@ -59,15 +61,28 @@ ROWS: dict[str, tuple[str, ...]] = {
 def may_differ(model: onnx.ModelProto, outputs: Iterable[str]) -> bool:
     """Whether each of these outputs has a node among its ancestors that a row is about."""
     listed = {name for names in ROWS.values() for name in names}
+    dtypes = _dtypes(model)
     return all(
-        any(node.op_type in listed and _is_meant(node) for node in _ancestors(model.graph, output))
+        any(
+            node.op_type in listed and _is_meant(node, dtypes)
+            for node in _ancestors(model.graph, output)
+        )
         for output in outputs
     )
 
 
-def _is_meant(node: NodeProto) -> bool:
+def _dtypes(model: onnx.ModelProto) -> dict[str, int]:
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    values = (*graph.input, *graph.value_info, *graph.output)
+    return {value.name: value.type.tensor_type.elem_type for value in values}
+
+
+def _is_meant(node: NodeProto, dtypes: Mapping[str, int]) -> bool:
     """Whether the form of a node is the one of its row."""
-    if node.op_type == "Clip":
+    kept = dtypes.get(node.output[0], TensorProto.FLOAT) != TensorProto.FLOAT
+    if node.op_type in ("Relu", "Max", "Min"):
+        return kept
+    if node.op_type == "Clip" and not kept:
         attributes = {attribute.name for attribute in node.attribute}
         return "max" not in attributes and not (len(node.input) > 2 and node.input[2])
     if node.op_type == "Cast":

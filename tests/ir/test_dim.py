@@ -14,6 +14,7 @@ import tvm
 from codegen_cc.dim import (
     Dim,
     at_most,
+    backward_bounds,
     c_text,
     ceil_div,
     larger,
@@ -66,6 +67,19 @@ def test_bounds_of_slices_are_those_of_python(extent: Dim) -> None:
             want = range(at(extent, h))[at(begin, h) : at(end, h) : step]
             assert at(ceil_div(last - first, step), h) == len(want), (begin, end, step, h)
             assert not want or at(first, h) == want.start, (begin, end, step, h)
+
+
+@pytest.mark.parametrize("extent", [7, H, 8 * H, 2 * H + 1])
+def test_bounds_of_backward_slices_are_those_of_onnx(extent: Dim) -> None:
+    ends = (-(2**31), -3, -1, 0, 5, 2**62, H - 2)
+    for begin, end, step in itertools.product(ends, ends, (-1, -3)):
+        first, last = backward_bounds(begin, end, extent, step)
+        for h in (0, 1, 2, 9):
+            size, start = at(extent, h), at(begin, h)
+            start = 0 if start + size < 0 else start  # where Python has nothing left
+            want = range(size)[start : at(end, h) : step]
+            assert at(ceil_div(last - first, -step), h) == len(want), (begin, end, step, h)
+            assert not want or range(size)[::-1][at(first, h)] == want.start, (begin, end, step, h)
 
 
 def test_parts_of_a_slice_are_short_expressions() -> None:

@@ -135,6 +135,13 @@ def test_pools_whose_padding_would_be_negative_are_refused(operator: str, name: 
     check([One(operator, {"x": normal(1, 1, 4, 4)}, attributes=attributes)])
 
 
+@pytest.mark.parametrize(("shape", "wanted"), [([0], [2, 0]), ([3, 1, 0], [2, 3, 4, 0])])
+def test_expansion_of_nothing(shape: list[int], wanted: list[int]) -> None:
+    """TVM takes the extent 0 of a reshape to more axes for "as before"."""
+    x, extents = np.zeros(shape, "float32"), np.array(wanted, "int64")
+    check([One("Expand", {"x": x}, {"shape": extents})])
+
+
 def test_values_behind_a_pool_whose_size_onnx_infers_wrongly() -> None:
     """onnx.shape_inference counts a window that begins in the padding; its size is not believed."""
     pool = helper.make_node(

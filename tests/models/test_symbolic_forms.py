@@ -41,6 +41,33 @@ def test_resize_of_opset_10(scale: float, tmp_path: Path) -> None:
         np.testing.assert_array_equal(library.run({"x": x})["y"], want)
 
 
+@pytest.mark.parametrize("begin", [-1, 1, -3, 2**31])
+@pytest.mark.parametrize(("step", "sizes"), [(-1, (0, 1, 2, 7)), (-2, (1, 2, 7))])
+def test_backward_slices(begin: int, step: int, sizes: tuple[int, ...], tmp_path: Path) -> None:
+    """Bounds that no axis has made TVM ask for more memory than there is, before a region."""
+    nodes, names = [], []
+    for number, end in enumerate((-(2**31), -(2**63), 0, -2, -9)):
+        nodes.append(f"e{number} = Constant<value_ints = [{end}]>()")
+        nodes.append(
+            f"y{number} = Slice(x, begin, e{number}, axis, step) z{number} = Exp(y{number})"
+        )
+        names.append(f"float[k{number},3] z{number}")
+    model = _model(
+        20,
+        f"(float[n,3] x) => ({', '.join(names)}) <int64[1] axis = {{0}},"
+        f" int64[1] step = {{{step}}}, int64[1] begin = {{{begin}}}> {{ {' '.join(nodes)} }}",
+    )
+    module = import_onnx(prepare(model, {"x": ["n", 3]}))
+    assert partition_with_report(module, min_bytes=0)[1].offloaded >= 5
+    byoc.compile(model, tmp_path / "m.so", {"x": ["n", 3]})
+    library = byoc.load(tmp_path / "m.so")
+    for size in sizes:
+        x = np.linspace(0, 1, size * 3, dtype="float32").reshape(size, 3)
+        got = library.run({"x": x})
+        for name, want in onnxruntime_outputs(model, {"x": x}).items():
+            np.testing.assert_allclose(got[name], want, rtol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize(("mode", "shortest"), [("reflect", 3), ("edge", 1)])
 def test_an_axis_too_short_to_pad_is_named(mode: str, shortest: int, tmp_path: Path) -> None:
     # Large constant extents, so that the region is worth its call.

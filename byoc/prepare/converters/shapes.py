@@ -43,8 +43,16 @@ def constant_of_shape(node: Node) -> relax.Expr:
 
 
 def expand(node: Node) -> relax.Expr:
-    """A shape that is computed while the model runs: the larger extent wins over 1."""
+    """A shape that is computed while the model runs: the larger extent wins over 1.
+
+    A tensor without elements gets its new axes first, as TVM cannot broadcast it to more.
+    """
     shape, wanted = node.shape(), node.inputs[1]
+    known = node.constant(1)
+    if known is not None and shape is not None and is_static(shape) and 0 in shape:
+        more = list(range(len(known) - len(shape)))
+        node.inputs[0] = node.emit(relax.op.expand_dims(node.inputs[0], more))
+        return node.tvm()
     computed = not isinstance(wanted, relax.ShapeExpr) and node.constant(1) is None
     length = node.shape(1) if computed else None
     if length is None or shape is None or not is_static(shape) or not isinstance(length[0], int):

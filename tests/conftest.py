@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,17 @@ from tests.reference import onnxruntime_outputs
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run test_tiny.py first: when the whole way is broken, say so within seconds."""
     items.sort(key=lambda item: item.path.name != "test_tiny.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pool_with_room() -> None:
+    """TVM builds a pool of half the cores at its first use and cannot enlarge it.
+
+    Tests of two threads need room in it, whichever test of their process runs first.
+    """
+    from byoc.deploy import tvm_runtime
+
+    tvm_runtime._configure(max(2, os.cpu_count() or 1))
 
 
 @dataclass

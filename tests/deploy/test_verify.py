@@ -116,6 +116,21 @@ def test_other_shapes_and_dtypes_are_found() -> None:
     assert not verification._check("y", -infinite, infinite, limits).holds
 
 
+def test_small_results_of_sigmoid_may_be_rounded() -> None:
+    """By the reference: 1017 steps of 2^-25 where the right number is 1016.06 of them."""
+    nodes = [oh.make_node("Sigmoid", ["x"], ["y"]), oh.make_node("Exp", ["x"], ["z"])]
+    values = [oh.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in "xyz"]
+    model = oh.make_model(oh.make_graph(nodes, "g", values[:1], values[1:]))
+    rounding = verification._rounding(model)
+    assert rounding == {"y": verification.SIGMOID_ERROR}
+    right = np.float32([1e-9, 3.01e-5])
+    limits = verification.TOLERANCES
+    for off, holds in ((1.5e-7, True), (3e-7, False)):
+        shifted = right + np.float32(off)
+        assert verification._check("y", right, shifted, limits, rounding["y"]).holds is holds
+        assert not verification._check("z", right, shifted, limits, 0.0).holds
+
+
 def test_without_onnx_runtime_the_evaluator_judges(
     scaled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

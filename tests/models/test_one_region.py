@@ -16,7 +16,7 @@ import byoc
 from models.carried import light, trained
 from models.zoo import ZOO
 from tests.conftest import CompiledCase
-from tests.reference import assert_agrees
+from tests.reference import SIGMOID_ERROR, assert_agrees
 
 LEAST_MACS, LEAST_OPERATORS = 0.999, 0.98
 
@@ -45,7 +45,8 @@ def check(case: CompiledCase) -> None:
     assert len(report.regions) == 1, report.summary()
     assert report.offloaded_macs >= LEAST_MACS * report.macs > 0
     assert report.offloaded >= LEAST_OPERATORS * report.operators, report.left
-    assert_agrees(byoc.load(case.library).run(case.inputs), case.expected)
+    rounding = SIGMOID_ERROR if case.name in OCR else 0.0
+    assert_agrees(byoc.load(case.library).run(case.inputs), case.expected, rounding=rounding)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint32, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,7 @@ ABI_VERSION = 1
 PANEL = 16
 MAX_DIMS = 8
 ALIGN = 64
-#: ``ext_isa``, and the levels that the kernels have on this architecture, the least one first.
-ISA = ("baseline", "avx2", "avx512", "neon")
+#: The levels that the kernels have on this architecture, the least one first.
 LEVELS = HOST.kernel_levels
 UNARY = (
     *("identity", "relu", "clip", "sigmoid", "silu", "hard_sigmoid", "hard_swish", "gelu"),
@@ -205,6 +204,8 @@ _P = c_void_p
 #: Arguments and result of every function that the shared library has.
 SIGNATURES: dict[str, tuple[list[type], type]] = {
     "ext_status_string": ([c_int], c_char_p),
+    "ext_isas": ([], c_uint32),
+    "ext_isas_offered": ([], c_uint32),
     "ext_isa_level": ([], c_int),
     "ext_isa_name": ([], c_char_p),
     "ext_isa_error": ([], c_char_p),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from codegen_cc.errors import ToolchainError
+from codegen_cc.instruction_sets import levels_of
 
 #: CPU flags of each level of x86-64, by the names of /proc/cpuinfo: the psABI supplement's table
 #: "Micro-Architecture Levels", each level with what it adds.
@@ -26,9 +27,6 @@ X86_64_LEVELS = {
     "x86-64-v3": ("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"),
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
 }
-#: Architectures by their name in triples; levels of the kernels, the least one first.
-KERNEL_LEVELS = {"x86_64": ("baseline", "avx2", "avx512"), "aarch64": ("neon",)}
-_OTHER_LEVELS = ("baseline",)
 #: Architectures by the numbers that ELF headers have for them (e_machine).
 ELF_MACHINES = {
     "i686": 3,
@@ -93,8 +91,11 @@ class Target:
 
     @property
     def kernel_levels(self) -> tuple[str, ...]:
-        """Instruction sets that the kernels are compiled for."""
-        return KERNEL_LEVELS.get(self.machine, _OTHER_LEVELS)
+        """Instruction sets that all kernels are compiled for, the least one first.
+
+        Raises ``ToolchainError`` where the kernel runtime is missing.
+        """
+        return levels_of(self.machine)
 
     @cached_property
     def tvm(self) -> str | dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from byoc.bench.engines import ENGINES
 from byoc.errors import BenchmarkError
+from codegen_cc.instruction_sets import names_in, table
 
 #: Path of a system file to its text.
 Read = Callable[[str], str]
@@ -20,7 +21,10 @@ _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a table of times must be read with; ``peak_gflops`` is that of one core."""
+    """What a table of times must be read with; ``peak_gflops`` is that of one core.
+
+    ``isa`` is the level of the kernels in use, ``extensions`` what they may use besides it.
+    """
 
     cpu: str
     cores: int
@@ -28,6 +32,7 @@ class Machine:
     precision: str
     peak_gflops: float
     versions: dict[str, str]
+    extensions: tuple[str, ...] = ()
 
     @classmethod
     def measure(cls, engines: Iterable[str]) -> Machine:
@@ -36,17 +41,23 @@ class Machine:
 
         library = abi.load()
         versions = {ENGINES[name].title: ENGINES[name].version() for name in engines}
-        isa = library.ext_isa_name().decode()
         return cls(
-            cpu_name(), len(usable_cores()), isa, "fp32", measure_peak(library, 100), versions
+            cpu=cpu_name(),
+            cores=len(usable_cores()),
+            isa=library.ext_isa_name().decode(),
+            precision="fp32",
+            peak_gflops=measure_peak(library, 100),
+            versions=versions,
+            extensions=extensions(library),
         )
 
     def lines(self) -> list[str]:
         """The machine for people, in two lines."""
         cores = f"{self.cores} core{'' if self.cores == 1 else 's'}"
         versions = ", ".join(f"{title} {version}" for title, version in self.versions.items())
+        isa = " + ".join([self.isa, *self.extensions])
         return [
-            f"{self.cpu}, {cores}, {self.isa}; FMA peak of a core, measured: "
+            f"{self.cpu}, {cores}, {isa}; FMA peak of a core, measured: "
             f"{self.peak_gflops:.1f} GFLOP/s",
             f"{self.precision}; {versions}",
         ]
@@ -54,6 +65,12 @@ class Machine:
     def to_json(self) -> dict[str, object]:
         """Plain numbers and texts."""
         return asdict(self)
+
+
+def extensions(library: ctypes.CDLL) -> tuple[str, ...]:
+    """Instruction sets that kernels may use besides their levels."""
+    levels = {row.name for row in table() if row.is_level}
+    return tuple(n for n in names_in(library.ext_isas()) if n not in levels)
 
 
 def cpu_name(read: Read | None = None) -> str:

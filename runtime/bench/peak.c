@@ -37,16 +37,5 @@ double EXT_NAME(ext_bench_fma_peak)(void) {
   return 2.0 * VL * CHAINS * STEPS / seconds * 1e-9;
 }
 
-#if defined(EXT_ONE_LEVEL)
-__attribute__((visibility("default"))) double ext_bench_fma_peak(void) {
-  return EXT_NAME(ext_bench_fma_peak)();
-}
-#elif defined(EXT_SIMD_BASELINE)
-double ext_bench_fma_peak_avx2(void);
-double ext_bench_fma_peak_avx512(void);
-__attribute__((visibility("default"))) double ext_bench_fma_peak(void) {
-  if (ext_isa_level() == EXT_ISA_AVX512) return ext_bench_fma_peak_avx512();
-  if (ext_isa_level() == EXT_ISA_AVX2) return ext_bench_fma_peak_avx2();
-  return ext_bench_fma_peak_baseline();
-}
-#endif
+__attribute__((visibility("default"))) double ext_bench_fma_peak(void);
+EXT_DISPATCH_OF(double, ext_bench_fma_peak, (void), ())

@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "ext_isa.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -50,15 +52,19 @@ typedef enum { EXT_FLOAT32 = 0, EXT_INT32, EXT_INT64, EXT_BOOL } ext_dtype;
 
 /* ------------------------------------------------------------------ instruction sets */
 
-typedef enum {
-  EXT_ISA_BASELINE = 0,
-  EXT_ISA_AVX2 = 1,
-  EXT_ISA_AVX512 = 2,
-  EXT_ISA_NEON = 3
-} ext_isa;
+/* EXT_ISA_avx2 and so on: the rows of the table, whose order says nothing of which CPU has which.
+ */
+#define EXT_ISA_ENUMERATOR(name, architecture, families, fallback, test, unused) EXT_ISA_##name,
+typedef enum { EXT_ISA_TABLE(EXT_ISA_ENUMERATOR, 0) } ext_isa;
+#undef EXT_ISA_ENUMERATOR
 
-/* The level in use: the best that this CPU has, or the one that the environment variable
- * BYOC_ISA (x86-64: baseline, avx2, avx512; AArch64: neon) forces.  Decided once per process. */
+/* The instruction sets that kernels may use, bit i for the ext_isa i: those that CPU and operating
+ * system offer, or the one that the environment variable BYOC_ISA names with all that it falls back
+ * on.  Decided once per process. */
+uint32_t ext_isas(void);
+/* Those that CPU and operating system offer, whatever BYOC_ISA says. */
+uint32_t ext_isas_offered(void);
+/* The first row in use that every kernel is compiled for, and its name. */
 ext_isa ext_isa_level(void);
 const char* ext_isa_name(void);
 /* NULL, or why BYOC_ISA cannot be honoured (unknown name, not for this architecture, or the CPU

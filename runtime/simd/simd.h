@@ -15,10 +15,7 @@
  * vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips NaNs or keeps
  * them, whichever), vf_transpose (a VL x VL tile in registers).
  *
- * EXT_NAME(f) gives a function one name per level; EXT_DISPATCH makes the public function that
- * picks a level.  The public function is compiled beside the kernel of the level that every CPU of
- * the architecture has, so that a link with the archive takes in only the families that are
- * called.  Where that is the only level, -DEXT_ONE_LEVEL says so.
+ * rows.h names a level's functions, and makes the public ones that choose among the levels.
  */
 #ifndef EXT_SIMD_H_
 #define EXT_SIMD_H_
@@ -26,7 +23,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../kernels/public.h"
+#include "rows.h"
 
 #define EXT_INLINE static inline __attribute__((always_inline, unused))
 #if defined(__clang__)
@@ -38,41 +35,15 @@
 #endif
 
 #if defined(EXT_SIMD_AVX512)
-#define EXT_NAME(f) f##_avx512
 #include "avx512.h"
 #elif defined(EXT_SIMD_AVX2)
-#define EXT_NAME(f) f##_avx2
 #include "avx2.h"
 #elif defined(EXT_SIMD_NEON)
-#define EXT_NAME(f) f##_neon
 #include "neon.h"
 #elif defined(EXT_SIMD_BASELINE)
-#define EXT_NAME(f) f##_baseline
 #include "baseline.h"
 #else
 #error "define one of EXT_SIMD_AVX512, EXT_SIMD_AVX2, EXT_SIMD_NEON, EXT_SIMD_BASELINE"
-#endif
-
-/* EXT_DISPATCH(ext_f, (int64_t n, float* y), (n, y)) defines ext_f as a call of the level in use.
- */
-#if defined(EXT_SIMD_AVX512) || defined(EXT_SIMD_AVX2)
-#define EXT_DISPATCH(function, parameters, arguments)
-#elif defined(EXT_ONE_LEVEL)
-#define EXT_DISPATCH(function, parameters, arguments) \
-  int function parameters {                           \
-    return EXT_NAME(function) arguments;              \
-  }
-#else
-#define EXT_DISPATCH(function, parameters, arguments)          \
-  int function##_avx2 parameters;                              \
-  int function##_avx512 parameters;                            \
-  int function parameters {                                    \
-    switch (ext_isa_level()) {                                 \
-      case EXT_ISA_AVX512: return function##_avx512 arguments; \
-      case EXT_ISA_AVX2: return function##_avx2 arguments;     \
-      default: return function##_baseline arguments;           \
-    }                                                          \
-  }
 #endif
 
 EXT_INLINE vf vf_zero(void) {

@@ -15,6 +15,7 @@ import pytest
 
 from byoc.compiler import compile
 from byoc.report import Report
+from codegen_cc import abi
 from tests.conformance import special_values
 from tests.conformance.special_values import Case
 from tests.models.in_process import cpu_has, run_in_process
@@ -71,7 +72,7 @@ def test_all_but_three_are_offloaded(swept: Joined) -> None:
     assert len(swept.report.regions) == 1
 
 
-@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", abi.LEVELS)
 def test_special_values_flow_as_in_onnx_runtime(swept: Joined, tmp_path: Path, isa: str) -> None:
     if not cpu_has(isa):
         pytest.skip(f"this CPU has no {isa}")
@@ -92,7 +93,7 @@ def test_what_is_decided_differs_from_onnx_runtime(swept: Joined) -> None:
     assert not same or same == ["where"]  # whose zeros differ in their sign
 
 
-@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", abi.LEVELS)
 def test_exact_convolutions_and_attention(tmp_path: Path, isa: str) -> None:
     """Without it, Winograd spreads a special value over the tiles that read it."""
     if not cpu_has(isa):

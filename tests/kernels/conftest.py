@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.target import KERNEL_LEVELS, Target
+from codegen_cc.target import Target
 from tests.kernels.guest import GuestError, GuestLibrary, SharedMemory
 
 AARCH64 = Target("aarch64")
 #: Levels of this architecture, and of the one that can be emulated.
-LEVELS = (*abi.LEVELS, *(KERNEL_LEVELS["aarch64"] if AARCH64.is_foreign else ()))
+LEVELS = (*abi.LEVELS, *(AARCH64.kernel_levels if AARCH64.is_foreign else ()))
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,8 @@ def guest(
 ) -> Iterator[GuestLibrary]:
     """The AArch64 library under QEMU; skipped where cross compiler or QEMU are missing."""
     try:
-        library = GuestLibrary(AARCH64, shared_memory, tmp_path_factory.mktemp("guest"), "neon")
+        folder = tmp_path_factory.mktemp("guest")
+        library = GuestLibrary(AARCH64, shared_memory, folder, AARCH64.kernel_levels[-1])
     except GuestError as error:
         pytest.skip(str(error))
     yield library

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 
 import byoc
+from codegen_cc import abi
+from codegen_cc.instruction_sets import names_in
 from tests.conftest import CompiledCase
 
 ROOT = Path(byoc.__file__).parents[1]
@@ -52,14 +54,4 @@ print(json.dumps([line.split()[-1] for line in open("/proc/self/maps") if ".so" 
 
 def cpu_has(isa: str) -> bool:
     """Whether this CPU can run the kernels of that level."""
-    needed = {
-        "baseline": set(),
-        "avx2": {"avx2", "fma"},
-        "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
-    }[isa]
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return isa == "baseline"
-    line = next((line for line in flags.splitlines() if line.startswith("flags")), "")
-    return needed <= set(line.split())
+    return isa == abi.LEVELS[0] or isa in names_in(abi.load().ext_isas_offered())

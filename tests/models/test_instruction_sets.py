@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from codegen_cc import abi
 from models.carried import light, trained
 from models.zoo import ZOO
 from tests.conftest import CompiledCase
@@ -23,7 +24,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", abi.LEVELS)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in MODELS]
 )

@@ -13,7 +13,10 @@ POOLS = {
     "standalone_pool": (*sorted((RUNTIME / "standalone").glob("*.c")), RUNTIME / "dispatch.c"),
     "tvm_pool": tuple(RUNTIME / f"{name}.c" for name in ("threads", "tvm_pool", "workspace")),
 }
-FLAGS = ("-std=c11", "-O1", "-g", "-fsanitize=thread", "-DEXT_SIMD_BASELINE", "-DEXT_ONE_LEVEL")
+FLAGS = (
+    *("-std=c11", "-O1", "-g", "-fsanitize=thread"),
+    *("-DEXT_FIRST", "-DEXT_ROW=baseline", "-DEXT_HAS_baseline"),
+)
 #: Seconds; a run takes two.
 LIMIT = 300
 

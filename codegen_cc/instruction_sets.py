@@ -1,0 +1,64 @@
+"""The instruction sets that kernels are written for: the table of ``ext_isa.h``, read by Python.
+
+The header (``runtime/include/ext_isa.h``) is the only place where they are written down.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from codegen_cc.runtime_files import runtime_file
+
+_ROW = re.compile(r"^ *ROW\((\w+), *(\w+), *(\w+), *(\w+),", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """A row of the table.
+
+    ``machine`` is an architecture as ``uname -m`` has it, or ``any``; a level is what every kernel
+    is compiled for; ``fallback`` names the row that stands in where a kernel does not come in this
+    one, itself where there is none.
+    """
+
+    name: str
+    machine: str
+    is_level: bool
+    fallback: str
+
+
+@cache
+def table() -> tuple[InstructionSet, ...]:
+    """All rows, in the order of the C enum. Raises ``ToolchainError`` where kernels are missing."""
+    text = runtime_file("include/ext_isa.h").read_text(encoding="utf-8")
+    return tuple(
+        InstructionSet(name, machine, families == "every", fallback)
+        for name, machine, families, fallback in _ROW.findall(
+            text.partition("#define EXT_ISA_TABLE")[2]
+        )
+    )
+
+
+def levels_of(machine: str) -> tuple[str, ...]:
+    """The levels of an architecture, the least one first."""
+    names = [row.name for row in table() if row.is_level and row.machine == machine]
+    if not names:
+        names = [row.name for row in table() if row.is_level and row.machine == "any"]
+    found = {name: None for best in names for name in with_fallbacks(best)}
+    return tuple(row.name for row in reversed(table()) if row.name in found)
+
+
+def with_fallbacks(name: str) -> tuple[str, ...]:
+    """A row and all that it falls back on, one after the other."""
+    rows = {row.name: row for row in table()}
+    found = [name]
+    while (fallback := rows[found[-1]].fallback) != found[-1]:
+        found.append(fallback)
+    return tuple(found)
+
+
+def names_in(bits: int) -> tuple[str, ...]:
+    """The rows in a set as ``ext_isas`` returns it, those below others first."""
+    return tuple(row.name for i, row in reversed(list(enumerate(table()))) if bits >> i & 1)

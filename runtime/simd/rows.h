@@ -1,0 +1,54 @@
+/*
+ * rows.h - a function in several rows of the table of instruction sets (ext_isa.h).
+ *
+ * The build compiles a kernel once for every row that it comes in, with -DEXT_ROW=avx2 or the like.
+ * The public function stands beside the kernel of the first level, which every CPU of the
+ * architecture has, so that a link with the archive takes in only the families that are called.
+ * That one is compiled with -DEXT_HAS_avx2 and so on, the rows to choose among.
+ *
+ *   EXT_NAME(f)                           f's name in this row: f_avx2
+ *   EXT_DISPATCH(f, parameters, arguments)
+ *                                         beside the first level, the function f, which calls the
+ *                                         first of its rows that is in use; elsewhere nothing
+ *   EXT_DISPATCH_OF(type, f, ...)         the same for a result of another type than int
+ */
+#ifndef EXT_ROWS_H_
+#define EXT_ROWS_H_
+
+#include "../kernels/public.h"
+
+#define EXT_JOIN(a, b) EXT_JOIN_(a, b)
+#define EXT_JOIN_(a, b) a##b
+
+/* The row that is being compiled. */
+#define EXT_NAME(f) EXT_JOIN(f##_, EXT_ROW)
+/* The same as one of ext_isa, of what is compiled for the first level. */
+#define EXT_FIRST_ISA EXT_JOIN(EXT_ISA_, EXT_ROW)
+
+/* 1 where -DEXT_HAS_name was given, else 0: the defined one becomes two arguments. */
+#define EXT_HAS_ROW(name) EXT_SECOND_OF(EXT_JOIN(EXT_IF_DEFINED_, EXT_HAS_##name))
+#define EXT_IF_DEFINED_1 0, 1
+#define EXT_SECOND_OF(...) EXT_SECOND(__VA_ARGS__, 0, 0)
+#define EXT_SECOND(first, second, ...) second
+
+#define EXT_DECLARE(name, architecture, families, fallback, test, type, f, parameters, arguments) \
+  type f##_##name parameters;
+#define EXT_CALL(name, architecture, families, fallback, test, type, f, parameters, arguments) \
+  if (EXT_HAS_ROW(name) && EXT_ISA_##name != EXT_FIRST_ISA && isas >> EXT_ISA_##name & 1)      \
+    return f##_##name arguments;
+
+#if defined(EXT_FIRST)
+#define EXT_DISPATCH_OF(type, f, parameters, arguments)      \
+  EXT_ISA_TABLE(EXT_DECLARE, type, f, parameters, arguments) \
+  type f parameters {                                        \
+    const uint32_t isas = ext_isas();                        \
+    (void)isas; /* where there is one level alone */         \
+    EXT_ISA_TABLE(EXT_CALL, type, f, parameters, arguments)  \
+    return EXT_NAME(f) arguments;                            \
+  }
+#else
+#define EXT_DISPATCH_OF(type, f, parameters, arguments)
+#endif
+#define EXT_DISPATCH(f, parameters, arguments) EXT_DISPATCH_OF(int, f, parameters, arguments)
+
+#endif /* EXT_ROWS_H_ */

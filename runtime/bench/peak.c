@@ -4,13 +4,10 @@
 
 #include "../simd/simd.h"
 
-/* As many chains as hide the latency: 12 with two factors fit 16 registers, and two units of four
- * cycles need 8; AArch64 has four such units in some cores. */
-#if defined(EXT_SIMD_NEON)
-enum { CHAINS = 24, STEPS = 20000 };
+enum { CHAINS = PEAK_CHAINS, STEPS = 20000 };
+#if defined(EXT_PEAK_ADDS)
 #define NEXT(x) vf_fma(a, b, x) /* the form that it has; the factors change register otherwise */
 #else
-enum { CHAINS = 12, STEPS = 20000 };
 #define NEXT(x) vf_fma(x, a, b)
 #endif
 

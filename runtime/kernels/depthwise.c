@@ -10,14 +10,6 @@
 #include "activation.h"
 #include "conv2d.h"
 
-/* Pixels in a tile.  8 sums + 7 weights + the input column fit 32 registers; the levels with 16
- * reload weights from L1. */
-#if defined(EXT_SIMD_AVX512) || defined(EXT_SIMD_NEON)
-enum { TILE_W = 8 };
-#else
-enum { TILE_W = 4 };
-#endif
-
 /* Multiply-adds in a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 100000;
 

@@ -4,20 +4,6 @@
 
 #include "../simd/simd.h"
 
-#if defined(EXT_SIMD_AVX512)
-/* 14 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 32 registers. */
-enum { MR = 14, NV = 2 };
-#elif defined(EXT_SIMD_AVX2)
-/* 6 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 16 registers. */
-enum { MR = 6, NV = 2 };
-#elif defined(EXT_SIMD_NEON)
-/* 8 x 2 accumulators, 8 vectors of A, 2 of B: 26 of 32 registers; the rest lets loads go ahead. */
-enum { MR = 8, NV = 2 };
-#else
-/* 4 x 2 accumulators, 2 vectors of B, broadcasts of A: fits the 16 registers of x86-64. */
-enum { MR = 4, NV = 2 };
-#endif
-
 enum {
   TILE_N = NV * VL, /* columns of a full tile */
   KC = 2048,        /* a block of K: sums are seldom read and written again in between */

@@ -119,7 +119,7 @@ EXT_INLINE void tile_fetch_step(const int nv, tile_fetch* f) {
 
 /* acc[v] += x row[v], v < nv; with `half` (a constant) only half of the last vector counts. */
 EXT_INLINE void tile_step(const int nv, const int half, float x, const vf row[NV], vf acc[NV]) {
-#if defined(EXT_SIMD_AVX512)
+#if defined(EXT_HALF_VECTORS)
   vf a = half && nv == 1 ? vf_set1_low(x) : vf_set1(x);
   EXT_UNROLL
   for (int v = 0; v < nv; v++)
@@ -132,7 +132,7 @@ EXT_INLINE void tile_step(const int nv, const int half, float x, const vf row[NV
 #endif
 }
 
-#if defined(EXT_SIMD_NEON)
+#if defined(EXT_LANE_FMA)
 #include "gemm_lanes.h"
 #else
 
@@ -191,7 +191,7 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
   }
 }
 
-#endif /* EXT_SIMD_NEON */
+#endif /* EXT_LANE_FMA */
 
 /* All parameters but t are constants. */
 EXT_INLINE void tile_body(const int rows, const int nv, const int half, const int unpacked,
@@ -239,24 +239,6 @@ EXT_INLINE void tile_run(gemm_tile_function run, gemm_tile* t, int64_t rows, con
                             y_row);
 }
 
-#if defined(EXT_SIMD_AVX512)
-#define EXT_ROWS(X, k, i) \
-  X(1, k, i)              \
-  X(2, k, i)              \
-  X(3, k, i)              \
-  X(4, k, i)              \
-  X(5, k, i)              \
-  X(6, k, i)              \
-  X(7, k, i) X(8, k, i) X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)
-#elif defined(EXT_SIMD_AVX2)
-#define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i)
-#elif defined(EXT_SIMD_NEON)
-#define EXT_ROWS(X, k, i) \
-  X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i) X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i)
-#else
-#define EXT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i)
-#endif
-
 #define EXT_TILE(rows, kind, unpacked)            \
   static void kind##_##rows(const gemm_tile* t) { \
     tile_body(rows, NV, 0, unpacked, t);          \
@@ -264,8 +246,8 @@ EXT_INLINE void tile_run(gemm_tile_function run, gemm_tile* t, int64_t rows, con
 #define EXT_TILE_ENTRY(rows, kind, unpacked) kind##_##rows,
 
 /* Defines kind(rows, columns), the function for a tile of so many rows and columns whose A is
- * packed, or is not.  AVX-512 has one for every number of half vectors. */
-#if defined(EXT_SIMD_AVX512)
+ * packed, or is not. */
+#if defined(EXT_HALF_VECTORS)
 enum { TILE_STEP = VL / 2 };
 #define EXT_TILE_8(rows, kind, unpacked)            \
   static void kind##_8_##rows(const gemm_tile* t) { \

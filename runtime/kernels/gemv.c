@@ -7,16 +7,8 @@
 
 #include "gemv_job.h"
 
-enum {
-#if defined(EXT_SIMD_AVX512)
-  MOST_COLUMNS = 6, /* beyond, the half vector of gemm.c is as fast */
-#elif defined(EXT_SIMD_NEON)
-  MOST_COLUMNS = 7, /* beyond, the tile of gemm.c is full: a quarter fewer instructions */
-#else
-  MOST_COLUMNS = 8,
-#endif
-  LEAST_DEPTH = 128 /* from this K on, dots of more than DOT_FEW rows are faster than packing b */
-};
+/* From this K on, dots of more than DOT_FEW rows are faster than packing b. */
+enum { LEAST_DEPTH = 128 };
 
 /* Floats of the large operand that one task reads at least: some ten microseconds. */
 static const int64_t TASK_FLOATS = 1 << 16;

@@ -67,12 +67,6 @@ EXT_INLINE void dot_all(const int many, const int few, int64_t count, int64_t k,
     dot_block(1, few, k, x + i * x_row, x_row, w, w_row, out + i * out_x, out_x, out_w);
 }
 
-#if defined(EXT_SIMD_AVX512) || defined(EXT_SIMD_NEON)
-enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
-#else
-enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
-#endif
-
 static void dot_few(int64_t few, int64_t count, int64_t k, const float* x, int64_t x_row,
                     const float* w, int64_t w_row, float* out, int64_t out_x, int64_t out_w) {
   switch (few) {

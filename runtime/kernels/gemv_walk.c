@@ -58,26 +58,7 @@ EXT_INLINE void walk(const int rows, const int vectors, const int part, const ge
   }
 }
 
-/* Vectors of a walk, by rows, and rows of b in a sweep.  The wider the walk, the longer the piece
- * of each row of a plain matrix; but four panels side by side, and with one row of y also 256 bytes
- * of each row of b, are read faster than more, unless these are whole pages apart (measured on
- * Zen 4). */
 enum { PAGE_FLOATS = 1024 };
-#if defined(EXT_SIMD_AVX512)
-enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
-enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
-#elif defined(EXT_SIMD_NEON)
-enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
-enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
-#else
-enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4 };
-#if defined(EXT_SIMD_AVX2)
-enum { WIDTH_OF_4 = 2 };
-#else
-enum { WIDTH_OF_4 = 4 };
-#endif
-enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
-#endif
 
 /* Walks over as many of the `columns` as it can at once, `widest` vectors at most; returns how many
  * columns.  Panels are padded, so that their last vector is full. */

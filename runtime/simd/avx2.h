@@ -1,10 +1,9 @@
 /* AVX2 and FMA: 8 floats. */
 #include <immintrin.h>
 
-#define VL 8
-typedef float vf __attribute__((vector_size(32)));
-typedef int32_t vi __attribute__((vector_size(32)));
-typedef float vm __attribute__((vector_size(32)));
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef float vm __attribute__((vector_size(4 * VL)));
 
 EXT_INLINE vf vf_load(const float* p) {
   return _mm256_loadu_ps(p);

@@ -1,9 +1,8 @@
 /* AVX-512 (F, BW, DQ, VL): 16 floats. */
 #include <immintrin.h>
 
-#define VL 16
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef __mmask16 vm;
 
 EXT_INLINE vf vf_load(const float* p) {

@@ -2,10 +2,9 @@
  * everywhere, and as the reference that the other levels are read against. */
 #include <math.h>
 
-#define VL 4
-typedef float vf __attribute__((vector_size(16)));
-typedef int32_t vi __attribute__((vector_size(16)));
-typedef uint32_t vu __attribute__((vector_size(16)));
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 typedef vi vm;
 
 EXT_INLINE vf vf_load(const float* p) {

@@ -1,9 +1,8 @@
 /* AArch64's NEON: 4 floats, 32 registers. */
 #include <arm_neon.h>
 
-#define VL 4
-typedef float vf __attribute__((vector_size(16)));
-typedef int32_t vi __attribute__((vector_size(16)));
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef uint32x4_t vm;
 
 EXT_INLINE vf vf_load(const float* p) {
@@ -44,6 +43,7 @@ EXT_INLINE vf vf_min(vf a, vf b) {
   return vminq_f32(a, b);
 }
 /* The instructions keep a NaN of either argument as they are. */
+#define EXT_MAX_KEEPS_NAN
 EXT_INLINE vf vf_max_nan(vf a, vf b) {
   return vmaxq_f32(a, b);
 }

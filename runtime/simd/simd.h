@@ -15,7 +15,8 @@
  * vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips NaNs or keeps
  * them, whichever), vf_transpose (a VL x VL tile in registers).
  *
- * rows.h names a level's functions, and makes the public ones that choose among the levels.
+ * tile_config.h tells how many vectors a level has registers for.  rows.h names the functions of a
+ * level, and makes the public ones that choose among the levels.
  */
 #ifndef EXT_SIMD_H_
 #define EXT_SIMD_H_
@@ -24,6 +25,7 @@
 #include <string.h>
 
 #include "rows.h"
+#include "tile_config.h"
 
 #define EXT_INLINE static inline __attribute__((always_inline, unused))
 #if defined(__clang__)
@@ -51,7 +53,7 @@ EXT_INLINE vf vf_zero(void) {
 }
 
 /* max that keeps a NaN of either argument. */
-#if !defined(EXT_SIMD_NEON) /* which has one */
+#if !defined(EXT_MAX_KEEPS_NAN)
 EXT_INLINE vf vf_max_nan(vf a, vf b) {
   return vf_select(vm_nan(a), a, vf_max(a, b));
 }

@@ -135,6 +135,16 @@ def test_cores_of_aarch64(
     guest.close()
 
 
+def test_choices_by_level_stand_in_one_file() -> None:
+    """What depends on the registers is a name of ``tile_config.h`` everywhere else."""
+    asks = {
+        str(path.relative_to(RUNTIME))
+        for path in RUNTIME.rglob("*.[ch]")
+        if re.search(r"^#.*\bEXT_SIMD_(?!H_|MATH_H_)", path.read_text(), re.MULTILINE)
+    }
+    assert asks == {"simd/simd.h", "simd/tile_config.h"}
+
+
 def test_a_family_in_a_further_row(tmp_path: Path) -> None:
     """The build compiles it for the row, and its public function then has the row to choose."""
     if HOST.machine != "x86_64":

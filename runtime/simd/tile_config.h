@@ -1,0 +1,91 @@
+/*
+ * tile_config.h - what a level's registers hold: every choice of a kernel that depends on the level
+ * and is a number.  One block for each kind of registers; a further row of ext_isa.h that has the
+ * registers of a level is compiled with that level's block, and one with other registers or units
+ * adds its own.
+ *
+ *   VL           floats in a vector
+ *   gemm         a tile of the microkernel has MR rows and NV vectors of columns.  With
+ *                EXT_HALF_VECTORS there is one for every half vector of columns (vf_fma_low), with
+ *                EXT_LANE_FMA a multiply-add takes one lane of a vector (vf_fma_lane).  EXT_ROWS
+ *                lists the rows 1 .. MR
+ *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
+ *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
+ *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time
+ *   depthwise    TILE_W pixels of a row in a tile
+ *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
+ *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
+ *
+ * Thresholds of gemv: the wider the walk, the longer the piece of each row of a plain matrix; but
+ * four panels side by side, and with one row of y also 256 bytes of each row of b, are read faster
+ * than more, unless these are whole pages apart (measured on Zen 4).
+ */
+#ifndef EXT_TILE_CONFIG_H_
+#define EXT_TILE_CONFIG_H_
+
+#if defined(EXT_SIMD_AVX512) /* 32 registers of 16 floats */
+#define VL 16
+/* gemm: 14 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 32 registers. */
+enum { MR = 14, NV = 2 };
+#define EXT_HALF_VECTORS
+#define EXT_ROWS(X, k, i) \
+  EXT_ROWS_8(X, k, i)     \
+  X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i) X(13, k, i) X(14, k, i)
+/* gemv: beyond 6 columns the half vector of gemm.c is as fast. */
+enum { MOST_COLUMNS = 6 };
+enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
+enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
+enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+/* depthwise: 8 sums, 7 weights and the input column. */
+enum { TILE_W = 8 };
+/* peak: two units of four cycles need 8 chains; 12 with two factors fit 16 registers as well. */
+enum { PEAK_CHAINS = 12 };
+
+#elif defined(EXT_SIMD_AVX2) /* 16 registers of 8 floats */
+#define VL 8
+/* gemm: 6 x 2 accumulators, 2 vectors of B, 1-2 broadcasts of A: 16 registers. */
+enum { MR = 6, NV = 2 };
+#define EXT_ROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
+enum { MOST_COLUMNS = 8 };
+enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
+enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 2 };
+enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+/* depthwise: weights come from L1 for each tile anew. */
+enum { TILE_W = 4 };
+enum { PEAK_CHAINS = 12 };
+
+#elif defined(EXT_SIMD_NEON) /* 32 registers of 4 floats */
+#define VL 4
+/* gemm: 8 x 2 accumulators, 8 vectors of A, 2 of B: 26 of 32 registers; the rest lets loads go
+ * ahead. */
+enum { MR = 8, NV = 2 };
+#define EXT_ROWS(X, k, i) EXT_ROWS_8(X, k, i)
+#define EXT_LANE_FMA
+/* gemv: beyond 7 columns the tile of gemm.c is full: a quarter fewer instructions. */
+enum { MOST_COLUMNS = 7 };
+enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
+enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
+enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+enum { TILE_W = 8 };
+/* peak: some cores have four units; the sum is what the multiply-add adds to. */
+enum { PEAK_CHAINS = 24 };
+#define EXT_PEAK_ADDS
+
+#else /* any CPU: as for the 16 registers of 4 floats of x86-64 */
+#define VL 4
+/* gemm: 4 x 2 accumulators, 2 vectors of B, broadcasts of A. */
+enum { MR = 4, NV = 2 };
+#define EXT_ROWS(X, k, i) EXT_ROWS_4(X, k, i)
+enum { MOST_COLUMNS = 8 };
+enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
+enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 4 };
+enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+enum { TILE_W = 4 };
+enum { PEAK_CHAINS = 12 };
+#endif
+
+/* Beginnings of EXT_ROWS, which gives X(rows, k, i) for each number of rows of a tile. */
+#define EXT_ROWS_4(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i) X(4, k, i)
+#define EXT_ROWS_8(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i) X(7, k, i) X(8, k, i)
+
+#endif /* EXT_TILE_CONFIG_H_ */

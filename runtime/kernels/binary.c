@@ -11,17 +11,6 @@
 #include "broadcast.h"
 
 enum { CHUNK = 2048 };
-/* Elements of one task at least: some ten microseconds of memory traffic. */
-static const int64_t TASK_ELEMENTS = 1 << 15;
-
-typedef struct {
-  const ext_binary_params* p;
-  int32_t ndim; /* after merging; the innermost axis last */
-  int64_t shape[EXT_MAX_DIMS], a_strides[EXT_MAX_DIMS], b_strides[EXT_MAX_DIMS];
-  int64_t run, parts, part; /* the innermost axis is cut into `parts` of `part` elements */
-  const float *a, *b;
-  float* y;
-} binary_job;
 
 EXT_INLINE vf apply(const ext_binary_kind kind, vf a, vf b) {
   switch (kind) {
@@ -102,56 +91,19 @@ static const float* gather(const float* p, int64_t* step, int64_t n, float* chun
   return chunk;
 }
 
-static void one_run(const binary_job* job, int64_t n, const float* a, const float* b, float* y) {
-  float a_chunk[CHUNK], b_chunk[CHUNK];
-  int64_t a_stride = job->a_strides[job->ndim - 1], b_stride = job->b_strides[job->ndim - 1];
+static void float_run(const void* context, int64_t n, const void* const* x, const int64_t* step,
+                      void* result) {
+  const ext_binary_params* p = context;
+  const float *a = x[0], *b = x[1];
+  float *y = result, a_chunk[CHUNK], b_chunk[CHUNK];
   for (int64_t i = 0; i < n; i += CHUNK) {
-    int64_t count = i64_min(CHUNK, n - i), a_step = a_stride, b_step = b_stride;
-    const float* u = gather(a + i * a_stride, &a_step, count, a_chunk);
-    const float* v = gather(b + i * b_stride, &b_step, count, b_chunk);
-    run_kind(job->p->kind, count, u, a_step, v, b_step, y + i);
-    if (job->p->activation.kind != EXT_IDENTITY)
-      EXT_NAME(ext_activate)(&job->p->activation, count, y + i, y + i);
+    int64_t count = i64_min(CHUNK, n - i), a_step = step[0], b_step = step[1];
+    const float* u = gather(a + i * step[0], &a_step, count, a_chunk);
+    const float* v = gather(b + i * step[1], &b_step, count, b_chunk);
+    run_kind(p->kind, count, u, a_step, v, b_step, y + i);
+    if (p->activation.kind != EXT_IDENTITY)
+      EXT_NAME(ext_activate)(&p->activation, count, y + i, y + i);
   }
-}
-
-static int binary_range(void* context, int64_t begin, int64_t end) {
-  const binary_job* job = context;
-  for (int64_t item = begin; item < end; item++) {
-    int64_t outer = item / job->parts, from = item % job->parts * job->part, rest = outer;
-    const float *a = job->a, *b = job->b;
-    for (int d = job->ndim - 2; d >= 0; d--) {
-      int64_t i = rest % job->shape[d];
-      rest /= job->shape[d];
-      a += i * job->a_strides[d];
-      b += i * job->b_strides[d];
-    }
-    one_run(job, i64_min(job->part, job->run - from), a + from * job->a_strides[job->ndim - 1],
-            b + from * job->b_strides[job->ndim - 1], job->y + outer * job->run + from);
-  }
-  return EXT_OK;
-}
-
-/* Drops axes of one element and joins neighbours that both operands walk as one. */
-static void merge_axes(const ext_binary_params* p, binary_job* job) {
-  int32_t n = 0;
-  for (int32_t d = 0; d < p->ndim; d++) {
-    int64_t size = p->shape[d], a = p->a_strides[d], b = p->b_strides[d];
-    if (size == 1) continue;
-    if (n > 0 && job->a_strides[n - 1] == a * size && job->b_strides[n - 1] == b * size) {
-      job->shape[n - 1] *= size;
-    } else {
-      job->shape[n++] = size;
-    }
-    job->a_strides[n - 1] = a;
-    job->b_strides[n - 1] = b;
-  }
-  if (n == 0) {
-    job->shape[n] = 1;
-    job->a_strides[n] = job->b_strides[n] = 0;
-    n++;
-  }
-  job->ndim = n;
 }
 
 /* Integers: the compiler's own vectors will do.  Unsigned arithmetic wraps around. */
@@ -160,7 +112,7 @@ static void merge_axes(const ext_binary_params* p, binary_job* job) {
                    void* result) {                                                            \
     const type *a = x[0], *b = x[1];                                                          \
     type* y = result;                                                                         \
-    switch (*(const ext_binary_kind*)context) {                                               \
+    switch (((const ext_binary_params*)context)->kind) {                                      \
       case EXT_ADD:                                                                           \
         EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] + (unsigned_type)b[ib]));          \
         break;                                                                                \
@@ -178,13 +130,21 @@ static void merge_axes(const ext_binary_params* p, binary_job* job) {
 EXT_INTEGERS(int32_run, int32_t, uint32_t)
 EXT_INTEGERS(int64_run, int64_t, uint64_t)
 
-static int integers(const ext_binary_params* p, const void* a, const void* b, void* y) {
+/* Whether the kernel has the operation for integers. */
+static int fits_integers(const ext_binary_params* p) {
   int known = p->kind == EXT_ADD || p->kind == EXT_SUB || p->kind == EXT_MUL ||
               p->kind == EXT_MAX || p->kind == EXT_MIN;
-  if (!known || p->dtype == EXT_BOOL || p->activation.kind != EXT_IDENTITY) return EXT_ERR_ARGUMENT;
+  return known && p->dtype != EXT_BOOL && p->activation.kind == EXT_IDENTITY;
+}
+
+int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* b, void* y) {
+  int floats = p->dtype == EXT_FLOAT32;
+  if (!floats && !fits_integers(p)) return EXT_ERR_ARGUMENT;
   int64_t size = p->dtype == EXT_INT64 ? 8 : 4;
-  broadcast_job job = {.run = size == 8 ? int64_run : int32_run,
-                       .context = &p->kind,
+  broadcast_job job = {.run = floats      ? float_run
+                              : size == 8 ? int64_run
+                                          : int32_run,
+                       .context = p,
                        .operands = 2,
                        .sizes = {size, size},
                        .y_size = size,
@@ -192,21 +152,6 @@ static int integers(const ext_binary_params* p, const void* a, const void* b, vo
                        .y = y};
   const int64_t* strides[] = {p->a_strides, p->b_strides};
   return broadcast(&job, p->ndim, p->shape, strides);
-}
-
-int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* b, void* y) {
-  if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
-  if (p->dtype != EXT_FLOAT32) return integers(p, a, b, y);
-  int64_t total = 1;
-  for (int32_t d = 0; d < p->ndim; d++) total *= p->shape[d];
-  if (total <= 0) return EXT_OK;
-  binary_job job = {.p = p, .a = a, .b = b, .y = y};
-  merge_axes(p, &job);
-  job.run = job.shape[job.ndim - 1];
-  job.part = i64_min(job.run, TASK_ELEMENTS);
-  job.parts = ceil_div(job.run, job.part);
-  return ext_parallel_for(total / job.run * job.parts, i64_max(1, TASK_ELEMENTS / job.part),
-                          binary_range, &job);
 }
 
 EXT_DISPATCH(ext_binary, (const ext_binary_params* p, const void* a, const void* b, void* y),

@@ -7,7 +7,7 @@
  * vector code moves 4 bytes, whatever they mean; elements of 1 and 8 bytes, which are masks and
  * indices and few, have plain loops.
  */
-#include "../simd/simd.h"
+#include "axes.h"
 
 /* Elements of one task at least: some ten microseconds of memory traffic. */
 static const int64_t TASK_ELEMENTS = 1 << 15;
@@ -17,46 +17,50 @@ typedef struct {
 } axis;
 
 typedef struct {
-  int32_t ndim;
-  axis axes[EXT_MAX_DIMS + 1]; /* the innermost last */
-  int64_t element;             /* bytes */
+  ext_axes axes;   /* operands: x, y */
+  int64_t element; /* bytes */
   const void* x;
   void* y;
 } copy_job;
 
-/* Inserts an axis so that y's strides fall (x's, where they are equal). */
-static void insert_axis(copy_job* job, axis a) {
-  int32_t at = job->ndim++;
-  for (; at > 0; at--) {
-    const axis* before = &job->axes[at - 1];
-    if (before->y > a.y || (before->y == a.y && before->x >= a.x)) break;
-    job->axes[at] = *before;
-  }
-  job->axes[at] = a;
+EXT_INLINE axis axis_at(const copy_job* job, int32_t d) {
+  return (axis){job->axes.size[d], job->axes.stride[0][d], job->axes.stride[1][d]};
 }
 
-static void merge_axes(copy_job* job) {
-  int32_t n = 0;
-  for (int32_t d = 0; d < job->ndim; d++) {
-    axis a = job->axes[d];
-    if (n > 0 && job->axes[n - 1].x == a.x * a.size && job->axes[n - 1].y == a.y * a.size)
-      a.size *= job->axes[--n].size;
-    job->axes[n++] = a;
+EXT_INLINE void set_axis(copy_job* job, int32_t d, axis a) {
+  job->axes.size[d] = a.size;
+  job->axes.stride[0][d] = a.x;
+  job->axes.stride[1][d] = a.y;
+}
+
+/* Inserts an axis so that y's strides fall (x's, where they are equal). */
+static void insert_axis(axis* axes, int32_t count, axis a) {
+  int32_t at = count;
+  for (; at > 0; at--) {
+    const axis* before = &axes[at - 1];
+    if (before->y > a.y || (before->y == a.y && before->x >= a.x)) break;
+    axes[at] = *before;
   }
-  job->ndim = n;
+  axes[at] = a;
+}
+
+/* The axes of the parameters, sorted and merged. */
+static ext_axes axes_of(const ext_copy_params* p) {
+  axis sorted[EXT_MAX_DIMS];
+  ext_axes axes = {0};
+  for (int32_t d = 0; d < p->ndim; d++)
+    insert_axis(sorted, d, (axis){p->shape[d], p->x_strides[d], p->y_strides[d]});
+  for (int32_t d = 0; d < p->ndim; d++)
+    axes_add(&axes, 2, sorted[d].size, (const int64_t[]){sorted[d].x, sorted[d].y});
+  return axes;
 }
 
 /* The item's place over the first `outer` axes. */
-static void locate(const copy_job* job, int32_t outer, int64_t item, const void** x, void** y) {
-  int64_t x_at = 0, y_at = 0;
-  for (int32_t d = outer - 1; d >= 0; d--) {
-    int64_t i = item % job->axes[d].size;
-    item /= job->axes[d].size;
-    x_at += i * job->axes[d].x;
-    y_at += i * job->axes[d].y;
-  }
-  *x = (const char*)job->x + x_at * job->element;
-  *y = (char*)job->y + y_at * job->element;
+EXT_INLINE void locate(const copy_job* job, int32_t outer, int64_t item, const void** x, void** y) {
+  int64_t at[2] = {0, 0};
+  axes_locate(&job->axes, 2, outer, item, at);
+  *x = (const char*)job->x + at[0] * job->element;
+  *y = (char*)job->y + at[1] * job->element;
 }
 
 /* The two innermost axes, `rows` outside, `run` inside. */
@@ -101,11 +105,12 @@ static void any_plane(int64_t element, axis rows, axis run, const void* x, void*
 
 static int planes(void* context, int64_t begin, int64_t end) {
   const copy_job* job = context;
+  const int32_t ndim = job->axes.ndim;
   for (int64_t item = begin; item < end; item++) {
     const void* x;
     void* y;
-    locate(job, job->ndim - 2, item, &x, &y);
-    any_plane(job->element, job->axes[job->ndim - 2], job->axes[job->ndim - 1], x, y);
+    locate(job, ndim - 2, item, &x, &y);
+    any_plane(job->element, axis_at(job, ndim - 2), axis_at(job, ndim - 1), x, y);
   }
   return EXT_OK;
 }
@@ -113,7 +118,7 @@ static int planes(void* context, int64_t begin, int64_t end) {
 /* A part of the only axis there is. */
 static int run_range(void* context, int64_t begin, int64_t end) {
   const copy_job* job = context;
-  axis run = job->axes[job->ndim - 1];
+  axis run = axis_at(job, job->axes.ndim - 1);
   run.size = end - begin;
   any_plane(job->element, (axis){1, 0, 0}, run, (const char*)job->x + begin * run.x * job->element,
             (char*)job->y + begin * run.y * job->element);
@@ -190,15 +195,15 @@ typedef struct {
 
 static int transposes(void* context, int64_t begin, int64_t end) {
   const transpose_job* t = context;
-  const axis* rows = &t->job.axes[t->job.ndim - 2];
-  const axis* columns = &t->job.axes[t->job.ndim - 1];
+  const int32_t ndim = t->job.axes.ndim;
+  const axis rows = axis_at(&t->job, ndim - 2), columns = axis_at(&t->job, ndim - 1);
   for (int64_t item = begin; item < end; item++) {
     const void* x;
     void* y;
-    locate(&t->job, t->job.ndim - 2, item / t->blocks, &x, &y);
+    locate(&t->job, ndim - 2, item / t->blocks, &x, &y);
     int64_t i = item % t->blocks * t->block;
-    transpose(i64_min(t->block, rows->size - i), columns->size, (const float*)x + i, columns->x,
-              (float*)y + i * rows->y, rows->y);
+    transpose(i64_min(t->block, rows.size - i), columns.size, (const float*)x + i, columns.x,
+              (float*)y + i * rows.y, rows.y);
   }
   return EXT_OK;
 }
@@ -208,13 +213,14 @@ enum { TRANSPOSE_BLOCK = 64 };
 
 static int run_transpose(const copy_job* job, int32_t at) {
   transpose_job t = {.job = *job, .block = TRANSPOSE_BLOCK};
-  axis rows = job->axes[at];
-  for (int32_t d = at; d < job->ndim - 2; d++) t.job.axes[d] = job->axes[d + 1];
-  t.job.axes[job->ndim - 2] = rows;
+  const int32_t ndim = job->axes.ndim;
+  axis rows = axis_at(job, at);
+  for (int32_t d = at; d < ndim - 2; d++) set_axis(&t.job, d, axis_at(job, d + 1));
+  set_axis(&t.job, ndim - 2, rows);
   t.blocks = ceil_div(rows.size, t.block);
   int64_t items = t.blocks;
-  for (int32_t d = 0; d < job->ndim - 2; d++) items *= t.job.axes[d].size;
-  int64_t elements = i64_min(t.block, rows.size) * job->axes[job->ndim - 1].size;
+  for (int32_t d = 0; d < ndim - 2; d++) items *= t.job.axes.size[d];
+  int64_t elements = i64_min(t.block, rows.size) * axis_at(job, ndim - 1).size;
   return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), transposes, &t);
 }
 
@@ -222,27 +228,25 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   int64_t element = p->element_size ? p->element_size : 4;
   if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
   if (element != 1 && element != 4 && element != 8) return EXT_ERR_ARGUMENT;
-  copy_job job = {.element = element, .x = x, .y = y};
   int64_t total = 1;
-  for (int32_t d = 0; d < p->ndim; d++) {
-    total *= p->shape[d];
-    if (p->shape[d] != 1) insert_axis(&job, (axis){p->shape[d], p->x_strides[d], p->y_strides[d]});
-  }
+  for (int32_t d = 0; d < p->ndim; d++) total *= p->shape[d];
   if (total <= 0) return EXT_OK;
-  merge_axes(&job);
-  axis inner = job.ndim ? job.axes[job.ndim - 1] : (axis){1, 1, 1};
+  copy_job job = {.axes = axes_of(p), .element = element, .x = x, .y = y};
+  int32_t ndim = job.axes.ndim;
+  axis inner = ndim ? axis_at(&job, ndim - 1) : (axis){1, 1, 1};
   if (element == 4 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
-    for (int32_t d = job.ndim - 2; d >= 0; d--)
-      if (job.axes[d].x == 1) return run_transpose(&job, d);
+    for (int32_t d = ndim - 2; d >= 0; d--)
+      if (job.axes.stride[0][d] == 1) return run_transpose(&job, d);
   }
-  if (job.ndim == 0) job.axes[job.ndim++] = inner;
-  if (job.ndim == 1) return ext_parallel_for(total, TASK_ELEMENTS, run_range, &job);
-  if (job.axes[job.ndim - 2].size * inner.size > 2 * TASK_ELEMENTS) {
+  if (ndim == 0) set_axis(&job, job.axes.ndim++, inner);
+  if (job.axes.ndim == 1) return ext_parallel_for(total, TASK_ELEMENTS, run_range, &job);
+  int64_t elements = job.axes.size[ndim - 2] * inner.size;
+  if (elements > 2 * TASK_ELEMENTS) {
     /* A plane of one row, so that threads share the rows as well. */
-    job.axes[job.ndim - 1] = (axis){1, 0, 0};
-    job.axes[job.ndim++] = inner;
+    set_axis(&job, ndim - 1, (axis){1, 0, 0});
+    set_axis(&job, job.axes.ndim++, inner);
+    elements = inner.size;
   }
-  int64_t elements = job.axes[job.ndim - 2].size * inner.size;
   return ext_parallel_for(total / elements, i64_max(1, TASK_ELEMENTS / elements), planes, &job);
 }
 

@@ -165,7 +165,7 @@ class MatmulParams(ctypes.Structure):
 class Conv2dParams(ctypes.Structure):
     _fields_ = _sizes(
         "batch in_h in_w in_c out_h out_w out_c kernel_h kernel_w stride_h stride_w "
-        "pad_top pad_left dilation_h dilation_w groups x_stride y_stride"
+        "pad_top pad_left dilation_h dilation_w groups x_stride y_stride in_place_rows"
     )
 
 
@@ -210,6 +210,7 @@ SIGNATURES: dict[str, tuple[list[type], type]] = {
     "ext_isa_name": ([], c_char_p),
     "ext_isa_error": ([], c_char_p),
     "ext_num_threads": ([], c_int),
+    "ext_rows_in_place": ([c_int64], c_int64),
     "ext_parallel_for": ([c_int64, c_int64, _P, _P], c_int),
     "ext_workspace_alloc": ([ctypes.c_size_t], c_void_p),
     "ext_workspace_free": ([c_void_p], None),

@@ -52,3 +52,12 @@ __attribute__((constructor)) static void look(void) {
 const ext_caches* ext_cache_sizes(void) {
   return &caches;
 }
+
+int64_t ext_rows_in_place(int64_t row) {
+  enum { LINE = 64, SETS = 64, WAYS = 8 }; /* of L1 */
+  int64_t step = row * (int64_t)sizeof(float), period = 1;
+  if (step % LINE) return EXT_TILE_ROWS;
+  while (period < SETS && step / LINE * period % SETS) period *= 2;
+  int64_t rows = period * (WAYS - 1);
+  return rows < EXT_TILE_ROWS ? rows : EXT_TILE_ROWS;
+}

@@ -21,6 +21,7 @@ import numpy as np
 
 from byoc.bench.machine import cpu_name, measure_peak
 from codegen_cc import abi
+from codegen_cc.libraries.builtin.conv2d import rows_in_place
 
 #: (m, n, k) of plain products: square, transformer layers, classifiers, late CNN layers.
 GEMM: tuple[tuple[int, int, int], ...] = (
@@ -161,6 +162,7 @@ def _conv_params(c: ConvShape, groups: int) -> abi.Conv2dParams:
     return abi.Conv2dParams(
         1, c.size, c.size, c.inputs, c.out, c.out, c.outputs, c.kernel, c.kernel,
         c.stride, c.stride, pad, pad, 1, 1, groups, c.inputs, c.outputs,
+        rows_in_place(c.stride * c.inputs),
     )  # fmt: skip
 
 

@@ -33,9 +33,10 @@ extern "C" {
 #endif
 
 #define EXT_ABI_VERSION 1
-#define EXT_PANEL 16   /* columns in one panel of packed weights */
-#define EXT_MAX_DIMS 8 /* rank limit of strided kernels */
-#define EXT_ALIGN 64   /* bytes; alignment of packed weights, arenas and workspaces */
+#define EXT_PANEL 16     /* columns in one panel of packed weights */
+#define EXT_MAX_DIMS 8   /* rank limit of strided kernels */
+#define EXT_ALIGN 64     /* bytes; alignment of packed weights, arenas and workspaces */
+#define EXT_TILE_ROWS 14 /* of the tallest register tile of any level */
 
 typedef enum {
   EXT_OK = 0,
@@ -88,6 +89,10 @@ typedef struct {
   int64_t l2, l3;
 } ext_caches;
 const ext_caches* ext_cache_sizes(void);
+/* How many rows that begin `row` floats apart a register tile can read where they lie, at most
+ * EXT_TILE_ROWS: it touches a line of each in turn, and has to find them in L1 again.  Rows of
+ * taller tiles are packed first. */
+int64_t ext_rows_in_place(int64_t row);
 
 /* 64-byte aligned memory from the calling thread's cache; NULL when there is none. Free on the
  * same thread, last allocated first. */
@@ -301,6 +306,10 @@ typedef struct {
   int64_t dilation_h, dilation_w;
   int64_t groups;             /* divides in_c and out_c */
   int64_t x_stride, y_stride; /* between pixels; at least in_c, out_c */
+  /* ext_conv2d with a window larger than 1 x 1: levels whose register tiles have so many rows, or
+   * fewer, read the image in place; taller tiles pack their patches of it first.  EXT_TILE_ROWS:
+   * all read in place; 0: all pack; ext_rows_in_place(stride_w * x_stride): what is fastest. */
+  int64_t in_place_rows;
 } ext_conv2d_params;
 
 /* w: per group the panels of B[kernel_h * kernel_w * in_c/groups][out_c/groups], groups one after

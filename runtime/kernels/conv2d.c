@@ -4,7 +4,7 @@
  *
  * as a matrix product, one per group: rows are the output pixels of the whole batch, K is
  * (kh, kw, c).  The matrix of patches is never stored: the microkernel reads the image itself
- * (conv2d_direct.c), or packing a block of A does where pixels share sets of L1.
+ * (conv2d_direct.c), or packing a block of A does, as p->in_place_rows says.
  */
 #include "conv2d.h"
 
@@ -97,8 +97,7 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
                          const ext_epilogue* e, float* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
   int window = p->kernel_h > 1 || p->kernel_w > 1;
-  if (window && !ext_rows_share_sets(p->stride_w * p->x_stride))
-    return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
+  if (window && MR <= p->in_place_rows) return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
   conv_source s = {.p = p, .x = x, .channels = p->in_c / p->groups};
   int adjoin = p->dilation_w == 1 && p->x_stride == s.channels;
   s.segment_taps = adjoin ? p->kernel_w : 1;

@@ -165,7 +165,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
     }
   }
   s.tail = ext_plan_tail(&s.e);
-  int in_place = !g->pack && !g->prologue && !ext_rows_share_sets(g->a_row);
+  int in_place = !g->pack && !g->prologue && MR <= ext_rows_in_place(g->a_row);
   int64_t packed_size = in_place ? 0 : mc * MR * A_STRIDE;
   float* memory = NULL;
   if (packed_size + partial_size > 0) {

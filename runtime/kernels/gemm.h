@@ -13,6 +13,8 @@ enum {
   MC_MOST = 16
 };
 
+_Static_assert(MR <= EXT_TILE_ROWS, "a tile taller than the header tells");
+
 typedef struct {
   int64_t m, n, k;
   /* Copies A[row .. row + rows)[k0 .. k0 + kc) to dst, A_STRIDE floats from row to row; `offset` is
@@ -37,16 +39,6 @@ typedef struct {
 int EXT_NAME(ext_gemm_run)(const ext_gemm* g);
 /* One batch item on the calling thread; operands already point at it. */
 int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset);
-
-/* Whether MR rows that are `row` floats apart compete for few sets of L1: the microkernel touches a
- * line of each in turn, and would find none of them again.  Such rows are packed before. */
-static inline int ext_rows_share_sets(int64_t row) {
-  enum { LINE = 64, SETS = 64, WAYS = 8 };
-  int64_t step = row * (int64_t)sizeof(float), period = 1;
-  if (step % LINE) return 0;
-  while (period < SETS && step / LINE * period % SETS) period *= 2;
-  return MR > period * (WAYS - 1);
-}
 
 /* dst[p][c] = b[p b_row + c b_col], p < k, c < columns <= EXT_PANEL, further columns as zero: one
  * panel of B. */

@@ -36,7 +36,7 @@ from tests.test_tiny import tiny_model
 from tests.tuning.networks import convolutions, model_of, write_database
 
 ROOT = Path(__file__).resolve().parents[2]
-_TIMES = 4  # algorithms of the built-in kernels for a 3x3 convolution
+_TIMES = 5  # algorithms of the built-in kernels for a 3x3 convolution
 
 HEADER = """\
 #include <stdint.h>

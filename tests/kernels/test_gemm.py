@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
+from codegen_cc.libraries.builtin.conv2d import TILE_ROWS, rows_in_place
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
@@ -118,10 +119,12 @@ def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
     out.check(acc, np.broadcast_to(np.abs(wide_a) @ np.abs(wide_b), target).reshape(shape))
 
 
-def _conv_params(case: cases.Conv, x_stride: int, y_stride: int) -> abi.Conv2dParams:
+def _conv_params(
+    case: cases.Conv, x_stride: int, y_stride: int, in_place_rows: int = TILE_ROWS
+) -> abi.Conv2dParams:
     return abi.Conv2dParams(
         case.n, case.h, case.w, case.c, *case.out, case.o, *case.kernel, *case.strides,
-        *case.padding[:2], *case.dilation, case.groups, x_stride, y_stride,
+        *case.padding[:2], *case.dilation, case.groups, x_stride, y_stride, in_place_rows,
     )  # fmt: skip
 
 
@@ -138,14 +141,23 @@ def _patches(case: cases.Conv, x: np.ndarray) -> np.ndarray:
     )
 
 
+def test_rows_in_place_are_those_of_the_planner(lib: ctypes.CDLL) -> None:
+    """The rule is in C for products, in Python for convolutions."""
+    distances = (0, 1, 3, *range(16, 5000, 16), 1 << 20)
+    found = [lib.ext_rows_in_place(distance) for distance in distances]
+    assert found == [rows_in_place(distance) for distance in distances]
+    assert [lib.ext_rows_in_place(n) for n in (1, 512, 1024)] == [TILE_ROWS, TILE_ROWS, 7]
+
+
+@pytest.mark.parametrize("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
 @pytest.mark.parametrize("case", cases.CONV, ids=str)
-def test_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
+def test_conv2d(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
     rng = np.random.default_rng(2)
     rows, x = _image(rng, case)
     weight = _draw(rng, case.o, case.c // case.groups, *case.kernel)
     pixels = case.n * case.out[0] * case.out[1]
     out = Output(rng, case.epilogue, pixels, case.o, case.y_gap)
-    p = _conv_params(case, rows.stride, out.y.stride)
+    p = _conv_params(case, rows.stride, out.y.stride, in_place_rows)
     packed = abi.pack_conv_weight(weight, case.groups)
     assert lib.ext_conv2d(p, rows.pointer, packed.ctypes.data, out.epilogue, out.y.pointer) == 0
     groups = case.groups

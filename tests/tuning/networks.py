@@ -38,9 +38,9 @@ def model_of(
 
 
 def convolutions(batch: int | str = 1) -> onnx.ModelProto:
-    """Equal 3x3 convolutions ``first`` and ``second``, with bias and ReLU; ``last``, of stride 2.
+    """Equal 3x3 convolutions ``first`` and ``second``, with bias and ReLU; ``last``, of one pixel.
 
-    Untuned, the first two are computed by Winograd's F(4, 3).
+    Untuned, the first two are computed by Winograd's F(4, 3); there is one way for ``last``.
     """
     same = {"pads": [1, 1, 1, 1]}
     nodes = [
@@ -51,7 +51,7 @@ def convolutions(batch: int | str = 1) -> onnx.ModelProto:
         helper.make_node("Conv", ["d", "w2"], ["y"], "last", strides=[2, 2]),
     ]
     kernel = (32, 32, 3, 3)
-    weights = {"w0": kernel, "b0": (32,), "w1": kernel, "b1": (32,), "w2": kernel}
+    weights = {"w0": kernel, "b0": (32,), "w1": kernel, "b1": (32,), "w2": (32, 32, 1, 1)}
     return model_of(nodes, {"x": [batch, 32, 20, 20]}, weights)
 
 

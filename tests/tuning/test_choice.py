@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from tests.reference import assert_agrees, onnxruntime_outputs
 from tests.tuning.networks import convolutions, of_version, write_database
 
 F2, F4, F6, GEMM = *(f"Winograd F({m}, 3)" for m in (2, 4, 6)), "implicit GEMM"
+PACKED = "implicit GEMM, packed"
+SHARED = "implicit GEMM, packed in tiles of more than 7 rows"
 
 
 def nodes_of(compiled: byoc.Compiled) -> dict[str, tuple[str, str]]:
@@ -42,33 +45,36 @@ def calls(folder: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "function"), [(F6, "ext_conv2d_winograd"), (GEMM, "ext_conv2d")]
+    ("wanted", "function"),
+    [(F6, "ext_conv2d_winograd"), (GEMM, "ext_conv2d"), (PACKED, "ext_conv2d")],
 )
 def test_the_database_overrules_the_algorithm(wanted: str, function: str, tmp_path: Path) -> None:
     model, path = convolutions(), tmp_path / "db.json"
-    write_database(path, model, {F2: 2.0, F4: 2.0, F6: 2.0, GEMM: 2.0} | {wanted: 1.0})
+    write_database(path, model, {F2: 2.0, F4: 2.0, F6: 2.0, GEMM: 2.0, PACKED: 2.0} | {wanted: 1.0})
     code = tmp_path / "code"
     compiled = byoc.compile(model, tmp_path / "m.so", tuning_db=path, dump_code=code)
     assert len(compiled.report.regions) == 1 and not compiled.report.left
     assert nodes_of(compiled) == {
         "first": (wanted, "measured, 100 % faster"),
         "second": (wanted, "measured, 100 % faster"),
-        "last": (GEMM, ""),
+        "last": ("GEMM", ""),
     }
     source = calls(code)
     assert source.count("ext_conv2d_winograd(") == (2 if "winograd" in function else 0)
     assert source.count("ext_conv2d(") == (1 if "winograd" in function else 3)
     if wanted == F6:
         assert source.count("}, 8, ") == 2 or source.count("8,\n") == 2  # the tile of F(6, 3)
+    rows = {F6: [], GEMM: ["14", "14"], PACKED: ["0", "0"]}
+    assert re.findall(r"\.in_place_rows = (\d+)", source) == rows[wanted]
     uses = {use.algorithm: (use.nodes, use.measured) for use in compiled.report.kernels}
-    assert uses[wanted] == ((2, 2) if wanted == F6 else (3, 2))
+    assert uses[wanted] == (2, 2) and uses["GEMM"] == (1, 0)
     inputs = draw_inputs(model)
     assert_agrees(byoc.load(tmp_path / "m.so").run(inputs), onnxruntime_outputs(model, inputs))
 
 
 def test_without_one_the_choice_is_the_librarys_own() -> None:
     found = nodes_of(byoc.compile(convolutions()))
-    assert found == {"first": (F4, ""), "second": (F4, ""), "last": (GEMM, "")}
+    assert found == {"first": (F4, ""), "second": (F4, ""), "last": ("GEMM", "")}
 
 
 def test_threads_are_part_of_the_key(tmp_path: Path) -> None:
@@ -215,5 +221,31 @@ def test_own_choice_comes_first() -> None:
     region = b.done(b.conv2d(b.input(1, 16, 8, 8), 16))
     node, builtin = region.nodes[0].node, library("builtin")
     names = builtin.algorithms(node)
-    assert names[0] == builtin.algorithm(node) and set(names) == {F2, F4, F6, GEMM}
+    assert names[0] == builtin.algorithm(node) and set(names) == {F2, F4, F6, GEMM, PACKED}
     assert np.unique(names).size == len(names)
+
+
+@pytest.mark.parametrize(
+    ("channels", "stride", "wanted"),
+    [
+        (512, 1, [GEMM, PACKED]),
+        (1024, 1, [SHARED, GEMM, PACKED]),
+        (512, 2, [SHARED, GEMM, PACKED]),
+        (1000, 1, [GEMM, PACKED]),
+        (1008, 2, [GEMM, PACKED]),
+    ],
+)
+def test_pixels_that_share_sets_of_the_cache_are_packed_by_tall_tiles(
+    channels: int, stride: int, wanted: list[str]
+) -> None:
+    b = RegionBuilder()
+    region = b.done(b.conv2d(b.input(1, channels, 8, 8), 16, kernel=5))
+    node = region.nodes[0].node
+    node.attrs["strides"] = [stride, stride]
+    assert list(library("builtin").algorithms(node)) == wanted
+    rows = {GEMM: 14, PACKED: 0, SHARED: 7}
+    for name in ("", *wanted):
+        object.__setattr__(node, "algorithm", name)
+        calls = plan_region(region, WeightBlob("w")).calls
+        (params,) = [c.arguments[0] for c in calls if c.function == "ext_conv2d"]
+        assert params.fields["in_place_rows"] == rows[name or wanted[0]]

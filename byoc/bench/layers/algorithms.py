@@ -26,11 +26,14 @@ class OneAlgorithm(BuiltinLibrary):
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
         """The kernel of this algorithm."""
-        conv2d.lower_with(node, builder, self.tile)
+        conv2d.lower_with(node, builder, self._way(node.node))
 
     def algorithm(self, node: Node) -> str:
         """As ``builtin`` calls it."""
-        return conv2d.algorithm_of(node, self.tile)
+        return conv2d.algorithm_of(node, self._way(node))
+
+    def _way(self, node: Node) -> conv2d.Way:
+        return conv2d.Way(self.tile) if self.tile else conv2d.Way(0, conv2d.own_rows(node))
 
 
 #: By name on the command line.

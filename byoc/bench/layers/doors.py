@@ -15,7 +15,7 @@ from tvm import relax, te, tirx
 from byoc.bench.layers.network import Layer
 from byoc.bench.layers.single import TO_CHANNELS_LAST
 from codegen_cc.abi import UNARY
-from codegen_cc.libraries.builtin.conv2d import is_depthwise
+from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
 from codegen_cc.node import Node
 from codegen_cc.weights import pack_conv2d, pack_depthwise, pad_channels
 
@@ -93,7 +93,7 @@ def _sizes(node: Node) -> list[int]:
         *attrs["strides"],
         *attrs["padding"][:2],
         *attrs["dilation"],
-        *(attrs["groups"], inputs, outputs),
+        *(attrs["groups"], inputs, outputs, own_rows(node)),
     ]
 
 

@@ -119,7 +119,9 @@ class TeExtern(Engine):
         if doors.FUNCTION not in module.script():
             raise BenchmarkError(f"it does not call {doors.FUNCTION}")
         file = _compile(module, folder / "te.extern.so", _this_cpu(), [str(self._object)])
-        return Candidate(file, conv2d.algorithm_of(layer.node, tile=0))
+        return Candidate(
+            file, conv2d.algorithm_of(layer.node, conv2d.Way(0, conv2d.own_rows(layer.node)))
+        )
 
 
 class Tensorised(Engine):

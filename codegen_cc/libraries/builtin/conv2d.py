@@ -1,8 +1,16 @@
-"""conv2d over channels-last images: implicit GEMM, Winograd, or the depthwise kernel."""
+"""conv2d over channels-last images: implicit GEMM, Winograd, or the depthwise kernel.
+
+An implicit GEMM reads the image in place, or packs patches of it first.  Which is faster depends
+on the distance of pixels and on the height of a register tile, which each level has its own of, and
+the level is chosen when the library is loaded.  So a call says up to which height tiles read in
+place.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +26,20 @@ from codegen_cc.region import RegionNode, Value
 from codegen_cc.tensor import CHANNELS_LAST, Tensor
 from codegen_cc.weights import pack_conv2d, pack_depthwise
 from codegen_cc.winograd import POINTS, best_tile, pack_winograd
+
+#: ``EXT_TILE_ROWS``: the tallest register tile of any level.
+TILE_ROWS = 14
+
+
+class Way(NamedTuple):
+    """How ``lower`` computes a convolution that is not depthwise.
+
+    By Winograd's algorithm with a tile, or where that is 0 by implicit GEMM, in which register
+    tiles of so many rows at most read the image in place and taller ones pack patches of it.
+    """
+
+    tile: int = 0
+    in_place_rows: int = TILE_ROWS
 
 
 def supports(node: Node) -> str | None:
@@ -47,6 +69,11 @@ def pixels(builder: PlanBuilder, tensor: Tensor, gaps: bool = True) -> Tensor:
     return builder.dense(tensor, CHANNELS_LAST)
 
 
+def is_point(node: Node) -> bool:
+    """Whether the kernel is 1 x 1: nothing is packed but rows of pixels."""
+    return tuple(node.operand("weight").shape[2:]) == (1, 1)
+
+
 def is_depthwise(node: Node) -> bool:
     """Whether every channel is a group of its own."""
     groups = node.attrs["groups"]
@@ -57,8 +84,6 @@ def winograd_tile(node: Node) -> int:
     """The tile with which Winograd's algorithm should compute the node, or 0 for not at all."""
     if not fits_winograd(node):
         return 0
-    if node.algorithm:
-        return next(tile for tile in (0, *POINTS) if algorithm_of(node, tile) == node.algorithm)
     inputs = node.operand("weight").shape[1]
     images, outputs, height, width = node.shape
     # Of an unknown size it is only known that it may be small.
@@ -67,8 +92,23 @@ def winograd_tile(node: Node) -> int:
     return best_tile(*sizes, inputs, outputs, most)
 
 
+def rows_in_place(distance: int) -> int:
+    """How many rows that begin so many floats apart a register tile can read where they lie.
+
+    At most ``TILE_ROWS``; the rule of ``ext_rows_in_place``: a line of each row has to stay in L1,
+    which has 64 sets of 8 lines of 64 bytes.
+    """
+    lines, rest = divmod(4 * distance, 64)
+    return TILE_ROWS if rest else min(TILE_ROWS, 7 * (64 // gcd(64, lines)))
+
+
+def own_rows(node: Node, pixel: int | None = None) -> int:
+    """The own choice of ``Way.in_place_rows``; ``pixel`` is the distance of pixels, else dense."""
+    return rows_in_place(node.attrs["strides"][1] * (pixel or node.operand("input").shape[1]))
+
+
 def fits_winograd(node: Node) -> bool:
-    """Whether there is a choice of algorithms for the node: 3 x 3, stride 1, one group.
+    """Whether Winograd's algorithm can compute the node: 3 x 3, stride 1, one group.
 
     Winograd's transforms add up whole tiles, so that one infinite pixel makes all pixels of the
     tiles that read it NaN: not for an exact node.
@@ -80,25 +120,45 @@ def fits_winograd(node: Node) -> bool:
     return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
 
 
+def ways(node: Node) -> tuple[Way, ...]:
+    """All that ``lower`` can do, its own choice first."""
+    if is_depthwise(node) or is_point(node):
+        return (Way(),)
+    rows = own_rows(node)
+    tiles = (winograd_tile(node), 0, *POINTS) if fits_winograd(node) else (0,)
+    product = (Way(0, rows), Way(0, TILE_ROWS), Way(0, 0))
+    found = (Way(tile, TILE_ROWS) if tile else Way(0, rows) for tile in tiles)
+    return tuple(dict.fromkeys((*found, *product)))
+
+
+def way_of(node: Node) -> Way:
+    """The one that ``node.algorithm`` names, else the own choice."""
+    known = ways(node)
+    return next((way for way in known if algorithm_of(node, way) == node.algorithm), known[0])
+
+
 def algorithms(node: Node) -> tuple[str, ...]:
-    """The names of all that ``lower`` can call, its own choice first."""
-    tiles = dict.fromkeys((winograd_tile(node), 0, *POINTS)) if fits_winograd(node) else (0,)
-    return tuple(algorithm_of(node, tile) for tile in tiles)
+    """The names of ``ways``."""
+    return tuple(algorithm_of(node, way) for way in ways(node))
 
 
 def algorithm(node: Node) -> str:
     """The name of what ``lower`` would call."""
-    return algorithm_of(node, winograd_tile(node))
+    return algorithm_of(node, way_of(node))
 
 
-def algorithm_of(node: Node, tile: int) -> str:
+def algorithm_of(node: Node, way: Way) -> str:
     """The name of what ``lower_with`` would call."""
     if is_depthwise(node):
         return "depthwise"
-    if tile:
-        return f"Winograd F({tile - 2}, 3)"
-    point = tuple(node.operand("weight").shape[2:]) == (1, 1)
-    return "GEMM" if point else "implicit GEMM"
+    if way.tile:
+        return f"Winograd F({way.tile - 2}, 3)"
+    if is_point(node):
+        return "GEMM"
+    if way.in_place_rows == TILE_ROWS:
+        return "implicit GEMM"
+    beyond = f" in tiles of more than {way.in_place_rows} rows" if way.in_place_rows else ""
+    return f"implicit GEMM, packed{beyond}"
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
@@ -109,7 +169,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     if node in builder.prologues:
         lower_with_prologue(node, builder, builder.prologues[node])
     else:
-        lower_with(node, builder, winograd_tile(node.node))
+        lower_with(node, builder, way_of(node.node))
 
 
 def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue) -> None:
@@ -135,20 +195,38 @@ def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue
     placed.call(node, builder, "ext_conv2d_prologue", arguments)
 
 
-def lower_with(node: RegionNode, builder: PlanBuilder, tile: int) -> None:
-    """The call for a node with this tile of Winograd's algorithm, or 0 for not using it."""
+def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
+    """The call for a node computed this way."""
     weight, pads = node.role("weight").data, node.node.attrs["padding"][:2]
     if is_depthwise(node.node):
         call_kernel(node, builder, "ext_depthwise_conv2d", pack_depthwise(weight), pads)
-    elif tile:
+    elif way.tile:
         placed = place_conv2d(node, builder, pads)
-        packed = builder.constant(pack_winograd(weight, tile))
+        packed = builder.constant(pack_winograd(weight, way.tile))
         x, y = placed.inputs["input"], placed.output
-        arguments = [placed.params, tile, x, packed, placed.epilogue, y]
+        arguments = [placed.params, way.tile, x, packed, placed.epilogue, y]
         placed.call(node, builder, "ext_conv2d_winograd", arguments)
     else:
-        packed = pack_conv2d(weight, node.node.attrs["groups"])
-        call_kernel(node, builder, "ext_conv2d", packed, pads)
+        call_product(node, builder, pack_conv2d(weight, node.node.attrs["groups"]), pads, way)
+
+
+def call_product(
+    node: RegionNode, builder: PlanBuilder, packed: np.ndarray, pads: list[int], way: Way
+) -> None:
+    """Record a call of ``ext_conv2d``, and place its result.
+
+    ``packed`` are panels of the weight, ``pads`` the padding at the top and the left. What is the
+    own choice for pixels side by side is made anew for the pixels as they lie.
+    """
+    placed = place_conv2d(node, builder, pads)
+    weight = builder.constant(packed)
+    if not is_point(node.node):
+        rows, pixel = way.in_place_rows, placed.inputs["input"].pixel_stride()
+        if rows == own_rows(node.node) and is_static([pixel]):
+            rows = own_rows(node.node, pixel)
+        placed.params.fields["in_place_rows"] = rows
+    x, y = placed.inputs["input"], placed.output
+    placed.call(node, builder, "ext_conv2d", [placed.params, x, weight, placed.epilogue, y])
 
 
 def call_kernel(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from codegen_cc.builder import PlanBuilder
-from codegen_cc.libraries.builtin.conv2d import call_kernel
+from codegen_cc.libraries.builtin.conv2d import Way, call_kernel, call_product, own_rows
 from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.node import Node
 from codegen_cc.region import RegionNode
@@ -42,7 +42,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     turned = [(kernel - 1) * dilation - pad for kernel, dilation, pad in sizes]
     if list(attrs["strides"]) == [1, 1] and min(turned) >= 0:
         packed = pack_conv2d(_turned(weight, groups), groups)
-        call_kernel(node, builder, "ext_conv2d", packed, turned)
+        call_product(node, builder, packed, turned, Way(0, own_rows(node.node)))
     else:
         packed = pack_conv2d_transpose(weight, groups)
         call_kernel(node, builder, "ext_conv2d_transpose", packed, pads)

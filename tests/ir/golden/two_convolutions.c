@@ -38,7 +38,7 @@ static int ext_main_0_body(const float* input0, float* output0, char* arena) {
     &(const ext_conv2d_params){.batch = 1, .in_h = 8, .in_w = 8, .in_c = 3, .out_h = 8,
       .out_w = 8, .out_c = 16, .kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1,
       .pad_top = 1, .pad_left = 1, .dilation_h = 1, .dilation_w = 1, .groups = 1,
-      .x_stride = 3, .y_stride = 16},
+      .x_stride = 3, .y_stride = 16, .in_place_rows = 14},
     t0,
     ext_main_0_w1,
     &(const ext_epilogue){.bias = ext_main_0_w0, .before = {.kind = EXT_RELU}},

@@ -89,9 +89,12 @@ def test_labels_tell_what_is_unusual() -> None:
 
 
 def odd_layers() -> list[Layer]:
-    """Dilation, pads at one side, a batch, activations around a residual, groups, no bias."""
+    """Dilation, pads at one side, a batch, activations around a residual, groups, no bias.
+
+    Widths have divisors that are tiles of every CPU.
+    """
     graph = GraphBuilder("odd", seed=2)
-    x = graph.input("x", (2, 6, 10, 9))
+    x = graph.input("x", (2, 6, 10, 10))
     x = graph.conv(x, (6, 20), 1, bias=False)
     weight = graph.normal((20, 20, 3, 3), 0.1)
     y = graph.op("Conv", x, weight, pads=[2, 1, 0, 3], dilations=[2, 1], strides=[1, 1])

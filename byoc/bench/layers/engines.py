@@ -151,7 +151,7 @@ class Tensorised(Engine):
 
     def refuses(self, node: Node) -> str | None:
         """Convolutions of one group, with activations that it can write."""
-        return _only_convolutions(node) or tensorised.refuses(node)
+        return _only_convolutions(node) or tensorised.refuses(node, self._tile[0])
 
     def build(self, layer: Layer, folder: Path) -> Candidate:
         """Schedule, tensorise, link the tile in."""

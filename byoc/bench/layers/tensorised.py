@@ -37,10 +37,12 @@ _ACTIVATIONS: dict[str, Callable[[tirx.Expr, Step], tirx.Expr]] = {
 }
 
 
-def refuses(node: Node) -> str | None:
-    """Why a convolution is not tensorised, or None."""
+def refuses(node: Node, rows: int) -> str | None:
+    """Why a convolution is not tensorised in tiles of at most so many rows, or None."""
     if node.attrs["groups"] != 1:
         return f"groups={node.attrs['groups']}; need 1"
+    if greatest_divisor(node.shape[3], rows) == 1:
+        return f"width {node.shape[3]}; need a divisor of 2 to {rows}, the rows of a tile"
     known = ("bias", "residual", *_ACTIVATIONS)
     unknown = [step.kind for step in node.epilogue if step.kind not in known]
     return f"activation {unknown[0]}; need one of {', '.join(_ACTIVATIONS)}" if unknown else None

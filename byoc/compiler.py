@@ -49,10 +49,10 @@ from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from byoc.stages import Progress, Stages
 from byoc.tuning.choice import database_path, select
-from codegen_cc.checksum import seal
 from codegen_cc.errors import ToolchainError, one_line
-from codegen_cc.figures import Figures
-from codegen_cc.relax_dims import dim_text
+from codegen_cc.link.checksum import seal
+from codegen_cc.plan.plan_cost import Figures
+from codegen_cc.region.relax_dims import dim_text
 from codegen_cc.target import HOST, X86_64_LEVELS, Target
 from codegen_cc.unfinished import folder_beside
 

@@ -10,15 +10,15 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import LIBRARY_ABI, KernelLibrary, Link, Threads
 from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.table import Library
 from codegen_cc.node import Node, Operand, Step
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import Tensor
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.tensors import Tensor
+from codegen_cc.region.graph import RegionNode
 
 __all__ = [
     "LIBRARY_ABI",

@@ -21,8 +21,8 @@ from tvm import relax, tirx
 from byoc.deploy.metadata import RuntimeLibrary
 from byoc.deploy.tvm_runtime import CORE, EXTRAS
 from byoc.errors import CompileError
+from codegen_cc.link.value_sized import VALUE_SIZED, value_sized_module
 from codegen_cc.target import Target
-from codegen_cc.value_sized import VALUE_SIZED, value_sized_module
 
 #: The core library has every function whose name begins so, but these of TVM's Python package.
 _BUILTIN = "vm.builtin."

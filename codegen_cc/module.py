@@ -12,20 +12,20 @@ import tvm
 from tvm import relax
 from tvm_ffi import register_error
 
-from codegen_cc.builder import Plan
-from codegen_cc.embedded_text import METADATA_SECTION, c_bytes, c_checksum
-from codegen_cc.emit import emit_source
-from codegen_cc.entry import c_identifier
+from codegen_cc.emit.entry import c_identifier
+from codegen_cc.emit.source import emit_source
+from codegen_cc.emit.timers import calls_symbol, describe_calls, seconds_symbol
 from codegen_cc.errors import CodegenError, LibraryError, ToolchainError, foreign_errors_as
-from codegen_cc.figures import figures_of
 from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
-from codegen_cc.plan import plan_region
-from codegen_cc.relax_region import read_region
+from codegen_cc.link.embedded_text import METADATA_SECTION, c_bytes, c_checksum
+from codegen_cc.link.toolchain import build_object
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.lowering import plan_region
+from codegen_cc.plan.builder import Plan
+from codegen_cc.plan.plan_cost import figures_of
+from codegen_cc.region.read_relax import read_region
 from codegen_cc.target import HOST, Target
-from codegen_cc.timers import calls_symbol, describe_calls, seconds_symbol
-from codegen_cc.toolchain import build_object
-from codegen_cc.weights import WeightBlob
 
 # TVM's FFI passes errors on by name; unknown ones come out of RunCodegen as RuntimeError.
 for error in (CodegenError, LibraryError, ToolchainError):
@@ -49,11 +49,11 @@ def codegen(
 
     ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``figures``, a
     function that is called with the name of each region and, as JSON, what its plan costs
-    (``codegen_cc.figures``); ``target``, the name of the machine to compile for
+    (``codegen_cc.plan.plan_cost``); ``target``, the name of the machine to compile for
     (``codegen_cc.target``); ``timers``, whether the module tells how long each kernel call took
-    (``codegen_cc.timers``); ``weights``, a path for the object file with the weights, where there
-    are any: no module holds them then, which saves memory, and whoever links the result has to add
-    that file.
+    (``codegen_cc.emit.timers``); ``weights``, a path for the object file with the weights, where
+    there are any: no module holds them then, which saves memory, and whoever links the result has
+    to add that file.
     ``constant_names`` is part of TVM's interface and not needed: constants are packed here.
     Raises ``CodegenError`` and ``ToolchainError``.
     """

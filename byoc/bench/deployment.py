@@ -30,7 +30,7 @@ from byoc.bench.process_memory import run_watched
 from byoc.bench.subjects import load_subject
 from byoc.bench.tables import Sheet
 from byoc.errors import BenchmarkError
-from codegen_cc.toolchain import compiler
+from codegen_cc.link.toolchain import compiler
 
 _ROOT = Path(__file__).resolve().parents[2]
 _EXAMPLE = _ROOT / "examples" / "deploy_cpp"

@@ -39,7 +39,7 @@ from tvm.support import cc
 
 import byoc
 from byoc.errors import ByocError
-from codegen_cc.toolchain import compiler
+from codegen_cc.link.toolchain import compiler
 
 ELEMENTS = 16
 CHAIN = 64  # calls in a row inside compiled code; the call of the chain itself is spread over them

@@ -32,7 +32,7 @@ from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError, ByocError
 from codegen_cc import abi
 from codegen_cc.libraries.blas import Blas, find_blas
-from codegen_cc.toolchain import compiler
+from codegen_cc.link.toolchain import compiler
 
 _SOURCE = Path(__file__).with_name("gemm.c")
 _BURST = 2e-3  # seconds of calls between two looks at the clock

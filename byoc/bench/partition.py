@@ -143,7 +143,7 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
     """
     from byoc.partition import partition_with_report
     from byoc.prepare import import_onnx
-    from codegen_cc.emit import emit_source
+    from codegen_cc.emit.source import emit_source
     from codegen_cc.module import plan_functions
 
     times: dict[str, float] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from byoc.bench.subjects import Subject
 from byoc.compiler import compile
 from byoc.deploy.loader import load
-from codegen_cc.timers import calls_symbol, seconds_symbol
+from codegen_cc.emit.timers import calls_symbol, seconds_symbol
 
 if TYPE_CHECKING:
     from byoc.partition.control import Libraries

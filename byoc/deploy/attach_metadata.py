@@ -12,9 +12,9 @@ from byoc.compiler import target_info, versions
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.errors import PartitionError
 from byoc.packed_functions import settle
-from codegen_cc.embedded_text import METADATA_SECTION
 from codegen_cc.errors import foreign_errors_as
-from codegen_cc.relax_dims import dim_text
+from codegen_cc.link.embedded_text import METADATA_SECTION
+from codegen_cc.region.relax_dims import dim_text
 from codegen_cc.target import Target
 
 

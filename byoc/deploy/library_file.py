@@ -16,9 +16,9 @@ from pathlib import Path
 from byoc.deploy.metadata import Metadata
 from byoc.deploy.plain_library import plain_metadata
 from byoc.errors import LoadError
-from codegen_cc.checksum import damage, is_sealed
-from codegen_cc.elf_sections import Elf, ElfError, read_sections
-from codegen_cc.embedded_text import METADATA_SECTION
+from codegen_cc.link.checksum import damage, is_sealed
+from codegen_cc.link.elf_sections import Elf, ElfError, read_sections
+from codegen_cc.link.embedded_text import METADATA_SECTION
 from codegen_cc.target import ELF_MACHINES, cpu_flags
 
 #: Architectures by e_machine of the ELF header.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.errors import LoadError
-from codegen_cc.embedded_text import METADATA_SECTION
+from codegen_cc.link.embedded_text import METADATA_SECTION
 
 _PARAMETER = re.compile(
     rb"ErrorContext\(fn=main, loc=param\[(\d{1,4})\], param=([^\0]{1,512}?), "

@@ -24,7 +24,7 @@ from byoc.extern.roles import (
 )
 from byoc.extern.signature import Argument, Attribute, Binding, Signature, Tensor
 from byoc.extern.spelling import python_name
-from codegen_cc.tensor import MAX_AXES
+from codegen_cc.plan.tensors import MAX_AXES
 
 
 def assemble(prototype: Prototype, annotation: Annotation, header: str) -> Signature:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from byoc.errors import ExternError
 from byoc.extern.scalar import ENUMERATION, SCALARS, Scalar
-from codegen_cc.toolchain import compiler
+from codegen_cc.link.toolchain import compiler
 
 if TYPE_CHECKING:
     from pycparser import c_ast

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from codegen_cc.tensor import MAX_AXES
+from codegen_cc.plan.tensors import MAX_AXES
 
 #: An integer, or an expression of TVM's.
 Extent = Any

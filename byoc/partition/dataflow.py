@@ -17,7 +17,7 @@ from tvm.relax.expr import _update_type
 
 from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from codegen_cc.dim import Dim, is_static
-from codegen_cc.relax_dims import dim_text, relax_dims
+from codegen_cc.region.relax_dims import dim_text, relax_dims
 
 Var = relax.Var
 Expr = relax.Expr

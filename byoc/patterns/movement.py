@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from byoc.partition.dataflow import describe, shape_of
 from byoc.patterns.row import ANY, Candidate, Row, Unfit, candidate, integers, positive_axis
 from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
-from codegen_cc.relax_dims import relax_dims
+from codegen_cc.region.relax_dims import relax_dims
 
 #: Nodes that only move data.
 MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")

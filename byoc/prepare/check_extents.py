@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from byoc.partition.dataflow import is_candidate, with_blocks
 from byoc.prepare.symbols import extents_of, named_in, told_by
 from codegen_cc.dim import Dim, at_most
-from codegen_cc.relax_dims import relax_dims
+from codegen_cc.region.relax_dims import relax_dims
 
 
 def check_extents(mod: tvm.IRModule) -> tvm.IRModule:

@@ -19,7 +19,7 @@ from tvm import relax, tirx
 from byoc.partition.dataflow import is_candidate, sequence, typed, with_blocks
 from byoc.prepare.symbols import extents_of, named_in, told_by
 from codegen_cc.dim import Dim, symbols
-from codegen_cc.relax_dims import relax_dims, variable_symbols
+from codegen_cc.region.relax_dims import relax_dims, variable_symbols
 
 
 def define_symbols(mod: tvm.IRModule) -> tvm.IRModule:

@@ -38,7 +38,7 @@ from codegen_cc.dim import (
     quotient,
     slice_bounds,
 )
-from codegen_cc.relax_dims import relax_dims, relax_extent, variable_symbols
+from codegen_cc.region.relax_dims import relax_dims, relax_extent, variable_symbols
 
 #: Inputs that TVM's converters read as shapes; all others are tensors.
 SHAPE_INPUTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
-from codegen_cc.relax_dims import relax_dims
+from codegen_cc.region.relax_dims import relax_dims
 
 
 def extents_of(ty: tvm.ir.Type) -> list[tvm.ir.Expr]:

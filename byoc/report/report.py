@@ -28,8 +28,8 @@ from byoc.report.render import blockers, coverage_line, render
 from byoc.report.shortfall import Shortfall, shortfall_of
 from byoc.terminal import new_console
 from codegen_cc.dim import at_unit, product
-from codegen_cc.figures import Figures, figures_of
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
+from codegen_cc.plan.plan_cost import Figures, figures_of
 
 #: Dtypes whose size is not what the digits in their name say.
 ODD_SIZES = {"bool": 8}

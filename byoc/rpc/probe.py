@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from byoc.bench.machine import cpu_name, separate_cores
 from byoc.link_shared import link_shared
 from byoc.rpc.session import Session
+from codegen_cc.link.toolchain import build_object
 from codegen_cc.target import HOST, Target
-from codegen_cc.toolchain import build_object
 
 if TYPE_CHECKING:
     import tvm_ffi

@@ -1,5 +1,5 @@
 """Measured choice: ``tuner`` times what can compute each layer, and a database remembers it.
 
 ``layers`` finds what there is to time, ``build`` compiles it, ``timing`` and ``worker`` time it,
-``database`` keeps it; ``codegen_cc.tuning`` decides by it.
+``database`` keeps it; ``codegen_cc.libraries.measured_choice`` decides by it.
 """

@@ -12,17 +12,17 @@ from byoc.bench.layers.network import Layer
 from byoc.bench.layers.single import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, onnx_model
 from byoc.link_shared import link_shared
 from byoc.tuning.layers import TunableLayer
-from codegen_cc.builder import Plan
-from codegen_cc.emit import emit_source
+from codegen_cc.emit.source import emit_source
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import library
+from codegen_cc.libraries.measured_choice import algorithms_of
+from codegen_cc.link.toolchain import build_object
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.lowering import plan_region
 from codegen_cc.node import Node, Operand
-from codegen_cc.plan import plan_region
-from codegen_cc.region import Region, RegionNode, Value
+from codegen_cc.plan.builder import Plan
+from codegen_cc.region.graph import Region, RegionNode, Value
 from codegen_cc.target import HOST, Target
-from codegen_cc.toolchain import build_object
-from codegen_cc.tuning import algorithms_of
-from codegen_cc.weights import WeightBlob
 
 #: Library and algorithm.
 Pair = tuple[str, str]

@@ -12,9 +12,9 @@ import tvm
 from byoc.bench.layers.network import Layer
 from codegen_cc.dim import is_static
 from codegen_cc.libraries import Selection
+from codegen_cc.libraries.measured_choice import algorithms_of, signature
 from codegen_cc.node import Node
-from codegen_cc.relax_region import read_region
-from codegen_cc.tuning import algorithms_of, signature
+from codegen_cc.region.read_relax import read_region
 
 #: Operators that are timed; one where no library offers a choice is not.
 OPERATORS = ("conv2d", "conv2d_transpose", "matmul")

@@ -23,8 +23,8 @@ from byoc.tuning.database import machine_name
 from byoc.tuning.layers import TunableLayer
 from byoc.tuning.race import OTHER_BYTES, Race, read_arrays
 from byoc.tuning.timing import TimedLayer
+from codegen_cc.libraries.measured_choice import Time
 from codegen_cc.target import HOST, Target
-from codegen_cc.tuning import Time
 
 if TYPE_CHECKING:
     import tvm_ffi

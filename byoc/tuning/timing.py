@@ -18,7 +18,7 @@ from byoc.errors import TuningError
 from byoc.tuning.build import BuiltLayer, Pair, laid_out_shape
 from byoc.tuning.layers import TunableLayer
 from codegen_cc.dim import Dim
-from codegen_cc.tuning import Time
+from codegen_cc.libraries.measured_choice import Time
 
 #: What tells libraries how many threads to use; pinning is by the process, not by TVM's pool.
 _COUNTS = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

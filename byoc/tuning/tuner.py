@@ -27,9 +27,9 @@ from byoc.tuning.timing import TimedLayer, time_layers
 from codegen_cc.dim import product
 from codegen_cc.errors import LibraryError, foreign_errors_as
 from codegen_cc.libraries import Selection, library
+from codegen_cc.libraries.measured_choice import Decision, Race, Time, decide, stamp
 from codegen_cc.libraries.registry import SHIPPED, installed
 from codegen_cc.target import Target
-from codegen_cc.tuning import Decision, Race, Time, decide, stamp
 
 ROUNDS = 6
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from codegen_cc import call
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.dim import Dim, product
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.builtin.conv2d import place_conv2d
@@ -20,8 +18,10 @@ from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.libraries.vocabulary import FACTS
 from codegen_cc.node import ACTIVATIONS, Node
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import C_TYPES, Tensor, strides_for
+from codegen_cc.plan import call
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.tensors import C_TYPES, Tensor, strides_for
+from codegen_cc.region.graph import RegionNode
 
 #: Activations that have parameters, and which.
 PARAMETERS = {

@@ -24,7 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from codegen_cc.errors import CodegenError, LibraryError
-from codegen_cc.objects import defined_functions
+from codegen_cc.link.objects import defined_functions
 
 #: The package that brings a BLAS, and how to get it.
 PACKAGE = "scipy-openblas32"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.blas import Blas, find_blas
 from codegen_cc.libraries.builtin import conv2d, dtypes, epilogue, matmul
 from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 from codegen_cc.runtime_files import runtime_file
 
 

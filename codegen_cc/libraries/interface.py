@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 
 #: Version of this interface. A library states the one that it was written for.
 LIBRARY_ABI = 1

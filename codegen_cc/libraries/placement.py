@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Argument, Struct
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import Tensor
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Argument, Struct
+from codegen_cc.plan.tensors import Tensor
+from codegen_cc.region.graph import RegionNode
 
 
 @dataclass(frozen=True)

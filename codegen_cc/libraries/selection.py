@@ -12,10 +12,10 @@ from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
 from codegen_cc.node import OPERATORS, Node
-from codegen_cc.tensor import MAX_AXES
+from codegen_cc.plan.tensors import MAX_AXES
 
 if TYPE_CHECKING:
-    from codegen_cc.tuning import Tuning
+    from codegen_cc.libraries.measured_choice import Tuning
 
 #: Takes one of the libraries that support a node, which are in the user's order.
 Choice = Callable[[Node, Sequence[KernelLibrary]], KernelLibrary]

@@ -19,14 +19,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.libraries.arguments import TableCall, check_names
 from codegen_cc.libraries.interface import Link, Threads
 from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.refusals import refusal
 from codegen_cc.node import OPERATORS, Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 from codegen_cc.runtime_files import runtime_file
 
 #: A C identifier, or a type that is one or two of them (``my_state``, ``struct my_state``).

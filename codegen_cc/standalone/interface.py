@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from codegen_cc.entry import c_identifier
-from codegen_cc.tensor import C_TYPES
+from codegen_cc.emit.entry import c_identifier
+from codegen_cc.plan.tensors import C_TYPES
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codegen_cc.errors import CodegenError
-from codegen_cc.objects import defined_functions
+from codegen_cc.link.objects import defined_functions
 from codegen_cc.target import Target
 
 _LONGEST = 40

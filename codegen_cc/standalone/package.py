@@ -21,22 +21,22 @@ from pathlib import Path
 
 from tvm import relax
 
-from codegen_cc.builder import Plan
-from codegen_cc.checksum import seal
-from codegen_cc.embedded_text import METADATA_SECTION, c_bytes, c_checksum
 from codegen_cc.errors import LibraryError, ToolchainError
-from codegen_cc.figures import Figures, figures_of
-from codegen_cc.foreign_kernels import kernel_file
+from codegen_cc.link.checksum import seal
+from codegen_cc.link.embedded_text import METADATA_SECTION, c_bytes, c_checksum
+from codegen_cc.link.foreign_kernels import kernel_file
+from codegen_cc.link.toolchain import build_object
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.lowering import plan_region
 from codegen_cc.module import called_by
-from codegen_cc.plan import plan_region
-from codegen_cc.relax_region import read_region
+from codegen_cc.plan.builder import Plan
+from codegen_cc.plan.plan_cost import Figures, figures_of
+from codegen_cc.region.read_relax import read_region
 from codegen_cc.standalone.header import header_text
 from codegen_cc.standalone.interface import Interface
 from codegen_cc.standalone.source import source_text
 from codegen_cc.target import HOST, Target
-from codegen_cc.toolchain import build_object
 from codegen_cc.unfinished import folder_beside
-from codegen_cc.weights import WeightBlob
 
 #: What a program needs besides the model, as linker options; linkers drop what adds nothing.
 _SYSTEM = ("-lm", "-pthread", "-ldl")

@@ -6,11 +6,11 @@ says when a kernel fails.
 
 from __future__ import annotations
 
-from codegen_cc.builder import Plan
-from codegen_cc.emit import called_libraries, head, region_text
-from codegen_cc.entry import preparation, prepared
+from codegen_cc.emit.entry import preparation, prepared
+from codegen_cc.emit.source import called_libraries, head, region_text
 from codegen_cc.errors import CodegenError
-from codegen_cc.imports import c_string
+from codegen_cc.link.opened_functions import c_string
+from codegen_cc.plan.builder import Plan
 from codegen_cc.standalone.interface import Interface, TensorSpec
 
 _DTYPES = {

@@ -19,7 +19,7 @@ from byoc.compiler import compile
 from byoc.deploy.library_file import read_library
 from byoc.deploy.metadata import FORMAT_VERSION, Entry, Metadata, TensorInfo
 from byoc.errors import LoadError
-from codegen_cc.checksum import seal
+from codegen_cc.link.checksum import seal
 from models.builder import GraphBuilder
 from tests.deploy.networks import two_by_two
 

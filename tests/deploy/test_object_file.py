@@ -15,10 +15,10 @@ from tvm import relax
 
 import byoc
 from byoc.prepare import import_onnx, prepare
-from codegen_cc import object_file
 from codegen_cc.errors import ToolchainError
-from codegen_cc.toolchain import build_object, compiler
-from codegen_cc.weights import WeightBlob
+from codegen_cc.link import object_file
+from codegen_cc.link.toolchain import build_object, compiler
+from codegen_cc.link.weights import WeightBlob
 from tests.deploy.test_region_module import model, numbers
 from tests.reference import assert_agrees, onnxruntime_outputs
 

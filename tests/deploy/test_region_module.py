@@ -17,7 +17,7 @@ from tvm import relax
 import byoc
 from byoc.prepare import import_onnx, prepare
 from codegen_cc import CodegenError, ToolchainError
-from codegen_cc.toolchain import C_FLAGS, compiler, runtime_file
+from codegen_cc.link.toolchain import C_FLAGS, compiler, runtime_file
 from models.builder import GraphBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 

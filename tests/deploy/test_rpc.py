@@ -25,7 +25,7 @@ from byoc.cli import main
 from byoc.errors import InputError, LoadError
 from byoc.rpc import connection
 from byoc.rpc.tracker import Tracker
-from codegen_cc.checksum import seal
+from codegen_cc.link.checksum import seal
 from models.builder import GraphBuilder
 from tests.deploy.conftest import Cluster
 from tests.deploy.rpc_servers import Peer, server, tracker, without_torch

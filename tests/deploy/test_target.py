@@ -15,7 +15,7 @@ from byoc.compiler import compile
 from byoc.deploy.library_file import read_library
 from byoc.errors import ControlError
 from codegen_cc.errors import ToolchainError
-from codegen_cc.foreign_kernels import kernel_archive
+from codegen_cc.link.foreign_kernels import kernel_archive
 from codegen_cc.target import NAMES, X86_64_LEVELS, Target, missing_flags, own_level
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs

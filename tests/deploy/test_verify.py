@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import byoc
 from byoc import verification
 from byoc.cli import cli, main
-from codegen_cc.checksum import seal
+from codegen_cc.link.checksum import seal
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 
 _F = onnx.TensorProto.FLOAT

@@ -13,7 +13,7 @@ from pathlib import Path
 import byoc
 from byoc.errors import TuningError
 from byoc.tuning import database
-from codegen_cc.tuning import Race, Time, TuningWarning
+from codegen_cc.libraries.measured_choice import Race, Time, TuningWarning
 from tests.hostile.libraries import one_bit
 
 HERE = "This CPU, avx2, 1 thread"

@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen_cc.checksum import seal
-from codegen_cc.elf_sections import ElfError, Section, read_sections
-from codegen_cc.embedded_text import METADATA_SECTION, WEIGHTS_SECTION
+from codegen_cc.link.checksum import seal
+from codegen_cc.link.elf_sections import ElfError, Section, read_sections
+from codegen_cc.link.embedded_text import METADATA_SECTION, WEIGHTS_SECTION
 
 #: Seconds that one case may take.
 _LIMIT = 20.0

@@ -13,9 +13,9 @@ import pytest
 import byoc
 from byoc.cli import main
 from byoc.deploy.library_file import read_library
-from codegen_cc.checksum import seal
-from codegen_cc.elf_sections import read_sections
-from codegen_cc.embedded_text import WEIGHTS_SECTION
+from codegen_cc.link.checksum import seal
+from codegen_cc.link.elf_sections import read_sections
+from codegen_cc.link.embedded_text import WEIGHTS_SECTION
 from tests.hostile import libraries
 from tests.hostile.libraries import RIGHT
 from tests.hostile.networks import write_small_library

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from codegen_cc.node import Node, Operand, Step
-from codegen_cc.region import Region, RegionNode, Value
+from codegen_cc.region.graph import Region, RegionNode, Value
 
 
 class RegionBuilder:

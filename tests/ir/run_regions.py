@@ -9,12 +9,12 @@ import numpy as np
 import tvm_ffi
 
 from codegen_cc import dim, supports
-from codegen_cc.emit import emit_source
+from codegen_cc.emit.source import emit_source
 from codegen_cc.libraries import KernelLibrary
-from codegen_cc.plan import plan_region
-from codegen_cc.region import Region
-from codegen_cc.toolchain import build_object, compiler
-from codegen_cc.weights import WeightBlob
+from codegen_cc.link.toolchain import build_object, compiler
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.lowering import plan_region
+from codegen_cc.region.graph import Region
 
 
 class CompiledRegions:

@@ -13,9 +13,9 @@ from onnx import numpy_helper
 import byoc
 from byoc.prepare import import_onnx, prepare
 from codegen_cc import plan_functions
-from codegen_cc.figures import figures_of
-from codegen_cc.plan import Plan
-from tests.ir.test_join import CHANNELS, Network
+from codegen_cc.plan.builder import Plan
+from codegen_cc.plan.plan_cost import figures_of
+from tests.ir.test_concat_in_place import CHANNELS, Network
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 

@@ -24,8 +24,8 @@ from codegen_cc.dim import (
     smaller,
     symbol,
 )
-from codegen_cc.relax_dims import dim_text, relax_dims, relax_extent, variable_symbols
-from codegen_cc.toolchain import compiler
+from codegen_cc.link.toolchain import compiler
+from codegen_cc.region.relax_dims import dim_text, relax_dims, relax_extent, variable_symbols
 
 ENTRY = Path(__file__).parents[2] / "runtime/include/ext_tvm_entry.h"
 H, W = symbol("h"), symbol("w")

@@ -13,7 +13,7 @@ from tvm import relax
 
 from codegen_cc.dim import symbol
 from codegen_cc.node import Step
-from codegen_cc.region import Region, Value
+from codegen_cc.region.graph import Region, Value
 from tests.ir.regions import RegionBuilder
 from tests.ir.run_regions import CompiledRegions
 from tests.reference import onnxruntime_outputs

@@ -11,7 +11,7 @@ import pytest
 from codegen_cc import supports
 from codegen_cc.dim import symbol
 from codegen_cc.node import Node, Operand, Step
-from codegen_cc.region import Value
+from codegen_cc.region.graph import Value
 from tests.ir.regions import RegionBuilder
 from tests.ir.run_regions import CompiledRegions
 

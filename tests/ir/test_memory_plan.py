@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen_cc.dim import Dim, symbol
-from codegen_cc.memory import ALIGNMENT, Lifetime, plan_arena, plan_memory
-from codegen_cc.tensor import Buffer
+from codegen_cc.plan.memory import ALIGNMENT, Lifetime, plan_arena, plan_memory
+from codegen_cc.plan.tensors import Buffer
 
 H, W = symbol("h"), symbol("w")
 

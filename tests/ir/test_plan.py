@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen_cc.call import Struct
-from codegen_cc.emit import emit_source
-from codegen_cc.entry import c_identifier
-from codegen_cc.plan import Plan, plan_region
-from codegen_cc.weights import WeightBlob, pack_panels
+from codegen_cc.emit.entry import c_identifier
+from codegen_cc.emit.source import emit_source
+from codegen_cc.link.weights import WeightBlob, pack_panels
+from codegen_cc.lowering import plan_region
+from codegen_cc.plan.builder import Plan
+from codegen_cc.plan.call import Struct
 from tests.ir.regions import RegionBuilder
 
 

@@ -11,7 +11,7 @@ import pytest
 import byoc
 from byoc.prepare import import_onnx, prepare
 from codegen_cc import plan_functions
-from codegen_cc.plan import Plan
+from codegen_cc.plan.builder import Plan
 from models.builder import GraphBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen_cc.tensor import CHANNELS_LAST, Buffer, Tensor, strides_for
+from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Tensor, strides_for
 
 
 def plain(shape: tuple[int, ...]) -> Tensor:

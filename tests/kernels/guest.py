@@ -24,7 +24,7 @@ from typing import Any
 
 from codegen_cc import abi
 from codegen_cc.errors import ToolchainError
-from codegen_cc.foreign_kernels import kernel_file
+from codegen_cc.link.foreign_kernels import kernel_file
 from codegen_cc.target import HOST, Target
 from tests.kernels import guard
 

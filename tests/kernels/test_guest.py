@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.foreign_kernels import kernel_file
 from codegen_cc.instruction_sets import table
+from codegen_cc.link.foreign_kernels import kernel_file
 from tests.kernels.conftest import AARCH64
 from tests.kernels.guard import assert_close, at_page_end
 from tests.kernels.guest import GuestError, GuestLibrary, SharedMemory

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries import LIBRARY_ABI, Link, Threads
+from codegen_cc.link.toolchain import compiler
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
-from codegen_cc.toolchain import compiler
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 
 HEADER = """\
 #include <stdint.h>

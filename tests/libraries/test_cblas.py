@@ -16,7 +16,7 @@ from byoc.bench.subjects import draw_inputs
 from byoc.library import LibraryError, Node, Operand, Step
 from codegen_cc.dim import symbol
 from codegen_cc.libraries import blas, registry
-from codegen_cc.toolchain import compiler
+from codegen_cc.link.toolchain import compiler
 from models.builder import GraphBuilder
 from models.resnet import resnet50
 from models.zoo import ZOO

@@ -13,7 +13,7 @@ import pytest
 from byoc.library import Node
 from codegen_cc.dim import symbol
 from codegen_cc.libraries import registry
-from codegen_cc.region import Region
+from codegen_cc.region.graph import Region
 from tests.ir.interpret import apply_node
 from tests.ir.regions import RegionBuilder
 from tests.ir.run_regions import CompiledRegions

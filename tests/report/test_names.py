@@ -21,7 +21,7 @@ from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.prepare import import_onnx, prepare
 from byoc.prepare.converters import CONVERTERS
 from byoc.prepare.named_import import import_named
-from codegen_cc.call import source_comment
+from codegen_cc.plan.call import source_comment
 from models.builder import GraphBuilder
 from models.zoo import ZOO
 

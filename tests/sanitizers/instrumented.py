@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from codegen_cc import abi, runtime_files, toolchain
+from codegen_cc import abi, runtime_files
+from codegen_cc.link import toolchain
 
 #: GCC's, for kernels and generated C; undefined behaviour is printed, and the test goes on.
 FLAGS = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g1")

@@ -15,7 +15,7 @@ from byoc.prepare import import_onnx, prepare
 from byoc.tuning.database import machine_key, merge
 from byoc.tuning.layers import TunableLayer, tunable_layers
 from codegen_cc.libraries import Selection, library
-from codegen_cc.tuning import Race, Time, stamp
+from codegen_cc.libraries.measured_choice import Race, Time, stamp
 
 
 def model_of(

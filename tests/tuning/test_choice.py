@@ -17,9 +17,9 @@ from byoc.cli import main
 from byoc.errors import TuningError
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import Selection, library
-from codegen_cc.plan import plan_region
-from codegen_cc.tuning import Race, Time, TuningWarning, decide
-from codegen_cc.weights import WeightBlob
+from codegen_cc.libraries.measured_choice import Race, Time, TuningWarning, decide
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.lowering import plan_region
 from tests.ir.regions import RegionBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 from tests.tuning.networks import convolutions, of_version, write_database

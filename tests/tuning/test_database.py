@@ -11,7 +11,7 @@ import pytest
 
 from byoc.errors import TuningError
 from byoc.tuning.database import default_path, merge, races_of, read, require_writable
-from codegen_cc.tuning import Race, Time, TuningWarning
+from codegen_cc.libraries.measured_choice import Race, Time, TuningWarning
 
 HERE = "This CPU, avx2, 1 thread"
 RACE = Race({"builtin": "1 aa"}, {"builtin": {"GEMM": Time(0.25, 0.5), "broken": None}})

@@ -19,7 +19,7 @@ from byoc.tuning.build import build
 from byoc.tuning.database import machine_key, races_of
 from byoc.tuning.timing import time_layers
 from codegen_cc.libraries import registry
-from codegen_cc.tuning import TuningWarning
+from codegen_cc.libraries.measured_choice import TuningWarning
 from tests.reference import assert_agrees, onnxruntime_outputs
 from tests.tuning.networks import convolutions, layers_of, model_of, write_database
 

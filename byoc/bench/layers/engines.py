@@ -26,9 +26,9 @@ from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.libraries.builtin import conv2d
 from codegen_cc.libraries.registry import SHIPPED, installed
+from codegen_cc.link.toolchain import compiler
 from codegen_cc.node import Node
 from codegen_cc.runtime_files import runtime_file
-from codegen_cc.toolchain import compiler
 
 
 @dataclass(frozen=True)

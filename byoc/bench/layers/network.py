@@ -13,7 +13,7 @@ from byoc.bench.subjects import load_subject
 from byoc.errors import ByocError
 from codegen_cc.dim import is_static
 from codegen_cc.node import Node, Operand
-from codegen_cc.region import RegionNode
+from codegen_cc.region.graph import RegionNode
 
 #: Operators that make a layer.
 OPERATORS = ("conv2d", "matmul")
@@ -85,7 +85,7 @@ def layers_of(model: onnx.ModelProto, title: str) -> Network:
     """
     from byoc.partition import partition_with_report
     from byoc.prepare import import_onnx, prepare
-    from codegen_cc.relax_region import read_region
+    from codegen_cc.region.read_relax import read_region
 
     module = import_onnx(prepare(model))
     module, report = partition_with_report(module)

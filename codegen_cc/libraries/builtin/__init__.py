@@ -7,7 +7,6 @@ calls that compute it (``lower``).
 from __future__ import annotations
 
 from codegen_cc.abi import ABI_VERSION
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin import (
     arange,
     attention,
@@ -29,7 +28,8 @@ from codegen_cc.libraries.builtin import (
 )
 from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 from codegen_cc.runtime_files import runtime_file
 
 FAMILIES = {

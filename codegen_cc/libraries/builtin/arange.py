@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 
 
 def check_dtypes(node: Node) -> str | None:

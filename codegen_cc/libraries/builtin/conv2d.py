@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.dim import estimate, is_static, same
 from codegen_cc.libraries.builtin.epilogue import activation_struct, epilogue_struct
 from codegen_cc.libraries.builtin.operands import not_constant
+from codegen_cc.libraries.builtin.winograd import POINTS, best_tile, pack_winograd
 from codegen_cc.libraries.placement import Placement
+from codegen_cc.link.weights import pack_conv2d, pack_depthwise
 from codegen_cc.node import Node
-from codegen_cc.prologue import Prologue, channel_vector
-from codegen_cc.region import RegionNode, Value
-from codegen_cc.tensor import CHANNELS_LAST, Tensor
-from codegen_cc.weights import pack_conv2d, pack_depthwise
-from codegen_cc.winograd import POINTS, best_tile, pack_winograd
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.prologue import Prologue, channel_vector
+from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
+from codegen_cc.region.graph import RegionNode, Value
 
 #: ``EXT_TILE_ROWS``: the tallest register tile of any level.
 TILE_ROWS = 14

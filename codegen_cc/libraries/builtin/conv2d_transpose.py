@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin.conv2d import Way, call_kernel, call_product, own_rows
 from codegen_cc.libraries.builtin.operands import not_constant
+from codegen_cc.link.weights import pack_conv2d, pack_conv2d_transpose
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
-from codegen_cc.weights import pack_conv2d, pack_conv2d_transpose
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 
 
 def supports(node: Node) -> str | None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen_cc.builder import PlanBuilder, candidate_orders
-from codegen_cc.call import Struct
 from codegen_cc.dim import Dim, estimate
 from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
 from codegen_cc.libraries.builtin.epilogue import activation_struct
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ACTIVATIONS, Node, Step
-from codegen_cc.outlook import BROADCASTING
-from codegen_cc.region import RegionNode, Value
-from codegen_cc.tensor import MAX_AXES, Pending, Tensor
+from codegen_cc.plan.builder import PlanBuilder, candidate_orders
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.layout_cost import BROADCASTING
+from codegen_cc.plan.tensors import MAX_AXES, Pending, Tensor
+from codegen_cc.region.graph import RegionNode, Value
 
 BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
 #: What integers have of them, without an epilogue.

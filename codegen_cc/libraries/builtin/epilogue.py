@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.dim import product
 from codegen_cc.libraries.builtin.operands import not_constant
+from codegen_cc.link.weights import pad_channels
 from codegen_cc.node import ACTIVATIONS, Node, Step
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import Tensor
-from codegen_cc.weights import pad_channels
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.tensors import Tensor
+from codegen_cc.region.graph import RegionNode
 
 #: Steps that each operator takes, in order; the others take none.
 _FULL = ("bias", "activation", "residual", "activation")

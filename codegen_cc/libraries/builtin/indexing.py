@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.dim import product
 from codegen_cc.libraries.builtin.dtypes import ANY, INTEGERS, c_dtype, one_of
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ELEMENT_BYTES, Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.region.graph import RegionNode
 
 
 def check_dtypes(node: Node) -> str | None:

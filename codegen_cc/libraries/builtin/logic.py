@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.libraries.builtin.dtypes import ANY, c_dtype, one_of, only, operands_only
 from codegen_cc.libraries.builtin.elementwise import broadcast_loop
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ELEMENT_BYTES, Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.region.graph import RegionNode
 
 KINDS = {
     "compare": ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.dim import Dim, estimate, normal, same
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.libraries.placement import Placement
+from codegen_cc.link.weights import pack_matrices
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode, Value
-from codegen_cc.tensor import Tensor
-from codegen_cc.weights import pack_matrices
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.tensors import Tensor
+from codegen_cc.region.graph import RegionNode, Value
 
 MAX_BATCH_AXES = 4
 

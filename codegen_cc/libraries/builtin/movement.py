@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder, candidate_orders
 from codegen_cc.dim import estimate, product, same
 from codegen_cc.libraries.builtin.dtypes import ANY, only
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
-from codegen_cc.outlook import same_order, view_of
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import CHANNELS_LAST
+from codegen_cc.plan.builder import PlanBuilder, candidate_orders
+from codegen_cc.plan.layout_cost import same_order, view_of
+from codegen_cc.plan.tensors import CHANNELS_LAST
+from codegen_cc.region.graph import RegionNode
 
 
 def check_dtypes(node: Node) -> str | None:

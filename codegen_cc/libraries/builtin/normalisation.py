@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import Tensor
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.tensors import Tensor
+from codegen_cc.region.graph import RegionNode
 
 REDUCE_KINDS = ("sum", "mean", "max", "min", "prod")
 

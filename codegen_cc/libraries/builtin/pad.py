@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.dim import product
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.region.graph import RegionNode
 
 MODES = ("constant", "reflect", "edge")
 

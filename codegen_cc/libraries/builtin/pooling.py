@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.libraries.builtin.conv2d import pixels
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import CHANNELS_LAST
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.tensors import CHANNELS_LAST
+from codegen_cc.region.graph import RegionNode
 
 
 def supports(node: Node) -> str | None:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Struct
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import CHANNELS_LAST, Tensor
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
+from codegen_cc.region.graph import RegionNode
 
 #: Pixels along an axis that an output pixel is mixed from.
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.builtin.dtypes import one_of, only_float32, operands_only
 from codegen_cc.libraries.builtin.normalisation import adjacent
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 
 ARG_KINDS = ("argmax", "argmin")
 

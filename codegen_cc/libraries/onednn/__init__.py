@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from codegen_cc.builder import PlanBuilder
 from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.libraries.onednn import lowering, rules
 from codegen_cc.libraries.onednn.installation import Installation, find_installation
 from codegen_cc.node import Node
-from codegen_cc.region import RegionNode
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.region.graph import RegionNode
 from codegen_cc.runtime_files import runtime_file
 
 SOURCES = ("ext_onednn.c", "ext_onednn_contraction.c", "ext_onednn_rows.c")

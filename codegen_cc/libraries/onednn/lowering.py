@@ -6,8 +6,6 @@ residual lies as the result does; what differs is copied.
 
 from __future__ import annotations
 
-from codegen_cc.builder import PlanBuilder
-from codegen_cc.call import Argument, Struct
 from codegen_cc.libraries.builtin.conv2d import place_conv2d
 from codegen_cc.libraries.builtin.conv3d import place_conv3d
 from codegen_cc.libraries.builtin.elementwise import loop_fields
@@ -16,8 +14,10 @@ from codegen_cc.libraries.builtin.matmul import place_matmul
 from codegen_cc.libraries.builtin.normalisation import adjacent, innermost
 from codegen_cc.libraries.builtin.pooling import place_pool2d
 from codegen_cc.node import Step
-from codegen_cc.region import RegionNode
-from codegen_cc.tensor import Tensor
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Argument, Struct
+from codegen_cc.plan.tensors import Tensor
+from codegen_cc.region.graph import RegionNode
 
 #: C type of what the adapter keeps for each call.
 SITE = "ext_onednn_site"

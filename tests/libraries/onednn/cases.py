@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen_cc.libraries.onednn.rules import EXACT
 from codegen_cc.node import Step
-from codegen_cc.region import Region, Value
+from codegen_cc.region.graph import Region, Value
 from tests.ir.regions import RegionBuilder
 
 Build = Callable[[RegionBuilder], Value]

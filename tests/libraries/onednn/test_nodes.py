@@ -16,7 +16,7 @@ from codegen_cc.errors import LibraryError
 from codegen_cc.libraries import registry
 from codegen_cc.libraries.onednn import rules
 from codegen_cc.node import Node, Operand, Step
-from codegen_cc.region import Region, Value
+from codegen_cc.region.graph import Region, Value
 from tests.ir.interpret import apply_node
 from tests.ir.regions import RegionBuilder
 from tests.ir.run_regions import CompiledRegions

@@ -10,7 +10,7 @@ import numpy as np
 from byoc.library import Kernel, Library, Link
 from codegen_cc.dim import symbol
 from codegen_cc.node import Step
-from codegen_cc.region import Region
+from codegen_cc.region.graph import Region
 from tests.ir.regions import RegionBuilder
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ import numpy as np
 
 from codegen_cc.dim import same
 from codegen_cc.node import Step
-from codegen_cc.region import Region, RegionNode, Value
+from codegen_cc.region.graph import Region, RegionNode, Value
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from codegen_cc.builder import RUNTIME, Plan, PlanBuilder
-from codegen_cc.call import source_comment
 from codegen_cc.errors import CodegenError, foreign_errors_as
 from codegen_cc.libraries import library_for
-from codegen_cc.prologue import find_prologues
-from codegen_cc.region import Region, RegionNode
-from codegen_cc.tuning import algorithms_of
-from codegen_cc.weights import WeightBlob
+from codegen_cc.libraries.measured_choice import algorithms_of
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.plan.builder import RUNTIME, Plan, PlanBuilder
+from codegen_cc.plan.call import source_comment
+from codegen_cc.plan.prologue import find_prologues
+from codegen_cc.region.graph import Region, RegionNode
 
 
 def plan_region(region: Region, weights: WeightBlob) -> Plan:

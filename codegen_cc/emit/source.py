@@ -11,14 +11,14 @@ import re
 
 import sympy
 
-from codegen_cc.builder import RUNTIME, Plan
-from codegen_cc.call import Call, Struct
 from codegen_cc.dim import c_name, c_text, estimate, is_static
-from codegen_cc.entry import c_identifier, entry, preparation, slot_bytes, thread_count
+from codegen_cc.emit.entry import c_identifier, entry, preparation, slot_bytes, thread_count
+from codegen_cc.emit.timers import PREAMBLE, reader, storage, timed
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
-from codegen_cc.tensor import C_TYPES, Buffer, Tensor
-from codegen_cc.timers import PREAMBLE, reader, storage, timed
+from codegen_cc.plan.builder import RUNTIME, Plan
+from codegen_cc.plan.call import Call, Struct
+from codegen_cc.plan.tensors import C_TYPES, Buffer, Tensor
 
 _HEADER = """\
 /*

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from codegen_cc.region import RegionNode, Value
+from codegen_cc.region.graph import RegionNode, Value
 
 Consumers = Mapping[Value, Sequence[RegionNode]]
 

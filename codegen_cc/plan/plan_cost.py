@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen_cc.builder import Plan
 from codegen_cc.dim import at_unit
+from codegen_cc.plan.builder import Plan
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import struct
 import zlib
 from pathlib import Path
 
-from codegen_cc.elf_sections import Elf, ElfError, Section, read_sections
-from codegen_cc.embedded_text import CHECKSUM_MARK, CHECKSUM_SECTION, WEIGHTS_SECTION
+from codegen_cc.link.elf_sections import Elf, ElfError, Section, read_sections
+from codegen_cc.link.embedded_text import CHECKSUM_MARK, CHECKSUM_SECTION, WEIGHTS_SECTION
 
 #: The mark, the length of the file, the CRC-32 without and with the weights; little-endian. Sums
 #: of 0 bytes stand in a library that nobody filled in, such as one of plain ``export_library``.

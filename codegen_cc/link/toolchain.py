@@ -3,7 +3,7 @@
 The object holds the generated code, what the kernel libraries bring and, pulled from their
 archives, the kernels that the code really calls.  All but the packed functions become local
 symbols, so that any number of such objects can be linked into one library.  The packed weights are
-in an object of their own, which nothing here has to read (``codegen_cc.weights``).
+in an object of their own, which nothing here has to read (``codegen_cc.link.weights``).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from codegen_cc.errors import LibraryError, ToolchainError
-from codegen_cc.foreign_kernels import kernel_archive
-from codegen_cc.imports import Import, imports_of, opening, trampolines
 from codegen_cc.libraries import KernelLibrary
-from codegen_cc.objects import defined_functions, undefined
+from codegen_cc.link.foreign_kernels import kernel_archive
+from codegen_cc.link.objects import defined_functions, undefined
+from codegen_cc.link.opened_functions import Import, imports_of, opening, trampolines
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import sympy
 
 from codegen_cc.dim import Dim, estimate, is_static, normal
-from codegen_cc.tensor import Buffer
+from codegen_cc.plan.tensors import Buffer
 
 ALIGNMENT = 64  # bytes: one cache line, and the widest vector
 

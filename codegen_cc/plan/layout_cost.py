@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from codegen_cc.dim import estimate, parse_dim
-from codegen_cc.region import Region, RegionNode, Value
-from codegen_cc.tensor import CHANNELS_LAST, Buffer, Tensor, strides_for
+from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Tensor, strides_for
+from codegen_cc.region.graph import Region, RegionNode, Value
 
 Order = tuple[int, ...]
 

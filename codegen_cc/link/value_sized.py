@@ -8,9 +8,9 @@ from pathlib import Path
 
 import tvm
 
+from codegen_cc.link.toolchain import build_object
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
-from codegen_cc.toolchain import build_object
 
 #: What ``runtime/adapters/ext_value_sized.c`` defines.
 VALUE_SIZED = ("relax.run.nonzero", "relax.run.shape_to_tensor", "relax.run.unique")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from codegen_cc.node import Node
-from codegen_cc.tensor import Tensor
+from codegen_cc.plan.tensors import Tensor
 
 #: Longest list of names in a comment.
 MAX_NAMES = 60

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codegen_cc.errors import LibraryError
-from codegen_cc.objects import defined_functions, soname
+from codegen_cc.link.objects import defined_functions, soname
 
 _JUMP = {
     "x86_64": ("  jmp *{table}+{offset}(%rip)",),

@@ -13,8 +13,8 @@ from tvm import relax
 
 from codegen_cc.errors import CodegenError
 from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
-from codegen_cc.region import Region, RegionNode, Value
-from codegen_cc.relax_dims import relax_dims
+from codegen_cc.region.graph import Region, RegionNode, Value
+from codegen_cc.region.relax_dims import relax_dims
 
 
 def read_region(function: relax.Function) -> Region:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen_cc.embedded_text import WEIGHTS_SECTION
-from codegen_cc.object_file import ALIGNMENT, ObjectFile
+from codegen_cc.link.embedded_text import WEIGHTS_SECTION
+from codegen_cc.link.object_file import ALIGNMENT, ObjectFile
 
 PANEL = 16
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 
-from codegen_cc.builder import Plan
 from codegen_cc.dim import estimate
+from codegen_cc.plan.builder import Plan
 
 PREAMBLE = """\
 #include <time.h>

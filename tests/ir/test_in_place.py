@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 import byoc
-import codegen_cc.builder
-from codegen_cc.call import Call
-from codegen_cc.plan import Plan
+import codegen_cc.plan.builder
+from codegen_cc.plan.builder import Plan
+from codegen_cc.plan.call import Call
+from tests.ir.test_concat_in_place import CHANNELS
 from tests.ir.test_data_movement import Images, plan_of
-from tests.ir.test_join import CHANNELS
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 ELEMENTWISE = ("ext_unary", "ext_binary", "ext_softmax", "ext_layer_norm")
@@ -130,7 +130,7 @@ def test_what_dies_is_overwritten(name: str, tmp_path: Path) -> None:
 def test_the_arena_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     model = chain()
     with_reuse = plan_of(model)
-    monkeypatch.setattr(codegen_cc.builder, "overwrite", lambda calls: None)
+    monkeypatch.setattr(codegen_cc.plan.builder, "overwrite", lambda calls: None)
     without = plan_of(model)
     assert not in_place(without)
     buffers = len(without.arena) - len(with_reuse.arena)

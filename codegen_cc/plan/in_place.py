@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen_cc.call import Argument, Call, Struct
 from codegen_cc.dim import same
-from codegen_cc.tensor import Buffer, Tensor
+from codegen_cc.plan.call import Argument, Call, Struct
+from codegen_cc.plan.tensors import Buffer, Tensor
 
 
 def overwrite(calls: list[Call]) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 #: identifier and its own, linkers keep it apart, and it can be found in the file of the library.
 METADATA_SECTION = "byoc_metadata"
 
-#: The section with a library's checksums (``codegen_cc.checksum``), what it begins with, and the
-#: bytes that it has; and the section with packed weights, which the linker keeps apart as well.
+#: The section with a library's checksums (``codegen_cc.link.checksum``), what it begins with, and
+#: the bytes that it has; and the section with packed weights, which the linker keeps apart as well.
 CHECKSUM_SECTION, CHECKSUM_MARK, CHECKSUM_BYTES = "byoc_checksum", b"byocsum1", 24
 WEIGHTS_SECTION = "ext_weights"
 

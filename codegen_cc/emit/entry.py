@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 
-from codegen_cc.builder import Plan
 from codegen_cc.dim import Dim, at_most, c_name, c_text, is_static
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
-from codegen_cc.memory import Slot
-from codegen_cc.region import RegionNode, Value
+from codegen_cc.plan.builder import Plan
+from codegen_cc.plan.memory import Slot
+from codegen_cc.region.graph import RegionNode, Value
 
 #: DLPack's type code and bits of each dtype.
 _DL_TYPES = {

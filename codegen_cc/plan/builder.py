@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import sympy
 
-from codegen_cc.call import Argument, Call, Struct
 from codegen_cc.dim import Dim, estimate, is_static, product, same, symbols
 from codegen_cc.errors import CodegenError
-from codegen_cc.join import concat_of, continuation
-from codegen_cc.memory import Lifetime, Slot, plan_memory
-from codegen_cc.outlook import Outlook
-from codegen_cc.overwrite import overwrite
-from codegen_cc.prologue import Prologue
-from codegen_cc.region import Region, RegionNode, Value
-from codegen_cc.tensor import C_TYPES, CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
-from codegen_cc.weights import WeightBlob
+from codegen_cc.link.weights import WeightBlob
+from codegen_cc.plan.call import Argument, Call, Struct
+from codegen_cc.plan.concat_in_place import concat_of, continuation
+from codegen_cc.plan.in_place import overwrite
+from codegen_cc.plan.layout_cost import Outlook
+from codegen_cc.plan.memory import Lifetime, Slot, plan_memory
+from codegen_cc.plan.prologue import Prologue
+from codegen_cc.plan.tensors import C_TYPES, CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
+from codegen_cc.region.graph import Region, RegionNode, Value
 
 #: Name of the library whose kernels the planner itself calls.
 RUNTIME = "builtin"

@@ -1,0 +1,1 @@
+"""Emission: plans as C, and the functions through which TVM calls it."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from byoc.rpc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
     from byoc.tuning.tuner import tune
     from byoc.verification import Verification, verify
+    from codegen_cc.libraries.measured_choice import TuningWarning
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ __all__ = [
     "SuspectWarning",
     "ToolchainError",
     "TuningError",
+    "TuningWarning",
     "UnsupportedForm",
     "Verification",
     "VerifyError",
@@ -114,6 +116,7 @@ _HOMES = {
     "SuspectWarning": "byoc.errors",
     "ToolchainError": "byoc.errors",
     "TuningError": "byoc.errors",
+    "TuningWarning": "codegen_cc.libraries.measured_choice",
     "Verification": "byoc.verification",
     "VerifyError": "byoc.errors",
     "UnsupportedForm": "byoc.errors",

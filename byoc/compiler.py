@@ -51,7 +51,7 @@ from byoc.stages import Progress, Stages
 from byoc.tuning.choice import database_path, select
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
-from codegen_cc.plan.plan_cost import Figures
+from codegen_cc.plan.plan_cost import PlanCost
 from codegen_cc.region.relax_dims import dim_text
 from codegen_cc.target import HOST, X86_64_LEVELS, Target
 from codegen_cc.unfinished import folder_beside
@@ -330,17 +330,17 @@ def _generate(
 ) -> tuple[tvm.IRModule, Report]:
     """Replace the regions by calls.
 
-    ``options`` are those of ``codegen_cc.codegen``. Returns the report with the regions' figures as
+    ``options`` are those of ``codegen_cc.codegen``. Returns the report with the regions' costs as
     well.
     """
     _autoload()  # for a source tree that is not installed, where TVM sees no entry point
-    found: dict[str, Figures] = {}
+    found: dict[str, PlanCost] = {}
 
-    def observe(region: str, figures: str) -> None:
-        found[str(region)] = Figures(**json.loads(str(figures)))
+    def observe(region: str, cost: str) -> None:
+        found[str(region)] = PlanCost(**json.loads(str(cost)))
 
-    module = relax.transform.RunCodegen({"ext": {**options, "figures": observe}})(done.module)
-    report = done.report.with_figures(found)
+    module = relax.transform.RunCodegen({"ext": {**options, "plan_costs": observe}})(done.module)
+    report = done.report.with_plan_costs(found)
     done.metadata = replace(done.metadata, report=report.to_json())
     return module, report
 

@@ -1,7 +1,9 @@
 """codegen_cc: one region in, one runtime module out.
 
-Region graph, kernel libraries, planning, memory, weight packing, C emission and compiling.  It
-knows neither ONNX nor the command line, nor how regions were chosen.
+``module`` is what TVM calls.  A region travels through the folders in this order: ``region`` (the
+graph), ``libraries`` (who computes what), ``plan`` (calls, views, memory), ``emit`` (C), ``link``
+(objects).  ``standalone`` makes a C library of a region.  Nothing here knows ONNX or the command
+line, or how regions were chosen.
 
 Names are resolved at first use: a process that only loads models asks ``codegen_cc.target`` about
 this machine, and TVM's compiler is needed for ``codegen`` and its like alone.

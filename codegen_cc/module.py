@@ -23,7 +23,7 @@ from codegen_cc.link.toolchain import build_object
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
 from codegen_cc.plan.builder import Plan
-from codegen_cc.plan.plan_cost import figures_of
+from codegen_cc.plan.plan_cost import cost_of
 from codegen_cc.region.read_relax import read_region
 from codegen_cc.target import HOST, Target
 
@@ -32,7 +32,7 @@ for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
-OPTIONS = ("dump_code", "figures", "target", "timers", "weights")
+OPTIONS = ("dump_code", "plan_costs", "target", "timers", "weights")
 
 
 def codegen(
@@ -47,7 +47,7 @@ def codegen(
     with the weights, one module of inert C text that ``inspect_source()`` shows and, with timers,
     one for each region that describes its calls.
 
-    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``figures``, a
+    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``plan_costs``, a
     function that is called with the name of each region and, as JSON, what its plan costs
     (``codegen_cc.plan.plan_cost``); ``target``, the name of the machine to compile for
     (``codegen_cc.target``); ``timers``, whether the module tells how long each kernel call took
@@ -76,9 +76,9 @@ def codegen(
         place = Path(str(options.get("weights") or directory / "weights.o"))
         weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])), place)
         plans = [plan_region(read_region(function), weights) for function in functions]
-        if options.get("figures"):
+        if options.get("plan_costs"):
             for plan in plans:
-                options["figures"](plan.region.symbol, json.dumps(asdict(figures_of(plan))))
+                options["plan_costs"](plan.region.symbol, json.dumps(asdict(cost_of(plan))))
         timers = bool(options.get("timers"))
         source = emit_source(plans, timers)
         if options.get("dump_code"):

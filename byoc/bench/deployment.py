@@ -175,9 +175,9 @@ def _cpp(library: Path, raw: list[str], folder: Path, threads: int) -> _Runner:
 
 
 def _output_count(library: Path) -> int:
-    from byoc.deploy.library_file import read_library
+    from byoc.deploy.compiled_file import read_compiled
 
-    return len(read_library(library).metadata().outputs)
+    return len(read_compiled(library).metadata().outputs)
 
 
 def _standalone(source: Path, raw: list[str], folder: Path, threads: int) -> list[_Runner]:

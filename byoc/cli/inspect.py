@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from byoc.cli import options
-from byoc.deploy.library_file import LibraryFile, read_library, whole_file_problem
+from byoc.deploy.compiled_file import CompiledFile, read_compiled, whole_file_problem
 from byoc.deploy.metadata import Metadata
 from byoc.deploy.tvm_runtime import CORE
 from byoc.terminal import say
@@ -30,7 +30,7 @@ def inspect_verb(library: Path, check: bool, as_json: bool) -> int:
 
     With --check, exit code 1 says that it is damaged, or has no checksum.
     """
-    file = read_library(library)
+    file = read_compiled(library)
     metadata = file.metadata()
     problem = whole_file_problem(library) if check else None
     if problem is not None:
@@ -48,7 +48,7 @@ def inspect_verb(library: Path, check: bool, as_json: bool) -> int:
     return 0
 
 
-def _described(file: LibraryFile, metadata: Metadata) -> Iterator[tuple[str, list[str]]]:
+def _described(file: CompiledFile, metadata: Metadata) -> Iterator[tuple[str, list[str]]]:
     size = file.path.stat().st_size / 1e6
     yield "file", [f"{file.path.name}, {size:.1f} MB, {_form(metadata)}"]
     yield "model", [f"{s.name or 'in memory'}, SHA-256 {s.sha256}" for s in metadata.source]
@@ -88,7 +88,7 @@ def _runtime(metadata: Metadata) -> Iterator[str]:
         yield f"{library.name}, for {', '.join(library.functions)}"
 
 
-def _target(file: LibraryFile, metadata: Metadata) -> Iterator[str]:
+def _target(file: CompiledFile, metadata: Metadata) -> Iterator[str]:
     target = metadata.target
     if target is None:
         yield file.machine

@@ -97,9 +97,9 @@ def run_verb(
 
         results, times = run(load(library, threads))
     else:
-        from byoc.deploy.library_file import read_library
+        from byoc.deploy.compiled_file import read_compiled
 
-        read_library(library)  # what is wrong with it is told before a machine is asked for
+        read_compiled(library)  # what is wrong with it is told before a machine is asked for
         with devices.open() as session:
             results, times = run(session.load(library, threads))
     if outputs is not None:

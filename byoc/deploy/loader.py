@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.arguments import as_mapping, as_path, as_threads
+from byoc.deploy.compiled_file import read_compiled, require_this_machine
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
     CPU,
@@ -24,7 +25,6 @@ from byoc.deploy.input_tensors import (
     as_tensor,
     require_apart,
 )
-from byoc.deploy.library_file import read_library, require_this_machine
 from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.tvm_runtime import (
     cores,
@@ -385,7 +385,7 @@ def start_runtime(threads: int) -> None:
 
 def _fitting(path: Path) -> Metadata:
     """The metadata of a library that this machine can load."""
-    file = read_library(path)
+    file = read_compiled(path)
     require_this_machine(file, None)
     metadata = file.metadata()
     require_this_machine(file, metadata)

@@ -1,7 +1,7 @@
 """What a compiled library says of itself: its metadata, JSON inside the file.
 
 It is written when a model is compiled, lies in a section of its own, and can be read without
-loading the library (``byoc.deploy.library_file``), whatever machine it is for.
+loading the library (``byoc.deploy.compiled_file``), whatever machine it is for.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def compile_standalone(
             metadata.to_json(),
             machine,
         )
-    report = done.report.with_figures({entry.symbol: package.figures})
+    report = done.report.with_plan_costs({entry.symbol: package.cost})
     return Standalone(name, folder, package.files, report, metadata, stages.seconds)
 
 

@@ -29,7 +29,7 @@ from byoc.report.shortfall import Shortfall, shortfall_of
 from byoc.terminal import new_console
 from codegen_cc.dim import at_unit, product
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
-from codegen_cc.plan.plan_cost import Figures, figures_of
+from codegen_cc.plan.plan_cost import PlanCost, cost_of
 
 #: Dtypes whose size is not what the digits in their name say.
 ODD_SIZES = {"bool": 8}
@@ -46,7 +46,7 @@ class RegionSummary:
     bytes_out: int
     weight_bytes: int
     #: What its plan costs, once it has been planned.
-    plan: Figures | None = None
+    plan: PlanCost | None = None
     #: Elements of the results of its nodes.
     elements: int = 0
 
@@ -137,9 +137,9 @@ class Report:
         ordered = sorted(regions, key=lambda region: _natural(region.name))
         return cls(tuple(ordered), tuple(left), graph_of(mod, reasons or {}))
 
-    def with_figures(self, figures: Mapping[str, Figures]) -> Report:
+    def with_plan_costs(self, costs: Mapping[str, PlanCost]) -> Report:
         """The report with what the plan of each region costs, by the regions' names."""
-        regions = tuple(replace(r, plan=figures.get(r.name, r.plan)) for r in self.regions)
+        regions = tuple(replace(r, plan=costs.get(r.name, r.plan)) for r in self.regions)
         return replace(self, regions=regions)
 
     def planned(self, mod: tvm.IRModule) -> Report:
@@ -151,7 +151,7 @@ class Report:
 
         regions = [f for f in mod.functions.values() if is_region(f)]
         plans = plan_functions(regions)
-        return self.with_figures({plan.region.symbol: figures_of(plan) for plan in plans})
+        return self.with_plan_costs({plan.region.symbol: cost_of(plan) for plan in plans})
 
     def summary(self) -> str:
         """One line: operators, multiply-accumulates and regions."""

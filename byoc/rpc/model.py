@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.loader import Model, start_machine
 from byoc.deploy.metadata import TensorInfo
 from byoc.errors import LoadError
@@ -27,7 +27,7 @@ class RemoteModel:
 
     def __init__(self, session: Session, path: Path, threads: int | None = None) -> None:
         """Upload a library; see ``Session.load``."""
-        metadata = read_library(path).metadata()
+        metadata = read_compiled(path).metadata()
         if metadata.form == "plain":
             raise LoadError(
                 f"cannot upload {path}: it does not say what its outputs are; attach names with "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.errors import ByocError
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection
@@ -119,7 +119,7 @@ class Session:
         except (RpcLost, RpcTimeout):
             raise
         except RpcError as error:
-            reason, machine = str(error).rpartition(f"{name}: ")[2], read_library(path).machine
+            reason, machine = str(error).rpartition(f"{name}: ")[2], read_compiled(path).machine
             raise RpcError(
                 f"{self.name} cannot load {path.name}: {reason}; it is for {machine}, "
                 "is the device one?"

@@ -7,36 +7,15 @@ own are written against it alike; ``codegen_cc.libraries.table`` offers a declar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from codegen_cc.link.needs import Link
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 
 #: Version of this interface. A library states the one that it was written for.
 LIBRARY_ABI = 1
-
-
-@dataclass(frozen=True)
-class Link:
-    """What generated code needs from a library: to compile, to link, and when it runs.
-
-    ``headers`` are included by generated code (``my_library.h``; found in ``include_dirs``).
-    ``sources`` are C files that are compiled with ``cflags`` beside the generated code.
-    ``archives``, ``.a`` or ``.o`` files, are linked in; all symbols but those of packed functions
-    (``__tvm_ffi_*``) become local.
-    ``shared`` libraries are not linked but opened when a region that uses them runs first: a file
-    of that name beside the model, in a folder of ``$BYOC_LIBRARY_PATH``, at this path, or where the
-    system looks.  A missing file or function is an error of that call, not of loading the model.
-    """
-
-    headers: tuple[str, ...] = ()
-    include_dirs: tuple[Path, ...] = ()
-    sources: tuple[Path, ...] = ()
-    archives: tuple[Path, ...] = ()
-    shared: tuple[Path, ...] = ()
-    cflags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

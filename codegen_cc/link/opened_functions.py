@@ -27,7 +27,7 @@ _JUMP = {
 
 
 @dataclass(frozen=True)
-class Import:
+class OpenedFile:
     """A shared library of a kernel library, and the functions of it that a module calls."""
 
     library: str
@@ -35,14 +35,14 @@ class Import:
     functions: tuple[str, ...]
 
 
-def imports_of(
+def opened_files(
     library: str, shared: tuple[Path, ...], undefined: set[str], nm: str
-) -> list[Import]:
+) -> list[OpenedFile]:
     """Which undefined functions come from which shared library, the first that has them.
 
     Raises ``LibraryError`` where a file is missing or no library.
     """
-    found: list[Import] = []
+    found: list[OpenedFile] = []
     left = set(undefined)
     for path in shared:
         if not path.is_file():
@@ -51,11 +51,11 @@ def imports_of(
             )
         functions = tuple(sorted(left & defined_functions(path, dynamic=True, nm=nm)))
         left.difference_update(functions)
-        found.append(Import(library, path, functions))
+        found.append(OpenedFile(library, path, functions))
     return found
 
 
-def trampolines(imports: list[Import], machine: str) -> str:
+def trampolines(imports: list[OpenedFile], machine: str) -> str:
     """Assembler text: the tables, and one jump for each function.
 
     Raises ``LibraryError`` for a machine without such code.
@@ -78,7 +78,7 @@ def trampolines(imports: list[Import], machine: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def opening(imports: list[Import]) -> str:
+def opening(imports: list[OpenedFile]) -> str:
     """C text of ``ext_open_<library>`` for each library among the imports."""
     parts = ['#include "ext_open.h"\n']
     for index, entry in enumerate(imports):
@@ -118,7 +118,7 @@ def opening(imports: list[Import]) -> str:
     return "\n".join(parts)
 
 
-def _table(entry: Import, index: int) -> str:
+def _table(entry: OpenedFile, index: int) -> str:
     return f"ext_imports_{entry.library}_{index}"
 
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from codegen_cc.errors import LibraryError, ToolchainError
-from codegen_cc.libraries import KernelLibrary
 from codegen_cc.link.foreign_kernels import kernel_archive
+from codegen_cc.link.needs import Linked
 from codegen_cc.link.objects import defined_functions, undefined
-from codegen_cc.link.opened_functions import Import, imports_of, opening, trampolines
+from codegen_cc.link.opened_functions import OpenedFile, opened_files, opening, trampolines
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
 
@@ -37,7 +37,7 @@ def compiler() -> str:
 def build_object(
     source: str,
     directory: Path,
-    libraries: Sequence[KernelLibrary] = (),
+    libraries: Sequence[Linked] = (),
     callers: Mapping[str, str] | None = None,
     weights: Collection[str] = (),
     target: Target = HOST,
@@ -66,7 +66,7 @@ def build_object(
     _run([cc, *C_FLAGS, *includes, "-c", "region.c", "-o", "code.o"], directory)
     objects = ["code.o"]
     archives: list[str] = []
-    imports: list[Import] = []
+    imports: list[OpenedFile] = []
     for found, link in links:
         built = _library_sources(cc, found, directory, includes)
         objects += built
@@ -77,7 +77,7 @@ def build_object(
             archive_needs = undefined(*map(Path, link.archives), nm=nm) if link.archives else set()
             own = [directory / name for name in ["code.o", *built]]
             needed = undefined(*own, nm=nm) | archive_needs
-            imports += imports_of(found.name, link.shared, needed, nm)
+            imports += opened_files(found.name, link.shared, needed, nm)
     if imports:
         objects += _imports(target, imports, includes, directory)
     core = [*map(str, runtime), str(kernel_archive(target))]
@@ -91,9 +91,7 @@ def build_object(
     return directory / "region.o"
 
 
-def _library_sources(
-    cc: str, found: KernelLibrary, directory: Path, includes: list[str]
-) -> list[str]:
+def _library_sources(cc: str, found: Linked, directory: Path, includes: list[str]) -> list[str]:
     """Compile the C files of a library; names of the objects."""
     objects = []
     for index, path in enumerate(found.link().sources):
@@ -105,7 +103,7 @@ def _library_sources(
     return objects
 
 
-def _library_archives(found: KernelLibrary) -> list[str]:
+def _library_archives(found: Linked) -> list[str]:
     for path in found.link().archives:
         if not path.is_file():
             raise LibraryError(
@@ -115,7 +113,7 @@ def _library_archives(found: KernelLibrary) -> list[str]:
 
 
 def _imports(
-    target: Target, imports: list[Import], includes: list[str], directory: Path
+    target: Target, imports: list[OpenedFile], includes: list[str], directory: Path
 ) -> list[str]:
     cc = target.compiler()
     text = trampolines(imports, target.machine)
@@ -127,7 +125,7 @@ def _imports(
 
 
 def _require_defined(
-    target: Target, needed: set[str], libraries: Sequence[KernelLibrary], callers: Mapping[str, str]
+    target: Target, needed: set[str], libraries: Sequence[Linked], callers: Mapping[str, str]
 ) -> None:
     """Raise ``LibraryError`` for a function that the loaded model would miss."""
     missing = {name for name in needed if not name.startswith(_ELSEWHERE)}

@@ -1,7 +1,6 @@
-"""Packed weights: constants in the kernels' own formats, stored once.
+"""Constants of a region, packed or as they are, each stored once.
 
-The formats are those of ``runtime/include/ext_kernels.h``.  Packing happens here, at compile time;
-equal contents are stored once, at 64-byte boundaries of one section of an object file.
+Equal contents get one symbol, at 64-byte boundaries of one section of an object file.
 """
 
 from __future__ import annotations
@@ -14,61 +13,6 @@ import numpy as np
 
 from codegen_cc.link.embedded_text import WEIGHTS_SECTION
 from codegen_cc.link.object_file import ALIGNMENT, ObjectFile
-
-PANEL = 16
-
-
-def pad_channels(vector: np.ndarray) -> np.ndarray:
-    """Pad a [C] vector with zeros to a multiple of the panel width."""
-    flat = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
-    return np.pad(flat, (0, -flat.size % PANEL))
-
-
-def pack_panels(matrix: np.ndarray) -> np.ndarray:
-    """Pack B[K, N] into panels [ceil(N / 16), K, 16]; columns past N are zero."""
-    return pack_matrices(matrix[None])[0]
-
-
-def pack_matrices(matrices: np.ndarray) -> np.ndarray:
-    """Pack each B[K, N] of [count, K, N], any strides, into panels [count, ceil(N / 16), K, 16]."""
-    count, k, n = matrices.shape
-    panels = np.empty((count, -(-n // PANEL), k, PANEL), dtype=np.float32)
-    whole = n // PANEL
-    for packed, matrix in zip(panels, matrices, strict=True):
-        columns = matrix[:, : whole * PANEL].reshape(k, whole, PANEL)
-        packed[:whole] = columns.transpose(1, 0, 2)
-        if whole < packed.shape[0]:
-            packed[whole, :, : n % PANEL] = matrix[:, whole * PANEL :]
-            packed[whole, :, n % PANEL :] = 0
-    return panels
-
-
-def pack_conv2d(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Pack OIHW weights [O, I/groups, KH, KW] into panels per group, K in (kh, kw, i) order."""
-    outputs = weight.shape[0] // groups
-    parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
-    return pack_matrices(parts.reshape(groups, -1, outputs))
-
-
-def pack_conv2d_transpose(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Pack IOHW weights [I, O/groups, KH, KW] into panels per group: K is I, N is (kh, kw, o)."""
-    matrices = weight.transpose(0, 2, 3, 1).reshape(groups, weight.shape[0] // groups, -1)
-    return pack_matrices(matrices)
-
-
-def pack_conv3d(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Pack OIDHW weights [O, I/groups, KD, KH, KW] into panels per group, K is (kd, kh, kw, i)."""
-    outputs = weight.shape[0] // groups
-    parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 5, 2, 1)
-    return pack_matrices(parts.reshape(groups, -1, outputs))
-
-
-def pack_depthwise(weight: np.ndarray) -> np.ndarray:
-    """Pack [C, 1, KH, KW] weights into [KH, KW, C padded to the panel width]."""
-    channels = weight.shape[0]
-    spread = weight[:, 0].transpose(1, 2, 0)
-    padding = ((0, 0), (0, 0), (0, -channels % PANEL))
-    return np.ascontiguousarray(np.pad(spread, padding), dtype=np.float32)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from codegen_cc.errors import CodegenError
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.plan.call import Argument, Call, Struct
 from codegen_cc.plan.concat_in_place import concat_of, continuation
-from codegen_cc.plan.in_place import overwrite
-from codegen_cc.plan.layout_cost import Outlook
+from codegen_cc.plan.in_place import write_in_place
+from codegen_cc.plan.layout_cost import LayoutCost
 from codegen_cc.plan.memory import Lifetime, Slot, plan_memory
 from codegen_cc.plan.prologue import Prologue
 from codegen_cc.plan.tensors import C_TYPES, CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
@@ -79,7 +79,7 @@ class PlanBuilder:
         self.composite = ""
         self._tensors: dict[Value, Tensor] = {}
         self._pending: dict[Value, Pending] = {}
-        self.outlook = Outlook(region, self.consumers, self._tensors)
+        self.layout_cost = LayoutCost(region, self.consumers, self._tensors)
         self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._poured: set[tuple[Value, Tensor]] = set()
         self._joined: dict[RegionNode, Tensor] = {}
@@ -138,7 +138,7 @@ class PlanBuilder:
             order: read.innermost_stride(written.walk()) not in (0, 1)
             for order, (read, written) in views.items()
         }
-        order = self.outlook.best(value, sorted(views, key=turns.__getitem__))
+        order = self.layout_cost.best(value, sorted(views, key=turns.__getitem__))
         image = order == CHANNELS_LAST and value.dtype == "float32"
         target = self.image_space(value) if image else self.space(shape, order, value.dtype)
         pair = pending.onto(target)
@@ -325,7 +325,7 @@ class PlanBuilder:
             else:
                 target = Tensor(buffer, value.shape, _plain(value.shape))
                 self.copy(tensor, target, f"result {value.name} to output {buffer.name}")
-        overwrite(self.plan.calls)
+        write_in_place(self.plan.calls)
         lifetimes = _lifetimes(self.plan)
         self.plan.arena_bytes, self.plan.slots = plan_memory(lifetimes)
         return self.plan

@@ -14,7 +14,7 @@ from codegen_cc.plan.call import Argument, Call, Struct
 from codegen_cc.plan.tensors import Buffer, Tensor
 
 
-def overwrite(calls: list[Call]) -> None:
+def write_in_place(calls: list[Call]) -> None:
     """Give results the buffers of operands that die, and rewrite the calls accordingly."""
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}

@@ -29,7 +29,7 @@ KEEPING = ("unary", "cast", "pad", "softmax")
 BROADCASTING = ("binary", "compare", "logical", "where")
 
 
-class Outlook:
+class LayoutCost:
     """The readers of a region's values, and where values lie that have been placed already."""
 
     def __init__(

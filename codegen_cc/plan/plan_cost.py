@@ -9,7 +9,7 @@ from codegen_cc.plan.builder import Plan
 
 
 @dataclass(frozen=True)
-class Figures:
+class PlanCost:
     """Kernel calls, copies among them, copies of other than inputs and outputs, arena bytes.
 
     Where sizes are symbolic, the bytes are those of symbols that all are 1.
@@ -25,7 +25,7 @@ class Figures:
         return f"{self.calls} kernel calls, {copies}, arena {self.arena_bytes / 2**20:.2f} MiB"
 
 
-def figures_of(plan: Plan) -> Figures:
+def cost_of(plan: Plan) -> PlanCost:
     """Count what a plan does and needs."""
     copies = [call for call in plan.calls if call.function == "ext_copy"]
     inside = [
@@ -36,4 +36,4 @@ def figures_of(plan: Plan) -> Figures:
     ]
     slots = sum(max(at_unit(buffer.nbytes) for buffer in slot.buffers) for slot in plan.slots)
     arena = at_unit(plan.arena_bytes) + slots
-    return Figures(len(plan.calls), len(copies), len(inside), arena)
+    return PlanCost(len(plan.calls), len(copies), len(inside), arena)

@@ -30,7 +30,7 @@ from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
 from codegen_cc.module import called_by
 from codegen_cc.plan.builder import Plan
-from codegen_cc.plan.plan_cost import Figures, figures_of
+from codegen_cc.plan.plan_cost import PlanCost, cost_of
 from codegen_cc.region.read_relax import read_region
 from codegen_cc.standalone.header import header_text
 from codegen_cc.standalone.interface import Interface
@@ -49,7 +49,7 @@ class Package:
 
     folder: Path
     files: dict[str, int]
-    figures: Figures
+    cost: PlanCost
 
 
 def build(
@@ -73,7 +73,7 @@ def build(
         text = source_text(plan, interface)
         objects = _objects(plan, interface, weights, text, metadata, work, target)
         files = _write(folder, interface, text, objects, target)
-    return Package(folder, files, figures_of(plan))
+    return Package(folder, files, cost_of(plan))
 
 
 def _objects(

@@ -7,7 +7,8 @@
  * infinity.  Row 0 of B^T holds the coefficients of the product of (x^2 - a^2)(x^2 - b^2)...; the
  * row of a point p those of M(x) / (x - p), with M(x) = x (x^2 - a^2)(x^2 - b^2)...; the last row
  * those of M.  Column p of A^T is 1, p, p^2, ...; all divisions are in G, which the compiler
- * applies to the weights in double precision (codegen_cc/libraries/builtin/winograd.py has the same points).
+ * applies to the weights in double precision (codegen_cc/libraries/builtin/winograd.py has the same
+ * points).
  *
  * Points: F(2, 3) +-1.  F(4, 3) +-3/4, +-3/2, whose rounding errors are half of those of the usual
  * +-1, +-2.  F(6, 3) +-1, +-2, +-1/2.

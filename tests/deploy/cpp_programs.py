@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.metadata import Metadata
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def scores(printed: str) -> dict[str, float]:
 
 def metadata_of(library: Path) -> Metadata:
     """What a library says of itself, whatever machine it is for."""
-    return read_library(library).metadata()
+    return read_compiled(library).metadata()
 
 
 def run_network(

@@ -12,11 +12,11 @@ import pytest
 
 import byoc
 import byoc.compiler
-import byoc.deploy.library_file
+import byoc.deploy.compiled_file
 import byoc.deploy.metadata
 from byoc.cli import main
 from byoc.compiler import compile
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.metadata import FORMAT_VERSION, Entry, Metadata, TensorInfo
 from byoc.errors import LoadError
 from codegen_cc.link.checksum import seal
@@ -45,7 +45,7 @@ def test_everything_comes_back_from_the_file(
     model = two_by_two()
     onnx.save(model, tmp_path / "model.onnx")
     compiled = compile(tmp_path / "model.onnx", tmp_path / "m.so", threads=2)
-    file = read_library(tmp_path / "m.so")
+    file = read_compiled(tmp_path / "m.so")
     found = file.metadata()
     assert file.machine == "x86_64"
     assert found.inputs == (
@@ -98,7 +98,7 @@ def test_names_of_the_model_cannot_draw_on_the_terminal(
     compile(model, tmp_path / "m.so", skip_ops=["relu"])
     assert main(["inspect", str(tmp_path / "m.so")]) == 0
     assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
-    assert read_library(tmp_path / "m.so").metadata().inputs[0].name == "x\x1b[2J\n"
+    assert read_compiled(tmp_path / "m.so").metadata().inputs[0].name == "x\x1b[2J\n"
 
 
 def test_external_data_are_hashed_as_well(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_external_data_are_hashed_as_well(tmp_path: Path) -> None:
         size_threshold=0,
     )
     compile(tmp_path / "model.onnx", tmp_path / "m.so")
-    source = read_library(tmp_path / "m.so").metadata().source
+    source = read_compiled(tmp_path / "m.so").metadata().source
     names = ["model.onnx", "model.data"]
     hashes = [hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in names]
     assert [(s.name, s.sha256) for s in source] == list(zip(names, hashes, strict=True))
@@ -135,7 +135,7 @@ def test_a_library_for_another_architecture_is_refused(library: Path, tmp_path: 
         "other.so: it is for aarch64, and this machine is x86_64; compile the model for it with "
         "--target"
     )
-    assert read_library(other).metadata().inputs  # it can be inspected all the same
+    assert read_compiled(other).metadata().inputs  # it can be inspected all the same
 
 
 def test_a_library_of_another_tvm_is_refused(
@@ -171,7 +171,8 @@ def test_a_library_of_another_format_is_refused(
 def test_a_cpu_without_the_level_is_told_what_it_lacks(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(byoc.deploy.library_file, "cpu_flags", lambda: frozenset({"ssse3", "cx16"}))
+    old = frozenset({"ssse3", "cx16"})
+    monkeypatch.setattr(byoc.deploy.compiled_file, "cpu_flags", lambda: old)
     message = _refusal(library)
     assert "it is for x86-64-v2, and this CPU lacks lahf_lm, popcnt, sse4_1, sse4_2;" in message
 

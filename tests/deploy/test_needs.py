@@ -23,7 +23,7 @@ from tvm.script import relax as R
 import byoc
 from byoc import packed_functions
 from byoc.cli import cli
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.tvm_runtime import CORE, EXTRAS, require_functions
 from tests.deploy.cpp_programs import make, run, said
 from tests.reference import onnxruntime_outputs
@@ -156,7 +156,7 @@ np.savez(out, **results)
 
 
 def test_inspect_says_what_it_needs(case: Path) -> None:
-    needs = read_library(case).metadata().runtime
+    needs = read_compiled(case).metadata().runtime
     assert [library.name for library in needs] == (
         ["libtvm_runtime_extra"] if case.stem in _SORTING else []
     )

@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 from byoc.bench.subjects import draw_inputs
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.standalone import Standalone, compile_standalone
 from codegen_cc.target import HOST
 from models.bert import bert
@@ -142,7 +142,7 @@ def test_it_needs_the_c_library_alone(case: Case) -> None:
 
 
 def test_its_metadata(case: Case) -> None:
-    metadata = read_library(case.shared).metadata()
+    metadata = read_compiled(case.shared).metadata()
     assert metadata.form == "standalone"
     assert [info.name for info in metadata.inputs] == list(case.inputs)
     assert metadata == case.done.metadata

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from byoc.bench.subjects import draw_inputs
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.standalone import compile_standalone
 from codegen_cc.target import HOST, Target
 from models.bert import bert
@@ -156,7 +156,7 @@ def test_the_example_for_arm(tmp_path: Path) -> None:
     flags = {"CC": ARM.compiler(), "BYOC_FLAGS": f"--target {ARM.name}"}
     output = make(tmp_path, str(tmp_path / "main"), "shared", **flags)
     assert "100.0 % of MACs, 1 region" in output
-    assert read_library(tmp_path / "model" / "lib" / "libsqueezenet.so").machine == "aarch64"
+    assert read_compiled(tmp_path / "model" / "lib" / "libsqueezenet.so").machine == "aarch64"
     image = write_image(tmp_path)
     for program in ("main", "main_shared"):
         output = said(*EMULATED, tmp_path / program, 2, tmp_path / "image.f32")

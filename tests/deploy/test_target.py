@@ -12,7 +12,7 @@ import byoc
 import codegen_cc.target
 from byoc.cli import main
 from byoc.compiler import compile
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.errors import ControlError
 from codegen_cc.errors import ToolchainError
 from codegen_cc.link.foreign_kernels import kernel_archive
@@ -47,7 +47,7 @@ def test_levels_of_this_machine_run(level: str, tmp_path: Path) -> None:
         pytest.skip(f"this CPU lacks {', '.join(missing)}")
     compiled = compile(two_by_two(), tmp_path / "m.so", target=level, skip_ops=["softmax"])
     assert len(compiled.report.regions) == 1 and len(compiled.report.left) == 1
-    about = read_library(tmp_path / "m.so").metadata().target
+    about = read_compiled(tmp_path / "m.so").metadata().target
     assert about is not None and about.name == target.name
     if target.level:
         assert set(X86_64_LEVELS[target.level]) <= set(about.cpu_flags)

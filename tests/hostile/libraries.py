@@ -244,7 +244,7 @@ def _judge(said: str, content: bytes, damaged: bytes, weights: range, path: Path
         return RIGHT if said == "right" else REFUSED
     differ = [i for i in weights if i >= len(damaged) or content[i] != damaged[i]][:1]
     if said == "wrong" and differ:
-        from byoc.deploy.library_file import whole_file_problem
+        from byoc.deploy.compiled_file import whole_file_problem
 
         return WEIGHTS if whole_file_problem(path) else "other weights, not found"
     return said

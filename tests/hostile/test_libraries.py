@@ -12,7 +12,7 @@ import pytest
 
 import byoc
 from byoc.cli import main
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from codegen_cc.link.checksum import seal
 from codegen_cc.link.elf_sections import read_sections
 from codegen_cc.link.embedded_text import WEIGHTS_SECTION
@@ -65,7 +65,7 @@ def test_a_bit_in_the_weights_is_found_by_inspect_check(
     assert "every byte is as it was compiled" in capsys.readouterr().out
     path = tmp_path / "m.so"
     path.write_bytes(libraries.one_bit(library.read_bytes(), 8 * section.offset + 100))
-    assert read_library(path).metadata().inputs  # loading does not look at weights
+    assert read_compiled(path).metadata().inputs  # loading does not look at weights
     assert main(["inspect", "--check", str(path)]) == 1
     said = capsys.readouterr()
     assert not said.out and "check failed" in said.err and "its checksum is another" in said.err

@@ -14,7 +14,7 @@ import byoc
 from byoc.prepare import import_onnx, prepare
 from codegen_cc import plan_functions
 from codegen_cc.plan.builder import Plan
-from codegen_cc.plan.plan_cost import figures_of
+from codegen_cc.plan.plan_cost import cost_of
 from tests.ir.test_concat_in_place import CHANNELS, Network
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -249,6 +249,6 @@ def test_the_compiler_reports_what_was_planned() -> None:
     model = channel_shuffle()
     (region,) = byoc.compile(model).report.regions
     plan = plan_of(model)
-    assert region.plan == figures_of(plan)
+    assert region.plan == cost_of(plan)
     assert (region.plan.copies, region.plan.copies_inside) == (3, 1)
     assert region.plan.arena_bytes == plan.arena_bytes > 0

@@ -130,7 +130,7 @@ def test_what_dies_is_overwritten(name: str, tmp_path: Path) -> None:
 def test_the_arena_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     model = chain()
     with_reuse = plan_of(model)
-    monkeypatch.setattr(codegen_cc.plan.builder, "overwrite", lambda calls: None)
+    monkeypatch.setattr(codegen_cc.plan.builder, "write_in_place", lambda calls: None)
     without = plan_of(model)
     assert not in_place(without)
     buffers = len(without.arena) - len(with_reuse.arena)

@@ -150,7 +150,7 @@ def test_every_engine_agrees_with_onnxruntime(run: Run) -> None:
 
 LIBRARY = """\
 from codegen_cc.libraries.builtin import BuiltinLibrary, conv2d
-from codegen_cc.link.weights import pack_conv2d
+from codegen_cc.libraries.builtin.packing import pack_conv2d
 
 class Bad(BuiltinLibrary):
     name = "layers_{name}"

@@ -16,7 +16,7 @@ from byoc.bench.layers.network import Layer
 from byoc.bench.layers.single import TO_CHANNELS_LAST
 from codegen_cc.abi import UNARY
 from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
-from codegen_cc.link.weights import pack_conv2d, pack_depthwise, pad_channels
+from codegen_cc.libraries.builtin.packing import pack_conv2d, pack_depthwise, pad_channels
 from codegen_cc.node import Node
 
 FUNCTION = "byoc.bench.conv2d"

@@ -17,9 +17,9 @@ import numpy as np
 from codegen_cc.dim import estimate, is_static, same
 from codegen_cc.libraries.builtin.epilogue import activation_struct, epilogue_struct
 from codegen_cc.libraries.builtin.operands import not_constant
+from codegen_cc.libraries.builtin.packing import pack_conv2d, pack_depthwise
 from codegen_cc.libraries.builtin.winograd import POINTS, best_tile, pack_winograd
 from codegen_cc.libraries.placement import Placement
-from codegen_cc.link.weights import pack_conv2d, pack_depthwise
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct

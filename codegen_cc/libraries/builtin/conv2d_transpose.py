@@ -10,7 +10,7 @@ import numpy as np
 
 from codegen_cc.libraries.builtin.conv2d import Way, call_kernel, call_product, own_rows
 from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.link.weights import pack_conv2d, pack_conv2d_transpose
+from codegen_cc.libraries.builtin.packing import pack_conv2d, pack_conv2d_transpose
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode

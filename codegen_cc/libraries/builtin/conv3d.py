@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from codegen_cc.libraries.builtin.conv2d import unfit_weight
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
+from codegen_cc.libraries.builtin.packing import pack_conv3d
 from codegen_cc.libraries.placement import Placement
-from codegen_cc.link.weights import pack_conv3d
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct

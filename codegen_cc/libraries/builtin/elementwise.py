@@ -133,7 +133,7 @@ def broadcast_loop(builder: PlanBuilder, node: RegionNode, operands: dict[str, V
     def turned(order: tuple[int, ...]) -> int:
         return sum(estimate(tensor.size) for tensor in full.values() if _is_across(tensor, order))
 
-    order = builder.outlook.best(node.output, orders or candidate_orders(shape), turned)
+    order = builder.layout_cost.best(node.output, orders or candidate_orders(shape), turned)
     tensors |= {name: _along(builder, tensor, order) for name, tensor in full.items()}
     y = builder.space(shape, order, node.node.dtype)
     if waiting is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen_cc.dim import product
 from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.link.weights import pad_channels
+from codegen_cc.libraries.builtin.packing import pad_channels
 from codegen_cc.node import ACTIVATIONS, Node, Step
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct

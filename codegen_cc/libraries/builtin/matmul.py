@@ -12,8 +12,8 @@ from math import prod
 from codegen_cc.dim import Dim, estimate, normal, same
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
 from codegen_cc.libraries.builtin.operands import all_constant
+from codegen_cc.libraries.builtin.packing import pack_matrices
 from codegen_cc.libraries.placement import Placement
-from codegen_cc.link.weights import pack_matrices
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct

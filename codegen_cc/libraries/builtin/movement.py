@@ -75,4 +75,4 @@ def _order_of_whole(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...]:
         other = (part for part in parts if not same_order(part.walk(), order, part))
         return sum(estimate(part.size) for part in other)
 
-    return builder.outlook.best(node.output, candidate_orders(node.node.shape), turned)
+    return builder.layout_cost.best(node.output, candidate_orders(node.node.shape), turned)

@@ -20,7 +20,7 @@ from tvm.script import tirx as T
 
 import byoc
 from byoc.cli import cli
-from byoc.deploy.library_file import read_library
+from byoc.deploy.compiled_file import read_compiled
 from byoc.prepare import import_onnx, prepare
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
@@ -133,7 +133,7 @@ def test_sorting_is_found_by_plain_and_by_described_libraries(tmp_path: Path) ->
 
     tvm.compile(Sorts, "llvm").export_library(str(tmp_path / "plain.so"))
     tvm.compile(byoc.describe(Sorts), "llvm").export_library(str(tmp_path / "described.so"))
-    needs = read_library(tmp_path / "described.so").metadata().runtime
+    needs = read_compiled(tmp_path / "described.so").metadata().runtime
     assert [library.name for library in needs] == ["libtvm_runtime_extra"]
     script = """
 import sys, numpy as np, byoc

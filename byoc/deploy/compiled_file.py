@@ -1,6 +1,6 @@
-"""Compiled libraries as files: what they are for and what they say of themselves, without loading.
+"""Compiled models as files: what they are for and what they say of themselves, without loading.
 
-Loading a library runs code of it; one for another machine cannot be loaded at all, and the dynamic
+Loading one runs code of it; one for another machine cannot be loaded at all, and the dynamic
 linker does not say why.  So the file is read first: its checksums, and the section with the
 metadata.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from byoc.deploy.metadata import Metadata
-from byoc.deploy.plain_library import plain_metadata
+from byoc.deploy.plain_file import plain_metadata
 from byoc.errors import LoadError
 from codegen_cc.link.checksum import damage, is_sealed
 from codegen_cc.link.elf_sections import Elf, ElfError, read_sections
@@ -27,8 +27,8 @@ _REMEDY = "copy it again, or compile the model again"
 
 
 @dataclass(frozen=True)
-class LibraryFile:
-    """A library on disk: its architecture, and the text of its metadata, None where it has none."""
+class CompiledFile:
+    """A compiled model on disk: its architecture, and the text of its metadata if it has any."""
 
     path: Path
     machine: str
@@ -47,7 +47,7 @@ class LibraryFile:
             raise LoadError(f"cannot read {self.path}: {error}") from error
 
 
-def read_library(path: Path) -> LibraryFile:
+def read_compiled(path: Path) -> CompiledFile:
     """Read a library's header and metadata, and check all of it but its weights.
 
     Raises ``LoadError`` where the file is missing, no 64-bit ELF file, cut off or damaged, which
@@ -60,7 +60,7 @@ def read_library(path: Path) -> LibraryFile:
         text = None
         if section is not None:
             text = elf.content(section).rstrip(b"\0").decode("utf-8", "replace")
-    return LibraryFile(path, _NAMES.get(elf.machine, f"ELF machine {elf.machine}"), text)
+    return CompiledFile(path, _NAMES.get(elf.machine, f"ELF machine {elf.machine}"), text)
 
 
 def whole_file_problem(path: Path) -> str | None:
@@ -86,7 +86,7 @@ def _open(path: Path) -> Iterator[Elf]:
             raise LoadError(f"cannot load {path}: {error}") from error
 
 
-def require_this_machine(file: LibraryFile, metadata: Metadata | None) -> None:
+def require_this_machine(file: CompiledFile, metadata: Metadata | None) -> None:
     """Raise ``LoadError`` where a library is for another architecture or a newer CPU than ours."""
     here = platform.machine()
     if file.machine != here:

@@ -34,7 +34,6 @@ COMPARE = (
     *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor"),
 )
 REDUCE = ("sum", "mean", "max", "min", "prod")
-DTYPES = ("float32", "int32", "int64", "bool")
 PAD_MODES = ("constant", "reflect", "edge")
 RESIZE_METHODS = ("nearest", "linear", "cubic")
 RESIZE_COORDINATES = (
@@ -42,7 +41,9 @@ RESIZE_COORDINATES = (
 )
 RESIZE_ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
-FloatArray = npt.NDArray[np.float32]
+#: What the kernels compute in, and arrays of it.
+FLOAT = np.float32
+FloatArray = npt.NDArray[FLOAT]
 #: Where ``make -C runtime install`` puts headers and libraries.
 RUNTIME_DIR = Path(__file__).resolve().parent / "_runtime"
 
@@ -297,14 +298,14 @@ def load_level(level: str, folder: Path) -> ctypes.CDLL:
 def aligned(shape: tuple[int, ...]) -> FloatArray:
     """Return a zeroed fp32 array whose data is 64-byte aligned."""
     size = int(np.prod(shape, dtype=np.int64))
-    raw = np.zeros(size + PANEL, np.float32)
+    raw = np.zeros(size + PANEL, FLOAT)
     start = -(raw.ctypes.data // 4) % PANEL
     return raw[start : start + size].reshape(shape)
 
 
 def pack_panels(b: npt.ArrayLike) -> FloatArray:
     """Pack B [K, N] as panels [ceil(N / 16), K, 16], columns past N as zero."""
-    b = np.asarray(b, np.float32)
+    b = np.asarray(b, FLOAT)
     k, n = b.shape
     panels = aligned((-(-n // PANEL), k, PANEL))
     for j in range(panels.shape[0]):
@@ -315,7 +316,7 @@ def pack_panels(b: npt.ArrayLike) -> FloatArray:
 
 def pad_to_panel(values: npt.ArrayLike) -> FloatArray:
     """Pad the last axis with zeros to a multiple of 16: a bias, or depthwise weights."""
-    values = np.asarray(values, np.float32)
+    values = np.asarray(values, FLOAT)
     out = aligned((*values.shape[:-1], -(-values.shape[-1] // PANEL) * PANEL))
     out[..., : values.shape[-1]] = values
     return out
@@ -328,7 +329,7 @@ def activation(name: str = "identity", alpha: float = 0.0, beta: float = 0.0) ->
 
 def pack_conv_weight(weight: npt.ArrayLike, groups: int = 1) -> FloatArray:
     """Pack OIHW weights [O, C / groups, KH, KW] as ``ext_conv2d`` wants them."""
-    weight = np.asarray(weight, np.float32)
+    weight = np.asarray(weight, FLOAT)
     outputs, k = weight.shape[0] // groups, int(np.prod(weight.shape[1:]))
     matrices = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
     parts = [pack_panels(matrix) for matrix in matrices.reshape(groups, k, outputs)]

@@ -61,6 +61,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from codegen_cc import dtypes
 from codegen_cc.dim import Dim, dim_json, parse_dim, product
 
 #: Names of the elementwise functions of one argument, as in ``ext_unary_kind``; ``clip`` has
@@ -106,9 +107,6 @@ OPERATORS = (
     *("reshape", "permute", "concat", "slice", "broadcast_to"),
 )
 
-#: Bytes of an element of each dtype that a node can have.
-ELEMENT_BYTES = {"float32": 4, "int32": 4, "int64": 8, "bool": 1}
-
 #: Name of the attribute of a composite function that holds ``Node.to_json()``.
 NODE_ATTRIBUTE = "ext.node"
 
@@ -147,6 +145,8 @@ class Node:
     empty for the library's own choice; ``chosen`` tells people why, empty for no special reason.
     ``exact`` asks for an algorithm through which NaN, infinities and huge numbers reach the same
     elements as through the formula.
+    ``dtype`` and those of the operands say what is stored; ``compute`` names the dtype that is
+    multiplied in, empty for the stored one (see ``codegen_cc.dtypes``).
     """
 
     op: str
@@ -160,6 +160,7 @@ class Node:
     algorithm: str = ""
     chosen: str = ""
     exact: bool = False
+    compute: str = ""
 
     @property
     def composite(self) -> str:
@@ -196,7 +197,7 @@ class Node:
     def bytes_moved(self) -> Dim:
         """Bytes read and written if every operand and the result pass through memory once."""
         parts = [(self.shape, self.dtype), *((o.shape, o.dtype) for o in self.operands)]
-        return sum(product(shape) * ELEMENT_BYTES.get(dtype, 4) for shape, dtype in parts)
+        return sum(product(shape) * dtypes.of(dtype).bytes for shape, dtype in parts)
 
     def to_json(self) -> str:
         """One line of JSON; ``Node.from_json`` gives an equal node back."""
@@ -221,6 +222,7 @@ class Node:
             algorithm=raw.get("algorithm", ""),
             chosen=raw.get("chosen", ""),
             exact=raw.get("exact", False),
+            compute=raw.get("compute", ""),
         )
 
 

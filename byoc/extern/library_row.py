@@ -12,10 +12,8 @@ from pathlib import Path
 
 from byoc.extern.signature import Argument, Attribute, Signature, Tensor
 from byoc.extern.text import python_list, render
+from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.libraries.interface import LIBRARY_ABI
-
-#: What regions can compute on.
-_DTYPES = ("float32", "int32", "int64", "bool")
 
 
 class NoRow(Exception):
@@ -68,8 +66,9 @@ class _Row:
         if not self.op.extents:
             raise NoRow(f"the library table has no words for the sizes of {self.op.name}")
         for tensor in signature.tensors:
-            if tensor.dtype not in _DTYPES:
-                raise NoRow(f"{tensor.name} is {tensor.dtype}; regions have {', '.join(_DTYPES)}")
+            if tensor.dtype not in KERNEL_DTYPES:
+                known = ", ".join(KERNEL_DTYPES)
+                raise NoRow(f"{tensor.name} is {tensor.dtype}; regions have {known}")
         self.words: dict[str, str] = {}
         for tensor in signature.tensors:
             self._name(tensor)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
-from byoc.extern.scalar import DL_TYPES
 from byoc.extern.signature import Argument, Attribute, Binding, Signature, Tensor
 from byoc.extern.text import WIDTH, c_list, render
+from codegen_cc import dtypes
 
 #: Names that the generated function uses itself.
 LOCALS = ("self", "args", "n_args", "result", "function", "specs", "data", "status")
@@ -131,16 +131,16 @@ class _Writer:
 
     def spec(self, tensor: Tensor) -> str:
         """What one tensor must be; shapes with runs are filled in by ``expectations``."""
-        code, bits = DL_TYPES[tensor.dtype]
+        dtype = dtypes.of(tensor.dtype)
         extents = [axis.expression.c(self.name) for axis in tensor.shape]
         rank, shape = len(extents), ", ".join(extents) or "0"
         if tensor.runs:
             rank, shape = 0, "0"
         items = [
             f'"{tensor.name}"',
-            f'"{tensor.dtype}"',
-            code,
-            str(bits),
+            f'"{dtype.name}"',
+            dtype.dl_code,
+            str(dtype.bits),
             str(rank),
             f"{{{shape}}}",
         ]

@@ -55,12 +55,3 @@ for _name, _low, _high, _instead in (
 
 #: An enumeration is passed like an int.
 ENUMERATION = Scalar(None, "int", "INT_MIN", "INT_MAX", "is an enumeration; use int32_t")
-
-#: How DLPack writes each dtype: type code and bits.
-DL_TYPES = {
-    "float32": ("kDLFloat", 32),
-    "float64": ("kDLFloat", 64),
-    "bool": ("kDLBool", 8),
-    **{f"int{bits}": ("kDLInt", bits) for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": ("kDLUInt", bits) for bits in (8, 16, 32, 64)},
-}

@@ -39,6 +39,7 @@ from tvm import relax, tirx
 
 from byoc.partition.dataflow import (
     CODEGEN,
+    dtype_of,
     global_var,
     is_candidate,
     sequence,
@@ -48,6 +49,7 @@ from byoc.partition.dataflow import (
     with_blocks,
 )
 from byoc.prepare.symbols import named_in, told_by
+from codegen_cc import dtypes
 from codegen_cc.dim import at_unit, product
 from codegen_cc.node import NODE_ATTRIBUTE
 
@@ -247,7 +249,8 @@ def _move_later(
 
 
 def _bytes(var: relax.Var) -> int:
-    return 4 * at_unit(product(shape_of(var) or (0,)))
+    shape = shape_of(var)
+    return 0 if shape is None else at_unit(product(shape)) * dtypes.of(dtype_of(var)).bytes
 
 
 def _call_region(

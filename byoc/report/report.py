@@ -27,12 +27,10 @@ from byoc.report.left import Left, left_of
 from byoc.report.render import blockers, coverage_line, render
 from byoc.report.shortfall import Shortfall, shortfall_of
 from byoc.terminal import new_console
+from codegen_cc import dtypes
 from codegen_cc.dim import at_unit, product
 from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
 from codegen_cc.plan.plan_cost import PlanCost, cost_of
-
-#: Dtypes whose size is not what the digits in their name say.
-ODD_SIZES = {"bool": 8}
 
 
 @dataclass(frozen=True)
@@ -242,7 +240,7 @@ def _summarise(name: str, region: relax.Function) -> RegionSummary:
         sum(_bytes(param.ty) for param in region.params),
         # Not the result's own type: rebuilding the function may have lost its symbols.
         _bytes(region.ret_ty),
-        sum(prod(weight.shape) * _itemsize(str(weight.dtype)) for weight in weights),
+        sum(prod(weight.shape) * dtypes.of(str(weight.dtype)).bytes for weight in weights),
         elements=sum(at_unit(product(node.shape)) for node in nodes),
     )
 
@@ -255,10 +253,5 @@ def _bytes(kind: relax.Type) -> int:
         probe = relax.Var("probe", ty)
         shape = shape_of(probe)
         if shape is not None:
-            total += at_unit(product(shape)) * _itemsize(str(ty.dtype))
+            total += at_unit(product(shape)) * dtypes.of(str(ty.dtype)).bytes
     return total
-
-
-def _itemsize(dtype: str) -> int:
-    digits = "".join(c for c in dtype if c.isdigit())
-    return ODD_SIZES.get(dtype, int(digits or 8)) // 8

@@ -10,7 +10,9 @@ import numpy as np
 import tvm
 
 from byoc.bench.layers.network import Layer
+from codegen_cc import dtypes
 from codegen_cc.dim import is_static
+from codegen_cc.dtypes import KERNEL_FLOATS
 from codegen_cc.libraries import Selection
 from codegen_cc.libraries.measured_choice import algorithms_of, signature
 from codegen_cc.node import Node
@@ -64,8 +66,9 @@ class TunableLayer:
         constants = {}
         for operand in self.node.operands:
             if operand.constant:
-                values = generator.standard_normal(operand.shape, np.float32)
-                constants[operand.role] = values * np.float32(_scale(self.node, operand.role))
+                kind = dtypes.of(operand.dtype).numpy
+                values = generator.standard_normal(operand.shape, kind)
+                constants[operand.role] = values * kind.type(_scale(self.node, operand.role))
         return Layer(self.node, self.count, self.name, constants)
 
 
@@ -76,7 +79,7 @@ def tunable_layers(module: tvm.IRModule, selection: Selection) -> list[TunableLa
     """
     found: dict[str, TunableLayer] = {}
     for node in _nodes(module):
-        if node.op not in OPERATORS or node.dtype != "float32":
+        if node.op not in OPERATORS or node.dtype not in KERNEL_FLOATS:
             continue
         layer = found.get(key := signature(node))
         if layer is not None:

@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import re
 
+from codegen_cc import dtypes
 from codegen_cc.dim import Dim, at_most, c_name, c_text, is_static
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.plan.builder import Plan
 from codegen_cc.plan.memory import Slot
 from codegen_cc.region.graph import RegionNode, Value
-
-#: DLPack's type code and bits of each dtype.
-_DL_TYPES = {
-    "float32": "kDLFloat, 32",
-    "int32": "kDLInt, 32",
-    "int64": "kDLInt, 64",
-    "bool": "kDLBool, 8",
-}
 
 
 def c_identifier(text: str, limit: int = 48) -> str:
@@ -212,5 +205,6 @@ def _specs(plan: Plan) -> list[str]:
 
 def _spec(name: str, value: Value) -> str:
     shape = ", ".join(c_text(dim) for dim in value.shape) or "0"
-    kind = _DL_TYPES[value.dtype]
-    return f'      {{"{name}", "{value.dtype}", {kind}, {len(value.shape)}, {{{shape}}}}},'
+    dtype = dtypes.of(value.dtype)
+    kind = f'"{dtype.name}", {dtype.dl_code}, {dtype.bits}'
+    return f'      {{"{name}", {kind}, {len(value.shape)}, {{{shape}}}}},'

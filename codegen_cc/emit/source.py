@@ -11,6 +11,7 @@ import re
 
 import sympy
 
+from codegen_cc import dtypes
 from codegen_cc.dim import c_name, c_text, estimate, is_static
 from codegen_cc.emit.entry import c_identifier, entry, preparation, slot_bytes, thread_count
 from codegen_cc.emit.timers import PREAMBLE, reader, storage, timed
@@ -18,7 +19,7 @@ from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.plan.builder import RUNTIME, Plan
 from codegen_cc.plan.call import Call, Struct
-from codegen_cc.plan.tensors import C_TYPES, Buffer, Tensor
+from codegen_cc.plan.tensors import Buffer, Tensor
 
 _HEADER = """\
 /*
@@ -134,15 +135,15 @@ def _weight_declarations(plan: Plan) -> str:
             if tensor.buffer.kind == "weights":
                 found[tensor.buffer.name] = tensor.buffer
     lines = [
-        f"extern const {C_TYPES[buffer.dtype][0]} {name}[{buffer.size or 1}];"
+        f"extern const {dtypes.of(buffer.dtype).ctype} {name}[{buffer.size or 1}];"
         for name, buffer in found.items()
     ]
     return "\n".join([*lines, ""]) if lines else ""
 
 
 def _body(plan: Plan, timers: bool) -> str:
-    parameters = [f"const {C_TYPES[b.dtype][0]}* {b.name}" for b in plan.inputs]
-    parameters += [f"{C_TYPES[b.dtype][0]}* {b.name}" for b in plan.outputs]
+    parameters = [f"const {dtypes.of(b.dtype).ctype}* {b.name}" for b in plan.inputs]
+    parameters += [f"{dtypes.of(b.dtype).ctype}* {b.name}" for b in plan.outputs]
     parameters += [f"int64_t {c_name(symbol)}" for symbol in plan.symbols()]
     parameters.append("char* arena")
     lines = [f"static int {plan.region.symbol}_body({', '.join(parameters)}) {{"]
@@ -162,13 +163,13 @@ def _arena(plan: Plan) -> list[str]:
     shared = {buffer for slot in plan.slots for buffer in slot.buffers}
     for buffer in plan.arena:
         if buffer not in shared:
-            kind, place = C_TYPES[buffer.dtype][0], c_text(buffer.arena_offset)
+            kind, place = dtypes.of(buffer.dtype).ctype, c_text(buffer.arena_offset)
             lines.append(f"  {kind}* const {buffer.name} = ({kind}*)(arena + {place});")
     if plan.slots and plan.arena_bytes:
         lines.append(f"  arena += {c_text(plan.arena_bytes)};")
     for index, slot in enumerate(plan.slots):
         for buffer in slot.buffers:
-            kind = C_TYPES[buffer.dtype][0]
+            kind = dtypes.of(buffer.dtype).ctype
             lines.append(f"  {kind}* const {buffer.name} = ({kind}*)arena;")
         if index + 1 < len(plan.slots):
             lines.append(f"  arena += {slot_bytes(slot)};")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from codegen_cc.dim import Dim, product
+from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.builtin.conv2d import place_conv2d
 from codegen_cc.libraries.builtin.epilogue import ALLOWED_STEPS, epilogue_struct
@@ -20,7 +21,7 @@ from codegen_cc.libraries.vocabulary import FACTS
 from codegen_cc.node import ACTIVATIONS, Node
 from codegen_cc.plan import call
 from codegen_cc.plan.builder import PlanBuilder
-from codegen_cc.plan.tensors import C_TYPES, Tensor, strides_for
+from codegen_cc.plan.tensors import Tensor, strides_for
 from codegen_cc.region.graph import RegionNode
 
 #: Activations that have parameters, and which.
@@ -279,7 +280,7 @@ class TableCall:
         if not isinstance(packed, np.ndarray):
             raise TypeError(f"pack of {role} gave {type(packed).__name__}; need an array")
         packed = np.ascontiguousarray(packed)
-        if str(packed.dtype) not in C_TYPES:  # bytes, for a format of the kernel's own
+        if str(packed.dtype) not in KERNEL_DTYPES:  # bytes, for a format of the kernel's own
             packed = packed.reshape(-1).view(np.bool_)
         return self.builder.constant(packed)
 
@@ -300,7 +301,7 @@ class TableCall:
 
     def _space(self) -> Tensor:
         order = self._order_for("output")
-        return self.builder.space(self.descriptor.shape, order, self.descriptor.dtype)
+        return self.builder.space(self.descriptor.shape, self.descriptor.dtype, order)
 
     def _scratch(self) -> Tensor | None:
         wanted = self.kernel.scratch

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from codegen_cc.libraries.blas import Blas, find_blas
-from codegen_cc.libraries.builtin import conv2d, dtypes, epilogue, matmul
+from codegen_cc.libraries.builtin import conv2d, dtype_rules, epilogue, matmul
 from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
@@ -37,7 +37,8 @@ class CblasLibrary:
         """None for fp32 matrix products and convolutions, depthwise ones aside."""
         if node.op not in ("matmul", "conv2d"):
             return f"operator {node.op}; need matmul or conv2d"
-        reason = dtypes.only_float32(node) or epilogue.supports(node)
+        reason = dtype_rules.as_stored(node) or dtype_rules.only_float32(node)
+        reason = reason or epilogue.supports(node)
         if reason is not None or node.op == "matmul":
             return reason or matmul.supports(node)
         groups = node.attrs["groups"]

@@ -53,6 +53,7 @@ def signature(node: Node) -> str:
     parts += [f"{name}={_text(value)}" for name, value in sorted(node.attrs.items())]
     parts += [step.kind for step in node.epilogue]
     parts += ["exact"] * node.exact
+    parts += [f"in {node.compute}"] * bool(node.compute)
     return " ".join([*parts, "->", f"{node.dtype}{_text(node.shape)}"])
 
 

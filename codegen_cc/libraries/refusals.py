@@ -8,6 +8,7 @@ from codegen_cc.dim import Dim, product, same
 from codegen_cc.libraries import vocabulary
 from codegen_cc.libraries.arguments import ANY_ORDER, PARAMETERS, indexed, told
 from codegen_cc.libraries.builtin import epilogue
+from codegen_cc.libraries.builtin.dtype_rules import as_stored
 from codegen_cc.libraries.builtin.operands import all_constant, not_constant
 from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.node import ACTIVATIONS, Node
@@ -18,9 +19,14 @@ _OPTIONAL = ("mask", "bias", "residual")
 
 def refusal(kernel: Kernel, node: Node) -> str | None:
     """None if the kernel can be told all that it must know of the node, else the reason."""
-    rules = (_dtypes, _ranks, _steps, _operands, _shapes, _attributes, _arguments)
+    rules = (_compute, _dtypes, _ranks, _steps, _operands, _shapes, _attributes, _arguments)
     reasons = (rule(kernel, node) for rule in rules)
     return next((reason for reason in reasons if reason), None) or all_constant(node)
+
+
+def _compute(kernel: Kernel, node: Node) -> str | None:
+    del kernel
+    return as_stored(node)
 
 
 def _dtypes(kernel: Kernel, node: Node) -> str | None:

@@ -10,6 +10,9 @@ from codegen_cc.node import ACTIVATIONS, Node, Operand, Step
 
 Shape = tuple[Dim, ...]
 
+#: Stands for the dtype that ``samples`` is asked for.
+REAL = "real"
+
 #: alpha and beta of the activations that have them.
 _PARAMETERS = {
     "clip": (0.0, 6.0),
@@ -27,8 +30,23 @@ class Sample:
     node: Node
 
 
-def samples() -> Iterator[Sample]:
-    """The samples of all operators, in the order of ``codegen_cc.node.OPERATORS``."""
+def samples(dtype: str) -> Iterator[Sample]:
+    """The samples of all operators, in the order of ``codegen_cc.node.OPERATORS``.
+
+    ``dtype`` is that of the floating-point numbers in them.
+    """
+    for sample in _samples():
+        node = sample.node
+        operands = tuple(replace(o, dtype=_named(o.dtype, dtype)) for o in node.operands)
+        typed = replace(node, operands=operands, dtype=_named(node.dtype, dtype))
+        yield Sample(_named(sample.variant, dtype), typed)
+
+
+def _named(text: str, dtype: str) -> str:
+    return dtype if text == REAL else text
+
+
+def _samples() -> Iterator[Sample]:
     yield from _convolutions("conv2d", 2)
     yield from _convolutions("conv2d_transpose", 2)
     yield from _convolutions("conv3d", 3)
@@ -40,10 +58,10 @@ def samples() -> Iterator[Sample]:
     yield from _movement()
 
 
-def _node(op: str, operands: dict[str, tuple], shape: Shape, dtype: str = "float32", **attrs):
-    """Operands are (shape, dtype or "constant")."""
+def _node(op: str, operands: dict[str, tuple], shape: Shape, dtype: str = REAL, **attrs):
+    """Operands are (shape, dtype or "constant"); constants are real."""
     described = tuple(
-        Operand(role, s, "float32" if kind == "constant" else kind, kind == "constant")
+        Operand(role, s, REAL if kind == "constant" else kind, kind == "constant")
         for role, (s, kind) in operands.items()
     )
     return Node(op, described, shape, dtype, attrs)
@@ -54,7 +72,7 @@ def _with_steps(node: Node, *steps: str) -> Node:
     channels = node.shape[1] if node.op.startswith("conv") else node.shape[-1]
     shapes = {"bias": (channels,), "residual": node.shape}
     operands = tuple(
-        Operand(step, shapes[step], "float32", step == "bias") for step in steps if step in shapes
+        Operand(step, shapes[step], REAL, step == "bias") for step in steps if step in shapes
     )
     kinds = tuple(Step(step, *_PARAMETERS.get(step, ())) for step in steps)
     return replace(node, operands=(*node.operands, *operands), epilogue=kinds)
@@ -77,7 +95,7 @@ def _convolutions(op: str, rank: int) -> Iterator[Sample]:
             plain["output_padding"] = [0] * rank
         image = (2, 16, *(8,) * rank)
         operands = {
-            "input": (image, "float32"),
+            "input": (image, REAL),
             "weight": ((16, per_group, *(kernel,) * rank), weight),
         }
         out = [4 if attrs.get("strides") and op != "conv2d_transpose" else 8] * rank
@@ -89,7 +107,7 @@ def _convolutions(op: str, rank: int) -> Iterator[Sample]:
     yield Sample("dilated", node(dilation=[2] * rank, padding=[2] * (2 * rank)))
     yield Sample("grouped", node(per_group=4))
     yield Sample("depthwise", node(per_group=1))
-    yield Sample("computed weight", node(weight="float32"))
+    yield Sample("computed weight", node(weight=REAL))
     n = symbol("n")
     plain = node()
     data = replace(plain.operands[0], shape=(n, *plain.operands[0].shape[1:]))
@@ -101,14 +119,14 @@ def _convolutions(op: str, rank: int) -> Iterator[Sample]:
 
 def _products() -> Iterator[Sample]:
     def node(lhs: Shape, rhs: Shape, out: Shape, kind: str = "constant") -> Node:
-        return _node("matmul", {"lhs": (lhs, "float32"), "rhs": (rhs, kind)}, out)
+        return _node("matmul", {"lhs": (lhs, REAL), "rhs": (rhs, kind)}, out)
 
     plain = node((32, 64), (64, 48), (32, 48))
     yield Sample("", plain)
-    yield Sample("computed right side", node((32, 64), (64, 48), (32, 48), "float32"))
+    yield Sample("computed right side", node((32, 64), (64, 48), (32, 48), REAL))
     yield Sample("lhs of rank 3", node((2, 32, 64), (64, 48), (2, 32, 48)))
-    yield Sample("batched", node((2, 32, 64), (2, 64, 48), (2, 32, 48), "float32"))
-    wide = node((1, 32, 64), (2, 64, 48), (2, 32, 48), "float32")
+    yield Sample("batched", node((2, 32, 64), (2, 64, 48), (2, 32, 48), REAL))
+    wide = node((1, 32, 64), (2, 64, 48), (2, 32, 48), REAL)
     yield Sample("broadcast batches", wide)
     n = symbol("n")
     yield Sample("symbolic rows", node((n, 64), (64, 48), (n, 48)))
@@ -116,14 +134,14 @@ def _products() -> Iterator[Sample]:
 
 
 def _attention() -> Iterator[Sample]:
-    heads = {role: ((1, 2, 16, 8), "float32") for role in ("query", "key", "value")}
+    heads = {role: ((1, 2, 16, 8), REAL) for role in ("query", "key", "value")}
     yield Sample("", _node("attention", heads, (1, 2, 16, 8), scale=0.5))
-    masked = heads | {"mask": ((1, 1, 1, 16), "float32")}
+    masked = heads | {"mask": ((1, 1, 1, 16), REAL)}
     yield Sample("masked", _node("attention", masked, (1, 2, 16, 8), scale=0.5))
 
 
 def _pools() -> Iterator[Sample]:
-    image = {"input": ((1, 16, 8, 8), "float32")}
+    image = {"input": ((1, 16, 8, 8), REAL)}
     plain = {"pool_size": [2, 2], "strides": [2, 2], "padding": [0] * 4, "dilation": [1, 1]}
     plain |= {"ceil_mode": False, "count_include_pad": False}
     padded = plain | {"pool_size": [3, 3], "padding": [1] * 4}
@@ -138,7 +156,7 @@ def _pools() -> Iterator[Sample]:
 
 
 def _others() -> Iterator[Sample]:
-    image, x = {"input": ((1, 16, 8, 8), "float32")}, {"input": ((4, 32), "float32")}
+    image, x = {"input": ((1, 16, 8, 8), REAL)}, {"input": ((4, 32), REAL)}
     resize = {"coordinate": "half_pixel", "rounding": ""}
     resize |= {"cubic_alpha": -0.5, "cubic_exclude": 0}
     for method in ("nearest", "linear", "cubic"):
@@ -168,8 +186,8 @@ def _elementwise() -> Iterator[Sample]:
     for kind in ACTIVATIONS:
         alpha, beta = _PARAMETERS.get(kind, (0.0, 0.0))
         attrs = {"kind": kind, "alpha": alpha, "beta": beta}
-        yield Sample(kind, _node("unary", {"input": (shape, "float32")}, shape, **attrs))
-    sides = {role: (shape, "float32") for role in ("lhs", "rhs")}
+        yield Sample(kind, _node("unary", {"input": (shape, REAL)}, shape, **attrs))
+    sides = {role: (shape, REAL) for role in ("lhs", "rhs")}
     for kind in ("add", "sub", "mul", "div", "max", "min", "pow", "prelu"):
         yield Sample(kind, _node("binary", sides, shape, kind=kind))
     row = sides | {"rhs": ((32,), "constant")}
@@ -187,16 +205,16 @@ def _elementwise() -> Iterator[Sample]:
 
 def _movement() -> Iterator[Sample]:
     shape: Shape = (4, 32)
-    x = {"input": (shape, "float32")}
+    x = {"input": (shape, REAL)}
     for dtype in ("int32", "int64"):
         taken = x | {"indices": ((3,), dtype)}
         yield Sample(f"{dtype} indices", _node("take", taken, (3, 32), axis=0))
-    for dtype in ("float32", "int64"):
+    for dtype in (REAL, "int64"):
         yield Sample(dtype, _node("arange", {}, (128,), dtype))
     yield Sample("", _node("reshape", x, (128,)))
     yield Sample("", _node("permute", x, (32, 4), axes=[1, 0]))
-    pair = {f"input{i}": (shape, "float32") for i in range(2)}
+    pair = {f"input{i}": (shape, REAL) for i in range(2)}
     yield Sample("", _node("concat", pair, (8, 32), axis=0))
     bounds = {"begin": [0, 0], "end": [2, 32], "strides": [1, 1]}
     yield Sample("", _node("slice", x, (2, 32), **bounds))
-    yield Sample("", _node("broadcast_to", {"input": ((1, 32), "float32")}, shape))
+    yield Sample("", _node("broadcast_to", {"input": ((1, 32), REAL)}, shape))

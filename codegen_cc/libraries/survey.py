@@ -11,6 +11,9 @@ from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import SHIPPED, installed, library
 from codegen_cc.libraries.samples import samples
 
+#: The dtype that libraries are asked about.
+SURVEYED = "float32"
+
 #: By operator and variant: None where it is supported, else the reason.
 Answers = dict[str, dict[str, str | None]]
 
@@ -63,7 +66,7 @@ def _threads(found: KernelLibrary) -> str:
 
 def _answers(found: KernelLibrary) -> Answers:
     answers: Answers = {}
-    for sample in samples():
+    for sample in samples(SURVEYED):
         answers.setdefault(sample.node.op, {})[sample.variant] = found.supports(sample.node)
     return answers
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import sympy
 
+from codegen_cc import dtypes
 from codegen_cc.dim import Dim, estimate, is_static, product, same, symbols
 from codegen_cc.errors import CodegenError
 from codegen_cc.link.weights import WeightBlob
@@ -22,7 +23,7 @@ from codegen_cc.plan.in_place import write_in_place
 from codegen_cc.plan.layout_cost import LayoutCost
 from codegen_cc.plan.memory import Lifetime, Slot, plan_memory
 from codegen_cc.plan.prologue import Prologue
-from codegen_cc.plan.tensors import C_TYPES, CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
+from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
 from codegen_cc.region.graph import Region, RegionNode, Value
 
 #: Name of the library whose kernels the planner itself calls.
@@ -139,11 +140,11 @@ class PlanBuilder:
             for order, (read, written) in views.items()
         }
         order = self.layout_cost.best(value, sorted(views, key=turns.__getitem__))
-        image = order == CHANNELS_LAST and value.dtype == "float32"
-        target = self.image_space(value) if image else self.space(shape, order, value.dtype)
+        image = order == CHANNELS_LAST and value.is_float
+        target = self.image_space(value) if image else self.space(shape, value.dtype, order)
         pair = pending.onto(target)
         if pair is None:  # in a concatenation there are gaps between pixels
-            target = self.space(shape, order, value.dtype)
+            target = self.space(shape, value.dtype, order)
             pair = pending.onto(target)
         change = f"{list(source.shape)} to {list(shape)}, axes {list(order)}"
         self.copy(*pair, f"reorder {change}")
@@ -162,25 +163,22 @@ class PlanBuilder:
         return Tensor(self._weight_buffers[weight.symbol], shape, _plain(shape))
 
     def space(
-        self,
-        shape: tuple[Dim, ...],
-        order: tuple[int, ...] | None = None,
-        dtype: str = "float32",
+        self, shape: tuple[Dim, ...], dtype: str, order: tuple[int, ...] | None = None
     ) -> Tensor:
         """A new dense tensor in the arena, its axes in that order (default: plain)."""
         buffer = Buffer("arena", f"t{len(self.plan.arena)}", product(shape), dtype)
         self.plan.arena.append(buffer)
         return Tensor(buffer, shape, strides_for(shape, order or tuple(range(len(shape)))))
 
-    def image_space(self, value: Value) -> Tensor:
-        """Channels-last space for an image [N, C, H, W] that a kernel writes with gaps if need be.
+    def image_space(self, value: Value, gaps: bool = True) -> Tensor:
+        """Channels-last space for an image [N, C, H, W]; with ``gaps``, there may be some in it.
 
-        It is a slice of the concatenation that the image, or every part of it, goes into, where
-        there is one: then that copies nothing.
+        It is then a slice of the concatenation that the image, or every part of it, goes into,
+        where there is one: that copies nothing.
         """
-        found = concat_of(value, self.consumers)
+        found = concat_of(value, self.consumers) if gaps else None
         if found is None:
-            return self.space(value.shape, CHANNELS_LAST)
+            return self.space(value.shape, value.dtype, CHANNELS_LAST)
         concat, first = found
         return self.joined(concat).slice((0, first, 0, 0), value.shape, (1, 1, 1, 1))
 
@@ -226,7 +224,7 @@ class PlanBuilder:
         if key not in self._copies and tensor.buffer in self._arrays and not _repeats(tensor):
             self._copies[key] = self._turned(tensor, order)
         if key not in self._copies:
-            target = self.space(tensor.shape, order, tensor.dtype)
+            target = self.space(tensor.shape, tensor.dtype, order)
             self.copy(tensor, target, f"reorder {list(tensor.shape)} to axes {list(order)}")
             self.plan.reorders += 1
             self._copies[key] = target
@@ -261,8 +259,9 @@ class PlanBuilder:
             "x_strides": [source.strides[axis] for axis in axes] or [1],
             "y_strides": [target.strides[axis] for axis in axes] or [1],
         }
-        if C_TYPES[target.dtype][1] != 4:
-            fields["element_size"] = C_TYPES[target.dtype][1]
+        element = dtypes.of(target.dtype).bytes
+        if element != 4:
+            fields["element_size"] = element
         arguments: list[Argument] = [Struct("ext_copy_params", fields), source, target]
         # A copy is the runtime's own, whichever library asks for it.
         self.plan.calls.append(Call("ext_copy", arguments, target, comment, RUNTIME, "copy"))
@@ -308,7 +307,7 @@ class PlanBuilder:
 
     def scratch(self, nbytes: Dim) -> Tensor:
         """Arena space of so many bytes (aligned to 64), for the call that takes it alone."""
-        return self.space((nbytes,), dtype="bool")
+        return self.space((nbytes,), "bool")
 
     def finish(self) -> Plan:
         """Bind the region's outputs, lay out the arena and return the plan."""

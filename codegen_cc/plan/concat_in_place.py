@@ -51,7 +51,7 @@ def continuation(concat: RegionNode, consumers: Consumers) -> RegionNode | None:
 
 def _joins(node: RegionNode) -> bool:
     images = node.node.op == "concat" and len(node.output.shape) == 4
-    return images and node.node.attrs["axis"] == 1 and node.node.dtype == "float32"
+    return images and node.node.attrs["axis"] == 1 and node.output.is_float
 
 
 def _is_channel_slice(node: RegionNode) -> bool:

@@ -96,16 +96,16 @@ class _Finder:
         fits = node.node.op == "unary" or (
             node.node.op == "binary" and node.node.attrs["kind"] in ("add", "mul")
         )
-        return node if fits and node.node.dtype == "float32" and self._is_ours(node) else None
+        return node if fits and value.is_float and self._is_ours(node) else None
 
 
 def channel_vector(value: Value, channels: int) -> np.ndarray:
     """A constant of one element, or one for each channel, as [channels]."""
-    return np.broadcast_to(np.asarray(value.data, np.float32).reshape(-1), (channels,)).copy()
+    return np.broadcast_to(value.data.reshape(-1), (channels,)).copy()
 
 
 def _is_point(node: RegionNode) -> bool:
-    if node.node.op != "conv2d" or node.node.dtype != "float32":
+    if node.node.op != "conv2d" or not node.output.is_float:
         return False
     attrs, kernel = node.node.attrs, node.node.operand("weight").shape[2:]
     plain = list(attrs["strides"]) == [1, 1] and attrs["groups"] == 1 and not any(attrs["padding"])
@@ -131,7 +131,7 @@ def _split(node: RegionNode, image: tuple) -> tuple[Value, Value | None]:
 
 def _is_vector(value: Value, image: tuple) -> bool:
     """One element, or [C, 1, 1] that may have an axis of images before it."""
-    if value.dtype != "float32":
+    if not value.is_float:
         return False
     if value.data is not None and value.data.size == 1:
         return True

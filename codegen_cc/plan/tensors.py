@@ -13,20 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from codegen_cc import dtypes
 from codegen_cc.dim import Dim, estimate, is_static, normal, product, same
 
 CHANNELS_LAST = (0, 2, 3, 1)
 #: Axes of the kernels' loops (``EXT_MAX_DIMS``).
 MAX_AXES = 8
-
-
-#: C type and bytes of each dtype that a region can hold.
-C_TYPES = {
-    "float32": ("float", 4),
-    "int32": ("int32_t", 4),
-    "int64": ("int64_t", 8),
-    "bool": ("uint8_t", 1),
-}
 
 
 @dataclass(eq=False)
@@ -40,13 +32,13 @@ class Buffer:
     kind: str
     name: str
     size: Dim
-    dtype: str = "float32"
+    dtype: str
     arena_offset: Dim = 0
 
     @property
     def nbytes(self) -> Dim:
         """Size in bytes."""
-        return self.size * C_TYPES[self.dtype][1]
+        return self.size * dtypes.of(self.dtype).bytes
 
 
 @dataclass(frozen=True)

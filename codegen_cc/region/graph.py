@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import sympy
 
+from codegen_cc import dtypes
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 
@@ -19,6 +20,11 @@ class Value:
     shape: tuple[Dim, ...]
     dtype: str
     data: np.ndarray | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its elements are floating-point numbers."""
+        return dtypes.of(self.dtype).kind == "float"
 
 
 @dataclass(eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from codegen_cc import dtypes
 from codegen_cc.emit.entry import c_identifier
-from codegen_cc.plan.tensors import C_TYPES
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TensorSpec:
     @property
     def alignment(self) -> int:
         """Bytes that a buffer's address must be a multiple of: the size of an element."""
-        return C_TYPES[self.dtype][1]
+        return dtypes.of(self.dtype).bytes
 
     @property
     def nbytes(self) -> int:

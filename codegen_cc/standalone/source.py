@@ -13,13 +13,6 @@ from codegen_cc.link.opened_functions import c_string
 from codegen_cc.plan.builder import Plan
 from codegen_cc.standalone.interface import Interface, TensorSpec
 
-_DTYPES = {
-    "float32": "BYOC_FLOAT32",
-    "int32": "BYOC_INT32",
-    "int64": "BYOC_INT64",
-    "bool": "BYOC_BOOL",
-}
-
 _API = """\
 /* The functions of @NAME@.h. */
 const byoc_tensor* @NAME@_inputs(int32_t* count) {
@@ -105,7 +98,7 @@ def _descriptors(interface: Interface, what: str, specs: tuple[TensorSpec, ...])
     for index, spec in enumerate(specs):
         shape = f"{symbol}_shape{index}" if spec.shape else "NULL"
         lines.append(
-            f"    {{{c_string(spec.name)}, {_DTYPES[spec.dtype]}, {len(spec.shape)}, {shape}, "
+            f"    {{{c_string(spec.name)}, BYOC_{spec.dtype.upper()}, {len(spec.shape)}, {shape}, "
             f"{spec.nbytes}u, {spec.alignment}}},"
         )
     if not specs:

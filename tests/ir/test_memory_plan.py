@@ -20,7 +20,7 @@ lives = st.lists(
 @given(lives)
 def test_no_overlap_in_time_and_space(entries):
     lifetimes = [
-        Lifetime(Buffer("arena", f"t{i}", size), first, first + length)
+        Lifetime(Buffer("arena", f"t{i}", size, "float32"), first, first + length)
         for i, (size, first, length) in enumerate(entries)
     ]
     total = plan_arena(lifetimes)
@@ -35,7 +35,7 @@ def test_no_overlap_in_time_and_space(entries):
 
 
 def test_a_chain_needs_two_buffers():
-    chain = [Lifetime(Buffer("arena", f"t{i}", 100), i, i + 1) for i in range(50)]
+    chain = [Lifetime(Buffer("arena", f"t{i}", 100, "float32"), i, i + 1) for i in range(50)]
     assert plan_arena(chain) == 2 * 448
 
 
@@ -58,7 +58,7 @@ def test_sizes_of_the_call_do_not_overlap_either(
         size = factor * sympy.floor((H + 1) / 2)
         if powers is not None:
             size = factor * H ** powers[0] * W ** powers[1] + i % 3
-        lifetimes.append(Lifetime(Buffer("arena", f"t{i}", size), first, first + length))
+        lifetimes.append(Lifetime(Buffer("arena", f"t{i}", size, "float32"), first, first + length))
     planned, slots = plan_memory(lifetimes)
 
     def number(dim: Dim) -> int:
@@ -83,7 +83,8 @@ def test_sizes_of_the_call_do_not_overlap_either(
 
 def test_images_are_counted_in_their_common_size() -> None:
     chain = [
-        Lifetime(Buffer("arena", f"t{i}", (32 + 16 * (i % 2)) * H * W), i, i + 1) for i in range(30)
+        Lifetime(Buffer("arena", f"t{i}", (32 + 16 * (i % 2)) * H * W, "float32"), i, i + 1)
+        for i in range(30)
     ]
     planned, slots = plan_memory(chain)
     assert planned == 4 * (48 + 32) * H * W and not slots
@@ -92,7 +93,7 @@ def test_images_are_counted_in_their_common_size() -> None:
 def test_small_sizes_and_rounded_ones_get_slots() -> None:
     image, line, rounded = 16 * H * W, H, sympy.floor((H + 1) / 2) * W
     lives = [
-        Lifetime(Buffer("arena", f"t{i}", size), 0, 1)
+        Lifetime(Buffer("arena", f"t{i}", size, "float32"), 0, 1)
         for i, size in enumerate([image, line, rounded])
     ]
     planned, slots = plan_memory(lives)

@@ -6,7 +6,7 @@ import numpy as np
 
 from codegen_cc.emit.entry import c_identifier
 from codegen_cc.emit.source import emit_source
-from codegen_cc.libraries.builtin.packing import pack_panels
+from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
 from codegen_cc.plan.builder import Plan
@@ -134,7 +134,7 @@ def test_one_value_as_two_outputs_is_written_twice():
 
 def test_panels_hold_the_matrix_column_by_sixteen():
     matrix = np.arange(3 * 20, dtype=np.float32).reshape(3, 20)
-    panels = pack_panels(matrix)
+    panels = FLOAT32_PANELS.pack(matrix[None])[0]
     assert panels.shape == (2, 3, 16)
     np.testing.assert_array_equal(panels[1, :, :4], matrix[:, 16:])
     assert not panels[1, :, 4:].any()

@@ -10,7 +10,7 @@ from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Tensor, strides_for
 
 
 def plain(shape: tuple[int, ...]) -> Tensor:
-    buffer = Buffer("arena", "t0", int(np.prod(shape)))
+    buffer = Buffer("arena", "t0", int(np.prod(shape)), "float32")
     return Tensor(buffer, shape, strides_for(shape, tuple(range(len(shape)))))
 
 
@@ -56,7 +56,9 @@ def test_slice_starts_and_steps(shape, data):
 @given(shapes, st.data())
 def test_order_is_found_again(shape, data):
     order = tuple(data.draw(st.permutations(range(len(shape)))))
-    tensor = Tensor(Buffer("arena", "t0", int(np.prod(shape))), shape, strides_for(shape, order))
+    tensor = Tensor(
+        Buffer("arena", "t0", int(np.prod(shape)), "float32"), shape, strides_for(shape, order)
+    )
     assert tensor.is_dense(order)
     wide = [axis for axis in tensor.order() if shape[axis] != 1]
     assert wide == [axis for axis in order if shape[axis] != 1]
@@ -71,14 +73,18 @@ def test_broadcast_repeats_without_memory():
 def test_pixel_stride():
     shape = (2, 8, 5, 7)
     assert (
-        Tensor(Buffer("arena", "t", 560), shape, strides_for(shape, CHANNELS_LAST)).pixel_stride()
+        Tensor(
+            Buffer("arena", "t", 560, "float32"), shape, strides_for(shape, CHANNELS_LAST)
+        ).pixel_stride()
         == 8
     )
     assert plain(shape).pixel_stride() is None
     assert plain((2, 1, 5, 7)).pixel_stride() == 1
     assert plain((1, 8, 1, 1)).pixel_stride() == 8
     wide = Tensor(
-        Buffer("arena", "t", 2240), (2, 32, 5, 7), strides_for((2, 32, 5, 7), CHANNELS_LAST)
+        Buffer("arena", "t", 2240, "float32"),
+        (2, 32, 5, 7),
+        strides_for((2, 32, 5, 7), CHANNELS_LAST),
     )
     part = wide.slice((0, 8, 0, 0), shape, (1, 1, 1, 1))
     assert part.pixel_stride() == 32
@@ -89,13 +95,13 @@ def test_attention_heads_and_their_return_are_views():
     heads = plain((1, 128, 768)).reshape((1, 128, 12, 64)).permute((0, 2, 1, 3))
     assert heads.shape == (1, 12, 128, 64) and heads.strides[1:] == (64, 768, 1)
     shape = (1, 12, 128, 64)
-    result = Tensor(Buffer("arena", "t", 98304), shape, strides_for(shape, (0, 2, 1, 3)))
+    result = Tensor(Buffer("arena", "t", 98304, "float32"), shape, strides_for(shape, (0, 2, 1, 3)))
     assert result.permute((0, 2, 1, 3)).reshape((1, 128, 768)).is_dense()
 
 
 def test_channels_last_image_to_tokens_is_a_view():
     shape = (1, 16, 4, 6)
-    image = Tensor(Buffer("arena", "t", 384), shape, strides_for(shape, CHANNELS_LAST))
+    image = Tensor(Buffer("arena", "t", 384, "float32"), shape, strides_for(shape, CHANNELS_LAST))
     tokens = image.reshape((1, 16, 24)).permute((0, 2, 1))
     assert tokens.is_dense() and tokens.shape == (1, 24, 16)
     assert image.reshape((1, 384)) is None

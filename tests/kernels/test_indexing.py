@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
+from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels import cases
 from tests.kernels.guard import at_page_end
 
@@ -53,7 +54,7 @@ def _strides(array: np.ndarray) -> list[int]:
     return [stride // array.itemsize for stride in array.strides]
 
 
-@pytest.mark.parametrize("dtype", abi.DTYPES)
+@pytest.mark.parametrize("dtype", KERNEL_DTYPES)
 @pytest.mark.parametrize("case", cases.BINARY, ids=str)
 def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
     shape, a_axes, b_axes = case
@@ -63,7 +64,7 @@ def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
         if kind in ("and", "or", "xor") and dtype != "bool":
             continue
         y = at_page_end(np.full(shape, 77), np.uint8)
-        p = abi.CompareParams(abi.COMPARE.index(kind), abi.DTYPES.index(dtype), len(shape))
+        p = abi.CompareParams(abi.COMPARE.index(kind), KERNEL_DTYPES.index(dtype), len(shape))
         p.shape[: a.ndim] = shape
         p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
         assert lib.ext_compare(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
@@ -71,11 +72,11 @@ def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
 
 
 def test_logic_of_numbers_is_refused(lib: ctypes.CDLL) -> None:
-    p = abi.CompareParams(abi.COMPARE.index("and"), abi.DTYPES.index("int32"), 1)
+    p = abi.CompareParams(abi.COMPARE.index("and"), KERNEL_DTYPES.index("int32"), 1)
     assert lib.ext_compare(p, None, None, None) == 2
 
 
-@pytest.mark.parametrize("dtype", abi.DTYPES)
+@pytest.mark.parametrize("dtype", KERNEL_DTYPES)
 @pytest.mark.parametrize("c_axes", [(), (0,)], ids=["full", "broadcast"])
 @pytest.mark.parametrize("case", cases.BINARY, ids=str)
 def test_where(lib: ctypes.CDLL, case: Broadcast, c_axes: tuple[int, ...], dtype: str) -> None:
@@ -101,7 +102,7 @@ def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtyp
     for kind, function in INTEGER.items():
         y = at_page_end(np.full(shape, 77), NUMPY[dtype])
         p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(), len(shape))
-        p.dtype = abi.DTYPES.index(dtype)
+        p.dtype = KERNEL_DTYPES.index(dtype)
         p.shape[: a.ndim] = shape
         p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
         assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
@@ -116,14 +117,14 @@ def test_what_integers_do_not_have_is_refused(lib: ctypes.CDLL, kind: str, after
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 16, 33, 70000])
-@pytest.mark.parametrize("to", abi.DTYPES)
-@pytest.mark.parametrize("source", abi.DTYPES)
+@pytest.mark.parametrize("to", KERNEL_DTYPES)
+@pytest.mark.parametrize("source", KERNEL_DTYPES)
 def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
     rng = np.random.default_rng(4)
     values = rng.integers(0, 2, n) if source == "bool" else rng.integers(-900, 900, n)
     x = at_page_end(values / 7 if source == "float32" else values, NUMPY[source])
     y = at_page_end(np.full(n, 77), NUMPY[to])
-    codes = (abi.DTYPES.index(source), abi.DTYPES.index(to))
+    codes = (KERNEL_DTYPES.index(source), KERNEL_DTYPES.index(to))
     assert lib.ext_cast(*codes, n, x.ctypes.data, y.ctypes.data) == 0
     np.testing.assert_array_equal(y, x != 0 if to == "bool" else x.astype(NUMPY[to]))
 
@@ -132,9 +133,9 @@ def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
 def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:
     y = at_page_end(np.full(n, 77), NUMPY[dtype])
-    assert lib.ext_arange(abi.DTYPES.index(dtype), n, y.ctypes.data) == 0
+    assert lib.ext_arange(KERNEL_DTYPES.index(dtype), n, y.ctypes.data) == 0
     np.testing.assert_array_equal(y, np.arange(n, dtype=dtype))
-    assert lib.ext_arange(abi.DTYPES.index("bool"), n, y.ctypes.data) == 2
+    assert lib.ext_arange(KERNEL_DTYPES.index("bool"), n, y.ctypes.data) == 2
 
 
 def test_not_a_number_is_true_and_zeros_are_false(lib: ctypes.CDLL) -> None:
@@ -163,11 +164,11 @@ TAKE = (
 
 def _take_params(shape: tuple[int, int, int, int], dtype: str, indices: str) -> abi.TakeParams:
     size = NUMPY[dtype]().itemsize
-    return abi.TakeParams(*shape, size, abi.DTYPES.index(indices))
+    return abi.TakeParams(*shape, size, KERNEL_DTYPES.index(indices))
 
 
 @pytest.mark.parametrize("indices", ["int32", "int64"])
-@pytest.mark.parametrize("dtype", abi.DTYPES)
+@pytest.mark.parametrize("dtype", KERNEL_DTYPES)
 @pytest.mark.parametrize("shape", TAKE, ids=str)
 def test_take(lib: ctypes.CDLL, shape: tuple[int, int, int, int], dtype: str, indices: str) -> None:
     outer, extent, inner, count = shape

@@ -90,7 +90,7 @@ class SampleLibrary:
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
         """One call."""
         a, b = (builder.dense(builder.tensor(value)) for value in node.inputs)
-        y = builder.space(node.node.shape)
+        y = builder.space(node.node.shape, node.node.dtype)
         sizes = [*a.shape[:1], *b.shape[1:], *b.shape[:1]]
         arguments = [builder.state("sample_state"), a, b, y, *sizes]
         builder.call(self.function, arguments, y, f"sample: {list(a.shape)} x {list(b.shape)}")

@@ -150,7 +150,7 @@ def test_every_engine_agrees_with_onnxruntime(run: Run) -> None:
 
 LIBRARY = """\
 from codegen_cc.libraries.builtin import BuiltinLibrary, conv2d
-from codegen_cc.libraries.builtin.packing import pack_conv2d
+from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv2d
 
 class Bad(BuiltinLibrary):
     name = "layers_{name}"
@@ -159,7 +159,7 @@ class Bad(BuiltinLibrary):
         return super().supports(node) if node.op == "conv2d" else "need conv2d"
 
     def lower(self, node, builder):
-        packed = pack_conv2d(node.role("weight").data, 1)
+        packed = pack_conv2d(node.role("weight").data, 1, FLOAT32_PANELS)
         {lower}
 
 LIBRARY = Bad()

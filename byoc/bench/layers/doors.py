@@ -16,7 +16,12 @@ from byoc.bench.layers.network import Layer
 from byoc.bench.layers.single import TO_CHANNELS_LAST
 from codegen_cc.abi import UNARY
 from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
-from codegen_cc.libraries.builtin.packing import pack_conv2d, pack_depthwise, pad_channels
+from codegen_cc.libraries.builtin.packing import (
+    FLOAT32_PANELS,
+    pack_conv2d,
+    pack_depthwise,
+    pad_channels,
+)
 from codegen_cc.node import Node
 
 FUNCTION = "byoc.bench.conv2d"
@@ -28,7 +33,11 @@ def extern_module(layer: Layer) -> tvm.IRModule:
     node = layer.node
     weight = layer.constants["weight"]
     depthwise = is_depthwise(node)
-    packed = pack_depthwise(weight) if depthwise else pack_conv2d(weight, node.attrs["groups"])
+    packed = (
+        pack_depthwise(weight)
+        if depthwise
+        else pack_conv2d(weight, node.attrs["groups"], FLOAT32_PANELS)
+    )
     bias = layer.constants.get("bias", np.zeros(node.shape[1], np.float32))
     constants = [relax.const(packed), relax.const(pad_channels(bias))]
     residual = node.operand("residual") is not None

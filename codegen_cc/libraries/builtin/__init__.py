@@ -13,7 +13,7 @@ from codegen_cc.libraries.builtin import (
     conv2d,
     conv2d_transpose,
     conv3d,
-    dtypes,
+    dtype_rules,
     elementwise,
     epilogue,
     indexing,
@@ -78,8 +78,9 @@ class BuiltinLibrary:
         family = FAMILIES.get(node.op)
         if family is None:
             return f"operator {node.op}; need one of {', '.join(FAMILIES)}"
-        check_dtypes = getattr(family, "check_dtypes", dtypes.only_float32)
-        return check_dtypes(node) or epilogue.supports(node) or family.supports(node)
+        check_dtypes = getattr(family, "check_dtypes", dtype_rules.only_float32)
+        reason = dtype_rules.as_stored(node) or check_dtypes(node)
+        return reason or epilogue.supports(node) or family.supports(node)
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
         """Record the calls of one node."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
+from codegen_cc.dtypes import KERNEL_INTEGERS
+from codegen_cc.libraries.builtin.dtype_rules import c_dtype, only
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
@@ -10,7 +11,7 @@ from codegen_cc.region.graph import RegionNode
 
 def check_dtypes(node: Node) -> str | None:
     """Numbers of 32 bits, or 64-bit integers."""
-    return only(node, ("float32", *INTEGERS))
+    return only(node, ("float32", *KERNEL_INTEGERS))
 
 
 def supports(node: Node) -> str | None:
@@ -20,7 +21,7 @@ def supports(node: Node) -> str | None:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_arange``."""
-    y = builder.space(node.node.shape, dtype=node.node.dtype)
+    y = builder.space(node.node.shape, node.node.dtype)
     comment = f"{node.node.composite} {y.dtype}: {list(y.shape)}"
     builder.call("ext_arange", [c_dtype(y.dtype), y.size, y], y, comment)
     builder.place(node.output, y)

@@ -42,7 +42,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call; an operand is copied only if its rows are not contiguous."""
     descriptor = node.node
     q, k, v = (_rows(builder, builder.tensor(node.role(r))) for r in ("query", "key", "value"))
-    y = builder.space(descriptor.shape, result_order(node, builder))
+    y = builder.space(descriptor.shape, descriptor.dtype, result_order(node, builder))
     batch, heads, queries, depth = q.shape
     fields: dict[str, object] = {
         "batch": batch,

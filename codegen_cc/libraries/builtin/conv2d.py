@@ -17,7 +17,7 @@ import numpy as np
 from codegen_cc.dim import estimate, is_static, same
 from codegen_cc.libraries.builtin.epilogue import activation_struct, epilogue_struct
 from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.libraries.builtin.packing import pack_conv2d, pack_depthwise
+from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise
 from codegen_cc.libraries.builtin.winograd import POINTS, best_tile, pack_winograd
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
@@ -188,7 +188,7 @@ def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue
     if before.activation is not None:
         fields["activation"] = activation_struct(before.activation)
     prologue = Struct("ext_prologue", fields)
-    weight = builder.constant(pack_conv2d(node.role("weight").data, 1))
+    weight = builder.constant(pack_conv2d(node.role("weight").data, 1, FLOAT32_PANELS))
     x, y = placed.inputs["input"], placed.output
     placed = replace(placed, comment=f"{placed.comment}; {before} of the input first")
     arguments = [placed.params, prologue, x, weight, placed.epilogue, y]
@@ -207,7 +207,8 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
         arguments = [placed.params, way.tile, x, packed, placed.epilogue, y]
         placed.call(node, builder, "ext_conv2d_winograd", arguments)
     else:
-        call_product(node, builder, pack_conv2d(weight, node.node.attrs["groups"]), pads, way)
+        packed = pack_conv2d(weight, node.node.attrs["groups"], FLOAT32_PANELS)
+        call_product(node, builder, packed, pads, way)
 
 
 def call_product(
@@ -262,7 +263,7 @@ def place_conv2d(
     if node.role("residual") is not None:
         residual = pixels(builder, builder.tensor(node.role("residual")), gaps)
         residual_stride = residual.pixel_stride()
-    y = builder.image_space(node.output) if gaps else builder.space(descriptor.shape, CHANNELS_LAST)
+    y = builder.image_space(node.output, gaps)
     fields: dict[str, object] = {
         "batch": x.shape[0],
         "in_h": x.shape[2],

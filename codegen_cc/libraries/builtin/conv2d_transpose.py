@@ -10,7 +10,7 @@ import numpy as np
 
 from codegen_cc.libraries.builtin.conv2d import Way, call_kernel, call_product, own_rows
 from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.libraries.builtin.packing import pack_conv2d, pack_conv2d_transpose
+from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv2d, pack_conv2d_transpose
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
@@ -41,10 +41,10 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     sizes = zip(weight.shape[2:], attrs["dilation"], pads, strict=True)
     turned = [(kernel - 1) * dilation - pad for kernel, dilation, pad in sizes]
     if list(attrs["strides"]) == [1, 1] and min(turned) >= 0:
-        packed = pack_conv2d(_turned(weight, groups), groups)
+        packed = pack_conv2d(_turned(weight, groups), groups, FLOAT32_PANELS)
         call_product(node, builder, packed, turned, Way(0, own_rows(node.node)))
     else:
-        packed = pack_conv2d_transpose(weight, groups)
+        packed = pack_conv2d_transpose(weight, groups, FLOAT32_PANELS)
         call_kernel(node, builder, "ext_conv2d_transpose", packed, pads)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen_cc.libraries.builtin.conv2d import unfit_weight
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
-from codegen_cc.libraries.builtin.packing import pack_conv3d
+from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv3d
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
@@ -22,7 +22,8 @@ def supports(node: Node) -> str | None:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_conv3d``."""
-    packed = builder.constant(pack_conv3d(node.role("weight").data, node.node.attrs["groups"]))
+    weight, groups = node.role("weight").data, node.node.attrs["groups"]
+    packed = builder.constant(pack_conv3d(weight, groups, FLOAT32_PANELS))
     placed = place_conv3d(node, builder)
     x, y = placed.inputs["input"], placed.output
     placed.call(node, builder, "ext_conv3d", [placed.params, x, packed, placed.epilogue, y])
@@ -36,7 +37,7 @@ def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
     residual = None
     if node.role("residual") is not None:
         residual = builder.dense(builder.tensor(node.role("residual")), _ORDER)
-    y = builder.space(descriptor.shape, _ORDER)
+    y = builder.space(descriptor.shape, descriptor.dtype, _ORDER)
     fields: dict[str, object] = {"batch": x.shape[0]}
     fields |= dict(zip(("in_d", "in_h", "in_w"), x.shape[2:], strict=True))
     fields["in_c"] = x.shape[1]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen_cc.dim import Dim, estimate
-from codegen_cc.libraries.builtin.dtypes import INTEGERS, c_dtype, only
+from codegen_cc.dtypes import KERNEL_INTEGERS
+from codegen_cc.libraries.builtin.dtype_rules import c_dtype, only
 from codegen_cc.libraries.builtin.epilogue import activation_struct
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import ACTIVATIONS, Node, Step
@@ -29,7 +30,7 @@ def check_dtypes(node: Node) -> str | None:
     if kind == "not":
         return only(node, ("bool",))
     if node.op == "binary" and kind in INTEGER_KINDS and not node.epilogue:
-        return only(node, ("float32", *INTEGERS)) or only(node, (node.dtype,))
+        return only(node, ("float32", *KERNEL_INTEGERS)) or only(node, (node.dtype,))
     return only(node, ("float32",))
 
 
@@ -61,7 +62,7 @@ def _unary(node: RegionNode, builder: PlanBuilder) -> None:
         _call_binary(node, builder, {"a": value, "b": one}, fields, comment)
         return
     x = builder.tensor(value)
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     arguments = [activation_struct(step), x.size, x, y]
     builder.call("ext_unary", arguments, y, comment, over=[x])
     builder.place(node.output, y)
@@ -135,7 +136,7 @@ def broadcast_loop(builder: PlanBuilder, node: RegionNode, operands: dict[str, V
 
     order = builder.layout_cost.best(node.output, orders or candidate_orders(shape), turned)
     tensors |= {name: _along(builder, tensor, order) for name, tensor in full.items()}
-    y = builder.space(shape, order, node.node.dtype)
+    y = builder.space(shape, node.node.dtype, order)
     if waiting is not None:
         pending = builder.pending(operands[waiting])
         views = _unfolded(pending, tensors, y)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from codegen_cc import dtypes
 from codegen_cc.dim import product
-from codegen_cc.libraries.builtin.dtypes import ANY, INTEGERS, c_dtype, one_of
+from codegen_cc.dtypes import KERNEL_DTYPES, KERNEL_INTEGERS
+from codegen_cc.libraries.builtin.dtype_rules import c_dtype, one_of
 from codegen_cc.libraries.builtin.operands import all_constant
-from codegen_cc.node import ELEMENT_BYTES, Node
+from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
@@ -14,8 +16,8 @@ from codegen_cc.region.graph import RegionNode
 def check_dtypes(node: Node) -> str | None:
     """Values of any dtype, which the result has too; integers as indices."""
     values, indices = node.operand("input").dtype, node.operand("indices").dtype
-    reason = one_of("input", values, ANY) or one_of("result", node.dtype, (values,))
-    return reason or one_of("indices", indices, INTEGERS)
+    reason = one_of("input", values, KERNEL_DTYPES) or one_of("result", node.dtype, (values,))
+    return reason or one_of("indices", indices, KERNEL_INTEGERS)
 
 
 def supports(node: Node) -> str | None:
@@ -28,13 +30,13 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     axis = node.node.attrs["axis"]
     x = builder.dense(builder.tensor(node.role("input")))
     indices = builder.dense(builder.tensor(node.role("indices")))
-    y = builder.space(node.node.shape, dtype=x.dtype)
+    y = builder.space(node.node.shape, x.dtype)
     fields: dict[str, object] = {
         "outer": product(x.shape[:axis]),
         "extent": x.shape[axis],
         "inner": product(x.shape[axis + 1 :]),
         "count": indices.size,
-        "element_size": ELEMENT_BYTES[x.dtype],
+        "element_size": dtypes.of(x.dtype).bytes,
         "index_dtype": c_dtype(indices.dtype),
     }
     comment = f"{node.node.composite} axis {axis}: {list(x.shape)} at {list(indices.shape)}"

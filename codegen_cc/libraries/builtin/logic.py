@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin.dtypes import ANY, c_dtype, one_of, only, operands_only
+from codegen_cc import dtypes
+from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.libraries.builtin.dtype_rules import c_dtype, one_of, only, operands_only
 from codegen_cc.libraries.builtin.elementwise import broadcast_loop
 from codegen_cc.libraries.builtin.operands import all_constant
-from codegen_cc.node import ELEMENT_BYTES, Node
+from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
@@ -19,14 +21,14 @@ KINDS = {
 def check_dtypes(node: Node) -> str | None:
     """Operands of one dtype; what ``compare`` and ``logical`` give, and conditions, are bool."""
     if node.op == "cast":
-        return only(node, ANY)
+        return only(node, KERNEL_DTYPES)
     if node.op == "where":
         values = Node("where", node.operands[1:], node.shape, node.dtype)
         condition = one_of("condition", node.operands[0].dtype, ("bool",))
-        return condition or only(values, ANY) or only(values, (node.dtype,))
+        return condition or only(values, KERNEL_DTYPES) or only(values, (node.dtype,))
     if node.op == "logical":
         return only(node, ("bool",))
-    operands = operands_only(node, ANY) or operands_only(node, (node.operands[0].dtype,))
+    operands = operands_only(node, KERNEL_DTYPES) or operands_only(node, (node.operands[0].dtype,))
     return operands or one_of("result", node.dtype, ("bool",))
 
 
@@ -61,7 +63,7 @@ def _where(node: RegionNode, builder: PlanBuilder) -> None:
     operands = {name: node.role(role) for name, role in roles.items()}
     loop = broadcast_loop(builder, node, operands)
     (c, a, b), y = loop.operands.values(), loop.y
-    fields = {"element_size": ELEMENT_BYTES[descriptor.dtype], **loop.fields}
+    fields = {"element_size": dtypes.of(descriptor.dtype).bytes, **loop.fields}
     shapes = ", ".join(str(list(value.shape)) for value in operands.values())
     comment = f"{descriptor.composite}: {shapes} -> {list(y.shape)}"
     builder.call("ext_where", [Struct("ext_where_params", fields), c, a, b, y], y, comment)
@@ -74,7 +76,7 @@ def _cast(node: RegionNode, builder: PlanBuilder) -> None:
         builder.place(node.output, x)
         return
     x = builder.compact(x)
-    y = builder.space(x.shape, x.order(), node.node.dtype)
+    y = builder.space(x.shape, node.node.dtype, x.order())
     comment = f"{node.node.composite} {x.dtype} to {y.dtype}: {list(x.shape)}"
     arguments = [c_dtype(x.dtype), c_dtype(y.dtype), x.size, x, y]
     builder.call("ext_cast", arguments, y, comment)

@@ -12,7 +12,7 @@ from math import prod
 from codegen_cc.dim import Dim, estimate, normal, same
 from codegen_cc.libraries.builtin.epilogue import epilogue_struct
 from codegen_cc.libraries.builtin.operands import all_constant
-from codegen_cc.libraries.builtin.packing import pack_matrices
+from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS
 from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
@@ -87,7 +87,7 @@ def place_matmul(
         b_strides = tuple(0 if extent == 1 else stride for extent, stride in pairs)
     else:
         b, b_strides = packed
-    y = builder.space(shape, result_order(node, builder))
+    y = builder.space(shape, node.node.dtype, result_order(node, builder))
     residual = None
     if node.role("residual") is not None:
         residual = builder.tensor(node.role("residual"))
@@ -137,7 +137,7 @@ def _panels(node: RegionNode, builder: PlanBuilder) -> tuple[Tensor, tuple[int, 
     """The constant right operand in panels, and the strides of its own batch axes."""
     value = node.role("rhs")
     matrices = value.data.reshape(-1, *value.shape[-2:])
-    panels = pack_matrices(matrices)
+    panels = FLOAT32_PANELS.pack(matrices)
     step = panels[0].size if len(panels) else 0
     batch_shape = value.shape[:-2]
     strides = tuple(

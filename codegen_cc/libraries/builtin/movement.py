@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from codegen_cc.dim import estimate, product, same
-from codegen_cc.libraries.builtin.dtypes import ANY, only
+from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.libraries.builtin.dtype_rules import only
 from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder, candidate_orders
@@ -14,7 +15,7 @@ from codegen_cc.region.graph import RegionNode
 
 def check_dtypes(node: Node) -> str | None:
     """Bytes are bytes: operands and result have one dtype, whichever."""
-    return only(node, (node.dtype,)) or only(node, ANY)
+    return only(node, (node.dtype,)) or only(node, KERNEL_DTYPES)
 
 
 def supports(node: Node) -> str | None:
@@ -51,7 +52,7 @@ def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     if order == CHANNELS_LAST and axis == 1 and node.node.dtype == "float32":
         y = builder.joined(node)
     else:
-        y = builder.space(shape, order, node.node.dtype)
+        y = builder.space(shape, node.node.dtype, order)
     begin = 0
     for index, part in enumerate(node.inputs):
         corner = tuple(begin if i == axis else 0 for i in range(len(shape)))

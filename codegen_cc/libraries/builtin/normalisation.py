@@ -39,10 +39,10 @@ def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
     x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), attrs["axes"])
     kept = [axis for axis in x.order() if axis not in attrs["axes"]]
     if attrs["keepdims"]:
-        y = builder.space(node.node.shape, (*attrs["axes"], *kept))
+        y = builder.space(node.node.shape, node.node.dtype, (*attrs["axes"], *kept))
     else:
         rank_of = {axis: i for i, axis in enumerate(sorted(kept))}
-        y = builder.space(node.node.shape, tuple(rank_of[axis] for axis in kept))
+        y = builder.space(node.node.shape, node.node.dtype, tuple(rank_of[axis] for axis in kept))
     kind = f"EXT_REDUCE_{attrs['kind'].upper()}"
     comment = f"{node.node.composite} axes {attrs['axes']}: {list(x.shape)} -> {list(y.shape)}"
     builder.call("ext_reduce", [kind, outer, reduce, inner, x, y], y, comment)
@@ -52,7 +52,7 @@ def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
 def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), [attrs["axis"]])
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     logarithm = int(attrs["log"])
     builder.call("ext_softmax", [outer, reduce, inner, logarithm, x, y], y, comment, over=[x])
@@ -63,7 +63,7 @@ def _norm(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     axes = list(attrs["axes"])
     x, rows, n = innermost(builder, builder.tensor(node.role("input")), axes)
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     affine = [builder.tensor(value) for value in node.inputs[1:]]
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
     arguments = [rows, n, float(attrs["epsilon"]), x, *affine, y]

@@ -5,54 +5,72 @@ Packing happens when a model is compiled.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+
+from codegen_cc import dtypes
 
 PANEL = 16
 
 
+@dataclass(frozen=True)
+class PanelFormat:
+    """How the constant side B[K, N] of a product lies: [ceil(N / 16)][ceil(K / group)][16][group].
+
+    ``group`` is how many neighbours in K an instruction multiplies and sums at once.  What lies
+    past N and past K is zero.
+    """
+
+    dtype: str
+    group: int
+
+    def pack(self, matrices: np.ndarray) -> np.ndarray:
+        """Pack each B of [count, K, N], any strides; groups of one have no axis of their own."""
+        count, k, n = matrices.shape
+        group, whole, past = self.group, n // PANEL, n % PANEL
+        rows = -(-k // group)
+        shape = (count, -(-n // PANEL), rows, PANEL, group)
+        panels = np.empty(shape, dtypes.of(self.dtype).numpy)
+        for packed, matrix in zip(panels, matrices, strict=True):
+            full = matrix if k % group == 0 else np.pad(matrix, ((0, rows * group - k), (0, 0)))
+            columns = full[:, : whole * PANEL].reshape(rows, group, whole, PANEL)
+            packed[:whole] = columns.transpose(2, 0, 3, 1)
+            if past:
+                last = full[:, whole * PANEL :].reshape(rows, group, past)
+                packed[whole, :, :past] = last.transpose(0, 2, 1)
+                packed[whole, :, past:] = 0
+        return panels.reshape(shape[:-1]) if group == 1 else panels
+
+
+#: What the kernels for float32 read: one product at a time.
+FLOAT32_PANELS = PanelFormat("float32", 1)
+
+
 def pad_channels(vector: np.ndarray) -> np.ndarray:
     """Pad a [C] vector with zeros to a multiple of the panel width."""
-    flat = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
+    flat = np.ascontiguousarray(vector).reshape(-1)
     return np.pad(flat, (0, -flat.size % PANEL))
 
 
-def pack_panels(matrix: np.ndarray) -> np.ndarray:
-    """Pack B[K, N] into panels [ceil(N / 16), K, 16]; columns past N are zero."""
-    return pack_matrices(matrix[None])[0]
-
-
-def pack_matrices(matrices: np.ndarray) -> np.ndarray:
-    """Pack each B[K, N] of [count, K, N], any strides, into panels [count, ceil(N / 16), K, 16]."""
-    count, k, n = matrices.shape
-    panels = np.empty((count, -(-n // PANEL), k, PANEL), dtype=np.float32)
-    whole = n // PANEL
-    for packed, matrix in zip(panels, matrices, strict=True):
-        columns = matrix[:, : whole * PANEL].reshape(k, whole, PANEL)
-        packed[:whole] = columns.transpose(1, 0, 2)
-        if whole < packed.shape[0]:
-            packed[whole, :, : n % PANEL] = matrix[:, whole * PANEL :]
-            packed[whole, :, n % PANEL :] = 0
-    return panels
-
-
-def pack_conv2d(weight: np.ndarray, groups: int) -> np.ndarray:
+def pack_conv2d(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndarray:
     """Pack OIHW weights [O, I/groups, KH, KW] into panels per group, K in (kh, kw, i) order."""
     outputs = weight.shape[0] // groups
     parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
-    return pack_matrices(parts.reshape(groups, -1, outputs))
+    return format.pack(parts.reshape(groups, -1, outputs))
 
 
-def pack_conv2d_transpose(weight: np.ndarray, groups: int) -> np.ndarray:
+def pack_conv2d_transpose(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndarray:
     """Pack IOHW weights [I, O/groups, KH, KW] into panels per group: K is I, N is (kh, kw, o)."""
     matrices = weight.transpose(0, 2, 3, 1).reshape(groups, weight.shape[0] // groups, -1)
-    return pack_matrices(matrices)
+    return format.pack(matrices)
 
 
-def pack_conv3d(weight: np.ndarray, groups: int) -> np.ndarray:
+def pack_conv3d(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndarray:
     """Pack OIDHW weights [O, I/groups, KD, KH, KW] into panels per group, K is (kd, kh, kw, i)."""
     outputs = weight.shape[0] // groups
     parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 5, 2, 1)
-    return pack_matrices(parts.reshape(groups, -1, outputs))
+    return format.pack(parts.reshape(groups, -1, outputs))
 
 
 def pack_depthwise(weight: np.ndarray) -> np.ndarray:
@@ -60,4 +78,4 @@ def pack_depthwise(weight: np.ndarray) -> np.ndarray:
     channels = weight.shape[0]
     spread = weight[:, 0].transpose(1, 2, 0)
     padding = ((0, 0), (0, 0), (0, -channels % PANEL))
-    return np.ascontiguousarray(np.pad(spread, padding), dtype=np.float32)
+    return np.ascontiguousarray(np.pad(spread, padding))

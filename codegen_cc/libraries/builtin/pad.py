@@ -38,7 +38,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     before, after = attrs["pads"][: len(shape)], attrs["pads"][len(shape) :]
     padded = [i for i, axis in enumerate(order) if before[axis] or after[axis]]
     split = padded[-1] + 1 if padded else min(1, len(order))
-    y = builder.space(shape, order)
+    y = builder.space(shape, node.node.dtype, order)
     axes = order[:split]
     fields: dict[str, object] = {
         "mode": f"EXT_PAD_{attrs['mode'].upper()}",

@@ -7,7 +7,6 @@ from codegen_cc.libraries.placement import Placement
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
-from codegen_cc.plan.tensors import CHANNELS_LAST
 from codegen_cc.region.graph import RegionNode
 
 
@@ -32,7 +31,7 @@ def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> P
     """Images channels-last and the ``ext_pool2d_params``; without ``gaps``, dense images."""
     attrs = node.node.attrs
     x = pixels(builder, builder.tensor(node.role("input")), gaps)
-    y = builder.image_space(node.output) if gaps else builder.space(node.node.shape, CHANNELS_LAST)
+    y = builder.image_space(node.output, gaps)
     top, left, bottom, right = attrs["padding"]
     fields: dict[str, object] = {
         "batch": x.shape[0],

@@ -56,7 +56,7 @@ def supports(node: Node) -> str | None:
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_resize2d`` with tables of rows and columns."""
     x = builder.dense(builder.tensor(node.role("input")), CHANNELS_LAST)
-    y = builder.space(node.node.shape, CHANNELS_LAST)
+    y = builder.space(node.node.shape, node.node.dtype, CHANNELS_LAST)
     rows, columns = (
         _tables(builder, x.shape[axis], y.shape[axis], node.node.attrs) for axis in (2, 3)
     )
@@ -85,7 +85,7 @@ def _tables(
         at, weights = taps_of(size, target, attrs)
         return builder.constant(at), builder.constant(weights)
     shape = (target, TAPS[attrs["method"]])
-    table = builder.space(shape, dtype="int32"), builder.space(shape)
+    table = builder.space(shape, "int32"), builder.space(shape, "float32")
     fields: dict[str, object] = {
         "extent": size,
         "count": target,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin.dtypes import one_of, only_float32, operands_only
+from codegen_cc.libraries.builtin.dtype_rules import one_of, only_float32, operands_only
 from codegen_cc.libraries.builtin.normalisation import adjacent
 from codegen_cc.node import Node
 from codegen_cc.plan.builder import PlanBuilder
@@ -38,7 +38,7 @@ def _argreduce(node: RegionNode, builder: PlanBuilder) -> None:
     x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), [axis])
     kept = [a for a in x.order() if a != axis]
     order = (axis, *kept) if attrs["keepdims"] else tuple(a - (a > axis) for a in kept)
-    y = builder.space(node.node.shape, order, "int64")
+    y = builder.space(node.node.shape, node.node.dtype, order)
     comment = f"{node.node.composite} axis {axis}: {list(x.shape)} -> {list(y.shape)}"
     least = int(attrs["kind"] == "argmin")
     builder.call("ext_argreduce", [least, outer, reduce, inner, x, y], y, comment)
@@ -48,7 +48,7 @@ def _argreduce(node: RegionNode, builder: PlanBuilder) -> None:
 def _cumsum(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), [attrs["axis"]])
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     flags = [int(attrs["exclusive"]), int(attrs["reverse"])]
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     builder.call("ext_cumsum", [*flags, outer, reduce, inner, x, y], y, comment)

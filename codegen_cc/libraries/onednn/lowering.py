@@ -61,7 +61,7 @@ def _softmax(node: RegionNode, builder: PlanBuilder) -> None:
     if inner != 1:
         rest = tuple(a for a in range(len(x.shape)) if a != axis)
         x, outer, reduce, inner = adjacent(builder, builder.dense(x, (*rest, axis)), [axis])
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     comment = f"{node.node.composite} axis {axis}: {list(x.shape)}"
     arguments = [_site(builder), outer, reduce, inner, int(attrs["log"]), x, y]
     _record(node, builder, "ext_onednn_softmax", arguments, y, comment)
@@ -71,7 +71,7 @@ def _layer_norm(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     axes = list(attrs["axes"])
     x, rows, n = innermost(builder, builder.tensor(node.role("input")), axes)
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     affine = [builder.tensor(value) for value in node.inputs[1:]]
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
     arguments = [_site(builder), rows, n, float(attrs["epsilon"]), x, *affine, y]
@@ -83,7 +83,7 @@ def _unary(node: RegionNode, builder: PlanBuilder) -> None:
     x = builder.tensor(node.role("input"))
     if x.order() is None:
         x = builder.dense(x)
-    y = builder.space(x.shape, x.order())
+    y = builder.space(x.shape, node.node.dtype, x.order())
     step = Step(attrs["kind"], attrs.get("alpha", 0.0), attrs.get("beta", 0.0))
     comment = f"{node.node.composite}: {list(x.shape)}"
     arguments = [_site(builder), activation_struct(step), x.size, x, y]
@@ -101,7 +101,7 @@ def _binary(node: RegionNode, builder: PlanBuilder) -> None:
         b = builder.dense(b, a.order())
     elif b.order() is None:
         b = builder.dense(b)
-    y = builder.space(shape, a.order())
+    y = builder.space(shape, node.node.dtype, a.order())
     fields: dict[str, object] = {"kind": f"EXT_{node.node.attrs['kind'].upper()}"}
     if node.node.epilogue:
         fields["activation"] = activation_struct(node.node.epilogue[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from codegen_cc.libraries.builtin import (
     conv2d,
     conv2d_transpose,
-    dtypes,
+    dtype_rules,
     elementwise,
     epilogue,
     matmul,
@@ -48,7 +48,8 @@ def supports(node: Node) -> str | None:
     rule = _RULES.get(node.op)
     if rule is None:
         return f"operator {node.op}; need one of {', '.join(_RULES)}"
-    return dtypes.only_float32(node) or epilogue.supports(node) or _steps(node) or rule(node)
+    reason = dtype_rules.as_stored(node) or dtype_rules.only_float32(node)
+    return reason or epilogue.supports(node) or _steps(node) or rule(node)
 
 
 def algorithm(node: Node) -> str:

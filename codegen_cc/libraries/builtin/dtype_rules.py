@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from codegen_cc import dtypes
 from codegen_cc.node import Node
 
-INTEGERS = ("int32", "int64")
-ANY = ("float32", *INTEGERS, "bool")
+
+def as_stored(node: Node) -> str | None:
+    """None if the node is to be computed in the dtypes that it is stored in, else the reason."""
+    return f"to be computed in {node.compute}; need {node.dtype}" if node.compute else None
 
 
 def only(node: Node, allowed: tuple[str, ...]) -> str | None:
@@ -30,5 +33,5 @@ def only_float32(node: Node) -> str | None:
 
 
 def c_dtype(dtype: str) -> str:
-    """The name of a dtype in ``ext_dtype``."""
-    return f"EXT_{dtype.upper()}"
+    """The name of a dtype in ``ext_dtype``, which has all that the rules let through."""
+    return str(dtypes.of(dtype).enumerator)

@@ -50,17 +50,12 @@ from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
 from byoc.partition.dataflow import Block, Constant, dtype_of, map_blocks, op_name, variables
+from codegen_cc.dtypes import DTYPES
 
 Rule = Callable[[Block], None]
 
 #: Dtypes that TVM is asked to evaluate. It ends the process on some operators of narrow floats.
-FOLDED_BY_TVM = (
-    "bool",
-    "float16",
-    "float32",
-    "float64",
-    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-)
+FOLDED_BY_TVM = tuple(dtype.name for dtype in DTYPES.values() if dtype.is_numpys)
 
 RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.

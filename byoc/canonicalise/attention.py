@@ -26,6 +26,7 @@ from byoc.partition.dataflow import (
     array_of,
     constant,
     dtype_of,
+    is_kernel_float,
     op_name,
     scalar_of,
     shape_of,
@@ -55,7 +56,7 @@ def attention_in_pieces(block: Block) -> None:
     """
     for var, call in block.calls("relax.nn.attention", "relax.nn.attention_bias"):
         shapes = [shape_of(argument) for argument in call.args]
-        if None in shapes or call.attrs.window_size is not None or dtype_of(var) != "float32":
+        if None in shapes or call.attrs.window_size is not None or not is_kernel_float(var):
             continue
         masks, first = list(call.args[3:]), 0
         if call.attrs.causal_mask is not None:
@@ -65,7 +66,8 @@ def attention_in_pieces(block: Block) -> None:
             causal = causal_mask(shapes[0][1], shapes[1][1], corner)
             # Queries before ``first`` see no key; the rest of the mask has one in every row.
             first = int(np.isneginf(causal).all(1).sum())
-            masks = [_rows_from(block, var, mask, first) for mask in (*masks, constant(causal))]
+            masks.append(constant(causal, dtype_of(var)))
+            masks = [_rows_from(block, var, mask, first) for mask in masks]
         width = shapes[0][-1]
         scale = 1.0 / np.sqrt(width) if call.attrs.scale is None else float(call.attrs.scale)
         seen = call.args[0]
@@ -78,7 +80,7 @@ def attention_in_pieces(block: Block) -> None:
         )
         turned = block.emit(var, relax.op.permute_dims(key, KEY))
         scores = block.emit(var, relax.op.matmul(query, turned))
-        scores = block.emit(var, relax.op.multiply(scores, constant(np.float32(scale))))
+        scores = block.emit(var, relax.op.multiply(scores, constant(scale, dtype_of(var))))
         for mask in masks:
             scores = block.emit(var, relax.op.add(scores, mask))
         weights = block.emit(var, relax.op.nn.softmax(scores, -1))
@@ -98,7 +100,7 @@ def _rows_from(block: Block, var: relax.Var, mask: relax.Expr, first: int) -> re
         return mask
     values = array_of(mask)
     if values is not None:
-        return constant(values[..., first:, :])
+        return constant(values[..., first:, :], dtype_of(mask))
     return block.emit(var, relax.op.strided_slice(mask, [axis], [first], [shape[axis]]))
 
 
@@ -109,13 +111,13 @@ CORNERS = ("TopLeft", "BottomRight")
 def causal_mask(rows: int, columns: int, corner: str) -> np.ndarray:
     """[rows, columns]: 0 up to the diagonal through a corner, minus infinity behind it."""
     seen = np.tri(rows, columns, 0 if corner == "TopLeft" else columns - rows, dtype=bool)
-    return np.where(seen, np.float32(0), np.float32(-np.inf))
+    return np.where(seen, 0.0, -np.inf)
 
 
 def attention_from_pieces(block: Block) -> None:
     """Rewrite products of a softmax of a product, fp32, of known shape."""
     for var, call in block.calls("relax.matmul"):
-        found = _read(block, call) if dtype_of(var) == "float32" else None
+        found = _read(block, call) if is_kernel_float(var) else None
         if found is None or not _fits(found, shape_of(var)):
             continue
         _write(block, var, found)
@@ -205,7 +207,7 @@ def _fits(found: Attention, shape: tuple[int, ...] | None) -> bool:
     scores = (*lead, shapes[0][-2], shapes[1][-1])
     for mask in found.masks:
         extents = shape_of(mask)
-        if extents is None or len(extents) > len(scores) or dtype_of(mask) != "float32":
+        if extents is None or len(extents) > len(scores) or not is_kernel_float(mask):
             return False
         padded = (1,) * (len(scores) - len(extents)) + extents
         if any(m not in (1, n) for m, n in zip(padded, scores, strict=True)):
@@ -222,7 +224,8 @@ def _write(block: Block, var: relax.Var, found: Attention) -> None:
         var, relax.op.matmul(query, block.emit(var, relax.op.permute_dims(key, KEY)))
     )
     if found.scale != 1.0:
-        scores = block.emit(var, relax.op.multiply(scores, constant(np.float32(found.scale))))
+        scale = constant(found.scale, dtype_of(var))
+        scores = block.emit(var, relax.op.multiply(scores, scale))
     if found.masks:
         masks = [_wide_mask(block, var, mask) for mask in found.masks]
         mask = masks[0] if len(masks) == 1 else _sum(block, var, *masks)
@@ -266,7 +269,7 @@ def _wide_mask(block: Block, var: relax.Var, mask: relax.Expr) -> relax.Expr:
     if rank == 4:
         return mask
     if values is not None:
-        return constant(values.reshape((1,) * (4 - rank) + values.shape))
+        return constant(values.reshape((1,) * (4 - rank) + values.shape), dtype_of(mask))
     extents = [1] * (4 - rank) + list(mask.ty.shape.values)
     return block.emit(var, relax.op.reshape(mask, extents))
 
@@ -275,5 +278,5 @@ def _sum(block: Block, var: relax.Var, outer: relax.Expr, inner: relax.Expr) -> 
     known = [array_of(mask) for mask in (inner, outer)]
     if all(values is not None for values in known):
         with np.errstate(over="ignore"):
-            return constant(known[0] + known[1])
+            return constant(known[0] + known[1], dtype_of(inner))
     return block.emit(var, relax.op.add(inner, outer))

@@ -12,14 +12,14 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.fold_affine import Affine, absorb
-from byoc.partition.dataflow import Block, array_of, constant, dtype_of, shape_of
+from byoc.partition.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
 
 
 def decompose_batch_norm(block: Block) -> None:
     """Rewrite fp32 batch norms in inference form with constant statistics."""
     for var, call in block.calls("relax.nn.batch_norm"):
         readers = list(block.users(var))
-        if call.attrs.training or block.is_fixed(var) or dtype_of(call.args[0]) != "float32":
+        if call.attrs.training or block.is_fixed(var) or not is_kernel_float(call.args[0]):
             continue
         items = [block.values[reader] for reader in readers]
         if not all(isinstance(item, relax.TupleGetItem) and item.index == 0 for item in items):
@@ -55,5 +55,5 @@ def _rewrite(
     affine = Affine(scale.reshape(dims), shift.reshape(dims))
     if block.is_private(source) and absorb(block, var, source, affine):
         return
-    scaled = block.emit(var, relax.op.multiply(source, constant(affine.scale)))
-    block.replace(var, relax.op.add(scaled, constant(affine.shift)))
+    by, beyond = (constant(values, dtype_of(var)) for values in (affine.scale, affine.shift))
+    block.replace(var, relax.op.add(block.emit(var, relax.op.multiply(source, by)), beyond))

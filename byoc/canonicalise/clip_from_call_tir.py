@@ -13,11 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, isnan
 
-import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.dataflow import (
+    Block,
+    constant,
+    dtype_of,
+    is_kernel_float,
+    op_name,
+    scalar_of,
+    shape_of,
+)
 from byoc.partition.loop_nest import is_at, read_store, source_of
 
 
@@ -44,7 +51,7 @@ def one_clip(block: Block) -> None:
     """Join clips from below and from above, in this order, into one."""
     for var, call in block.calls("relax.clip"):
         inner = block.call(call.args[0], "relax.clip")
-        if inner is None or not block.is_private(call.args[0]) or dtype_of(var) != "float32":
+        if inner is None or not block.is_private(call.args[0]) or not is_kernel_float(var):
             continue
         (low, above), (below, high) = (
             [float(bound.value) for bound in clip.args[1:]] for clip in (inner, call)
@@ -60,13 +67,13 @@ def _rewrite_bound(block: Block, var: relax.Var, bound: Bound) -> None:
     elif isnan(bound.value) or bound.value == (-inf if bound.kind == "max" else inf):
         block.alias(var, bound.source)  # ONNX takes a NaN bound for none
     else:
-        block.replace(var, operator(bound.source, constant(np.float32(bound.value))))
+        block.replace(var, operator(bound.source, constant(bound.value, dtype_of(var))))
 
 
 def bound_of(block: Block, expr: relax.Expr) -> Bound | None:
     """Read ``maximum(x, c)`` or ``minimum(x, c)`` with a scalar constant on either side."""
     call = block.call(expr, "relax.maximum", "relax.minimum")
-    if call is None or dtype_of(call) != "float32":
+    if call is None or not is_kernel_float(call):
         return None
     kind = "max" if op_name(call) == "relax.maximum" else "min"
     for source, other in (call.args, reversed(call.args)):
@@ -99,7 +106,7 @@ def _bound_of_call_tir(block: Block, var: relax.Var, call: relax.Call) -> Bound 
     if not isinstance(func, tirx.PrimFunc) or not isinstance(call.args[1], relax.Tuple):
         return None
     operands = list(call.args[1].fields)
-    if len(call.args) != 2 or len(operands) not in (1, 2) or dtype_of(var) != "float32":
+    if len(call.args) != 2 or len(operands) not in (1, 2) or not is_kernel_float(var):
         return None
     source = operands[0]
     if shape_of(source) is None or shape_of(source) != shape_of(var):

@@ -7,10 +7,9 @@ the operators broadcast by themselves. A mean is the sum divided by the number o
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, constant, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import Block, constant, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import broadcast_shape
 
 OPERATORS = {
@@ -30,7 +29,7 @@ def elementwise_from_stack(block: Block) -> None:
         axes = [int(axis) for axis in call.attrs.axis or ()]
         if axes != [0] or int(stack.attrs.axis) != 0 or call.attrs.keepdims:
             continue
-        if not isinstance(stack.args[0], relax.Tuple) or dtype_of(var) != "float32":
+        if not isinstance(stack.args[0], relax.Tuple) or not is_kernel_float(var):
             continue
         operands = [_without_broadcast(block, item) for item in stack.args[0].fields]
         _chain(block, var, op_name(call), operands)
@@ -51,6 +50,7 @@ def _chain(block: Block, var: relax.Var, name: str, operands: list[relax.Expr]) 
     for operand in operands[1:] if mean else operands[1:-1]:
         total = block.emit(var, operator(total, operand))
     if mean:
-        block.replace(var, relax.op.divide(total, constant(np.float32(len(operands)))))
+        count = constant(len(operands), dtype_of(var))
+        block.replace(var, relax.op.divide(total, count))
     else:
         block.replace(var, operator(total, operands[-1]))

@@ -21,6 +21,7 @@ from byoc.partition.dataflow import (
     array_of,
     constant,
     dtype_of,
+    is_kernel_float,
     op_name,
     scalar_of,
     shape_of,
@@ -48,7 +49,7 @@ ONE, ZERO = np.ones(()), np.zeros(())
 def step_of(block: Block, var: relax.Expr) -> tuple[relax.Expr, Affine] | None:
     """Read ``x + c``, ``x - c``, ``c - x``, ``x * c`` or ``x / c`` with a finite constant c."""
     call = block.call(var, *STEPS)
-    if call is None or dtype_of(call) != "float32":
+    if call is None or not is_kernel_float(call):
         return None
     name = op_name(call)
     for side, source in enumerate(call.args):
@@ -99,7 +100,7 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
             return False
         root, bias = step[0], step[1].shift
     call = block.call(root, *CONTRACTIONS)
-    if call is None or dtype_of(call) != "float32" or shape_of(call) is None:
+    if call is None or not is_kernel_float(call) or shape_of(call) is None:
         return False
     weight = array_of(call.args[1])
     vectors = [_per_channel(call, a) for a in (affine.scale, affine.shift)]
@@ -110,7 +111,7 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     is_conv = op_name(call) == "relax.nn.conv2d"
     if affine.scale is not ONE:
         by_channel = scale.reshape((-1, 1, 1, 1) if is_conv else (1, -1))
-        new_weight = constant(np.asarray(weight, "float64") * by_channel)
+        new_weight = constant(np.asarray(weight, "float64") * by_channel, dtype_of(call))
         call = relax.Call(call.op, [call.args[0], new_weight], call.attrs, call.ty_args)
     total = np.broadcast_to(old_bias * scale + shift, (_channels(call),))
     if bias is None and not total.any():
@@ -118,7 +119,7 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
         return True
     fresh = block.emit(var, call, root.name)
     dims = (1, -1, 1, 1) if is_conv else (-1,)
-    block.replace(var, relax.op.add(fresh, constant(total.reshape(dims))))
+    block.replace(var, relax.op.add(fresh, constant(total.reshape(dims), dtype_of(call))))
     return True
 
 
@@ -163,12 +164,13 @@ def merge_affine(block: Block) -> None:
         if int(has_scale) + int(has_shift) >= len(chain) or not (has_scale or has_shift):
             continue
         source = chain[-1][0]
+        scale, shift = (constant(values, dtype_of(var)) for values in (affine.scale, affine.shift))
         if has_scale and has_shift:
-            source = block.emit(var, relax.op.multiply(source, constant(affine.scale)))
+            source = block.emit(var, relax.op.multiply(source, scale))
         if has_shift:
-            block.replace(var, relax.op.add(source, constant(affine.shift)))
+            block.replace(var, relax.op.add(source, shift))
         else:
-            block.replace(var, relax.op.multiply(source, constant(affine.scale)))
+            block.replace(var, relax.op.multiply(source, scale))
         block.remove_unused()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.partition.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
+from codegen_cc.dtypes import KERNEL_DTYPES
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]
 
@@ -126,7 +127,7 @@ FOLDERS: dict[str, Folder] = {
 MAX_GROWN = 1 << 26
 
 #: Dtypes that numpy computes in the same way as TVM.
-DTYPES = ("float32", "float64", "int32", "int64", "bool")
+DTYPES = (*KERNEL_DTYPES, "float64")
 
 
 def fold_constants(block: Block) -> None:

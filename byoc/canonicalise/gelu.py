@@ -14,7 +14,7 @@ from math import pi, sqrt
 from tvm import relax
 
 from byoc.partition.algebra import near, polynomial, product
-from byoc.partition.dataflow import Block, dtype_of, scalar_of, shape_of
+from byoc.partition.dataflow import Block, is_kernel_float, scalar_of, shape_of
 
 SLOPE = sqrt(2.0 / pi)
 
@@ -22,7 +22,7 @@ SLOPE = sqrt(2.0 / pi)
 def gelu_from_pieces(block: Block) -> None:
     """Rewrite fp32 products ``scale * x * (1 + f(polynomial of x))`` that are a GELU."""
     for var, _ in block.calls("relax.multiply", "relax.divide"):
-        if dtype_of(var) != "float32":
+        if not is_kernel_float(var):
             continue
         parts = product(block, var)
         if len(parts.factors) != 2 or not near(parts.scale, 0.5):

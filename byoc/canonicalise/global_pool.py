@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of, static_shape_of
+from byoc.partition.dataflow import Block, is_kernel_float, op_name, shape_of, static_shape_of
 
 LAYOUTS = {
     "relax.nn.adaptive_avg_pool1d": "NCW",
@@ -32,7 +32,7 @@ def mean_from_global_pool(block: Block) -> None:
             block.replace(var, relax.op.mean(call.args[0], axis=axes, keepdims=True))
             continue
         shape = static_shape_of(call.args[0])
-        if shape is None or layout != "NCHW" or dtype_of(var) != "float32":
+        if shape is None or layout != "NCHW" or not is_kernel_float(var):
             continue
         if any(n % m for n, m in zip(shape[2:], extents, strict=True)):
             continue

@@ -17,6 +17,7 @@ from byoc.partition.dataflow import (
     array_of,
     constant,
     dtype_of,
+    is_kernel_float,
     op_name,
     shape_of,
     static_shape_of,
@@ -28,7 +29,7 @@ def layer_norm_from_groups(block: Block) -> None:
     """Rewrite fp32 norms over all axes behind the channels; the batch may be symbolic."""
     for var, call in block.calls("relax.nn.group_norm", "relax.nn.instance_norm"):
         shape, attrs = shape_of(call.args[0]), call.attrs
-        if not shape or not is_static(shape[1:]) or dtype_of(var) != "float32":
+        if not shape or not is_static(shape[1:]) or not is_kernel_float(var):
             continue
         if any(shape_of(vector) != shape[1:2] for vector in call.args[1:]):
             continue
@@ -42,7 +43,7 @@ def layer_norm_from_groups(block: Block) -> None:
         size = shape[1] // groups * prod(shape[2:])
         batch = call.args[0].ty.shape.values[0]
         rows = block.emit(var, relax.op.reshape(call.args[0], (batch, groups, size)))
-        ones, zeros = (constant(np.full(size, value, "float32")) for value in (1.0, 0.0))
+        ones, zeros = (constant(np.full(size, value), dtype_of(var)) for value in (1.0, 0.0))
         epsilon = float(attrs.epsilon)
         normal = block.emit(var, relax.op.nn.layer_norm(rows, ones, zeros, [2], epsilon))
         value = relax.op.reshape(normal, var.ty.shape)
@@ -63,13 +64,13 @@ def layer_norm_with_variable_scale(block: Block) -> None:
         shape = static_shape_of(gamma)
         if array_of(gamma) is not None and array_of(beta) is not None:
             continue
-        if shape is None or shape != static_shape_of(beta) or dtype_of(var) != "float32":
+        if shape is None or shape != static_shape_of(beta) or not is_kernel_float(var):
             continue
         axes = [int(axis) % source.ty.ndim for axis in call.attrs.axes]
         last = list(range(source.ty.ndim - len(axes), source.ty.ndim))
         if axes != last or not (call.attrs.scale and call.attrs.center):
             continue
-        ones, zeros = (constant(np.full(shape, value, "float32")) for value in (1.0, 0.0))
+        ones, zeros = (constant(np.full(shape, value), dtype_of(var)) for value in (1.0, 0.0))
         epsilon = float(call.attrs.epsilon)
         normal = block.emit(var, relax.op.nn.layer_norm(source, ones, zeros, axes, epsilon))
         scaled = block.emit(var, relax.op.multiply(normal, gamma))
@@ -84,4 +85,4 @@ def _per_channel(
     values = array_of(expr)
     if values is None:
         return block.emit(var, relax.op.reshape(expr, wide))
-    return None if (values == neutral).all() else constant(values.reshape(wide))
+    return None if (values == neutral).all() else constant(values.reshape(wide), dtype_of(expr))

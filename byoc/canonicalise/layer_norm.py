@@ -19,6 +19,7 @@ from byoc.partition.dataflow import (
     array_of,
     constant,
     dtype_of,
+    is_kernel_float,
     op_name,
     scalar_of,
     shape_of,
@@ -38,25 +39,22 @@ class Normalised:
 def layer_norm_from_pieces(block: Block) -> None:
     """Rewrite fp32 normalisations over axes of fixed extents, with gamma and beta if constant."""
     for var, call in block.calls("relax.divide", "relax.multiply"):
-        found = _normalised(block, call) if dtype_of(var) == "float32" else None
+        found = _normalised(block, call) if is_kernel_float(var) else None
         if found is None:
             continue
         shape = tuple(shape_of(found.source)[axis] for axis in found.axes)
         if not is_static(shape):
             continue  # gamma and beta are constants of this shape; the pieces are right as well
-        gamma, beta = np.ones(shape, "float32"), np.zeros(shape, "float32")
+        gamma, beta = np.ones(shape), np.zeros(shape)
         last, scale = followed_by(block, var, "relax.multiply", shape)
         if scale is not None:
             gamma = scale
         last, shift = followed_by(block, last, "relax.add", shape)
         if shift is not None:
             beta = shift
-        block.replace(
-            last,
-            relax.op.nn.layer_norm(
-                found.source, constant(gamma), constant(beta), list(found.axes), found.epsilon
-            ),
-        )
+        affine = (constant(values, dtype_of(var)) for values in (gamma, beta))
+        normal = relax.op.nn.layer_norm(found.source, *affine, list(found.axes), found.epsilon)
+        block.replace(last, normal)
 
 
 def followed_by(

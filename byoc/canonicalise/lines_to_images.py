@@ -11,7 +11,16 @@ from typing import Any
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, Constant, array_of, constant, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import (
+    Block,
+    Constant,
+    array_of,
+    constant,
+    dtype_of,
+    is_kernel_float,
+    op_name,
+    shape_of,
+)
 
 #: Functions of single elements, which a reshape may move across.
 ELEMENTWISE = (
@@ -43,7 +52,7 @@ def lines_to_images(block: Block) -> None:
     """Rewrite fp32 NCW operators of known shape."""
     for var, call in block.calls(*CONVOLUTIONS, *POOLS):
         shape = shape_of(call.args[0])
-        if shape is None or shape_of(var) is None or dtype_of(var) != "float32":
+        if shape is None or shape_of(var) is None or not is_kernel_float(var):
             continue
         name = op_name(call)
         attributes = _pool(call) if name in POOLS else _convolution(call)
@@ -71,7 +80,7 @@ def _row(block: Block, var: relax.Var, weight: relax.Expr) -> relax.Expr | None:
     """A weight [O, I, W] as [O, I, 1, W]."""
     values = array_of(weight)
     if values is not None:
-        return constant(values[:, :, None])
+        return constant(values[:, :, None], dtype_of(weight))
     if shape_of(weight) is None:
         return None
     return block.emit(var, relax.op.reshape(weight, _with_row(weight)))
@@ -145,7 +154,7 @@ def _beside(block: Block, reader: relax.Var, other: relax.Expr) -> relax.Expr | 
     if isinstance(other, Constant):
         values = array_of(other)
         padded = values.reshape((1,) * (3 - values.ndim) + values.shape)
-        return constant(padded[:, :, None])
+        return constant(padded[:, :, None], dtype_of(other))
     if len(extents) != 3:
         return None
     return block.emit(reader, relax.op.reshape(other, _with_row(other)))

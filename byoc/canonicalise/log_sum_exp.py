@@ -12,22 +12,21 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of
-
-GREATEST = float(np.finfo(np.float32).max)
+from byoc.partition.dataflow import Block, dtype_of, is_kernel_float
 
 
 def finite_shift_of_log_sum_exp(block: Block) -> None:
     """Rewrite fp32 sums of a maximum and the logarithm of what it was subtracted from."""
     for var, call in block.calls("relax.add"):
-        if dtype_of(var) != "float32":
+        if not is_kernel_float(var):
             continue
         for below, above in (tuple(call.args), tuple(reversed(call.args))):
             total = _sum_of_shifted(block, below, above)
             if total is None:
                 continue
             source = block.call(above, "relax.max").args[0]
-            most = block.emit(var, relax.op.clip(above, -GREATEST, GREATEST))
+            greatest = float(np.finfo(dtype_of(var)).max)
+            most = block.emit(var, relax.op.clip(above, -greatest, greatest))
             rest = block.emit(var, relax.op.exp(block.emit(var, relax.op.subtract(source, most))))
             rest = block.emit(var, relax.op.sum(rest, total.attrs.axis, total.attrs.keepdims))
             block.replace(var, relax.op.add(block.emit(var, relax.op.log(rest)), most))

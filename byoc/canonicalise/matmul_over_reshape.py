@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, Constant, dtype_of, shape_of
+from byoc.partition.dataflow import Block, Constant, is_kernel_float, shape_of
 
 
 def matmul_over_reshape(block: Block) -> None:
     """Rewrite reshapes of fp32 products with one matrix, with or without a bias."""
     for var, call in block.calls("relax.reshape"):
         shape, source = shape_of(var), call.args[0]
-        if shape is None or dtype_of(var) != "float32" or not block.is_private(source):
+        if shape is None or not is_kernel_float(var) or not block.is_private(source):
             continue
         if _split_batch(block, var, source):
             continue

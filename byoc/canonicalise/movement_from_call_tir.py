@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import Block, dtype_of, static_shape_of
+from byoc.partition.dataflow import Block, dtype_of, is_kernel_float, static_shape_of
 from byoc.partition.loop_nest import (
     Store,
     conditional,
@@ -118,7 +118,7 @@ def _operator(block: Block, var: relax.Var, source: relax.Expr, copy: Copy) -> r
     same_rank = copy.axes == tuple(range(len(result)))
     if same_rank:
         padded = _pad(source, copy, shape)
-        if padded is not None and dtype_of(var) == "float32":
+        if padded is not None and is_kernel_float(var):
             return padded
     if any((table == FILL).any() for table in copy.tables) or 0 in shape:
         return None

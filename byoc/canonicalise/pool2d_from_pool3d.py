@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, op_name, static_shape_of
+from byoc.partition.dataflow import Block, is_kernel_float, op_name, static_shape_of
 
 POOLS = {
     "relax.nn.avg_pool3d": relax.op.nn.avg_pool2d,
@@ -25,7 +25,7 @@ def pool2d_from_pool3d(block: Block) -> None:
         attrs, shape = call.attrs, static_shape_of(call.args[0])
         if attrs.layout != "NCDHW" or attrs.out_layout not in ("NCDHW", ""):
             continue
-        if shape is None or static_shape_of(var) is None or dtype_of(var) != "float32":
+        if shape is None or static_shape_of(var) is None or not is_kernel_float(var):
             continue
         padding = [int(value) for value in attrs.padding]
         if len(padding) != 6 or not _is_separable(call, padding):

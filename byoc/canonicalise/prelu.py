@@ -12,7 +12,7 @@ from math import copysign, isfinite
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, constant, dtype_of, scalar_of, shape_of
+from byoc.partition.dataflow import Block, constant, dtype_of, is_kernel_float, scalar_of, shape_of
 
 
 def where_from_prelu(block: Block) -> None:
@@ -20,7 +20,7 @@ def where_from_prelu(block: Block) -> None:
     for var, call in block.calls("relax.nn.prelu"):
         source, slope = call.args
         shape, slopes = shape_of(source), shape_of(slope)
-        if not shape or slopes is None or dtype_of(var) != "float32":
+        if not shape or slopes is None or not is_kernel_float(var):
             continue
         axis = int(call.attrs.axis) % len(shape)
         if slopes not in ((1,), (shape[axis],)):  # the importer may take the wrong axis
@@ -33,6 +33,6 @@ def where_from_prelu(block: Block) -> None:
         (extent,) = slope.ty.shape.values
         dims = [extent if i == axis else 1 for i in range(len(shape))]
         wide = block.emit(var, relax.op.reshape(slope, dims))
-        below = block.emit(var, relax.op.less(source, constant(0.0)))
+        below = block.emit(var, relax.op.less(source, constant(0.0, dtype_of(var))))
         scaled = block.emit(var, relax.op.multiply(source, wide))
         block.replace(var, relax.op.where(below, scaled, source))

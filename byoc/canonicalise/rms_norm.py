@@ -12,14 +12,22 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.layer_norm import followed_by, last_axes
-from byoc.partition.dataflow import Block, constant, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.dataflow import (
+    Block,
+    constant,
+    dtype_of,
+    is_kernel_float,
+    op_name,
+    scalar_of,
+    shape_of,
+)
 from codegen_cc.dim import is_static
 
 
 def rms_norm_from_pieces(block: Block) -> None:
     """Rewrite fp32 quotients of a tensor and its root mean square, with gamma if it follows."""
     for var, call in block.calls("relax.divide", "relax.multiply"):
-        found = _normalised(block, call) if dtype_of(var) == "float32" else None
+        found = _normalised(block, call) if is_kernel_float(var) else None
         if found is None or shape_of(found[0]) != shape_of(var):
             continue
         source, axes, epsilon = found
@@ -27,8 +35,8 @@ def rms_norm_from_pieces(block: Block) -> None:
         if not is_static(shape):
             continue
         last, scale = followed_by(block, var, "relax.multiply", shape)
-        gamma = np.ones(shape, "float32") if scale is None else scale
-        block.replace(last, relax.op.nn.rms_norm(source, constant(gamma), list(axes), epsilon))
+        gamma = constant(np.ones(shape) if scale is None else scale, dtype_of(var))
+        block.replace(last, relax.op.nn.rms_norm(source, gamma, list(axes), epsilon))
 
 
 def _normalised(block: Block, call: relax.Call) -> tuple[relax.Expr, tuple[int, ...], float] | None:

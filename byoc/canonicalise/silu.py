@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of
+from byoc.partition.dataflow import Block, is_kernel_float
 
 
 def silu_from_pieces(block: Block) -> None:
@@ -12,7 +12,7 @@ def silu_from_pieces(block: Block) -> None:
     for var, call in block.calls("relax.multiply"):
         for source, gate in (call.args, reversed(call.args)):
             sigmoid = block.call(gate, "relax.sigmoid")
-            if sigmoid is None or not block.is_private(gate) or dtype_of(var) != "float32":
+            if sigmoid is None or not block.is_private(gate) or not is_kernel_float(var):
                 continue
             if sigmoid.args[0] == source:
                 block.replace(var, relax.op.nn.silu(source))

@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from byoc.canonicalise.fold_constants import DTYPES
-from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import Block, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import is_static
 
 
@@ -32,11 +32,11 @@ def simple_operators(block: Block) -> None:
 
 
 def _isinf(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
-    if dtype_of(call.args[0]) != "float32":
+    if not is_kernel_float(call.args[0]):
         return None
     size = block.emit(var, relax.op.abs(call.args[0]))
     compare = relax.op.equal if op_name(call) == "relax.isinf" else relax.op.less
-    return compare(size, relax.const(np.inf, "float32"))
+    return compare(size, relax.const(np.inf, dtype_of(size)))
 
 
 def _square(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:

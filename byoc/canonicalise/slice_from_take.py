@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, dtype_of, shape_of
+from byoc.partition.dataflow import Block, array_of, is_kernel_float, shape_of
 
 
 def slice_from_take(block: Block) -> None:
@@ -15,7 +15,7 @@ def slice_from_take(block: Block) -> None:
     for var, call in block.calls("relax.take"):
         source, shape = call.args[0], shape_of(call.args[0])
         index = array_of(call.args[1])
-        if index is None or index.size != 1 or not shape or dtype_of(var) != "float32":
+        if index is None or index.size != 1 or not shape or not is_kernel_float(var):
             continue
         if call.attrs.axis is None or shape_of(var) is None:
             continue

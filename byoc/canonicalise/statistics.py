@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, op_name, shape_of
+from byoc.partition.dataflow import Block, is_kernel_float, op_name, shape_of
 
 
 def mean_from_variance(block: Block) -> None:
     """Rewrite fp32 variances and standard deviations of static shape."""
     for var, call in block.calls("relax.variance", "relax.std"):
         source = call.args[0]
-        if shape_of(source) is None or dtype_of(var) != "float32":
+        if shape_of(source) is None or not is_kernel_float(var):
             continue
         axes = None if call.attrs.axis is None else [int(axis) for axis in call.attrs.axis]
         mean = block.emit(var, relax.op.mean(source, axes, keepdims=True))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, constant, dtype_of, shape_of
+from byoc.partition.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
 
 #: Functions of single elements that may move across a permutation of elements.
 MOVABLE = ("relax.nn.relu", "relax.sigmoid", "relax.tanh")
@@ -24,21 +24,20 @@ def transposed_conv_to_conv(block: Block) -> None:
     """Rewrite fp32 transposed convolutions with a constant weight and no overlap."""
     for var, call in block.calls("relax.nn.conv2d_transpose"):
         weight = array_of(call.args[1])
-        if weight is None or dtype_of(var) != "float32" or not _is_disjoint(call, weight.shape):
+        if weight is None or not is_kernel_float(var) or not _is_disjoint(call, weight.shape):
             continue
         if shape_of(call.args[0]) is None or shape_of(var) is None:
             continue
         inner, outer, down, across = weight.shape
         pointwise = weight.transpose(2, 3, 1, 0).reshape(-1, inner, 1, 1)
-        value: relax.Expr = block.emit(
-            var, relax.op.nn.conv2d(call.args[0], constant(pointwise)), "conv"
-        )
+        kernel = constant(pointwise, dtype_of(var))
+        value: relax.Expr = block.emit(var, relax.op.nn.conv2d(call.args[0], kernel), "conv")
         last = var
         bias = _following_bias(block, var, outer)
         if bias is not None:
             (last,) = block.users(var)
             repeated = np.tile(bias, down * across).reshape(1, -1, 1, 1)
-            value = block.emit(var, relax.op.add(value, constant(repeated)))
+            value = block.emit(var, relax.op.add(value, constant(repeated, dtype_of(var))))
         if block.is_private(last):
             (reader,) = block.users(last)
             follower = block.call(reader, *MOVABLE)

@@ -293,7 +293,7 @@ class Matcher:
             return None
         other = _other(self.block.values[reader], var)
         shape = shape_of(other)
-        if not isinstance(other, Constant) or shape is None or dtype_of(other) != "float32":
+        if not isinstance(other, Constant) or shape is None or dtype_of(other) != found.node.dtype:
             return None
         if len(shape) < -axis or shape[axis] != prod(shape):
             return None
@@ -308,7 +308,7 @@ class Matcher:
         if reader is None:
             return None
         other = _other(self.block.values[reader], var)
-        if not isinstance(other, relax.Var) or dtype_of(other) != "float32":
+        if not isinstance(other, relax.Var) or dtype_of(other) != found.node.dtype:
             return None
         if shape_of(other) != found.node.shape:
             return None
@@ -348,7 +348,7 @@ def _other(call: relax.Call, var: relax.Var) -> relax.Expr:
 
 
 def _with_operand(found: Candidate, step: Step, expr: relax.Expr) -> Candidate:
-    operand = Operand(step.kind, shape_of(expr), "float32", isinstance(expr, Constant))
+    operand = Operand(step.kind, shape_of(expr), dtype_of(expr), isinstance(expr, Constant))
     node = replace(
         found.node,
         operands=(*found.node.operands, operand),

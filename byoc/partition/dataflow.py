@@ -17,6 +17,7 @@ from tvm.relax.expr import _update_type
 
 from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from codegen_cc.dim import Dim, is_static
+from codegen_cc.dtypes import KERNEL_FLOATS
 from codegen_cc.region.relax_dims import dim_text, relax_dims
 
 Var = relax.Var
@@ -85,7 +86,12 @@ def scalar_of(expr: Expr) -> float | None:
     return float(values.reshape(())) if values.size == 1 else None
 
 
-def constant(values: np.ndarray, dtype: str = "float32") -> Constant:
+def is_kernel_float(expr: Expr) -> bool:
+    """Whether a tensor holds floating-point numbers of a dtype that kernels have."""
+    return dtype_of(expr) in KERNEL_FLOATS
+
+
+def constant(values: np.ndarray, dtype: str) -> Constant:
     """A Relax constant of these values."""
     return relax.const(np.ascontiguousarray(values, dtype).reshape(np.shape(values)), dtype)
 

@@ -11,7 +11,10 @@ from byoc.partition.dataflow import Constant, describe, dtype_of, op_name, touch
 from byoc.partition.registry import row_for
 from byoc.patterns import SIMPLE_UNARY, Unfit
 from byoc.patterns.row import tensor
+from codegen_cc.dtypes import KERNEL_FLOATS
 
+#: What the rules of canonicalisation take.
+FLOAT = " or ".join(KERNEL_FLOATS)
 STATIC = "a static shape"
 KNOWN = "a known shape"
 BATCHED = "a shape that is static but for the batch"
@@ -22,55 +25,55 @@ PADDING_THAT_COUNTS = "no ceil_mode, padding that counts or none"
 REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     "relax.nn.batch_norm": (
         ("training",),
-        f"float32 of {KNOWN}, constant parameters, no training, only the first result read",
+        f"{FLOAT} of {KNOWN}, constant parameters, no training, only the first result read",
     ),
     "relax.nn.group_norm": (
         ("num_groups", "channel_axis", "axes"),
-        f"float32 of {BATCHED}, channels on axis 1 that num_groups divides, axes all later ones",
+        f"{FLOAT} of {BATCHED}, channels on axis 1 that num_groups divides, axes all later ones",
     ),
     "relax.nn.instance_norm": (
         ("channel_axis", "axes"),
-        f"float32 of {BATCHED}, channels on axis 1, axes all later ones",
+        f"{FLOAT} of {BATCHED}, channels on axis 1, axes all later ones",
     ),
     "relax.nn.conv1d": (
         ("data_layout", "kernel_layout", "out_layout"),
-        f"float32 of {KNOWN}, NCW and OIW",
+        f"{FLOAT} of {KNOWN}, NCW and OIW",
     ),
     "relax.nn.conv1d_transpose": (
         ("data_layout", "kernel_layout", "out_layout"),
-        f"float32 of {KNOWN}, NCW and IOW",
+        f"{FLOAT} of {KNOWN}, NCW and IOW",
     ),
-    "relax.nn.max_pool1d": (("layout", "out_layout"), f"float32 of {KNOWN}, NCW"),
-    "relax.nn.avg_pool1d": (("layout", "out_layout"), f"float32 of {KNOWN}, NCW"),
-    "relax.nn.max_pool3d": (("layout", "out_layout"), f"float32 of {STATIC}, NCDHW"),
+    "relax.nn.max_pool1d": (("layout", "out_layout"), f"{FLOAT} of {KNOWN}, NCW"),
+    "relax.nn.avg_pool1d": (("layout", "out_layout"), f"{FLOAT} of {KNOWN}, NCW"),
+    "relax.nn.max_pool3d": (("layout", "out_layout"), f"{FLOAT} of {STATIC}, NCDHW"),
     "relax.nn.avg_pool3d": (
         ("layout", "out_layout", "padding", "ceil_mode", "count_include_pad"),
-        f"float32 of {STATIC}, NCDHW, {PADDING_THAT_COUNTS}",
+        f"{FLOAT} of {STATIC}, NCDHW, {PADDING_THAT_COUNTS}",
     ),
     "relax.nn.adaptive_avg_pool1d": (("layout", "output_size"), "NCW, output_size 1"),
     "relax.nn.adaptive_avg_pool2d": (
         ("layout", "output_size"),
-        f"NCHW and output_size 1, or float32 of {STATIC} that output_size divides",
+        f"NCHW and output_size 1, or {FLOAT} of {STATIC} that output_size divides",
     ),
     "relax.nn.adaptive_avg_pool3d": (("layout", "output_size"), "NCDHW, output_size 1"),
-    "relax.nn.prelu": (("axis",), f"float32 of {KNOWN}, one slope or one for each channel"),
+    "relax.nn.prelu": (("axis",), f"{FLOAT} of {KNOWN}, one slope or one for each channel"),
     "relax.nn.attention": (
         ("window_size", "causal_mask"),
-        f"float32 of {KNOWN}, no window, {STATIC} if causal",
+        f"{FLOAT} of {KNOWN}, no window, {STATIC} if causal",
     ),
     "relax.nn.attention_bias": (
         ("window_size", "causal_mask"),
-        f"float32 of {KNOWN}, no window, {STATIC} if causal",
+        f"{FLOAT} of {KNOWN}, no window, {STATIC} if causal",
     ),
     "relax.nn.softplus": (("beta", "threshold"), "beta 1, threshold 17 or more"),
     "relax.nn.dropout": ((), "only the first result read"),
     "relax.nn.batch_flatten": ((), KNOWN),
     "relax.nn.pixel_shuffle": (("upscale_factor",), f"{KNOWN}, fixed channels"),
-    "relax.variance": (("axis",), f"float32 of {KNOWN}"),
-    "relax.std": (("axis",), f"float32 of {KNOWN}"),
+    "relax.variance": (("axis",), f"{FLOAT} of {KNOWN}"),
+    "relax.std": (("axis",), f"{FLOAT} of {KNOWN}"),
     "relax.square": ((), KNOWN),
-    "relax.isinf": ((), f"float32 of {KNOWN}"),
-    "relax.isfinite": ((), f"float32 of {KNOWN}"),
+    "relax.isinf": ((), f"{FLOAT} of {KNOWN}"),
+    "relax.isfinite": ((), f"{FLOAT} of {KNOWN}"),
     "relax.tril": ((), f"{KNOWN}, fixed last two axes, a constant diagonal"),
     "relax.triu": ((), f"{KNOWN}, fixed last two axes, a constant diagonal"),
     "relax.one_hot": (("depth", "axis"), f"int32 or int64 of {KNOWN}"),
@@ -108,7 +111,7 @@ def reason_of(call: relax.Call) -> str:
         return f"{', '.join(found)}; need {need}{elements}"
     dtypes = " and ".join(dict.fromkeys(map(dtype_of, _operands(call)))) or dtype_of(call)
     if name == "relax.call_tir":
-        return f"loop nest {_callee(call)} on {dtypes}; need a clip of float32 or a copy"
+        return f"loop nest {_callee(call)} on {dtypes}; need a clip of {FLOAT} or a copy"
     return f"no pattern row for {name} on {dtypes}; need one, as byoc.register_ext_op adds"
 
 

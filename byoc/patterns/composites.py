@@ -17,7 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.dataflow import (
+    Block,
+    array_of,
+    dtype_of,
+    is_kernel_float,
+    op_name,
+    scalar_of,
+    shape_of,
+)
 from byoc.patterns.indexing import build_cumsum, build_take
 from byoc.patterns.row import INDICES, Candidate, Unfit, tensor
 from codegen_cc.node import Node
@@ -92,7 +100,7 @@ def _attention(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
         roles["mask"] = mask
         operands.append(tensor(mask, "mask"))
     shape = shape_of(var)
-    if shape is None or dtype_of(var) != "float32":
+    if shape is None or not is_kernel_float(var):
         return None
     node = Node("attention", tuple(operands), shape, "float32", {"scale": float(scale)})
     return Candidate(node, tuple(roles.values())), tuple(inside)

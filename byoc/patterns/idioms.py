@@ -20,7 +20,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.partition.algebra import near, polynomial, product
-from byoc.partition.dataflow import Block, dtype_of, op_name, scalar_of, shape_of
+from byoc.partition.dataflow import Block, is_kernel_float, op_name, scalar_of, shape_of
 from byoc.patterns import smooth
 from byoc.patterns.idiom import Idiom
 
@@ -61,7 +61,7 @@ def find_idioms(block: Block) -> list[Idiom]:
     several: list[Idiom] = []
     simple: list[Idiom] = []
     for var, call in block.calls():
-        if dtype_of(call) != "float32" or shape_of(call) is None:
+        if not is_kernel_float(call) or shape_of(call) is None:
             continue
         found = (
             _hard_swish(block, var)

@@ -12,7 +12,7 @@ stay single. Each reader below gets the last binding and returns the group that 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tvm import relax
@@ -21,13 +21,12 @@ from byoc.partition.dataflow import (
     Block,
     array_of,
     dtype_of,
-    is_kernel_float,
     op_name,
     scalar_of,
     shape_of,
 )
 from byoc.patterns.indexing import build_cumsum, build_take
-from byoc.patterns.row import INDICES, Candidate, Unfit, tensor
+from byoc.patterns.row import Candidate, Unfit, tensor
 from codegen_cc.node import Node
 
 
@@ -100,9 +99,9 @@ def _attention(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
         roles["mask"] = mask
         operands.append(tensor(mask, "mask"))
     shape = shape_of(var)
-    if shape is None or not is_kernel_float(var):
+    if shape is None:
         return None
-    node = Node("attention", tuple(operands), shape, "float32", {"scale": float(scale)})
+    node = Node("attention", tuple(operands), shape, dtype_of(var), {"scale": float(scale)})
     return Candidate(node, tuple(roles.values())), tuple(inside)
 
 
@@ -123,7 +122,7 @@ def _prelu(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
     if len(slopes) != 1 or source not in tuple(product.args) or shape_of(source) != shape_of(var):
         return None
     operands = (tensor(source, "lhs"), tensor(slopes[0], "rhs"))
-    node = Node("binary", operands, shape_of(var), "float32", {"kind": "prelu"})
+    node = Node("binary", operands, shape_of(var), dtype_of(var), {"kind": "prelu"})
     return Candidate(node, (source, slopes[0])), (condition, scaled)
 
 
@@ -140,7 +139,7 @@ def _wrapped_take(block: Block, call: relax.Call) -> Found | None:
     less = block.call(condition, "relax.less")
     added = block.call(wrapped, "relax.add")
     shape = shape_of(call.args[0])
-    if less is None or added is None or not shape or dtype_of(indices) not in INDICES:
+    if less is None or added is None or not shape:
         return None
     if less.args[0] != indices or scalar_of(less.args[1]) != 0.0:
         return None
@@ -150,7 +149,7 @@ def _wrapped_take(block: Block, call: relax.Call) -> Found | None:
     found = build_take(call)  # describes the wrapped indices, which have the same type
     if shape_of(indices) != shape_of(call.args[1]):
         return None
-    operands = (found.node.operands[0], tensor(indices, "indices", INDICES))
+    operands = (found.node.operands[0], tensor(indices, "indices"))
     node = Node("take", operands, found.node.shape, found.node.dtype, found.node.attrs)
     return Candidate(node, (call.args[0], indices)), (call.args[1], condition, wrapped)
 
@@ -168,7 +167,7 @@ def _reversed_cumsum(block: Block, call: relax.Call) -> Found | None:
         return None
     found = build_cumsum(sums, reverse=True)
     source = first.args[0]
-    node = Node("cumsum", (tensor(source, "input"),), found.node.shape, "float32", found.node.attrs)
+    node = replace(found.node, operands=(tensor(source, "input"),))
     return Candidate(node, (source,)), (call.args[0], sums.args[0])
 
 

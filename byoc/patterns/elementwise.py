@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import dtype_of
-from byoc.patterns.row import (
-    ACTIVATION,
-    ANY,
-    NUMBERS,
-    Candidate,
-    Row,
-    Unfit,
-    candidate,
-    need_dtype,
-    tensor,
-)
+from byoc.patterns.row import ACTIVATION, Candidate, Row, candidate
 
 BINARY = {
     "relax.add": "add",
@@ -26,10 +15,6 @@ BINARY = {
     "relax.minimum": "min",
     "relax.power": "pow",
 }
-
-#: Binary kinds that exact integers have too; division rounds differently from one language to
-#: another, and stays.
-INTEGER_KINDS = ("add", "sub", "mul", "max", "min")
 
 COMPARISONS = {
     f"relax.{kind}": kind
@@ -42,52 +27,42 @@ LOGICAL = {"relax.logical_and": "and", "relax.logical_or": "or", "relax.logical_
 def build_binary(call: relax.Call) -> Candidate:
     """Operands broadcast to the result; a scalar constant is an operand like any other."""
     pairs = zip(("lhs", "rhs"), call.args, strict=True)
-    kind = BINARY[call.op.name]
-    dtypes = NUMBERS if kind in INTEGER_KINDS else ("float32",)
-    return candidate("binary", call, pairs, {"kind": kind}, dtypes)
+    return candidate("binary", call, pairs, {"kind": BINARY[call.op.name]})
 
 
 def build_compare(call: relax.Call) -> Candidate:
-    """Both sides have one dtype; the result is boolean."""
-    kind = COMPARISONS[call.op.name]
-    lhs, rhs = call.args
-    if dtype_of(lhs) != dtype_of(rhs):
-        raise Unfit(f"compares {dtype_of(lhs)} with {dtype_of(rhs)}; need one dtype")
-    pairs = (("lhs", lhs), ("rhs", rhs))
-    return candidate("compare", call, pairs, {"kind": kind}, ANY, ("bool",))
+    """Both sides are repeated to the result, which is boolean."""
+    pairs = zip(("lhs", "rhs"), call.args, strict=True)
+    return candidate("compare", call, pairs, {"kind": COMPARISONS[call.op.name]})
 
 
 def build_isnan(call: relax.Call) -> Candidate:
     """Only NaN differs from itself; the operator stays, as TVM takes ``x != x`` for false."""
     pairs = (("lhs", call.args[0]), ("rhs", call.args[0]))
-    return candidate("compare", call, pairs, {"kind": "not_equal"}, result=("bool",))
+    return candidate("compare", call, pairs, {"kind": "not_equal"})
 
 
 def build_logical(call: relax.Call) -> Candidate:
     """Booleans to booleans."""
     pairs = zip(("lhs", "rhs"), call.args, strict=True)
-    return candidate("logical", call, pairs, {"kind": LOGICAL[call.op.name]}, ("bool",))
+    return candidate("logical", call, pairs, {"kind": LOGICAL[call.op.name]})
 
 
 def build_not(call: relax.Call) -> Candidate:
     """The one unary function of booleans."""
     attrs = {"kind": "not", "alpha": 0.0, "beta": 0.0}
-    return candidate("unary", call, [("input", call.args[0])], attrs, ("bool",))
+    return candidate("unary", call, [("input", call.args[0])], attrs)
 
 
 def build_where(call: relax.Call) -> Candidate:
     """A boolean condition; both values have the dtype of the result."""
-    condition, lhs, rhs = call.args
-    need_dtype("condition", condition, ("bool",))
-    for role, value in (("lhs", lhs), ("rhs", rhs)):
-        tensor(value, role, (dtype_of(call),))
-    pairs = (("condition", condition), ("lhs", lhs), ("rhs", rhs))
-    return candidate("where", call, pairs, {}, ANY)
+    pairs = zip(("condition", "lhs", "rhs"), call.args, strict=True)
+    return candidate("where", call, pairs)
 
 
 def build_cast(call: relax.Call) -> Candidate:
     """The node's dtype is what the values become."""
-    return candidate("cast", call, [("input", call.args[0])], {}, ANY)
+    return candidate("cast", call, [("input", call.args[0])])
 
 
 BINARY_ROWS = (

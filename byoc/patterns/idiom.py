@@ -6,8 +6,16 @@ from dataclasses import dataclass
 
 from tvm import relax
 
+from byoc.partition.dataflow import dtype_of
 from byoc.patterns.row import Candidate, tensor
+from codegen_cc import dtypes
 from codegen_cc.node import Node
+
+
+def rounded(value: float, expr: relax.Expr) -> float:
+    """A number as an element of a tensor holds it; as it is where those are integers."""
+    dtype = dtypes.of(dtype_of(expr))
+    return float(dtype.numpy.type(value)) if dtype.kind == "float" else float(value)
 
 
 @dataclass(frozen=True)
@@ -26,8 +34,8 @@ class Idiom:
         return self.bindings[-1]
 
     def candidate(self) -> Candidate:
-        """The node of the function on its own. Raises ``Unfit`` unless all is static fp32."""
+        """The node of the function on its own. Raises ``Unfit`` where the shape is not known."""
         operand = tensor(self.source, "input")
         attrs = {"kind": self.kind, "alpha": self.alpha, "beta": self.beta}
-        node = Node("unary", (operand,), operand.shape, "float32", attrs)
+        node = Node("unary", (operand,), operand.shape, operand.dtype, attrs)
         return Candidate(node, (self.source,))

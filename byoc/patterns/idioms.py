@@ -16,13 +16,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numpy as np
 from tvm import relax
 
 from byoc.partition.algebra import near, polynomial, product
 from byoc.partition.dataflow import Block, is_kernel_float, op_name, scalar_of, shape_of
 from byoc.patterns import smooth
-from byoc.patterns.idiom import Idiom
+from byoc.patterns.idiom import Idiom, rounded
 
 #: Operators that are one unary function, and its name in the node.
 SIMPLE_UNARY = {
@@ -61,15 +60,9 @@ def find_idioms(block: Block) -> list[Idiom]:
     several: list[Idiom] = []
     simple: list[Idiom] = []
     for var, call in block.calls():
-        if not is_kernel_float(call) or shape_of(call) is None:
+        if shape_of(call) is None:
             continue
-        found = (
-            _hard_swish(block, var)
-            or _hard_sigmoid(block, var)
-            or smooth.elu(block, var)
-            or smooth.softplus(block, var)
-            or smooth.mish(block, var)
-        )
+        found = _of_several(block, var) if is_kernel_float(call) else None
         if found is not None and found.source not in found.bindings:
             ordered = tuple(sorted(set(found.bindings), key=position.__getitem__))
             several.append(Idiom(found.kind, found.alpha, found.beta, found.source, ordered))
@@ -82,6 +75,17 @@ def find_idioms(block: Block) -> list[Idiom]:
     return sorted(several, key=lambda idiom: -len(idiom.bindings)) + simple
 
 
+def _of_several(block: Block, var: relax.Var) -> Idiom | None:
+    """The function of several operators that ends here, if one does."""
+    return (
+        _hard_swish(block, var)
+        or _hard_sigmoid(block, var)
+        or smooth.elu(block, var)
+        or smooth.softplus(block, var)
+        or smooth.mish(block, var)
+    )
+
+
 def _has_kind(call: relax.Call) -> bool:
     """Whether an operator's attributes are those of the function of its name."""
     if op_name(call) == "relax.nn.softplus":
@@ -91,12 +95,12 @@ def _has_kind(call: relax.Call) -> bool:
 
 
 def _parameters(call: relax.Call) -> tuple[float, float]:
-    """``alpha`` and ``beta`` of an operator that is one function, rounded to fp32."""
+    """``alpha`` and ``beta`` of an operator that is one function, as its dtype holds them."""
     if op_name(call) == "relax.clip":
-        low, high = (float(np.float32(argument.value)) for argument in call.args[1:])
+        low, high = (rounded(argument.value, call) for argument in call.args[1:])
         return low, high
     if op_name(call) == "relax.nn.leakyrelu":
-        return float(np.float32(call.attrs.alpha)), 0.0
+        return rounded(call.attrs.alpha, call), 0.0
     return 0.0, 0.0
 
 
@@ -159,7 +163,7 @@ def _hard_sigmoid(block: Block, var: relax.Var) -> Idiom | None:
     ramp = _ramp(block, inner, scale, None)
     if ramp is None:
         return None
-    slope, offset = (float(np.float32(c)) for c in (ramp.slope, ramp.offset))
+    slope, offset = (rounded(c, var) for c in (ramp.slope, ramp.offset))
     return Idiom("hard_sigmoid", slope, offset, ramp.source, (*ramp.interior, *outer))
 
 

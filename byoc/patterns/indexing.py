@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import dtype_of
-from byoc.patterns.row import (
-    ANY,
-    INDICES,
-    NUMBERS,
-    Candidate,
-    Row,
-    Unfit,
-    candidate,
-    positive_axis,
-    tensor,
-)
+from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axis
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 
 
 def build_take(call: relax.Call) -> Candidate:
     """Indices of any rank along one axis."""
-    source, indices = call.args
-    tensor(indices, "indices", INDICES)
-    axis = positive_axis(call.attrs.axis, source)
-    pairs = (("input", source), ("indices", indices))
-    result = (dtype_of(source),)
-    return candidate("take", call, pairs, {"axis": axis}, ANY, result)
+    axis = positive_axis(call.attrs.axis, call.args[0])
+    pairs = zip(("input", "indices"), call.args, strict=True)
+    return candidate("take", call, pairs, {"axis": axis})
 
 
 def build_argreduce(call: relax.Call) -> Candidate:
@@ -37,7 +23,7 @@ def build_argreduce(call: relax.Call) -> Candidate:
         "axis": positive_axis(call.attrs.axis, call.args[0]),
         "keepdims": bool(call.attrs.keepdims),
     }
-    return candidate("argreduce", call, [("input", call.args[0])], attrs, result=("int64",))
+    return candidate("argreduce", call, [("input", call.args[0])], attrs)
 
 
 def build_cumsum(call: relax.Call, reverse: bool = False) -> Candidate:
@@ -56,7 +42,7 @@ def build_arange(call: relax.Call) -> Candidate:
     numbers = [int(e) if isinstance(e, tirx.IntImm) else None for e in (start, step)]
     if numbers != [0, 1]:
         raise Unfit(f"start {start}, step {step}; need 0 and 1")
-    return candidate("arange", call, [], result=NUMBERS)
+    return candidate("arange", call, [])
 
 
 INDEXING_ROWS = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tvm import relax, tirx
 
 from byoc.partition.dataflow import describe, shape_of
-from byoc.patterns.row import ANY, Candidate, Row, Unfit, candidate, integers, positive_axis
+from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, positive_axis
 from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims
 
@@ -17,7 +17,7 @@ MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")
 
 def build_reshape(call: relax.Call) -> Candidate:
     """Squeeze, expand_dims and flatten are reshapes as well."""
-    return candidate("reshape", call, [("input", call.args[0])], {}, ANY)
+    return candidate("reshape", call, [("input", call.args[0])])
 
 
 def build_permute(call: relax.Call) -> Candidate:
@@ -25,7 +25,7 @@ def build_permute(call: relax.Call) -> Candidate:
     rank = call.args[0].ty.ndim
     axes = call.attrs.axes
     order = list(range(rank))[::-1] if axes is None else [axis % rank for axis in integers(axes)]
-    return candidate("permute", call, [("input", call.args[0])], {"axes": order}, ANY)
+    return candidate("permute", call, [("input", call.args[0])], {"axes": order})
 
 
 def build_concat(call: relax.Call) -> Candidate:
@@ -35,7 +35,7 @@ def build_concat(call: relax.Call) -> Candidate:
         raise Unfit("inputs are a tuple variable; need the tensors themselves")
     axis = positive_axis(call.attrs.axis, items.fields[0])
     operands = [(f"input{i}", item) for i, item in enumerate(items.fields)]
-    return candidate("concat", call, operands, {"axis": axis}, ANY)
+    return candidate("concat", call, operands, {"axis": axis})
 
 
 def build_slice(call: relax.Call) -> Candidate:
@@ -61,7 +61,7 @@ def build_slice(call: relax.Call) -> Candidate:
     if expected != shape_of(call):
         raise Unfit(f"slice gives {list(expected)}; its type says {list(shape_of(call) or ())}")
     attrs = {"begin": begin, "end": end, "strides": strides}
-    return candidate("slice", call, [("input", source)], attrs, ANY)
+    return candidate("slice", call, [("input", source)], attrs)
 
 
 def _extents(values: relax.Expr) -> list[Dim]:
@@ -81,7 +81,7 @@ def _constants(values: relax.Expr, what: str) -> list[int]:
 
 def build_broadcast_to(call: relax.Call) -> Candidate:
     """The result's shape says all."""
-    return candidate("broadcast_to", call, [("input", call.args[0])], {}, ANY)
+    return candidate("broadcast_to", call, [("input", call.args[0])])
 
 
 #: Names of the modes of ``relax.nn.pad`` in a node.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax
 
 from byoc.partition.dataflow import Constant, describe, dtype_of, shape_of
+from codegen_cc.dim import Dim
 from codegen_cc.node import Node, Operand
 
 #: Activations that may follow a root inside its composite.
@@ -60,29 +61,14 @@ class Row:
     channel_axis: int | None = None
 
 
-#: Dtypes of operators that compute, of those that move data or choose, and of what they compare.
-FLOATS = ("float32",)
-ANY = ("float32", "int32", "int64", "bool")
-NUMBERS = ("float32", "int32", "int64")
-INDICES = ("int32", "int64")
-
-
-def tensor(expr: relax.Expr, role: str, dtypes: Sequence[str] = FLOATS) -> Operand:
-    """Describe an operand of known shape and one of these dtypes. Raises ``Unfit`` for others."""
+def tensor(expr: relax.Expr, role: str) -> Operand:
+    """Describe an operand of known shape, whatever its dtype. Raises ``Unfit`` for others."""
     shape = shape_of(expr)
     if not isinstance(expr, relax.Var | Constant):
         raise Unfit(f"{role} is {type(expr).__name__}; need a tensor")
-    need_dtype(role, expr, dtypes)
     if shape is None:
         raise Unfit(f"{role} is {describe(expr)}; need a known shape")
     return Operand(role, shape, dtype_of(expr), isinstance(expr, Constant))
-
-
-def need_dtype(what: str, expr: relax.Expr, dtypes: Sequence[str]) -> None:
-    """Raise ``Unfit`` unless a tensor has one of these dtypes."""
-    found = dtype_of(expr)
-    if found not in dtypes:
-        raise Unfit(f"{what} has dtype {found}; need {' or '.join(dtypes)}")
 
 
 def candidate(
@@ -90,24 +76,20 @@ def candidate(
     call: relax.Call,
     operands: Iterable[tuple[str, relax.Expr]],
     attrs: dict[str, Any] | None = None,
-    dtypes: Sequence[str] = FLOATS,
-    result: Sequence[str] | None = None,
 ) -> Candidate:
     """Build a candidate from roles and expressions.
 
-    Operands are of ``dtypes``, the result of ``result`` (by default the same). Raises ``Unfit``
-    for other dtypes and where a shape is not known.
+    Which dtypes can be computed is for the libraries to say. Raises ``Unfit`` where a shape is not
+    known.
     """
     pairs = tuple(operands)
-    described = tuple(tensor(expr, role, dtypes) for role, expr in pairs)
-    shape = result_of(call, dtypes if result is None else result)
-    node = Node(op, described, shape, dtype_of(call), attrs or {})
+    described = tuple(tensor(expr, role) for role, expr in pairs)
+    node = Node(op, described, result_of(call), dtype_of(call), attrs or {})
     return Candidate(node, tuple(expr for _, expr in pairs))
 
 
-def result_of(call: relax.Call, dtypes: Sequence[str] = FLOATS) -> tuple[int, ...]:
-    """The shape of a result of one of these dtypes. Raises ``Unfit`` for any other."""
-    need_dtype("result", call, dtypes)
+def result_of(call: relax.Call) -> tuple[Dim, ...]:
+    """The shape of a result. Raises ``Unfit`` where it is not known."""
     shape = shape_of(call)
     if shape is None:
         raise Unfit(f"result is {describe(call)}; need a known shape")

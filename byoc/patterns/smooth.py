@@ -6,12 +6,11 @@ infinities as in the pieces.
 
 from __future__ import annotations
 
-import numpy as np
 from tvm import relax
 
 from byoc.partition.algebra import near
 from byoc.partition.dataflow import Block, op_name, scalar_of
-from byoc.patterns.idiom import Idiom
+from byoc.patterns.idiom import Idiom, rounded
 
 #: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
 SELU_ALPHA = 1.67326319217681884765625
@@ -58,7 +57,7 @@ def _elu(block: Block, expr: relax.Expr) -> Idiom | None:
             inside = _relu_of_one_minus_exp(block, relu, source)
             if alpha is not None and inside is not None:
                 bindings = (*inside, below, above, expr)
-                return Idiom("elu", float(np.float32(-alpha)), 0.0, source, bindings)
+                return Idiom("elu", rounded(-alpha, expr), 0.0, source, bindings)
     return None
 
 

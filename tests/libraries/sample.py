@@ -81,9 +81,11 @@ class SampleLibrary:
         return (f"-DEXTRA_THREADS={self.extra_threads}", f"-I{self.folder}")
 
     def supports(self, node: Node) -> str | None:
-        """Plain products of two matrices."""
+        """Plain products of two matrices of float32."""
         if node.op != "matmul" or node.epilogue:
             return f"{node.composite}; need a plain matmul"
+        if node.dtype != "float32":
+            return f"result has dtype {node.dtype}; need float32"
         rank = len(node.operand("lhs").shape)
         return None if rank == 2 else f"rank {rank}; need 2"
 

@@ -12,8 +12,8 @@ def as_stored(node: Node) -> str | None:
 
 
 def only(node: Node, allowed: tuple[str, ...]) -> str | None:
-    """None if the result and every operand have one of these dtypes, else the reason."""
-    return one_of("result", node.dtype, allowed) or operands_only(node, allowed)
+    """None if every operand and the result have one of these dtypes, else the reason."""
+    return operands_only(node, allowed) or one_of("result", node.dtype, allowed)
 
 
 def operands_only(node: Node, allowed: tuple[str, ...]) -> str | None:
@@ -24,7 +24,7 @@ def operands_only(node: Node, allowed: tuple[str, ...]) -> str | None:
 
 def one_of(what: str, dtype: str, allowed: tuple[str, ...]) -> str | None:
     """None if the dtype is one of these, else the reason."""
-    return None if dtype in allowed else f"{what} is {dtype}; need {' or '.join(allowed)}"
+    return None if dtype in allowed else f"{what} has dtype {dtype}; need {' or '.join(allowed)}"
 
 
 def only_float32(node: Node) -> str | None:

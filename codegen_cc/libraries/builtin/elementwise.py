@@ -20,7 +20,8 @@ from codegen_cc.plan.tensors import MAX_AXES, Pending, Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
 BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
-#: What integers have of them, without an epilogue.
+#: What integers have of them, without an epilogue. Division rounds differently from one language
+#: to another, and stays.
 INTEGER_KINDS = ("add", "sub", "mul", "max", "min")
 
 

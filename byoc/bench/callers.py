@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byoc.bench.interleave import relative_error
+from byoc.accuracy import relative_error
 from byoc.bench.machine import Machine
-from byoc.bench.subjects import draw_inputs, load_subject
+from byoc.bench.subjects import load_subject
+from byoc.drawn_inputs import draw_inputs
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:

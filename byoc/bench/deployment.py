@@ -25,11 +25,12 @@ import numpy as np
 import onnx
 
 from byoc.bench.engines import ENGINES
-from byoc.bench.machine import Machine, choose_cores
+from byoc.bench.machine import Machine
 from byoc.bench.process_memory import run_watched
 from byoc.bench.subjects import load_subject
 from byoc.bench.tables import Sheet
 from byoc.errors import BenchmarkError
+from byoc.machine import choose_cores
 from codegen_cc.link.toolchain import compiler
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from byoc.bench.engines import ENGINES
-from byoc.bench.process_memory import peak_mb
+from byoc.bench.machine import peak_mb
 
 
 def main() -> None:

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from byoc.bench.engines import ENGINES
-from byoc.bench.machine import Machine, choose_cores
+from byoc.bench.machine import Machine
 from byoc.bench.process_memory import Finished, run_watched
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError, ByocError
+from byoc.machine import choose_cores
 
 #: Stages of ``byoc.compile`` and their headings; ``start`` is what lies outside of them.
 _STAGES = {

@@ -27,9 +27,10 @@ import numpy as np
 
 from byoc.bench.gemm_shapes import CUBES, SHAPES, Product
 from byoc.bench.kernels import join_pool
-from byoc.bench.machine import choose_cores, cpu_name, measure_peak
+from byoc.bench.machine import measure_peak
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError, ByocError
+from byoc.machine import choose_cores, cpu_name
 from codegen_cc import abi
 from codegen_cc.libraries.blas import Blas, find_blas
 from codegen_cc.link.toolchain import compiler

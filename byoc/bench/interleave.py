@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -21,16 +20,21 @@ from pathlib import Path
 import numpy as np
 
 from byoc.bench.engines import ENGINES
-from byoc.bench.machine import choose_cores
+from byoc.bench.machine import peak_mb
 from byoc.errors import BenchmarkError
+from byoc.machine import choose_cores
 
 #: What tells libraries how many threads to use; pinning is by the process, not by TVM's pool.
 _COUNTS = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_UNBOUND = {"TVM_BIND_THREADS": "0"}
 
 #: Runs; a single one may have met another process.
 WARM_UPS = 3
 _REST = 0.02  # seconds in which the waiting threads of the engine before fall asleep
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """The environment of a process in which every engine uses so many threads."""
+    return os.environ | dict.fromkeys(_COUNTS, str(threads)) | {"TVM_BIND_THREADS": "0"}
 
 
 class _Failed(BenchmarkError):
@@ -101,7 +105,7 @@ class _Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=messages,
-                env=os.environ | {name: str(threads) for name in _COUNTS} | _UNBOUND,
+                env=thread_environment(threads),
                 text=True,
             )
 
@@ -133,10 +137,7 @@ class _Worker:
     def stop(self) -> None:
         """End the process, note its memory, pass on what it wrote to its standard error."""
         assert self._process.stdin is not None
-        # Not ru_maxrss, which counts what the process had before it became Python.
-        status = _read(Path(f"/proc/{self._process.pid}/status"))
-        if found := re.search(r"VmHWM:\s*(\d+) kB", status):
-            self.timing.peak_mb = int(found[1]) * 1024e-6
+        self.timing.peak_mb = peak_mb(self._process.pid) or None
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait()
@@ -210,30 +211,6 @@ def take_turns(
 def _turn(worker: _Worker, late: bool) -> None:
     if not (late and worker.slow):
         worker.turn()
-
-
-def relative_error(ours: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """Greatest |difference| over all outputs, as a share of that output's range.
-
-    Infinite where outputs are missing or have other shapes, and where NaN and infinities are not
-    at the same places.
-    """
-    if [array.shape for array in ours] != [array.shape for array in expected]:
-        return float("inf")
-    return max(map(_error, ours, expected), default=0.0)
-
-
-def _error(mine: np.ndarray, theirs: np.ndarray) -> float:
-    mine, theirs = (array.astype(np.float64) for array in (mine, theirs))
-    finite = np.isfinite(theirs)
-    if not np.array_equal(mine[~finite], theirs[~finite], equal_nan=True):
-        return float("inf")
-    mine, theirs = mine[finite], theirs[finite]
-    if not theirs.size:
-        return 0.0
-    extent = float(np.ptp(theirs)) or float(np.abs(theirs).max()) or 1.0
-    error = float(np.abs(mine - theirs).max()) / extent
-    return float("inf") if np.isnan(error) else error
 
 
 def _read(path: Path) -> str:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from byoc.bench.machine import cpu_name, measure_peak
+from byoc.bench.machine import measure_peak
+from byoc.machine import cpu_name
 from codegen_cc import abi
 from codegen_cc.libraries.builtin.conv2d import rows_in_place
 

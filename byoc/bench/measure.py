@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from byoc.accuracy import relative_error
 from byoc.bench.builds import build
 from byoc.bench.engines import ENGINES
-from byoc.bench.interleave import Entrant, Timing, relative_error, take_turns
+from byoc.bench.interleave import Entrant, Timing, take_turns
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 

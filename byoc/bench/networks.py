@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from byoc.bench.comparison import Comparison, Mean, compare_rows, means
 from byoc.bench.engines import ENGINES
-from byoc.bench.machine import Machine, choose_cores, usable_cores
+from byoc.bench.machine import Machine
 from byoc.bench.measure import Bench, Failure, Progress, Results, Row, present
 from byoc.bench.remote import REMOTE_ENGINES, RemoteBench, RemoteMachines, require_remote
 from byoc.bench.subjects import Subject, load_subject
@@ -26,6 +26,7 @@ from byoc.bench.tables import (
     suite_sheet,
 )
 from byoc.errors import BenchmarkError, ByocError
+from byoc.machine import choose_cores, usable_cores
 
 if TYPE_CHECKING:
     from byoc.partition.control import Libraries

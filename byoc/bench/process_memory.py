@@ -7,7 +7,6 @@ process becomes another program, which ru_maxrss does not.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import threading
 import time
@@ -16,8 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from byoc.bench.machine import peak_mb
+
 _PERIOD = 0.004  # seconds between two looks
-_KIB = 1024e-6  # of them in a megabyte
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,6 @@ def run_watched(command: Sequence[str | os.PathLike[str]], env: dict[str, str]) 
         if pid != process.pid:
             tools[name] = max(mb, tools.get(name, 0.0))
     return Finished(process.returncode, output, messages, seconds, own, tools)
-
-
-def peak_mb(pid: int | str = "self") -> float:
-    """The most memory that a process had so far, in MB; 0 where the system does not tell."""
-    with suppress(OSError):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        if found := re.search(r"VmHWM:\s*(\d+) kB", status):
-            return int(found[1]) * _KIB
-    return 0.0
 
 
 def _watch(root: int, peaks: dict[tuple[int, str], float], ended: threading.Event) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from byoc.drawn_inputs import TOKENS, draw_inputs
 from byoc.errors import BenchmarkError
 from byoc.prepare.input_shapes import model_inputs, set_input_shapes
 from byoc.zoo import networks
 
 #: The first IR version in which weights need not be inputs as well.
 _SEPARATE_WEIGHTS = 4
-_TOKENS = 1000
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def load_subject(
     known = networks()
     path = Path(name)
     if name in known and not path.is_file():
-        title, model, tokens = known[name].title, known[name].build(), _TOKENS
+        title, model, tokens = known[name].title, known[name].build(), TOKENS
     elif path.exists():
         from byoc.prepare.read_model import load_model
 
@@ -57,35 +57,6 @@ def load_subject(
     set_input_shapes(model, shapes)
     separate_weights(model)
     return Subject(name, title, model, draw_inputs(model, below=tokens), batch)
-
-
-def draw_inputs(
-    model: onnx.ModelProto, seed: int = 0, below: int = _TOKENS
-) -> dict[str, np.ndarray]:
-    """Inputs of the model's static shapes.
-
-    Normal numbers; for integers, token ids less than ``below``; a mask of 1 then 0.
-    """
-    draw = np.random.default_rng(seed)
-    inputs = {}
-    for info in model_inputs(model):
-        tensor = info.type.tensor_type
-        shape = [dim.dim_value for dim in tensor.shape.dim]
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        if dtype.kind == "f":
-            inputs[info.name] = draw.standard_normal(shape, dtype=np.float32).astype(dtype)
-        elif info.name == "attention_mask":
-            mask = np.ones(shape, dtype)
-            mask[:, -(shape[1] // 4) :] = 0
-            inputs[info.name] = mask
-        elif dtype.kind in "iub":
-            high = 2 if dtype.kind == "b" else below
-            inputs[info.name] = draw.integers(0, high, shape, dtype=np.int64).astype(dtype)
-        else:
-            raise BenchmarkError(
-                f"input {info.name!r} has dtype {dtype}; only numbers can be made up"
-            )
-    return inputs
 
 
 def _set_batch(model: onnx.ModelProto, batch: int) -> None:

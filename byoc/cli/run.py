@@ -154,7 +154,7 @@ def _fill(
     """Add the inputs that are not given, in the shapes of ``shapes``, else the smallest ones."""
     import numpy as np
 
-    from byoc.deploy.drawn_inputs import draw_input
+    from byoc.drawn_inputs import draw_input
 
     random = np.random.default_rng(_SEED)
 

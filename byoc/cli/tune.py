@@ -100,13 +100,12 @@ def tune_verb(
     with _bar() as show:
         show("loading TVM", 0, 1)
         import_without_torch("tvm")
-        from byoc.bench.subjects import load_subject
         from byoc.tuning.tuner import to_json, tune
-        from byoc.zoo import networks
+        from byoc.zoo import build, networks
 
         in_zoo = model in networks() and not Path(model).is_file()
         tuned = tune(
-            load_subject(model).model if in_zoo else model,
+            build(model) if in_zoo else model,
             db,
             input_shapes,
             threads=threads,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byoc.bench.machine import cpu_name, separate_cores
 from byoc.link_shared import link_shared
+from byoc.machine import cpu_name, separate_cores
 from byoc.rpc.session import Session
 from codegen_cc.link.toolchain import build_object
 from codegen_cc.target import HOST, Target

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from byoc.bench.layers.network import Layer
-from byoc.bench.layers.single import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, onnx_model
 from byoc.link_shared import link_shared
-from byoc.tuning.layers import TunableLayer
+from byoc.tuning.layers import Layer, TunableLayer
+from byoc.tuning.onnx_layer import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, onnx_model
 from codegen_cc.emit.source import emit_source
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import library

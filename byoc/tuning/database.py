@@ -40,7 +40,7 @@ def default_path() -> Path:
 
 def machine_key(threads: int) -> str:
     """What times depend on besides layer and library: CPU, instruction set in use, threads."""
-    from byoc.bench.machine import cpu_name
+    from byoc.machine import cpu_name
     from codegen_cc import abi
 
     isa = abi.load().ext_isa_name().decode()

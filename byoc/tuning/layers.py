@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import tvm
 
-from byoc.bench.layers.network import Layer
 from codegen_cc import dtypes
 from codegen_cc.dim import is_static
 from codegen_cc.dtypes import KERNEL_FLOATS
 from codegen_cc.libraries import Selection
 from codegen_cc.libraries.measured_choice import algorithms_of, signature
-from codegen_cc.node import Node
+from codegen_cc.node import Node, Operand
 from codegen_cc.region.read_relax import read_region
 
 #: Operators that are timed; one where no library offers a choice is not.
 OPERATORS = ("conv2d", "conv2d_transpose", "matmul")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or product alone: its node, its name in the model, its constants by role."""
+
+    node: Node
+    name: str
+    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
+
+    @property
+    def operands(self) -> list[Operand]:
+        """What is given at each run: the operands that are not constant."""
+        return [operand for operand in self.node.operands if operand.role not in self.constants]
+
+    def draw_inputs(self, seed: int = 0) -> dict[str, np.ndarray]:
+        """Normal numbers for ``operands``, by role."""
+        draw = np.random.default_rng(seed)
+        return {o.role: draw.standard_normal(o.shape, np.float32) for o in self.operands}
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,7 @@ class TunableLayer:
                 kind = dtypes.of(operand.dtype).numpy
                 values = generator.standard_normal(operand.shape, kind)
                 constants[operand.role] = values * kind.type(_scale(self.node, operand.role))
-        return Layer(self.node, self.count, self.name, constants)
+        return Layer(self.node, self.name, constants)
 
 
 def tunable_layers(module: tvm.IRModule, selection: Selection) -> list[TunableLayer]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
-#: Greatest error, as a share of the result's range; that of ``byoc.bench.layers``.
+#: Greatest error, as a share of the result's range; that of ``benchmarks.layers``.
 TOLERANCE = 1e-4
 #: Bytes that are read before each run, as a network reads the weights of its other layers between
 #: two runs of one: they push the layer's own out of the caches, and only its inputs are there.
@@ -88,7 +88,7 @@ class Race(ABC):
 
     def _differs(self, output: np.ndarray) -> str:
         """Why an answer is wrong, or nothing."""
-        from byoc.bench.interleave import relative_error
+        from byoc.accuracy import relative_error
 
         error = max((relative_error([output], [right]) for right in self.answers), default=0.0)
         return f"wrong by {error:.1e} of the range (limit {TOLERANCE:g})" * (error > TOLERANCE)

@@ -13,8 +13,8 @@ from signal import SIGKILL
 from statistics import median
 from threading import Timer
 
-from byoc.bench.machine import choose_cores
 from byoc.errors import TuningError
+from byoc.machine import choose_cores
 from byoc.tuning.build import BuiltLayer, Pair, laid_out_shape
 from byoc.tuning.layers import TunableLayer
 from codegen_cc.dim import Dim

@@ -13,8 +13,8 @@ from typing import Any
 import tvm
 
 from byoc.arguments import MAX_THREADS, as_whole
-from byoc.bench.machine import choose_cores
 from byoc.errors import TuningError
+from byoc.machine import choose_cores
 from byoc.partition.control import Libraries
 from byoc.prepare.given_model import GivenModel
 from byoc.rpc.devices import Devices

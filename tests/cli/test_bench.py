@@ -13,18 +13,20 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc import zoo
-from byoc.bench import machine, subjects
+from byoc import machine, zoo
+from byoc.accuracy import relative_error
+from byoc.bench import subjects
 from byoc.bench.comparison import compare_rows, means
 from byoc.bench.engines import ENGINES
-from byoc.bench.interleave import _Worker, relative_error
+from byoc.bench.interleave import _Worker
 from byoc.bench.measure import Bench, Failure, Results, Row
 from byoc.bench.networks import bench
 from byoc.bench.plot import plot
-from byoc.bench.subjects import draw_inputs, load_subject, separate_weights
+from byoc.bench.subjects import load_subject, separate_weights
 from byoc.bench.suite import SUITES
 from byoc.bench.tables import batch_sheet, growth_lines, suite_sheet
 from byoc.cli import main
+from byoc.drawn_inputs import draw_inputs
 from byoc.errors import BenchmarkError, ShapeError
 from models.builder import GraphBuilder
 from tests.ir.graphs import refused_model

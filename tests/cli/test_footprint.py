@@ -12,7 +12,8 @@ import pytest
 
 from byoc.bench import footprint
 from byoc.bench.footprint import Compilation, Footprint, Start, main
-from byoc.bench.process_memory import peak_mb, run_watched
+from byoc.bench.machine import peak_mb
+from byoc.bench.process_memory import run_watched
 from tests.test_tiny import tiny_model
 
 

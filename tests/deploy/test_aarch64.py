@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import byoc
-from byoc.bench.subjects import draw_inputs
+from byoc.drawn_inputs import draw_inputs
 from byoc.errors import LoadError
 from examples.deploy_cpp.prepare import classifier
 from models.squeezenet import squeezenet

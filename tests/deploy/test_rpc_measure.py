@@ -17,10 +17,10 @@ import pytest
 from onnx import helper
 
 import byoc
-from byoc.bench.machine import cpu_name, separate_cores
 from byoc.cli import main
 from byoc.errors import BenchmarkError, TuningError
 from byoc.library import Kernel, Library, Link
+from byoc.machine import cpu_name, separate_cores
 from byoc.rpc import devices as rpc_devices
 from byoc.rpc.address import Address
 from byoc.rpc.devices import Devices, Sharing

@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.bench.subjects import draw_inputs
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.standalone import Standalone, compile_standalone
+from byoc.drawn_inputs import draw_inputs
 from codegen_cc.target import HOST
 from models.bert import bert
 from models.squeezenet import squeezenet

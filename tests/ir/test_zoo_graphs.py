@@ -10,8 +10,8 @@ import pytest
 from tvm import relax
 
 import byoc.partition.annotate
-from byoc.bench.subjects import draw_inputs
 from byoc.canonicalise import canonicalise
+from byoc.drawn_inputs import draw_inputs
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 from byoc.prepare import import_onnx, prepare

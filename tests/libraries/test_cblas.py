@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import byoc
-from byoc.bench.subjects import draw_inputs
+from byoc.drawn_inputs import draw_inputs
 from byoc.library import LibraryError, Node, Operand, Step
 from codegen_cc.dim import symbol
 from codegen_cc.libraries import blas, registry

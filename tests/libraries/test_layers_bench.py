@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import byoc
-from byoc.bench.interleave import relative_error
+from byoc.accuracy import relative_error
 from byoc.bench.layers import tables
 from byoc.bench.layers.__main__ import main
 from byoc.bench.layers.engines import DEFAULT, Engine, find_engines
@@ -111,7 +111,7 @@ def odd_layers() -> list[Layer]:
 
 @pytest.mark.parametrize("name", ["tvm", "te.extern", "tensorised", "builtin"])
 def test_engines_compute_odd_layers(name: str, tmp_path: Path) -> None:
-    from byoc.bench.layers.single import onnx_model
+    from byoc.tuning.onnx_layer import onnx_model
 
     ((engine,), absent) = find_engines([name], tmp_path)
     assert not absent

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 import byoc
-from byoc.bench.subjects import draw_inputs
 from byoc.cli import main
+from byoc.drawn_inputs import draw_inputs
 from byoc.errors import TuningError
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import Selection, library

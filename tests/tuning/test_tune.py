@@ -12,8 +12,8 @@ import pytest
 from onnx import helper
 
 import byoc
-from byoc.bench.subjects import draw_inputs
 from byoc.cli import main
+from byoc.drawn_inputs import draw_inputs
 from byoc.library import Kernel, Library, Link
 from byoc.tuning.build import build
 from byoc.tuning.database import machine_key, races_of

@@ -18,9 +18,9 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.layers import doors, tensorised
 from byoc.bench.layers.algorithms import ALGORITHMS
 from byoc.bench.layers.network import Layer
-from byoc.bench.layers.single import TO_CHANNELS_LAST, onnx_model
 from byoc.deploy.loader import Metadata, TensorInfo
 from byoc.errors import BenchmarkError
+from byoc.tuning.onnx_layer import TO_CHANNELS_LAST, onnx_model
 from codegen_cc import metadata_module
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library

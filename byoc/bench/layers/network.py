@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx
 
 from byoc.bench.subjects import load_subject
 from byoc.errors import ByocError
+from byoc.tuning import layers as tuning
 from codegen_cc.dim import is_static
-from codegen_cc.node import Node, Operand
+from codegen_cc.node import Node
 from codegen_cc.region.graph import RegionNode
 
 #: Operators that make a layer.
@@ -20,21 +20,10 @@ OPERATORS = ("conv2d", "matmul")
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One kind of layer: its node, how often the network has it, and the first one's constants.
+class Layer(tuning.Layer):
+    """One kind of layer: the first one of it, and how often the network has it."""
 
-    ``name`` is that of the first one's node in the model; ``constants`` are arrays by role.
-    """
-
-    node: Node
-    count: int
-    name: str
-    constants: Mapping[str, np.ndarray] = field(repr=False, compare=False)
-
-    @property
-    def operands(self) -> list[Operand]:
-        """What is given at each run: the operands that are not constant."""
-        return [operand for operand in self.node.operands if operand.role not in self.constants]
+    count: int = 1
 
     @property
     def gflop(self) -> float:
@@ -50,11 +39,6 @@ class Layer:
     def epilogue(self) -> str:
         """What is computed with the result before it is written."""
         return ", ".join(step.kind for step in self.node.epilogue)
-
-    def draw_inputs(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Normal numbers for ``operands``, by role."""
-        draw = np.random.default_rng(seed)
-        return {o.role: draw.standard_normal(o.shape, np.float32) for o in self.operands}
 
 
 @dataclass(frozen=True)
@@ -122,7 +106,7 @@ def _layer(node: RegionNode, key: Node) -> Layer:
             )
     pairs = zip(node.node.operands, node.inputs, strict=True)
     constants = {operand.role: value.data for operand, value in pairs if value.data is not None}
-    return Layer(key, 1, name, constants)
+    return Layer(key, name, constants)
 
 
 def _conv2d_label(node: Node) -> str:

@@ -1,4 +1,4 @@
-"""One layer as an ONNX model: what ONNX Runtime answers for, and what regions are made of."""
+"""One layer as an ONNX model: what ONNX Runtime is asked for the answer to."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from byoc.bench.layers.network import Layer
 from byoc.errors import ByocError
+from byoc.tuning.layers import Layer
 from codegen_cc.node import Step
 
 OPSET = 20  # the first with Gelu

@@ -39,7 +39,7 @@ bench: $(BIN)/.bench kernels ## Time the zoo's networks beside other engines (AR
 	$(BIN)/byoc bench $(ARGS)
 
 bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's peak
-	$(BIN)/python -m byoc.bench.kernels $(ARGS)
+	$(BIN)/python -m benchmarks.kernels $(ARGS)
 
 conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/conformance.md (15 minutes)
 	$(BIN)/python -W ignore -m tests.conformance.run --write --jobs $(JOBS)

@@ -1,1 +1,1 @@
-"""Benchmarks: whole networks beside other engines, single kernels beside the machine's peak."""
+"""What ``byoc bench`` and ``byoc profile`` do: networks beside other engines, and call by call."""

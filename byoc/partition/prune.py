@@ -16,7 +16,7 @@ from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
 
 #: Least bytes that the computing nodes of a region without a contraction must read and write.
-#: ``python -m byoc.bench.prune`` (one thread of an AVX-512 server): a region costs 0.03 to 0.1
+#: ``python -m benchmarks.prune`` (one thread of an AVX-512 server): a region costs 0.03 to 0.1
 #: microseconds more than TVM's own fused code, for the check of its arguments and for every kernel
 #: call after the first. Regions of 32 and 128 bytes lose by 5 to 25 %; from 512 bytes on those of
 #: transcendental functions win and plain additions draw within 0.05 microseconds.

@@ -1,4 +1,4 @@
-"""``python -m byoc.bench.footprint``: its numbers, tables and verdicts."""
+"""``python -m benchmarks.footprint``: its numbers, tables and verdicts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import onnx
 import pytest
 
-from byoc.bench import footprint
-from byoc.bench.footprint import Compilation, Footprint, Start, main
+from benchmarks import footprint
+from benchmarks.footprint import Compilation, Footprint, Start, main
+from benchmarks.process_memory import run_watched
 from byoc.bench.machine import peak_mb
-from byoc.bench.process_memory import run_watched
 from tests.test_tiny import tiny_model
 
 

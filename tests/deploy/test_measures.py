@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from byoc.bench import callers, deployment, sharing
+from benchmarks import callers, deployment, sharing
 from tests.deploy.networks import two_by_two
 
 

@@ -123,7 +123,7 @@ def test_the_page_names_every_example() -> None:
 
 
 def test_overhead_is_measured_through_every_door() -> None:
-    command = [sys.executable, "-m", "byoc.bench.doors", "--rounds", "1", "--json"]
+    command = [sys.executable, "-m", "benchmarks.doors", "--rounds", "1", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

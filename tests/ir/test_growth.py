@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from byoc.bench.partition import NETWORKS, growth, main, measure
+from benchmarks.growth import NETWORKS, growth, main, measure
 
 #: Seconds for 1000 layers: 4 on an AMD EPYC (Zen 4), 10 on an Intel Xeon (Ice Lake, 2.8 GHz) whose
 #: cores share what they have with others.

@@ -1,4 +1,4 @@
-"""``python -m byoc.bench.gemm``: contestants compute the same, and the verdicts are right."""
+"""``python -m benchmarks.gemm``: contestants compute the same, and the verdicts are right."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from byoc.bench import gemm
-from byoc.bench.gemm import Row, Run, Times, main
-from byoc.bench.gemm_shapes import CUBES, SHAPES, Product
+from benchmarks import gemm
+from benchmarks.gemm import Row, Run, Times, main
+from benchmarks.gemm_shapes import CUBES, SHAPES, Product
 from byoc.errors import BenchmarkError
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.blas import find_blas

@@ -14,12 +14,12 @@ import onnx
 import pytest
 
 import byoc
+from benchmarks.layers import tables
+from benchmarks.layers.__main__ import main
+from benchmarks.layers.engines import DEFAULT, Engine, find_engines
+from benchmarks.layers.measure import Run, measure
+from benchmarks.layers.network import Layer, layers_of, read_network
 from byoc.accuracy import relative_error
-from byoc.bench.layers import tables
-from byoc.bench.layers.__main__ import main
-from byoc.bench.layers.engines import DEFAULT, Engine, find_engines
-from byoc.bench.layers.measure import Run, measure
-from byoc.bench.layers.network import Layer, layers_of, read_network
 from models.builder import GraphBuilder
 from tests.reference import TOLERANCE, onnxruntime_outputs
 
@@ -234,8 +234,8 @@ def test_tables_mark_the_fastest(run: Run) -> None:
 
 def test_the_page_names_its_command_and_what_is_absent(run: Run) -> None:
     lacking = replace(run, absent={"onednn": "no oneapi/dnnl/dnnl.h"})
-    page = tables.markdown(lacking, "python -m byoc.bench.layers --markdown")
-    assert "`python -m byoc.bench.layers --markdown` printed this page" in page
+    page = tables.markdown(lacking, "python -m benchmarks.layers --markdown")
+    assert "`python -m benchmarks.layers --markdown` printed this page" in page
     assert "- onednn is absent: no oneapi/dnnl/dnnl.h" in page
     assert "- te.extern does not compute 1 of the layers: operator matmul; need conv2d" in page
     for engine in run.engines:
@@ -251,7 +251,7 @@ def plain(engines: tuple[Engine, ...]) -> list[Engine]:
 
 def test_absent_libraries_are_named(network: Path, tmp_path: Path) -> None:
     nowhere = {name: str(tmp_path / "nowhere") for name in ("CBLAS_ROOT", "ONEDNN_ROOT")}
-    command = [sys.executable, "-m", "byoc.bench.layers", "--model", str(network)]
+    command = [sys.executable, "-m", "benchmarks.layers", "--model", str(network)]
     options = ["--engines", "builtin", "cblas", "onednn", "--only", LABELS[0], "--rounds", "1"]
     done = subprocess.run(
         [*command, *options],
@@ -291,7 +291,7 @@ def test_bad_arguments_are_one_line(
 def test_the_page_in_docs_is_of_the_default_run() -> None:
     page = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
     assert page.startswith("# Every layer of ResNet-50 v1.5, each way to its kernel\n")
-    assert "<!-- Written by `python -m byoc.bench.layers" in page
+    assert "<!-- Written by `python -m benchmarks.layers" in page
     (headings,) = [line for line in page.splitlines() if "plain TVM |" in line]
     titles = ["plain TVM", "te.extern", "tensorised", "builtin", "cblas", "onednn"]
     assert headings == f"| layer | with | count | GFLOP | {' | '.join(titles)} |"

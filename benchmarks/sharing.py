@@ -1,6 +1,6 @@
 """Do processes share a library's weights, and does loading depend on how many there are?
 
-``python -m byoc.bench.sharing [--megabytes 1 16 128 512] [--large] [--json]``
+``python -m benchmarks.sharing [--megabytes 1 16 128 512] [--large] [--json]``
 
 For networks of so many megabytes of weights, each compiled into one library: milliseconds to load
 it in a fresh process once the file is cached; and, with a process that has loaded and run it, what
@@ -222,7 +222,7 @@ def _mappings(pid: int) -> list[tuple[str, dict[str, float]]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table; exit code 1 where memory or loading is not as it should be."""
-    parser = argparse.ArgumentParser(prog="python -m byoc.bench.sharing")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharing")
     parser.add_argument("--megabytes", type=int, nargs="+", default=[4, 32, 128, 512])
     parser.add_argument("--large", action="store_true", help="2.5 GiB as well")
     parser.add_argument("--json", action="store_true")

@@ -1,4 +1,4 @@
-"""The products that ``byoc.bench.gemm`` times."""
+"""The products that ``benchmarks.gemm`` times."""
 
 from __future__ import annotations
 

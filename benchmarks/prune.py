@@ -1,6 +1,6 @@
 """What a region must do to be worth its call: tiny networks as a region and as TVM's own code.
 
-``python -m byoc.bench.prune`` prints microseconds per run of both, in turns, from four bytes on,
+``python -m benchmarks.prune`` prints microseconds per run of both, in turns, from four bytes on,
 and from which size on the region is never slower. ``byoc.partition.prune`` takes its thresholds
 from here.
 TVM's side is fused and compiled as ``byoc.compile`` does with what stays behind.
@@ -127,7 +127,7 @@ def threshold(rows: list[Row]) -> int:
 def main() -> int:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(
-        prog="python -m byoc.bench.prune", description=__doc__.splitlines()[0]
+        prog="python -m benchmarks.prune", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--only", choices=list(NETWORKS), help="one of the networks")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

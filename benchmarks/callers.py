@@ -1,6 +1,6 @@
 """Many threads that call one loaded model: are the answers right, and what is the throughput?
 
-``python -m byoc.bench.callers [squeezenet] [--callers 1 2 4 8] [--calls 1000] [--threads 1 2]``
+``python -m benchmarks.callers [squeezenet] [--callers 1 2 4 8] [--calls 1000] [--threads 1 2]``
 
 Every call has inputs of its own.  The answers are compared with ONNX Runtime's.  Numbers of
 callers take turns, in one process for each number of threads.
@@ -104,7 +104,7 @@ def _round(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table of calls per second; exit code 1 where many callers are slower than one."""
-    parser = argparse.ArgumentParser(prog="python -m byoc.bench.callers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.callers", description=__doc__)
     parser.add_argument("network", nargs="?", default="squeezenet")
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--calls", type=int, default=1000, help="of each caller, in all rounds")
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         library, samples = _prepare(options.network, Path(folder))
         print("threads  callers  calls/s p50  of one caller")
         for threads in options.threads:
-            command = [sys.executable, "-m", "byoc.bench.callers", "--calls", str(options.calls)]
+            command = [sys.executable, "-m", "benchmarks.callers", "--calls", str(options.calls)]
             command += ["--callers", *map(str, options.callers)]
             command += ["--worker", str(library), str(samples), str(threads)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""One engine in a fresh process: ``byoc.bench.first_run ENGINE FILE IN.npz THREADS RUNS``.
+"""One engine in a fresh process: ``benchmarks.first_run ENGINE FILE IN.npz THREADS RUNS``.
 
 Prints what loading and the first runs took as one JSON object: ``loaded_at`` in seconds of the
 system's clock, ``runtime_ms`` for the engine's own libraries, ``load_ms`` for the model,

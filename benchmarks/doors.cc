@@ -1,4 +1,4 @@
-// The trivial kernel of byoc.bench.doors as a packed function in C++, whose arguments TVM's FFI
+// The trivial kernel of benchmarks.doors as a packed function in C++, whose arguments TVM's FFI
 // checks and converts.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>

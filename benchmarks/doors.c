@@ -1,4 +1,4 @@
-/* The trivial kernel of byoc.bench.doors, plain and as a packed function.
+/* The trivial kernel of benchmarks.doors, plain and as a packed function.
  *
  * y = x + w, 16 floats each: about as short as a kernel can be, so that what is measured is the
  * way to it. */

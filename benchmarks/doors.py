@@ -1,6 +1,6 @@
 """What one call through each of TVM's doors to an external kernel costs (docs/doors.md).
 
-``python -m byoc.bench.doors`` adds 16 floats through every door, from Python and in a chain of
+``python -m benchmarks.doors`` adds 16 floats through every door, from Python and in a chain of
 calls inside a compiled network, in turns, and prints nanoseconds per call. What is above the
 reference, a call by ctypes or by C, is the door.
 """
@@ -105,9 +105,9 @@ class Kernels:
         self.packed = tvm_ffi.load_module(shared)["byoc_bench_packed"]
         self.cpp = tvm_ffi.load_module(cpp)["byoc_bench_cpp"]
         for name, function in (
-            ("byoc.bench.python", self.python),
-            ("byoc.bench.packed", self.packed),
-            ("byoc.bench.cpp", self.cpp),
+            ("benchmarks.python", self.python),
+            ("benchmarks.packed", self.packed),
+            ("benchmarks.cpp", self.cpp),
         ):
             tvm_ffi.register_global_func(name, function, override=True)
         draw = np.random.default_rng(0)
@@ -198,7 +198,7 @@ def _te_extern(x: te.Tensor, w: te.Tensor) -> te.Tensor:
     return te.extern(
         x.shape,
         [x, w],
-        lambda i, o: tirx.call_packed("byoc.bench.packed", i[0], i[1], o[0]),
+        lambda i, o: tirx.call_packed("benchmarks.packed", i[0], i[1], o[0]),
         dtype=["float32"],
         in_buffers=[tirx.decl_buffer(t.shape, t.dtype) for t in (x, w)],
     )
@@ -209,8 +209,8 @@ def _tensorised() -> tirx.PrimFunc:
     x, w = (te.placeholder((CHAIN, ELEMENTS), "float32", name) for name in "xw")
     y = te.compute(x.shape, lambda i, j: x[i, j] + w[i, j], "y")
     schedule = Schedule(te.create_prim_func([x, w, y]))
-    TensorIntrin.register("byoc.bench.tile", _tile_computes, _tile_calls, override=True)
-    schedule.tensorize(schedule.get_loops(schedule.get_sblock("y"))[1], "byoc.bench.tile")
+    TensorIntrin.register("benchmarks.tile", _tile_computes, _tile_calls, override=True)
+    schedule.tensorize(schedule.get_loops(schedule.get_sblock("y"))[1], "benchmarks.tile")
     return schedule.mod["main"]
 
 
@@ -275,7 +275,7 @@ def python_tasks(kernels: Kernels) -> Iterator[Task]:
 
     addresses = (x.data_ptr(), w.data_ptr(), y.data_ptr())
     yield task("C by ctypes (reference)", kernels.raw.byoc_bench_add, *addresses)
-    yield task("1 packed function, Python", tvm_ffi.get_global_func("byoc.bench.python"), x, w, y)
+    yield task("1 packed function, Python", tvm_ffi.get_global_func("benchmarks.python"), x, w, y)
     yield task("2 packed function, C", kernels.packed, x, w, y)
     yield task("2 packed function, C++", kernels.cpp, x, w, y)
     numpy_arrays = [np.array(array) for array in (x.numpy(), w.numpy(), y.numpy())]
@@ -344,9 +344,9 @@ def network_tasks(kernels: Kernels) -> Iterator[Task]:
 
 def network_modules(kernels: Kernels) -> Iterator[tuple[str, tvm.IRModule]]:
     """Name of a door, and a chain of calls through it."""
-    yield "1 packed function, Python", _chain(_by_name("byoc.bench.python"))
-    yield "2 packed function, C", _chain(_by_name("byoc.bench.packed"))
-    yield "2 packed function, C++", _chain(_by_name("byoc.bench.cpp"))
+    yield "1 packed function, Python", _chain(_by_name("benchmarks.python"))
+    yield "2 packed function, C", _chain(_by_name("benchmarks.packed"))
+    yield "2 packed function, C++", _chain(_by_name("benchmarks.cpp"))
     yield "3 te.extern", _chain(lambda b, x, w: b.call_te(_te_extern, x, w))
     yield "4 call_extern", _chain(_by_function(_call_extern))
     static = tvm.runtime.module.load_static_library(str(kernels.object), ["byoc_bench_packed"])
@@ -438,7 +438,7 @@ def _table(where: str, rows: list[Row]) -> Table:
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(
-        prog="python -m byoc.bench.doors", description=__doc__.splitlines()[0]
+        prog="python -m benchmarks.doors", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--rounds", type=int, default=300, help="turns of each door (default 300)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")

@@ -1,6 +1,6 @@
 """Matrix products beside a BLAS and beside the multiply-add peak of the same run.
 
-``python -m byoc.bench.gemm [--threads 1 2] [--only TEXT] [--rounds N] [--json | --markdown]``
+``python -m benchmarks.gemm [--threads 1 2] [--only TEXT] [--rounds N] [--json | --markdown]``
 
 All take turns in one process, bound to as many cores as there are threads.  *packed* has B in the
 kernels' panels already, as constants are; *plain* packs it in the call.  The operands of a call are
@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from byoc.bench.gemm_shapes import CUBES, SHAPES, Product
-from byoc.bench.kernels import join_pool
+from benchmarks.gemm_shapes import CUBES, SHAPES, Product
+from benchmarks.kernels import join_pool
 from byoc.bench.machine import measure_peak
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError, ByocError
@@ -364,7 +364,7 @@ def _cells(row: Row) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
-    parser = argparse.ArgumentParser(prog="python -m byoc.bench.gemm", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gemm", description=__doc__)
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="default 1")
     parser.add_argument("--only", default="", metavar="TEXT", help="products with TEXT in the row")
     parser.add_argument("--rounds", type=int, default=25, help="bursts of each (default 25)")
@@ -386,7 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_apart(threads: int, only: str, rounds: int) -> Run:
     """Measure in a process of its own: pools of threads cannot be made anew."""
-    script = "import sys; from byoc.bench.gemm import child; child(*sys.argv[1:])"
+    script = "import sys; from benchmarks.gemm import child; child(*sys.argv[1:])"
     command = [sys.executable, "-c", script, str(threads), only, str(rounds)]
     # OpenBLAS's threads would spin for tens of milliseconds on the cores that ours need next.
     environment = {**os.environ, "OPENBLAS_THREAD_TIMEOUT": "22"}

@@ -1,6 +1,6 @@
 """How fast the kernels are, against the multiply-add peak of a core measured in the same run.
 
-``python -m byoc.bench.kernels [--threads N] [--only TEXT] [--json]``
+``python -m benchmarks.kernels [--threads N] [--only TEXT] [--json]``
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ def _render_row(row: Row, peak: float) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m byoc.bench.kernels", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
     parser.add_argument("--threads", type=int, default=1, help="threads of TVM's pool (default 1)")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has TEXT")
     parser.add_argument("--seconds", type=float, default=0.2, help="per row (default 0.2)")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.layers.engines import Candidate, Engine
+from benchmarks.layers.network import Layer, Network
 from byoc.accuracy import relative_error
 from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, Turns, take_turns
-from byoc.bench.layers.engines import Candidate, Engine
-from byoc.bench.layers.network import Layer, Network
 from byoc.bench.machine import Machine, measure_peak
 from byoc.errors import BenchmarkError
 from byoc.tuning.onnx_layer import onnx_model

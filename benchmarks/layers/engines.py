@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks.layers import doors, tensorised
+from benchmarks.layers.algorithms import ALGORITHMS
+from benchmarks.layers.network import Layer
 from byoc.bench.engines import ENGINES
-from byoc.bench.layers import doors, tensorised
-from byoc.bench.layers.algorithms import ALGORITHMS
-from byoc.bench.layers.network import Layer
 from byoc.deploy.loader import Metadata, TensorInfo
 from byoc.errors import BenchmarkError
 from byoc.tuning.onnx_layer import TO_CHANNELS_LAST, onnx_model

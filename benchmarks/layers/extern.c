@@ -1,4 +1,4 @@
-/* The built-in convolution, epilogue included, as the packed function byoc.bench.conv2d.
+/* The built-in convolution, epilogue included, as the packed function benchmarks.conv2d.
  *
  * Arguments: input [N, H, W, C], packed weight, padded bias, residual and output [N, H', W', C'] as
  * tensors; whether the weight is a depthwise one, whether there is a residual; kind, alpha and beta
@@ -26,7 +26,7 @@ static int conv2d(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* r
   (void)self;
   (void)result;
   if (count != COUNT) {
-    TVMFFIErrorSetRaisedFromCStr("TypeError", "byoc.bench.conv2d: wrong number of arguments");
+    TVMFFIErrorSetRaisedFromCStr("TypeError", "benchmarks.conv2d: wrong number of arguments");
     return -1;
   }
   union {
@@ -51,7 +51,7 @@ static int conv2d(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* r
 
 /* The code that calls it and this object are one library: loading it is enough. */
 __attribute__((constructor)) static void register_conv2d(void) {
-  const TVMFFIByteArray name = {"byoc.bench.conv2d", sizeof("byoc.bench.conv2d") - 1};
+  const TVMFFIByteArray name = {"benchmarks.conv2d", sizeof("benchmarks.conv2d") - 1};
   TVMFFIObjectHandle function;
   if (TVMFFIFunctionCreate(NULL, conv2d, NULL, &function) == 0) {
     TVMFFIFunctionSetGlobal(&name, function, /*allow_override=*/1);

@@ -1,6 +1,6 @@
 """A convolution as ``te.extern``: the whole of it is one call of a packed function by its name.
 
-The function is ``byoc.bench.conv2d`` (``extern.c``), the built-in kernel with bias, residual and
+The function is ``benchmarks.conv2d`` (``extern.c``), the built-in kernel with bias, residual and
 activations; TVM has no loops of its own around it.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
-from byoc.bench.layers.network import Layer
+from benchmarks.layers.network import Layer
 from byoc.tuning.onnx_layer import TO_CHANNELS_LAST
 from codegen_cc.abi import UNARY
 from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
@@ -24,7 +24,7 @@ from codegen_cc.libraries.builtin.packing import (
 )
 from codegen_cc.node import Node
 
-FUNCTION = "byoc.bench.conv2d"
+FUNCTION = "benchmarks.conv2d"
 SOURCE = Path(__file__).with_name("extern.c")
 
 

@@ -1,6 +1,6 @@
 """How partitioning and code generation grow with a network's depth.
 
-``python -m byoc.bench.partition`` prints seconds of CPU time per stage for 100, 300 and 1000
+``python -m benchmarks.growth`` prints seconds of CPU time per stage for 100, 300 and 1000
 layers, and the exponent of the growth between the last two (1 is linear). A layer is an operator
 with weights: a convolution with BatchNorm and ReLU, every second one with a residual; one of the
 six products with weights of a transformer block; or one of many convolutions side by side.
@@ -15,7 +15,6 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -213,7 +212,7 @@ def _table(name: str, times: dict[int, dict[str, float]]) -> Table:
 def main() -> int:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(
-        prog=f"python -m byoc.bench.{Path(__file__).stem}", description=__doc__.splitlines()[0]
+        prog="python -m benchmarks.growth", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--network", choices=list(NETWORKS), help="one of them only")
     parser.add_argument("--layers", type=int, nargs="+", default=list(LAYERS), metavar="N")

@@ -1,6 +1,6 @@
 """Time every distinct convolution and matrix product of a network, each way to its kernel.
 
-``python -m byoc.bench.layers [--model resnet50] [--threads 1] [--engines ...]``.  A model is a name
+``python -m benchmarks.layers [--model resnet50] [--threads 1] [--engines ...]``.  A model is a name
 from the zoo, when started in the project's root, or an ONNX file.  Exit code 1 where an engine
 failed or differs from ONNX Runtime by more than 1e-4 of the range.
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from byoc.bench.layers import tables
-from byoc.bench.layers.engines import DEFAULT, find_engines
-from byoc.bench.layers.measure import measure
-from byoc.bench.layers.network import Network, read_network
+from benchmarks.layers import tables
+from benchmarks.layers.engines import DEFAULT, find_engines
+from benchmarks.layers.measure import measure
+from benchmarks.layers.network import Network, read_network
 from byoc.cli.options import InputShapes
 from byoc.errors import ByocError
 
-PROGRAM = "python -m byoc.bench.layers"
+PROGRAM = "python -m benchmarks.layers"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """What a network costs in each form of deployment, beside ONNX Runtime and OpenVINO.
 
-``python -m byoc.bench.deployment [resnet50] [--threads 1] [--repeats 3] [--json | --markdown]``
+``python -m benchmarks.deployment [resnet50] [--threads 1] [--repeats 3] [--json | --markdown]``
 
 For each form: the sizes of the model's file and of the libraries that it needs, milliseconds to
 load the model and of the first and a later run, and the most memory that the process had.  Every
@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks.process_memory import run_watched
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import Machine
-from byoc.bench.process_memory import run_watched
 from byoc.bench.subjects import load_subject
 from byoc.bench.tables import Sheet
 from byoc.errors import BenchmarkError
 from byoc.machine import choose_cores
 from codegen_cc.link.toolchain import compiler
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[1]
 _EXAMPLE = _ROOT / "examples" / "deploy_cpp"
 _RUNS = 10
 #: Runs a program and says on stderr how much memory it had at most.  The number of a process begins
@@ -140,7 +140,7 @@ def _byoc(*arguments: object) -> None:
 
 
 def _python(engine: str, model: Path, folder: Path, threads: int) -> _Runner:
-    script = "from byoc.bench.first_run import main; main()"
+    script = "from benchmarks.first_run import main; main()"
     command = [sys.executable, "-c", script, engine, str(model), str(folder / "inputs.npz")]
     title = "byoc, from Python" if engine == "byoc" else f"{ENGINES[engine].title}, from Python"
     return _Runner(title, "Python", model, [*command, str(threads), str(_RUNS)])
@@ -290,7 +290,7 @@ def _short(libraries: dict[str, float]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m byoc.bench.deployment")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.deployment")
     parser.add_argument("network", nargs="?", default="resnet50")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
-from byoc.bench.layers.algorithms import ALGORITHMS
-from byoc.bench.layers.engines import Engine, Region, versions
-from byoc.bench.layers.measure import TOLERANCE, TURNS, Cell, Row, Run
+from benchmarks.layers.algorithms import ALGORITHMS
+from benchmarks.layers.engines import Engine, Region, versions
+from benchmarks.layers.measure import TOLERANCE, TURNS, Cell, Row, Run
 
 #: What the rows of each operator are called together.
 _KINDS = {"conv2d": "convolutions", "matmul": "products"}

@@ -1,4 +1,4 @@
-/* The clock around products of byoc.bench.gemm: small ones take less than a call from Python. */
+/* The clock around products of benchmarks.gemm: small ones take less than a call from Python. */
 #include <stddef.h>
 #include <time.h>
 

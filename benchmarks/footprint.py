@@ -1,6 +1,6 @@
 """What a network costs before its second run: compiling, loading, the first run, and memory.
 
-``python -m byoc.bench.footprint resnet50 bert [--threads 1] [--repeats 3] [--json | --markdown]``
+``python -m benchmarks.footprint resnet50 bert [--threads 1] [--repeats 3] [--json | --markdown]``
 
 Every compilation and every loading is a process of its own; engines take turns.
 """
@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.process_memory import Finished, run_watched
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import Machine
-from byoc.bench.process_memory import Finished, run_watched
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError, ByocError
 from byoc.machine import choose_cores
@@ -193,7 +193,7 @@ def _start(
 ) -> dict[str, Any]:
     """One process of an engine; its answer, with the seconds up to the loaded model."""
     pinned = f"import os; os.sched_setaffinity(0, {set(cores)}); "
-    script = pinned + "from byoc.bench.first_run import main; main()"
+    script = pinned + "from benchmarks.first_run import main; main()"
     arguments = [engine, str(file), str(inputs), str(threads), str(_LATER_RUNS)]
     counts = {name: str(threads) for name in _COUNTS}
     begin = time.time()
@@ -266,7 +266,7 @@ def sheets(footprints: Sequence[Footprint]) -> list[Sheet]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
-    parser = argparse.ArgumentParser(prog="python -m byoc.bench.footprint", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=__doc__)
     parser.add_argument("networks", nargs="+", help="names of the zoo, or ONNX files")
     parser.add_argument("--threads", type=int, default=1, help="of a run (default 1)")
     parser.add_argument("--repeats", type=int, default=3, help="processes of each (default 3)")

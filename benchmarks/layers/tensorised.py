@@ -18,8 +18,8 @@ from tvm.relax import op
 from tvm.s_tir import Schedule, TensorIntrin
 from tvm.script import tirx as T
 
-from byoc.bench.layers.doors import channels_last_variables
-from byoc.bench.layers.network import Layer
+from benchmarks.layers.doors import channels_last_variables
+from benchmarks.layers.network import Layer
 from codegen_cc.node import Node, Step
 
 SOURCE = Path(__file__).with_name("tile.c")
@@ -124,7 +124,7 @@ def _convolution(node: Node, columns: int) -> tirx.PrimFunc:
 def _schedule(node: Node, function: tirx.PrimFunc, rows: int, columns: int) -> tirx.PrimFunc:
     """Cut the loops into tiles, replace the inner three by the call, add the rest tile by tile."""
     stride, inputs = node.attrs["strides"][1], node.operand("input").shape[1]
-    name = f"byoc.bench.tile_{rows}_{columns}_{inputs}_{stride}"
+    name = f"benchmarks.tile_{rows}_{columns}_{inputs}_{stride}"
     TensorIntrin.register(name, *_intrinsic(rows, columns, inputs, stride), override=True)
     schedule = Schedule(function)
     products, result = (schedule.get_sblock(block) for block in ("products", "result"))

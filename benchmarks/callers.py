@@ -8,10 +8,7 @@ callers take turns, in one process for each number of threads.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks import harness
 from byoc.accuracy import relative_error
 from byoc.bench.machine import Machine
 from byoc.bench.subjects import load_subject
@@ -38,9 +36,9 @@ _TOLERANCE = 1e-4
 _ROUNDS = 5
 
 
-def measure(
-    library: Path, samples: Path, threads: int, callers: Sequence[int], calls: int
-) -> dict[int, list[float]]:
+def child(
+    library: str, samples: str, threads: int, callers: Sequence[int], calls: int
+) -> list[list[float]]:
     """Calls per second for each number of callers, one number per round.
 
     ``samples`` holds input and output ``j`` of each sample ``i`` as ``input<i>_<j>`` and
@@ -61,10 +59,9 @@ def measure(
     for count in callers:  # machines and pools of the callers' threads do not outlive them
         _round(model, inputs, outputs, count, 4)
     share = max(1, calls // _ROUNDS)
-    for _ in range(_ROUNDS):
-        for count in callers:
-            found[count].append(_round(model, inputs, outputs, count, share))
-    return found
+    for count in harness.in_turns(callers, _ROUNDS):
+        found[count].append(_round(model, inputs, outputs, count, share))
+    return list(found.values())
 
 
 def _round(
@@ -102,39 +99,35 @@ def _round(
     return callers * calls / seconds
 
 
+@harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table of calls per second; exit code 1 where many callers are slower than one."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.callers", description=__doc__)
-    parser.add_argument("network", nargs="?", default="squeezenet")
-    parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8])
+    cores = sorted({1, os.cpu_count() or 1})
+    parser = harness.parser("callers", __doc__, threads=cores)
+    parser.add_argument("network", nargs="?", default="squeezenet", help="(default squeezenet)")
+    parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8], metavar="N")
     parser.add_argument("--calls", type=int, default=1000, help="of each caller, in all rounds")
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
-    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.worker:
-        library, samples, threads = options.worker
-        found = measure(Path(library), Path(samples), int(threads), options.callers, options.calls)
-        print(json.dumps(found))
-        return 0
-    for line in Machine.measure(["byoc"]).lines():
-        print(line)
-    slower = False
+    counts = list(dict.fromkeys(options.callers))
+    machine = Machine.measure(["byoc"])
+    rows = []
     with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
-        library, samples = _prepare(options.network, Path(folder))
-        print("threads  callers  calls/s p50  of one caller")
+        files = _prepare(options.network, Path(folder))
         for threads in options.threads:
-            command = [sys.executable, "-m", "benchmarks.callers", "--calls", str(options.calls)]
-            command += ["--callers", *map(str, options.callers)]
-            command += ["--worker", str(library), str(samples), str(threads)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise BenchmarkError((done.stderr.strip().splitlines() or ["it died"])[-1])
-            rates = {int(k): median(v) for k, v in json.loads(done.stdout).items()}
-            one = rates[options.callers[0]]
-            for count, rate in rates.items():
-                slower |= rate < one
-                print(f"{threads:>7}  {count:>7}  {rate:>11.1f}  {rate / one:>13.2f}")
-    return int(slower)
+            given = (*map(str, files), threads, counts, options.calls)
+            rates = list(map(median, harness.call_apart("benchmarks.callers", *given)))
+            rows += [
+                {"threads": threads, "callers": count, "rate": rate, "of_one": rate / rates[0]}
+                for count, rate in zip(counts, rates, strict=True)
+            ]
+    if options.json:
+        harness.show_json({"machine": machine.to_json(), "rows": rows})
+    else:
+        print("\n".join(machine.lines()))
+        print("threads  callers  calls/s p50  of one caller")
+        for row in rows:
+            print("{threads:>7}  {callers:>7}  {rate:>11.1f}  {of_one:>13.2f}".format(**row))
+    return int(any(row["of_one"] < 1 for row in rows))
 
 
 def _prepare(network: str, folder: Path) -> tuple[Path, Path]:

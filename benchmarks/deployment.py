@@ -10,10 +10,7 @@ loading is a process of its own, and the forms take turns.  C++ and C programs a
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,17 +21,16 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks import first_run, harness
 from benchmarks.process_memory import run_watched
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import Machine
 from byoc.bench.subjects import load_subject
-from byoc.bench.tables import Sheet
-from byoc.errors import BenchmarkError
+from byoc.bench.tables import Sheet, in_words
+from byoc.errors import ByocError
 from byoc.machine import choose_cores
-from codegen_cc.link.toolchain import compiler
 
-_ROOT = Path(__file__).resolve().parents[1]
-_EXAMPLE = _ROOT / "examples" / "deploy_cpp"
+_EXAMPLE = harness.ROOT / "examples" / "deploy_cpp"
 _RUNS = 10
 #: Runs a program and says on stderr how much memory it had at most.  The number of a process begins
 #: with that of the process that started it, so this one is as small as Python can be.
@@ -45,7 +41,6 @@ _, status, used = os.wait4(process, 0)
 print(used.ru_maxrss, file=sys.stderr)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-_COUNTS = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
 #: Folders of the packages whose libraries are an engine's runtime.
 _PACKAGES = {
     "byoc": ("tvm", "tvm_ffi"),
@@ -102,10 +97,10 @@ def measure(
         progress("compiling")
         runners, absent = _runners(folder, len(subject.inputs), threads)
         answers: dict[str, list[dict[str, Any]]] = {runner.title: [] for runner in runners}
-        for number in range(repeats):
-            for runner in runners:
-                progress(f"{runner.title}, {number + 1} of {repeats}")
-                answers[runner.title].append(_start(runner, threads, cores, folder))
+        for runner in harness.in_turns(runners, repeats):
+            own = answers[runner.title]
+            progress(f"{runner.title}, {len(own) + 1} of {repeats}")
+            own.append(_start(runner, threads, cores))
         forms = [_form(runner, answers[runner.title]) for runner in runners]
         return subject.title, forms, absent
 
@@ -113,16 +108,16 @@ def measure(
 def _runners(folder: Path, inputs: int, threads: int) -> tuple[list[_Runner], list[str]]:
     """Compile every form, and say how each is run."""
     source, library = folder / "model.onnx", folder / "model.so"
-    _byoc("compile", source, "-o", library)
+    harness.byoc("compile", source, "-o", library)
     raw = [str(folder / f"input{index}") for index in range(inputs)]
     runners, absent = [_python("byoc", library, folder, threads)], []
     try:
         runners.append(_cpp(library, raw, folder, threads))
-    except BenchmarkError as error:
+    except ByocError as error:
         absent.append(f"C++ with TVM's runtime: {error}")
     try:
         runners += _standalone(source, raw, folder, threads)
-    except BenchmarkError as error:
+    except ByocError as error:
         absent.append(f"standalone C: {error}")
     for engine in ("onnxruntime", "openvino"):
         if missing := ENGINES[engine].absent():
@@ -132,44 +127,20 @@ def _runners(folder: Path, inputs: int, threads: int) -> tuple[list[_Runner], li
     return runners, absent
 
 
-def _byoc(*arguments: object) -> None:
-    command = [sys.executable, "-m", "byoc.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchmarkError(f"byoc {arguments[0]}: {done.stderr.strip()}")
-
-
 def _python(engine: str, model: Path, folder: Path, threads: int) -> _Runner:
-    script = "from benchmarks.first_run import main; main()"
-    command = [sys.executable, "-c", script, engine, str(model), str(folder / "inputs.npz")]
     title = "byoc, from Python" if engine == "byoc" else f"{ENGINES[engine].title}, from Python"
-    return _Runner(title, "Python", model, [*command, str(threads), str(_RUNS)])
+    command = first_run.command(engine, model, folder / "inputs.npz", threads, _RUNS)
+    return _Runner(title, "Python", model, command)
 
 
 def _cpp(library: Path, raw: list[str], folder: Path, threads: int) -> _Runner:
     """The example's program, which prints what loading and running took."""
-    if not _EXAMPLE.is_dir():
-        raise BenchmarkError("it is built from examples/deploy_cpp of the source tree")
     build = folder / "cpp"
     command = ["make", "-s", "-C", str(_EXAMPLE), f"BUILD={build}", f"PYTHON={sys.executable}"]
-    done = subprocess.run([*command, f"{build}/run"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["make failed"]
-        raise BenchmarkError(lines[0])
+    harness.run([*command, f"{build}/run"], line=0)
     outputs = [str(folder / f"output{index}") for index in range(_output_count(library))]
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        _LAUNCHER,
-        str(build / "run"),
-        "-n",
-        str(_RUNS),
-        "-t",
-        str(threads),
-        str(library),
-    ]
+    command = [sys.executable, "-I", "-S", "-c", _LAUNCHER]
+    command += [str(build / "run"), "-n", str(_RUNS), "-t", str(threads), str(library)]
     libraries = {path.name: path.stat().st_size * 1e-6 for path in sorted(build.glob("*.so"))}
     title = "byoc, from C++ with TVM's runtime"
     return _Runner(title, "C++", library, [*command, *raw, *outputs], libraries)
@@ -184,10 +155,9 @@ def _output_count(library: Path) -> int:
 def _standalone(source: Path, raw: list[str], folder: Path, threads: int) -> list[_Runner]:
     """A program with the library inside, and one beside it."""
     out = folder / "standalone"
-    _byoc("compile", source, "--emit", "standalone", "--name", "network", "-o", out)
+    harness.byoc("compile", source, "--emit", "standalone", "--name", "network", "-o", out)
     program = Path(__file__).with_suffix(".c")
-    flags = ["-std=gnu11", "-O2", f"-I{out / 'include'}", "-DMODEL=network"]
-    flags += ['-DHEADER="network.h"', str(program)]
+    flags = [f"-I{out / 'include'}", "-DMODEL=network", '-DHEADER="network.h"']
     runners = []
     for title, link, model in (
         ("byoc, standalone C, static", [str(out / "lib/libnetwork.a")], folder / "static"),
@@ -198,23 +168,17 @@ def _standalone(source: Path, raw: list[str], folder: Path, threads: int) -> lis
         ),
     ):
         binary = folder / ("static" if "static" in title else "shared")
-        command = [compiler(), *flags, *link, "-lm", "-pthread", "-ldl", "-o", str(binary)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BenchmarkError((done.stderr.strip().splitlines() or ["cc failed"])[0])
+        link = [*link, "-lm", "-pthread", "-ldl"]
+        harness.build_c(program, binary, *flags, link=link)
         runners.append(
             _Runner(title, "C", model, [str(binary), str(threads), str(_RUNS), *raw], {})
         )
     return runners
 
 
-def _start(runner: _Runner, threads: int, cores: Sequence[int], folder: Path) -> dict[str, Any]:
-    counts = {name: str(threads) for name in _COUNTS}
-    prefix = ["taskset", "-c", ",".join(map(str, cores))]
-    done = run_watched([*prefix, *runner.command], os.environ | counts | {"TVM_BIND_THREADS": "0"})
-    if done.status != 0:
-        lines = done.messages.strip().splitlines() or [f"exit code {done.status}"]
-        raise BenchmarkError(f"{runner.title}: {lines[-1]}")
+def _start(runner: _Runner, threads: int, cores: Sequence[int]) -> dict[str, Any]:
+    command = [*harness.on_cores(cores), *runner.command]
+    done = run_watched(command, harness.environment(threads)).require(runner.title)
     if runner.program == "C++":
         answer = _of_example(done.output)
         answer["peak_mb"] = 1024e-6 * float(done.messages.split()[-1])
@@ -288,35 +252,22 @@ def _short(libraries: dict[str, float]) -> list[str]:
     return [*names[:3], *more]
 
 
+@harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.deployment")
-    parser.add_argument("network", nargs="?", default="resnet50")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--markdown", action="store_true")
+    """Parse the command line, measure, print; 2 for errors."""
+    parser = harness.parser("deployment", __doc__, markdown=True, threads=1, repeats=3)
+    parser.add_argument("network", nargs="?", default="resnet50", help="(default resnet50)")
     options = parser.parse_args(arguments)
-    show = (lambda text: print(text, file=sys.stderr)) if sys.stderr.isatty() else lambda text: None
-    title, forms, absent = measure(options.network, options.threads, options.repeats, show)
+    title, forms, absent = measure(options.network, options.threads, options.repeats, harness.tell)
     peers = (name for name in ("onnxruntime", "openvino") if ENGINES[name].absent() is None)
     machine = Machine.measure(["byoc", *peers])
     if options.json:
         about = {"network": title, "threads": options.threads, "absent": absent}
-        rows = [asdict(form) for form in forms]
-        print(json.dumps(about | machine.to_json() | {"forms": rows}, indent=2))
-        return 0
-    count = f"{options.threads} thread{'' if options.threads == 1 else 's'}"
-    table = sheet(f"{title}, {count}", forms)
-    print("\n".join(machine.lines()))
-    if options.markdown:
-        print(table.markdown())
+        harness.show_json(about | machine.to_json() | {"forms": list(map(asdict, forms))})
     else:
-        from rich.console import Console
-
-        Console(width=None if sys.stdout.isatty() else 200).print(table.rich())
-    for line in absent:
-        print(f"not measured: {line}")
+        table = sheet(f"{title}, {in_words(options.threads)}", forms)
+        lines = [f"not measured: {line}" for line in absent]
+        harness.show_sheets([machine.lines(), table], lines, options.markdown)
     return 0
 
 

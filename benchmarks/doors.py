@@ -7,17 +7,14 @@ reference, a call by ctypes or by C, is the door.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from itertools import repeat
@@ -27,9 +24,7 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
-import tvm_ffi.libinfo
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from tvm import relax, te, tirx
 from tvm.relax import op
@@ -38,8 +33,9 @@ from tvm.script import tirx as T
 from tvm.support import cc
 
 import byoc
+from benchmarks import harness
 from byoc.errors import ByocError
-from codegen_cc.link.toolchain import compiler
+from byoc.machine import cpu_name
 
 ELEMENTS = 16
 CHAIN = 64  # calls in a row inside compiled code; the call of the chain itself is spread over them
@@ -87,16 +83,10 @@ class Kernels:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        paths = tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()
-        includes = [f"-I{path}" for path in paths]
-        self.object, shared, cpp = (folder / name for name in ("add.o", "add.so", "add_cpp.so"))
-        command = [compiler(), "-std=gnu11", "-O2", "-fPIC", *includes, str(_HERE / "doors.c")]
-        for target, flag in ((self.object, "-c"), (shared, "-shared")):
-            done = subprocess.run(
-                [*command, flag, "-o", str(target)], capture_output=True, text=True, check=False
-            )
-            if done.returncode != 0:
-                raise DoorError(f"{command[0]} failed on doors.c: {done.stderr.strip()}")
+        includes = harness.ffi_includes()
+        source, cpp = _HERE / "doors.c", folder / "add_cpp.so"
+        self.object = harness.build_c(source, folder / "add.o", "-c", *includes)
+        shared = harness.build_c(source, folder / "add.so", "-shared", *includes)
         cc.create_shared(str(cpp), [str(_HERE / "doors.cc")], ["-O2", "-std=c++17", *includes])
         self.raw = ctypes.CDLL(str(shared))
         pointers, count = [ctypes.c_void_p] * 3, [ctypes.c_int64]
@@ -131,9 +121,8 @@ class Kernels:
         clang = shutil.which("clang")
         if clang is None:
             return None
-        includes = tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()
         text = self.folder / "add.ll"
-        command = [clang, "-O2", "-S", "-emit-llvm", *(f"-I{path}" for path in includes)]
+        command = [clang, "-O2", "-S", "-emit-llvm", *harness.ffi_includes()]
         done = subprocess.run(
             [*command, str(_HERE / "doors.c"), "-o", str(text)], capture_output=True, check=False
         )
@@ -381,17 +370,16 @@ def measure(tasks: list[Task], rounds: int) -> list[Row]:
         task.run()
         if not np.allclose(task.y(), task.expected, rtol=1e-5):
             raise DoorError(f"door '{task.door}' {task.where}: wrong sum; nothing was measured")
-    for _ in range(rounds):
-        for task in tasks:
-            task.run()  # finds cold caches after the other doors, and is dropped
-            for _ in range(3):
-                start = time.perf_counter_ns()
-                task.run()
-                task.samples.append((time.perf_counter_ns() - start) / task.calls)
+    for task in harness.in_turns(tasks, rounds):
+        task.run()  # finds cold caches after the other doors, and is dropped
+        for _ in range(3):
+            start = time.perf_counter_ns()
+            task.run()
+            task.samples.append((time.perf_counter_ns() - start) / task.calls)
     rows = []
     reference = 0.0
     for task in tasks:
-        low, middle, high = (float(np.percentile(task.samples, p)) for p in (0, 50, 90))
+        low, middle, high = harness.spread(task.samples)
         if "reference" in task.door:
             reference = middle
         rows.append(Row(task.where, task.door, low, middle, high, middle - reference))
@@ -400,21 +388,12 @@ def measure(tasks: list[Task], rounds: int) -> list[Row]:
 
 def facts() -> dict[str, str]:
     """CPU, threads, precision and versions of a run."""
-    cpu = platform.processor()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                cpu = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
     packages = (("TVM", "apache-tvm"), ("TVM FFI", "apache-tvm-ffi"), ("NumPy", "numpy"))
     versions = [f"{title} {version(package)}" for title, package in packages]
-    python = f"Python {platform.python_version()}"
     return {
-        "cpu": f"{cpu}, {os.cpu_count()} cores",
+        "cpu": f"{cpu_name()}, {os.cpu_count()} cores",
         "run": f"1 thread, fp32, {ELEMENTS} elements",
-        "versions": ", ".join([f"byoc {byoc.__version__}", *versions, python]),
+        "versions": harness.versions(f"byoc {byoc.__version__}", *versions),
     }
 
 
@@ -426,36 +405,25 @@ def run(rounds: int) -> list[Row]:
 
 
 def _table(where: str, rows: list[Row]) -> Table:
-    table = Table(title=f"{where}: ns per call", title_justify="left", box=box.MARKDOWN)
-    for heading in ("door", "min", "p50", "p90", "above the reference"):
-        table.add_column(heading, justify="left" if heading == "door" else "right")
+    cells = []
     for row in rows:
         over = "" if "reference" in row.door else f"{row.over:+.0f}"
-        table.add_row(row.door, f"{row.min:.0f}", f"{row.p50:.0f}", f"{row.p90:.0f}", over)
-    return table
+        cells.append([row.door, f"{row.min:.0f}", f"{row.p50:.0f}", f"{row.p90:.0f}", over])
+    headings = ("door", "min", "p50", "p90", "above the reference")
+    return harness.table(f"{where}: ns per call", headings, cells, box=box.MARKDOWN)
 
 
-def main(arguments: list[str] | None = None) -> int:
+@harness.one_line_errors(status=1)
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.doors", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("--rounds", type=int, default=300, help="turns of each door (default 300)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args(arguments)
+    options = harness.parser("doors", __doc__, rounds=300).parse_args(arguments)
     os.environ.setdefault("TVM_NUM_THREADS", "1")
-    try:
-        rows = run(options.rounds)
-    except ByocError as error:
-        print(error, file=sys.stderr)
-        return 1
+    rows = run(options.rounds)
     if options.json:
-        print(json.dumps({**facts(), "rows": [asdict(row) for row in rows]}, indent=1))
+        harness.show_json({**facts(), "rows": [asdict(row) for row in rows]})
         return 0
-    console = Console()
-    console.print("; ".join(facts().values()), soft_wrap=True)
-    for where in (PYTHON, NETWORK):
-        console.print(_table(where, [row for row in rows if row.where == where]))
+    tables = (_table(place, [r for r in rows if r.where == place]) for place in (PYTHON, NETWORK))
+    harness.show(["; ".join(facts().values()), *tables])
     return 0
 
 

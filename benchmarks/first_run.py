@@ -1,4 +1,4 @@
-"""One engine in a fresh process: ``benchmarks.first_run ENGINE FILE IN.npz THREADS RUNS``.
+"""One engine in a fresh process, which ``command`` starts.
 
 Prints what loading and the first runs took as one JSON object: ``loaded_at`` in seconds of the
 system's clock, ``runtime_ms`` for the engine's own libraries, ``load_ms`` for the model,
@@ -19,6 +19,13 @@ import numpy as np
 
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import peak_mb
+
+
+def command(engine: str, model: Path, inputs: Path, threads: int, runs: int) -> list[str]:
+    """Load a model, run it once on the arrays of an npz file, and so many times more."""
+    script = "from benchmarks.first_run import main; main()"
+    files = [str(model), str(inputs)]
+    return [sys.executable, "-c", script, engine, *files, str(threads), str(runs)]
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ Every compilation and every loading is a process of its own; engines take turns.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -20,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import first_run, harness
 from benchmarks.process_memory import Finished, run_watched
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import Machine
 from byoc.bench.tables import Sheet, in_words
-from byoc.errors import BenchmarkError, ByocError
 from byoc.machine import choose_cores
 
 #: Stages of ``byoc.compile`` and their headings; ``start`` is what lies outside of them.
@@ -40,7 +39,6 @@ _STAGES = {
 #: Runs behind the first one, whose median is a later run.
 _LATER_RUNS = 20
 _ENGINES = ("byoc", "onnxruntime")
-_COUNTS = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 #: Seconds that ``byoc compile`` may take; and for all networks: memory in sizes of the model's
 #: file, the first run in later runs; milliseconds that loading may take.
@@ -148,11 +146,10 @@ def _footprint(
         progress(f"{title}: compiling")
         compilation = _compile(source, library, repeats)
         found: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
-        for number in range(repeats):
-            progress(f"{title}: loading, {number + 1} of {repeats}")
-            for engine, answers in found.items():
-                file = library if engine == "byoc" else source
-                answers.append(_start(engine, file, folder / "inputs.npz", threads, cores))
+        for engine in harness.in_turns(engines, repeats):
+            progress(f"{title}: loading, {len(found[engine]) + 1} of {repeats}")
+            file = library if engine == "byoc" else source
+            found[engine].append(_start(engine, file, folder / "inputs.npz", threads, cores))
         starts = [_as_start(engine, answers) for engine, answers in found.items()]
         return Footprint(name, title, source.stat().st_size * 1e-6, compilation, starts)
 
@@ -173,7 +170,7 @@ def _compile(source: Path, library: Path, repeats: int) -> Compilation:
     command = [sys.executable, "-m", "byoc.cli", "compile", source, "-o", library, "--json"]
     runs: list[tuple[Finished, dict[str, float]]] = []
     for _ in range(repeats):
-        done = _require(run_watched(command, dict(os.environ)), "byoc compile")
+        done = run_watched(command, harness.environment()).require("byoc compile")
         runs.append((done, json.loads(done.output)["seconds"]))
     fastest, stages = min(runs, key=lambda run: run[0].seconds)
     tools = {name: mb for done, _ in runs for name, mb in done.tools.items()}
@@ -192,14 +189,10 @@ def _start(
     engine: str, file: Path, inputs: Path, threads: int, cores: Sequence[int]
 ) -> dict[str, Any]:
     """One process of an engine; its answer, with the seconds up to the loaded model."""
-    pinned = f"import os; os.sched_setaffinity(0, {set(cores)}); "
-    script = pinned + "from benchmarks.first_run import main; main()"
-    arguments = [engine, str(file), str(inputs), str(threads), str(_LATER_RUNS)]
-    counts = {name: str(threads) for name in _COUNTS}
+    command = first_run.command(engine, file, inputs, threads, _LATER_RUNS)
     begin = time.time()
-    command = [sys.executable, "-c", script, *arguments]
-    done = run_watched(command, os.environ | counts | {"TVM_BIND_THREADS": "0"})
-    answer = json.loads(_require(done, ENGINES[engine].title).output)
+    done = run_watched([*harness.on_cores(cores), *command], harness.environment(threads))
+    answer = json.loads(done.require(ENGINES[engine].title).output)
     return answer | {"process_s": answer["loaded_at"] - begin}
 
 
@@ -209,13 +202,6 @@ def _as_start(engine: str, answers: Sequence[dict[str, Any]]) -> Start:
 
     names = ("runtime_ms", "load_ms", "process_s", "first_ms", "later_ms", "peak_mb")
     return Start(engine, *(each(name) for name in names))
-
-
-def _require(done: Finished, who: str) -> Finished:
-    if done.status != 0:
-        lines = [line for line in done.messages.splitlines() if line.strip()] or ["no message"]
-        raise BenchmarkError(f"{who} failed: {lines[-1]}")
-    return done
 
 
 # ---------------------------------------------------------------------- tables
@@ -264,21 +250,14 @@ def sheets(footprints: Sequence[Footprint]) -> list[Sheet]:
     ]
 
 
+@harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.footprint", description=__doc__)
+    parser = harness.parser("footprint", __doc__, markdown=True, threads=1, repeats=3)
     parser.add_argument("networks", nargs="+", help="names of the zoo, or ONNX files")
-    parser.add_argument("--threads", type=int, default=1, help="of a run (default 1)")
-    parser.add_argument("--repeats", type=int, default=3, help="processes of each (default 3)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     options = parser.parse_args(arguments)
-    try:
-        machine = Machine.measure([e for e in _ENGINES if ENGINES[e].absent() is None])
-        found = measure(options.networks, options.threads, options.repeats, _tell)
-    except ByocError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    machine = Machine.measure([e for e in _ENGINES if ENGINES[e].absent() is None])
+    found = measure(options.networks, options.threads, options.repeats, harness.tell)
     checks = [line for footprint in found for line in footprint.checks()]
     load = os.getloadavg()[0]
     about = [
@@ -288,28 +267,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if options.json:
         values = {"machine": machine.to_json(), "threads": options.threads, "load": load}
-        print(json.dumps({**values, "networks": list(map(asdict, found)), "checks": checks}))
+        harness.show_json({**values, "networks": list(map(asdict, found)), "checks": checks})
     else:
-        _print(about, sheets(found), checks, options.markdown)
-    return int(any("MISSES" in line for line in checks))
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _print(
-    about: Sequence[str], tables: Sequence[Sheet], checks: Sequence[str], markdown: bool
-) -> None:
-    if markdown:
-        parts = ["  \n".join(about), *(sheet.markdown() for sheet in tables)]
-        print("\n\n".join([*parts, "\n".join(f"- {line}" for line in checks)]))
-        return
-    from rich.console import Console
-
-    console = Console(width=140, highlight=False)
-    for part in (*about, *(sheet.rich() for sheet in tables), *checks):
-        console.print(part)
+        harness.show_sheets([about, *sheets(found)], checks, options.markdown)
+    return int(harness.misses(checks))
 
 
 if __name__ == "__main__":

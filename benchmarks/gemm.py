@@ -9,12 +9,8 @@ those of the call before: what fits is in the caches.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import os
-import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import harness
 from benchmarks.gemm_shapes import CUBES, SHAPES, Product
 from benchmarks.kernels import join_pool
 from byoc.bench.machine import measure_peak
 from byoc.bench.tables import Sheet, in_words
-from byoc.errors import BenchmarkError, ByocError
+from byoc.errors import BenchmarkError
 from byoc.machine import choose_cores, cpu_name
 from codegen_cc import abi
 from codegen_cc.libraries.blas import Blas, find_blas
-from codegen_cc.link.toolchain import compiler
 
 _SOURCE = Path(__file__).with_name("gemm.c")
 _BURST = 2e-3  # seconds of calls between two looks at the clock
@@ -227,7 +223,8 @@ def measure(threads: int, products: Sequence[Product] = (*CUBES, *SHAPES), round
         join_pool(threads)  # before the kernels, which look for it when they are loaded
     kernels = abi.load()
     with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
-        contest = _Contest(_build_clock(Path(folder)), kernels, blas)
+        clock = harness.build_c(_SOURCE, Path(folder, "gemm.so"), "-shared")
+        contest = _Contest(ctypes.CDLL(str(clock)), kernels, blas)
         peak, rows = measure_peak(kernels, 100), []
         for product in products:
             rows.append(_race(product, contest.bursts(product, found.prefix), rounds, threads))
@@ -249,16 +246,6 @@ def _open_blas(found: Blas, threads: int) -> ctypes.CDLL:
     return library
 
 
-def _build_clock(folder: Path) -> ctypes.CDLL:
-    output = folder / "gemm.so"
-    command = [compiler(), "-std=gnu11", "-O2", "-shared", "-fPIC", str(_SOURCE)]
-    done = subprocess.run([*command, "-o", str(output)], capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise BenchmarkError(f"{command[0]} failed on {_SOURCE.name}: {lines[0]}")
-    return ctypes.CDLL(str(output))
-
-
 def _race(product: Product, contestants: dict[str, list[Burst]], rounds: int, threads: int) -> Row:
     """Let all take turns, in another order each time; the first burst warms up."""
     ways = [(name, way) for name, found in contestants.items() for way in found]
@@ -266,17 +253,15 @@ def _race(product: Product, contestants: dict[str, list[Burst]], rounds: int, th
     calls = [max(1, round(_BURST / seconds)) for seconds in once]
     milliseconds: list[list[float]] = [[] for _ in ways]
     rounds = min(rounds, max(5, int(_MOST / sum(once))))
-    for number in range(rounds):
-        for step in range(len(ways)):
-            index = (step + number) % len(ways)
-            way = ways[index][1]
-            if threads > 1:
-                time.sleep(_REST)
-            way(max(1, calls[index] // 4))
-            milliseconds[index].append(1e3 * way(calls[index]) / calls[index])
+    for index in harness.in_turns(range(len(ways)), rounds):
+        way = ways[index][1]
+        if threads > 1:
+            time.sleep(_REST)
+        way(max(1, calls[index] // 4))
+        milliseconds[index].append(1e3 * way(calls[index]) / calls[index])
     times: dict[str, Times] = {}
     for (name, _), found in zip(ways, milliseconds, strict=True):
-        one = Times(*(float(np.percentile(found, percent)) for percent in (0, 50, 90)))
+        one = Times(*harness.spread(found))
         if name not in times or one.min_ms < times[name].min_ms:
             times[name] = one
     return Row(product, **times)
@@ -295,7 +280,7 @@ def about(run: Run) -> list[str]:
     return [
         f"{cpu_name()}, {in_words(run.threads)}, {run.isa}, fp32; FMA peak of a core, measured: "
         f"{run.peak:.1f} GFLOP/s",
-        f"kernel ABI {abi.ABI_VERSION}, {run.blas}, Python {platform.python_version()}",
+        harness.versions(f"kernel ABI {abi.ABI_VERSION}", run.blas),
     ]
 
 
@@ -362,39 +347,26 @@ def _cells(row: Row) -> list[str]:
 # ---------------------------------------------------------------------- command line
 
 
+@harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gemm", description=__doc__)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="default 1")
-    parser.add_argument("--only", default="", metavar="TEXT", help="products with TEXT in the row")
-    parser.add_argument("--rounds", type=int, default=25, help="bursts of each (default 25)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser = harness.parser("gemm", __doc__, markdown=True, threads=[1], only="", rounds=25)
     options = parser.parse_args(arguments)
-    try:
-        runs = [_run_apart(count, options.only, options.rounds) for count in options.threads]
-    except (ByocError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    runs = [_run_apart(count, options.only, options.rounds) for count in options.threads]
     lines = [line for run in runs for line in checks(run)]
     if options.json:
-        print(json.dumps({"cpu": cpu_name(), "runs": list(map(asdict, runs)), "checks": lines}))
+        harness.show_json({"cpu": cpu_name(), "runs": list(map(asdict, runs)), "checks": lines})
     else:
-        _print(runs, lines, options.markdown)
-    return int(any("MISSES" in line for line in lines))
+        parts = [part for run in runs for part in (about(run), *sheets(run))]
+        harness.show_sheets(parts, lines, options.markdown)
+    return int(harness.misses(lines))
 
 
 def _run_apart(threads: int, only: str, rounds: int) -> Run:
     """Measure in a process of its own: pools of threads cannot be made anew."""
-    script = "import sys; from benchmarks.gemm import child; child(*sys.argv[1:])"
-    command = [sys.executable, "-c", script, str(threads), only, str(rounds)]
     # OpenBLAS's threads would spin for tens of milliseconds on the cores that ours need next.
-    environment = {**os.environ, "OPENBLAS_THREAD_TIMEOUT": "22"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        text = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-        raise BenchmarkError(text[-1].removeprefix("error: "))
-    raw = json.loads(done.stdout)
+    more = {"OPENBLAS_THREAD_TIMEOUT": "22"}
+    raw = harness.call_apart("benchmarks.gemm", threads, only, rounds, more=more)
     rows = [
         Row(
             Product(**row["product"]), *(Times(**row[name]) for name in ("packed", "plain", "blas"))
@@ -404,35 +376,12 @@ def _run_apart(threads: int, only: str, rounds: int) -> Run:
     return Run(**raw, rows=rows)
 
 
-def child(threads: str, only: str, rounds: str) -> None:
-    """Measure, and print the run as JSON; on failure one line on stderr, and exit status 2."""
+def child(threads: int, only: str, rounds: int) -> dict[str, Any]:
+    """The run as plain values."""
     chosen = [p for p in (*CUBES, *SHAPES) if only in f"{p.group} {p.label}"]
-    try:
-        if not chosen:
-            raise BenchmarkError(f"no product has {only!r} in its row")
-        print(json.dumps(asdict(measure(int(threads), chosen, int(rounds)))))
-    except (ByocError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def _print(runs: Sequence[Run], lines: Sequence[str], markdown: bool) -> None:
-    if markdown:
-        parts = [
-            part
-            for run in runs
-            for part in ("  \n".join(about(run)), *(sheet.markdown() for sheet in sheets(run)))
-        ]
-        print("\n\n".join([*parts, "\n".join(f"- {line}" for line in lines)]))
-        return
-    from rich.console import Console
-
-    console = Console(width=120, highlight=False)
-    for run in runs:
-        for part in (*about(run), *(sheet.rich() for sheet in sheets(run))):
-            console.print(part)
-    for line in lines:
-        console.print(line)
+    if not chosen:
+        raise BenchmarkError(f"no product has {only!r} in its row")
+    return asdict(measure(threads, chosen, rounds))
 
 
 if __name__ == "__main__":

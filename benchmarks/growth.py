@@ -9,18 +9,17 @@ six products with weights of a transformer block; or one of many convolutions si
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from rich.console import Console
 from rich.table import Table
+
+from benchmarks import harness
 
 LAYERS = (100, 300, 1000)
 WIDTH = 8  # channels: what weights cost is not asked here
@@ -195,38 +194,32 @@ def growth(times: dict[int, dict[str, float]]) -> dict[str, float]:
 
 
 def _table(name: str, times: dict[int, dict[str, float]]) -> Table:
-    table = Table(title=f"{name}: CPU seconds per stage", title_justify="left")
-    table.add_column("layers")
-    for layers in times:
-        table.add_column(str(layers), justify="right")
-    table.add_column("growth", justify="right")
     exponents = growth(times) if len(times) > 1 else {}
+    rows = []
     for stage in next(iter(times.values())):
         values = [row[stage] for row in times.values()]
         cells = [f"{v:.2f}" if isinstance(v, float) else str(v) for v in values]
-        power = f"n^{exponents[stage]:.2f}" if stage in exponents else ""
-        table.add_row(stage, *cells, power)
-    return table
+        rows.append([stage, *cells, f"n^{exponents[stage]:.2f}" if stage in exponents else ""])
+    headings = ("layers", *map(str, times), "growth")
+    return harness.table(f"{name}: CPU seconds per stage", headings, rows)
 
 
-def main() -> int:
+@harness.one_line_errors()
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.growth", description=__doc__.splitlines()[0]
-    )
+    parser = harness.parser("growth", __doc__)
     parser.add_argument("--network", choices=list(NETWORKS), help="one of them only")
     parser.add_argument("--layers", type=int, nargs="+", default=list(LAYERS), metavar="N")
     parser.add_argument("--passes", action="store_true", help="times of single passes as well")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    options = parser.parse_args()
-    console, found = Console(), {}
+    options = parser.parse_args(arguments)
+    found = {}
     for name in [options.network] if options.network else NETWORKS:
         measure(NETWORKS[name](10))  # what is imported at first use is not counted
         found[name] = {n: measure(NETWORKS[name](n), options.passes) for n in options.layers}
         if not options.json:
-            console.print(_table(name, found[name]))
+            harness.show([_table(name, found[name])])
     if options.json:
-        print(json.dumps(found))
+        harness.show_json(found)
     return 0
 
 

@@ -5,21 +5,20 @@
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib.util
-import json
 import os
-import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import harness
 from byoc.bench.machine import measure_peak
+from byoc.errors import BenchmarkError
 from byoc.machine import cpu_name
 from codegen_cc import abi
 from codegen_cc.libraries.builtin.conv2d import rows_in_place
@@ -286,9 +285,8 @@ def _measure(task: Task, seconds: float) -> Row:
         start = time.perf_counter()
         task.run()
         times.append(1e3 * (time.perf_counter() - start))
-    low, middle, high = np.min(times), np.percentile(times, 50), np.percentile(times, 90)
     gflop, gbyte = task.flop * 1e-9, task.bytes * 1e-9
-    return Row(task.table, task.name, task.count, gflop, gbyte, low, middle, high)
+    return Row(task.table, task.name, task.count, gflop, gbyte, *harness.spread(times))
 
 
 def join_pool(threads: int) -> None:
@@ -296,7 +294,7 @@ def join_pool(threads: int) -> None:
     spec = importlib.util.find_spec("tvm")
     ffi = importlib.util.find_spec("tvm_ffi")
     if spec is None or not spec.submodule_search_locations or ffi is None or not ffi.origin:
-        raise SystemExit("--threads: TVM's runtime not found: install apache-tvm")
+        raise BenchmarkError("several threads need TVM's runtime: install apache-tvm")
     os.environ["TVM_NUM_THREADS"] = str(threads)
     ctypes.CDLL(str(Path(ffi.origin).parent / "lib" / "libtvm_ffi.so"), ctypes.RTLD_GLOBAL)
     runtime = Path(spec.submodule_search_locations[0]) / "lib" / "libtvm_runtime.so"
@@ -325,7 +323,7 @@ def run(
         "isa": lib.ext_isa_name().decode(),
         "threads": lib.ext_num_threads(),
         "precision": "fp32",
-        "versions": f"kernel ABI {abi.ABI_VERSION}, Python {platform.python_version()}",
+        "versions": harness.versions(f"kernel ABI {abi.ABI_VERSION}"),
         "peak_gflops_per_core": peak,
     }
     return facts, rows
@@ -360,21 +358,15 @@ def _render_row(row: Row, peak: float) -> str:
     )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line, measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__)
-    parser.add_argument("--threads", type=int, default=1, help="threads of TVM's pool (default 1)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has TEXT")
+@harness.one_line_errors()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line, measure, print; 2 for errors."""
+    parser = harness.parser("kernels", __doc__, threads=1, only="")
     parser.add_argument("--seconds", type=float, default=0.2, help="per row (default 0.2)")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
-    try:
-        facts, rows = run(options.only, options.seconds, options.threads)
-    except FileNotFoundError as error:
-        print(error, file=sys.stderr)
-        return 2
+    facts, rows = run(options.only, options.seconds, options.threads)
     if options.json:
-        print(json.dumps({**facts, "rows": [asdict(row) for row in rows]}, indent=1))
+        harness.show_json({**facts, "rows": [asdict(row) for row in rows]})
     else:
         print(render(facts, rows))
     return 0

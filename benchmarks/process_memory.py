@@ -15,7 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.harness import said
 from byoc.bench.machine import peak_mb
+from byoc.errors import BenchmarkError
 
 _PERIOD = 0.004  # seconds between two looks
 
@@ -33,6 +35,12 @@ class Finished:
     seconds: float
     peak_mb: float
     tools: dict[str, float] = field(default_factory=dict)
+
+    def require(self, who: str) -> Finished:
+        """Itself. Raises ``BenchmarkError``, which names ``who``, where it failed."""
+        if self.status != 0:
+            raise BenchmarkError(f"{who} failed: {said(self.messages)}")
+        return self
 
 
 def run_watched(command: Sequence[str | os.PathLike[str]], env: dict[str, str]) -> Finished:

@@ -8,20 +8,18 @@ TVM's side is fused and compiled as ``byoc.compile`` does with what stays behind
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 
 import numpy as np
 import tvm
-from rich.console import Console
-from rich.table import Table
 from tvm import relax
 from tvm.relax import op
+
+from benchmarks import harness
 
 #: A region may lose this share of time, which is the noise of the measurement.
 NOISE = 0.05
@@ -108,10 +106,9 @@ def measure(name: str, shape: tuple[int, ...]) -> Row | None:
     machines = (region, _machine(mod))
     x = tvm.runtime.tensor(np.random.default_rng(0).random(shape, dtype="float32"))
     best = [float("inf")] * 2
-    for _ in range(ROUNDS):
-        for index, machine in enumerate(machines):
-            timer = machine.time_evaluator("main", tvm.cpu(), number=2000, repeat=1)
-            best[index] = min(best[index], timer(x).mean * 1e6)
+    for index in harness.in_turns(range(len(machines)), ROUNDS):
+        timer = machines[index].time_evaluator("main", tvm.cpu(), number=2000, repeat=1)
+        best[index] = min(best[index], timer(x).mean * 1e6)
     bytes_moved = 8 * prod(shape) if computes else 0
     return Row(name, shape, bytes_moved * (4 if name == "three in a row" else 1), *best)
 
@@ -124,30 +121,29 @@ def threshold(rows: list[Row]) -> int:
     return min(worth, default=0)
 
 
-def main() -> int:
+@harness.one_line_errors()
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.prune", description=__doc__.splitlines()[0]
-    )
+    parser = harness.parser("prune", __doc__)
     parser.add_argument("--only", choices=list(NETWORKS), help="one of the networks")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     os.environ.setdefault("TVM_NUM_THREADS", "1")
     names = [options.only] if options.only else list(NETWORKS)
     measured = [measure(name, shape) for name in names for shape in SHAPES]
     rows = [row for row in measured if row is not None]
     if options.json:
-        print(json.dumps([asdict(row) for row in rows]))
+        harness.show_json([asdict(row) for row in rows])
         return 0
-    table = Table(title="one run, in microseconds, 1 thread", title_justify="left")
-    for heading in ("network", "shape", "bytes", "region", "TVM", "region / TVM"):
-        table.add_column(heading, justify="left" if heading == "network" else "right")
-    for row in rows:
-        times = [f"{row.region_us:.2f}", f"{row.tvm_us:.2f}", f"{row.region_us / row.tvm_us:.2f}"]
-        table.add_row(row.name, str(list(row.shape)), str(row.bytes or "moves"), *times)
-    console = Console()
-    console.print(table)
-    console.print(f"from {threshold(rows)} computed bytes on, no region that computes loses")
+    headings = ("network", "shape", "bytes", "region", "TVM", "region / TVM")
+    cells = [
+        [
+            *(row.name, str(list(row.shape)), str(row.bytes or "moves")),
+            *(f"{us:.2f}" for us in (row.region_us, row.tvm_us, row.region_us / row.tvm_us)),
+        ]
+        for row in rows
+    ]
+    said = f"from {threshold(rows)} computed bytes on, no region that computes loses"
+    harness.show([harness.table("one run, in microseconds, 1 thread", headings, cells), said])
     return 0
 
 

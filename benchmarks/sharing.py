@@ -11,7 +11,6 @@ disk and 12 GB of memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -24,6 +23,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from benchmarks import harness
+from byoc.accuracy import relative_error
 from byoc.bench.machine import Machine
 from byoc.errors import BenchmarkError
 
@@ -92,11 +93,7 @@ def _measure(megabytes: int, side: int) -> Shared:
         _write(folder / "model.onnx", layers, side)
         draw = np.random.default_rng(1)
         np.save(folder / "x.npy", draw.standard_normal((1, side), np.float32))
-        command = [sys.executable, "-m", "byoc.cli", "compile", str(folder / "model.onnx")]
-        command += ["-o", str(folder / "m.so"), "--require-full"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BenchmarkError(f"byoc compile: {done.stderr.strip()}")
+        harness.byoc("compile", folder / "model.onnx", "-o", folder / "m.so", "--require-full")
         _check(folder)
         times = [_alone(folder) for _ in range(_REPEATS)]
         first_mb, added_mb, own_mb = _together(folder)
@@ -148,9 +145,8 @@ def _check(folder: Path) -> None:
         "numpy.save(sys.argv[3], s.run(None, {'x': x})[0])"
     )
     files = [str(folder / name) for name in ("model.onnx", "x.npy", "expected.npy")]
-    subprocess.run([sys.executable, "-c", script, *files], check=True)
-    want, got = np.load(folder / "expected.npy"), np.load(folder / "y.npy")
-    error = float(np.abs(got - want).max() / np.ptp(want))
+    harness.run([sys.executable, "-c", script, *files], "ONNX Runtime")
+    error = relative_error([np.load(folder / "y.npy")], [np.load(folder / "expected.npy")])
     if not error <= _TOLERANCE:
         raise BenchmarkError(f"the answer differs from ONNX Runtime's by {error:.1e} of the range")
 
@@ -220,16 +216,16 @@ def _mappings(pid: int) -> list[tuple[str, dict[str, float]]]:
     return found
 
 
+@harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table; exit code 1 where memory or loading is not as it should be."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharing")
+    parser = harness.parser("sharing", __doc__)
     parser.add_argument("--megabytes", type=int, nargs="+", default=[4, 32, 128, 512])
     parser.add_argument("--large", action="store_true", help="2.5 GiB as well")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     rows = measure(options.megabytes, options.large)
     if options.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        harness.show_json([asdict(row) for row in rows])
     else:
         print("\n".join(Machine.measure(["byoc", "onnxruntime"]).lines()))
         print(

@@ -8,16 +8,16 @@ failed or differs from ONNX Runtime by more than 1e-4 of the range.
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from benchmarks import harness
 from benchmarks.layers import tables
 from benchmarks.layers.engines import DEFAULT, find_engines
 from benchmarks.layers.measure import measure
@@ -28,40 +28,34 @@ from byoc.errors import ByocError
 PROGRAM = "python -m benchmarks.layers"
 
 
+@harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure and print; returns the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     progress = Console(stderr=True)
     names = [name for text in options.engines for name in text.split(",") if name]
-    try:
-        network = _pick(read_network(options.model, _shapes(options.input_shapes)), options.only)
-        with tempfile.TemporaryDirectory(prefix="byoc-layers-") as folder:
-            engines, absent = find_engines(names, Path(folder))
-            for name, reason in absent.items():
-                progress.print(f"{name} is absent: {reason}", style="dim", highlight=False)
-            with progress.status("starting") as status:
-                run = measure(
-                    network, engines, absent, options.threads, options.rounds, status.update
-                )
-    except ByocError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    network = _pick(read_network(options.model, _shapes(options.input_shapes)), options.only)
+    with tempfile.TemporaryDirectory(prefix="byoc-layers-") as folder:
+        engines, absent = find_engines(names, Path(folder))
+        for name, reason in absent.items():
+            progress.print(f"{name} is absent: {reason}", style="dim", highlight=False)
+        with progress.status("starting") as status:
+            run = measure(network, engines, absent, options.threads, options.rounds, status.update)
     if options.json:
-        print(json.dumps(tables.to_json(run), indent=1))
+        harness.show_json(tables.to_json(run))
     elif options.markdown:
         print(tables.markdown(run, shlex.join([*PROGRAM.split(), *given])), end="")
     else:
-        _print(tables.terminal(run))
+        harness.show(tables.terminal(run))
     for failure in run.failures:
         print(f"error: {failure}", file=sys.stderr)
     return int(bool(run.failures))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__.splitlines()[0])
+    parser = harness.parser("layers", __doc__, markdown=True, threads=1, rounds=8, only="")
     parser.add_argument("--model", default="resnet50", metavar="NAME|FILE", help="(resnet50)")
-    parser.add_argument("--threads", type=_positive, default=1, metavar="N", help="(1)")
     parser.add_argument(
         "--engines",
         nargs="+",
@@ -70,20 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"some of {', '.join(DEFAULT)}, onnxruntime, openvino, other kernel libraries or their"
         " .py files (all before onnxruntime)",
     )
-    parser.add_argument("--rounds", type=_positive, default=8, metavar="N", help="turns each (8)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="layers whose label has TEXT")
     parser.add_argument("--input-shapes", metavar="SHAPES", help='such as "x:[1,3,224,224]"')
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    output.add_argument("--markdown", action="store_true", help="print the page docs/layers.md")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}; need 1 or more")
-    return number
 
 
 def _shapes(text: str | None) -> dict[str, list[int | str]] | None:
@@ -98,16 +80,6 @@ def _pick(network: Network, only: str) -> Network:
     if not layers:
         raise ByocError(f"no layer of {network.title} has {only!r} in its label")
     return Network(network.title, layers, network.others)
-
-
-def _print(parts: Iterable[object]) -> None:
-    """Print tables and lines; a table that is wider than the terminal is not squeezed into it."""
-    parts = list(parts)
-    unlimited = Console(width=10_000)
-    widths = [unlimited.measure(part).maximum for part in parts if not isinstance(part, str)]
-    console = Console(highlight=False, width=max(Console().width, *widths))
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str))
 
 
 if __name__ == "__main__":

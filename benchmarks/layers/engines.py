@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from benchmarks import harness
 from benchmarks.layers import doors, tensorised
 from benchmarks.layers.algorithms import ALGORITHMS
 from benchmarks.layers.network import Layer
@@ -26,7 +26,6 @@ from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.libraries.builtin import conv2d
 from codegen_cc.libraries.registry import SHIPPED, installed
-from codegen_cc.link.toolchain import compiler
 from codegen_cc.node import Node
 from codegen_cc.runtime_files import runtime_file
 
@@ -100,14 +99,11 @@ class TeExtern(Engine):
     )
 
     def __init__(self, folder: Path) -> None:
-        import tvm_ffi.libinfo
-
-        paths = [tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()]
-        includes = [f"-I{path}" for path in (runtime_file("include"), *paths)]
+        includes = [f"-I{runtime_file('include')}", *harness.ffi_includes()]
         archive = str(runtime_file("lib/libext_kernels.a"))
-        self._object = folder / "extern.o"
-        _build_c(doors.SOURCE, folder / "alone.o", ["-c", *includes])
-        _build_c(folder / "alone.o", self._object, ["-r", "-nostdlib"], [archive])
+        alone = harness.build_c(doors.SOURCE, folder / "alone.o", "-c", *includes)
+        flags = ("-r", "-nostdlib")
+        self._object = harness.build_c(alone, folder / "extern.o", *flags, link=[archive])
 
     def refuses(self, node: Node) -> str | None:
         """Convolutions only."""
@@ -134,11 +130,9 @@ class Tensorised(Engine):
     )
 
     def __init__(self, folder: Path) -> None:
-        self._object = folder / "tile.o"
-        flags = ["-O3", "-march=native"]
-        _build_c(tensorised.SOURCE, self._object, ["-c", *flags])
-        _build_c(tensorised.SOURCE, folder / "tile.so", ["-shared", *flags])
-        tile = ctypes.CDLL(str(folder / "tile.so"))
+        source, flags = tensorised.SOURCE, ("-O3", "-march=native")
+        self._object = harness.build_c(source, folder / "tile.o", "-c", *flags)
+        tile = ctypes.CDLL(str(harness.build_c(source, folder / "tile.so", "-shared", *flags)))
         self._tile = tile.byoc_bench_tile_rows(), tile.byoc_bench_tile_columns()
 
     def laid_out(self, layer: Layer, role: str, array: np.ndarray) -> np.ndarray:
@@ -291,11 +285,3 @@ def _this_cpu() -> Any:
 
 def _info(name: str, type_: Any) -> TensorInfo:
     return TensorInfo(name, tuple(map(int, type_.shape)), str(type_.dtype))
-
-
-def _build_c(source: Path, file: Path, flags: list[str], more: Sequence[str] = ()) -> None:
-    command = [compiler(), "-std=gnu11", "-O2", "-fPIC", *flags, str(source), *more]
-    done = subprocess.run([*command, "-o", str(file)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise ToolchainError(f"{command[0]} failed on {source.name}: {lines[0]}")

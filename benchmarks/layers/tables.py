@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks import harness
 from benchmarks.layers.algorithms import ALGORITHMS
 from benchmarks.layers.engines import Engine, Region, versions
 from benchmarks.layers.measure import TOLERANCE, TURNS, Cell, Row, Run
@@ -100,14 +101,10 @@ def terminal(run: Run) -> Iterator[Table | str]:
     """What to print, in order."""
     yield from heading(run)
     for title, headings, rows in tables(run):
-        table = Table(title=title, title_justify="left")
-        for name in headings:
-            table.add_column(
-                name, justify="left" if name in _HEADINGS[:2] else "right", no_wrap=True
-            )
-        for row in rows:
-            table.add_row(*(re.sub(r"\*\*(.*)\*\*", r"[bold]\1[/bold] *", cell) for cell in row))
-        yield table
+        marked = (
+            [re.sub(r"\*\*(.*)\*\*", r"[bold]\1[/bold] *", cell) for cell in row] for row in rows
+        )
+        yield harness.table(title, headings, marked, left=2)
     yield "* marks the fastest. Fastest run in milliseconds, and share of the peak."
     yield from notes(run)
 

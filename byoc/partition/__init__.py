@@ -24,6 +24,7 @@ from byoc.partition.dataflow import is_candidate, is_region
 from byoc.partition.distinct_symbols import distinct_symbols
 from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked
+from byoc.partition.position_of_lowest import position_of_lowest
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
 from byoc.partition.reasons import Reasons
 from byoc.partition.registry import Predicate
@@ -167,6 +168,10 @@ def partition_with_report(
     report = replace(report, pruned=tuple(pruned), asked=asked, exact=selection.exact)
     if report.shortfall is not None:
         warnings.warn(str(report.shortfall), OffloadWarning, stacklevel=_levels_to_user())
+    # After the report, which is about the user's operators.
+    mod = position_of_lowest(mod)
+    if observe is not None:
+        observe("position_of_lowest", mod)
     return mod, report
 
 

@@ -142,6 +142,22 @@ def test_expansion_of_nothing(shape: list[int], wanted: list[int]) -> None:
     check([One("Expand", {"x": x}, {"shape": extents})])
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "int64", "float32", "float64"])
+def test_position_of_the_lowest_number(dtype: str) -> None:
+    """TVM's loops find none of a row that has nothing else; nor of the greatest in ArgMin."""
+    ends = np.iinfo(dtype) if np.dtype(dtype).kind != "f" else None
+    lowest, greatest = (ends.min, ends.max) if ends else (-np.inf, np.inf)
+    rows = [[lowest] * 3, [greatest] * 3, [lowest, greatest, greatest], [greatest, lowest, lowest]]
+    x = np.array(rows, dtype)
+    check(
+        [
+            One(kind, {"x": x}, attributes={"axis": 1, "select_last_index": last})
+            for kind in ("ArgMax", "ArgMin")
+            for last in (0, 1)
+        ]
+    )
+
+
 def test_values_behind_a_pool_whose_size_onnx_infers_wrongly() -> None:
     """onnx.shape_inference counts a window that begins in the padding; its size is not believed."""
     pool = helper.make_node(

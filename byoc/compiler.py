@@ -34,6 +34,8 @@ from byoc.deploy.source_files import hash_files, hash_model
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.empty_constants import load_empty_constants
 from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
+from byoc.ir.check_extents import check_extents
+from byoc.ir.define_symbols import hide_definitions
 from byoc.packed_functions import settle
 from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
@@ -42,8 +44,6 @@ from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.registry import Predicate
 from byoc.partition.sizes_of_nothing import least_size
 from byoc.prepare import import_onnx, prepare_apart
-from byoc.prepare.check_extents import check_extents
-from byoc.prepare.define_symbols import hide_definitions
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import Constant, static_shape_of
+from byoc.ir.dataflow import Constant, static_shape_of
 
 
 def load_empty_constants(lowered: tvm.IRModule) -> tvm.IRModule:

@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax import op
 
 import byoc
-from byoc.partition.dataflow import dtype_of, shape_of
+from byoc.ir.dataflow import dtype_of, shape_of
 from byoc.partition.registry import Candidate, Unfit
 from codegen_cc import Node, Operand
 

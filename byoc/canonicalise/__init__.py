@@ -49,7 +49,7 @@ from byoc.canonicalise.statistics import mean_from_variance
 from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
-from byoc.partition.dataflow import Block, Constant, dtype_of, map_blocks, op_name, variables
+from byoc.ir.dataflow import Block, Constant, dtype_of, map_blocks, op_name, variables
 from codegen_cc.dtypes import DTYPES
 
 Rule = Callable[[Block], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, op_name, scalar_of, shape_of
+from byoc.ir.dataflow import Block, dtype_of, op_name, scalar_of, shape_of
 
 
 def any_of_booleans(block: Block) -> None:

@@ -20,7 +20,7 @@ from math import isfinite
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     Constant,
     array_of,

@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.fold_affine import Affine, absorb
-from byoc.partition.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
+from byoc.ir.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
 
 
 def decompose_batch_norm(block: Block) -> None:

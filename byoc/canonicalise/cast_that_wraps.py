@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, scalar_of
+from byoc.ir.dataflow import Block, dtype_of, scalar_of
 
 WRAP = 2**32
 

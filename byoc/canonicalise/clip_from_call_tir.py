@@ -16,7 +16,7 @@ from math import inf, isnan
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     constant,
     dtype_of,
@@ -25,7 +25,7 @@ from byoc.partition.dataflow import (
     scalar_of,
     shape_of,
 )
-from byoc.partition.loop_nest import is_at, read_store, source_of
+from byoc.ir.loop_nest import is_at, read_store, source_of
 
 
 @dataclass(frozen=True)

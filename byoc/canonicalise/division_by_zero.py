@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, dtype_of, op_name
+from byoc.ir.dataflow import Block, array_of, dtype_of, op_name
 
 QUOTIENTS = ("relax.divide", "relax.floor_divide")
 REMAINDERS = ("relax.mod", "relax.floor_mod")

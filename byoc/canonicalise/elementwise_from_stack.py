@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, constant, dtype_of, is_kernel_float, op_name, shape_of
+from byoc.ir.dataflow import Block, constant, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import broadcast_shape
 
 OPERATORS = {

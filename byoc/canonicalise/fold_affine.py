@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from byoc.partition.algebra import near
-from byoc.partition.dataflow import (
+from byoc.ir.algebra import near
+from byoc.ir.dataflow import (
     Block,
     array_of,
     constant,

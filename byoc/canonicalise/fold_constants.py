@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
+from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
 from codegen_cc.dtypes import KERNEL_DTYPES
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]

@@ -13,8 +13,8 @@ from math import pi, sqrt
 
 from tvm import relax
 
-from byoc.partition.algebra import near, polynomial, product
-from byoc.partition.dataflow import Block, is_kernel_float, scalar_of, shape_of
+from byoc.ir.algebra import near, polynomial, product
+from byoc.ir.dataflow import Block, is_kernel_float, scalar_of, shape_of
 
 SLOPE = sqrt(2.0 / pi)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, is_kernel_float, op_name, shape_of, static_shape_of
+from byoc.ir.dataflow import Block, is_kernel_float, op_name, shape_of, static_shape_of
 
 LAYOUTS = {
     "relax.nn.adaptive_avg_pool1d": "NCW",

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     array_of,
     constant,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     Var,
     array_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block
+from byoc.ir.dataflow import Block
 
 
 def inline_tuples(block: Block) -> None:

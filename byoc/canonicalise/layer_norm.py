@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     array_of,
     constant,

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     Constant,
     array_of,

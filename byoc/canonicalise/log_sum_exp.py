@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, is_kernel_float
+from byoc.ir.dataflow import Block, dtype_of, is_kernel_float
 
 
 def finite_shift_of_log_sum_exp(block: Block) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, shape_of
+from byoc.ir.dataflow import Block, shape_of
 
 
 def matmul_of_vectors(block: Block) -> None:

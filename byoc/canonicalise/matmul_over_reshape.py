@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, Constant, is_kernel_float, shape_of
+from byoc.ir.dataflow import Block, Constant, is_kernel_float, shape_of
 
 
 def matmul_over_reshape(block: Block) -> None:

@@ -17,8 +17,8 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import Block, dtype_of, is_kernel_float, static_shape_of
-from byoc.partition.loop_nest import (
+from byoc.ir.dataflow import Block, dtype_of, is_kernel_float, static_shape_of
+from byoc.ir.loop_nest import (
     Store,
     conditional,
     evaluate,

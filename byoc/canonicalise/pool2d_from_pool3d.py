@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, is_kernel_float, op_name, static_shape_of
+from byoc.ir.dataflow import Block, is_kernel_float, op_name, static_shape_of
 
 POOLS = {
     "relax.nn.avg_pool3d": relax.op.nn.avg_pool2d,

@@ -12,7 +12,7 @@ from math import copysign, isfinite
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, constant, dtype_of, is_kernel_float, scalar_of, shape_of
+from byoc.ir.dataflow import Block, constant, dtype_of, is_kernel_float, scalar_of, shape_of
 
 
 def where_from_prelu(block: Block) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, op_name, static_shape_of
+from byoc.ir.dataflow import Block, dtype_of, op_name, static_shape_of
 
 
 def reductions_of_nothing(block: Block) -> None:

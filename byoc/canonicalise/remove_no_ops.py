@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
+from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
 
 SAME_SHAPE = ("relax.reshape", "relax.broadcast_to")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, op_name, shape_of
+from byoc.ir.dataflow import Block, op_name, shape_of
 
 
 def one_reshape(block: Block) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, shape_of
+from byoc.ir.dataflow import Block, shape_of
 from codegen_cc.dim import normal, same
 
 #: Coordinate transformation and rounding that pick pixel ``i // s`` for every whole scale ``s``:

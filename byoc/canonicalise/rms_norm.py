@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.layer_norm import followed_by, last_axes
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     constant,
     dtype_of,

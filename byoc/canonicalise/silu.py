@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, is_kernel_float
+from byoc.ir.dataflow import Block, is_kernel_float
 
 
 def silu_from_pieces(block: Block) -> None:

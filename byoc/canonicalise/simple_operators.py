@@ -17,7 +17,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from byoc.canonicalise.fold_constants import DTYPES
-from byoc.partition.dataflow import Block, dtype_of, is_kernel_float, op_name, shape_of
+from byoc.ir.dataflow import Block, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import is_static
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, is_kernel_float, shape_of
+from byoc.ir.dataflow import Block, array_of, is_kernel_float, shape_of
 
 
 def slice_from_take(block: Block) -> None:

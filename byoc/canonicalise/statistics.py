@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, is_kernel_float, op_name, shape_of
+from byoc.ir.dataflow import Block, is_kernel_float, op_name, shape_of
 
 
 def mean_from_variance(block: Block) -> None:

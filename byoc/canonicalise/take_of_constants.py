@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import Block, op_name, static_shape_of
+from byoc.ir.dataflow import Block, op_name, static_shape_of
 
 
 def take_of_constants(block: Block) -> None:

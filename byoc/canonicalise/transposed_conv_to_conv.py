@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
+from byoc.ir.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
 
 #: Functions of single elements that may move across a permutation of elements.
 MOVABLE = ("relax.nn.relu", "relax.sigmoid", "relax.tanh")

@@ -46,7 +46,7 @@ _SHOWN = 3
 
 _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
 
-#: How the virtual machine puts that ``byoc.prepare.check_extents`` found an extent below 0.
+#: How the virtual machine puts that ``byoc.ir.check_extents`` found an extent below 0.
 _BELOW_ZERO = re.compile(
     r"\(0 vs\. (?P<value>-\d+)\) : ErrorContext\(match_cast, ty=R\.Shape\((?P<extents>.*?)\)\)"
 )

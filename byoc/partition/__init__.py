@@ -16,11 +16,11 @@ from tvm import relax
 from byoc.arguments import as_path, as_whole
 from byoc.canonicalise import canonicalise
 from byoc.errors import ControlError, OffloadWarning, PartitionError, SuspectWarning
+from byoc.ir.dataflow import is_candidate, is_region
 
 # The passes by their modules: a function of the same name would hide the module from importers.
 from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
 from byoc.partition.control import Control, Libraries
-from byoc.partition.dataflow import is_candidate, is_region
 from byoc.partition.distinct_symbols import distinct_symbols
 from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked

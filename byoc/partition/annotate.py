@@ -22,8 +22,7 @@ from math import prod
 import tvm
 from tvm import relax
 
-from byoc.partition.control import FREE, Control
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     Constant,
     describe,
@@ -36,6 +35,8 @@ from byoc.partition.dataflow import (
     substitute,
     variables,
 )
+from byoc.ir.symbols import defined_symbols
+from byoc.partition.control import FREE, Control
 from byoc.partition.reasons import Reasons
 from byoc.partition.registry import row_for
 from byoc.partition.unmatched import reason_of
@@ -51,7 +52,6 @@ from byoc.patterns import (
     find_groups,
     find_idioms,
 )
-from byoc.prepare.symbols import defined_symbols
 from codegen_cc import supports
 from codegen_cc.dim import symbols
 from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step

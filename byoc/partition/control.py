@@ -16,9 +16,9 @@ from tvm import relax
 
 from byoc.arguments import as_texts
 from byoc.errors import ControlError
-from byoc.partition.dataflow import Block, is_candidate, op_name
+from byoc.ir.dataflow import Block, is_candidate, op_name
+from byoc.ir.origin import origin_of
 from byoc.partition.marks import is_marked
-from byoc.partition.origin import origin_of
 from byoc.partition.reasons import Chosen
 from byoc.partition.registry import Predicate, ask, predicates_for, row_for
 from byoc.patterns import Idiom, Unfit

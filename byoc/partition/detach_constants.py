@@ -12,7 +12,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import is_region, sequence, substitute, typed
+from byoc.ir.dataflow import is_region, sequence, substitute, typed
 from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import is_candidate
+from byoc.ir.dataflow import is_candidate
 
 
 def distinct_symbols(mod: tvm.IRModule) -> tvm.IRModule:

@@ -9,8 +9,8 @@ from types import FrameType
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import Block, op_name, substitute, variables
-from byoc.partition.origin import UNKNOWN, Origin, origin_of
+from byoc.ir.dataflow import Block, op_name, substitute, variables
+from byoc.ir.origin import UNKNOWN, Origin, origin_of
 from codegen_cc.errors import one_line
 
 #: Names of nodes that a message lists.

@@ -14,8 +14,8 @@ import tvm
 from tvm import relax
 
 from byoc.errors import ControlError
-from byoc.partition.dataflow import is_candidate, op_name, with_blocks
-from byoc.partition.origin import origin_of, with_origin
+from byoc.ir.dataflow import is_candidate, op_name, with_blocks
+from byoc.ir.origin import origin_of, with_origin
 
 #: Attribute of a module of which only marked bindings are offloaded.
 MARKED_ATTRIBUTE = "ext.marked"

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     CODEGEN,
     dtype_of,
     global_var,
@@ -48,7 +48,7 @@ from byoc.partition.dataflow import (
     variables,
     with_blocks,
 )
-from byoc.prepare.symbols import named_in, told_by
+from byoc.ir.symbols import named_in, told_by
 from codegen_cc import dtypes
 from codegen_cc.dim import at_unit, product
 from codegen_cc.node import NODE_ATTRIBUTE

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import Block, dtype_of, map_blocks
+from byoc.ir.dataflow import Block, dtype_of, map_blocks
 
 
 def position_of_lowest(mod: tvm.IRModule) -> tvm.IRModule:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import is_candidate, is_region, substitute, with_blocks
+from byoc.ir.dataflow import is_candidate, is_region, substitute, with_blocks
 from byoc.partition.reasons import Chosen, Reasons
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.patterns import MOVEMENT_OPS

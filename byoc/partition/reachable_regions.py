@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from byoc.partition.dataflow import is_candidate, is_region
+from byoc.ir.dataflow import is_candidate, is_region
 
 _SYMBOL = "global_symbol"
 

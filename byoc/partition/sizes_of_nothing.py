@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import is_candidate, op_name, shape_of
+from byoc.ir.dataflow import is_candidate, op_name, shape_of
 from byoc.patterns import MOVEMENT_OPS
 from codegen_cc.dim import Dim, at_most
 from codegen_cc.node import Node

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import is_candidate, op_name
-from byoc.partition.origin import origin_of
+from byoc.ir.dataflow import is_candidate, op_name
+from byoc.ir.origin import origin_of
 
 #: Names of nodes that a message lists.
 _LISTED = 3

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import Constant, describe, dtype_of, op_name, touches_empty
+from byoc.ir.dataflow import Constant, describe, dtype_of, op_name, touches_empty
 from byoc.partition.registry import row_for
 from byoc.patterns import SIMPLE_UNARY, Unfit
 from byoc.patterns.row import tensor

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import (
+from byoc.ir.dataflow import (
     Block,
     array_of,
     dtype_of,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from byoc.partition.dataflow import dtype_of
+from byoc.ir.dataflow import dtype_of
 from byoc.patterns.row import Candidate, tensor
 from codegen_cc import dtypes
 from codegen_cc.node import Node

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from tvm import relax
 
-from byoc.partition.algebra import near, polynomial, product
-from byoc.partition.dataflow import Block, is_kernel_float, op_name, scalar_of, shape_of
+from byoc.ir.algebra import near, polynomial, product
+from byoc.ir.dataflow import Block, is_kernel_float, op_name, scalar_of, shape_of
 from byoc.patterns import smooth
 from byoc.patterns.idiom import Idiom, rounded
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import describe, shape_of
+from byoc.ir.dataflow import describe, shape_of
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, positive_axis
 from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims

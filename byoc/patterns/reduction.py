@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.partition.dataflow import array_of, shape_of
+from byoc.ir.dataflow import array_of, shape_of
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axes, positive_axis
 
 REDUCTIONS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import relax
 
-from byoc.partition.dataflow import Constant, describe, dtype_of, shape_of
+from byoc.ir.dataflow import Constant, describe, dtype_of, shape_of
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node, Operand
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.partition.algebra import near
-from byoc.partition.dataflow import Block, op_name, scalar_of
+from byoc.ir.algebra import near
+from byoc.ir.dataflow import Block, op_name, scalar_of
 from byoc.patterns.idiom import Idiom, rounded
 
 #: Klambauer et al., "Self-Normalizing Neural Networks", 2017.

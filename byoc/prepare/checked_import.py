@@ -22,7 +22,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, onnx_input
 
 from byoc.errors import UnsupportedForm
-from byoc.partition.dataflow import array_of
+from byoc.ir.dataflow import array_of
 from byoc.prepare.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
 from byoc.prepare.converters import convert
 from byoc.prepare.converters.node import Node

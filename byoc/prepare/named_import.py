@@ -16,9 +16,9 @@ import onnx
 import tvm
 from tvm import relax
 
-from byoc.partition.origin import Origin, origin_of, with_origin
+from byoc.ir.define_symbols import define_symbols
+from byoc.ir.origin import Origin, origin_of, with_origin
 from byoc.prepare.checked_import import Refusals, inferred_types
-from byoc.prepare.define_symbols import define_symbols
 from byoc.prepare.symbolic_import import SymbolicImporter
 from byoc.prepare.weights_apart import Fetch
 

@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import array_of, shape_of
+from byoc.ir.dataflow import array_of, shape_of
 from byoc.prepare.symbolic_resize import FIRST_WITH_MODES, METHODS, resize_options
 
 #: Coordinate transformations that ``relax.image.resize2d`` has.

@@ -17,7 +17,7 @@ import sympy
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import array_of, dtype_of, scalar_of, shape_of
+from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
 from byoc.prepare.checked_import import CheckedImporter
 from byoc.prepare.same_padding import same_pads
 from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from byoc.ir.dataflow import is_region, op_name
 from byoc.partition.control import matches
-from byoc.partition.dataflow import is_region, op_name
 from byoc.partition.registry import row_for
 from byoc.patterns import Unfit
 from byoc.report.left import NAMES, Left

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import describe, is_candidate, is_region, variables
+from byoc.ir.dataflow import describe, is_candidate, is_region, variables
 from byoc.report.kernels import Kernel, kernel_of
 from byoc.report.left import NAMES, Left, left_of_binding
 from codegen_cc.dim import at_unit

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
-from byoc.partition.dataflow import describe, dtype_of, op_name, shape_of
-from byoc.partition.origin import origin_of
+from byoc.ir.dataflow import describe, dtype_of, op_name, shape_of
+from byoc.ir.origin import origin_of
 from byoc.partition.unmatched import has_pattern, reason_of
 from codegen_cc.dim import at_unit, product
 

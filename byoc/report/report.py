@@ -17,7 +17,7 @@ from rich.console import Console
 from tvm import relax
 
 from byoc.errors import CoverageError
-from byoc.partition.dataflow import is_candidate, is_region, shape_of
+from byoc.ir.dataflow import is_candidate, is_region, shape_of
 from byoc.partition.prune import Pruned
 from byoc.report.asked import Asked
 from byoc.report.graph import OFFLOADED, Graph, dot_text, graph_of

@@ -12,7 +12,7 @@ import onnx
 import pytest
 import tvm_ffi.libinfo
 
-from byoc.partition.dataflow import constant
+from byoc.ir.dataflow import constant
 from codegen_cc import dtypes
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES
 from codegen_cc.errors import CodegenError

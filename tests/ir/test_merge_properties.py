@@ -20,8 +20,8 @@ from tvm.relax import op
 import byoc.partition.annotate
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.inline_tuples import inline_tuples
+from byoc.ir.dataflow import op_name, variables
 from byoc.partition.annotate import annotate
-from byoc.partition.dataflow import op_name, variables
 from byoc.partition.merge import merge
 from byoc.partition.prune import prune
 from codegen_cc.node import Node

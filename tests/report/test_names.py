@@ -16,8 +16,8 @@ from tvm.relax.frontend.onnx import from_onnx
 import byoc
 from byoc.canonicalise import canonicalise
 from byoc.errors import UnsupportedForm
+from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.partition import partition_with_report
-from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.prepare import import_onnx, prepare
 from byoc.prepare.converters import CONVERTERS
 from byoc.prepare.named_import import import_named

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import onnx_input
 
-from byoc.partition.dataflow import array_of, shape_of
+from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim
 
 

@@ -16,8 +16,8 @@ import sympy
 import tvm
 from tvm import relax, tirx
 
-from byoc.partition.dataflow import is_candidate, sequence, typed, with_blocks
-from byoc.prepare.symbols import extents_of, named_in, told_by
+from byoc.ir.dataflow import is_candidate, sequence, typed, with_blocks
+from byoc.ir.symbols import extents_of, named_in, told_by
 from codegen_cc.dim import Dim, symbols
 from codegen_cc.region.relax_dims import relax_dims, variable_symbols
 

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 #: Begins the source name of every span that holds an origin.
-PREFIX = "byoc.partition.origin:"
+PREFIX = "byoc.ir.origin:"
 
 
 @dataclass(frozen=True)

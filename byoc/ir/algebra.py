@@ -12,7 +12,7 @@ from math import isclose
 
 from tvm import relax
 
-from byoc.partition.dataflow import Block, op_name, scalar_of, shape_of
+from byoc.ir.dataflow import Block, op_name, scalar_of, shape_of
 
 #: Relative difference at which a constant written in fp32 (or with six digits, as some exporters
 #: do) still counts as the number that it stands for.

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr import _update_type
 
-from byoc.partition.origin import UNKNOWN, Origin, origin_of, with_origin
+from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
 from codegen_cc.dim import Dim, is_static
 from codegen_cc.dtypes import KERNEL_FLOATS
 from codegen_cc.region.relax_dims import dim_text, relax_dims

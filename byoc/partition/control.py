@@ -6,10 +6,8 @@ pattern, neither as a root nor as a later step of another one.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 import tvm
 from tvm import relax
@@ -17,6 +15,7 @@ from tvm import relax
 from byoc.arguments import as_texts
 from byoc.errors import ControlError
 from byoc.ir.dataflow import Block, is_candidate, op_name
+from byoc.ir.names import matches, resolve_op, suggestion
 from byoc.ir.origin import origin_of
 from byoc.partition.marks import is_marked
 from byoc.partition.reasons import Chosen
@@ -28,9 +27,6 @@ from codegen_cc.node import Node
 
 #: What a user gives to say which kernel library computes what (see ``Selection.of``).
 Libraries = Selection | Specs
-
-#: Names that a message lists.
-MAX_LISTED = 4
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class Control:
         for glob in self.skip_nodes:
             if not matches(glob, known):
                 raise ControlError(
-                    f"no node is called {glob!r}{_suggest(glob, list(known))};"
+                    f"no node is called {glob!r}{suggestion(glob, list(known))};"
                     " byoc partition --html shows all names"
                 )
 
@@ -140,36 +136,6 @@ def _node_of(op: str, call: relax.Call, idiom: Idiom | None) -> Node | None:
         return idiom.candidate().node if idiom is not None else None
     except Unfit:
         return None
-
-
-def matches(glob: str, names: Iterable[str]) -> bool:
-    """Whether a shell pattern, read as a pattern or as it stands, is one of these names."""
-    return any(name == glob or fnmatchcase(name, glob) for name in names)
-
-
-def resolve_op(name: str) -> list[str]:
-    """Full names of the Relax operators that ``relax.nn.relu``, ``nn.relu`` or ``relu`` means.
-
-    Raises ``ControlError``, with suggestions, if it means none.
-    """
-    known = [op for op in map(str, tvm.ir.Op.list_op_names()) if op.startswith("relax.")]
-    for prefix in ("", "relax."):
-        if prefix + name in known:
-            return [prefix + name]
-    found = sorted(op for op in known if op.rpartition(".")[2] == name)
-    if found:
-        return found
-    short = {op.rpartition(".")[2]: op for op in known}
-    raise ControlError(
-        f"{name!r} is no Relax operator{_suggest(name, sorted(short))};"
-        " byoc partition lists the operators of a model"
-    )
-
-
-def _suggest(name: str, known: list[str]) -> str:
-    lowered = {entry.lower(): entry for entry in reversed(known)}
-    close = difflib.get_close_matches(name.lower().strip("*?"), lowered, MAX_LISTED)
-    return f"; did you mean {' or '.join(repr(lowered[entry]) for entry in close)}?" * bool(close)
 
 
 def _resolved(names: Iterable[str], argument: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from tvm import relax
 
 from byoc.errors import ControlError
 from byoc.ir.dataflow import is_candidate, op_name, with_blocks
+from byoc.ir.names import matches, resolve_op
 from byoc.ir.origin import origin_of, with_origin
 
 #: Attribute of a module of which only marked bindings are offloaded.
@@ -49,8 +50,6 @@ def mark(
 
     Marks of several calls add up. Raises ``ControlError`` if nothing is marked.
     """
-    from byoc.partition.control import matches, resolve_op
-
     wanted = {name for op in ops for name in resolve_op(op)}
     globs = tuple(nodes)
 

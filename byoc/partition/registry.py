@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from tvm import relax
 
 from byoc.errors import ControlError
+from byoc.ir.names import resolve_op
 from byoc.patterns import TABLE, Candidate, Row, Unfit
 from codegen_cc.node import Node
 
@@ -51,8 +52,6 @@ def register_ext_op(op: str, *, build: Build | None = None) -> Callable[[Predica
 
     Raises ``ControlError`` for a name that is no Relax operator.
     """
-    from byoc.partition.control import resolve_op  # which needs the table too
-
     (name, *others) = resolve_op(op)
     if others:
         raise ControlError(f"operator {op!r} is one of {name}, {', '.join(others)}; name one")
@@ -69,8 +68,6 @@ def register_ext_op(op: str, *, build: Build | None = None) -> Callable[[Predica
 
 def unregister_ext_op(op: str) -> None:
     """Forget all that was registered for an operator."""
-    from byoc.partition.control import resolve_op
-
     for name in resolve_op(op):
         _ENTRIES.pop(name, None)
 

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_region, op_name
-from byoc.partition.control import matches
+from byoc.ir.names import matches
 from byoc.partition.registry import row_for
 from byoc.patterns import Unfit
 from byoc.report.left import NAMES, Left

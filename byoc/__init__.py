@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     )
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.partition.marks import mark
-    from byoc.partition.registry import register_ext_op, unregister_ext_op
+    from byoc.patterns.registry import register_ext_op, unregister_ext_op
     from byoc.rpc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
     from byoc.tuning.tuner import tune
     from byoc.verification import Verification, verify
@@ -127,9 +127,9 @@ _HOMES = {
     "mark": "byoc.partition.marks",
     "partition_for_ext": "byoc.partition",
     "partition_with_report": "byoc.partition",
-    "register_ext_op": "byoc.partition.registry",
+    "register_ext_op": "byoc.patterns.registry",
     "tune": "byoc.tuning.tuner",
-    "unregister_ext_op": "byoc.partition.registry",
+    "unregister_ext_op": "byoc.patterns.registry",
     "verify": "byoc.verification",
 }
 

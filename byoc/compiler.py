@@ -41,8 +41,8 @@ from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
 from byoc.partition.failing_node import failing_binding
 from byoc.partition.prune import MIN_COMPUTE_BYTES
-from byoc.partition.registry import Predicate
 from byoc.partition.sizes_of_nothing import least_size
+from byoc.patterns.registry import Predicate
 from byoc.prepare import import_onnx, prepare_apart
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.prepare.input_shapes import model_inputs

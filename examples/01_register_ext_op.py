@@ -10,7 +10,7 @@ from tvm.relax import op
 
 import byoc
 from byoc.ir.dataflow import dtype_of, shape_of
-from byoc.partition.registry import Candidate, Unfit
+from byoc.patterns.registry import Candidate, Unfit
 from codegen_cc import Node, Operand
 
 

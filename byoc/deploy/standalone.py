@@ -19,7 +19,7 @@ from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
 from byoc.partition.control import Libraries
 from byoc.partition.prune import MIN_COMPUTE_BYTES
-from byoc.partition.registry import Predicate
+from byoc.patterns.registry import Predicate
 from byoc.prepare.given_model import GivenModel, given_model
 from byoc.report import Report
 from byoc.stages import Progress, Stages

@@ -27,8 +27,8 @@ from byoc.partition.marks import is_marked
 from byoc.partition.position_of_lowest import position_of_lowest
 from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
 from byoc.partition.reasons import Reasons
-from byoc.partition.registry import Predicate
 from byoc.partition.suspect import suspect_forms
+from byoc.patterns.registry import Predicate
 from byoc.report import Report
 from byoc.report.asked import asked_libraries
 from byoc.tuning.choice import select

@@ -17,8 +17,8 @@ from tvm import relax
 
 from byoc.ir.dataflow import is_region, op_name
 from byoc.ir.names import matches
-from byoc.partition.registry import row_for
 from byoc.patterns import Unfit
+from byoc.patterns.registry import row_for
 from byoc.report.left import NAMES, Left
 from codegen_cc.libraries import KernelLibrary, Selection
 from codegen_cc.node import NODE_ATTRIBUTE, Node

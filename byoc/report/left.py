@@ -10,7 +10,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import describe, dtype_of, op_name, shape_of
 from byoc.ir.origin import origin_of
-from byoc.partition.unmatched import has_pattern, reason_of
+from byoc.patterns.unmatched import has_pattern, reason_of
 from codegen_cc.dim import at_unit, product
 
 IN_BRANCH = "a branch; need straight-line code"

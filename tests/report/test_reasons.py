@@ -12,7 +12,7 @@ from tvm.relax import op
 
 import byoc
 from byoc.partition import partition_with_report
-from byoc.partition.unmatched import REWRITTEN
+from byoc.patterns.unmatched import REWRITTEN
 from byoc.report import Report
 from byoc.report.left import left_of
 from tests.ir.graphs import constant, random, relax_module
@@ -309,7 +309,7 @@ def test_refused_without_a_reason(answer: object) -> None:
 
 def test_builder_that_refuses_without_a_reason() -> None:
     def build(call: Any) -> Any:
-        raise byoc.partition.registry.Unfit
+        raise byoc.patterns.registry.Unfit
 
     byoc.register_ext_op("relax.matmul", build=build)
     try:

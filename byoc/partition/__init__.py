@@ -25,12 +25,12 @@ from byoc.partition.distinct_symbols import distinct_symbols
 from byoc.partition.failing_node import failing_node
 from byoc.partition.marks import is_marked
 from byoc.partition.position_of_lowest import position_of_lowest
-from byoc.partition.prune import MIN_COMPUTE_BYTES, Pruned, too_little_work
-from byoc.partition.reasons import Reasons
+from byoc.partition.prune import MIN_COMPUTE_BYTES, too_little_work
 from byoc.partition.suspect import suspect_forms
 from byoc.patterns.registry import Predicate
-from byoc.report import Report
+from byoc.report import Pruned, Report
 from byoc.report.asked import asked_libraries
+from byoc.report.reasons import Reasons
 from byoc.tuning.choice import select
 from codegen_cc.errors import foreign_errors_as
 

@@ -37,7 +37,6 @@ from byoc.ir.dataflow import (
 )
 from byoc.ir.symbols import defined_symbols
 from byoc.partition.control import FREE, Control
-from byoc.partition.reasons import Reasons
 from byoc.patterns import (
     ACTIVATION,
     BIAS,
@@ -52,6 +51,7 @@ from byoc.patterns import (
 )
 from byoc.patterns.registry import row_for
 from byoc.patterns.unmatched import reason_of
+from byoc.report.reasons import Reasons
 from codegen_cc import supports
 from codegen_cc.dim import symbols
 from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step

@@ -18,9 +18,9 @@ from byoc.ir.dataflow import Block, is_candidate, op_name
 from byoc.ir.names import matches, resolve_op, suggestion
 from byoc.ir.origin import origin_of
 from byoc.partition.marks import is_marked
-from byoc.partition.reasons import Chosen
 from byoc.patterns import Idiom, Unfit
 from byoc.patterns.registry import Predicate, ask, predicates_for, row_for
+from byoc.report.reasons import Chosen
 from codegen_cc.libraries import Selection, default_selection
 from codegen_cc.libraries.selection import Specs
 from codegen_cc.node import Node

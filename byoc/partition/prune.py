@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 
 import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, is_region, substitute, with_blocks
-from byoc.partition.reasons import Chosen, Reasons
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.patterns import MOVEMENT_OPS
+from byoc.report.coverage import Pruned
+from byoc.report.reasons import Chosen, Reasons
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
 
@@ -23,14 +23,6 @@ from codegen_cc.node import NODE_ATTRIBUTE, Node
 #: Regions that only move data lose by 10 to 30 % up to 1 KB, win with large permutations alone, and
 #: TVM reshapes without a copy where a region has to write its result.
 MIN_COMPUTE_BYTES = 512
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """A region that went back to TVM: its operators, and bytes that its computing nodes move."""
-
-    operators: int
-    bytes: int
 
 
 def nodes_of(region: relax.Function) -> Iterator[Node]:

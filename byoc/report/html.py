@@ -10,12 +10,10 @@ import json
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from byoc.report.coverage import Coverage
 from byoc.report.render import coverage_line, grouped, hint_of, names_of
-
-if TYPE_CHECKING:
-    from byoc.report.report import Report
 
 #: The libraries that draw, in the order in which they must be loaded.
 LIBRARIES = ("cytoscape.min.js", "cytoscape-dagre.min.js")
@@ -27,7 +25,7 @@ MAX_NAMES = 40
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def html_page(report: Report, title: str) -> str:
+def html_page(report: Coverage, title: str) -> str:
     """The page. ``title`` names the model."""
     import jinja2  # not needed for any other form of the report
 
@@ -59,7 +57,7 @@ def html_page(report: Report, title: str) -> str:
     )
 
 
-def _drawing(report: Report) -> dict[str, Any]:
+def _drawing(report: Coverage) -> dict[str, Any]:
     return {
         "nodes": [asdict(node) | {"kernel": str(node.kernel)} for node in report.graph.nodes],
         "edges": [list(edge) for edge in report.graph.edges],

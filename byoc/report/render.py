@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from byoc.report.coverage import Coverage, RegionSummary
+from byoc.report.left import Left
 from codegen_cc.printable import printable
-
-if TYPE_CHECKING:
-    from byoc.report.left import Left
-    from byoc.report.report import RegionSummary, Report
 
 #: Rows of the second table; the rest is one line with their number.
 MAX_ROWS = 20
@@ -26,7 +23,7 @@ MAX_NAMES = 3
 GOOD_SHARE = 0.99
 
 
-def coverage_line(report: Report) -> str:
+def coverage_line(report: Coverage) -> str:
     """Such as ``268 of 270 operators, 100.0 % of MACs, 1 region``."""
     parts = [f"{report.offloaded} of {report.operators} operators"]
     if report.macs:
@@ -39,7 +36,7 @@ def coverage_line(report: Report) -> str:
     return ", ".join(parts)
 
 
-def render(report: Report, console: Console) -> None:
+def render(report: Coverage, console: Console) -> None:
     """Print a report to a rich console."""
     console.print(coverage_line(report), highlight=False)
     if report.regions:
@@ -73,7 +70,7 @@ def blockers(left: Sequence[Left]) -> str:
     return "".join(lines)
 
 
-def _regions(report: Report) -> Table:
+def _regions(report: Coverage) -> Table:
     table = Table(title="Regions", title_justify="left", box=None, pad_edge=False)
     table.add_column("region", no_wrap=True)
     titles = ["operators", "MACs [M]", "in [KiB]", "out [KiB]", "weights [MiB]"]
@@ -103,7 +100,7 @@ def _plan_cells(region: RegionSummary) -> list[str]:
     return [f"{plan.arena_bytes / 2**20:.2f}", *map(str, counts)]
 
 
-def _kernels(report: Report) -> Table:
+def _kernels(report: Coverage) -> Table:
     table = Table(title="Kernels", title_justify="left", box=None, pad_edge=False)
     table.add_column("library", no_wrap=True)
     table.add_column("algorithm", overflow="fold")
@@ -117,7 +114,7 @@ def _kernels(report: Report) -> Table:
     return table
 
 
-def _left(report: Report) -> Table:
+def _left(report: Coverage) -> Table:
     table = Table(title="Left to TVM", title_justify="left", box=None, pad_edge=False)
     table.add_column("count", justify="right")
     table.add_column("operator", overflow="fold")
@@ -150,7 +147,7 @@ def names_of(entries: Sequence[Left], limit: int = MAX_NAMES) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-def hint_of(report: Report) -> str | None:
+def hint_of(report: Coverage) -> str | None:
     """The one thing that would help most, or None."""
     if not report.operators:
         return "the module calls no operator in a Relax function"

@@ -1,16 +1,11 @@
-"""Read a partitioned module into numbers.
-
-Operators are Relax calls after canonicalisation: one for each call inside a composite, one for
-each call that stays with TVM.
-"""
+"""The report of a partition: read from a partitioned module, and shown in several forms."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import tvm
 from rich.console import Console
@@ -18,14 +13,11 @@ from tvm import relax
 
 from byoc.errors import CoverageError
 from byoc.ir.dataflow import is_candidate, is_region, shape_of
-from byoc.partition.prune import Pruned
-from byoc.report.asked import Asked
-from byoc.report.graph import OFFLOADED, Graph, dot_text, graph_of
+from byoc.report.coverage import Coverage, RegionSummary
+from byoc.report.graph import dot_text, graph_of
 from byoc.report.html import html_page
-from byoc.report.kernels import KernelUse, LibraryUse, kernel_uses, library_uses
-from byoc.report.left import Left, left_of
+from byoc.report.left import left_of
 from byoc.report.render import blockers, coverage_line, render
-from byoc.report.shortfall import Shortfall, shortfall_of
 from byoc.terminal import new_console
 from codegen_cc import dtypes
 from codegen_cc.dim import at_unit, product
@@ -34,88 +26,8 @@ from codegen_cc.plan.plan_cost import PlanCost, cost_of
 
 
 @dataclass(frozen=True)
-class RegionSummary:
-    """One region: operators in it, multiply-accumulates, bytes of its inputs, outputs, weights."""
-
-    name: str
-    operators: int
-    macs: int
-    bytes_in: int
-    bytes_out: int
-    weight_bytes: int
-    #: What its plan costs, once it has been planned.
-    plan: PlanCost | None = None
-    #: Elements of the results of its nodes.
-    elements: int = 0
-
-
-@dataclass(frozen=True)
-class Report:
-    """Coverage of one partition."""
-
-    regions: tuple[RegionSummary, ...]
-    left: tuple[Left, ...]
-    #: The network as a drawing, for ``to_dot`` and ``to_html``.
-    graph: Graph = field(default_factory=Graph, repr=False, compare=False)
-    #: Regions that were too small to be worth a call.
-    pruned: tuple[Pruned, ...] = ()
-    #: Whether special values flow as through the operators' formulas (see ``partition_for_ext``).
-    exact: bool = False
-    #: The kernel libraries that were asked for.
-    asked: tuple[Asked, ...] = ()
-
-    @property
-    def offloaded(self) -> int:
-        """Operators in regions."""
-        return sum(region.operators for region in self.regions)
-
-    @property
-    def operators(self) -> int:
-        """Operators in all."""
-        return self.offloaded + len(self.left)
-
-    @property
-    def offloaded_macs(self) -> int:
-        """Multiply-accumulates in regions."""
-        return sum(region.macs for region in self.regions)
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates in all: convolutions (transposed too) and matrix products."""
-        return self.offloaded_macs + sum(left.macs for left in self.left)
-
-    @property
-    def shortfall(self) -> Shortfall | None:
-        """What is missing where less than half of the work is offloaded, else None."""
-        elements = sum(region.elements for region in self.regions)
-        return shortfall_of(self.offloaded_macs, elements, self.left)
-
-    @property
-    def next_threshold(self) -> Pruned | None:
-        """The next lower ``min_bytes`` of partitioning, and the operators that it would add.
-
-        None where no region that computes was too small.
-        """
-        least = max((region.bytes for region in self.pruned), default=0)
-        added = [region.operators for region in self.pruned if region.bytes == least]
-        return Pruned(sum(added), least) if least > 0 else None
-
-    @property
-    def kernels(self) -> tuple[KernelUse, ...]:
-        """Which library computes how many nodes by which algorithm, the most work first."""
-        boxes = [node for node in self.graph.nodes if node.kind == OFFLOADED]
-        return kernel_uses((node.kernel, node.macs) for node in boxes)
-
-    @property
-    def libraries(self) -> tuple[LibraryUse, ...]:
-        """The kernel libraries of the model, and how each is linked."""
-        return library_uses(self.kernels)
-
-    @property
-    def idle(self) -> tuple[Asked, ...]:
-        """Those that took no node, where a user asked for more than the built-in library."""
-        others = [asked for asked in self.asked if asked.library != "builtin"]
-        return tuple(asked for asked in self.asked if not asked.nodes) if others else ()
+class Report(Coverage):
+    """Coverage of one partition, and the forms in which people and programs get it."""
 
     @classmethod
     def of(cls, mod: tvm.IRModule, reasons: Mapping[relax.Var, str] | None = None) -> Report:
@@ -154,37 +66,6 @@ class Report:
     def summary(self) -> str:
         """One line: operators, multiply-accumulates and regions."""
         return coverage_line(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain numbers and texts, for ``json.dumps``."""
-        return {
-            "operators": self.operators,
-            "offloaded": self.offloaded,
-            "macs": self.macs,
-            "offloaded_macs": self.offloaded_macs,
-            "exact": self.exact,
-            "shortfall": None if self.shortfall is None else asdict(self.shortfall),
-            "regions": [asdict(region) for region in self.regions],
-            "left": [
-                {"name": e.name, "op": e.op, "shapes": e.shapes, "reason": e.reason}
-                for e in self.left
-            ],
-            "libraries": [asdict(use) for use in self.libraries],
-            "asked_libraries": [{**asdict(a), "why": list(a.why)} for a in self.asked],
-            "kernels": [asdict(use) for use in self.kernels],
-            "nodes": [
-                {
-                    "name": node.name,
-                    "composite": node.operator,
-                    "region": node.region,
-                    "library": node.kernel.library,
-                    "algorithm": node.kernel.algorithm,
-                    "chosen_by": node.kernel.chosen,
-                }
-                for node in self.graph.nodes
-                if node.kind == OFFLOADED
-            ],
-        }
 
     def to_dot(self) -> str:
         """The network as a Graphviz file: regions are clusters, what stays with TVM is dashed."""

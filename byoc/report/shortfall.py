@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from byoc.partition.reasons import Chosen
 from byoc.report.left import Left
+from byoc.report.reasons import Chosen
 
 #: Share of the work below which there is a shortfall.
 LEAST_SHARE = 0.5

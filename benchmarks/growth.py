@@ -139,8 +139,8 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
 
     The model is not simplified: it is written as it would be after that.
     """
+    from byoc.frontends.onnx import import_onnx
     from byoc.partition import partition_with_report
-    from byoc.prepare import import_onnx
     from codegen_cc.emit.source import emit_source
     from codegen_cc.module import plan_functions
 
@@ -168,11 +168,11 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
 def _passes(model: onnx.ModelProto) -> dict[str, float]:
     """Seconds per pass of the partitioner, alone."""
     from byoc.canonicalise import canonicalise
+    from byoc.frontends.onnx import import_onnx
     from byoc.partition.annotate import annotate
     from byoc.partition.detach_constants import detach_constants
     from byoc.partition.merge import merge
     from byoc.partition.prune import prune
-    from byoc.prepare import import_onnx
 
     times: dict[str, float] = {}
     module = import_onnx(model)

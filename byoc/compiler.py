@@ -34,6 +34,9 @@ from byoc.deploy.source_files import hash_files, hash_model
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.empty_constants import load_empty_constants
 from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
+from byoc.frontends.onnx import import_onnx, prepare_apart
+from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends.onnx.input_shapes import model_inputs
 from byoc.ir.check_extents import check_extents
 from byoc.ir.define_symbols import hide_definitions
 from byoc.packed_functions import settle
@@ -43,9 +46,6 @@ from byoc.partition.failing_node import failing_binding
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.sizes_of_nothing import least_size
 from byoc.patterns.registry import Predicate
-from byoc.prepare import import_onnx, prepare_apart
-from byoc.prepare.given_model import GivenModel, given_model
-from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from byoc.stages import Progress, Stages
 from byoc.tuning.choice import database_path, select

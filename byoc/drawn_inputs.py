@@ -41,7 +41,7 @@ def draw_inputs(
     """
     from onnx.helper import tensor_dtype_to_np_dtype
 
-    from byoc.prepare.input_shapes import model_inputs
+    from byoc.frontends.onnx.input_shapes import model_inputs
 
     draw = np.random.default_rng(seed)
     inputs = {}

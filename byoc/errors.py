@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from codegen_cc.errors import ByocError, CodegenError, LibraryError, ToolchainError
 
 if TYPE_CHECKING:
-    from byoc.prepare.wrong_forms import WrongForm
+    from byoc.frontends.onnx.wrong_forms import WrongForm
 
 
 class OffloadWarning(UserWarning):

@@ -19,7 +19,7 @@ from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.drawn_inputs import draw_input
 from byoc.errors import ByocError, InputError, VerifyError
-from byoc.prepare.given_model import GivenModel, given_model
+from byoc.frontends.onnx.given_model import GivenModel, given_model
 from codegen_cc.errors import foreign_errors_as, one_line
 
 #: Greatest |error| as a share of an output's range, by its dtype; all others must be equal.
@@ -241,8 +241,8 @@ def _onnxruntime(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]
 def _evaluator(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]:
     from onnx.reference import ReferenceEvaluator
 
-    from byoc.prepare.checked_import import node_name
-    from byoc.prepare.converters.old_broadcast import has_axis
+    from byoc.frontends.onnx.checked_import import node_name
+    from byoc.frontends.onnx.converters.old_broadcast import has_axis
 
     evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
     for node in filter(has_axis, evaluator.proto_.graph.node):

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import byoc
 from byoc.errors import CoverageError
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 
 
 def network():

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 import byoc
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from models.builder import GraphBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 

@@ -82,7 +82,7 @@ class PlainTvm(Engine):
 
     def build(self, layer: Layer, folder: Path) -> Candidate:
         """Import the ONNX layer, compile it."""
-        from byoc.prepare import import_onnx, prepare
+        from byoc.frontends.onnx import import_onnx, prepare
 
         module = import_onnx(prepare(onnx_model(layer)))
         # With -mcpu its sums, chains of fused multiply-adds then, were a quarter slower.

@@ -83,7 +83,7 @@ def _tvm(subject: Subject, output: Path, target: str | None, allow_wrong: Iterab
     import tvm
 
     from byoc.compiler import export
-    from byoc.prepare import import_onnx, prepare
+    from byoc.frontends.onnx import import_onnx, prepare
     from codegen_cc.target import Target
 
     machine = Target.parse(target)

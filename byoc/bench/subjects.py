@@ -11,7 +11,7 @@ import onnx
 
 from byoc.drawn_inputs import TOKENS, draw_inputs
 from byoc.errors import BenchmarkError
-from byoc.prepare.input_shapes import model_inputs, set_input_shapes
+from byoc.frontends.onnx.input_shapes import model_inputs, set_input_shapes
 from byoc.zoo import networks
 
 #: The first IR version in which weights need not be inputs as well.
@@ -44,7 +44,7 @@ def load_subject(
     if name in known and not path.is_file():
         title, model, tokens = known[name].title, known[name].build(), TOKENS
     elif path.exists():
-        from byoc.prepare.read_model import load_model
+        from byoc.frontends.onnx.read_model import load_model
 
         # 0 and 1 are valid as ids, indices and masks alike.
         title, model, tokens = path.name, load_model(path), 2

@@ -55,8 +55,8 @@ def partition_verb(
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")
+        from byoc.frontends.onnx import import_onnx, prepare_apart
         from byoc.partition import partition_with_report
-        from byoc.prepare import import_onnx, prepare_apart
 
         show("prepare the model")
         prepared = prepare_apart(model, input_shapes)

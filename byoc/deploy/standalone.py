@@ -17,10 +17,10 @@ from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.deploy.single_region import SingleRegion
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
+from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.partition.control import Libraries
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.patterns.registry import Predicate
-from byoc.prepare.given_model import GivenModel, given_model
 from byoc.report import Report
 from byoc.stages import Progress, Stages
 from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name

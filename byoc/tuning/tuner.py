@@ -14,9 +14,9 @@ import tvm
 
 from byoc.arguments import MAX_THREADS, as_whole
 from byoc.errors import TuningError
+from byoc.frontends.onnx.given_model import GivenModel
 from byoc.machine import choose_cores
 from byoc.partition.control import Libraries
-from byoc.prepare.given_model import GivenModel
 from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
 from byoc.tuning.choice import database_path, select
@@ -115,8 +115,8 @@ def tune(
 
     Raises ``ByocError``. The batches of layers that were done by then are in the database.
     """
+    from byoc.frontends.onnx import import_onnx, prepare
     from byoc.partition import partition_with_report
-    from byoc.prepare import import_onnx, prepare
 
     if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
         raise TuningError(f"threads is of type {type(threads).__name__}; need a list of numbers")

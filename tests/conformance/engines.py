@@ -14,7 +14,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 from byoc.errors import ByocError, CompileError, RunError, UnsupportedForm
-from byoc.onnx_backend import ExtBackend, run_machine
+from byoc.frontends.onnx.backend import ExtBackend, run_machine
 from codegen_cc import codegen  # noqa: F401
 from tests.conformance.cases import Case
 

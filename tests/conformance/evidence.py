@@ -1,4 +1,4 @@
-"""What ONNX's backend tests say of the table of wrong forms (``byoc/prepare/wrong_forms.json``).
+"""What ONNX's backend tests say of the table of wrong forms (``wrong_forms.json``).
 
 A row of the conformance table that an entry refused has the entry's reason, and what comes out
 without it. An entry's evidence counts these rows. An entry that is not shown wrong by any test
@@ -15,9 +15,9 @@ from typing import Any
 import onnx
 from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
-from byoc.prepare.checked_import import inferred_types
-from byoc.prepare.honoured import schema_of
-from byoc.prepare.wrong_forms import FILE
+from byoc.frontends.onnx.checked_import import inferred_types
+from byoc.frontends.onnx.honoured import schema_of
+from byoc.frontends.onnx.wrong_forms import FILE
 from tests.conformance.engines import PASSED, WRONG
 from tests.conformance.table import IF_ALLOWED, REFUSED_BY_NAME, Entry
 

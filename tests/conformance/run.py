@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from byoc.prepare import wrong_forms
+from byoc.frontends.onnx import wrong_forms
 from tests.conformance.cases import Case, all_cases, named, subset
 from tests.conformance.engines import FAILED, PASSED, Result, run_case
 from tests.conformance.evidence import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from byoc.errors import UnsupportedForm
-from byoc.prepare import checked_import, import_onnx, prepare
-from byoc.prepare.wrong_forms import FILE as FORMS
-from byoc.prepare.wrong_forms import WrongForm, wrong_forms
+from byoc.frontends.onnx import checked_import, import_onnx, prepare
+from byoc.frontends.onnx.wrong_forms import FILE as FORMS
+from byoc.frontends.onnx.wrong_forms import WrongForm, wrong_forms
 from tests.conformance import run as runner
 from tests.conformance.cases import named
 from tests.conformance.engines import REFUSED_FORM, run_case

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from byoc.prepare.fold_onnx import FOLDED, fold_constants
+from byoc.frontends.onnx.fold_onnx import FOLDED, fold_constants
 from tests.conformance.cases import Case, all_cases
 from tests.reference import onnxruntime_outputs
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
-import byoc.onnx_backend as backend
+import byoc.frontends.onnx.backend as backend
 from byoc.errors import CompileError, InputError, ShapeError
 from tests.ir.graphs import onnx_model, random
 

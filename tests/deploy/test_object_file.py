@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 import byoc
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from codegen_cc.errors import ToolchainError
 from codegen_cc.link import object_file
 from codegen_cc.link.toolchain import build_object, compiler

@@ -21,7 +21,7 @@ from tvm.script import tirx as T
 import byoc
 from byoc.cli import cli
 from byoc.deploy.compiled_file import read_compiled
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
 from tests.test_tiny import assert_all_offloaded

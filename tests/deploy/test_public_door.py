@@ -19,7 +19,7 @@ import tvm
 from onnx import TensorProto
 
 import byoc
-import byoc.onnx_backend
+import byoc.frontends.onnx.backend
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -261,8 +261,8 @@ def test_a_tensor_that_nothing_gives_is_named(model: onnx.ModelProto, said: str)
 def test_the_onnx_backend_raises_the_family_alone() -> None:
     for bad in (5, b"x", None):
         with pytest.raises(byoc.ByocError):
-            byoc.onnx_backend.prepare(bad)
-    prepared = byoc.onnx_backend.prepare(two_by_two())
+            byoc.frontends.onnx.backend.prepare(bad)
+    prepared = byoc.frontends.onnx.backend.prepare(two_by_two())
     for inputs in ([], {}, 5, [np.zeros(1, np.float32)] * 2):
         with pytest.raises(byoc.ByocError):
             prepared.run(inputs)

@@ -15,7 +15,7 @@ import tvm_ffi.libinfo
 from tvm import relax
 
 import byoc
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from codegen_cc import CodegenError, ToolchainError
 from codegen_cc.link.toolchain import C_FLAGS, compiler, runtime_file
 from models.builder import GraphBuilder

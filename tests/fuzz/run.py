@@ -39,7 +39,7 @@ GRAPHS_PER_TASK = 5
 #: Every so many graphs one is fed with special values.
 SPECIAL_EVERY = 8
 
-PRELOAD = ("tests.fuzz.trial", "tests.fuzz.sources", "byoc.prepare", "codegen_cc", "sympy")
+PRELOAD = ("tests.fuzz.trial", "tests.fuzz.sources", "byoc.frontends.onnx", "codegen_cc", "sympy")
 
 
 @dataclass(frozen=True)

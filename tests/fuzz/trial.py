@@ -18,8 +18,8 @@ from onnx import compose
 import byoc
 import byoc.compiler
 from byoc.errors import ByocError, CompileError, RunError
+from byoc.frontends.onnx import import_onnx, prepare_apart
 from byoc.partition import partition_with_report
-from byoc.prepare import import_onnx, prepare_apart
 from tests.fuzz.draft import Drawn
 from tests.fuzz.evaluate import Arrays, by_reference, differences, expected, is_unstable
 from tests.fuzz.on_purpose import may_differ

@@ -297,7 +297,7 @@ def try_all(
             seen(first, outcome, said)
         return []
 
-    preload = ("tests.hostile.models", "byoc.prepare", "codegen_cc", "sympy")
+    preload = ("tests.hostile.models", "byoc.frontends.onnx", "codegen_cc", "sympy")
     pool = Pool(run=try_case, limit=lambda case: LIMIT, preload=preload, tasks_per_worker=40)
     pool.run_tasks(list(groups), jobs, finished)
     return counts, bad

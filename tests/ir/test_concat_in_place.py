@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import byoc
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from codegen_cc import plan_functions
 from tests.reference import assert_agrees, onnxruntime_outputs
 

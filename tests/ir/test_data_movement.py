@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import byoc
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from codegen_cc import plan_functions
 from codegen_cc.plan.builder import Plan
 from codegen_cc.plan.plan_cost import cost_of

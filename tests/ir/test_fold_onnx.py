@@ -9,11 +9,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-import byoc.prepare.fold_onnx
+import byoc.frontends.onnx.fold_onnx
 from byoc.errors import ModelError
-from byoc.prepare import prepare
-from byoc.prepare.fold_onnx import MAX_BYTES, fold_constants
-from byoc.prepare.graph_names import all_graphs
+from byoc.frontends.onnx import prepare
+from byoc.frontends.onnx.fold_onnx import MAX_BYTES, fold_constants
+from byoc.frontends.onnx.graph_names import all_graphs
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random
@@ -268,7 +268,7 @@ def test_large_results_are_not_evaluated(
     def never(*_: object) -> None:
         raise AssertionError(f"{kind} was evaluated")
 
-    monkeypatch.setattr(byoc.prepare.fold_onnx, "ReferenceEvaluator", never)
+    monkeypatch.setattr(byoc.frontends.onnx.fold_onnx, "ReferenceEvaluator", never)
     model = with_constants(kind, operands)
     fold_constants(model)
     assert kinds(model) == [kind, "Cast", "Add"]
@@ -315,7 +315,7 @@ def test_many_results_are_not_more_than_a_few() -> None:
     weights = {f"c{i}": random(1, seed=i) for i in range(400)} | integers({"shape": [count]})
     model = onnx_model(nodes, {"x": [count]}, ["y"], weights)
     fold_constants(model)
-    assert model.ByteSize() < byoc.prepare.fold_onnx.MAX_TOTAL * 1.1
+    assert model.ByteSize() < byoc.frontends.onnx.fold_onnx.MAX_TOTAL * 1.1
     assert "Expand" in kinds(model)
 
 

@@ -16,9 +16,9 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from byoc.cli.compile import compile_verb
 from byoc.errors import UnsupportedForm
-from byoc.prepare import import_onnx, prepare
-from byoc.prepare.checked_import import inferred_types
-from byoc.prepare.wrong_forms import Form, Operand, WrongForm, wrong_forms
+from byoc.frontends.onnx import import_onnx, prepare
+from byoc.frontends.onnx.checked_import import inferred_types
+from byoc.frontends.onnx.wrong_forms import Form, Operand, WrongForm, wrong_forms
 from tests.ir.graphs import onnx_model, operators
 
 

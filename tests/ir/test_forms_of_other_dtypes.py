@@ -12,9 +12,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import byoc
-import byoc.onnx_backend as backend
+import byoc.frontends.onnx.backend as backend
 from byoc.errors import ImportFailure
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from tests.ir.test_own_converters import One, check, model_of, normal
 
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3}

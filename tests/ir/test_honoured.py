@@ -16,9 +16,9 @@ import onnx
 from onnx import defs
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from byoc.prepare import honoured, resize, symbolic_resize
-from byoc.prepare.converters import CONVERTERS, old_broadcast
-from byoc.prepare.honoured import (
+from byoc.frontends.onnx import honoured, resize, symbolic_resize
+from byoc.frontends.onnx.converters import CONVERTERS, old_broadcast
+from byoc.frontends.onnx.honoured import (
     ATTRIBUTES_WITH_EFFECT_IF,
     ATTRIBUTES_WITHOUT_EFFECT,
     attribute_counts,

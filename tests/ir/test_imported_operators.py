@@ -14,9 +14,9 @@ from tvm import relax
 
 import byoc.partition.annotate
 from byoc.canonicalise import canonicalise
+from byoc.frontends.onnx import import_onnx, prepare
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
-from byoc.prepare import import_onnx, prepare
 from tests.reference import onnxruntime_outputs
 
 from .graphs import operators, random, regions

@@ -11,10 +11,10 @@ import pytest
 from onnx import helper, numpy_helper, version_converter
 
 import byoc
-import byoc.onnx_backend as backend
+import byoc.frontends.onnx.backend as backend
 from byoc.errors import ImportFailure, VerifyError
-from byoc.prepare import import_onnx, prepare
-from byoc.prepare.converters.old_broadcast import OPERATORS
+from byoc.frontends.onnx import import_onnx, prepare
+from byoc.frontends.onnx.converters.old_broadcast import OPERATORS
 from tests.ir.test_own_converters import One, model_of, normal, onnxruntime_of
 
 #: Shapes of the second operand of one of [2, 3, 3, 3], and the axis at which it begins.

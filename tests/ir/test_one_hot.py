@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from byoc.onnx_backend import prepare
+from byoc.frontends.onnx.backend import prepare
 from tests.reference import onnxruntime_outputs
 
 

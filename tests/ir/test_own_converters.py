@@ -17,9 +17,9 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-import byoc.onnx_backend as backend
+import byoc.frontends.onnx.backend as backend
 from byoc.errors import ImportFailure
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from byoc.errors import ByocError, ImportFailure, ModelError, ShapeError
-from byoc.prepare import import_onnx, model_inputs, prepare
+from byoc.frontends.onnx import import_onnx, model_inputs, prepare
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random

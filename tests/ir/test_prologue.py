@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import byoc
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from codegen_cc import plan_functions
 from codegen_cc.plan.builder import Plan
 from models.builder import GraphBuilder

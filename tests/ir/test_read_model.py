@@ -17,8 +17,8 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, I
 
 import byoc
 from byoc.errors import ByocError, CompileError, ModelError, PartitionError
-from byoc.prepare import prepare, prepare_apart
-from byoc.prepare.weights_apart import LARGE_WEIGHT
+from byoc.frontends.onnx import prepare, prepare_apart
+from byoc.frontends.onnx.weights_apart import LARGE_WEIGHT
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random

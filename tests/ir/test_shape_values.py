@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from byoc.prepare.shape_values import ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.shape_values import ShapeValue, constant_value, evaluate
 from codegen_cc.dim import symbol
 
 H = symbol("h")

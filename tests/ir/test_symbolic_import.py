@@ -13,8 +13,8 @@ from tvm import relax
 
 import byoc
 from byoc.errors import ImportFailure
+from byoc.frontends.onnx import import_onnx, prepare
 from byoc.ir.define_symbols import define_symbols, hide_definitions
-from byoc.prepare import import_onnx, prepare
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, operators, random, regions

@@ -11,9 +11,9 @@ from onnx import helper, numpy_helper
 
 import byoc
 from byoc.errors import ModelError
-from byoc.prepare import import_onnx, prepare, prepare_apart
-from byoc.prepare.read_model import load_model
-from byoc.prepare.weights_apart import LARGE_WEIGHT, ApartModel, outline, read_apart
+from byoc.frontends.onnx import import_onnx, prepare, prepare_apart
+from byoc.frontends.onnx.read_model import load_model
+from byoc.frontends.onnx.weights_apart import LARGE_WEIGHT, ApartModel, outline, read_apart
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random

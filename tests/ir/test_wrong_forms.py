@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-import byoc.onnx_backend as backend
+import byoc.frontends.onnx.backend as backend
 from byoc.errors import CompileError, UnsupportedForm
 
 

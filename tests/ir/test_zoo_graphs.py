@@ -12,9 +12,9 @@ from tvm import relax
 import byoc.partition.annotate
 from byoc.canonicalise import canonicalise
 from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx import import_onnx, prepare
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
-from byoc.prepare import import_onnx, prepare
 from models.efficientnet import efficientnet_b0
 from models.yolo import yolo
 from models.zoo import ZOO

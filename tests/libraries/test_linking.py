@@ -249,7 +249,7 @@ def test_shared_library_is_looked_for_where_the_model_was_loaded(way: str, tmp_p
 def test_codegen_needs_the_library_that_was_chosen(tmp_path: Path) -> None:
     from tvm import relax
 
-    from byoc.prepare import import_onnx, prepare
+    from byoc.frontends.onnx import import_onnx, prepare
 
     sample = SampleLibrary(tmp_path, "source")
     module = import_onnx(prepare(two_products()))

@@ -170,7 +170,7 @@ def test_placeholders_are_no_names(unknown: str, tmp_path: Path) -> None:
     node = helper.make_node("MatMul", ["x", "z"], ["y"])
     made = model([node], {"x": [unknown, 4], "z": [4, unknown]}, {})
     shapes = {"x": ["rows", 4], "z": [4, "columns"]}
-    prepared = byoc.prepare.prepare(made, shapes)
+    prepared = byoc.frontends.onnx.prepare(made, shapes)
     dims = [value.type.tensor_type.shape.dim for value in prepared.graph.input]
     assert [dim.dim_param for dim in (dims[0][0], dims[1][1])] == ["rows", "columns"]
 
@@ -179,7 +179,7 @@ def test_equal_names_are_equal_sizes() -> None:
     node = helper.make_node("MatMul", ["x", "z"], ["y"])
     made = model([node], {"x": ["unk__7", 4], "z": [4, "unk__7"]}, {})
     with pytest.raises(byoc.errors.ShapeError, match="give the same extent for the same symbol"):
-        byoc.prepare.prepare(made, {"x": [3, 4], "z": [4, 5]})
+        byoc.frontends.onnx.prepare(made, {"x": [3, 4], "z": [4, 5]})
 
 
 @pytest.mark.parametrize("extents", [(6, 0), (6, 0, 2), (0, 6)])

@@ -13,7 +13,7 @@ from tvm import relax
 
 import byoc
 from byoc.errors import ImportFailure, InputError
-from byoc.prepare import import_onnx, prepare
+from byoc.frontends.onnx import import_onnx, prepare
 from models.bert import bert
 from models.yolo import yolo
 from models.zoo import ZOO

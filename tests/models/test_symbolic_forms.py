@@ -11,8 +11,8 @@ from onnx import parser
 
 import byoc
 from byoc.errors import ByocError, RunError
+from byoc.frontends.onnx import import_onnx, prepare
 from byoc.partition import partition_with_report
-from byoc.prepare import import_onnx, prepare
 from tests.reference import onnxruntime_outputs
 
 

@@ -12,9 +12,9 @@ from tvm.relax import op
 
 import byoc
 from byoc.errors import ControlError, CoverageError
+from byoc.frontends.onnx import import_onnx
 from byoc.partition import partition_with_report
 from byoc.patterns.registry import Candidate, Unfit
-from byoc.prepare import import_onnx
 from byoc.report import Report
 from codegen_cc import Node, Operand
 from models.builder import GraphBuilder

@@ -16,21 +16,21 @@ import onnx
 import tvm
 
 from byoc.errors import ImportFailure, ModelError, UnsupportedForm
-from byoc.prepare.checked_import import Refusals, node_name
-from byoc.prepare.fold_onnx import drop_unused, fold_constants
-from byoc.prepare.given_model import GivenModel
-from byoc.prepare.input_shapes import (
+from byoc.frontends.onnx.checked_import import Refusals, node_name
+from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
+from byoc.frontends.onnx.given_model import GivenModel
+from byoc.frontends.onnx.input_shapes import (
     InputShapes,
     given_shapes,
     model_inputs,
     set_input_shapes,
     shape_text,
 )
-from byoc.prepare.named_import import import_named
-from byoc.prepare.read_model import read
-from byoc.prepare.same_padding import explicit_padding
-from byoc.prepare.suggest_multiples import all_outputs_known, working_multiples
-from byoc.prepare.weights_apart import (
+from byoc.frontends.onnx.named_import import import_named
+from byoc.frontends.onnx.read_model import read
+from byoc.frontends.onnx.same_padding import explicit_padding
+from byoc.frontends.onnx.suggest_multiples import all_outputs_known, working_multiples
+from byoc.frontends.onnx.weights_apart import (
     ApartModel,
     Fetch,
     fold_batch_norm,

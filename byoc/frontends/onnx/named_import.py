@@ -16,11 +16,11 @@ import onnx
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.checked_import import Refusals, inferred_types
+from byoc.frontends.onnx.symbolic_import import SymbolicImporter
+from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
 from byoc.ir.origin import Origin, origin_of, with_origin
-from byoc.prepare.checked_import import Refusals, inferred_types
-from byoc.prepare.symbolic_import import SymbolicImporter
-from byoc.prepare.weights_apart import Fetch
 
 
 def import_named(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.prepare.converters.node import Node, is_float
+from byoc.frontends.onnx.converters.node import Node, is_float
 from codegen_cc.dim import broadcast_shape, is_static
 
 

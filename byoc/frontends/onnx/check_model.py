@@ -13,8 +13,8 @@ from math import prod
 import onnx
 
 from byoc.errors import ModelError
-from byoc.prepare.check_nodes import check_nodes, check_texts
-from byoc.prepare.graph_names import all_graphs, reads_of, subgraphs, tensors_of
+from byoc.frontends.onnx.check_nodes import check_nodes, check_texts
+from byoc.frontends.onnx.graph_names import all_graphs, reads_of, subgraphs, tensors_of
 
 _DAMAGED = "the model is damaged, export it again"
 

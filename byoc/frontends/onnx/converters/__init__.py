@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from tvm import relax
 
-from byoc.prepare.converters import (
+from byoc.frontends.onnx.converters import (
     detection,
     elementwise,
     old_broadcast,
@@ -19,7 +19,7 @@ from byoc.prepare.converters import (
     shapes,
     windows,
 )
-from byoc.prepare.converters.node import Node
+from byoc.frontends.onnx.converters.node import Node
 
 #: By operator.
 CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {

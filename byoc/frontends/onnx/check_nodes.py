@@ -14,8 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from byoc.errors import ModelError
-from byoc.prepare.graph_names import all_graphs
-from byoc.prepare.honoured import schema_of
+from byoc.frontends.onnx.graph_names import all_graphs
+from byoc.frontends.onnx.honoured import schema_of
 
 _TYPES = onnx.AttributeProto.AttributeType
 

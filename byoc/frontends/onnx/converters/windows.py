@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.prepare.converters.node import Node, in_float32
-from byoc.prepare.same_padding import same_pads
+from byoc.frontends.onnx.converters.node import Node, in_float32
+from byoc.frontends.onnx.same_padding import same_pads
 from codegen_cc.dim import is_static
 
 

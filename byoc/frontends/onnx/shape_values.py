@@ -18,7 +18,7 @@ import onnx
 import sympy
 from onnx import numpy_helper
 
-from byoc.prepare.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.converters.old_broadcast import has_axis
 
 #: Most elements of a value that is looked at: shapes have a few, weights have many.
 MAX_ELEMENTS = 64

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from byoc.extent import parse_extent
-from byoc.prepare.input_shapes import model_inputs
+from byoc.frontends.onnx.input_shapes import model_inputs
 
 #: What is tried, in this order.
 MULTIPLES = (2, 4, 8, 16, 32, 64, 128)

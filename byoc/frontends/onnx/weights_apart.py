@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from byoc.errors import ModelError
-from byoc.prepare.graph_names import FreshNames, reads
+from byoc.frontends.onnx.graph_names import FreshNames, reads
 
 #: Weights from this size on, in bytes, are kept apart.
 LARGE_WEIGHT = 1 << 18

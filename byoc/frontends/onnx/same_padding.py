@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from byoc.prepare.input_shapes import fixed_extent
+from byoc.frontends.onnx.input_shapes import fixed_extent
 from codegen_cc.dim import Dim, normal
 
 

@@ -22,11 +22,10 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, onnx_input
 
 from byoc.errors import UnsupportedForm
-from byoc.ir.dataflow import array_of
-from byoc.prepare.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
-from byoc.prepare.converters import convert
-from byoc.prepare.converters.node import Node
-from byoc.prepare.honoured import (
+from byoc.frontends.onnx.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
+from byoc.frontends.onnx.converters import convert
+from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.honoured import (
     INFERENCE_ERRS,
     ONLY_OF_OTHER_DOMAINS,
     ONNX_DOMAINS,
@@ -37,8 +36,9 @@ from byoc.prepare.honoured import (
     input_counts,
     schema_of,
 )
-from byoc.prepare.weights_apart import outline
-from byoc.prepare.wrong_forms import Form, Operand, WrongForm, wrong_forms
+from byoc.frontends.onnx.weights_apart import outline
+from byoc.frontends.onnx.wrong_forms import Form, Operand, WrongForm, wrong_forms
+from byoc.ir.dataflow import array_of
 
 
 class Refusals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.prepare.converters.node import Node, in_float32, is_float
+from byoc.frontends.onnx.converters.node import Node, in_float32, is_float
 from codegen_cc.dim import broadcast_shape
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
 
-from byoc.prepare.converters.node import Node, is_float
-from byoc.prepare.resize import resize
+from byoc.frontends.onnx.converters.node import Node, is_float
+from byoc.frontends.onnx.resize import resize
 from codegen_cc.dim import is_static
 
 

@@ -14,10 +14,10 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from byoc.errors import ModelError
-from byoc.prepare.check_model import check_model, data_bytes, sort_nodes
-from byoc.prepare.given_model import GivenModel, given_model
-from byoc.prepare.graph_names import all_tensors
-from byoc.prepare.weights_apart import ApartModel, apart_from, leave_external, read_apart
+from byoc.frontends.onnx.check_model import check_model, data_bytes, sort_nodes
+from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends.onnx.graph_names import all_tensors
+from byoc.frontends.onnx.weights_apart import ApartModel, apart_from, leave_external, read_apart
 from codegen_cc.errors import one_line
 
 #: What a tensor may say of its data in a file.

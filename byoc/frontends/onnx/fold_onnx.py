@@ -28,8 +28,8 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from byoc.errors import ModelError
-from byoc.prepare.converters.old_broadcast import has_axis
-from byoc.prepare.graph_names import (
+from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.graph_names import (
     FreshNames,
     all_tensors,
     definitions,
@@ -37,8 +37,8 @@ from byoc.prepare.graph_names import (
     reads_of,
     subgraphs,
 )
-from byoc.prepare.honoured import INFERENCE_ERRS, ONNX_DOMAINS, schema_of
-from byoc.prepare.weights_apart import MAX_SHAPE
+from byoc.frontends.onnx.honoured import INFERENCE_ERRS, ONNX_DOMAINS, schema_of
+from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
 #: and quantized weights stay what they are.

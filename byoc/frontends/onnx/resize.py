@@ -16,8 +16,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.symbolic_resize import FIRST_WITH_MODES, METHODS, resize_options
 from byoc.ir.dataflow import array_of, shape_of
-from byoc.prepare.symbolic_resize import FIRST_WITH_MODES, METHODS, resize_options
 
 #: Coordinate transformations that ``relax.image.resize2d`` has.
 OF_RELAX = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")

@@ -17,17 +17,17 @@ import sympy
 import tvm
 from tvm import relax
 
-from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
-from byoc.prepare.checked_import import CheckedImporter
-from byoc.prepare.same_padding import same_pads
-from byoc.prepare.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
-from byoc.prepare.symbolic_resize import (
+from byoc.frontends.onnx.checked_import import CheckedImporter
+from byoc.frontends.onnx.same_padding import same_pads
+from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.symbolic_resize import (
     FIRST_WITH_MODES,
     METHODS,
     old_rounding,
     resize_options,
     resized,
 )
+from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
     at_most,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx
 from tvm import relax
 
-from byoc.prepare.converters.node import Node
+from byoc.frontends.onnx.converters.node import Node
 
 #: Operators with these attributes, up to opset 6.
 OPERATORS = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.prepare.converters.node import Node
+from byoc.frontends.onnx.converters.node import Node
 
 
 def split(node: Node) -> relax.Expr:

@@ -3,7 +3,7 @@
 ``prepare(model).run(inputs)`` takes a model the whole way in process: prepare, import, partition,
 generate code, compile. ONNX's conformance tests drive any backend through this interface::
 
-    import byoc.onnx_backend as backend
+    import byoc.frontends.onnx.backend as backend
     y, = backend.prepare(onnx.load("model.onnx")).run([x])
 """
 
@@ -22,11 +22,11 @@ from tvm import relax
 from byoc import _autoload
 from byoc.arguments import as_whole
 from byoc.errors import CompileError, InputError, ModelError, RunError
+from byoc.frontends.onnx import import_onnx
+from byoc.frontends.onnx import prepare as prepare_onnx
+from byoc.frontends.onnx.input_shapes import model_inputs
 from byoc.partition import partition_with_report
 from byoc.partition.prune import MIN_COMPUTE_BYTES
-from byoc.prepare import import_onnx
-from byoc.prepare import prepare as prepare_onnx
-from byoc.prepare.input_shapes import model_inputs
 from byoc.report import Report
 from codegen_cc.errors import foreign_errors_as
 

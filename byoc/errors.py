@@ -5,12 +5,9 @@ Every message is one line: what failed, on what, why, and what would work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from codegen_cc.errors import ByocError, CodegenError, LibraryError, ToolchainError
-
-if TYPE_CHECKING:
-    from byoc.frontends.onnx.wrong_forms import WrongForm
 
 
 class OffloadWarning(UserWarning):
@@ -36,10 +33,10 @@ class ImportFailure(ByocError):
 class UnsupportedForm(ImportFailure):
     """An operator has a form, such as an attribute's value, whose result would be wrong.
 
-    ``entry`` is the one of ``wrong_forms.json`` that says so, if one does.
+    ``entry`` is the row of the front end's table of such forms that says so, if one does.
     """
 
-    def __init__(self, message: str, operator: str = "", entry: WrongForm | None = None) -> None:
+    def __init__(self, message: str, operator: str = "", entry: Any = None) -> None:
         super().__init__(message)
         self.operator, self.entry = operator, entry
 
@@ -88,6 +85,22 @@ class RunError(ByocError, RuntimeError):
     """A kernel failed while a model ran, or a library that it needs is missing."""
 
 
+class RpcError(ByocError):
+    """A device cannot be reached, or what was asked of it failed there."""
+
+
+class RpcRefused(RpcError):
+    """A server or tracker is there and says no: a wrong key, or no device of that key."""
+
+
+class RpcTimeout(RpcError):
+    """A device, or an answer of one, did not come in time."""
+
+
+class RpcLost(RpcError):
+    """The connection ended while it was used: the server crashed, was stopped or cut off."""
+
+
 __all__ = [
     "BenchmarkError",
     "ByocError",
@@ -103,10 +116,15 @@ __all__ = [
     "ModelError",
     "OffloadWarning",
     "PartitionError",
+    "RpcError",
+    "RpcLost",
+    "RpcRefused",
+    "RpcTimeout",
     "RunError",
     "ShapeError",
     "SuspectWarning",
     "ToolchainError",
     "TuningError",
+    "UnsupportedForm",
     "VerifyError",
 ]

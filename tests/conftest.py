@@ -45,7 +45,7 @@ class CompiledCase:
     weight_bytes: int
 
     def __post_init__(self) -> None:
-        from byoc.compiler import compile
+        from byoc.compiler.compile import compile
 
         # The executable is not kept: it would hold every network's weights in memory.
         self.report = compile(self.source, self.library, dump_code=self.code).report

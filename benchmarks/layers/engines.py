@@ -174,7 +174,7 @@ class Region(Engine):
 
     def build(self, layer: Layer, folder: Path) -> Candidate:
         """Compile the ONNX layer, and make sure that the library computes it."""
-        from byoc.compiler import compile
+        from byoc.compiler.compile import compile
 
         file, code = folder / f"{self.name}.so", folder / f"{self.name}-code"
         libraries = dict.fromkeys((self.library, library("builtin")))

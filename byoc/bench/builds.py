@@ -71,7 +71,7 @@ def _byoc(
     target: str | None,
     allow_wrong: Iterable[str],
 ) -> Built:
-    from byoc.compiler import compile
+    from byoc.compiler.compile import compile
 
     report = compile(
         subject.model, output, libraries=libraries, target=target, allow_wrong=allow_wrong
@@ -82,7 +82,7 @@ def _byoc(
 def _tvm(subject: Subject, output: Path, target: str | None, allow_wrong: Iterable[str]) -> Path:
     import tvm
 
-    from byoc.compiler import export
+    from byoc.compiler.compile import export
     from byoc.frontends.onnx import import_onnx, prepare
     from codegen_cc.target import Target
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byoc.bench.subjects import Subject
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from byoc.deploy.loader import load
 from codegen_cc.emit.timers import calls_symbol, seconds_symbol
 

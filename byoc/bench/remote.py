@@ -20,9 +20,8 @@ from byoc.bench.interleave import WARM_UPS, Timing, Turns
 from byoc.bench.measure import Bench, Failure, Measured, Results, Row
 from byoc.bench.subjects import Subject
 from byoc.deploy.loader import start_machine
-from byoc.errors import BenchmarkError
+from byoc.errors import BenchmarkError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.devices import Devices, Sharing
-from byoc.rpc.errors import RpcError, RpcLost, RpcTimeout
 from byoc.rpc.probe import DeviceInfo, build_probe, describe
 from byoc.rpc.session import Session
 from codegen_cc.target import Target

@@ -15,8 +15,8 @@ from byoc.terminal import say
 from codegen_cc.target import Target
 
 if TYPE_CHECKING:
-    from byoc.compiler import Compiled
-    from byoc.deploy.standalone import Standalone
+    from byoc.compiler.compile import Compiled
+    from byoc.compiler.standalone import Standalone
     from byoc.report import Report
 
 
@@ -108,12 +108,12 @@ def compile_verb(
             **rules.choice,
         }
         if standalone:
-            from byoc.deploy.standalone import compile_standalone
+            from byoc.compiler.standalone import compile_standalone
 
             # That everything is offloaded, whatever `rules.demand` says, is the form's own demand.
             done = compile_standalone(model, output, input_shapes, name=name, **common)
         else:
-            from byoc.compiler import compile
+            from byoc.compiler.compile import compile
 
             done = compile(
                 model,

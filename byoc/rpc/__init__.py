@@ -12,8 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from byoc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
+
 if TYPE_CHECKING:
-    from byoc.rpc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
     from byoc.rpc.model import RemoteModel
     from byoc.rpc.session import Session, connect
     from byoc.rpc.tracker import connect_tracker
@@ -31,10 +32,6 @@ __all__ = [
 
 _HOMES = {
     "RemoteModel": "model",
-    "RpcError": "errors",
-    "RpcLost": "errors",
-    "RpcRefused": "errors",
-    "RpcTimeout": "errors",
     "Session": "session",
     "connect": "session",
     "connect_tracker": "tracker",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from byoc.rpc.errors import RpcError
+from byoc.errors import RpcError
 
 _GREATEST_PORT = 65535
 

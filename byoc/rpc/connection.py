@@ -18,8 +18,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from byoc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
 from byoc.rpc.address import Address
-from byoc.rpc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
 
 if TYPE_CHECKING:
     import tvm_ffi

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from byoc.errors import RpcError, RpcLost
 from byoc.rpc.address import Address
-from byoc.rpc.errors import RpcError, RpcLost
 from byoc.rpc.session import TIMEOUT, Session, connect
 from byoc.rpc.tracker import connect_tracker
 

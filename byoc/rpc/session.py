@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.deploy.compiled_file import read_compiled
-from byoc.errors import ByocError
+from byoc.errors import ByocError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection
-from byoc.rpc.errors import RpcError, RpcLost, RpcTimeout
 
 if TYPE_CHECKING:
     import tvm_ffi

@@ -13,8 +13,8 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
+from byoc.errors import RpcError, RpcRefused, RpcTimeout
 from byoc.rpc.address import Address
-from byoc.rpc.errors import RpcError, RpcRefused, RpcTimeout
 from byoc.rpc.session import TIMEOUT, Session, connect
 
 _MAGIC = 0x2F271

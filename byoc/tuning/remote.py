@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byoc.errors import TuningError
+from byoc.errors import RpcError, RpcLost, RpcTimeout, TuningError
 from byoc.rpc.devices import Devices, Sharing
-from byoc.rpc.errors import RpcError, RpcLost, RpcTimeout
 from byoc.rpc.probe import PROBE, DeviceInfo, build_probe, describe, look_at
 from byoc.rpc.session import Session
 from byoc.tuning.build import BuiltLayer, Pair, build, laid_out_shape

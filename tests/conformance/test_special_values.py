@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from byoc.report import Report
 from codegen_cc import abi
 from tests.conformance import special_values

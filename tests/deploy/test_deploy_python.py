@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from models.squeezenet import squeezenet
 from tests.reference import onnxruntime_outputs
 

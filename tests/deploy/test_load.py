@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 
 import byoc
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from byoc.deploy.input_tensors import require_apart
 from byoc.errors import InputError
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two

@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 import byoc
-import byoc.compiler
+import byoc.compiler.partitioned
 import byoc.deploy.compiled_file
 import byoc.deploy.metadata
 from byoc.cli import main
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.metadata import FORMAT_VERSION, Entry, Metadata, TensorInfo
 from byoc.errors import LoadError
@@ -57,7 +57,7 @@ def test_everything_comes_back_from_the_file(
     assert [library.name for library in found.libraries] == ["builtin"]
     assert found.target is not None
     assert found.target.kernel_levels == ("baseline", "avx2", "avx512")
-    assert dict(found.versions) == byoc.compiler.versions()
+    assert dict(found.versions) == byoc.compiler.partitioned.versions()
     digest = hashlib.sha256((tmp_path / "model.onnx").read_bytes()).hexdigest()
     assert [(s.name, s.sha256) for s in found.source] == [("model.onnx", digest)]
     assert isinstance(found.entry, Entry) and sorted(found.entry.inputs) == [0, 1]
@@ -142,7 +142,7 @@ def test_a_library_of_another_tvm_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = {"byoc": "0.1.0", "tvm": "0.31.2", "tvm_ffi": "0.4.0"}
-    monkeypatch.setattr(byoc.compiler, "versions", lambda: made)
+    monkeypatch.setattr(byoc.compiler.partitioned, "versions", lambda: made)
     compile(two_by_two(), tmp_path / "m.so")
     message = _refusal(tmp_path / "m.so")
     assert "it was compiled with TVM 0.31.2 and FFI 0.4.0, and this is TVM 0.27" in message
@@ -150,8 +150,8 @@ def test_a_library_of_another_tvm_is_refused(
 
 
 def test_a_patch_release_of_tvm_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = byoc.compiler.versions() | {"tvm": "0.27.9"}
-    monkeypatch.setattr(byoc.compiler, "versions", lambda: made)
+    made = byoc.compiler.partitioned.versions() | {"tvm": "0.27.9"}
+    monkeypatch.setattr(byoc.compiler.partitioned, "versions", lambda: made)
     compile(two_by_two(), tmp_path / "m.so")
     assert byoc.load(tmp_path / "m.so").metadata.versions["tvm"] == "0.27.9"
 

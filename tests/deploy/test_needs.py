@@ -21,8 +21,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import byoc
-from byoc import packed_functions
 from byoc.cli import cli
+from byoc.compiler import packed_functions
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.tvm_runtime import CORE, EXTRAS, require_functions
 from tests.deploy.cpp_programs import make, run, said

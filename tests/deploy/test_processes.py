@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import byoc
-from byoc.deploy.standalone import compile_standalone
+from byoc.compiler.standalone import compile_standalone
 from models.builder import GraphBuilder
 from tests.reference import onnxruntime_outputs
 

@@ -18,13 +18,12 @@ from onnx import helper
 
 import byoc
 from byoc.cli import main
-from byoc.errors import BenchmarkError, TuningError
+from byoc.errors import BenchmarkError, RpcError, RpcLost, TuningError
 from byoc.library import Kernel, Library, Link
 from byoc.machine import cpu_name, separate_cores
 from byoc.rpc import devices as rpc_devices
 from byoc.rpc.address import Address
 from byoc.rpc.devices import Devices, Sharing
-from byoc.rpc.errors import RpcError, RpcLost
 from byoc.rpc.probe import DeviceInfo
 from byoc.rpc.session import Session, connect
 from byoc.tuning import remote

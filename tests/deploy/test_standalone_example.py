@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import pytest
 
+from byoc.compiler.standalone import compile_standalone
 from byoc.deploy.compiled_file import read_compiled
-from byoc.deploy.standalone import compile_standalone
 from byoc.drawn_inputs import draw_inputs
 from codegen_cc.target import HOST, Target
 from models.bert import bert

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from byoc.cli import main
-from byoc.compiler import CompileError
-from byoc.deploy.standalone import Standalone, compile_standalone
+from byoc.compiler.standalone import Standalone, compile_standalone
+from byoc.errors import CompileError
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.standalone import default_name, require_name
 from codegen_cc.standalone.header import header_text

@@ -11,7 +11,7 @@ import pytest
 import byoc
 import codegen_cc.target
 from byoc.cli import main
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from byoc.deploy.compiled_file import read_compiled
 from byoc.errors import ControlError
 from codegen_cc.errors import ToolchainError

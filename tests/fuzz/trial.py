@@ -16,7 +16,7 @@ import onnx
 from onnx import compose
 
 import byoc
-import byoc.compiler
+import byoc.compiler.partitioned
 from byoc.errors import ByocError, CompileError, RunError
 from byoc.frontends.onnx import import_onnx, prepare_apart
 from byoc.partition import partition_with_report
@@ -46,7 +46,7 @@ INTERNAL = (
 OURS = (str(Path(byoc.__file__).parent), str(Path(byoc.__file__).parents[1] / "codegen_cc"))
 
 # Tensors of these graphs are tiny: no region is too small here, or few kernels would run.
-byoc.compiler.partition_with_report = partial(partition_with_report, min_bytes=0)
+byoc.compiler.partitioned.partition_with_report = partial(partition_with_report, min_bytes=0)
 
 
 #: Bytes of address space of a worker: what takes more is an error, not a machine that swaps.

@@ -89,7 +89,7 @@ def test_a_library_without_checksum_is_loaded_and_fails_the_check(
 def test_the_standalone_form_has_checksums(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from byoc.deploy.standalone import compile_standalone
+    from byoc.compiler.standalone import compile_standalone
     from tests.deploy.networks import two_by_two
 
     compile_standalone(two_by_two(), tmp_path / "out", name="net")

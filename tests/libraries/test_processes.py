@@ -136,7 +136,7 @@ from tvm.runtime.vm import VirtualMachine
 module = tvm.runtime.load_module(sys.argv[1])
 result = VirtualMachine(module, tvm.cpu())["main"](tvm.runtime.tensor(np.load(sys.argv[2])))
 told = module.get_function(sys.argv[3], True)() if sys.argv[3] else None
-print(json.dumps([result.numpy().tolist(), told, "byoc.compiler" in sys.modules]))
+print(json.dumps([result.numpy().tolist(), told, "byoc.compiler.compile" in sys.modules]))
 """
 
 

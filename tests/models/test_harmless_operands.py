@@ -20,7 +20,7 @@ from tvm import relax
 import byoc
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.index_out_of_bounds import no_index_out_of_bounds
-from byoc.compiler import compile
+from byoc.compiler.compile import compile
 from byoc.ir.dataflow import Block, array_of
 from byoc.report import Report
 from tests.models.in_process import run_in_process

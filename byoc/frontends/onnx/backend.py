@@ -19,8 +19,8 @@ import tvm
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 from tvm import relax
 
-from byoc import _autoload
 from byoc.arguments import as_whole
+from byoc.autoload import register
 from byoc.errors import CompileError, InputError, ModelError, RunError
 from byoc.frontends.onnx import import_onnx
 from byoc.frontends.onnx import prepare as prepare_onnx
@@ -102,7 +102,7 @@ class ExtBackendRep(BackendRep):
         prepared = prepare_onnx(self.model, {name: list(shape) for name, shape in shapes.items()})
         module = import_onnx(prepared, self.allow_wrong)
         module, self.report = partition_with_report(module, min_bytes=self.min_bytes)
-        _autoload()  # for a source tree that is not installed, where TVM sees no entry point
+        register()  # for a source tree that is not installed, where TVM sees no entry point
         with foreign_errors_as(CompileError, "compiling the model"):
             executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")
             self._machine = relax.VirtualMachine(executable, tvm.cpu())

@@ -8,10 +8,10 @@ import tvm
 from tvm import relax
 
 from byoc.arguments import as_texts, as_threads
-from byoc.compiler import target_info, versions
+from byoc.compiler.packed_functions import settle
+from byoc.compiler.partitioned import target_info, versions
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.errors import PartitionError
-from byoc.packed_functions import settle
 from codegen_cc.errors import foreign_errors_as
 from codegen_cc.link.embedded_text import METADATA_SECTION
 from codegen_cc.region.relax_dims import dim_text

@@ -12,9 +12,9 @@ import onnx
 import tvm
 
 from byoc.arguments import as_path, as_threads
-from byoc.compiler import Partitioned, partition_onnx
+from byoc.compiler.partitioned import Partitioned, partition_onnx
+from byoc.compiler.single_region import SingleRegion
 from byoc.deploy.metadata import Metadata, TensorInfo
-from byoc.deploy.single_region import SingleRegion
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
 from byoc.frontends.onnx.given_model import GivenModel, given_model

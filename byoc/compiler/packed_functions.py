@@ -127,7 +127,7 @@ def registered() -> dict[str, frozenset[str]]:
     A fresh process is asked, as this one has TVM's compiler and Python functions as well. Raises
     ``CompileError``.
     """
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-c", _LIST, str(root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -83,11 +83,11 @@ def _tvm(subject: Subject, output: Path, target: str | None, allow_wrong: Iterab
     import tvm
 
     from byoc.compiler.compile import export
-    from byoc.frontends.onnx import import_onnx, prepare
+    from byoc.frontends import import_model
     from codegen_cc.target import Target
 
     machine = Target.parse(target)
-    module = import_onnx(prepare(subject.model), allow_wrong)
+    module = import_model(subject.model, allow_wrong=allow_wrong).module
     executable = tvm.compile(module, tvm.target.Target(machine.tvm))
     export(executable, output, machine, described=False)
     return output

@@ -12,6 +12,7 @@ from byoc.cli import control, options
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import PartitionError
+from byoc.stages import Stages
 from byoc.terminal import say
 
 _PIPE_WIDTH = 160
@@ -55,15 +56,12 @@ def partition_verb(
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")
-        from byoc.frontends.onnx import import_onnx, prepare_apart
+        from byoc.frontends import import_model
         from byoc.partition import partition_with_report
 
-        show("prepare the model")
-        prepared = prepare_apart(model, input_shapes)
-        show("import into TVM")
-        module = import_onnx(prepared, rules.allow_wrong)
+        imported = import_model(model, input_shapes, rules.allow_wrong, Stages(show))
         show("partition")
-        module, report = partition_with_report(module, dump_ir=dump_ir, **rules.choice)
+        module, report = partition_with_report(imported.module, dump_ir=dump_ir, **rules.choice)
         show("plan")
         report = report.planned(module)
     if html is not None:

@@ -1,4 +1,4 @@
-"""ONNX in, one deployable library out: every stage in one call."""
+"""A model in, one deployable library out: every stage in one call."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from byoc.arguments import as_path, as_threads
 from byoc.autoload import register
 from byoc.compiler.empty_constants import load_empty_constants
 from byoc.compiler.packed_functions import settle
-from byoc.compiler.partitioned import Partitioned, partition_onnx
+from byoc.compiler.partitioned import Partitioned, partition_model
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import CompileError
-from byoc.frontends.onnx.given_model import GivenModel
+from byoc.frontends import GivenModel
 from byoc.ir.check_extents import check_extents
 from byoc.ir.define_symbols import hide_definitions
 from byoc.partition.control import Libraries
@@ -118,7 +118,7 @@ def compile(
     if dump_code is not None:
         require_folder_to_make(dump_code, CompileError)
     stages = Stages(progress)
-    done = partition_onnx(
+    done = partition_model(
         model,
         input_shapes,
         stages,

@@ -5,24 +5,19 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import onnx
 import tvm
 import tvm_ffi
-from tvm import relax
 
 from byoc.arguments import as_path
 from byoc.compiler.single_region import SingleRegion, single_region
-from byoc.compiler.source_files import hash_files, hash_model
-from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
+from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
 from byoc.destination import require_folder_to_make
-from byoc.errors import CompileError, ControlError, ImportFailure, ModelError, PartitionError
-from byoc.frontends.onnx import import_onnx, prepare_apart
-from byoc.frontends.onnx.given_model import GivenModel, given_model
-from byoc.frontends.onnx.input_shapes import model_inputs
+from byoc.errors import ControlError, PartitionError
+from byoc.frontends import GivenModel, import_model
 from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
 from byoc.partition.sizes_of_nothing import least_size
@@ -30,7 +25,6 @@ from byoc.report import Report
 from byoc.stages import Stages
 from byoc.tuning.choice import database_path, select
 from byoc.version import __version__
-from codegen_cc.region.relax_dims import dim_text
 from codegen_cc.target import X86_64_LEVELS, Target
 
 
@@ -47,7 +41,7 @@ class Partitioned:
     entry: SingleRegion | str
 
 
-def partition_onnx(
+def partition_model(
     model: GivenModel,
     input_shapes: Mapping[str, Sequence[int | str]] | None,
     stages: Stages,
@@ -74,16 +68,9 @@ def partition_onnx(
             f"times measured here say nothing of {target.name}; tune on such a machine (byoc tune "
             "--rpc), and name it with --tuning-machine"
         )
-    with stages("prepare the model", ModelError):
-        model = given_model(model)
-        prepared = prepare_apart(model, input_shapes)
-        in_memory = isinstance(model, onnx.ModelProto)
-        source = hash_model(model) if in_memory else hash_files(prepared.files)
-    with stages("import into TVM", ImportFailure):
-        module = import_onnx(prepared, allow_wrong)
-        metadata = _metadata(prepared.model, module, threads)
-        del prepared
-        _return_memory()
+    imported = import_model(model, input_shapes, allow_wrong, stages)
+    _return_memory()
+    module = imported.module
     if choose == "measured":
         with stages("tune"):
             _time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
@@ -93,12 +80,14 @@ def partition_onnx(
             module, **rules, libraries=selection, dump_ir=dump_ir
         )
     entry = single_region(module)
-    metadata = replace(
-        metadata,
+    metadata = Metadata(
+        imported.inputs,
+        imported.outputs,
+        threads=threads,
         libraries=tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries),
         target=target_info(target),
         versions=versions(),
-        source=source,
+        source=imported.source,
         entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
         least_size=least_size(module),
     )
@@ -142,57 +131,3 @@ def _return_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
-
-
-def _metadata(model: onnx.ModelProto, module: tvm.IRModule, threads: int | None) -> Metadata:
-    """Pair the names of the ONNX model with the shapes and dtypes of the Relax function."""
-    main = module["main"]
-    inputs, outputs = model_inputs(model), list(model.graph.output)
-    # The declared result knows no symbols but the parameters' own.
-    result = main.body.body.ty
-    results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
-    _require_same_count("input", inputs, list(main.params))
-    _require_same_count("output", outputs, results)
-    return Metadata(
-        inputs=tuple(
-            _input_info(value, parameter.ty)
-            for value, parameter in zip(inputs, main.params, strict=True)
-        ),
-        outputs=tuple(
-            _output_info(value.name, type_) for value, type_ in zip(outputs, results, strict=True)
-        ),
-        threads=threads,
-    )
-
-
-def _require_same_count(
-    what: str, values: Sequence[onnx.ValueInfoProto], found: Sequence[object]
-) -> None:
-    if len(values) != len(found):
-        names = [value.name for value in values]
-        raise CompileError(
-            f"the imported model has {len(found)} {what}s where ONNX has {len(names)}: {names}"
-        )
-
-
-def _input_info(value: onnx.ValueInfoProto, type_: relax.Type) -> TensorInfo:
-    """Symbolic extents as the caller gave them: main itself takes whatever its symbols allow."""
-    info = _output_info(value.name, type_)
-    dims = value.type.tensor_type.shape.dim
-    shape = (
-        dim.dim_param if isinstance(extent, str) else extent
-        for extent, dim in zip(info.shape, dims, strict=True)
-    )
-    return TensorInfo(info.name, tuple(shape), info.dtype)
-
-
-def _output_info(name: str, type_: relax.Type) -> TensorInfo:
-    shape = getattr(type_, "shape", None)
-    sizes = getattr(shape, "values", None)
-    if sizes is None:
-        raise CompileError(
-            f"{name!r} has no known shape after import ({type_}); "
-            "give every dynamic axis a size, or cut the model before it"
-        )
-    extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
-    return TensorInfo(name, tuple(extents), str(type_.dtype))

@@ -1,4 +1,4 @@
-"""ONNX in, a C library out that needs no TVM (docs/standalone.md)."""
+"""A model in, a C library out that needs no TVM (docs/standalone.md)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import onnx
 import tvm
 
 from byoc.arguments import as_path, as_threads
-from byoc.compiler.partitioned import Partitioned, partition_onnx
+from byoc.compiler.partitioned import Partitioned, partition_model
 from byoc.compiler.single_region import SingleRegion
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
-from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends import GivenModel, given_model
 from byoc.partition.control import Libraries
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.patterns.registry import Predicate
@@ -79,10 +78,10 @@ def compile_standalone(
     model = given_model(model)
     _require_place(folder)
     if name is None:
-        name = _UNNAMED if isinstance(model, onnx.ModelProto) else default_name(model.stem)
+        name = default_name(model.stem) if isinstance(model, Path) else _UNNAMED
     require_name(name, Interface(name, (), (), (), ()).functions, machine)
     stages = Stages(progress)
-    done = partition_onnx(
+    done = partition_model(
         model,
         input_shapes,
         stages,

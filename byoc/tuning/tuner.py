@@ -14,7 +14,7 @@ import tvm
 
 from byoc.arguments import MAX_THREADS, as_whole
 from byoc.errors import TuningError
-from byoc.frontends.onnx.given_model import GivenModel
+from byoc.frontends import GivenModel
 from byoc.machine import choose_cores
 from byoc.partition.control import Libraries
 from byoc.rpc.devices import Devices
@@ -115,7 +115,7 @@ def tune(
 
     Raises ``ByocError``. The batches of layers that were done by then are in the database.
     """
-    from byoc.frontends.onnx import import_onnx, prepare
+    from byoc.frontends import import_model
     from byoc.partition import partition_with_report
 
     if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
@@ -130,7 +130,7 @@ def tune(
     path = database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
-    module = import_onnx(prepare(model, input_shapes), allow_wrong)
+    module = import_model(model, input_shapes, allow_wrong).module
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from byoc.errors import ByocError, ImportFailure, ModelError, ShapeError
+from byoc.frontends import import_model
 from byoc.frontends.onnx import import_onnx, model_inputs, prepare
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -43,6 +45,21 @@ def line_of(error: pytest.ExceptionInfo[BaseException]) -> str:
     text = str(error.value)
     assert isinstance(error.value, ByocError) and "\n" not in text
     return text
+
+
+# ---------------------------------------------------------------------- what a front end gives
+
+
+def test_a_front_end_gives_names_shapes_and_source(tmp_path: Path) -> None:
+    model = two_inputs(["n", 4], [1, 4])
+    found = import_model(model, {"a": ["2*m", 4]})
+    assert [str(info) for info in found.inputs] == ["a: float32[2*m, 4]", "b: float32[1, 4]"]
+    assert [str(info) for info in found.outputs] == ["y: float32[2*m, 4]"]
+    assert [len(found.module["main"].params), [file.name for file in found.source]] == [2, [""]]
+    onnx.save(model, tmp_path / "two.onnx")
+    (file,) = import_model(tmp_path / "two.onnx", {"a": [2, 4]}).source
+    content = (tmp_path / "two.onnx").read_bytes()
+    assert (file.name, file.sha256) == ("two.onnx", hashlib.sha256(content).hexdigest())
 
 
 # ---------------------------------------------------------------------- shapes

@@ -15,10 +15,12 @@ from types import TracebackType
 import onnx
 import tvm
 
+from byoc.deploy.metadata import SourceFile
 from byoc.errors import ImportFailure, ModelError, UnsupportedForm
+from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals, node_name
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
-from byoc.frontends.onnx.given_model import GivenModel
+from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.input_shapes import (
     InputShapes,
     given_shapes,
@@ -29,12 +31,15 @@ from byoc.frontends.onnx.input_shapes import (
 from byoc.frontends.onnx.named_import import import_named
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
+from byoc.frontends.onnx.signature import signature
 from byoc.frontends.onnx.suggest_multiples import all_outputs_known, working_multiples
 from byoc.frontends.onnx.weights_apart import (
     ApartModel,
     Fetch,
     fold_batch_norm,
 )
+from byoc.frontends.source_files import hash_content, hash_files
+from byoc.stages import Stages
 from codegen_cc.errors import foreign_errors_as
 
 #: Names of nodes and inputs that a message lists before it says how many more there are.
@@ -69,6 +74,36 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
     simplify(loaded)
     explicit_padding(loaded.model)
     return loaded
+
+
+def import_model(
+    model: GivenModel,
+    input_shapes: InputShapes | None = None,
+    allow_wrong: Iterable[str] = (),
+    stages: Stages | None = None,
+) -> Imported:
+    """Read a model into a Relax module: ``prepare``, then ``import_onnx``, with names and source.
+
+    ``stages`` are announced and timed. Raises as these two do, and ``CompileError`` for a result
+    of no known rank.
+    """
+    stages = stages or Stages(None)
+    with stages("prepare the model", ModelError):
+        given = given_model(model)
+        prepared = prepare_apart(given, input_shapes)
+        in_memory = isinstance(given, onnx.ModelProto)
+        source = _content_of(given) if in_memory else hash_files(prepared.files)
+    with stages("import into TVM", ImportFailure):
+        module = import_onnx(prepared, allow_wrong)
+        return Imported(module, *signature(prepared.model, module), source)
+
+
+def _content_of(model: onnx.ModelProto) -> tuple[SourceFile, ...]:
+    """A model in memory by its serialised form; nothing above the 2 GiB that protobuf can write."""
+    try:
+        return (hash_content(model.SerializeToString(deterministic=True)),)
+    except ValueError:
+        return ()
 
 
 # ---------------------------------------------------------------------- simplifying

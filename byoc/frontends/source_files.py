@@ -1,12 +1,10 @@
-"""What a library was compiled from, by content: SHA-256 of the model's files."""
+"""What a module was imported from, by content: SHA-256 of the model's files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-
-import onnx
 
 from byoc.deploy.metadata import SourceFile
 
@@ -18,16 +16,9 @@ def hash_files(paths: Iterable[Path]) -> tuple[SourceFile, ...]:
     return tuple(SourceFile(path.name, _hash_of(path)) for path in paths)
 
 
-def hash_model(model: onnx.ModelProto) -> tuple[SourceFile, ...]:
-    """The hash of a model in memory, of its serialised form, without a name.
-
-    Nothing where it exceeds the 2 GiB that protobuf can serialise.
-    """
-    try:
-        content = model.SerializeToString(deterministic=True)
-    except ValueError:
-        return ()
-    return (SourceFile("", hashlib.sha256(content).hexdigest()),)
+def hash_content(content: bytes) -> SourceFile:
+    """The hash of a model in memory, without a name."""
+    return SourceFile("", hashlib.sha256(content).hexdigest())
 
 
 def _hash_of(path: Path) -> str:

@@ -1,0 +1,24 @@
+"""What every front end gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+
+from byoc.deploy.metadata import SourceFile, TensorInfo
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A network as a Relax module, and what the model says that it came from.
+
+    ``module`` has the function ``main``. ``inputs`` are its parameters and ``outputs`` its results,
+    in order, by the model's names; a symbolic axis of an input is as the caller gave it.
+    ``source`` are the files that the model was read from, or its content where it was in memory.
+    """
+
+    module: tvm.IRModule
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    source: tuple[SourceFile, ...] = ()

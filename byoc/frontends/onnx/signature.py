@@ -1,0 +1,69 @@
+"""Inputs and outputs of an imported model: ONNX's names with Relax's shapes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import tvm
+from tvm import relax
+
+from byoc.deploy.metadata import TensorInfo
+from byoc.errors import CompileError
+from byoc.frontends.onnx.input_shapes import model_inputs
+from codegen_cc.region.relax_dims import dim_text
+
+
+def signature(
+    model: onnx.ModelProto, module: tvm.IRModule
+) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """Inputs and outputs of ``main``, in order. Raises ``CompileError``."""
+    main = module["main"]
+    inputs, outputs = model_inputs(model), list(model.graph.output)
+    # The declared result knows no symbols but the parameters' own.
+    result = main.body.body.ty
+    results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    _require_same_count("input", inputs, list(main.params))
+    _require_same_count("output", outputs, results)
+    return (
+        tuple(
+            _input_info(value, parameter.ty)
+            for value, parameter in zip(inputs, main.params, strict=True)
+        ),
+        tuple(
+            _output_info(value.name, type_) for value, type_ in zip(outputs, results, strict=True)
+        ),
+    )
+
+
+def _require_same_count(
+    what: str, values: Sequence[onnx.ValueInfoProto], found: Sequence[object]
+) -> None:
+    if len(values) != len(found):
+        names = [value.name for value in values]
+        raise CompileError(
+            f"the imported model has {len(found)} {what}s where ONNX has {len(names)}: {names}"
+        )
+
+
+def _input_info(value: onnx.ValueInfoProto, type_: relax.Type) -> TensorInfo:
+    """Symbolic extents as the caller gave them: main itself takes whatever its symbols allow."""
+    info = _output_info(value.name, type_)
+    dims = value.type.tensor_type.shape.dim
+    shape = (
+        dim.dim_param if isinstance(extent, str) else extent
+        for extent, dim in zip(info.shape, dims, strict=True)
+    )
+    return TensorInfo(info.name, tuple(shape), info.dtype)
+
+
+def _output_info(name: str, type_: relax.Type) -> TensorInfo:
+    shape = getattr(type_, "shape", None)
+    sizes = getattr(shape, "values", None)
+    if sizes is None:
+        raise CompileError(
+            f"{name!r} has no known shape after import ({type_}); "
+            "give every dynamic axis a size, or cut the model before it"
+        )
+    extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
+    return TensorInfo(name, tuple(extents), str(type_.dtype))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from byoc.accuracy import share_of_range
 from byoc.arguments import as_mapping, as_path, as_whole
@@ -19,19 +16,15 @@ from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.drawn_inputs import draw_input
 from byoc.errors import ByocError, InputError, VerifyError
-from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends import GivenModel, given_model
+from byoc.frontends.onnx.references import Answer, Arrays, references, rounding_of
 from codegen_cc.errors import foreign_errors_as, one_line
 
 #: Greatest |error| as a share of an output's range, by its dtype; all others must be equal.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
 
-#: ONNX Runtime's Sigmoid is a half plus an odd polynomial: its error is absolute, not relative.
-SIGMOID_ERROR = 2.0**-22
-
 #: Sizes of symbolic axes, one row for each run; the second symbol takes the second, and so on.
 _SIZES = ((1, 1, 1, 1), (2, 3, 4, 5), (5, 2, 7, 3), (16, 9, 8, 10))
-
-Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -123,7 +116,7 @@ def verify(
     limits = _limits(tolerance)
     path = as_path(library, "the library", VerifyError)
     source = given_model(model)
-    rounding = _rounding(source)
+    rounding = rounding_of(source)
     with load(path, threads) as compiled:
         if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
@@ -196,66 +189,19 @@ def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
     return [form if isinstance(form, int) else form.at(sizes[form.name]) for form in forms]
 
 
-#: Gives the model's outputs, by name, for inputs by name.
-Answer = Callable[[Arrays], Arrays]
-
-
 def _references(
-    model: Path | onnx.ModelProto, compiled: Model, errors: list[str]
+    model: Path | object, compiled: Model, errors: list[str]
 ) -> Iterator[tuple[str, Answer]]:
     """What can compute the model, the best first; why others cannot goes into ``errors``."""
-    for make in (_onnxruntime, _evaluator):
-        try:
-            with contextlib.redirect_stderr(None):
-                name, names, answer = make(model)
-        except ImportError:
-            continue
-        except Exception as error:
-            errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
-            continue
-        wanted = {info.name for info in compiled.inputs}
-        if missing := sorted(set(names) - wanted) or sorted(wanted - set(names)):
+    wanted = {info.name for info in compiled.inputs}
+    for reference in references(model, errors):
+        names = set(reference.inputs)
+        if missing := sorted(names - wanted) or sorted(wanted - names):
             raise VerifyError(
                 f"{compiled.path.name} was compiled from another model: input {missing[0]!r} is in "
                 "one of them only"
             )
-        yield name, answer
-
-
-def _onnxruntime(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is raised as well
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-
-    def answer(arrays: Arrays) -> Arrays:
-        return dict(zip(names, session.run(names, arrays), strict=True))
-
-    known = [value.name for value in session.get_inputs()]
-    return f"ONNX Runtime {onnxruntime.__version__}", known, answer
-
-
-def _evaluator(model: Path | onnx.ModelProto) -> tuple[str, list[str], Answer]:
-    from onnx.reference import ReferenceEvaluator
-
-    from byoc.frontends.onnx.checked_import import node_name
-    from byoc.frontends.onnx.converters.old_broadcast import has_axis
-
-    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
-    for node in filter(has_axis, evaluator.proto_.graph.node):
-        raise VerifyError(
-            f"operator {node.op_type} (node {node_name(node)}): ONNX's reference evaluator does not"
-            " read attribute axis; export the model in opset 7 or later"
-        )
-    names = list(evaluator.output_names)
-
-    def answer(arrays: Arrays) -> Arrays:
-        return dict(zip(names, evaluator.run(None, arrays), strict=True))
-
-    return f"ONNX's reference evaluator {version('onnx')}", list(evaluator.input_names), answer
+        yield reference.name, reference.answer
 
 
 def _run(
@@ -281,18 +227,6 @@ def _run(
         for name, want in expected.items()
     ]
     return Run(sizes, tuple(checks))
-
-
-def _rounding(model: Path | onnx.ModelProto) -> dict[str, float]:
-    """The reference's own absolute error, by output, where it may pass a share of the range."""
-    if isinstance(model, Path):
-        model = onnx.load(model, load_external_data=False)
-    return {
-        name: SIGMOID_ERROR
-        for node in model.graph.node
-        if node.op_type == "Sigmoid"
-        for name in node.output
-    }
 
 
 def _check(

@@ -1,0 +1,94 @@
+"""What else can compute an ONNX model: ONNX Runtime, and ONNX's own evaluator."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from byoc.errors import VerifyError
+from byoc.frontends.onnx.checked_import import node_name
+from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from codegen_cc.errors import one_line
+
+Arrays = dict[str, np.ndarray]
+
+#: ONNX Runtime's Sigmoid is a half plus an odd polynomial: its error is absolute, not relative.
+SIGMOID_ERROR = 2.0**-22
+
+#: Gives a model's outputs, by name, for inputs by name.
+Answer = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Something that can compute a model: what it is called, the model's inputs, and how."""
+
+    name: str
+    inputs: Sequence[str]
+    answer: Answer
+
+
+def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Reference]:
+    """What can compute a model, the best first; why others cannot goes into ``errors``."""
+    for make in (_onnxruntime, _evaluator):
+        try:
+            with contextlib.redirect_stderr(None):
+                found = make(model)
+        except ImportError:
+            continue
+        except Exception as error:
+            errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
+            continue
+        yield found
+
+
+def rounding_of(model: Path | onnx.ModelProto) -> dict[str, float]:
+    """The reference's own absolute error, by output, where it may pass a share of the range."""
+    if isinstance(model, Path):
+        model = onnx.load(model, load_external_data=False)
+    return {
+        name: SIGMOID_ERROR
+        for node in model.graph.node
+        if node.op_type == "Sigmoid"
+        for name in node.output
+    }
+
+
+def _onnxruntime(model: Path | onnx.ModelProto) -> Reference:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong is raised as well
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def answer(arrays: Arrays) -> Arrays:
+        return dict(zip(names, session.run(names, arrays), strict=True))
+
+    known = [value.name for value in session.get_inputs()]
+    return Reference(f"ONNX Runtime {onnxruntime.__version__}", known, answer)
+
+
+def _evaluator(model: Path | onnx.ModelProto) -> Reference:
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
+    for node in filter(has_axis, evaluator.proto_.graph.node):
+        raise VerifyError(
+            f"operator {node.op_type} (node {node_name(node)}): ONNX's reference evaluator does not"
+            " read attribute axis; export the model in opset 7 or later"
+        )
+    names = list(evaluator.output_names)
+
+    def answer(arrays: Arrays) -> Arrays:
+        return dict(zip(names, evaluator.run(None, arrays), strict=True))
+
+    name = f"ONNX's reference evaluator {version('onnx')}"
+    return Reference(name, list(evaluator.input_names), answer)

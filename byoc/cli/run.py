@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from byoc.deploy.loader import Model
     from byoc.deploy.metadata import TensorInfo
     from byoc.rpc.devices import Devices
-    from byoc.rpc.model import RemoteModel
+    from byoc.rpc.session import RemoteModel
 
 _FILL_MODES = ("random", "zeros", "ones")
 _SEED = 0

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from byoc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
 
 if TYPE_CHECKING:
-    from byoc.rpc.model import RemoteModel
-    from byoc.rpc.session import Session, connect
+    from byoc.rpc.session import RemoteModel, Session, connect
     from byoc.rpc.tracker import connect_tracker
 
 __all__ = [
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "RemoteModel": "model",
+    "RemoteModel": "session",
     "Session": "session",
     "connect": "session",
     "connect_tracker": "tracker",

@@ -1,4 +1,4 @@
-"""A session on one RPC server: libraries go there, their functions are called and timed there."""
+"""A session on one RPC server, and the models there: uploaded, called and timed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.deploy.compiled_file import read_compiled
-from byoc.errors import ByocError, RpcError, RpcLost, RpcTimeout
+from byoc.deploy.loader import Model, start_machine
+from byoc.deploy.metadata import TensorInfo
+from byoc.errors import ByocError, LoadError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection
 
 if TYPE_CHECKING:
     import tvm_ffi
-
-    from byoc.rpc.model import RemoteModel
 
 #: Seconds for a device to come free and answer, and then for the session on it.
 TIMEOUT = 300.0
@@ -97,8 +97,6 @@ class Session:
         compiled in, else what the server's environment says (TVM_NUM_THREADS).  Raises
         ``LoadError``, ``RpcError``.
         """
-        from byoc.rpc.model import RemoteModel
-
         return RemoteModel(self, Path(path), threads)
 
     def upload(self, path: Path) -> tvm_ffi.Module:
@@ -216,3 +214,71 @@ class Session:
             *(0, 1, 0, between),  # no pause, no flush of the caches
         )
         return (np.frombuffer(evaluator(*arguments), "<f8") * 1e3).tolist()
+
+
+class RemoteModel:
+    """A compiled model that was uploaded to a device.
+
+    ``run`` takes and gives the same arrays as that of a local model; ``time`` tells how long a run
+    takes there, without the network.
+    """
+
+    def __init__(self, session: Session, path: Path, threads: int | None = None) -> None:
+        """Upload a library; see ``Session.load``."""
+        metadata = read_compiled(path).metadata()
+        if metadata.form == "plain":
+            raise LoadError(
+                f"cannot upload {path}: it does not say what its outputs are; attach names with "
+                "byoc.describe before tvm.compile"
+            )
+        if metadata.form != "tvm" or path.suffix != ".so":
+            raise LoadError(
+                f"cannot upload {path}: need a library for TVM's runtime whose name ends in .so, "
+                "as 'byoc compile MODEL -o m.so' writes it"
+            )
+        self.session, self.path, self.metadata = session, path, metadata
+        module = session.upload(path)
+        if count := threads or metadata.threads:
+            session.set_threads(count)
+        self._checker = Model(path, module, metadata)
+        with session.doing(f"start {path.name}"):
+            self._machine = start_machine(module)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, shapes and dtypes of the inputs, in order."""
+        return self.metadata.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Names, shapes and dtypes of the outputs, in order."""
+        return self.metadata.outputs
+
+    def __repr__(self) -> str:
+        inputs, outputs = ("; ".join(map(str, infos)) for infos in (self.inputs, self.outputs))
+        return f"<byoc.rpc.RemoteModel {self.path.name}: ({inputs}) -> ({outputs})>"
+
+    def run(self, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Run the model on named arrays; returns the outputs by name.
+
+        Raises ``InputError`` for what does not fit the model, ``RpcError``.
+        """
+        tensors = self._send(inputs)
+        with self.session.doing(f"run {self.path.name}"):
+            results = self.session.items(self._machine["main"](*tensors))
+            arrays = [self.session.fetch(tensor) for tensor in results]
+        return {info.name: array for info, array in zip(self.outputs, arrays, strict=True)}
+
+    def time(self, inputs: dict[str, Any], runs: int = 10) -> list[float]:
+        """Milliseconds of each of some runs on the device, after one that is not counted.
+
+        Raises as ``run`` does.
+        """
+        tensors = self._send(inputs)
+        with self.session.doing(f"time {self.path.name}"):
+            return self.session.time(self._machine, "main", tensors, runs)
+
+    def _send(self, inputs: dict[str, Any]) -> list[tvm_ffi.Tensor]:
+        arrays = [np.from_dlpack(tensor) for tensor in self._checker.tensors(inputs)]
+        with self.session.doing(f"take the inputs of {self.path.name}"):
+            return [self.session.send(array) for array in arrays]

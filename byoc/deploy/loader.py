@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from byoc.arguments import as_mapping, as_path, as_threads
-from byoc.deploy.compiled_file import read_compiled, require_this_machine
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
     CPU,
@@ -26,13 +23,11 @@ from byoc.deploy.input_tensors import (
     require_apart,
 )
 from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
+from byoc.deploy.open_compiled import first_line, open_compiled
 from byoc.deploy.tvm_runtime import (
     cores,
-    load_extras,
     load_runtime,
     pools_are_sized,
-    require_functions,
-    runtime_version,
     size_own_pool,
     size_pools,
 )
@@ -53,9 +48,6 @@ _BELOW_ZERO = re.compile(
 
 #: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
 _making_machine = threading.Lock()
-
-#: Device, inode and time of change of the file that a path was first opened with.
-_opened: dict[Path, tuple[int, int, int]] = {}
 
 
 class Model:
@@ -261,7 +253,7 @@ class Model:
         self._check_threads()
 
     def _failure(self, error: Exception) -> RunError:
-        text = _first_line(error)
+        text = first_line(error)
         if small := _BELOW_ZERO.search(text):
             text = (
                 f"an extent inside the network, one of {small['extents']}, would be"
@@ -348,18 +340,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     threads = as_threads(threads, LoadError)
     if path.is_file() and path.suffix != ".so":
         raise LoadError(f"cannot load {path}: need a library whose name ends in .so")
-    metadata = _fitting(path)
-    load_runtime()
-    _require_same_tvm(path, metadata)
-    with _naming(path):
-        for needed in metadata.runtime:
-            require_functions(needed.name, needed.functions)
-        if metadata.form == "plain":  # it may need any of them
-            load_extras()
-    try:
-        module = _open(path.resolve())
-    except Exception as error:
-        raise LoadError(f"cannot load {path}: {_first_line(error)}") from error
+    module, metadata = open_compiled(path)
     if threads is not None:
         size_pools(threads)
     elif not pools_are_sized():
@@ -381,67 +362,6 @@ def start_runtime(threads: int) -> None:
     """
     load_runtime()
     size_pools(threads)
-
-
-def _fitting(path: Path) -> Metadata:
-    """The metadata of a library that this machine can load."""
-    file = read_compiled(path)
-    require_this_machine(file, None)
-    metadata = file.metadata()
-    require_this_machine(file, metadata)
-    if metadata.form not in ("tvm", "plain"):
-        raise LoadError(
-            f"cannot load {path}: it is in the {metadata.form} form, with a C interface of its own;"
-            " compile the model without --emit for this"
-        )
-    return metadata
-
-
-def _require_same_tvm(path: Path, metadata: Metadata) -> None:
-    """Refuse a library of another binary interface: versions that differ before the last part."""
-    made = tuple(metadata.versions.get(name, "") for name in ("tvm", "tvm_ffi"))
-    here = runtime_version()
-    if not all(made) or [_series(v) for v in made] == [_series(v) for v in here]:
-        return
-    raise LoadError(
-        f"cannot load {path}: it was compiled with TVM {made[0]} and FFI {made[1]}, and this is TVM"
-        f" {here[0]} with FFI {here[1]}; compile the model again, or install apache-tvm=={made[0]}"
-    )
-
-
-def _series(version: str) -> tuple[str, ...]:
-    return tuple(version.split(".")[:2])
-
-
-def _open(path: Path) -> tvm_ffi.Module:
-    """Load the library that is at a path now.
-
-    The dynamic linker knows libraries by name: asked again for one that was replaced meanwhile, it
-    returns the old one. A replaced file is therefore opened by a name of its own.
-    """
-    import tvm_ffi
-
-    status = path.stat()
-    identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
-    if _opened.setdefault(path, identity) == identity:
-        return tvm_ffi.load_module(str(path))
-    with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
-        alias = Path(folder, path.name)
-        alias.symlink_to(path)
-        return tvm_ffi.load_module(str(alias))
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Say of what is missing which library needs it."""
-    try:
-        yield
-    except LoadError as error:
-        raise LoadError(f"cannot load {path}: {error}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 __all__ = [

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from byoc.compiler.attach_metadata import describe
     from byoc.compiler.compile import Compiled, compile
     from byoc.compiler.standalone import compile_standalone
+    from byoc.compiler.tune import tune
     from byoc.deploy.loader import Model, load
     from byoc.partition import partition_for_ext, partition_with_report
     from byoc.partition.marks import mark
     from byoc.patterns.registry import register_ext_op, unregister_ext_op
-    from byoc.tuning.tuner import tune
     from byoc.verification import Verification, verify
     from codegen_cc.libraries.measured_choice import TuningWarning
 
@@ -41,7 +41,7 @@ _HOMES = {
     "partition_for_ext": "byoc.partition",
     "partition_with_report": "byoc.partition",
     "register_ext_op": "byoc.patterns.registry",
-    "tune": "byoc.tuning.tuner",
+    "tune": "byoc.compiler.tune",
     "unregister_ext_op": "byoc.patterns.registry",
     "verify": "byoc.verification",
 }

@@ -100,7 +100,8 @@ def tune_verb(
     with _bar() as show:
         show("loading TVM", 0, 1)
         import_without_torch("tvm")
-        from byoc.tuning.tuner import to_json, tune
+        from byoc.compiler.tune import tune
+        from byoc.tuning.tuner import to_json
         from byoc.zoo import build, networks
 
         in_zoo = model in networks() and not Path(model).is_file()

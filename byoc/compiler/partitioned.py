@@ -6,7 +6,6 @@ import ctypes
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -14,6 +13,7 @@ import tvm_ffi
 
 from byoc.arguments import as_path
 from byoc.compiler.single_region import SingleRegion, single_region
+from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
 from byoc.destination import require_folder_to_make
 from byoc.errors import ControlError, PartitionError
@@ -73,7 +73,7 @@ def partition_model(
     module = imported.module
     if choose == "measured":
         with stages("tune"):
-            _time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
+            time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
     with stages("partition", PartitionError):
         selection = select(libraries, choose, tuning_db, threads or 1)
         module, report = partition_with_report(
@@ -105,25 +105,6 @@ def target_info(target: Target) -> TargetInfo:
     past = names.index(target.level) + 1 if target.level else 0
     flags = [flag for name in names[:past] for flag in X86_64_LEVELS[name]]
     return TargetInfo(target.name, target.machine, target.kernel_levels, tuple(flags))
-
-
-def _time_missing(
-    module: tvm.IRModule,
-    rules: Mapping[str, Any],
-    libraries: Libraries,
-    database: Path,
-    threads: int,
-    stages: Stages,
-) -> None:
-    """Bring a tuning database up to date for the layers of an imported module."""
-    from byoc.tuning.tuner import tune_partitioned
-
-    def tell(what: str, done: int, total: int) -> None:
-        stages.announce(f"tune, {done} of {total}: {what}")
-
-    untuned = select(libraries)
-    partitioned, _ = partition_with_report(module, **rules, libraries=untuned)
-    tune_partitioned(partitioned, untuned, database, [threads], progress=tell)
 
 
 def _return_memory() -> None:

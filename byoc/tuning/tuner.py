@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tvm
 
-from byoc.arguments import MAX_THREADS, as_whole
 from byoc.errors import TuningError
-from byoc.frontends import GivenModel
-from byoc.machine import choose_cores
-from byoc.partition.control import Libraries
 from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
-from byoc.tuning.choice import database_path, select
 from byoc.tuning.database import machine_key, merge, races_of, require_writable
 from byoc.tuning.layers import TunableLayer, tunable_layers
 from byoc.tuning.remote import RemoteTimer
@@ -40,7 +33,8 @@ _BATCH_BYTES = 256e6
 Progress = Callable[[str, int, int], None]
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def silent(what: str, done: int, total: int) -> None:
+    """Show nothing."""
     del what, done, total
 
 
@@ -89,60 +83,6 @@ class Tuned:
         return untuned, tuned
 
 
-def tune(
-    model: GivenModel,
-    db: str | os.PathLike[str] | None = None,
-    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
-    *,
-    threads: Sequence[int] = (1,),
-    libraries: Libraries = None,
-    rounds: int = ROUNDS,
-    again: bool = False,
-    exact: bool = False,
-    allow_wrong: Iterable[str] = (),
-    devices: Devices | None = None,
-    target: str | None = None,
-    progress: Progress = _silent,
-) -> Tuned:
-    """Time the candidates of every distinct layer of an ONNX model, and store the times.
-
-    ``db`` is the database (default: ``byoc.tuning.database.default_path()``). ``libraries`` are the
-    kernel libraries to try, as for ``compile`` (default: all that are present, ``builtin`` first).
-    Layers that the database has, with these candidates, are not timed again unless ``again``.
-    ``exact`` and ``allow_wrong`` are those of ``compile``; exact layers have times of their own.
-    With ``devices`` the layers are timed there, compiled for ``target`` (see ``byoc.compile``), by
-    libraries that need no file of the device's own.
-
-    Raises ``ByocError``. The batches of layers that were done by then are in the database.
-    """
-    from byoc.frontends import import_model
-    from byoc.partition import partition_with_report
-
-    if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
-        raise TuningError(f"threads is of type {type(threads).__name__}; need a list of numbers")
-    counts = sorted({as_whole(n, "threads", TuningError, 1, MAX_THREADS) for n in threads})
-    if not counts:
-        raise TuningError("threads is empty; need at least one number")
-    Target.parse(target)
-    rounds = as_whole(rounds, "rounds", TuningError, 1, sys.maxsize)
-    if devices is None:
-        choose_cores(counts[-1])
-    path = database_path(db)
-    require_writable(path)
-    progress("importing the model", 0, 1)
-    module = import_model(model, input_shapes, allow_wrong).module
-    absent: dict[str, str] = {}
-    if libraries is None:
-        libraries, absent = present_libraries(alone=devices is not None)
-    selection = select(libraries, exact=exact)
-    progress("partitioning", 0, 1)
-    module, _ = partition_with_report(module, libraries=selection)
-    tuned = tune_partitioned(
-        module, selection, path, counts, rounds, again, devices, target, progress
-    )
-    return replace(tuned, absent=absent)
-
-
 def present_libraries(alone: bool = False) -> tuple[list[str], dict[str, str]]:
     """The names of all kernel libraries of this machine, ``builtin`` first; why others are not.
 
@@ -172,7 +112,7 @@ def tune_partitioned(
     again: bool = False,
     devices: Devices | None = None,
     target: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Tuned:
     """``tune`` for a module that was partitioned by a selection without a database."""
     require_writable(path)

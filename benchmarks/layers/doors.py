@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from benchmarks.layers.network import Layer
-from byoc.tuning.onnx_layer import TO_CHANNELS_LAST
+from byoc.tuning.layers import TO_CHANNELS_LAST
 from codegen_cc.abi import UNARY
 from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
 from codegen_cc.libraries.builtin.packing import (

@@ -20,7 +20,8 @@ from benchmarks.layers.network import Layer
 from byoc.bench.engines import ENGINES
 from byoc.deploy.loader import Metadata, TensorInfo
 from byoc.errors import BenchmarkError
-from byoc.tuning.onnx_layer import TO_CHANNELS_LAST, onnx_model
+from byoc.frontends.onnx.one_layer import onnx_model
+from byoc.tuning.layers import TO_CHANNELS_LAST
 from codegen_cc import metadata_module
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library

@@ -16,7 +16,7 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, Turns, take_turns
 from byoc.bench.machine import Machine, measure_peak
 from byoc.errors import BenchmarkError
-from byoc.tuning.onnx_layer import onnx_model
+from byoc.frontends.onnx.one_layer import onnx_model
 
 #: Greatest error, as a share of the result's range.
 TOLERANCE = 1e-4

@@ -14,6 +14,7 @@ import tvm
 from byoc.arguments import MAX_THREADS, as_whole
 from byoc.errors import TuningError
 from byoc.frontends import GivenModel, import_model
+from byoc.frontends.onnx.one_layer import onnxruntime_answer
 from byoc.machine import choose_cores
 from byoc.partition import partition_with_report
 from byoc.partition.control import Libraries
@@ -71,7 +72,16 @@ def tune(
     progress("partitioning", 0, 1)
     module, _ = partition_with_report(module, libraries=selection)
     tuned = tune_partitioned(
-        module, selection, path, counts, rounds, again, devices, target, progress
+        module,
+        selection,
+        path,
+        onnxruntime_answer,
+        counts,
+        rounds,
+        again,
+        devices,
+        target,
+        progress,
     )
     return replace(tuned, absent=absent)
 
@@ -91,4 +101,4 @@ def time_missing(
 
     untuned = select(libraries)
     partitioned, _ = partition_with_report(module, **rules, libraries=untuned)
-    tune_partitioned(partitioned, untuned, database, [threads], progress=tell)
+    tune_partitioned(partitioned, untuned, database, onnxruntime_answer, [threads], progress=tell)

@@ -9,8 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from byoc.link_shared import link_shared
-from byoc.tuning.layers import Layer, TunableLayer
-from byoc.tuning.onnx_layer import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, onnx_model
+from byoc.tuning.layers import (
+    TO_CHANNELS_FIRST,
+    TO_CHANNELS_LAST,
+    Answer,
+    Layer,
+    TunableLayer,
+)
 from codegen_cc.emit.source import emit_source
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import library
@@ -34,7 +39,7 @@ class BuiltLayer:
     The first of ``symbols`` is that of the built-in kernels where they can compute it.
 
     ``arrays`` is an npz with the inputs ``input0``, ``input1`` ... in the regions' order and, where
-    ONNX Runtime could compute the layer, its answer ``expected``. ``failed`` are candidates that
+    something else could compute the layer, its answer ``expected``. ``failed`` are candidates that
     could not be compiled, with the reason.
     """
 
@@ -46,19 +51,24 @@ class BuiltLayer:
 
 
 def build(
-    layers: Sequence[TunableLayer], folder: Path, extra: str = "", target: Target = HOST
+    layers: Sequence[TunableLayer],
+    folder: Path,
+    answer: Answer,
+    extra: str = "",
+    target: Target = HOST,
 ) -> tuple[Path, list[BuiltLayer]]:
     """Compile every candidate of some layers into one library in a folder.
 
-    ``extra`` is C text to have in it as well, ``target`` the machine that it is for.  Raises
-    ``CodegenError`` where the tool chain fails, or a library lacks files or functions.
+    ``answer`` computes what candidates must give.  ``extra`` is C text to have in the library as
+    well, ``target`` the machine that it is for.  Raises ``CodegenError`` where the tool chain
+    fails, or a library lacks files or functions.
     """
     weights = WeightBlob("tune", folder / "weights.o")
     plans: list[Plan] = []
     built = []
     for number, tunable in enumerate(layers):
         layer = tunable.draw()
-        done = _arrays(tunable, layer, folder / f"layer{number}.npz")
+        done = _arrays(tunable, layer, folder / f"layer{number}.npz", answer)
         # The built-in kernels come first: others are held against them, candidates or not.
         for index, pair in enumerate(dict.fromkeys([*_reference(tunable.node), *tunable.pairs])):
             symbol = f"layer{number}_{index}"
@@ -123,13 +133,13 @@ def _permute(region: Region, value: Value, axes: tuple[int, ...]) -> Value:
     return result
 
 
-def _arrays(tunable: TunableLayer, layer: Layer, file: Path) -> BuiltLayer:
+def _arrays(tunable: TunableLayer, layer: Layer, file: Path, answer: Answer) -> BuiltLayer:
     inputs = layer.draw_inputs()
     arrays = {
         f"input{number}": _laid_out(layer.node, array)
         for number, array in enumerate(inputs.values())
     }
-    expected, checked_by = onnxruntime_answer(layer, inputs)
+    expected, checked_by = answer(layer, inputs)
     if expected is not None:
         arrays["expected"] = _laid_out(layer.node, expected)
     np.savez(file, **arrays)
@@ -139,23 +149,6 @@ def _arrays(tunable: TunableLayer, layer: Layer, file: Path) -> BuiltLayer:
 def _laid_out(node: Node, array: np.ndarray) -> np.ndarray:
     turned = _is_image(node, array.shape)
     return np.ascontiguousarray(array.transpose(TO_CHANNELS_LAST)) if turned else array
-
-
-def onnxruntime_answer(
-    layer: Layer, inputs: dict[str, np.ndarray]
-) -> tuple[np.ndarray | None, str]:
-    """ONNX Runtime's answer, and who can be asked: ONNX Runtime, or why only ``builtin`` can."""
-    try:
-        import onnxruntime
-
-        model = onnx_model(layer).SerializeToString()
-        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        return session.run(None, inputs)[0], "ONNX Runtime"
-    except ImportError:
-        return None, "builtin (ONNX Runtime is not installed)"
-    except Exception as error:  # its own classes, and what it has no operator for
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        return None, f"builtin (ONNX Runtime: {lines[0]})"
 
 
 def _link(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -19,6 +19,9 @@ from codegen_cc.region.read_relax import read_region
 
 #: Operators that are timed; one where no library offers a choice is not.
 OPERATORS = ("conv2d", "conv2d_transpose", "matmul")
+
+#: Axes of images as they are timed, and back.
+TO_CHANNELS_LAST, TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,11 @@ class Layer:
         """Normal numbers for ``operands``, by role."""
         draw = np.random.default_rng(seed)
         return {o.role: draw.standard_normal(o.shape, np.float32) for o in self.operands}
+
+
+#: Computes a layer from inputs by role, independently of the candidates: the result, and by what it
+#: was computed; None, and why the built-in kernels are all that there is.
+Answer = Callable[[Layer, Mapping[str, np.ndarray]], tuple[np.ndarray | None, str]]
 
 
 @dataclass(frozen=True)

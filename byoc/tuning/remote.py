@@ -19,7 +19,7 @@ from byoc.rpc.probe import PROBE, DeviceInfo, build_probe, describe, look_at
 from byoc.rpc.session import Session
 from byoc.tuning.build import BuiltLayer, Pair, build, laid_out_shape
 from byoc.tuning.database import machine_name
-from byoc.tuning.layers import TunableLayer
+from byoc.tuning.layers import Answer, TunableLayer
 from byoc.tuning.race import OTHER_BYTES, Race, read_arrays
 from byoc.tuning.timing import TimedLayer
 from codegen_cc.libraries.measured_choice import Time
@@ -61,9 +61,11 @@ class RemoteTimer:
         rounds: int,
         progress: Callable[[TunableLayer], None],
         store: Callable[[TimedLayer, int], None],
+        answer: Answer,
         target: Target = HOST,
     ) -> None:
         self.devices, self.rounds, self.target = devices, rounds, target
+        self._answer = answer
         self._progress, self._store = progress, store
         self._building, self._telling = threading.Lock(), threading.Lock()
         self._told: list[str] = []
@@ -114,7 +116,9 @@ class RemoteTimer:
             with self._building:  # it is this machine's work
                 with self._telling:
                     self._progress(job.layer)
-                library, (built,) = build([job.layer], Path(folder), _extra(), self.target)
+                library, (built,) = build(
+                    [job.layer], Path(folder), self._answer, _extra(), self.target
+                )
             with open_session() as session:
                 module = session.upload(library)
                 self._require_same(session.name, look_at(session, module))

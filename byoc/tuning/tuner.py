@@ -14,7 +14,7 @@ from byoc.errors import TuningError
 from byoc.rpc.devices import Devices
 from byoc.tuning.build import Pair, build
 from byoc.tuning.database import machine_key, merge, races_of, require_writable
-from byoc.tuning.layers import TunableLayer, tunable_layers
+from byoc.tuning.layers import Answer, TunableLayer, tunable_layers
 from byoc.tuning.remote import RemoteTimer
 from byoc.tuning.timing import TimedLayer, time_layers
 from codegen_cc.dim import product
@@ -107,6 +107,7 @@ def tune_partitioned(
     module: tvm.IRModule,
     selection: Selection,
     path: Path,
+    answer: Answer,
     threads: Sequence[int] = (1,),
     rounds: int = ROUNDS,
     again: bool = False,
@@ -114,17 +115,21 @@ def tune_partitioned(
     target: str | None = None,
     progress: Progress = silent,
 ) -> Tuned:
-    """``tune`` for a module that was partitioned by a selection without a database."""
+    """Time the layers of a module that was partitioned by a selection without a database.
+
+    ``answer`` says what a layer's candidates must give; the rest is as for ``byoc.tune``.
+    """
     require_writable(path)
     layers = tunable_layers(module, selection)
     timable = [layer for layer in layers if not layer.skipped]
-    tuner = _Tuner(path, rounds, progress)
+    tuner = _Tuner(path, rounds, progress, answer)
     if devices is None:
         tuner.machines = {count: machine_key(count) for count in threads}
         tuner.find_known(timable, again)
         tuner.run(timable)
     else:
-        remote = RemoteTimer(devices, rounds, tuner.tell, tuner.store, Target.parse(target))
+        machine = Target.parse(target)
+        remote = RemoteTimer(devices, rounds, tuner.tell, tuner.store, answer, machine)
         progress(f"looking at {devices}", 0, 1)
         tuner.machines = remote.machines(threads)
         tuner.find_known(timable, again)
@@ -137,8 +142,8 @@ def tune_partitioned(
 class _Tuner:
     """Choices by signature and threads, as they become known."""
 
-    def __init__(self, path: Path, rounds: int, progress: Progress) -> None:
-        self.path, self.rounds, self.progress = path, rounds, progress
+    def __init__(self, path: Path, rounds: int, progress: Progress, answer: Answer) -> None:
+        self.path, self.rounds, self.progress, self.answer = path, rounds, progress, answer
         #: What the database calls the machine that times, by number of threads.
         self.machines: dict[int, str] = {}
         self.choices: dict[tuple[str, int], Choice] = {}
@@ -172,7 +177,7 @@ class _Tuner:
                 f"compiling the candidates of {len(batch)} layers", self._done, self._total
             )
             with tempfile.TemporaryDirectory(prefix="byoc-tune-") as folder:
-                file, built = build(batch, Path(folder))
+                file, built = build(batch, Path(folder), self.answer)
                 for threads in self.machines:
 
                     def tell(layer: TunableLayer, threads: int = threads) -> None:

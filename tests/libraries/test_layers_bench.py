@@ -111,7 +111,7 @@ def odd_layers() -> list[Layer]:
 
 @pytest.mark.parametrize("name", ["tvm", "te.extern", "tensorised", "builtin"])
 def test_engines_compute_odd_layers(name: str, tmp_path: Path) -> None:
-    from byoc.tuning.onnx_layer import onnx_model
+    from byoc.frontends.onnx.one_layer import onnx_model
 
     ((engine,), absent) = find_engines([name], tmp_path)
     assert not absent

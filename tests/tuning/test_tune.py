@@ -14,6 +14,7 @@ from onnx import helper
 import byoc
 from byoc.cli import main
 from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.one_layer import onnxruntime_answer
 from byoc.library import Kernel, Library, Link
 from byoc.tuning.build import build
 from byoc.tuning.database import machine_key, races_of
@@ -244,7 +245,7 @@ SINGLES = {
 @pytest.mark.parametrize("name", SINGLES)
 def test_every_kind_of_layer_is_checked_by_onnxruntime(name: str, tmp_path: Path) -> None:
     (layer,) = layers_of(SINGLES[name])
-    library, built = build([layer], tmp_path)
+    library, built = build([layer], tmp_path, onnxruntime_answer)
     (timed,) = time_layers(library, built, 1, 1, lambda layer: None)
     assert timed.checked_by == "ONNX Runtime" and not timed.failed
     packed = [("builtin", "implicit GEMM, packed")] if name == "conv2d" else []

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from byoc.errors import ByocError
-from byoc.tuning.layers import Layer
+from byoc.tuning.layers import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, Layer
 from codegen_cc.node import Step
 
 OPSET = 20  # the first with Gelu
 IR_VERSION = 9
-TO_CHANNELS_LAST, TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 _CONVOLUTIONS = {"conv2d": "Conv", "conv2d_transpose": "ConvTranspose"}
 
@@ -40,6 +41,23 @@ def onnx_model(layer: Layer, channels_last: bool = False) -> onnx.ModelProto:
     transposes that cost nothing in a region, where they are views.
     """
     return _Single(layer, channels_last and layer.node.op == "conv2d").model()
+
+
+def onnxruntime_answer(
+    layer: Layer, inputs: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray | None, str]:
+    """ONNX Runtime's answer, and who can be asked: ONNX Runtime, or why only ``builtin`` can."""
+    try:
+        import onnxruntime
+
+        model = onnx_model(layer).SerializeToString()
+        session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        return session.run(None, dict(inputs))[0], "ONNX Runtime"
+    except ImportError:
+        return None, "builtin (ONNX Runtime is not installed)"
+    except Exception as error:  # its own classes, and what it has no operator for
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return None, f"builtin (ONNX Runtime: {lines[0]})"
 
 
 class _Single:

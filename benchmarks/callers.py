@@ -24,8 +24,8 @@ from benchmarks import harness
 from byoc.accuracy import relative_error
 from byoc.bench.machine import Machine
 from byoc.bench.subjects import load_subject
-from byoc.drawn_inputs import draw_inputs
 from byoc.errors import BenchmarkError
+from byoc.frontends.onnx.measured_model import draw_inputs
 
 if TYPE_CHECKING:
     from byoc.deploy.loader import Model

@@ -1,6 +1,6 @@
 """The zoo's list: a name and a builder each.
 
-``byoc.drawn_inputs.draw_inputs`` makes inputs that a model can take.
+``byoc.frontends.onnx.measured_model.draw_inputs`` makes inputs that a model can take.
 """
 
 from __future__ import annotations

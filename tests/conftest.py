@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from models.zoo import ZOO
 from tests.reference import onnxruntime_outputs
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import onnx
+import numpy as np
 
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _CONVERTER_LIMIT = 900  # seconds
 #: pnnx's names of dtypes.
 _PNNX_DTYPES = {
-    onnx.TensorProto.FLOAT: "f32",
-    onnx.TensorProto.DOUBLE: "f64",
-    onnx.TensorProto.FLOAT16: "f16",
-    onnx.TensorProto.INT64: "i64",
-    onnx.TensorProto.INT32: "i32",
-    onnx.TensorProto.INT8: "i8",
-    onnx.TensorProto.UINT8: "u8",
-    onnx.TensorProto.BOOL: "bool",
+    "float32": "f32",
+    "float64": "f64",
+    "float16": "f16",
+    "int64": "i64",
+    "int32": "i32",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
 }
 
 
@@ -98,7 +98,7 @@ def _ncnn(subject: Subject, source: Path) -> Path:
     spec = find_spec("pnnx")
     assert spec is not None and spec.origin is not None  # the engine is not absent
     program = Path(spec.origin).with_name("pnnx")
-    shapes = ",".join(map(_pnnx_shape, subject.model.graph.input))
+    shapes = ",".join(map(_pnnx_shape, subject.inputs.values()))
     command = [str(program), source.name, f"inputshape={shapes}", "fp16=0"]
     try:
         done = subprocess.run(
@@ -125,10 +125,8 @@ def _ncnn(subject: Subject, source: Path) -> Path:
     return result
 
 
-def _pnnx_shape(value: onnx.ValueInfoProto) -> str:
-    tensor = value.type.tensor_type
-    if tensor.elem_type not in _PNNX_DTYPES:
-        name = onnx.TensorProto.DataType.Name(tensor.elem_type)
-        raise BenchmarkError(f"pnnx takes no input of dtype {name}")
-    extents = ",".join(str(dim.dim_value) for dim in tensor.shape.dim)
-    return f"[{extents}]{_PNNX_DTYPES[tensor.elem_type]}"
+def _pnnx_shape(array: np.ndarray) -> str:
+    dtype = str(array.dtype)
+    if dtype not in _PNNX_DTYPES:
+        raise BenchmarkError(f"pnnx takes no input of dtype {dtype}")
+    return f"[{','.join(map(str, array.shape))}]{_PNNX_DTYPES[dtype]}"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from byoc.accuracy import relative_error
 from byoc.bench.builds import build
@@ -17,6 +16,7 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, take_turns
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
+from byoc.frontends.onnx.measured_model import save_model
 
 if TYPE_CHECKING:
     from byoc.partition.control import Libraries
@@ -133,7 +133,7 @@ class Measured:
         self.subject = subject
         folder.mkdir()
         self.source, self.inputs = folder / "model.onnx", folder / "inputs.npz"
-        onnx.save(subject.model, self.source)
+        save_model(subject.model, self.source)
         np.savez(self.inputs, **subject.inputs)
         self.files: dict[str, Path] = {}
         self.macs: int | None = None  # known where ours was built, which counts them

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
 
-from byoc.drawn_inputs import TOKENS, draw_inputs
 from byoc.errors import BenchmarkError
-from byoc.frontends.onnx.input_shapes import model_inputs, set_input_shapes
+from byoc.frontends import GivenModel
+from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes
+from byoc.frontends.onnx.read_model import load_model
 from byoc.zoo import networks
-
-#: The first IR version in which weights need not be inputs as well.
-_SEPARATE_WEIGHTS = 4
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Subject:
 
     name: str
     title: str
-    model: onnx.ModelProto
+    model: GivenModel
     inputs: dict[str, np.ndarray]
     batch: int | None = None
 
@@ -44,36 +41,9 @@ def load_subject(
     if name in known and not path.is_file():
         title, model, tokens = known[name].title, known[name].build(), TOKENS
     elif path.exists():
-        from byoc.frontends.onnx.read_model import load_model
-
         # 0 and 1 are valid as ids, indices and masks alike.
         title, model, tokens = path.name, load_model(path), 2
     else:
         raise BenchmarkError(f"no model {name!r}; need an ONNX file or one of {', '.join(known)}")
-    shapes = dict(input_shapes or {})
-    if batch is not None:
-        _set_batch(model, batch)
-        shapes = {key: [batch, *shape[1:]] for key, shape in shapes.items()}
-    set_input_shapes(model, shapes)
-    separate_weights(model)
+    fix_shapes(model, input_shapes or {}, batch)
     return Subject(name, title, model, draw_inputs(model, below=tokens), batch)
-
-
-def _set_batch(model: onnx.ModelProto, batch: int) -> None:
-    for value in model_inputs(model):
-        dims = value.type.tensor_type.shape.dim
-        if not dims:
-            raise BenchmarkError(f"input {value.name!r} has no axes, hence no batch to set")
-        dims[0].dim_value = batch
-    # What was inferred for another batch would contradict this one.
-    del model.graph.value_info[:]
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-
-
-def separate_weights(model: onnx.ModelProto) -> None:
-    """Remove weights from the inputs, where engines take them for inputs that may change."""
-    inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in model_inputs(model)]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
-    model.ir_version = max(model.ir_version, _SEPARATE_WEIGHTS)

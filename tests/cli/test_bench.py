@@ -22,12 +22,12 @@ from byoc.bench.interleave import _Worker
 from byoc.bench.measure import Bench, Failure, Results, Row
 from byoc.bench.networks import bench
 from byoc.bench.plot import plot
-from byoc.bench.subjects import load_subject, separate_weights
+from byoc.bench.subjects import load_subject
 from byoc.bench.suite import SUITES
 from byoc.bench.tables import batch_sheet, growth_lines, suite_sheet
 from byoc.cli import main
-from byoc.drawn_inputs import draw_inputs
 from byoc.errors import BenchmarkError, ShapeError
+from byoc.frontends.onnx.measured_model import draw_inputs, separate_weights
 from models.builder import GraphBuilder
 from tests.ir.graphs import refused_model
 from tests.test_tiny import tiny_model

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 import byoc
-from byoc.drawn_inputs import draw_inputs
 from byoc.errors import LoadError
+from byoc.frontends.onnx.measured_model import draw_inputs
 from examples.deploy_cpp.prepare import classifier
 from models.squeezenet import squeezenet
 from models.zoo import ZOO

@@ -20,7 +20,7 @@ import pytest
 
 from byoc.compiler.standalone import Standalone, compile_standalone
 from byoc.deploy.compiled_file import read_compiled
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.target import HOST
 from models.bert import bert
 from models.squeezenet import squeezenet

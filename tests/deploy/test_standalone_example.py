@@ -15,7 +15,7 @@ import pytest
 
 from byoc.compiler.standalone import compile_standalone
 from byoc.deploy.compiled_file import read_compiled
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.target import HOST, Target
 from models.bert import bert
 from tests.reference import TOLERANCE, assert_agrees, onnxruntime_outputs

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import byoc
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.unfinished import folder_beside
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.hostile import databases

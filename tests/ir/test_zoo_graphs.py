@@ -11,8 +11,8 @@ from tvm import relax
 
 import byoc.partition.annotate
 from byoc.canonicalise import canonicalise
-from byoc.drawn_inputs import draw_inputs
 from byoc.frontends.onnx import import_onnx, prepare
+from byoc.frontends.onnx.measured_model import draw_inputs
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 from models.efficientnet import efficientnet_b0

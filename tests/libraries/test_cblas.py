@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import byoc
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from byoc.library import LibraryError, Node, Operand, Step
 from codegen_cc.dim import symbol
 from codegen_cc.libraries import blas, registry

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import byoc
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from tests.conftest import CompiledCase
 from tests.reference import assert_agrees, onnxruntime_outputs
 

@@ -13,8 +13,8 @@ import pytest
 
 import byoc
 from byoc.cli import main
-from byoc.drawn_inputs import draw_inputs
 from byoc.errors import TuningError
+from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import Selection, library
 from codegen_cc.libraries.measured_choice import Race, Time, TuningWarning, decide

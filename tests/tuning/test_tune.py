@@ -13,7 +13,7 @@ from onnx import helper
 
 import byoc
 from byoc.cli import main
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from byoc.frontends.onnx.one_layer import onnxruntime_answer
 from byoc.library import Kernel, Library, Link
 from byoc.tuning.build import build

@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 import byoc
-from byoc.drawn_inputs import draw_inputs
+from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries import registry
 from models.mobilenet import mobilenet_v2

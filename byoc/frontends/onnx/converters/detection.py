@@ -31,7 +31,7 @@ def non_max_suppression(node: Node) -> relax.Expr:
         ranks = relax.op.where(inside, relax.op.subtract(count, rank), relax.const(0, "float32"))
         node.inputs[1], least = node.emit(ranks), 0.0
     # TVM suppresses at the threshold, ONNX above it.
-    above = np.nextafter(np.maximum(np.float32(overlap), 1e-30), np.float32(np.inf))
+    above = np.nextafter(np.maximum(np.float32(overlap), np.float32(1e-30)), np.float32(np.inf))
     node.inputs[2] = relax.const(np.int64(most), "int64")
     node.inputs[3] = relax.const(np.float32(above), "float32")
     node.inputs[4] = relax.const(np.float32(least), "float32")

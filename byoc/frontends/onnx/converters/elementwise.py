@@ -73,6 +73,8 @@ def prelu(node: Node) -> relax.Expr:
     """Before opset 7 a vector of slopes is one per channel; later it broadcasts as ever."""
     slopes, image = node.shape(1), node.shape(0)
     if node.opset < 7 and slopes is not None and len(slopes) == 1 and slopes[0] != 1:
+        if image is None:
+            raise ValueError("an image of unknown rank; need one whose shape is known")
         channels = node.inputs[1].ty.shape.values[0]
         slope = relax.op.reshape(node.inputs[1], (channels, *(1 for _ in image[2:])))
         node.inputs[1] = node.emit(slope)

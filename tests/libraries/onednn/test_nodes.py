@@ -195,7 +195,7 @@ REFUSED = {
     ),
     "dtype": (
         node("softmax", {"input": (3, 4)}, (3, 4), dtype="int32", axis=1, log=False),
-        "result has dtype int32; need float32",
+        "input has dtype int32; need float32",
     ),
     "computed_weight": (
         node("conv2d", {"input": (1, 4, 5, 5), "weight": (6, 4, 1, 1)}, (1, 6, 5, 5), fixed=()),

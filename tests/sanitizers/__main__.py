@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "sanitize"
 INSTALLED = FOLDER / "installed"
 #: The kernels' whole case list; guests of QEMU have no sanitizer.
-KERNELS = ("tests/kernels", "-k", "not neon and not guest")
+KERNELS = ("tests/kernels", "-k", "not neon and not guest and not aarch64")
 #: What compiles models and regions, and runs them in processes of its own or in this one.
 GENERATED = (
     "tests/conformance/test_special_values.py",

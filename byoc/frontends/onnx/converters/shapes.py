@@ -53,7 +53,7 @@ def expand(node: Node) -> relax.Expr:
         more = list(range(len(known) - len(shape)))
         node.inputs[0] = node.emit(relax.op.expand_dims(node.inputs[0], more))
         return node.tvm()
-    computed = not isinstance(wanted, relax.ShapeExpr) and node.constant(1) is None
+    computed = not isinstance(wanted, relax.ShapeExpr) and known is None
     length = node.shape(1) if computed else None
     if length is None or shape is None or not is_static(shape) or not isinstance(length[0], int):
         return node.tvm()

@@ -1,7 +1,12 @@
 """The C interface of ``ext_kernels.h`` for Python: structures, enumerations, loading.
 
-Generated code never comes through here; kernel tests and the kernel benchmark do.  Field names and
-order are those of the header; ``EXT_ABI_VERSION`` there and ``ABI_VERSION`` here change together.
+Generated code never comes through here; kernel tests, benchmarks and tuning do.  All is read from
+the header:
+
+- ``abi.Conv2dParams`` is the ``ctypes.Structure`` of ``ext_conv2d_params``, and so on;
+- ``abi.ALIGN`` is the constant ``EXT_ALIGN``, and so on;
+- ``abi.REDUCE_KIND`` are the names in ``ext_reduce_kind``, in order, so that ``index`` gives the
+  value: ``("sum", "mean", ...)``.
 """
 
 from __future__ import annotations
@@ -9,265 +14,121 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint32, c_void_p
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from codegen_cc.c_header import CType, kernel_header
+from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST
 
-ABI_VERSION = 1
-PANEL = 16
-MAX_DIMS = 8
-ALIGN = 64
 #: The levels that the kernels have on this architecture, the least one first.
 LEVELS = HOST.kernel_levels
-UNARY = (
-    *("identity", "relu", "clip", "sigmoid", "silu", "hard_sigmoid", "hard_swish", "gelu"),
-    *("gelu_tanh", "tanh", "leaky_relu", "exp", "log", "erf", "sqrt", "rsqrt", "abs", "neg"),
-    *("elu", "selu", "mish", "softplus", "floor", "ceil", "round", "sin", "cos", "tan", "sign"),
-    "reciprocal",
-)
-BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
-COMPARE = (
-    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor"),
-)
-REDUCE = ("sum", "mean", "max", "min", "prod")
-PAD_MODES = ("constant", "reflect", "edge")
-RESIZE_METHODS = ("nearest", "linear", "cubic")
-RESIZE_COORDINATES = (
-    *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn"),
-)
-RESIZE_ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+#: Columns in one panel of packed weights.
+PANEL = kernel_header().constants["EXT_PANEL"]
 
 #: What the kernels compute in, and arrays of it.
 FLOAT = np.float32
 FloatArray = npt.NDArray[FLOAT]
-#: Where ``make -C runtime install`` puts headers and libraries.
-RUNTIME_DIR = Path(__file__).resolve().parent / "_runtime"
 
-
-class Activation(ctypes.Structure):
-    _fields_ = [("kind", c_int), ("alpha", c_float), ("beta", c_float)]
-
-
-class Epilogue(ctypes.Structure):
-    _fields_ = [
-        ("bias", c_void_p),
-        ("before", Activation),
-        ("residual", c_void_p),
-        ("residual_stride", c_int64),
-        ("after", Activation),
-    ]
-
-
-class Prologue(ctypes.Structure):
-    _fields_ = [
-        ("scale", c_void_p),
-        ("shift", c_void_p),
-        ("scale_stride", c_int64),
-        ("activation", Activation),
-    ]
-
-
-class BinaryParams(ctypes.Structure):
-    _fields_ = [
-        ("kind", c_int),
-        ("activation", Activation),
-        ("ndim", c_int32),
-        ("shape", c_int64 * MAX_DIMS),
-        ("a_strides", c_int64 * MAX_DIMS),
-        ("b_strides", c_int64 * MAX_DIMS),
-        ("dtype", c_int),
-    ]
-
-
-class CompareParams(ctypes.Structure):
-    _fields_ = [
-        ("kind", c_int),
-        ("dtype", c_int),
-        ("ndim", c_int32),
-        ("shape", c_int64 * MAX_DIMS),
-        ("a_strides", c_int64 * MAX_DIMS),
-        ("b_strides", c_int64 * MAX_DIMS),
-    ]
-
-
-class WhereParams(ctypes.Structure):
-    _fields_ = [
-        ("element_size", c_int32),
-        ("ndim", c_int32),
-        ("shape", c_int64 * MAX_DIMS),
-        ("c_strides", c_int64 * MAX_DIMS),
-        ("a_strides", c_int64 * MAX_DIMS),
-        ("b_strides", c_int64 * MAX_DIMS),
-    ]
-
-
-class CopyParams(ctypes.Structure):
-    _fields_ = [
-        ("ndim", c_int32),
-        ("shape", c_int64 * MAX_DIMS),
-        ("x_strides", c_int64 * MAX_DIMS),
-        ("y_strides", c_int64 * MAX_DIMS),
-        ("element_size", c_int32),
-    ]
-
-
-class PadParams(ctypes.Structure):
-    _fields_ = [
-        ("mode", c_int),
-        ("value", c_float),
-        ("ndim", c_int32),
-        ("shape", c_int64 * MAX_DIMS),
-        ("before", c_int64 * MAX_DIMS),
-        ("after", c_int64 * MAX_DIMS),
-        ("inner", c_int64),
-    ]
-
-
-def _sizes(names: str) -> list[tuple[str, type]]:
-    return [(name, c_int64) for name in names.split()]
-
-
-class TakeParams(ctypes.Structure):
-    _fields_ = [
-        *_sizes("outer extent inner count"),
-        ("element_size", c_int32),
-        ("index_dtype", c_int),
-    ]
-
-
-class AttentionParams(ctypes.Structure):
-    _fields_ = [
-        *_sizes("batch heads queries keys depth width"),
-        ("scale", c_float),
-        ("q_strides", c_int64 * 3),
-        ("k_strides", c_int64 * 3),
-        ("v_strides", c_int64 * 3),
-        ("y_strides", c_int64 * 3),
-        ("mask_strides", c_int64 * 4),
-    ]
-
-
-class MatmulParams(ctypes.Structure):
-    _fields_ = [
-        *_sizes("m n k a_row a_col b_row b_col y_row"),
-        ("batch_ndim", c_int32),
-        ("batch", c_int64 * 4),
-        ("a_batch", c_int64 * 4),
-        ("b_batch", c_int64 * 4),
-        ("y_batch", c_int64 * 4),
-        ("residual_batch", c_int64 * 4),
-    ]
-
-
-class Conv2dParams(ctypes.Structure):
-    _fields_ = _sizes(
-        "batch in_h in_w in_c out_h out_w out_c kernel_h kernel_w stride_h stride_w "
-        "pad_top pad_left dilation_h dilation_w groups x_stride y_stride in_place_rows"
-    )
-
-
-class Conv3dParams(ctypes.Structure):
-    _fields_ = _sizes(
-        "batch in_d in_h in_w in_c out_d out_h out_w out_c kernel_d kernel_h kernel_w "
-        "stride_d stride_h stride_w pad_front pad_top pad_left dilation_d dilation_h dilation_w "
-        "groups"
-    )
-
-
-class Resize2dParams(ctypes.Structure):
-    _fields_ = _sizes("batch in_h in_w out_h out_w channels taps_h taps_w")
-
-
-class ResizeTapsParams(ctypes.Structure):
-    _fields_ = [
-        *_sizes("extent count"),
-        *((name, c_int) for name in ("method", "coordinates", "rounding")),
-        ("cubic_alpha", c_float),
-        ("cubic_exclude", c_int32),
-    ]
-
-
-class Pool2dParams(ctypes.Structure):
-    _fields_ = [
-        *_sizes(
-            "batch in_h in_w channels out_h out_w kernel_h kernel_w stride_h stride_w "
-            "pad_top pad_left pad_bottom pad_right dilation_h dilation_w x_stride y_stride"
-        ),
-        ("count_include_pad", c_int32),
-    ]
-
-
-_P = c_void_p
-#: Arguments and result of every function that the shared library has.
-SIGNATURES: dict[str, tuple[list[type], type]] = {
-    "ext_status_string": ([c_int], c_char_p),
-    "ext_isas": ([], c_uint32),
-    "ext_isas_offered": ([], c_uint32),
-    "ext_isa_level": ([], c_int),
-    "ext_isa_name": ([], c_char_p),
-    "ext_isa_error": ([], c_char_p),
-    "ext_num_threads": ([], c_int),
-    "ext_rows_in_place": ([c_int64], c_int64),
-    "ext_parallel_for": ([c_int64, c_int64, _P, _P], c_int),
-    "ext_workspace_alloc": ([ctypes.c_size_t], c_void_p),
-    "ext_workspace_free": ([c_void_p], None),
-    "ext_unary": ([POINTER(Activation), c_int64, _P, _P], c_int),
-    "ext_binary": ([POINTER(BinaryParams), _P, _P, _P], c_int),
-    "ext_copy": ([POINTER(CopyParams), _P, _P], c_int),
-    "ext_compare": ([POINTER(CompareParams), _P, _P, _P], c_int),
-    "ext_where": ([POINTER(WhereParams), _P, _P, _P, _P], c_int),
-    "ext_cast": ([c_int, c_int, c_int64, _P, _P], c_int),
-    "ext_take": ([POINTER(TakeParams), _P, _P, _P], c_int),
-    "ext_pad": ([POINTER(PadParams), _P, _P], c_int),
-    "ext_matmul": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
-    "ext_matmul_packed": ([POINTER(MatmulParams), _P, _P, POINTER(Epilogue), _P], c_int),
-    "ext_conv2d_prologue": (
-        [POINTER(Conv2dParams), POINTER(Prologue), _P, _P, POINTER(Epilogue), _P],
-        c_int,
-    ),
-    "ext_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
-    "ext_conv2d_winograd": (
-        [POINTER(Conv2dParams), c_int32, _P, _P, POINTER(Epilogue), _P],
-        c_int,
-    ),
-    "ext_depthwise_conv2d": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
-    "ext_conv2d_transpose": ([POINTER(Conv2dParams), _P, _P, POINTER(Epilogue), _P], c_int),
-    "ext_conv3d": ([POINTER(Conv3dParams), _P, _P, POINTER(Epilogue), _P], c_int),
-    "ext_attention": ([POINTER(AttentionParams), _P, _P, _P, _P, _P], c_int),
-    "ext_arange": ([c_int, c_int64, _P], c_int),
-    "ext_resize_taps": ([POINTER(ResizeTapsParams), _P, _P], c_int),
-    "ext_resize2d": ([POINTER(Resize2dParams), _P, _P, _P, _P, _P, _P], c_int),
-    "ext_max_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
-    "ext_avg_pool2d": ([POINTER(Pool2dParams), _P, _P], c_int),
-    "ext_reduce": ([c_int, c_int64, c_int64, c_int64, _P, _P], c_int),
-    "ext_softmax": ([c_int64, c_int64, c_int64, c_int32, _P, _P], c_int),
-    "ext_layer_norm": ([c_int64, c_int64, c_float, _P, _P, _P, _P], c_int),
-    "ext_rms_norm": ([c_int64, c_int64, c_float, _P, _P, _P], c_int),
-    "ext_argreduce": ([c_int32, c_int64, c_int64, c_int64, _P, _P], c_int),
-    "ext_cumsum": ([c_int32, c_int32, c_int64, c_int64, c_int64, _P, _P], c_int),
-    "ext_bench_fma_peak": ([], c_double),
+_SCALARS = {
+    "int": ctypes.c_int,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "size_t": ctypes.c_size_t,
+    "uint8_t": ctypes.c_uint8,
+    "uint32_t": ctypes.c_uint32,
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
 }
+#: What the shared library has besides the functions of the header.
+_BENCH: dict[str, tuple[list[type], type | None]] = {"ext_bench_fma_peak": ([], ctypes.c_double)}
 
 
-def library_path() -> Path:
-    """Return the shared kernel library's path; FileNotFoundError when it has not been built."""
-    path = RUNTIME_DIR / "lib" / "libext_kernels.so"
-    if not path.exists():
-        raise FileNotFoundError(
-            f"kernel library {path} not found: build it with "
-            f"'make -C runtime install DEST={RUNTIME_DIR}'"
-        )
-    return path
+@cache
+def structure(name: str) -> type[ctypes.Structure]:
+    """The structure of that name in C. Raises ``KeyError``."""
+    fields = [(field, _field(ctype)) for field, ctype in kernel_header().structures[name].items()]
+    return type(_python_name(name), (ctypes.Structure,), {"_fields_": fields})
+
+
+@cache
+def names(enumeration: str) -> tuple[str, ...]:
+    """The enumerators of that enumeration in C, in lower case and without what all begin with.
+
+    Raises ``KeyError``, or ``ValueError`` where the values do not count from 0.
+    """
+    values = kernel_header().enumerations[enumeration]
+    if list(values.values()) != list(range(len(values))):
+        raise ValueError(f"{enumeration} does not count from 0: {values}")
+    words = zip(*(name.split("_") for name in values), strict=False)
+    common = sum(1 for _ in takewhile(lambda found: len(set(found)) == 1, words))
+    return tuple("_".join(name.split("_")[common:]).lower() for name in values)
+
+
+@cache
+def signatures() -> dict[str, tuple[list[type], type | None]]:
+    """Arguments and result of every function that the shared library has."""
+    found = {}
+    for name, function in kernel_header().functions.items():
+        arguments = [_argument(ctype) for ctype in function.parameters.values()]
+        found[name] = (arguments, _result(function.result))
+    return found | _BENCH
+
+
+def _python_name(name: str) -> str:
+    return "".join(word.capitalize() for word in name.removeprefix("ext_").split("_"))
+
+
+def __getattr__(name: str) -> type[ctypes.Structure] | tuple[str, ...] | int:
+    """A structure, an enumeration or a constant of the header, see above."""
+    header = kernel_header()
+    if f"EXT_{name}" in header.constants:
+        return header.constants[f"EXT_{name}"]
+    if name.isupper() and (enumeration := f"ext_{name.lower()}") in header.enumerations:
+        return names(enumeration)
+    for found in header.structures:
+        if _python_name(found) == name:
+            return structure(found)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _field(ctype: CType) -> type:
+    one = ctypes.c_void_p if ctype.pointers else _value(ctype.name)
+    return one if ctype.length is None else one * ctype.length
+
+
+def _argument(ctype: CType) -> type:
+    if ctype.pointers == 1 and ctype.name in kernel_header().structures:
+        return ctypes.POINTER(structure(ctype.name))
+    return _field(ctype)
+
+
+def _result(ctype: CType) -> type | None:
+    known = {("void", 0): None, ("char", 1): ctypes.c_char_p}
+    key = (ctype.name, ctype.pointers)
+    return known[key] if key in known else _argument(ctype)
+
+
+def _value(name: str) -> type:
+    header = kernel_header()
+    if name in header.structures:
+        return structure(name)
+    if name in header.enumerations:
+        return ctypes.c_int
+    return ctypes.c_void_p if name in header.callbacks else _SCALARS[name]
 
 
 def load(path: Path | None = None) -> ctypes.CDLL:
-    """Load the shared kernel library and declare its functions' types."""
-    lib = ctypes.CDLL(str(path or library_path()))
-    for name, (arguments, result) in SIGNATURES.items():
+    """Load the shared kernel library and declare its functions' types.
+
+    Raises ``ToolchainError`` where it has not been built.
+    """
+    lib = ctypes.CDLL(str(path or runtime_file("lib/libext_kernels.so")))
+    for name, (arguments, result) in signatures().items():
         function = getattr(lib, name)
         function.argtypes, function.restype = arguments, result
     return lib
@@ -281,7 +142,7 @@ def load_level(level: str, folder: Path) -> ctypes.CDLL:
     level is there.
     """
     path = folder / f"libext_kernels_{level}.so"
-    shutil.copyfile(library_path(), path)
+    shutil.copyfile(runtime_file("lib/libext_kernels.so"), path)
     before = os.environ.get("BYOC_ISA")
     os.environ["BYOC_ISA"] = level
     try:
@@ -322,9 +183,9 @@ def pad_to_panel(values: npt.ArrayLike) -> FloatArray:
     return out
 
 
-def activation(name: str = "identity", alpha: float = 0.0, beta: float = 0.0) -> Activation:
-    """Return the C structure of an elementwise function by its name in ``UNARY``."""
-    return Activation(UNARY.index(name), alpha, beta)
+def activation(name: str = "identity", alpha: float = 0.0, beta: float = 0.0) -> ctypes.Structure:
+    """Return the ``ext_activation`` of an elementwise function by its name, such as ``relu``."""
+    return structure("ext_activation")(names("ext_unary_kind").index(name), alpha, beta)
 
 
 def pack_conv_weight(weight: npt.ArrayLike, groups: int = 1) -> FloatArray:

@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 
 from benchmarks.layers.network import Layer
 from byoc.tuning.layers import TO_CHANNELS_LAST
-from codegen_cc.abi import UNARY
+from codegen_cc import abi
 from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
 from codegen_cc.libraries.builtin.packing import (
     FLOAT32_PANELS,
@@ -82,7 +82,7 @@ def _activations(node: Node) -> list[tirx.Expr]:
         if step.kind == "residual":
             slot = "after"
         elif step.kind != "bias":
-            slots[slot] = (UNARY.index(step.kind), step.alpha, step.beta)
+            slots[slot] = (abi.UNARY_KIND.index(step.kind), step.alpha, step.beta)
             slot = "after"
     return [
         value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import tvm_ffi.libinfo
 
 from byoc.ir.dataflow import constant
 from codegen_cc import dtypes
+from codegen_cc.c_header import kernel_header
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import registry
@@ -31,9 +31,8 @@ NOT_OURS = {"UNDEFINED", "STRING", "COMPLEX64", "COMPLEX128", "UINT2", "INT2"}
 
 def test_the_c_headers_agree(tmp_path: Path) -> None:
     header = runtime_file("include/ext_kernels.h")
-    enumeration = re.search(r"typedef enum \{([^}]*)\} ext_dtype;", header.read_text())
-    names = re.findall(r"EXT_\w+", enumeration.group(1))
-    assert names == [DTYPES[name].enumerator for name in KERNEL_DTYPES]
+    names = kernel_header().enumerations["ext_dtype"]
+    assert list(names) == [DTYPES[name].enumerator for name in KERNEL_DTYPES]
     lines = ['#include "ext_kernels.h"', '#include "byoc_model.h"', "#include <dlpack/dlpack.h>"]
     for value, name in enumerate(KERNEL_DTYPES):
         lines.append(f'_Static_assert(EXT_{name.upper()} == {value}, "{name}");')

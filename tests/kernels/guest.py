@@ -138,7 +138,7 @@ def emulator(target: Target) -> list[str]:
 
 
 class GuestLibrary:
-    """``libext_kernels.so`` of another architecture, with the functions of ``abi.SIGNATURES``.
+    """``libext_kernels.so`` of another architecture, with the functions of ``abi.signatures()``.
 
     ``level`` is what ``BYOC_ISA`` asks for there.  A guest that ended is started again by the next
     call.  Raises ``GuestError`` where compiler or emulator are missing.
@@ -163,7 +163,7 @@ class GuestLibrary:
         self._command = [*emulate, str(program), str(library), str(threads), *shared]
 
     def __getattr__(self, name: str) -> GuestFunction:
-        if name not in abi.SIGNATURES:
+        if name not in abi.signatures():
             raise AttributeError(name)
         function = GuestFunction(self, name)
         setattr(self, name, function)
@@ -216,7 +216,7 @@ class GuestFunction:
 
     def __init__(self, library: GuestLibrary, name: str) -> None:
         self.library, self.name = library, name
-        self.argtypes, self.restype = abi.SIGNATURES[name]
+        self.argtypes, self.restype = abi.signatures()[name]
 
     @cached_property
     def _kind(self) -> str:

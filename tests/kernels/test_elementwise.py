@@ -124,14 +124,14 @@ _BINARY = {
 def _run_binary(
     lib: ctypes.CDLL, kind: str, after: cases.Act, a: np.ndarray, b: np.ndarray, y: int
 ) -> None:
-    p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(*after), a.ndim)
+    p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(*after), a.ndim)
     p.shape[: a.ndim] = a.shape
     p.a_strides[: a.ndim] = _element_strides(a)
     p.b_strides[: a.ndim] = _element_strides(b)
     assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y) == 0
 
 
-@pytest.mark.parametrize("kind", abi.BINARY)
+@pytest.mark.parametrize("kind", abi.BINARY_KIND)
 @pytest.mark.parametrize("case", cases.BINARY, ids=str)
 def test_binary(
     lib: ctypes.CDLL, kind: str, case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

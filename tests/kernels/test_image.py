@@ -28,7 +28,7 @@ PAD = (
 MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
 
 
-@pytest.mark.parametrize("mode", abi.PAD_MODES)
+@pytest.mark.parametrize("mode", abi.PAD_MODE)
 @pytest.mark.parametrize("case", PAD, ids=str)
 def test_pad(
     lib: ctypes.CDLL,
@@ -46,7 +46,7 @@ def test_pad(
     value = {"constant_values": -1.5} if mode == "constant" else {}
     want = np.pad(x, widths, mode=MODES[mode], **value)
     y = Rows(1, want.size)
-    p = abi.PadParams(abi.PAD_MODES.index(mode), -1.5, len(shape), inner=inner)
+    p = abi.PadParams(abi.PAD_MODE.index(mode), -1.5, len(shape), inner=inner)
     p.shape[: len(shape)], p.before[: len(shape)], p.after[: len(shape)] = shape, before, after
     assert lib.ext_pad(p, x.ctypes.data, y.pointer) == 0
     np.testing.assert_array_equal(y.view[0].reshape(want.shape), want)
@@ -55,7 +55,7 @@ def test_pad(
 
 def test_widths_that_a_mode_cannot_fill_are_refused(lib: ctypes.CDLL) -> None:
     for mode, size, width in (("reflect", 3, 3), ("edge", 0, 1), ("constant", 3, -1)):
-        p = abi.PadParams(abi.PAD_MODES.index(mode), 0.0, 1, inner=1)
+        p = abi.PadParams(abi.PAD_MODE.index(mode), 0.0, 1, inner=1)
         p.shape[0], p.before[0] = size, width
         assert lib.ext_pad(p, None, None) == 2
 
@@ -90,12 +90,12 @@ def test_nearest_neighbours_are_copied_bit_by_bit(lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(y, x[:, [1, 0, 0]][:, :, [1, 0, 0]])
 
 
-@pytest.mark.parametrize("method", abi.RESIZE_METHODS)
+@pytest.mark.parametrize("method", abi.RESIZE_METHOD)
 @pytest.mark.parametrize("coordinate", abi.RESIZE_COORDINATES)
 def test_taps_at_the_call_are_those_of_compilation(
     lib: ctypes.CDLL, method: str, coordinate: str
 ) -> None:
-    roundings = abi.RESIZE_ROUNDINGS if method == "nearest" else abi.RESIZE_ROUNDINGS[:1]
+    roundings = abi.RESIZE_ROUNDING if method == "nearest" else abi.RESIZE_ROUNDING[:1]
     sizes = (1, 2, 3, 5, 8, 16, 23, 40, 97, 320, 641)
     choices = itertools.product(sizes, (0, *sizes), roundings, (0, 1))
     for extent, count, rounding, exclude in choices:
@@ -106,9 +106,9 @@ def test_taps_at_the_call_are_those_of_compilation(
         p = abi.ResizeTapsParams(
             extent,
             count,
-            abi.RESIZE_METHODS.index(method),
+            abi.RESIZE_METHOD.index(method),
             abi.RESIZE_COORDINATES.index(coordinate),
-            abi.RESIZE_ROUNDINGS.index(rounding),
+            abi.RESIZE_ROUNDING.index(rounding),
             -0.75,
             exclude,
         )

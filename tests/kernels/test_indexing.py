@@ -64,7 +64,7 @@ def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
         if kind in ("and", "or", "xor") and dtype != "bool":
             continue
         y = at_page_end(np.full(shape, 77), np.uint8)
-        p = abi.CompareParams(abi.COMPARE.index(kind), KERNEL_DTYPES.index(dtype), len(shape))
+        p = abi.CompareParams(abi.COMPARE_KIND.index(kind), KERNEL_DTYPES.index(dtype), len(shape))
         p.shape[: a.ndim] = shape
         p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
         assert lib.ext_compare(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
@@ -72,7 +72,7 @@ def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
 
 
 def test_logic_of_numbers_is_refused(lib: ctypes.CDLL) -> None:
-    p = abi.CompareParams(abi.COMPARE.index("and"), KERNEL_DTYPES.index("int32"), 1)
+    p = abi.CompareParams(abi.COMPARE_KIND.index("and"), KERNEL_DTYPES.index("int32"), 1)
     assert lib.ext_compare(p, None, None, None) == 2
 
 
@@ -101,7 +101,7 @@ def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtyp
     a, b = _operand(rng, shape, a_axes, dtype), _operand(rng, shape, b_axes, dtype)
     for kind, function in INTEGER.items():
         y = at_page_end(np.full(shape, 77), NUMPY[dtype])
-        p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(), len(shape))
+        p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(), len(shape))
         p.dtype = KERNEL_DTYPES.index(dtype)
         p.shape[: a.ndim] = shape
         p.a_strides[: a.ndim], p.b_strides[: a.ndim] = _strides(a), _strides(b)
@@ -111,7 +111,7 @@ def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtyp
 
 @pytest.mark.parametrize(("kind", "after"), [("div", "identity"), ("add", "relu")])
 def test_what_integers_do_not_have_is_refused(lib: ctypes.CDLL, kind: str, after: str) -> None:
-    p = abi.BinaryParams(abi.BINARY.index(kind), abi.activation(after), 1, dtype=1)
+    p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(after), 1, dtype=1)
     p.shape[0] = 1
     assert lib.ext_binary(p, None, None, None) == 2
 

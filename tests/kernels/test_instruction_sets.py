@@ -12,6 +12,7 @@ import pytest
 
 from codegen_cc import abi
 from codegen_cc.instruction_sets import levels_of, names_in, table, with_fallbacks
+from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, cpu_flags
 from tests.kernels.conftest import AARCH64
 from tests.kernels.guest import GuestError, GuestLibrary, SharedMemory, emulator
@@ -60,7 +61,7 @@ def test_a_row_stands_above_its_fallback(name: str) -> None:
 
 
 def test_every_level_is_built_and_no_other_row() -> None:
-    archive = abi.RUNTIME_DIR / "lib" / "libext_kernels.a"
+    archive = runtime_file("lib/libext_kernels.a")
     run = [HOST.tool("nm"), "--defined-only", str(archive)]
     text = subprocess.run(run, capture_output=True, text=True, check=True).stdout
     found = set(re.findall(r" [Tt] ext_copy_(\w+)$", text, re.MULTILINE))

@@ -91,12 +91,12 @@ def test_max_pool_of_nothing_is_the_lowest_number(lib: ctypes.CDLL, channels: in
 _REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
 
 
-@pytest.mark.parametrize("kind", abi.REDUCE)
+@pytest.mark.parametrize("kind", abi.REDUCE_KIND)
 @pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
 def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> None:
     x = at_page_end(np.random.default_rng(9).standard_normal(shape))
     y = Rows(shape[0], shape[2])
-    code = abi.REDUCE.index(kind)
+    code = abi.REDUCE_KIND.index(kind)
     assert lib.ext_reduce(code, *shape, x.ctypes.data, y.pointer) == 0
     wide = x.astype(np.float64)
     limit = 1e-6 * np.abs(wide).sum(1) if kind == "sum" else 1e-6
@@ -105,20 +105,20 @@ def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> Non
 
 
 @pytest.mark.parametrize("inner", [1, 5, 70])
-@pytest.mark.parametrize("kind", abi.REDUCE)
+@pytest.mark.parametrize("kind", abi.REDUCE_KIND)
 def test_reduce_keeps_nan(lib: ctypes.CDLL, kind: str, inner: int) -> None:
     x = np.ones((4, 90, inner), np.float32)
     x[0, 0], x[1, 77], x[2, 89], x[3, 5] = np.nan, np.nan, np.inf, -np.inf
     y = np.empty((4, inner), np.float32)
-    code = abi.REDUCE.index(kind)
+    code = abi.REDUCE_KIND.index(kind)
     assert lib.ext_reduce(code, *x.shape, x.ctypes.data, y.ctypes.data) == 0
     np.testing.assert_array_equal(y, _REDUCE[kind](x.astype(np.float64), axis=1))
 
 
 def test_reduce_of_nothing(lib: ctypes.CDLL) -> None:
     y = np.zeros(1, np.float32)
-    for kind, want in zip(abi.REDUCE, (0, 0, -np.inf, np.inf, 1), strict=True):
-        code = abi.REDUCE.index(kind)
+    for kind, want in zip(abi.REDUCE_KIND, (0, 0, -np.inf, np.inf, 1), strict=True):
+        code = abi.REDUCE_KIND.index(kind)
         assert lib.ext_reduce(code, 1, 0, 1, y.ctypes.data, y.ctypes.data) == 0
         np.testing.assert_array_equal(y, np.float32([want]))
 

@@ -59,7 +59,7 @@ def test_cumsum(
 def test_product(lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     x = at_page_end(np.random.default_rng(14).uniform(0.95, 1.05, shape))
     y = Rows(shape[0], shape[2])
-    kind = abi.REDUCE.index("prod")
+    kind = abi.REDUCE_KIND.index("prod")
     assert lib.ext_reduce(kind, *shape, x.ctypes.data, y.pointer) == 0
     want = x.astype(np.float64).prod(axis=1)
     assert_close(y.view, want, 1.2e-7 * (shape[1] + 1) * np.abs(want))

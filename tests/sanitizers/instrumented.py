@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from codegen_cc import abi, runtime_files
+from codegen_cc import runtime_files
 from codegen_cc.link import toolchain
 
 #: GCC's, for kernels and generated C; undefined behaviour is printed, and the test goes on.
@@ -20,5 +20,5 @@ FLAGS = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-O1", "-g1"
 def pytest_configure() -> None:
     """Before any test asks for a library."""
     folder = Path(os.environ["BYOC_INSTRUMENTED"])
-    abi.RUNTIME_DIR = runtime_files.RUNTIME = folder
+    runtime_files.RUNTIME = folder
     toolchain.C_FLAGS = (*toolchain.C_FLAGS, *FLAGS)

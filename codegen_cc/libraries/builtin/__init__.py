@@ -6,7 +6,7 @@ calls that compute it (``lower``).
 
 from __future__ import annotations
 
-from codegen_cc.abi import ABI_VERSION
+from codegen_cc.c_header import kernel_header
 from codegen_cc.libraries.builtin import (
     arange,
     attention,
@@ -68,10 +68,14 @@ class BuiltinLibrary:
     """The kernels of ``ext_kernels.h``: fp32, integers where values only move."""
 
     name = "builtin"
-    version = f"{ABI_VERSION}"
     abi = LIBRARY_ABI
     threads: Threads | None = None  # kernels use ext_parallel_for, which is TVM's pool
     status_text: str | None = None
+
+    @property
+    def version(self) -> str:
+        """That of the C interface. Raises ``ToolchainError`` where the kernels are missing."""
+        return str(kernel_header().constants["EXT_ABI_VERSION"])
 
     def supports(self, node: Node) -> str | None:
         """None if the built-in kernels can compute the node, else the reason."""

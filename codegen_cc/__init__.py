@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
     from codegen_cc.libraries import supports
-    from codegen_cc.module import codegen, metadata_module, plan_functions
+    from codegen_cc.module import codegen, generate, metadata_module, plan_functions
     from codegen_cc.node import ACTIVATIONS, NODE_ATTRIBUTE, Node, Operand, Step
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "ToolchainError",
     "codegen",
+    "generate",
     "metadata_module",
     "plan_functions",
     "supports",
@@ -45,6 +46,7 @@ _HOMES = {
     "Step": "codegen_cc.node",
     "ToolchainError": "codegen_cc.errors",
     "codegen": "codegen_cc.module",
+    "generate": "codegen_cc.module",
     "metadata_module": "codegen_cc.module",
     "plan_functions": "codegen_cc.module",
     "supports": "codegen_cc.libraries",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tvm
@@ -23,7 +22,7 @@ from codegen_cc.link.toolchain import build_object
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
 from codegen_cc.plan.builder import Plan
-from codegen_cc.plan.plan_cost import cost_of
+from codegen_cc.plan.plan_cost import PlanCost, cost_of
 from codegen_cc.region.read_relax import read_region
 from codegen_cc.target import HOST, Target
 
@@ -32,7 +31,21 @@ for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
-OPTIONS = ("dump_code", "plan_costs", "target", "timers", "weights")
+OPTIONS = ("dump_code", "modules", "target", "timers", "weights")
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What was made of regions: modules that TVM links, and the cost of each plan by its symbol.
+
+    The modules are one static library that exports ``__tvm_ffi_<global_symbol>`` per region
+    (destination-passing style: inputs, then outputs) with the kernels inside, one with the weights,
+    one module of inert C text that ``inspect_source()`` shows and, with timers, one for each region
+    that describes its calls.
+    """
+
+    modules: tuple[tvm.runtime.Module, ...] = ()
+    costs: Mapping[str, PlanCost] = field(default_factory=dict)
 
 
 def codegen(
@@ -40,22 +53,12 @@ def codegen(
     options: Mapping[str, object] | None = None,
     constant_names: Mapping[tvm.ir.GenericConst, str] | None = None,
 ) -> list[tvm.runtime.Module]:
-    """Compile region functions to modules that TVM links into the executable.
+    """Compile region functions to modules that TVM links into the executable: ``relax.ext.ext``.
 
-    The result is one static-library module that exports ``__tvm_ffi_<global_symbol>`` per region
-    (destination-passing style: inputs, then outputs; fp32 tensors) with the kernels inside, one
-    with the weights, one module of inert C text that ``inspect_source()`` shows and, with timers,
-    one for each region that describes its calls.
-
-    ``options``: ``dump_code``, a directory that receives ``<first symbol>.c``; ``plan_costs``, a
-    function that is called with the name of each region and, as JSON, what its plan costs
-    (``codegen_cc.plan.plan_cost``); ``target``, the name of the machine to compile for
-    (``codegen_cc.target``); ``timers``, whether the module tells how long each kernel call took
-    (``codegen_cc.emit.timers``); ``weights``, a path for the object file with the weights, where
-    there are any: no module holds them then, which saves memory, and whoever links the result has
-    to add that file.
+    ``options``: ``dump_code``, ``target`` (by name), ``timers`` and ``weights`` are those of
+    ``generate``; ``modules``, alone, are what ``generate`` made of these functions before.
     ``constant_names`` is part of TVM's interface and not needed: constants are packed here.
-    Raises ``CodegenError`` and ``ToolchainError``.
+    Raises ``CodegenError``, ``LibraryError`` and ``ToolchainError``.
     """
     del constant_names
     options = {str(key): value for key, value in (options or {}).items()}
@@ -64,39 +67,72 @@ def codegen(
         raise CodegenError(
             f"unknown option {', '.join(unknown)} of backend ext; known: {', '.join(OPTIONS)}"
         )
-    if not functions:
-        return []
+    if "modules" in options:
+        if len(options) > 1:
+            raise CodegenError("option modules of backend ext stands alone: they are made already")
+        return _made_before(functions, list(options["modules"]))
+    paths = {
+        name: Path(str(options[name])) for name in ("dump_code", "weights") if options.get(name)
+    }
     target = Target.parse(str(options["target"])) if options.get("target") else HOST
+    return list(generate(functions, target, timers=bool(options.get("timers")), **paths).modules)
+
+
+def generate(
+    functions: Sequence[relax.Function],
+    target: Target = HOST,
+    *,
+    timers: bool = False,
+    dump_code: Path | None = None,
+    weights: Path | None = None,
+) -> Generated:
+    """Plan regions, write their C, and compile it for ``target``.
+
+    With ``timers`` the modules tell how long each kernel call took (``codegen_cc.emit.timers``).
+    ``dump_code`` is a directory that receives ``<first symbol>.c``. ``weights`` is a path for the
+    object file with the weights, where there are any: no module holds them then, which saves
+    memory, and whoever links the result has to add that file.
+
+    Raises ``CodegenError``, ``LibraryError`` and ``ToolchainError``.
+    """
+    if not functions:
+        return Generated()
     symbols = [str(function.attrs["global_symbol"]) for function in functions]
     with (
         foreign_errors_as(CodegenError, f"code for region {', '.join(symbols[:1])}"),
         tempfile.TemporaryDirectory(prefix="byoc_") as name,
     ):
         directory = Path(name)
-        place = Path(str(options.get("weights") or directory / "weights.o"))
-        weights = WeightBlob(c_identifier(symbols[0], len(symbols[0])), place)
-        plans = [plan_region(read_region(function), weights) for function in functions]
-        if options.get("plan_costs"):
-            for plan in plans:
-                options["plan_costs"](plan.region.symbol, json.dumps(asdict(cost_of(plan))))
-        timers = bool(options.get("timers"))
+        stored = WeightBlob(
+            c_identifier(symbols[0], len(symbols[0])), weights or directory / "weights.o"
+        )
+        plans = [plan_region(read_region(function), stored) for function in functions]
         source = emit_source(plans, timers)
-        if options.get("dump_code"):
-            _dump(Path(str(options["dump_code"])), symbols[0], source)
+        if dump_code is not None:
+            _dump(dump_code, symbols[0], source)
         libraries, callers = called_by(plans)
-        stored = [weight.symbol for weight in weights.weights]
-        built = build_object(source, directory, libraries, callers, stored, target)
+        objects = [weight.symbol for weight in stored.weights]
+        built = build_object(source, directory, libraries, callers, objects, target)
         exported = [*symbols, *(seconds_symbol(symbol) for symbol in symbols if timers)]
         modules = [tvm.runtime.load_static_library(str(built), exported)]
-        constants = weights.finish(built)
-        if constants is not None and not options.get("weights"):
+        constants = stored.finish(built)
+        if constants is not None and weights is None:
             modules.append(tvm.runtime.load_static_library(str(constants), []))
-    calls = [
-        text_module(describe_calls(plan), calls_symbol(plan.region.symbol), target)
-        for plan in plans
-        if timers
-    ]
-    return [*modules, _readable(source, symbols[0]), *calls]
+    modules.append(_readable(source, symbols[0]))
+    for plan in plans if timers else ():
+        modules.append(text_module(describe_calls(plan), calls_symbol(plan.region.symbol), target))
+    return Generated(tuple(modules), {plan.region.symbol: cost_of(plan) for plan in plans})
+
+
+def _made_before(
+    functions: Sequence[relax.Function], modules: list[tvm.runtime.Module]
+) -> list[tvm.runtime.Module]:
+    """The modules, if they have every region. Raises ``CodegenError`` else."""
+    for function in functions:
+        symbol = str(function.attrs["global_symbol"])
+        if not any(module.implements_function(symbol) for module in modules):
+            raise CodegenError(f"region {symbol} is in none of the modules that were made before")
+    return modules
 
 
 def called_by(plans: Sequence[Plan]) -> tuple[list[KernelLibrary], dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import CompileError
 from byoc.frontends import GivenModel
 from byoc.ir.check_extents import check_extents
+from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
 from byoc.partition.control import Libraries
 from byoc.partition.failing_node import failing_binding
@@ -34,7 +34,6 @@ from byoc.report import Report
 from byoc.stages import Progress, Stages
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
-from codegen_cc.plan.plan_cost import PlanCost
 from codegen_cc.target import HOST, Target
 from codegen_cc.unfinished import folder_beside
 
@@ -135,14 +134,12 @@ def compile(
     folder = tempfile.TemporaryDirectory(prefix="byoc_")
     weights = Path(folder.name, "weights.o")
     with stages("generate code"):
-        options = {"weights": str(weights), "timers": timers, "target": machine.name}
-        if dump_code is not None:
-            options["dump_code"] = str(dump_code)
-        module, report = _generate(done, machine, options)
+        module, report = _generate(done, machine, timers, dump_code, weights)
     with stages("compile what TVM keeps"):
-        built = _build(module, machine, done)
+        metadata = replace(done.metadata, report=report.to_json())
+        built, metadata = _build(module, machine, metadata)
         executable = Linkable(built.mod, folder, weights)
-    compiled = Compiled(executable, report, done.metadata, seconds=stages.seconds)
+    compiled = Compiled(executable, report, metadata, seconds=stages.seconds)
     if output is not None:
         with stages("link"):
             export(executable, output, machine)
@@ -198,35 +195,30 @@ def export(
 
 
 def _generate(
-    done: Partitioned, target: Target, options: Mapping[str, object]
+    done: Partitioned, target: Target, timers: bool, dump_code: Path | None, weights: Path
 ) -> tuple[tvm.IRModule, Report]:
-    """Replace the regions by calls.
+    """Replace the regions by calls; returns the report with the regions' costs as well."""
+    from codegen_cc import generate
 
-    ``options`` are those of ``codegen_cc.codegen``. Returns the report with the regions' costs as
-    well.
-    """
+    regions = [function for function in done.module.functions.values() if is_region(function)]
+    made = generate(regions, target, timers=timers, dump_code=dump_code, weights=weights)
     register()  # for a source tree that is not installed, where TVM sees no entry point
-    found: dict[str, PlanCost] = {}
-
-    def observe(region: str, cost: str) -> None:
-        found[str(region)] = PlanCost(**json.loads(str(cost)))
-
-    module = relax.transform.RunCodegen({"ext": {**options, "plan_costs": observe}})(done.module)
-    report = done.report.with_plan_costs(found)
-    done.metadata = replace(done.metadata, report=report.to_json())
-    return module, report
+    module = relax.transform.RunCodegen({"ext": {"modules": made.modules}})(done.module)
+    return module, done.report.with_plan_costs(made.costs)
 
 
-def _build(module: tvm.IRModule, target: Target, done: Partitioned) -> relax.VMExecutable:
+def _build(
+    module: tvm.IRModule, target: Target, metadata: Metadata
+) -> tuple[relax.VMExecutable, Metadata]:
     """Compile what was not offloaded, and attach the metadata, which then tell what it needs."""
     from codegen_cc import metadata_module
 
     try:
         lowered, needs = _lower(module, target)
-        done.metadata = replace(done.metadata, runtime=needs)
-        described = metadata_module(done.metadata.to_json(), target)
+        metadata = replace(metadata, runtime=needs)
+        described = metadata_module(metadata.to_json(), target)
         existing = (lowered.attrs or {}).get("external_mods") or []
-        return _finish(lowered.with_attr("external_mods", [*existing, described]), target)
+        return _finish(lowered.with_attr("external_mods", [*existing, described]), target), metadata
     except (MemoryError, ToolchainError):
         raise
     except Exception as error:

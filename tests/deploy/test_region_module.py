@@ -15,9 +15,11 @@ import tvm_ffi.libinfo
 from tvm import relax
 
 import byoc
+import codegen_cc.module
 from byoc.frontends.onnx import import_onnx, prepare
-from codegen_cc import CodegenError, ToolchainError
+from codegen_cc import CodegenError, ToolchainError, generate
 from codegen_cc.link.toolchain import C_FLAGS, compiler, runtime_file
+from codegen_cc.lowering import plan_region
 from models.builder import GraphBuilder
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -156,6 +158,34 @@ def test_unknown_option_is_refused():
     module = byoc.partition_for_ext(import_onnx(prepare(model())))
     with pytest.raises(CodegenError, match=r"unknown option speed.*known: dump_code, .*timers"):
         relax.transform.RunCodegen({"ext": {"speed": "high"}})(module)
+
+
+def test_compile_plans_a_region_once_and_reports_its_cost(tmp_path, monkeypatch):
+    planned = []
+
+    def counted(region, weights):
+        planned.append(plan_region(region, weights))
+        return planned[-1]
+
+    monkeypatch.setattr(codegen_cc.module, "plan_region", counted)
+    compiled = byoc.compile(model(), tmp_path / "m.so")
+    (region,), (plan,) = compiled.report.regions, planned
+    assert region.name == plan.region.symbol
+    assert region.plan is not None and region.plan.calls == len(plan.calls) > 0
+    expected = onnxruntime_outputs(model(), {"x": numbers()})
+    assert_agrees(byoc.load(tmp_path / "m.so").run({"x": numbers()}), expected)
+
+
+def test_modules_that_lack_a_region_are_refused():
+    module = byoc.partition_for_ext(import_onnx(prepare(model())))
+    made, other = generate([module["ext_main_0"]]), generate([])
+    assert isinstance(
+        relax.transform.RunCodegen({"ext": {"modules": made.modules}})(module), tvm.IRModule
+    )
+    with pytest.raises(CodegenError, match="region ext_main_0 is in none of the modules"):
+        relax.transform.RunCodegen({"ext": {"modules": other.modules}})(module)
+    with pytest.raises(CodegenError, match="option modules of backend ext stands alone"):
+        relax.transform.RunCodegen({"ext": {"modules": made.modules, "timers": True}})(module)
 
 
 def test_a_missing_compiler_names_the_package(monkeypatch):

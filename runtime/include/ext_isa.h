@@ -13,7 +13,7 @@
  *                   in the words of cpu_features.h
  *
  * A row stands above its fallback: a function runs the first row that it has and the CPU has.  From
- * the table come the enum (ext_kernels.h), names, tests and BYOC_ISA (dispatch.c), the choice among
+ * the table come the enum (ext_common.h), names, tests and BYOC_ISA (dispatch.c), the choice among
  * a function's rows (simd/simd.h), and what Python knows (codegen_cc/instruction_sets.py).
  * docs/adding_an_instruction_set.md walks through a new row.
  *

@@ -127,6 +127,14 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Result:
+    """One result of a node: its logical shape and dtype."""
+
+    shape: tuple[Dim, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Step:
     """One step of an epilogue: ``bias``, ``residual`` or an activation with its parameters."""
 
@@ -147,6 +155,7 @@ class Node:
     elements as through the formula.
     ``dtype`` and those of the operands say what is stored; ``compute`` names the dtype that is
     multiplied in, empty for the stored one (see ``codegen_cc.dtypes``).
+    ``shape`` and ``dtype`` are those of the first result, ``further`` the results after it.
     """
 
     op: str
@@ -161,6 +170,12 @@ class Node:
     chosen: str = ""
     exact: bool = False
     compute: str = ""
+    further: tuple[Result, ...] = ()
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """All results, in order."""
+        return (Result(self.shape, self.dtype), *self.further)
 
     @property
     def composite(self) -> str:
@@ -195,9 +210,9 @@ class Node:
 
     @property
     def bytes_moved(self) -> Dim:
-        """Bytes read and written if every operand and the result pass through memory once."""
-        parts = [(self.shape, self.dtype), *((o.shape, o.dtype) for o in self.operands)]
-        return sum(product(shape) * dtypes.of(dtype).bytes for shape, dtype in parts)
+        """Bytes read and written if every operand and result passes through memory once."""
+        parts = (*self.results, *self.operands)
+        return sum(product(part.shape) * dtypes.of(part.dtype).bytes for part in parts)
 
     def to_json(self) -> str:
         """One line of JSON; ``Node.from_json`` gives an equal node back."""
@@ -223,6 +238,7 @@ class Node:
             chosen=raw.get("chosen", ""),
             exact=raw.get("exact", False),
             compute=raw.get("compute", ""),
+            further=tuple(Result(_dims(r["shape"]), r["dtype"]) for r in raw.get("further", ())),
         )
 
 

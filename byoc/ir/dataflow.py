@@ -34,7 +34,11 @@ def typed(expr: Expr) -> Expr:
 
 def shape_of(expr: Expr) -> tuple[Dim, ...] | None:
     """The shape of a tensor, symbols included; None if it is no tensor or has no known shape."""
-    kind = expr.ty
+    return shape_in(expr.ty)
+
+
+def shape_in(kind: tvm.ir.Type) -> tuple[Dim, ...] | None:
+    """The shape that a type tells, as ``shape_of`` gives it."""
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
     try:
@@ -58,7 +62,11 @@ def dtype_of(expr: Expr) -> str:
 
 def describe(expr: Expr) -> str:
     """Shape and dtype for a message, such as ``float32[1, 3, n]``; ``?`` where unknown."""
-    kind = expr.ty
+    return describe_type(expr.ty)
+
+
+def describe_type(kind: tvm.ir.Type) -> str:
+    """What ``describe`` says of a value of this type."""
     if isinstance(kind, relax.TupleType):
         return f"tuple of {len(kind.fields)}"
     if not isinstance(kind, relax.TensorType):
@@ -237,6 +245,10 @@ class Block:
     def is_fixed(self, var: Var) -> bool:
         """Whether something outside the reach of rewriting reads the variable."""
         return not isinstance(var, relax.DataflowVar) or var in self._pinned
+
+    def is_cast(self, var: Var) -> bool:
+        """Whether a binding of this block checks what it binds to the variable."""
+        return var in self._casts
 
     def is_private(self, expr: Expr) -> bool:
         """Whether a value of this block is used exactly once, inside it."""

@@ -11,7 +11,8 @@ while the kernel library that took it accepts the node. Order of the claims:
 4. unary functions of several operators (see ``patterns.idioms``), then of one;
 5. everything else, on its own.
 
-All composites have one result that is read outside, so none of them can lie on a cycle.
+The results of a composite are those of its last binding, the only one that is read outside, so
+none of them can lie on a cycle. Several results are a tuple, from which they are taken one by one.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def annotate(
 def _annotate_block(matcher: Matcher) -> relax.DataflowBlock:
     """A composite stands where its last binding stood: all that it reads is defined by then."""
     block = matcher.block
-    matches = {match.bindings[-1]: match for match in matcher.run()}
+    found = [_with_items(block, match) for match in matcher.run()]
+    matches = {match.bindings[-1]: match for match in found}
     inside = {var for match in matches.values() for var in match.bindings[:-1]}
     bindings: list[relax.Binding] = []
     count = 0
@@ -104,6 +106,31 @@ def _annotate_block(matcher: Matcher) -> relax.DataflowBlock:
         elif binding.var not in inside:
             bindings.append(binding)
     return relax.DataflowBlock(bindings)
+
+
+def _with_items(block: Block, match: Match) -> Match:
+    """The match, with a tuple of results that is read as a whole written as one of its items.
+
+    Regions give tensors: what is returned, or passed to a call, is a tuple of these.
+    """
+    var = match.bindings[-1]
+    if not isinstance(var.ty, relax.TupleType):
+        return match
+    items = [user for user in block.users(var) if _takes_item(block, user)]
+    if len(items) == len(block.users(var)) and not block.is_fixed(var):
+        return match
+    call = block.emit(var, block.values[var], var.name)
+    results = [
+        block.emit(var, relax.TupleGetItem(call, index)) for index in range(len(var.ty.fields))
+    ]
+    for item in items:
+        block.replace(item, relax.TupleGetItem(call, block.values[item].index))
+    block.replace(var, relax.Tuple(results))
+    return replace(match, bindings=(*match.bindings[:-1], call))
+
+
+def _takes_item(block: Block, var: relax.Var) -> bool:
+    return isinstance(block.values[var], relax.TupleGetItem) and not block.is_cast(var)
 
 
 class Matcher:
@@ -171,7 +198,8 @@ class Matcher:
     def _assign(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> Candidate | str:
         """The candidate with the library that is to compute it, or the reason why none can."""
         node = replace(found.node, exact=self.exact)
-        library = self._undefined(node) or self._unpassed(found, bindings)
+        library = _miscounted(node, bindings[-1])
+        library = library or self._undefined(node) or self._unpassed(found, bindings)
         if library is None:
             library = self.libraries.pick(node, self._names(bindings))
         if isinstance(library, str):
@@ -179,17 +207,18 @@ class Matcher:
         return Candidate(replace(node, library=library.name), found.arguments)
 
     def _undefined(self, node: Node) -> str | None:
-        """Why a region could not learn a symbol of the result's shape, or None.
+        """Why a region could not learn a symbol of the results' shapes, or None.
 
         Its caller passes what the shapes of its inputs do not tell, if the caller knows it.
         """
         known = set(symbols(dim for operand in node.operands for dim in operand.shape))
-        new = [symbol.name for symbol in symbols(node.shape) if symbol not in known]
+        shapes = [dim for result in node.results for dim in result.shape]
+        new = [symbol.name for symbol in symbols(shapes) if symbol not in known]
         if any(name not in self.defined for name in new):
             return f"dimension {', '.join(new)} of the result is in no operand's shape; need one"
         bounds = [bound for name in ("begin", "end") for bound in node.attrs.get(name, ())]
         for symbol in symbols(bounds):
-            if symbol not in known and symbol not in symbols(node.shape):
+            if symbol not in known and symbol not in symbols(shapes):
                 return f"dimension {symbol.name} of a bound is in no shape; need it in one"
         return None
 
@@ -340,6 +369,14 @@ class Matcher:
                 self.reasons.pop(var, None)
             elif var not in self.reasons:
                 self.reasons[var] = reason_of(call)
+
+
+def _miscounted(node: Node, var: relax.Var) -> str | None:
+    """Why a node of a registered builder does not have the results of its call, or None."""
+    count = len(var.ty.fields) if isinstance(var.ty, relax.TupleType) else 1
+    if len(node.results) == count:
+        return None
+    return f"node {node.op} has {len(node.results)} results; need the {count} of the call"
 
 
 def _other(call: relax.Call, var: relax.Var) -> relax.Expr:

@@ -4,6 +4,8 @@ Terms
     A *node* is a binding of a dataflow block: offloaded if it calls a composite, else TVM's own.
     A *region* is a set of offloaded nodes that becomes one function, called once.
     A region is *convex* if no path leaves it and comes back.
+    A composite with several results gives a tuple. The bindings that take a result out of it belong
+    to its node; ``annotate`` sees to it that nothing else reads the tuple.
 
 Conditions of a merge
     1. Regions are convex, and no two of them wait for each other: a call must be able to run
@@ -61,20 +63,23 @@ MAX_NAME = 40
 class Item:
     """One node: its bindings (the composite and its call, or one), what it reads, its level.
 
-    ``follows`` are casts that define symbols of shapes which the node names: it reads no value of
-    theirs and must come after them.
+    ``parts`` take the results of a composite that has several out of their tuple. ``follows`` are
+    casts that define symbols of shapes which the node names: it reads no value of theirs and must
+    come after them.
     """
 
     binding: relax.Binding
     composite: relax.Binding | None
     reads: list[relax.Var]
     follows: list[relax.Var] = field(default_factory=list)
+    parts: list[relax.Binding] = field(default_factory=list)
     level: int = 0
 
     @property
-    def var(self) -> relax.Var:
-        """The variable that holds the node's value."""
-        return self.binding.var
+    def values(self) -> list[relax.Var]:
+        """The variables that hold the node's value, or those of its values that are read."""
+        several = self.composite is not None and isinstance(self.binding.var.ty, relax.TupleType)
+        return [part.var for part in self.parts] if several else [self.binding.var]
 
 
 @dataclass
@@ -164,8 +169,12 @@ def read_items(block: relax.DataflowBlock) -> list[Item]:
     """The nodes of an annotated block, in order."""
     composites: dict[relax.Var, relax.Binding] = {}
     items: list[Item] = []
+    tuples: dict[relax.Var, Item] = {}
     for binding in block.bindings:
         value = binding.value
+        if _takes_item(binding) and value.tuple_value in tuples:
+            tuples[value.tuple_value].parts.append(binding)
+            continue
         if isinstance(value, relax.Function) and NODE_ATTRIBUTE in (value.attrs or {}):
             composites[binding.var] = binding
             continue
@@ -174,8 +183,15 @@ def read_items(block: relax.DataflowBlock) -> list[Item]:
         if function is not None:
             reads = [var for var in reads if var != value.op]
         items.append(Item(binding, function, reads))
+        if function is not None and isinstance(binding.var.ty, relax.TupleType):
+            tuples[binding.var] = items[-1]
     _follow_casts(items)
     return items
+
+
+def _takes_item(binding: relax.Binding) -> bool:
+    plain = isinstance(binding, relax.VarBinding)
+    return plain and isinstance(binding.value, relax.TupleGetItem)
 
 
 def _follow_casts(items: list[Item]) -> None:
@@ -218,7 +234,7 @@ def assign_levels(items: list[Item]) -> None:
         else:
             enter = (s.level + (s.composite is None) for s in sources)
             item.level = max(1, *enter, 1)
-        defined[item.var] = item
+        defined.update(dict.fromkeys(item.values, item))
     users = _users(items)
     for item in reversed(items):
         _move_later(item, users, defined)
@@ -227,8 +243,11 @@ def assign_levels(items: list[Item]) -> None:
 def _move_later(
     item: Item, users: dict[relax.Var, list[Item]], defined: dict[relax.Var, Item]
 ) -> None:
-    readers = users.get(item.var, [])
-    if item.composite is None or not readers or not isinstance(item.var, relax.DataflowVar):
+    values = item.values
+    readers = [reader for var in values for reader in users.get(var, ())]
+    if item.composite is None or not readers:
+        return
+    if not all(isinstance(var, relax.DataflowVar) for var in values):
         return
     if any(reader.composite is None for reader in readers):
         return
@@ -244,7 +263,7 @@ def _move_later(
         and defined[var].level < level
         and not any(user.level >= level for user in users[var] if user is not item)
     ]
-    if sum(_bytes(var) for var in newly_passed) < _bytes(item.var):
+    if sum(map(_bytes, newly_passed)) < sum(map(_bytes, values)):
         item.level = level
 
 
@@ -262,14 +281,15 @@ def _call_region(
 ) -> list[relax.Binding]:
     """Add the region's function to the module; return the bindings that call it."""
     members = {id(item) for item in region.items}
-    inside = {item.var for item in region.items}
+    inside = {var for item in region.items for var in item.values}
     inputs = dict.fromkeys(var for item in region.items for var in item.reads if var not in inside)
     outputs = [
-        item.var
+        var
         for item in region.items
-        if item.var in read_last
-        or not isinstance(item.var, relax.DataflowVar)
-        or any(id(user) not in members for user in users.get(item.var, ()))
+        for var in item.values
+        if var in read_last
+        or not isinstance(var, relax.DataflowVar)
+        or any(id(user) not in members for user in users.get(var, ()))
     ]
     if not outputs:
         return []
@@ -292,7 +312,7 @@ def _call_region(
 def _untold_symbols(region: Region, inputs: list[relax.Var]) -> list[tirx.Var]:
     """The symbols of a region's shapes that are no axis of an input: 32 h does not tell h."""
     told = {symbol for var in inputs for symbol in told_by(var.ty)}
-    types = [var.ty for item in region.items for var in (item.var, *item.reads)]
+    types = [var.ty for item in region.items for var in (item.binding.var, *item.reads)]
     return [symbol for symbol in named_in(*types) if symbol not in told]
 
 
@@ -317,8 +337,9 @@ def _add_function(
     bindings: list[relax.Binding] = []
     for item in region.items:
         bindings.append(item.composite)
-        value = substitute(item.binding.value, mapping)
-        bindings.append(relax.VarBinding(mapping.get(item.var, item.var), value))
+        for binding in (item.binding, *item.parts):
+            value = substitute(binding.value, mapping)
+            bindings.append(relax.VarBinding(mapping.get(binding.var, binding.var), value))
     result = results[0]
     if len(results) > 1:
         packed = relax.Tuple(results)

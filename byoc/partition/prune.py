@@ -150,6 +150,9 @@ def inline_region(
             functions[binding.var] = value
         elif isinstance(value, relax.Tuple) and binding.var == result:
             results = [mapping.get(item, item) for item in value.fields]
+        elif isinstance(value, relax.TupleGetItem):
+            target = mapping.get(binding.var, binding.var)
+            bindings.append(relax.VarBinding(target, substitute(value, mapping)))
         else:
             call = substitute(value, mapping)
             target = mapping.get(binding.var, binding.var)

@@ -47,7 +47,8 @@ REDUCING = frozenset(
 def may_reduce_nothing(node: Node) -> bool:
     """Whether an axis that a node sums up, or the like, is of a size that may be 0."""
     shapes = (operand.shape for operand in node.operands)
-    return node.op not in MOVEMENT_OPS and _may_vanish(shapes, node.shape)
+    left = tuple(dim for result in node.results for dim in result.shape)
+    return node.op not in MOVEMENT_OPS and _may_vanish(shapes, left)
 
 
 def least_size(mod: tvm.IRModule) -> int:
@@ -79,8 +80,9 @@ def _takes_nothing(value: relax.Expr) -> bool:
     return name in ELEMENTWISE
 
 
-def _may_vanish(operands: Iterable[tuple[Dim, ...]], result: tuple[Dim, ...]) -> bool:
-    gone = (dim for shape in operands for dim in shape if dim not in result)
+def _may_vanish(operands: Iterable[tuple[Dim, ...]], results: tuple[Dim, ...]) -> bool:
+    """``results``: all extents of the results."""
+    gone = (dim for shape in operands for dim in shape if dim not in results)
     return any(map(_may_be_zero, gone))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm import relax
 
-from byoc.ir.dataflow import Constant, describe, dtype_of, shape_of
-from codegen_cc.dim import Dim
-from codegen_cc.node import Node, Operand
+from byoc.ir.dataflow import Constant, describe, describe_type, dtype_of, shape_in, shape_of
+from codegen_cc.node import Node, Operand, Result
 
 #: Activations that may follow a root inside its composite.
 EPILOGUE_ACTIVATIONS = (
@@ -84,16 +84,22 @@ def candidate(
     """
     pairs = tuple(operands)
     described = tuple(tensor(expr, role) for role, expr in pairs)
-    node = Node(op, described, result_of(call), dtype_of(call), attrs or {})
+    first, *further = results_of(call)
+    node = Node(op, described, first.shape, first.dtype, attrs or {}, further=tuple(further))
     return Candidate(node, tuple(expr for _, expr in pairs))
 
 
-def result_of(call: relax.Call) -> tuple[Dim, ...]:
-    """The shape of a result. Raises ``Unfit`` where it is not known."""
-    shape = shape_of(call)
+def results_of(call: relax.Call) -> tuple[Result, ...]:
+    """Every result of a call: one, or those in a tuple. Raises ``Unfit`` for an unknown shape."""
+    several = isinstance(call.ty, relax.TupleType)
+    return tuple(_result(ty) for ty in (call.ty.fields if several else [call.ty]))
+
+
+def _result(ty: tvm.ir.Type) -> Result:
+    shape = shape_in(ty)
     if shape is None:
-        raise Unfit(f"result is {describe(call)}; need a known shape")
-    return shape
+        raise Unfit(f"result is {describe_type(ty)}; need a known shape")
+    return Result(shape, str(ty.dtype))
 
 
 def integers(values: Iterable[Any]) -> list[int]:

@@ -171,7 +171,7 @@ def _draw_region(
                 for argument in value.args:
                     drawing.connect(_source(argument, sources), target, describe(argument))
                 sources[binding.var] = target
-            elif isinstance(value, relax.Tuple):
+            elif isinstance(value, relax.Tuple | relax.TupleGetItem):
                 sources[binding.var] = _source(value, sources)
     return sources.get(region.body.body)
 
@@ -182,11 +182,12 @@ def _box(node: Node, region: str) -> GraphNode:
         f"{_tensor(operand.dtype, operand.shape)}{' constant' * operand.constant}"
         for operand in node.operands
     ]
+    results = [_tensor(result.dtype, result.shape) for result in node.results]
     return GraphNode(
         OFFLOADED,
         NAMES.join(node.source),
         node.composite,
-        f"{', '.join(operands)} -> {_tensor(node.dtype, node.shape)}",
+        f"{', '.join(operands)} -> {', '.join(results)}",
         region,
         kernel_of(node),
         macs=at_unit(node.macs),

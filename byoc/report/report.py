@@ -12,7 +12,7 @@ from rich.console import Console
 from tvm import relax
 
 from byoc.errors import CoverageError
-from byoc.ir.dataflow import is_candidate, is_region, shape_of
+from byoc.ir.dataflow import is_candidate, is_region, shape_in
 from byoc.report.coverage import Coverage, RegionSummary
 from byoc.report.graph import dot_text, graph_of
 from byoc.report.html import html_page
@@ -122,7 +122,7 @@ def _summarise(name: str, region: relax.Function) -> RegionSummary:
         # Not the result's own type: rebuilding the function may have lost its symbols.
         _bytes(region.ret_ty),
         sum(prod(weight.shape) * dtypes.of(str(weight.dtype)).bytes for weight in weights),
-        elements=sum(at_unit(product(node.shape)) for node in nodes),
+        elements=sum(at_unit(product(r.shape)) for node in nodes for r in node.results),
     )
 
 
@@ -131,8 +131,7 @@ def _bytes(kind: relax.Type) -> int:
     types = kind.fields if isinstance(kind, relax.TupleType) else [kind]
     total = 0
     for ty in types:
-        probe = relax.Var("probe", ty)
-        shape = shape_of(probe)
+        shape = shape_in(ty)
         if shape is not None:
             total += at_unit(product(shape)) * dtypes.of(str(ty.dtype)).bytes
     return total

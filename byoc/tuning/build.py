@@ -103,8 +103,9 @@ def region_of(layer: Layer, pair: Pair, symbol: str) -> Region:
         region.inputs.append(value)
         turned = _is_image(chosen, shape)
         values.append(_permute(region, value, TO_CHANNELS_FIRST) if turned else value)
+    # Layers that can be tuned have one result.
     result = Value("result", chosen.shape, chosen.dtype)
-    region.nodes.append(RegionNode(chosen, values, result))
+    region.nodes.append(RegionNode(chosen, values, [result]))
     if _is_image(chosen, chosen.shape):
         result = _permute(region, result, TO_CHANNELS_LAST)
     region.outputs = [result]
@@ -129,7 +130,7 @@ def _permute(region: Region, value: Value, axes: tuple[int, ...]) -> Value:
     operand = Operand("input", value.shape, value.dtype)
     node = Node("permute", (operand,), shape, value.dtype, {"axes": list(axes)})
     result = Value(f"{value.name}_turned", shape, value.dtype)
-    region.nodes.append(RegionNode(node, [value], result))
+    region.nodes.append(RegionNode(node, [value], [result]))
     return result
 
 

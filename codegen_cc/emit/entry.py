@@ -167,15 +167,17 @@ def _check_extents(plan: Plan) -> list[str]:
     Inputs and outputs were compared with what the call has.
     """
     known = {dim for value in (*plan.region.inputs, *plan.region.outputs) for dim in value.shape}
-    inner = dict.fromkeys(
-        dim for node in plan.region.nodes for dim in (*node.output.shape, *_room_to_pad(node))
-    )
+    inner = dict.fromkeys(dim for node in plan.region.nodes for dim in _extents_of(node))
     symbol = plan.region.symbol
     return [
         f'  if ({c_text(dim)} < 0) return ext_raise_negative("{symbol}", "{dim}", {c_text(dim)});'
         for dim in inner
         if dim not in known and not at_most(0, dim)
     ]
+
+
+def _extents_of(node: RegionNode) -> list[Dim]:
+    return [*(dim for value in node.outputs for dim in value.shape), *_room_to_pad(node)]
 
 
 def _room_to_pad(node: RegionNode) -> list[Dim]:

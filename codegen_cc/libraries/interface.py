@@ -52,7 +52,7 @@ class KernelLibrary(Protocol):
         """None if this library can compute the node, else the reason with values in it."""
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
-        """Record the calls that compute a node that ``supports`` accepted, and place its result."""
+        """Record the calls that compute a node that ``supports`` accepted; place its results."""
 
     def link(self) -> Link:
         """Headers, sources and files that the recorded calls need."""

@@ -54,7 +54,8 @@ def signature(node: Node) -> str:
     parts += [step.kind for step in node.epilogue]
     parts += ["exact"] * node.exact
     parts += [f"in {node.compute}"] * bool(node.compute)
-    return " ".join([*parts, "->", f"{node.dtype}{_text(node.shape)}"])
+    results = [f"{result.dtype}{_text(result.shape)}" for result in node.results]
+    return " ".join([*parts, "->", *results])
 
 
 def _text(value: object) -> str:

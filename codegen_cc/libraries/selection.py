@@ -132,7 +132,7 @@ class Selection:
 
 def _refusal(found: KernelLibrary, node: Node) -> str | None:
     """None if a library computes the node; the reason of the library, or of every region."""
-    rank = max([len(node.shape), *(len(operand.shape) for operand in node.operands)])
+    rank = max(len(part.shape) for part in (*node.results, *node.operands))
     if rank > MAX_AXES:  # for which a region's entry and its views have no room
         return f"rank {rank}; need at most {MAX_AXES}"
     return found.supports(node)

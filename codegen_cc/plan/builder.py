@@ -57,7 +57,8 @@ class Plan:
 
     def symbols(self) -> list[sympy.Symbol]:
         """The symbolic dimensions of the region's values, by name."""
-        values = [*self.region.inputs, *(node.output for node in self.region.nodes)]
+        results = (value for node in self.region.nodes for value in node.outputs)
+        values = [*self.region.inputs, *results]
         return symbols(dim for value in values for dim in value.shape)
 
 
@@ -264,20 +265,21 @@ class PlanBuilder:
             fields["element_size"] = element
         arguments: list[Argument] = [Struct("ext_copy_params", fields), source, target]
         # A copy is the runtime's own, whichever library asks for it.
-        self.plan.calls.append(Call("ext_copy", arguments, target, comment, RUNTIME, "copy"))
+        self.plan.calls.append(Call("ext_copy", arguments, (target,), comment, RUNTIME, "copy"))
 
     def call(
         self,
         function: str,
         arguments: list[Argument],
-        writes: Tensor,
+        writes: Tensor | Sequence[Tensor],
         comment: str,
         returns: str = "status",
         over: Sequence[Tensor] = (),
     ) -> None:
         """Record a kernel call; ``returns`` is ``status`` (0 is success) or ``void``.
 
-        ``over`` are operands that the result may overwrite, where nothing reads them later.
+        ``writes`` is its result, or all of them; each is among the arguments. ``over`` are operands
+        that the first result may overwrite, where nothing reads them later.
         """
         if returns not in ("status", "void"):
             raise CodegenError(f"{function} returns {returns!r}; need status or void")
@@ -285,7 +287,7 @@ class PlanBuilder:
             Call(
                 function,
                 arguments,
-                writes,
+                (writes,) if isinstance(writes, Tensor) else tuple(writes),
                 comment,
                 self.library,
                 self.composite,
@@ -334,7 +336,7 @@ def _lifetimes(plan: Plan) -> list[Lifetime]:
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for index, call in enumerate(plan.calls):
-        for tensor in [*call.reads(), call.writes]:
+        for tensor in [*call.reads(), *call.writes]:
             if tensor.buffer.kind == "arena":
                 first.setdefault(tensor.buffer, index)
                 last[tensor.buffer] = index

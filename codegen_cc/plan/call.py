@@ -28,14 +28,14 @@ Argument = Tensor | Struct | int | float | str | None
 class Call:
     """One kernel call.
 
-    ``comment`` tells people what it computes; ``writes`` is its result; ``library`` recorded it;
+    ``comment`` tells people what it computes; ``writes`` are its results; ``library`` recorded it;
     ``checked`` says whether the function returns a status; ``node`` is what it was recorded for.
-    ``over`` are the operands that the result may overwrite.
+    ``over`` are the operands that the first result may overwrite.
     """
 
     function: str
     arguments: list[Argument]
-    writes: Tensor
+    writes: tuple[Tensor, ...]
     comment: str
     library: str = ""
     composite: str = ""
@@ -44,7 +44,7 @@ class Call:
     over: tuple[Tensor, ...] = ()
 
     def reads(self) -> list[Tensor]:
-        """Every tensor among the arguments, the written one included."""
+        """Every tensor among the arguments, the written ones included."""
         found: list[Tensor] = []
         stack: list[object] = list(self.arguments)
         while stack:

@@ -1,8 +1,9 @@
 """In-place results: a kernel writes over an operand that nothing reads any more.
 
-A call names the operands that its result may overwrite.  It does so where both are whole buffers of
-the arena that lie alike, the call is the first to touch the result's buffer and the last to touch
-the operand's, and it does not read the operand in any other way.  The buffers then are one.
+A call names the operands that its first result may overwrite.  It does so where both are whole
+buffers of the arena that lie alike, the call is the first to touch the result's buffer and the last
+to touch the operand's, and it does not read the operand in any other way.  The two buffers then are
+one.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ def write_in_place(calls: list[Call]) -> None:
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for index, call in enumerate(calls):
-        for tensor in [*call.reads(), call.writes]:
+        for tensor in [*call.reads(), *call.writes]:
             first.setdefault(tensor.buffer, index)
             last[tensor.buffer] = index
     became: dict[Buffer, Buffer] = {}
     for index, call in enumerate(calls):
         _rename(call, became)
-        result = call.writes
+        result = call.writes[0]
         if first[result.buffer] != index:
             continue
         for operand in call.over:
@@ -38,7 +39,7 @@ def write_in_place(calls: list[Call]) -> None:
 
 def _fits(call: Call, operand: Tensor) -> bool:
     """Whether the result could lie where the operand does."""
-    result = call.writes
+    result = call.writes[0]
     if not (_is_whole(operand) and _is_whole(result)) or operand.dtype != result.dtype:
         return False
     reads = [tensor for tensor in call.reads() if tensor.buffer is operand.buffer]
@@ -74,5 +75,5 @@ def _rename(call: Call, became: dict[Buffer, Buffer]) -> None:
         return item
 
     call.arguments = [renamed(argument) for argument in call.arguments]
-    call.writes = renamed(call.writes)
+    call.writes = tuple(renamed(tensor) for tensor in call.writes)
     call.over = tuple(renamed(tensor) for tensor in call.over)

@@ -41,7 +41,7 @@ class LayoutCost:
         self._consumers = consumers
         self._placed = placed
         self._outputs = set(region.outputs)
-        self._producers = {node.output: node for node in region.nodes}
+        self._producers = {value: node for node in region.nodes for value in node.outputs}
 
     def best(
         self, value: Value, orders: Sequence[Order], paid: Callable[[Order], int] = lambda _: 0

@@ -31,7 +31,7 @@ def cost_of(plan: Plan) -> PlanCost:
     inside = [
         call
         for call in copies
-        if call.writes.buffer.kind != "output"
+        if all(tensor.buffer.kind != "output" for tensor in call.writes)
         and all(tensor.buffer.kind != "input" for tensor in call.reads())
     ]
     slots = sum(max(at_unit(buffer.nbytes) for buffer in slot.buffers) for slot in plan.slots)

@@ -52,7 +52,7 @@ class _Finder:
         consumers: Mapping[Value, Sequence[RegionNode]],
         is_ours: Callable[[RegionNode], bool],
     ) -> None:
-        self._producers = {node.output: node for node in region.nodes}
+        self._producers = {value: node for node in region.nodes for value in node.outputs}
         self._consumers = consumers
         self._outputs = set(region.outputs)
         self._is_ours = is_ours

@@ -29,11 +29,16 @@ class Value:
 
 @dataclass(eq=False)
 class RegionNode:
-    """One call of a composite: its descriptor, its operands in order, its result."""
+    """One call of a composite: its descriptor, its operands in order, its results in order."""
 
     node: Node
     inputs: list[Value]
-    output: Value
+    outputs: list[Value]
+
+    @property
+    def output(self) -> Value:
+        """The first result."""
+        return self.outputs[0]
 
     def role(self, role: str) -> Value | None:
         """The operand of that role, or None."""

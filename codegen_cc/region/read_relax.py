@@ -55,11 +55,19 @@ class _RegionReader:
         elif isinstance(expr, relax.Call) and expr.op in self._composites:
             node = self._composites[expr.op]
             inputs = [self._read(arg) for arg in expr.args]
-            output = Value(f"t{len(self.region.nodes)}", node.shape, node.dtype)
-            self.region.nodes.append(RegionNode(node, inputs, output))
-            self._values[var] = output
+            outputs = self._results(node)
+            self.region.nodes.append(RegionNode(node, inputs, outputs))
+            self._values[var] = tuple(outputs) if node.further else outputs[0]
         else:
             self._values[var] = self._read(expr)
+
+    def _results(self, node: Node) -> list[Value]:
+        """The next node's results: t7, or t7_0, t7_1 and so on."""
+        name, several = f"t{len(self.region.nodes)}", bool(node.further)
+        return [
+            Value(f"{name}_{index}" if several else name, result.shape, result.dtype)
+            for index, result in enumerate(node.results)
+        ]
 
     def _read(self, expr: relax.Expr) -> object:
         if isinstance(expr, relax.Var):

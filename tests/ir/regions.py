@@ -38,7 +38,7 @@ class RegionBuilder:
             tuple(epilogue),
         )
         value = Value(f"t{len(self.region.nodes)}", tuple(shape), dtype)
-        self.region.nodes.append(RegionNode(node, list(operands.values()), value))
+        self.region.nodes.append(RegionNode(node, list(operands.values()), [value]))
         return value
 
     def conv2d(self, x: Value, out_c: int, kernel: int = 3, act: str | None = "relu", **more):

@@ -217,7 +217,7 @@ def copies(plan: Plan) -> tuple[list[str], list[str]]:
     """The copies of inputs, and those between inputs and outputs."""
     found = [call for call in plan.calls if call.function == "ext_copy"]
     entering = [call for call in found if call.arguments[1].buffer.kind == "input"]
-    leaving = [call for call in found if call.writes.buffer.kind == "output"]
+    leaving = [call for call in found if call.writes[0].buffer.kind == "output"]
     inside = [call for call in found if call not in entering + leaving]
     return [call.comment for call in entering], [call.comment for call in inside]
 

@@ -7,14 +7,14 @@ could have been one. Operators that the tests call *host* are refused, hence sta
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
 import tvm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 import byoc.partition.annotate
@@ -24,6 +24,9 @@ from byoc.ir.dataflow import op_name, variables
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 from byoc.partition.prune import prune
+from byoc.patterns.registry import register_ext_op, unregister_ext_op
+from byoc.patterns.row import Candidate, Unfit, candidate
+from codegen_cc.libraries import KernelLibrary, Selection, library
 from codegen_cc.node import Node
 
 from .graphs import random, regions, relax_module
@@ -39,14 +42,27 @@ SETTINGS = settings(
 
 
 @pytest.fixture(autouse=True)
-def all_but_abs_are_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``abs`` is the host operator, on its own and in epilogues."""
+def all_but_abs_are_supported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """``abs`` is the host operator, on its own and in epilogues; ``split`` in half is no host's."""
 
     def supports(node: Node) -> str | None:
         kinds = {node.attrs.get("kind"), *(step.kind for step in node.epilogue)}
         return "left to the host" if "abs" in kinds else None
 
+    def pick(self: Selection, node: Node, names: Iterable[str] = ()) -> KernelLibrary | str:
+        return supports(node) or library("builtin")
+
     monkeypatch.setattr(byoc.partition.annotate, "supports", supports)
+    monkeypatch.setattr(Selection, "pick", pick)
+    register_ext_op("relax.split", build=_halved)
+    yield
+    unregister_ext_op("relax.split")
+
+
+def _halved(call: relax.Call) -> Candidate:
+    if not isinstance(call.attrs.indices_or_sections, tirx.IntImm):
+        raise Unfit("left to the host")
+    return candidate("halves", call, [("input", call.args[0])])
 
 
 # ---------------------------------------------------------------------- random graphs
@@ -70,9 +86,30 @@ def _through_tuple(emit: Callable, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     return emit(op.maximum(first, emit(op.strided_slice(whole, [0], [1], [3]))))
 
 
+def _two_results(emit: Callable, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """An offloaded node with two results, one of which goes through the host."""
+    parts = emit(op.split(emit(op.tanh(a)), 2, axis=1))
+    left, right = (emit(relax.TupleGetItem(parts, index)) for index in (0, 1))
+    return emit(op.maximum(b, emit(op.concat([right, emit(op.abs(left))], axis=1))))
+
+
+def _one_of_two_results(emit: Callable, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Nobody reads the other one."""
+    part = emit(relax.TupleGetItem(emit(op.split(a, 2, axis=1)), 1))
+    return emit(op.concat([emit(op.tanh(part)), emit(op.strided_slice(b, [1], [0], [2]))], axis=1))
+
+
+def _results_as_a_whole(emit: Callable, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Both results, taken out one by one and passed on as the tuple that they are."""
+    parts = emit(op.split(a, 2, axis=1))
+    joined = emit(op.concat(parts, axis=1))
+    first = emit(op.sigmoid(emit(relax.TupleGetItem(parts, 0))))
+    return emit(op.minimum(b, emit(op.add(joined, emit(op.concat([first, first], axis=1))))))
+
+
 def _host_tuple(emit: Callable, a: relax.Expr, b: relax.Expr) -> relax.Expr:
     """A tuple that a host operator makes."""
-    parts = emit(op.split(emit(op.abs(a)), 2, axis=1))
+    parts = emit(op.split(emit(op.abs(a)), [2], axis=1))
     left = emit(relax.TupleGetItem(parts, 1))
     return emit(op.concat([left, emit(op.strided_slice(b, [1], [0], [2]))], axis=1))
 
@@ -93,6 +130,9 @@ MAKERS: dict[str, Maker] = {
     "halves": _halves,
     "tuple": _through_tuple,
     "host tuple": _host_tuple,
+    "two results": _two_results,
+    "one of two results": _one_of_two_results,
+    "results as a whole": _results_as_a_whole,
     "diamond": _diamond,
 }
 
@@ -135,6 +175,11 @@ class _Mixed(Interpreter):
                 return _slices(expr, self._value(expr.args[0], values))
             if name in _HOST:
                 return _HOST[name](expr, [self._value(arg, values) for arg in expr.args])
+        elif isinstance(expr, relax.Call) and isinstance(expr.op, relax.Var):
+            node = values[expr.op]
+            if node.op == "halves":
+                assert len(node.results) == 2
+                return tuple(np.split(self._value(expr.args[0], values), 2, axis=1))
         return super()._value(expr, values)
 
 

@@ -44,7 +44,7 @@ def test_a_cnn_reorders_only_at_its_border():
         "ext_matmul_packed",
     ]
     assert result.reorders == 1
-    assert result.calls[-1].writes.buffer.kind == "output"
+    assert result.calls[-1].writes[0].buffer.kind == "output"
 
 
 def test_depthwise_is_chosen_by_groups():
@@ -129,7 +129,7 @@ def test_one_value_as_two_outputs_is_written_twice():
     y = b.add("unary", {"input": b.input(3, 4)}, (3, 4), kind="relu")
     result = plan(b.done(y, y))
     assert functions(result) == ["ext_unary", "ext_copy"]
-    assert {call.writes.buffer.name for call in result.calls} == {"output0", "output1"}
+    assert {call.writes[0].buffer.name for call in result.calls} == {"output0", "output1"}
 
 
 def test_panels_hold_the_matrix_column_by_sixteen():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from byoc.errors import ExternError
+from byoc.extern.attributes import attributes_of
 from byoc.extern.expression import Expression
 from byoc.extern.header import Parameter, Prototype
 from byoc.extern.operators import OPERATORS, Operator
@@ -57,7 +58,7 @@ class _Assembly:
         self._roles()
         self._aliases()
         inputs, outputs = self._tensors()
-        attributes = self._attributes()
+        attributes = attributes_of(self.prototype, self.roles, self.op, self.fail)
         bindings = self._bindings(inputs, attributes)
         known = {b.name for b in bindings} | {a.name for a in attributes}
         lets = self._lets(known, {tensor.name for tensor in (*inputs, *outputs)})
@@ -239,70 +240,6 @@ class _Assembly:
                 parameter.name,
             )
         return layout
-
-    def _attributes(self) -> tuple[Attribute, ...]:
-        parameters = {parameter.name: parameter for parameter in self.prototype.parameters}
-        found: list[Attribute] = []
-        for name, role in self.roles.items():
-            if isinstance(role, AttributeRole | AxisRole):
-                found.append(self._attribute(name, role, parameters.get(name)))
-        found.sort(key=lambda a: [*parameters, *self.roles].index(a.name))
-        if sum(attribute.axis for attribute in found) > 1:
-            raise self.fail("two arguments have the role axis; need one")
-        by_keyword: dict[str, list[int | None]] = {}
-        for attribute in found:
-            by_keyword.setdefault(attribute.keyword, []).append(attribute.index)
-        for keyword, indices in by_keyword.items():
-            self._complete(keyword, indices)
-        for known in self.op.attributes if self.op is not None else ():
-            if known.neutral is None and known.name not in by_keyword:
-                raise self.fail(
-                    f"op {self.op.name} has the attribute {known.name}; no argument takes it"
-                )
-        return tuple(found)
-
-    def _attribute(
-        self, name: str, role: AttributeRole | AxisRole, parameter: Parameter | None
-    ) -> Attribute:
-        axis = isinstance(role, AxisRole)
-        keyword = "axis" if axis else role.name or name
-        index = None if axis else role.index
-        kind = parameter.scalar.kind if parameter is not None else "int"
-        low = parameter.scalar.low if parameter is not None else "INT64_MIN"
-        high = parameter.scalar.high if parameter is not None else "INT64_MAX"
-        values = () if axis else role.values
-        least, choices = None, values
-        default = values[0] if values else None
-        if self.op is not None:
-            known = self.op.attribute(keyword)
-            if known is None:
-                names = ", ".join(item.name for item in self.op.attributes) or "no attributes"
-                raise self.fail(
-                    f"op {self.op.name} has no attribute {keyword}; it has {names}", name
-                )
-            if index is not None and (known.count is None or index >= known.count):
-                raise self.fail(f"op {self.op.name} has no {keyword}[{index}]", name)
-            least, choices = known.least, values or known.choices
-            default = known.neutral if default is None else default
-        for value in values:
-            if not isinstance(value, {"int": int, "float": int | float, "bool": bool}[kind]):
-                raise self.fail(f"value {value!r} of {name}; need {kind}", name)
-        return Attribute(name, keyword, index, kind, low, high, least, default, choices, axis)
-
-    def _complete(self, keyword: str, indices: list[int | None]) -> None:
-        """A list has all of its entries; a number is not a list as well."""
-        if None in indices:
-            if any(index is not None for index in indices):
-                raise self.fail(f"attribute {keyword} is used with an index and without")
-            return
-        known = self.op.attribute(keyword) if self.op is not None else None
-        count = known.count if known is not None else max(indices) + 1
-        missing = [f"attr.{keyword}[{i}]" for i in range(count) if i not in indices]
-        if missing:
-            raise self.fail(
-                f"attribute {keyword} lacks {', '.join(missing)}; name each entry"
-                " (what C does not take may have a name of its own)"
-            )
 
     def _bindings(
         self, inputs: tuple[Tensor, ...], attributes: tuple[Attribute, ...]

@@ -1,19 +1,25 @@
 """Imports run one way: no circle of files, none of folders, and any package may come first.
 
 The graph is drawn from the text of the modules. Imports inside of functions count, and so do those
-for type checkers alone: a module that needs another's types knows of it.
+for type checkers alone: a module that needs another's types knows of it. That of the C files is
+drawn from their symbols.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 import byoc
+from codegen_cc.runtime_files import runtime_file
+from codegen_cc.target import HOST
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("byoc", "codegen_cc")
@@ -111,6 +117,21 @@ def test_files_import_one_way() -> None:
     found = circle(graph)
     steps = pairwise(found)
     assert not found, "\n".join(f"{a} imports {b} in line {graph[a][b]}" for a, b in steps)
+
+
+@pytest.mark.parametrize("archive", ["libext_kernels.a", "libext_standalone.a"])
+def test_c_files_call_one_way(archive: str) -> None:
+    """By the symbols of an archive's objects; one of several levels counts as one file."""
+    command = [HOST.tool("nm"), "-A", str(runtime_file(f"lib/{archive}"))]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    symbols = re.findall(r":(\w+)\.o: *(?:[0-9a-f]+)? (\w) (\w+)", listed)
+    owner = {symbol: file for file, kind, symbol in symbols if kind != "U"}
+    graph: dict[str, set[str]] = {file: set() for file in owner.values()}
+    for file, kind, symbol in symbols:
+        if kind == "U" and owner.get(symbol, file) != file:
+            graph[file].add(owner[symbol])
+    assert any(graph.values())
+    assert circle(graph) == []
 
 
 def test_folders_import_one_way() -> None:

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "../include/ext_standalone.h"
+#include "heap.h"
 #include "pool.h"
 
 /* Scratch memory, last allocated, first freed.  While create measures how deep it gets, `base` is
@@ -27,12 +28,6 @@ typedef struct {
   ext_stack stack;
   int inside;
 } ext_part;
-
-typedef struct {
-  byoc_allocate allocate;
-  byoc_release release;
-  void* heap;
-} ext_heap;
 
 struct ext_instance {
   const ext_model* model;
@@ -50,14 +45,6 @@ struct ext_instance {
   ext_part* parts;   /* [tasks] */
   ext_pool* threads; /* of the instance's own, or NULL */
 };
-
-/* A multiple of EXT_ALIGN, or 0 where that overflows. */
-static inline size_t ext_round_up(size_t bytes) {
-  return bytes > SIZE_MAX - EXT_ALIGN ? 0 : (bytes + EXT_ALIGN - 1) / EXT_ALIGN * EXT_ALIGN;
-}
-
-void* ext_heap_take(const ext_heap* heap, size_t bytes);
-void ext_heap_give(const ext_heap* heap, void* memory);
 
 /* Runs the model on checked buffers as a part of the calling thread. */
 int ext_run_here(ext_instance* instance, const void* const* inputs, void* const* outputs);

@@ -30,7 +30,7 @@ def _pool_with_room() -> None:
     """
     from byoc.deploy import tvm_runtime
 
-    tvm_runtime._configure(max(2, os.cpu_count() or 1))
+    tvm_runtime.configure_pool(max(2, os.cpu_count() or 1))
 
 
 @dataclass

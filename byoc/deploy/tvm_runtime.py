@@ -198,19 +198,24 @@ def _size_own(threads: int | None, room: int | None) -> int | None:
         try:
             for size in dict.fromkeys((room, threads)):
                 if size is not None:
-                    _configure(size)
+                    configure_pool(size)
             count = int(tvm_ffi.get_global_func("runtime.NumThreads")())
         except RuntimeError as error:
             what = str(error).splitlines()[0]
             raise LoadError(f"cannot start {room} threads: {what}") from error
         _own.is_dead = may_inherit and _thread_count() == before < count
     if _own.is_dead:
-        _configure(1, leave_unbound=True)
+        configure_pool(1, leave_unbound=True)
     _own.threads, _own.process = threads, process
     return None if _own.is_dead else count
 
 
-def _configure(threads: int, leave_unbound: bool = False) -> None:
+def configure_pool(threads: int, leave_unbound: bool = False) -> None:
+    """Let TVM's pool of the calling thread use so many threads, and build it where it is not yet.
+
+    A pool that is built cannot grow.  Threads are bound to cores where ``TVM_BIND_THREADS`` asks
+    for it, and never with ``leave_unbound``.  Raises ``RuntimeError`` where they cannot be started.
+    """
     import tvm_ffi
 
     configure = tvm_ffi.get_global_func("runtime.config_threadpool")

@@ -180,9 +180,9 @@ def _lowered(sample: Sample, library: str) -> PlanBuilder | None:
         Value(o.role, o.shape, o.dtype, np.ones(o.shape, o.dtype) if o.constant else None)
         for o in sample.node.operands
     ]
-    output = Value("output", sample.node.shape, sample.node.dtype)
-    node = RegionNode(sample.node, values, output)
-    region = Region("ext_main_0", [v for v in values if v.data is None], [output], [node])
+    results = [Value("output", r.shape, r.dtype) for r in sample.node.results]
+    node = RegionNode(sample.node, values, results)
+    region = Region("ext_main_0", [v for v in values if v.data is None], results, [node])
     builder = PlanBuilder(region, WeightBlob(region.symbol))
     builder.library, builder.composite = library, sample.node.composite
     found.lower(node, builder)

@@ -139,8 +139,8 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
 
     The model is not simplified: it is written as it would be after that.
     """
+    from byoc.compiler.partition import partition_with_report
     from byoc.frontends.onnx import import_onnx
-    from byoc.partition import partition_with_report
     from codegen_cc.emit.source import emit_source
     from codegen_cc.module import plan_functions
 

@@ -18,10 +18,10 @@ from byoc.version import __version__
 if TYPE_CHECKING:
     from byoc.compiler.attach_metadata import describe
     from byoc.compiler.compile import Compiled, compile
+    from byoc.compiler.partition import partition_for_ext, partition_with_report
     from byoc.compiler.standalone import compile_standalone
     from byoc.compiler.tune import tune
     from byoc.deploy.loader import Model, load
-    from byoc.partition import partition_for_ext, partition_with_report
     from byoc.partition.marks import mark
     from byoc.patterns.registry import register_ext_op, unregister_ext_op
     from byoc.verification import Verification, verify
@@ -38,8 +38,8 @@ _HOMES = {
     "describe": "byoc.compiler.attach_metadata",
     "load": "byoc.deploy.loader",
     "mark": "byoc.partition.marks",
-    "partition_for_ext": "byoc.partition",
-    "partition_with_report": "byoc.partition",
+    "partition_for_ext": "byoc.compiler.partition",
+    "partition_with_report": "byoc.compiler.partition",
     "register_ext_op": "byoc.patterns.registry",
     "tune": "byoc.compiler.tune",
     "unregister_ext_op": "byoc.patterns.registry",

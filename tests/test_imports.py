@@ -149,6 +149,17 @@ def test_folders_import_one_way() -> None:
     assert not found, "\n".join(f"{a} -> {b}: {reasons[a][b]}" for a, b in steps)
 
 
+def test_the_partitioner_knows_nothing_of_tuning() -> None:
+    graph = import_graph(modules())
+    reached, waiting = set(), [name for name in graph if name.startswith("byoc.partition")]
+    assert "byoc.partition.rules" in waiting
+    while waiting:
+        reached.add(name := waiting.pop())
+        waiting += [other for other in graph[name] if other not in reached]
+    assert {"byoc.report.report", "codegen_cc.libraries.selection"} < reached
+    assert not {name for name in reached if name.startswith(("byoc.tuning", "byoc.compiler"))}
+
+
 def test_any_package_may_be_imported_first() -> None:
     names = packages(modules())
     assert {"byoc.canonicalise", "byoc.report"} < set(names)

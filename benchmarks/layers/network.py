@@ -67,8 +67,8 @@ def layers_of(model: onnx.ModelProto, title: str) -> Network:
     Convolutions come first. What the kernels refuse is among the ``others``, as are other operators
     that multiply and accumulate.
     """
+    from byoc.compiler.partition import partition_with_report
     from byoc.frontends.onnx import import_onnx, prepare
-    from byoc.partition import partition_with_report
     from codegen_cc.region.read_relax import read_region
 
     module = import_onnx(prepare(model))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +14,7 @@ from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from byoc.partition.control import Libraries
+    from byoc.compiler.keywords import CompileKeywords
     from byoc.report.shortfall import Shortfall
 
 _CONVERTER_LIMIT = 900  # seconds
@@ -41,53 +40,38 @@ class Built:
     shortfall: Shortfall | None = None
 
 
-def build(
-    engine: str,
-    subject: Subject,
-    source: Path,
-    libraries: Libraries = None,
-    target: str | None = None,
-    allow_wrong: Iterable[str] = (),
-) -> Built:
+def build(engine: str, subject: Subject, source: Path, compiling: CompileKeywords) -> Built:
     """Make what ``engine`` loads, beside the model's file ``source``.
 
-    ``libraries`` are the kernel libraries of ours; ``target`` is what ours and TVM compile for, and
-    ``allow_wrong`` what both import all the same (see ``byoc.compile``).  Raises whatever the
-    compiler raises, and ``BenchmarkError`` where a converter refuses the model.
+    ``compiling`` are keywords of ``byoc.compile`` for ours; by its ``target`` and ``allow_wrong``
+    plain TVM compiles and imports too.  Raises whatever the compiler raises, and ``BenchmarkError``
+    where a converter refuses the model.
     """
     if engine == "byoc":
-        return _byoc(subject, source.with_name("byoc.so"), libraries, target, allow_wrong)
+        return _byoc(subject, source.with_name("byoc.so"), compiling)
     if engine == "tvm":
-        return Built(_tvm(subject, source.with_name("tvm.so"), target, allow_wrong))
+        return Built(_tvm(subject, source.with_name("tvm.so"), compiling))
     if engine == "ncnn":
         return Built(_ncnn(subject, source))
     return Built(source)
 
 
-def _byoc(
-    subject: Subject,
-    output: Path,
-    libraries: Libraries,
-    target: str | None,
-    allow_wrong: Iterable[str],
-) -> Built:
+def _byoc(subject: Subject, output: Path, compiling: CompileKeywords) -> Built:
     from byoc.compiler.compile import compile
 
-    report = compile(
-        subject.model, output, libraries=libraries, target=target, allow_wrong=allow_wrong
-    ).report
+    report = compile(subject.model, output, **compiling).report
     return Built(output, report.macs, report.shortfall)
 
 
-def _tvm(subject: Subject, output: Path, target: str | None, allow_wrong: Iterable[str]) -> Path:
+def _tvm(subject: Subject, output: Path, compiling: CompileKeywords) -> Path:
     import tvm
 
     from byoc.compiler.compile import export
     from byoc.frontends import import_model
     from codegen_cc.target import Target
 
-    machine = Target.parse(target)
-    module = import_model(subject.model, allow_wrong=allow_wrong).module
+    machine = Target.parse(compiling.get("target"))
+    module = import_model(subject.model, allow_wrong=compiling.get("allow_wrong", ())).module
     executable = tvm.compile(module, tvm.target.Target(machine.tvm))
     export(executable, output, machine, described=False)
     return output

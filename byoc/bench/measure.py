@@ -19,7 +19,7 @@ from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
 
 if TYPE_CHECKING:
-    from byoc.partition.control import Libraries
+    from byoc.compiler.keywords import CompileKeywords
     from byoc.report.shortfall import Shortfall
 
 #: Greatest difference from the reference's answer, as a share of each output's range.
@@ -163,8 +163,7 @@ class Bench:
     """Measures one network after another with the same engines, threads and rounds.
 
     ``engines`` are installed ones; ``peak`` is the GFLOP/s of one core, None if not known;
-    ``target`` is what ours and TVM compile for, where that is not this machine; ``allow_wrong``
-    names operators that both take in a form whose result may be wrong.
+    ``compiling`` are keywords of ``byoc.compile`` (see ``byoc.bench.builds.build``).
     """
 
     def __init__(
@@ -173,14 +172,11 @@ class Bench:
         threads: Sequence[int],
         rounds: int,
         peak: float | None,
-        libraries: Libraries = None,
+        compiling: CompileKeywords | None = None,
         progress: Progress = lambda stage: None,
-        target: str | None = None,
-        allow_wrong: Iterable[str] = (),
     ) -> None:
         self.engines, self.threads, self.rounds = engines, threads, rounds
-        self.peak, self.libraries, self.progress = peak, libraries, progress
-        self.target, self.allow_wrong = target, tuple(allow_wrong)
+        self.peak, self.compiling, self.progress = peak, compiling or {}, progress
 
     def measure(self, subjects: Sequence[Subject]) -> Results:
         """Measure a network, in the batch sizes of ``subjects``, which take turns as well."""
@@ -208,14 +204,7 @@ class Bench:
         for engine in self.engines:
             self.progress(f"{title}: building for {ENGINES[engine].title}")
             try:
-                built = build(
-                    engine,
-                    measured.subject,
-                    measured.source,
-                    self.libraries,
-                    self.target,
-                    self.allow_wrong,
-                )
+                built = build(engine, measured.subject, measured.source, self.compiling)
             except Exception as error:  # one that cannot take the network must not stop the rest
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 results.failures.append(measured.failure(engine, reason))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from byoc.errors import BenchmarkError, ByocError
 from byoc.machine import choose_cores, usable_cores
 
 if TYPE_CHECKING:
-    from byoc.partition.control import Libraries
+    from byoc.compiler.keywords import CompileKeywords
     from byoc.rpc.devices import Devices
 
 ROUNDS = 8
@@ -122,10 +122,8 @@ def bench(
     rounds: int = ROUNDS,
     batches: Sequence[int] = (),
     input_shapes: Shapes | None = None,
-    libraries: Libraries = None,
-    allow_wrong: Iterable[str] = (),
+    compiling: CompileKeywords | None = None,
     devices: Devices | None = None,
-    target: str | None = None,
     progress: Progress = _silent,
     tell: Callable[[str], None] = _silent,
 ) -> Outcome:
@@ -134,10 +132,10 @@ def bench(
     ``models`` are ONNX files or names of the zoo; ``suite`` is a key of ``SUITES`` instead.
     ``engines`` are keys of ``ENGINES`` (default: all; for a suite and for batches all but plain
     TVM).  ``threads`` are numbers of threads (default: 1 and 2, as far as there are cores).
-    ``batches`` are extents for axis 0 of every input.  ``libraries`` and ``allow_wrong`` are those
-    of ``byoc.compile``; plain TVM imports by the latter too.  With ``devices`` ours and plain TVM
-    are measured there (``byoc.bench.remote``), compiled for ``target``.  ``progress`` is called
-    with what is being done, ``tell`` with a line for each of several networks that is done.
+    ``batches`` are extents for axis 0 of every input.  ``compiling`` are keywords of
+    ``byoc.compile`` for ours; ``target`` and ``allow_wrong`` hold for plain TVM too.  With
+    ``devices`` ours and plain TVM are measured there (``byoc.bench.remote``).  ``progress`` is
+    called with what is being done, ``tell`` with a line for each of several networks that is done.
 
     Raises ``ByocError`` where nothing can be measured; what an engine cannot do is in the results.
     """
@@ -149,7 +147,7 @@ def bench(
         require_remote(asked)
         names, absent = present(asked)
         counts = sorted(set(threads))
-        measuring = Bench(names, counts, rounds, None, libraries, progress, target, allow_wrong)
+        measuring = Bench(names, counts, rounds, None, compiling, progress)
         remote = RemoteBench(measuring, devices, counts)
         return _bench_remotely(networks, load, suite, remote, Results(absent=absent), tell)
     counts = sorted(set(threads)) or [n for n in (1, 2) if n <= len(usable_cores())]
@@ -160,7 +158,7 @@ def bench(
     machine = Machine.measure(names)
     results = Results(absent=absent)
     peak = machine.peak_gflops
-    measuring = Bench(names, counts, rounds, peak, libraries, progress, allow_wrong=allow_wrong)
+    measuring = Bench(names, counts, rounds, peak, compiling, progress)
     for name in networks:
         subjects = _load(name, results, suite, sizes, input_shapes)
         if subjects is None:

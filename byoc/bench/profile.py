@@ -6,7 +6,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from byoc.deploy.loader import load
 from codegen_cc.emit.timers import calls_symbol, seconds_symbol
 
 if TYPE_CHECKING:
-    from byoc.partition.control import Libraries
+    from byoc.compiler.keywords import CompileKeywords
 
 _PREFIX = "ext_"
 
@@ -81,24 +81,17 @@ def profile(
     subject: Subject,
     threads: int,
     runs: int = 30,
-    libraries: Libraries = None,
+    compiling: CompileKeywords | None = None,
     progress: Callable[[str], None] = lambda stage: None,
-    allow_wrong: Iterable[str] = (),
 ) -> Profile:
     """Compile a network with timers and run it ``runs`` times, after one run that does not count.
 
-    ``libraries`` and ``allow_wrong`` are those of ``compile``. Raises ``ByocError``.
+    ``compiling`` are keywords of ``byoc.compile``. Raises ``ByocError``.
     """
     with tempfile.TemporaryDirectory(prefix="byoc-profile-") as folder:
         path = Path(folder, "model.so")
-        compiled = compile(
-            subject.model,
-            path,
-            libraries=libraries,
-            timers=True,
-            progress=progress,
-            allow_wrong=allow_wrong,
-        )
+        keywords: CompileKeywords = {**(compiling or {}), "progress": progress}
+        compiled = compile(subject.model, path, timers=True, **keywords)
         model = load(path, threads)
         regions = [region.name for region in compiled.report.regions]
         described = {name: json.loads(model.function(calls_symbol(name))()) for name in regions}

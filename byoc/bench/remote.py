@@ -99,7 +99,7 @@ class RemoteBench:
         with tempfile.TemporaryDirectory(prefix="byoc-bench-") as name:
             self._folder = Path(name)
             (self._folder / "probe").mkdir()
-            target = Target.parse(self.bench.target)
+            target = Target.parse(self.bench.compiling.get("target"))
             self._probe = build_probe(self._folder / "probe", target)
             if len(networks) == 1:
                 self._on_each(networks[0], results, tell)

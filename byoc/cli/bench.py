@@ -18,7 +18,8 @@ from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.bench.networks import Outcome
-    from byoc.partition.control import Libraries
+    from byoc.compiler.keywords import CompileKeywords
+    from byoc.partition.rules import Libraries
     from byoc.rpc.devices import Devices
 
 _PIPE_WIDTH = 160
@@ -119,15 +120,17 @@ def bench_verb(
     """
     _check_usage(models, suite, batches, input_shapes, markdown and as_json)
     remote.require_for_target(devices, target)
-    if devices is not None and plot_file is not None:
-        raise click.UsageError("--plot needs other engines, and devices can measure none of them")
+    _check_plot(plot_file, devices)
     with options.progress() as show:
         show("load TVM")
         from byoc.bench.networks import bench
-        from byoc.bench.plot import check_plot, plot
+        from byoc.bench.plot import plot
 
-        if plot_file is not None:
-            check_plot(plot_file)
+        compiling: CompileKeywords = {
+            "libraries": _libraries(libraries, tuning_db, tuning_machine, threads, exact),
+            "allow_wrong": allow_wrong,
+            "target": target,
+        }
         outcome = bench(
             models,
             suite=suite,
@@ -136,17 +139,12 @@ def bench_verb(
             rounds=rounds,
             batches=batches,
             input_shapes=input_shapes,
-            libraries=_libraries(libraries, tuning_db, tuning_machine, threads, exact),
-            allow_wrong=allow_wrong,
+            compiling=compiling,
             devices=devices,
-            target=target,
             progress=show,
             tell=lambda line: say(line, err=True),
         )
-    if as_json:
-        say(json.dumps(outcome.to_json(), indent=2), lines=True)
-    else:
-        _print(outcome, markdown)
+    _print(outcome, markdown, as_json)
     if plot_file is not None:
         caption = "\n".join(outcome.machine.lines())
         plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
@@ -161,7 +159,7 @@ def _libraries(
     exact: bool,
 ) -> Libraries:
     """The kernel libraries of ours, and the times that decide among them."""
-    from byoc.tuning.choice import select
+    from byoc.tuning.choice import select, timed
 
     if tuning_db is None:
         if machine:
@@ -169,7 +167,18 @@ def _libraries(
         return select(names or None, exact=True) if exact else names or None
     # One file serves all numbers of threads; the first one's times decide.
     first = threads[0] if threads else 1
-    return select(names or None, None, tuning_db, first, machine, exact)
+    return timed(select(names or None, exact=exact), tuning_db, first, machine)
+
+
+def _check_plot(file: Path | None, devices: Devices | None) -> None:
+    """Refuse a drawing that cannot be made or written."""
+    from byoc.bench.plot import check_plot
+
+    if file is None:
+        return
+    if devices is not None:
+        raise click.UsageError("--plot needs other engines, and devices can measure none of them")
+    check_plot(file)
 
 
 def _checked(outcome: Outcome) -> int:
@@ -200,9 +209,12 @@ def _check_usage(
             raise click.UsageError(f"--input-shapes: {name!r} has {names[0]}; a run needs numbers")
 
 
-def _print(outcome: Outcome, markdown: bool) -> None:
+def _print(outcome: Outcome, markdown: bool, as_json: bool) -> None:
     from byoc.terminal import new_console
 
+    if as_json:
+        say(json.dumps(outcome.to_json(), indent=2), lines=True)
+        return
     # Columns of a pipe or file are not a terminal's, and folding would spoil them.
     console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     for line in outcome.machine.lines():

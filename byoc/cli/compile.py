@@ -16,8 +16,10 @@ from codegen_cc.target import Target
 
 if TYPE_CHECKING:
     from byoc.compiler.compile import Compiled
+    from byoc.compiler.keywords import CompileKeywords
     from byoc.compiler.standalone import Standalone
     from byoc.report import Report
+    from byoc.verification import Verification
 
 
 @click.command("compile")
@@ -81,7 +83,7 @@ def compile_verb(
     dump_code: Path | None,
     dump_ir: Path | None,
     verified: bool,
-    rules: control.Rules,
+    rules: control.Choices,
     as_json: bool,
 ) -> int:
     """Compile the ONNX file MODEL into one library that needs only TVM's runtime, or not even it.
@@ -89,58 +91,67 @@ def compile_verb(
     With --emit standalone the whole network must be one region with fixed shapes.
     """
     standalone = emit == "standalone"
-    if name is not None and not standalone:
-        raise click.UsageError("--name goes with --emit standalone")
-    if dump_code is not None and standalone:
-        raise click.UsageError("--dump-code: --emit standalone writes the C to its folder anyway")
-    if verified and (standalone or Target.parse(target).is_foreign):
-        raise click.UsageError("--verify runs the library here, in TVM's form for this machine")
+    _check_usage(standalone, name, dump_code, verified, target)
     give_large_blocks_back()
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")
-        common = {
+        keywords: CompileKeywords = {
+            **rules.partition,
+            "allow_wrong": rules.allow_wrong,
             "target": target,
             "threads": threads,
             "dump_ir": dump_ir,
             "progress": show,
-            "allow_wrong": rules.allow_wrong,
-            **rules.choice,
         }
         if standalone:
             from byoc.compiler.standalone import compile_standalone
 
             # That everything is offloaded, whatever `rules.demand` says, is the form's own demand.
-            done = compile_standalone(model, output, input_shapes, name=name, **common)
+            done = compile_standalone(model, output, input_shapes, name=name, **keywords)
         else:
             from byoc.compiler.compile import compile
 
-            done = compile(
-                model,
-                output,
-                input_shapes,
-                dump_code=dump_code,
-                min_coverage=rules.demand["min_coverage"],
-                require_full=rules.demand["full"],
-                **common,
-            )
+            demand = {"dump_code": dump_code, "require_full": rules.demand["full"]}
+            demand["min_coverage"] = rules.demand["min_coverage"]
+            done = compile(model, output, input_shapes, **demand, **keywords)
         found = None
         if verified:
             from byoc.verification import verify
 
             show("verify")
             found = verify(model, output, threads=threads)
-    files = done.files if standalone else {}
+    _show(done, output, found, as_json)
+    return 0 if found is None or found.holds else WRONG
+
+
+def _check_usage(
+    standalone: bool, name: str | None, dump_code: Path | None, verified: bool, target: str | None
+) -> None:
+    """Refuse combinations that make no sense."""
+    if name is not None and not standalone:
+        raise click.UsageError("--name goes with --emit standalone")
+    if dump_code is not None and standalone:
+        raise click.UsageError("--dump-code: --emit standalone writes the C to its folder anyway")
+    if verified and (standalone or Target.parse(target).is_foreign):
+        raise click.UsageError("--verify runs the library here, in TVM's form for this machine")
+
+
+def _show(
+    done: Compiled | Standalone, output: Path, found: Verification | None, as_json: bool
+) -> None:
+    """Print what was written, and whether it agrees with the reference, where that was asked."""
+    files = getattr(done, "files", None)  # of the standalone form
     if as_json:
         told = {} if found is None else {"verified": found.to_json()}
-        say(json.dumps(_as_dict(done, output, files) | told, indent=2), lines=True)
-    elif standalone:
-        _print_folder(done)
-    else:
+        say(json.dumps(_as_dict(done, output, files or {}) | told, indent=2), lines=True)
+        return
+    if files is None:
         _print(done, output)
-    if found is not None and not as_json:
+    else:
+        _print_folder(done)
+    if found is not None:
         show_verification(found)
-    return 0 if found is None or found.holds else WRONG
 
 
 def _as_dict(

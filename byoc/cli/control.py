@@ -6,21 +6,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from byoc.tuning.choice import CHOICES, select
+from byoc.tuning.choice import CHOICES, select, timed
+
+if TYPE_CHECKING:
+    from byoc.compiler.keywords import PartitionKeywords
+
+
+class Demand(TypedDict):
+    """Keywords of ``Report.require``."""
+
+    min_coverage: float | None
+    full: bool
 
 
 @dataclass(frozen=True)
-class Rules:
-    """``allow_wrong`` goes to the importer, ``choice`` to the partitioner, and ``demand`` to
+class Choices:
+    """``partition`` goes to what partitions, ``allow_wrong`` to the importer, and ``demand`` to
     ``Report.require``."""
 
-    choice: dict[str, Any]
-    demand: dict[str, Any]
+    partition: PartitionKeywords
     allow_wrong: tuple[str, ...]
+    demand: Demand
 
 
 tuning_db = click.option(
@@ -114,7 +124,7 @@ _OPTIONS = (
 
 
 def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options to a verb, which gets them as one ``Rules`` argument called ``rules``."""
+    """Add the options to a verb, which gets them as one ``Choices`` argument called ``rules``."""
 
     @wraps(verb)
     def bundled(
@@ -132,31 +142,24 @@ def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
         require_full: bool,
         **others: Any,
     ) -> Any:
-        choice: dict[str, Any] = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
-        choice |= {"libraries": library or None, "choose": choose, "tuning_db": tuning_db}
-        choice["exact"] = exact
+        given: PartitionKeywords = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
+        given["exact"] = exact
         if min_bytes is not None:
-            choice["min_bytes"] = min_bytes
+            given["min_bytes"] = min_bytes
         if tuning_machine:
+            if tuning_db is None or choose == "measured":
+                raise click.UsageError(
+                    "--tuning-machine needs --tuning-db, with the times to take from it"
+                )
             threads = others.get("threads") or 1
-            choice |= of_machine(library, choose, tuning_db, threads, tuning_machine)
-        demand = {"min_coverage": min_coverage, "full": require_full}
-        return verb(rules=Rules(choice, demand, allow_wrong), **others)
+            found = select(library or None, choose)
+            given["libraries"] = timed(found, tuning_db, threads, tuning_machine)
+        else:
+            given["libraries"] = library or None
+            given["choose"], given["tuning_db"] = choose, tuning_db
+        demand: Demand = {"min_coverage": min_coverage, "full": require_full}
+        return verb(rules=Choices(given, allow_wrong, demand), **others)
 
     for option in reversed(_OPTIONS):
         bundled = option(bundled)
     return bundled
-
-
-def of_machine(
-    libraries: tuple[str, ...],
-    choose: str | None,
-    tuning_db: Path | None,
-    threads: int,
-    machine: str,
-) -> dict[str, Any]:
-    """What to choose by, where the times are those of another machine."""
-    if tuning_db is None or choose == "measured":
-        raise click.UsageError("--tuning-machine needs --tuning-db, with the times to take from it")
-    found = select(libraries or None, choose, tuning_db, threads, machine)
-    return {"libraries": found, "choose": None, "tuning_db": None}

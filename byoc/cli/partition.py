@@ -41,7 +41,7 @@ def partition_verb(
     model: Path,
     input_shapes: dict[str, list[int]] | None,
     dump_ir: Path | None,
-    rules: control.Rules,
+    rules: control.Choices,
     as_json: bool,
     dot: bool,
     html: Path | None,
@@ -56,12 +56,12 @@ def partition_verb(
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")
+        from byoc.compiler.partition import partition_with_report
         from byoc.frontends import import_model
-        from byoc.partition import partition_with_report
 
         imported = import_model(model, input_shapes, rules.allow_wrong, Stages(show))
         show("partition")
-        module, report = partition_with_report(imported.module, dump_ir=dump_ir, **rules.choice)
+        module, report = partition_with_report(imported.module, dump_ir=dump_ir, **rules.partition)
         show("plan")
         report = report.planned(module)
     if html is not None:

@@ -14,6 +14,7 @@ from byoc.terminal import say
 
 if TYPE_CHECKING:
     from byoc.bench.profile import Profile
+    from byoc.compiler.keywords import CompileKeywords
 
 _PIPE_WIDTH = 200
 
@@ -68,11 +69,12 @@ def profile_verb(
         show("load TVM")
         from byoc.bench.profile import profile
         from byoc.bench.subjects import load_subject
-        from byoc.tuning.choice import select
+        from byoc.tuning.choice import select, timed
 
         subject = load_subject(model, input_shapes)
-        selection = select(libraries or None, None, tuning_db, threads, exact=exact)
-        found = profile(subject, threads, runs, selection, show, allow_wrong)
+        selection = timed(select(libraries or None, exact=exact), tuning_db, threads)
+        compiling: CompileKeywords = {"libraries": selection, "allow_wrong": allow_wrong}
+        found = profile(subject, threads, runs, compiling, show)
     if as_json:
         say(json.dumps(found.to_json(), indent=1), lines=True)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.support.cc import cross_compiler
+from typing_extensions import Unpack
 
-from byoc.arguments import as_path, as_threads
+from byoc.arguments import as_path
 from byoc.autoload import register
 from byoc.compiler.empty_constants import load_empty_constants
+from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
 from byoc.compiler.partitioned import Partitioned, partition_model
+from byoc.compiler.request import Request
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import CompileError
@@ -26,12 +29,9 @@ from byoc.frontends import GivenModel
 from byoc.ir.check_extents import check_extents
 from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
-from byoc.partition.control import Libraries
 from byoc.partition.failing_node import failing_binding
-from byoc.partition.prune import MIN_COMPUTE_BYTES
-from byoc.patterns.registry import Predicate
 from byoc.report import Report
-from byoc.stages import Progress, Stages
+from byoc.stages import Stages
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
 from codegen_cc.target import HOST, Target
@@ -53,98 +53,61 @@ class Compiled:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@takes(CompileKeywords)
 def compile(
     model: GivenModel,
     output: str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
-    target: str | None = None,
-    threads: int | None = None,
     dump_code: str | os.PathLike[str] | None = None,
-    dump_ir: str | os.PathLike[str] | None = None,
-    skip_ops: Iterable[str] = (),
-    skip_nodes: Iterable[str] = (),
-    only: Iterable[str] = (),
-    predicate: Predicate | None = None,
-    libraries: Libraries = None,
-    choose: str | None = None,
-    tuning_db: str | os.PathLike[str] | None = None,
-    exact: bool = False,
-    min_bytes: int = MIN_COMPUTE_BYTES,
-    allow_wrong: Iterable[str] = (),
     min_coverage: float | None = None,
     require_full: bool = False,
     timers: bool = False,
-    progress: Progress | None = None,
+    **keywords: Unpack[CompileKeywords],
 ) -> Compiled:
     """Compile an ONNX model into one library that needs only TVM's runtime.
 
     ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes.
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
-    dynamic axes a size, or a symbol (see ``prepare``).  ``target`` is the machine to compile for
-    (``codegen_cc.target.NAMES``), by default any CPU of this architecture.  ``threads`` is stored
-    as the default of ``byoc.load``. ``dump_code`` and ``dump_ir`` are folders for the emitted C and
-    for the module after each pass. ``skip_ops``, ``skip_nodes``, ``only`` and ``predicate`` leave
-    operators to TVM, and ``libraries``, ``choose`` and ``tuning_db`` say which kernel libraries and
-    algorithms to use (see ``partition_for_ext``), by times of ``threads`` threads, else one; where
-    ``choose`` is ``measured``, what the database lacks is timed first (see ``byoc.tune``).
-    ``min_bytes`` is what a region without a contraction must compute on, and ``exact`` lets NaN,
-    infinities and huge numbers flow as through the operators' formulas (see ``partition_for_ext``;
-    docs/reliability.md has a table).
-    ``allow_wrong`` names ONNX operators that are taken, with a warning, even in a form whose result
-    is known or suspected to be wrong (see ``import_onnx``).
-    ``min_coverage`` and ``require_full`` say how much must be offloaded (see ``Report.require``).
-    With ``timers`` the library tells how long each kernel call took (see ``byoc.profile``).
-    ``progress`` is called with a stage's name when the stage begins.
+    dynamic axes a size, or a symbol (see ``prepare``).  ``dump_code`` is a folder for the emitted
+    C.  ``min_coverage`` and ``require_full`` say how much must be offloaded (see
+    ``Report.require``).  With ``timers`` the library tells how long each kernel call took (see
+    ``byoc.profile``).
 
     Raises ``ByocError``; ``output`` is then left as it was.
     """
-    rules = {"skip_ops": skip_ops, "skip_nodes": skip_nodes, "only": only, "predicate": predicate}
-    rules |= {"exact": exact, "min_bytes": min_bytes}
-    machine = Target.parse(target)
-    threads = as_threads(threads, CompileError)
-    if dump_code is not None:
-        dump_code = as_path(dump_code, "dump_code", CompileError)
+    request, stages = Request.of(keywords), Stages(keywords["progress"])
     if min_coverage is not None and not isinstance(min_coverage, int | float):
         raise CompileError(f"min_coverage is {min_coverage!r}; need a number from 0 to 1")
-    if output is not None:
-        output = as_path(output, "output", CompileError)
-        machine.compiler() if machine.is_foreign else _require_linker()
-        if output.suffix != ".so":
-            raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
-        require_file_to_write(output, CompileError)
-    if dump_code is not None:
-        require_folder_to_make(dump_code, CompileError)
-    stages = Stages(progress)
-    done = partition_model(
-        model,
-        input_shapes,
-        stages,
-        target=machine,
-        rules=rules,
-        threads=threads,
-        dump_ir=dump_ir,
-        libraries=libraries,
-        choose=choose,
-        tuning_db=tuning_db,
-        allow_wrong=allow_wrong,
-    )
+    code = None if dump_code is None else as_path(dump_code, "dump_code", CompileError)
+    file = None if output is None else as_path(output, "output", CompileError)
+    _require_places(file, code, request.target)
+    done = partition_model(model, input_shapes, request, stages)
     done.report.require(min_coverage, require_full)
     folder = tempfile.TemporaryDirectory(prefix="byoc_")
     weights = Path(folder.name, "weights.o")
     with stages("generate code"):
-        module, report = _generate(done, machine, timers, dump_code, weights)
+        module, report = _generate(done, request.target, timers, code, weights)
     with stages("compile what TVM keeps"):
         metadata = replace(done.metadata, report=report.to_json())
-        built, metadata = _build(module, machine, metadata)
+        built, metadata = _build(module, request.target, metadata)
         executable = Linkable(built.mod, folder, weights)
-    compiled = Compiled(executable, report, metadata, seconds=stages.seconds)
-    if output is not None:
+    if file is not None:
         with stages("link"):
-            export(executable, output, machine)
-        compiled.path = output
-    return compiled
+            export(executable, file, request.target)
+    return Compiled(executable, report, metadata, file, stages.seconds)
+
+
+def _require_places(output: Path | None, code: Path | None, target: Target) -> None:
+    """Stop before minutes of work when a file could not be written, or the last step not done."""
+    if output is not None:
+        target.compiler() if target.is_foreign else _require_linker()
+        if output.suffix != ".so":
+            raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
+        require_file_to_write(output, CompileError)
+    if code is not None:
+        require_folder_to_make(code, CompileError)
 
 
 class Linkable(relax.VMExecutable):
@@ -245,7 +208,7 @@ def _finish(lowered: tvm.IRModule, target: Target) -> relax.VMExecutable:
 
 
 def _require_linker() -> None:
-    """Stop before minutes of work when the last step could not be done."""
+    """Raise ``CompileError`` where TVM's exporter would find no compiler to link with."""
     named = os.environ.get("CXX") or os.environ.get("CC")
     candidates = (named,) if named else _LINKERS
     if not any(shutil.which(candidate) for candidate in candidates):

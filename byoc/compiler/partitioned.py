@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import tvm
 import tvm_ffi
 
-from byoc.arguments import as_path
+from byoc.compiler.request import Request, with_times
 from byoc.compiler.single_region import SingleRegion, single_region
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
-from byoc.destination import require_folder_to_make
-from byoc.errors import ControlError, PartitionError
+from byoc.errors import PartitionError
 from byoc.frontends import GivenModel, import_model
-from byoc.partition import partition_with_report
-from byoc.partition.control import Libraries
+from byoc.partition import partition
 from byoc.partition.sizes_of_nothing import least_size
 from byoc.report import Report
 from byoc.stages import Stages
-from byoc.tuning.choice import database_path, select
 from byoc.version import __version__
 from codegen_cc.target import X86_64_LEVELS, Target
 
 
-@dataclass
+@dataclass(frozen=True)
 class Partitioned:
     """A network with its regions marked, ready for code generation.
 
@@ -44,48 +39,26 @@ class Partitioned:
 def partition_model(
     model: GivenModel,
     input_shapes: Mapping[str, Sequence[int | str]] | None,
+    request: Request,
     stages: Stages,
-    *,
-    target: Target,
-    rules: Mapping[str, Any],
-    threads: int | None = None,
-    dump_ir: str | os.PathLike[str] | None = None,
-    libraries: Libraries = None,
-    choose: str | None = None,
-    tuning_db: str | os.PathLike[str] | None = None,
-    allow_wrong: Iterable[str] = (),
 ) -> Partitioned:
-    """The stages up to partitioning, which all forms of deployment share.
-
-    ``rules`` are ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``exact`` and ``min_bytes``
-    of ``partition_for_ext``; the rest is as for ``compile``.
-    """
-    if dump_ir is not None:
-        dump_ir = as_path(dump_ir, "dump_ir", PartitionError)
-        require_folder_to_make(dump_ir, PartitionError)
-    if target.is_foreign and (choose == "measured" or tuning_db is not None):
-        raise ControlError(
-            f"times measured here say nothing of {target.name}; tune on such a machine (byoc tune "
-            "--rpc), and name it with --tuning-machine"
-        )
-    imported = import_model(model, input_shapes, allow_wrong, stages)
+    """The stages up to partitioning, which all forms of deployment share."""
+    imported = import_model(model, input_shapes, request.allow_wrong, stages)
     _return_memory()
-    module = imported.module
-    if choose == "measured":
+    rules, database, threads = request.rules, request.outdated, request.threads
+    if database is not None:
         with stages("tune"):
-            time_missing(module, rules, libraries, database_path(tuning_db), threads or 1, stages)
+            time_missing(imported.module, rules, database, threads or 1, stages)
+            rules = with_times(rules, database, threads or 1)
     with stages("partition", PartitionError):
-        selection = select(libraries, choose, tuning_db, threads or 1)
-        module, report = partition_with_report(
-            module, **rules, libraries=selection, dump_ir=dump_ir
-        )
+        module, report = partition(imported.module, rules, request.dump_ir)
     entry = single_region(module)
     metadata = Metadata(
         imported.inputs,
         imported.outputs,
         threads=threads,
         libraries=tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries),
-        target=target_info(target),
+        target=target_info(request.target),
         versions=versions(),
         source=imported.source,
         entry=None if isinstance(entry, str) else Entry(**asdict(entry)),

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import tvm
+from typing_extensions import Unpack
 
-from byoc.arguments import as_path, as_threads
+from byoc.arguments import as_path
+from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.partitioned import Partitioned, partition_model
+from byoc.compiler.request import Request
 from byoc.compiler.single_region import SingleRegion
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
 from byoc.frontends import GivenModel, given_model
-from byoc.partition.control import Libraries
-from byoc.partition.prune import MIN_COMPUTE_BYTES
-from byoc.patterns.registry import Predicate
 from byoc.report import Report
-from byoc.stages import Progress, Stages
+from byoc.stages import Stages
 from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
-from codegen_cc.target import Target
 
 #: Where ``compile_standalone`` is not told what to call a model that has no file.
 _UNNAMED = "model"
@@ -42,84 +41,51 @@ class Standalone:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+@takes(CompileKeywords)
 def compile_standalone(
     model: GivenModel,
     output: str | os.PathLike[str],
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
     name: str | None = None,
-    target: str | None = None,
-    dump_ir: str | os.PathLike[str] | None = None,
-    skip_ops: Iterable[str] = (),
-    skip_nodes: Iterable[str] = (),
-    only: Iterable[str] = (),
-    predicate: Predicate | None = None,
-    libraries: Libraries = None,
-    choose: str | None = None,
-    tuning_db: str | os.PathLike[str] | None = None,
-    exact: bool = False,
-    min_bytes: int = MIN_COMPUTE_BYTES,
-    allow_wrong: Iterable[str] = (),
-    threads: int | None = None,
-    progress: Progress | None = None,
+    **keywords: Unpack[CompileKeywords],
 ) -> Standalone:
     """Compile an ONNX model into a folder with C headers, a static and a shared library.
 
     ``name`` begins the names of the C functions and of the files; by default it is made from that
     of the model's file.  ``output`` is the folder; one that exists keeps its other files, so that
     several models can share it.  All axes need a size (``input_shapes``), and all operators must be
-    in one region: what is in the way is named.  ``threads`` is the number that an instance has by
-    default, without it all cores.  The rest is as for ``byoc.compile``.
+    in one region: what is in the way is named.
 
     Raises ``ByocError``; no file is then changed.
     """
-    folder, machine = as_path(output, "output", CompileError), Target.parse(target)
-    threads = as_threads(threads, CompileError)
+    folder = as_path(output, "output", CompileError)
+    request, stages = Request.of(keywords), Stages(keywords["progress"])
     model = given_model(model)
     _require_place(folder)
     if name is None:
         name = default_name(model.stem) if isinstance(model, Path) else _UNNAMED
-    require_name(name, Interface(name, (), (), (), ()).functions, machine)
-    stages = Stages(progress)
-    done = partition_model(
-        model,
-        input_shapes,
-        stages,
-        target=machine,
-        rules={
-            "skip_ops": skip_ops,
-            "skip_nodes": skip_nodes,
-            "only": only,
-            "predicate": predicate,
-            "exact": exact,
-            "min_bytes": min_bytes,
-        },
-        threads=threads,
-        dump_ir=dump_ir,
-        libraries=libraries,
-        choose=choose,
-        tuning_db=tuning_db,
-        allow_wrong=allow_wrong,
-    )
+    require_name(name, Interface(name, (), (), (), ()).functions, request.target)
+    done = partition_model(model, input_shapes, request, stages)
     entry = _require_one_region(done)
     metadata = replace(done.metadata, form="standalone", report=done.report.to_json())
     with stages("generate code and link"):
-        package = build(
-            _region(done.module, entry),
-            Interface(
-                name,
-                tuple(_spec(info) for info in metadata.inputs),
-                tuple(_spec(info) for info in metadata.outputs),
-                entry.inputs,
-                entry.outputs,
-                threads or 0,
-            ),
-            folder,
-            metadata.to_json(),
-            machine,
-        )
+        interface = _interface(name, metadata, entry)
+        region = _region(done.module, entry)
+        package = build(region, interface, folder, metadata.to_json(), request.target)
     report = done.report.with_plan_costs({entry.symbol: package.cost})
     return Standalone(name, folder, package.files, report, metadata, stages.seconds)
+
+
+def _interface(name: str, metadata: Metadata, entry: SingleRegion) -> Interface:
+    return Interface(
+        name,
+        tuple(_spec(info) for info in metadata.inputs),
+        tuple(_spec(info) for info in metadata.outputs),
+        entry.inputs,
+        entry.outputs,
+        metadata.threads or 0,
+    )
 
 
 def _require_place(folder: Path) -> None:

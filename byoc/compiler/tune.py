@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tvm
 
@@ -16,8 +15,8 @@ from byoc.errors import TuningError
 from byoc.frontends import GivenModel, import_model
 from byoc.frontends.onnx.one_layer import onnxruntime_answer
 from byoc.machine import choose_cores
-from byoc.partition import partition_with_report
-from byoc.partition.control import Libraries
+from byoc.partition import partition
+from byoc.partition.rules import Libraries, Rules
 from byoc.rpc.devices import Devices
 from byoc.stages import Stages
 from byoc.tuning.choice import database_path, select
@@ -68,12 +67,12 @@ def tune(
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)
-    selection = select(libraries, exact=exact)
+    rules = Rules(libraries=select(libraries, exact=exact))
     progress("partitioning", 0, 1)
-    module, _ = partition_with_report(module, libraries=selection)
+    module, _ = partition(module, rules)
     tuned = tune_partitioned(
         module,
-        selection,
+        rules.libraries,
         path,
         onnxruntime_answer,
         counts,
@@ -87,18 +86,16 @@ def tune(
 
 
 def time_missing(
-    module: tvm.IRModule,
-    rules: Mapping[str, Any],
-    libraries: Libraries,
-    database: Path,
-    threads: int,
-    stages: Stages,
+    module: tvm.IRModule, rules: Rules, database: Path, threads: int, stages: Stages
 ) -> None:
-    """Bring a tuning database up to date for the layers of an imported module."""
+    """Bring a tuning database up to date for the layers of an imported module.
+
+    ``rules`` are those of the partition, without measured times.
+    """
 
     def tell(what: str, done: int, total: int) -> None:
         stages.announce(f"tune, {done} of {total}: {what}")
 
-    untuned = select(libraries)
-    partitioned, _ = partition_with_report(module, **rules, libraries=untuned)
-    tune_partitioned(partitioned, untuned, database, onnxruntime_answer, [threads], progress=tell)
+    regions, _ = partition(module, rules)
+    answer, counts = onnxruntime_answer, [threads]
+    tune_partitioned(regions, rules.libraries, database, answer, counts, progress=tell)

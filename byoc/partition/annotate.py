@@ -37,7 +37,7 @@ from byoc.ir.dataflow import (
     variables,
 )
 from byoc.ir.symbols import defined_symbols
-from byoc.partition.control import FREE, Control
+from byoc.partition.rules import FREE, Rules
 from byoc.patterns import (
     ACTIVATION,
     BIAS,
@@ -68,11 +68,11 @@ class Match:
 
 
 def annotate(
-    mod: tvm.IRModule, reasons: Reasons | None = None, control: Control = FREE
+    mod: tvm.IRModule, reasons: Reasons | None = None, rules: Rules = FREE
 ) -> tvm.IRModule:
     """Replace every supported call, or chain of calls, by a call of a local composite function.
 
-    Calls that ``control`` refuses are left alone. Reasons of calls that stay are added to
+    Calls that ``rules`` refuses are left alone. Reasons of calls that stay are added to
     ``reasons``.
     """
     collected: Reasons = {} if reasons is None else reasons
@@ -84,7 +84,7 @@ def annotate(
     }
 
     def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
-        matcher = Matcher(Block(block, mod), collected, control, defined[block])
+        matcher = Matcher(Block(block, mod), collected, rules, defined[block])
         return _annotate_block(matcher)
 
     return map_blocks(mod, rewrite)
@@ -140,15 +140,15 @@ class Matcher:
         self,
         block: Block,
         reasons: Reasons,
-        control: Control = FREE,
+        rules: Rules = FREE,
         defined: frozenset[str] = frozenset(),
     ) -> None:
         block.remove_unused()
         self.block = block
         self.defined = defined
         self.reasons = reasons
-        self.libraries = control.libraries
-        self.exact = control.libraries.exact
+        self.libraries = rules.libraries
+        self.exact = rules.exact
         self.order = block.ordered()
         self.position = {var: i for i, var in enumerate(self.order)}
         self.matches: list[Match] = []
@@ -156,7 +156,7 @@ class Matcher:
         self.by_source: dict[relax.Expr, list[Idiom]] = {}
         for idiom in self.idioms:
             self.by_source.setdefault(idiom.source, []).append(idiom)
-        self.refused = control.refusals(block, self.idioms)
+        self.refused = rules.refusals(block, self.idioms)
         # What the user refuses is out of reach for every pattern, as if claimed by another.
         self.claimed: set[relax.Var] = set(self.refused)
 

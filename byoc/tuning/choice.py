@@ -17,20 +17,11 @@ CHOICES = ("order", "model", "measured")
 
 
 def select(
-    libraries: Selection | Specs = None,
-    choose: str | None = None,
-    tuning_db: str | os.PathLike[str] | None = None,
-    threads: int = 1,
-    machine: str = "",
-    exact: bool = False,
+    libraries: Selection | Specs = None, choose: str | None = None, exact: bool = False
 ) -> Selection:
-    """The libraries to ask, and how to choose among them and their algorithms.
+    """The libraries to ask, and how to choose among them, before measured times have their say.
 
-    ``choose`` is one of ``CHOICES``; a ``tuning_db`` decides for the layers that it knows, whatever
-    that is, and ``measured`` without one takes that of ``database_path``. ``threads`` says which
-    times of the database count, and ``machine``, a part of its name there, whose (default: this
-    machine's). ``exact`` is that of ``partition_for_ext``.
-
+    ``choose`` is one of ``CHOICES``; ``exact`` is that of ``partition_for_ext``.
     Raises ``LibraryError`` and ``TuningError``.
     """
     if choose not in (None, *CHOICES):
@@ -40,11 +31,31 @@ def select(
         found = replace(found, exact=True)
     if choose is not None:
         found = replace(found, choose=cheapest if choose == "model" else first)
-    if tuning_db is None and choose != "measured":
-        return found
-    path = database_path(tuning_db)
-    name = machine_like(path, machine, threads) if machine else machine_key(threads)
-    return replace(found, tuning=read(path, name))
+    return found
+
+
+def deciding_database(choose: str | None, tuning_db: str | os.PathLike[str] | None) -> Path | None:
+    """The database whose times decide for the layers that it knows, or None.
+
+    One that a user names does, whatever ``choose`` is; ``measured`` without one takes the default.
+    Raises ``TuningError`` for what is no path.
+    """
+    return None if tuning_db is None and choose != "measured" else database_path(tuning_db)
+
+
+def timed(
+    selection: Selection, database: Path | None, threads: int = 1, machine: str = ""
+) -> Selection:
+    """A selection that knows the times of a database, read here; as it is without a database.
+
+    ``threads`` says which times count, and ``machine``, a part of its name there, whose (default:
+    this machine's). Raises ``TuningError`` for a ``machine`` that the database lacks; what else is
+    wrong with it is a ``TuningWarning``.
+    """
+    if database is None:
+        return selection
+    name = machine_like(database, machine, threads) if machine else machine_key(threads)
+    return replace(selection, tuning=read(database, name))
 
 
 def database_path(tuning_db: str | os.PathLike[str] | None) -> Path:

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -283,7 +284,7 @@ def test_usage_errors_are_one_line(
 def test_numbers_in_a_row_end_before_a_model(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: dict[str, object] = {}
+    asked: dict[str, Any] = {}
 
     def bench(models: object, **options: object) -> None:
         asked.update(options, models=models)
@@ -292,13 +293,13 @@ def test_numbers_in_a_row_end_before_a_model(
     monkeypatch.setattr("byoc.bench.networks.bench", bench)
     error_of(capsys, "--batch", 1, 2, 4, tiny, "--engines", "byoc", "tvm", "--threads", 2)
     assert asked["models"] == (str(tiny),)
-    assert asked["libraries"] is None
+    assert asked["compiling"]["libraries"] is None
     assert asked["batches"] == (1, 2, 4)
     assert asked["engines"] == ("byoc", "tvm")
     assert asked["threads"] == (2,)
     error_of(capsys, "--library", "onednn,builtin", tiny, "--threads=1", "--threads", 2)
     assert asked["models"] == (str(tiny),)
-    assert asked["libraries"] == ("onednn,builtin",)
+    assert asked["compiling"]["libraries"] == ("onednn,builtin",)
     assert asked["threads"] == (1, 2)
 
 

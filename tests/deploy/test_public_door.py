@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import pickle
+import typing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -107,6 +108,60 @@ def test_partition_refuses_what_is_no_module(bad: Any) -> None:
     for name, value in _cases(byoc.partition_for_ext):
         with pytest.raises(byoc.ByocError):
             byoc.partition_for_ext(tvm.IRModule(), **{name: value})
+
+
+_PARTITION = {
+    "skip_ops": (),
+    "skip_nodes": (),
+    "only": (),
+    "predicate": None,
+    "libraries": None,
+    "choose": None,
+    "tuning_db": None,
+    "exact": False,
+    "min_bytes": 512,
+    "dump_ir": None,
+}
+_ALL_FORMS = {**_PARTITION, "target": None, "threads": None, "allow_wrong": (), "progress": None}
+_OF_COMPILE = {"dump_code": None, "min_coverage": None, "require_full": False, "timers": False}
+
+
+@pytest.mark.parametrize(
+    ("function", "defaults"),
+    [
+        (byoc.partition_for_ext, {**_PARTITION, "tuning_threads": 1}),
+        (byoc.partition_with_report, {**_PARTITION, "tuning_threads": 1}),
+        (byoc.compile, {**_ALL_FORMS, **_OF_COMPILE}),
+        (byoc.compile_standalone, {**_ALL_FORMS, "name": None}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_keywords_are_named_typed_and_explained(
+    function: Callable[..., Any], defaults: dict[str, Any]
+) -> None:
+    keywords = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert {name: parameter.default for name, parameter in keywords.items()} == defaults
+    assert all(parameter.annotation is not parameter.empty for parameter in keywords.values())
+    assert "keywords" in typing.get_type_hints(function)
+    explained = f"{function.__doc__}{byoc.partition_for_ext.__doc__}"
+    assert [name for name in defaults if f"``{name}" not in explained] == []
+
+
+@pytest.mark.parametrize("name", ["skip_op", "tuning_threads", "keywords", "model_"])
+def test_an_unknown_keyword_is_refused_as_python_does(name: str, tmp_path: Path) -> None:
+    message = rf"^compile\(\) got an unexpected keyword argument '{name}'$"
+    with pytest.raises(TypeError, match=message):
+        byoc.compile(two_by_two(), tmp_path / "m.so", **{name: 1})
+    message = r"^partition_for_ext\(\) got an unexpected keyword argument 'target'$"
+    with pytest.raises(TypeError, match=message):
+        byoc.partition_for_ext(tvm.IRModule(), target="x86-64")
+    with pytest.raises(TypeError, match=r"^compile_standalone\(\) got an .* 'timers'$"):
+        byoc.compile_standalone(two_by_two(), tmp_path / "c", timers=True)
+    assert os.listdir(tmp_path) == []
 
 
 def test_load_refuses_strange_arguments(library: Path) -> None:

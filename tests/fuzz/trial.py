@@ -9,7 +9,6 @@ import traceback
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,8 @@ import onnx
 from onnx import compose
 
 import byoc
-import byoc.compiler.partitioned
 from byoc.errors import ByocError, CompileError, RunError
 from byoc.frontends.onnx import import_onnx, prepare_apart
-from byoc.partition import partition_with_report
 from tests.fuzz.draft import Drawn
 from tests.fuzz.evaluate import Arrays, by_reference, differences, expected, is_unstable
 from tests.fuzz.on_purpose import may_differ
@@ -45,10 +42,6 @@ INTERNAL = (
 
 #: Files whose exceptions are errors of ours.
 OURS = (str(Path(byoc.__file__).parent), str(Path(byoc.__file__).parents[1] / "codegen_cc"))
-
-# Tensors of these graphs are tiny: no region is too small here, or few kernels would run.
-byoc.compiler.partitioned.partition_with_report = partial(partition_with_report, min_bytes=0)
-
 
 #: Bytes of address space of a worker: what takes more is an error, not a machine that swaps.
 MEMORY = 12 << 30
@@ -109,8 +102,9 @@ def try_together(graphs: Sequence[Drawn]) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="fuzz_") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file = Path(folder, "model.so")
+            # Tensors of these graphs are tiny: no region is too small, or few kernels would run.
             report = byoc.compile(
-                whole.model, file, given_shapes(whole), exact=whole.special
+                whole.model, file, given_shapes(whole), exact=whole.special, min_bytes=0
             ).report
             library = byoc.load(file, threads=1)
             results = [library.run(feeds) for feeds in whole.feeds]

@@ -12,7 +12,7 @@ from tvm.relax import op
 
 import byoc.partition.annotate
 from byoc.canonicalise import canonicalise
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 from byoc.partition.prune import nodes_of

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from codegen_cc import abi
 from tests.models.in_process import ROOT, cpu_has
 

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-from byoc.partition import partition_for_ext
+from byoc.compiler.partition import partition_for_ext
 from tests.ir.graphs import constant, random
 from tests.report.modules import floats, typed_module
 

@@ -11,7 +11,7 @@ from tvm.relax import op
 
 import byoc
 from byoc.canonicalise import canonicalise
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 
 from .graphs import constant, operators, random, relax_module
 from .interpret import run_with_tvm

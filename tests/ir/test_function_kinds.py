@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 
 SIZE = 16
 

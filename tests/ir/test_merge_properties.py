@@ -318,7 +318,7 @@ def with_branch() -> tvm.IRModule:
 
 
 def test_control_flow_stays_outside() -> None:
-    from byoc.partition import partition_with_report
+    from byoc.compiler.partition import partition_with_report
 
     from .interpret import run_with_tvm, without_regions
 

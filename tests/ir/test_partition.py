@@ -16,8 +16,8 @@ from onnx import helper
 from tvm import relax
 from tvm.relax import op
 
+from byoc.compiler.partition import partition_for_ext, partition_with_report
 from byoc.frontends.onnx import import_onnx, prepare
-from byoc.partition import partition_for_ext, partition_with_report
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random, regions, relax_module

@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 from tvm.relax import op
 
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from byoc.partition.prune import MIN_COMPUTE_BYTES, too_little_work
 from codegen_cc.node import Node, Operand
 

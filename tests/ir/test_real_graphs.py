@@ -13,8 +13,8 @@ import onnx
 import pytest
 from tvm import relax
 
+from byoc.compiler.partition import partition_with_report
 from byoc.frontends.onnx import import_onnx, prepare
-from byoc.partition import partition_with_report
 
 from .graphs import regions
 

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 from tvm.relax import op
 
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from byoc.report import Left, RegionSummary, Report
 
 from .graphs import constant, random, relax_module

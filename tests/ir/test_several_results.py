@@ -11,12 +11,12 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax import op
 
+from byoc.compiler.partition import partition_with_report
 from byoc.ir.dataflow import is_region
-from byoc.partition import partition_with_report
 from byoc.partition.annotate import annotate
-from byoc.partition.control import Control
 from byoc.partition.merge import merge
 from byoc.partition.prune import prune
+from byoc.partition.rules import Rules
 from byoc.patterns.registry import register_ext_op, unregister_ext_op
 from byoc.patterns.row import candidate
 from codegen_cc.dim import symbol
@@ -105,8 +105,8 @@ def both(emit: Callable, x: relax.Var) -> tuple[relax.Var, relax.Var]:
 
 
 def partitioned(halves: Halves, build: Callable[..., relax.Expr]) -> tvm.IRModule:
-    control = Control.of((), (), (), None, Selection.of([halves, "builtin"]))
-    out = merge(annotate(relax_module(build, SHAPE), control=control))
+    rules = Rules(libraries=Selection.of([halves, "builtin"]))
+    out = merge(annotate(relax_module(build, SHAPE), rules=rules))
     relax.analysis.well_formed(out)
     return out
 
@@ -197,8 +197,8 @@ def test_result_that_is_cast_where_it_is_bound(halves: Halves) -> None:
             right = builder.emit(relax.TupleGetItem(parts, 1))
             y = builder.emit_output(relax.Tuple([cast, builder.emit(op.exp(right))]))
         builder.emit_func_output(y)
-    control = Control.of((), (), (), None, Selection.of([halves, "builtin"]))
-    out = merge(annotate(builder.get(), control=control))
+    rules = Rules(libraries=Selection.of([halves, "builtin"]))
+    out = merge(annotate(builder.get(), rules=rules))
     relax.analysis.well_formed(out)
     assert regions(out) == {"ext_main_0": ["ext.halves", "ext.exp"]}
     values = random(*SHAPE)

@@ -15,7 +15,8 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
 
-from byoc.partition import convert_to_dataflow, partition_for_ext, partition_with_report
+from byoc.compiler.partition import partition_for_ext, partition_with_report
+from byoc.partition import convert_to_dataflow
 from tests.report.modules import typed_module
 from tests.tvm_modules.check import EQUAL, Verdict, check
 

@@ -10,7 +10,7 @@ from tvm import relax
 from tvm.relax import op
 
 import byoc
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from tests.ir.graphs import constant, random
 from tests.report.modules import floats, typed_module
 

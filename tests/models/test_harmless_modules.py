@@ -17,7 +17,7 @@ from tvm.script import relax as R
 
 import byoc
 from byoc.compiler.compile import compile
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from tests.models.in_process import run_in_process
 from tests.models.test_harmless_operands import Joined, graph_of, run
 

@@ -10,9 +10,9 @@ import pytest
 from onnx import parser
 
 import byoc
+from byoc.compiler.partition import partition_with_report
 from byoc.errors import ByocError, RunError
 from byoc.frontends.onnx import import_onnx, prepare
-from byoc.partition import partition_with_report
 from tests.reference import onnxruntime_outputs
 
 

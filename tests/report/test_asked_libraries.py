@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.relax import op
 
 from byoc.cli import main
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from byoc.report.asked import Asked
 from tests.ir.graphs import constant, random
 from tests.libraries.sample import SampleLibrary, two_products

@@ -11,9 +11,9 @@ import tvm
 from tvm.relax import op
 
 import byoc
+from byoc.compiler.partition import partition_with_report
 from byoc.errors import ControlError, CoverageError
 from byoc.frontends.onnx import import_onnx
-from byoc.partition import partition_with_report
 from byoc.patterns.registry import Candidate, Unfit
 from byoc.report import Report
 from codegen_cc import Node, Operand

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from byoc.compiler.partition import partition_with_report
 from byoc.frontends.onnx import import_onnx, prepare
-from byoc.partition import partition_with_report
 from byoc.report import Report
 from byoc.report.html import embedded_json
 

@@ -12,10 +12,10 @@ from tvm.relax.dpl import is_op, wildcard
 
 import byoc
 from byoc.canonicalise import canonicalise
+from byoc.compiler.partition import partition_with_report
 from byoc.errors import ControlError
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.ir.origin import origin_of
-from byoc.partition import partition_with_report
 from byoc.partition.marks import MARKED_ATTRIBUTE
 from models.builder import GraphBuilder
 from tests.ir.graphs import constant, random, regions, relax_module

@@ -15,12 +15,12 @@ from tvm.relax.frontend.onnx import from_onnx
 
 import byoc
 from byoc.canonicalise import canonicalise
+from byoc.compiler.partition import partition_with_report
 from byoc.errors import UnsupportedForm
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.frontends.onnx.converters import CONVERTERS
 from byoc.frontends.onnx.named_import import import_named
 from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
-from byoc.partition import partition_with_report
 from codegen_cc.plan.call import source_comment
 from models.builder import GraphBuilder
 from models.zoo import ZOO

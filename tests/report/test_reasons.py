@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.relax import op
 
 import byoc
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from byoc.patterns.unmatched import REWRITTEN
 from byoc.report import Report
 from byoc.report.left import left_of

@@ -16,7 +16,7 @@ from tvm.relax import op
 
 import byoc
 from byoc.cli import main
-from byoc.partition import partition_with_report
+from byoc.compiler.partition import partition_with_report
 from tests.ir.graphs import constant, random
 
 from .modules import floats, typed_module

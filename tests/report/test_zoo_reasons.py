@@ -11,9 +11,9 @@ import onnx
 import pytest
 import tvm
 
+from byoc.compiler.partition import partition_with_report
 from byoc.errors import ByocError
 from byoc.frontends.onnx import import_onnx, prepare
-from byoc.partition import partition_with_report
 from byoc.report import Report
 from models.convnext import convnext
 from models.efficientnet import efficientnet_b0

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from byoc.compiler.partition import partition_for_ext
 from byoc.frontends.onnx import import_onnx, prepare
-from byoc.partition import partition_for_ext
 from byoc.tuning.database import machine_key, merge
 from byoc.tuning.layers import TunableLayer, tunable_layers
 from codegen_cc.libraries import Selection, library

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -142,7 +143,7 @@ def test_other_verbs_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert main(["profile", str(model), "--runs", "1", "--tuning-db", str(path), "--json"]) == 0
     found = [call["function"] for call in json.loads(capsys.readouterr().out)["calls"]]
     assert found.count("ext_conv2d") == 3
-    asked: dict[str, object] = {}
+    asked: dict[str, Any] = {}
 
     def bench(models: object, **options: object) -> None:
         asked.update(options)
@@ -150,7 +151,7 @@ def test_other_verbs_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
     monkeypatch.setattr("byoc.bench.networks.bench", bench)
     assert main(["bench", str(model), "--tuning-db", str(path)]) == 2
-    selection = asked["libraries"]
+    selection = asked["compiling"]["libraries"]
     assert isinstance(selection, Selection) and selection.tuning is not None
     assert len(selection.tuning.races) == 1
 

@@ -13,8 +13,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from byoc.compiler.partition import partition_for_ext
 from byoc.ir.dataflow import is_region
-from byoc.partition import convert_to_dataflow, partition_for_ext
+from byoc.partition import convert_to_dataflow
 from tests.tvm_modules.inputs import Draw, NoArgument, draws
 
 #: Greatest |error| as a share of the range, by the width of a result's dtype in bits. TVM's own

@@ -25,8 +25,9 @@ from byoc.errors import CompileError, InputError, ModelError, RunError
 from byoc.frontends.onnx import import_onnx
 from byoc.frontends.onnx import prepare as prepare_onnx
 from byoc.frontends.onnx.input_shapes import model_inputs
-from byoc.partition import partition_with_report
+from byoc.partition import partition
 from byoc.partition.prune import MIN_COMPUTE_BYTES
+from byoc.partition.rules import Rules
 from byoc.report import Report
 from codegen_cc.errors import foreign_errors_as
 
@@ -52,7 +53,7 @@ class ExtBackendRep(BackendRep):
             raise ModelError(f"the model is of type {type(model).__name__}; need onnx.ModelProto")
         self.model = model
         self.allow_wrong = allow_wrong
-        self.min_bytes = min_bytes
+        self.rules = Rules.of(min_bytes=min_bytes)
         self.report: Report | None = None
         self._names = [value.name for value in model_inputs(model)]
         self._shapes: dict[str, tuple[int, ...]] | None = None
@@ -101,7 +102,7 @@ class ExtBackendRep(BackendRep):
     def _compile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         prepared = prepare_onnx(self.model, {name: list(shape) for name, shape in shapes.items()})
         module = import_onnx(prepared, self.allow_wrong)
-        module, self.report = partition_with_report(module, min_bytes=self.min_bytes)
+        module, self.report = partition(module, self.rules)
         register()  # for a source tree that is not installed, where TVM sees no entry point
         with foreign_errors_as(CompileError, "compiling the model"):
             executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")

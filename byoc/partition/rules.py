@@ -1,23 +1,25 @@
-"""What users overrule: operators and nodes to skip, operators to keep to, predicates and marks.
+"""The rules of a partition: what to skip and to keep to, which libraries, how exact, how small.
 
-All of it is decided for each call before the matcher looks at it: a refused call is offered to no
-pattern, neither as a root nor as a later step of another one.
+What to skip is decided for each call before the matcher looks at it: a refused call is offered to
+no pattern, neither as a root nor as a later step of another one.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import tvm
 from tvm import relax
 
-from byoc.arguments import as_texts
+from byoc.arguments import as_texts, as_whole
 from byoc.errors import ControlError
 from byoc.ir.dataflow import Block, is_candidate, op_name
 from byoc.ir.names import matches, resolve_op, suggestion
 from byoc.ir.origin import origin_of
 from byoc.partition.marks import is_marked
+from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.patterns import Idiom, Unfit
 from byoc.patterns.registry import Predicate, ask, predicates_for, row_for
 from byoc.report.reasons import Chosen
@@ -30,12 +32,13 @@ Libraries = Selection | Specs
 
 
 @dataclass(frozen=True)
-class Control:
-    """Rules of one partition.
+class Rules:
+    """What a user asks of a partition, read and checked once (``of``).
 
     ``skip_ops`` and ``only`` are full names of Relax operators, ``skip_nodes`` patterns of node
     names; ``predicate`` is asked as those of ``register_ext_op`` are, about every operator.
-    ``libraries`` says which kernel library is to compute what.
+    ``libraries`` says which kernel library is to compute what, by which measured times, and whether
+    nodes are exact. A region without a contraction must compute on ``min_bytes`` bytes.
     """
 
     skip_ops: frozenset[str] = frozenset()
@@ -43,6 +46,7 @@ class Control:
     only: frozenset[str] = frozenset()
     predicate: Predicate | None = None
     libraries: Selection = field(default_factory=default_selection)
+    min_bytes: int = MIN_COMPUTE_BYTES
 
     @classmethod
     def of(
@@ -52,7 +56,8 @@ class Control:
         only: Iterable[str] = (),
         predicate: Predicate | None = None,
         libraries: Libraries = None,
-    ) -> Control:
+        min_bytes: int = MIN_COMPUTE_BYTES,
+    ) -> Rules:
         """Read what a user gives.
 
         Raises ``ControlError`` for names of no operator, ``LibraryError`` for libraries.
@@ -67,7 +72,20 @@ class Control:
             _resolved(only, "only"),
             predicate,
             libraries if isinstance(libraries, Selection) else Selection.of(libraries),
+            as_whole(min_bytes, "min_bytes", ControlError, 0, sys.maxsize),
         )
+
+    @property
+    def exact(self) -> bool:
+        """Whether NaN, infinities and huge numbers flow as through the operators' formulas."""
+        return self.libraries.exact
+
+    def least_bytes(self, mod: tvm.IRModule) -> int:
+        """``min_bytes`` for a module; 0, every region, where it has marks, and where exact.
+
+        Who marks a binding has decided that it is worth a region. TVM's own kernels drop NaN.
+        """
+        return 0 if is_marked(mod) or self.exact else self.min_bytes
 
     def check_nodes(self, mod: tvm.IRModule) -> None:
         """Raise ``ControlError`` if a pattern of ``skip_nodes`` matches no node of a module.
@@ -124,7 +142,7 @@ class Control:
 
 
 #: Leaves everything to the pattern table.
-FREE = Control()
+FREE = Rules()
 
 
 def _node_of(op: str, call: relax.Call, idiom: Idiom | None) -> Node | None:

@@ -1,0 +1,132 @@
+"""The keywords of the public functions that partition and compile: names, types, defaults, once.
+
+A function takes them as ``**keywords: Unpack[...]`` under ``takes``, which gives it a signature and
+a docstring as if they were written out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypedDict, TypeVar
+
+from byoc.partition.prune import MIN_COMPUTE_BYTES
+from byoc.partition.rules import Libraries
+from byoc.patterns.registry import Predicate
+from byoc.stages import Progress
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class PartitionKeywords(TypedDict, total=False):
+    """These leave calls to TVM, whatever the kernels could do: ``skip_ops``, Relax operators by
+    name (``relax.nn.softmax`` or ``softmax``); ``skip_nodes``, shell patterns of ONNX node names,
+    or of variables in a module that did not come from ONNX; ``only``, the operators that may be
+    offloaded, alone; ``predicate(node, call)``, asked about each call as in ``register_ext_op``.
+    A module with marks (see ``mark``) has only marked bindings offloaded. A region without a
+    contraction must compute on ``min_bytes`` bytes to be worth its call; 0 keeps every region.
+
+    ``libraries`` are the kernel libraries to ask, in order: names (``builtin``, ``onednn``), paths
+    of ``.py`` files or objects; ``conv2d=onednn`` and ``encoder/*=cblas`` force one for an operator
+    or for named nodes. Without it, ``builtin`` computes everything. Where several can, ``choose``
+    takes the first in ``order`` (the default), or by ``model`` the one that states the least cost;
+    ``tuning_db``, a file that ``byoc.tune`` wrote, decides on library and algorithm of the layers
+    that it knows by their times on this CPU (``measured``: the default database does). What is
+    wrong with it is a ``TuningWarning``.
+
+    With ``exact``, NaN, infinities and huge numbers flow as through the operators' formulas: no
+    Winograd, attention operator by operator, and no region is too small, as TVM's own kernels drop
+    NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are as right without it;
+    docs/reliability.md has a table.
+
+    With ``dump_ir``, the module after each pass is written to that folder as text, without
+    weights.
+    """
+
+    skip_ops: Iterable[str]
+    skip_nodes: Iterable[str]
+    only: Iterable[str]
+    predicate: Predicate | None
+    libraries: Libraries
+    choose: str | None
+    tuning_db: str | os.PathLike[str] | None
+    exact: bool
+    min_bytes: int
+    dump_ir: str | os.PathLike[str] | None
+
+
+class CompileKeywords(PartitionKeywords, total=False):
+    """``target`` is the machine to compile for (``codegen_cc.target.NAMES``), by default any CPU of
+    this architecture. ``threads`` is stored as the number that a loaded model has by default;
+    without it, that is all cores. ``allow_wrong`` names ONNX operators that are taken, with a
+    warning, even in a form whose result is known or suspected to be wrong (see ``import_onnx``).
+    ``progress`` is called with a stage's name when the stage begins.
+
+    ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``libraries``, ``choose``, ``tuning_db``,
+    ``exact``, ``min_bytes`` and ``dump_ir`` are those of ``partition_for_ext``, by times of
+    ``threads`` threads, else one; where ``choose`` is ``measured``, what the database lacks is
+    timed first (see ``byoc.tune``).
+    """
+
+    target: str | None
+    threads: int | None
+    allow_wrong: Iterable[str]
+    progress: Progress | None
+
+
+#: What a keyword is where nobody gives it.
+DEFAULTS: CompileKeywords = {
+    "skip_ops": (),
+    "skip_nodes": (),
+    "only": (),
+    "predicate": None,
+    "libraries": None,
+    "choose": None,
+    "tuning_db": None,
+    "exact": False,
+    "min_bytes": MIN_COMPUTE_BYTES,
+    "dump_ir": None,
+    "target": None,
+    "threads": None,
+    "allow_wrong": (),
+    "progress": None,
+}
+
+
+def takes(kind: type[Any]) -> Callable[[_Function], _Function]:
+    """Let a function that ends in ``**keywords`` take those of ``kind``, a ``TypedDict`` of these.
+
+    The function gets all of them, those that are not given with their defaults; others are a
+    ``TypeError``. Its signature names each one, and the docstring of ``kind`` follows its own.
+    """
+    defaults = {name: DEFAULTS[name] for name in kind.__annotations__}
+
+    def decorate(function: _Function) -> _Function:
+        own = inspect.signature(function)
+        listed = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        known = {parameter.name for parameter in listed}
+
+        @wraps(function)
+        def checked(*given: Any, **keywords: Any) -> Any:
+            for name in keywords:
+                if name not in known:
+                    raise TypeError(
+                        f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                    )
+            return function(*given, **(defaults | keywords))
+
+        for name, default in defaults.items():
+            type_ = kind.__annotations__[name].__forward_arg__
+            listed.append(
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type_
+                )
+            )
+            known.add(name)
+        checked.__signature__ = own.replace(parameters=listed)
+        checked.__doc__ = f"{inspect.getdoc(function)}\n\n{inspect.getdoc(kind)}"
+        return checked
+
+    return decorate

@@ -1,0 +1,89 @@
+"""What users ask for, as they give it by keywords: read and checked once, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from byoc.arguments import as_path, as_threads
+from byoc.compiler.keywords import CompileKeywords, PartitionKeywords
+from byoc.destination import require_folder_to_make
+from byoc.errors import CompileError, ControlError, PartitionError
+from byoc.partition.rules import Rules
+from byoc.tuning.choice import deciding_database, select, timed
+from codegen_cc.target import Target
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a network is to be compiled, whatever form of library it becomes.
+
+    ``rules`` know the measured times, unless ``outdated`` is there: a tuning database that is to
+    have times of the network's layers first. ``threads`` is the default number of whoever loads
+    the library, None for all cores; ``allow_wrong`` goes to the front end.
+    """
+
+    rules: Rules
+    target: Target
+    threads: int | None
+    allow_wrong: Iterable[str]
+    dump_ir: Path | None
+    outdated: Path | None
+
+    @classmethod
+    def of(cls, keywords: CompileKeywords) -> Request:
+        """Read keywords, all of which are there. Raises ``ByocError``."""
+        target = Target.parse(keywords["target"])
+        threads = as_threads(keywords["threads"], CompileError)
+        dump_ir = dump_folder(keywords)
+        if dump_ir is not None:
+            require_folder_to_make(dump_ir, PartitionError)
+        measured = keywords["choose"] == "measured"
+        if target.is_foreign and (measured or keywords["tuning_db"] is not None):
+            raise ControlError(
+                f"times measured here say nothing of {target.name}; tune on such a machine (byoc "
+                "tune --rpc), and name it with --tuning-machine"
+            )
+        rules = untimed_rules(keywords)
+        database = deciding_database(keywords["choose"], keywords["tuning_db"])
+        if not measured:
+            rules = with_times(rules, database, threads or 1)
+        outdated = database if measured else None
+        return cls(rules, target, threads, keywords["allow_wrong"], dump_ir, outdated)
+
+
+def partition_rules(keywords: PartitionKeywords, threads: int) -> Rules:
+    """The rules of keywords, all of which are there, with the times of the database as it is.
+
+    Raises ``ControlError``, ``LibraryError`` and ``TuningError``.
+    """
+    database = deciding_database(keywords["choose"], keywords["tuning_db"])
+    return with_times(untimed_rules(keywords), database, threads)
+
+
+def untimed_rules(keywords: PartitionKeywords) -> Rules:
+    """The rules of keywords, all of which are there, without measured times.
+
+    Raises ``ControlError``, ``LibraryError`` and ``TuningError``.
+    """
+    return Rules.of(
+        keywords["skip_ops"],
+        keywords["skip_nodes"],
+        keywords["only"],
+        keywords["predicate"],
+        select(keywords["libraries"], keywords["choose"], keywords["exact"]),
+        keywords["min_bytes"],
+    )
+
+
+def with_times(rules: Rules, database: Path | None, threads: int) -> Rules:
+    """Rules that know the times of a database, by ``threads`` threads; see ``timed``."""
+    return replace(rules, libraries=timed(rules.libraries, database, threads))
+
+
+def dump_folder(keywords: PartitionKeywords) -> Path | None:
+    """Where the module is to be written after each pass. Raises ``PartitionError``."""
+    given: str | os.PathLike[str] | None = keywords["dump_ir"]
+    return None if given is None else as_path(given, "dump_ir", PartitionError)

@@ -14,6 +14,7 @@ from byoc.extern.signature import Argument, Attribute, Signature, Tensor
 from byoc.extern.text import python_list, render
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.libraries.interface import LIBRARY_ABI
+from codegen_cc.libraries.kernel import DEFAULT_DTYPE
 
 
 class NoRow(Exception):
@@ -133,7 +134,7 @@ class _Row:
             for tensor in self.signature.tensors
             if tensor.layout is not None and tensor.layout != self.op.layouts[tensor.role]
         }
-        dtypes = {t.role: t.dtype for t in self.signature.tensors if t.dtype != "float32"}
+        dtypes = {t.role: t.dtype for t in self.signature.tensors if t.dtype != DEFAULT_DTYPE}
         for field, values in (("layouts", layouts), ("dtypes", dtypes)):
             if values:
                 pairs = [f'"{role}": "{value}"' for role, value in values.items()]

@@ -13,6 +13,9 @@ from codegen_cc.node import Node
 
 #: An argument: a name (see ``docs/my_library.md``), or a literal.
 Argument = str | int | float
+#: What a role is where a row does not say.  This is the one default of a dtype: users have written
+#: rows that rely on it, and it does no harm, as a node of another dtype is refused with a reason.
+DEFAULT_DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Kernel:
     ``attributes``: values that a node must have, and which the kernel therefore knows; ``...`` for
     one that ``supports`` looks at.
     ``supports``: a further rule, None or a reason.
-    ``dtypes``: by role, ``float32`` where not given.
+    ``dtypes``: by role, ``DEFAULT_DTYPE`` where not given.
     ``layouts``: by role, such as ``NHWC``; row-major where not given; ``any`` (elementwise
     operators) for dense memory in any order.
     ``pack``: by role, turns a constant into what is stored, when compiling.
@@ -56,3 +59,7 @@ class Kernel:
     returns: str = "status"
     cost: Callable[[Node], float | None] | None = None
     algorithm: str = ""
+
+    def dtype_of(self, role: str) -> str:
+        """The dtype that an operand, or ``output``, must have."""
+        return self.dtypes.get(role, DEFAULT_DTYPE)

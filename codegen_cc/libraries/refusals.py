@@ -32,7 +32,7 @@ def _compute(kernel: Kernel, node: Node) -> str | None:
 def _dtypes(kernel: Kernel, node: Node) -> str | None:
     found = [(operand.role, operand.dtype) for operand in node.operands]
     for role, dtype in (*found, ("output", node.dtype)):
-        wanted = kernel.dtypes.get(role, "float32")
+        wanted = kernel.dtype_of(role)
         if dtype != wanted:
             return f"{role} is {dtype}; need {wanted}"
     return None

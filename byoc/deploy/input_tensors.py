@@ -135,7 +135,7 @@ def _share_a_byte(one: np.ndarray, other: np.ndarray) -> bool:
         return True
 
 
-def aligned_room(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     """An array that is not filled, whose data begin at a multiple of ``ALIGNMENT``."""
     kind = np.dtype(dtype)
     size = prod(shape) * kind.itemsize

@@ -40,7 +40,9 @@ class Layer:
     def draw_inputs(self, seed: int = 0) -> dict[str, np.ndarray]:
         """Normal numbers for ``operands``, by role."""
         draw = np.random.default_rng(seed)
-        return {o.role: draw.standard_normal(o.shape, np.float32) for o in self.operands}
+        return {
+            o.role: draw.standard_normal(o.shape, dtypes.of(o.dtype).numpy) for o in self.operands
+        }
 
 
 #: Computes a layer from inputs by role, independently of the candidates: the result, and by what it

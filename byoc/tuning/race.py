@@ -41,8 +41,8 @@ class Race(ABC):
         self.wrong: dict[str, str] = {}
 
     @abstractmethod
-    def first(self, symbol: str, shape: Sequence[int]) -> np.ndarray:
-        """The result, of a shape, of one run that found NaN where it was to write."""
+    def first(self, symbol: str, shape: Sequence[int], dtype: str) -> np.ndarray:
+        """The result of one run that found NaN where it was to write."""
 
     @abstractmethod
     def turn(self, symbol: str, runs: int) -> list[float]:
@@ -52,16 +52,22 @@ class Race(ABC):
         """
 
     def check(
-        self, symbols: Sequence[str], shape: Sequence[int], announce: Callable[[str], None]
+        self,
+        symbols: Sequence[str],
+        shape: Sequence[int],
+        dtype: str,
+        announce: Callable[[str], None],
     ) -> None:
-        """Run each candidate once; ``shape`` is the result's, ``announce`` is told who is next.
+        """Run each candidate once; ``announce`` is told who is next.
+
+        ``shape`` and ``dtype``, one of floating-point numbers, are the result's.
 
         The first is the reference of the others, beside the answers that were given.
         """
         for symbol in symbols:
             announce(symbol)
             try:
-                output = self.first(symbol, shape)
+                output = self.first(symbol, shape, dtype)
             except self.fatal:
                 raise
             except Exception as error:

@@ -22,6 +22,7 @@ from byoc.tuning.database import machine_name
 from byoc.tuning.layers import Answer, TunableLayer
 from byoc.tuning.race import OTHER_BYTES, Race, read_arrays
 from byoc.tuning.timing import TimedLayer
+from codegen_cc import dtypes
 from codegen_cc.libraries.measured_choice import Time
 from codegen_cc.target import HOST, Target
 
@@ -147,7 +148,7 @@ class RemoteTimer:
         def announce(symbol: str) -> None:
             job.running = pairs[symbol]
 
-        race.check(list(pairs), laid_out_shape(node, node.shape), announce)
+        race.check(list(pairs), laid_out_shape(node, node.shape), node.dtype, announce)
         job.running = None
         for symbol, reason in race.wrong.items():
             result.failed[pairs[symbol]] = reason
@@ -193,10 +194,10 @@ class _RemoteRace(Race):
             self.inputs = [session.send(array) for array in inputs]
         self.arguments: dict[str, list[tvm_ffi.Tensor]] = {}
 
-    def first(self, symbol: str, shape: Sequence[int]) -> np.ndarray:
+    def first(self, symbol: str, shape: Sequence[int], dtype: str) -> np.ndarray:
         """Run a candidate, and keep the room for its result."""
         with self.session.doing(f"run candidate {': '.join(self.pairs[symbol])}"):
-            output = self.session.send(np.full(shape, np.nan, np.float32))
+            output = self.session.send(np.full(shape, np.nan, dtypes.of(dtype).numpy))
             arguments = [*self.inputs, output]
             self.module[symbol](*arguments)
             self.arguments[symbol] = arguments

@@ -17,7 +17,6 @@ from byoc.errors import TuningError
 from byoc.machine import choose_cores
 from byoc.tuning.build import BuiltLayer, Pair, laid_out_shape
 from byoc.tuning.layers import TunableLayer
-from codegen_cc.dim import Dim
 from codegen_cc.libraries.measured_choice import Time
 
 #: What tells libraries how many threads to use; pinning is by the process, not by TVM's pool.
@@ -85,7 +84,8 @@ def _race(worker: _Worker, built: BuiltLayer, result: TimedLayer, rounds: int) -
     pairs = {s: pair for pair, s in built.symbols.items() if pair not in result.failed}
     node = built.layer.node
     shape = list(laid_out_shape(node, node.shape))
-    answer = worker.ask(built.arrays, list(pairs), shape, rounds)
+    request = {"arrays": str(built.arrays), "symbols": list(pairs), "shape": shape}
+    answer = worker.ask(request | {"dtype": node.dtype, "rounds": rounds})
     for symbol, reason in answer["wrong"].items():
         result.failed[pairs[symbol]] = reason
     for symbol, times in answer["milliseconds"].items():
@@ -109,12 +109,9 @@ class _Worker:
                 text=True,
             )
 
-    def ask(
-        self, arrays: Path, symbols: list[str], shape: list[Dim], rounds: int
-    ) -> dict[str, dict]:
+    def ask(self, request: dict[str, object]) -> dict[str, dict]:
         """Its answer for one layer. Raises ``_Died`` where it gave none."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        request = {"arrays": str(arrays), "symbols": symbols, "shape": shape, "rounds": rounds}
         running = ""
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(request) + "\n")

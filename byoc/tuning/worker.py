@@ -1,10 +1,10 @@
 """Candidates in a process of their own: ``python -m byoc.tuning.worker LIBRARY.so THREADS CORES``.
 
-For each line of JSON on stdin, ``{"arrays": FILE.npz, "symbols": [...], "shape": [...], "rounds":
-N}``, all these packed functions of the library compute one layer and take turns.  Answers are lines
-of JSON: ``{"running": symbol}`` before a first run, which may end the process, ``{"running": ""}``
-after all of them, then the results, ``{"milliseconds": {symbol: [...]}, "wrong": {symbol:
-reason}}``.  End of input ends it.
+For each line of JSON on stdin, ``{"arrays": FILE.npz, "symbols": [...], "shape": [...], "dtype":
+"...", "rounds": N}``, all these packed functions of the library compute one layer and take turns.
+Answers are lines of JSON: ``{"running": symbol}`` before a first run, which may end the process,
+``{"running": ""}`` after all of them, then the results, ``{"milliseconds": {symbol: [...]},
+"wrong": {symbol: reason}}``.  End of input ends it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from byoc.tuning.race import GIVEN_UP_MS, OTHER_BYTES, Race, read_arrays
+from codegen_cc import dtypes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,9 +50,8 @@ def main() -> None:
         # The process's own time does not run while another process has the core.
         clock = time.process_time if int(threads) == 1 else time.perf_counter
         race = _LocalRace(module, Path(request["arrays"]), clock)
-        race.check(
-            request["symbols"], request["shape"], lambda symbol: _say(answers, running=symbol)
-        )
+        result = request["shape"], request["dtype"]
+        race.check(request["symbols"], *result, lambda symbol: _say(answers, running=symbol))
         _say(answers, running="")
         milliseconds = race.run(request["rounds"])
         _say(answers, milliseconds=milliseconds, wrong=race.wrong)
@@ -74,13 +74,13 @@ class _LocalRace(Race):
         self.others = np.ones(OTHER_BYTES // 4, np.float32)
         self.runs: dict[str, Callable[[], None]] = {}
 
-    def first(self, symbol: str, shape: Sequence[int]) -> np.ndarray:
+    def first(self, symbol: str, shape: Sequence[int], dtype: str) -> np.ndarray:
         """Run a candidate, and keep the call."""
         import numpy as np
         import tvm_ffi
 
         # What a kernel does not write stays NaN, and so differs.
-        output = _aligned(np.full(shape, np.nan, np.float32))
+        output = _aligned(np.full(shape, np.nan, dtypes.of(dtype).numpy))
         arguments = [tvm_ffi.from_dlpack(array) for array in (*self.inputs, output)]
         function = self.module[symbol]
 
@@ -106,9 +106,9 @@ class _LocalRace(Race):
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    from codegen_cc.abi import aligned
+    from byoc.deploy.input_tensors import aligned_room
 
-    copy = aligned(array.shape)
+    copy = aligned_room(array.shape, array.dtype)
     copy[...] = array
     return copy
 

@@ -22,7 +22,7 @@ from byoc.deploy.input_tensors import (
     as_tensor,
     require_apart,
 )
-from byoc.deploy.metadata import LibraryInfo, Metadata, TensorInfo
+from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.open_compiled import first_line, open_compiled
 from byoc.deploy.tvm_runtime import (
     cores,
@@ -50,7 +50,7 @@ _BELOW_ZERO = re.compile(
 _making_machine = threading.Lock()
 
 
-class Model:
+class Model(Described):
     """A compiled model.
 
     Call it with arrays in the order of ``inputs`` or by name, or use ``run`` with a dictionary.
@@ -72,16 +72,6 @@ class Model:
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
         self._region = self.function(entry.symbol) if entry else None
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Names, shapes and dtypes of the inputs, in order."""
-        return self.metadata.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Names, shapes and dtypes of the outputs, in order."""
-        return self.metadata.outputs
 
     @property
     def libraries(self) -> tuple[LibraryInfo, ...]:

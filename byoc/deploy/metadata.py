@@ -166,6 +166,22 @@ class Metadata:
         return metadata
 
 
+class Described:
+    """A compiled model, here or on another machine: what it says of its inputs and outputs."""
+
+    metadata: Metadata
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Names, shapes and dtypes of the inputs, in order."""
+        return self.metadata.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Names, shapes and dtypes of the outputs, in order."""
+        return self.metadata.outputs
+
+
 @dataclass(frozen=True)
 class _Region:
     """What ``byoc inspect`` shows of a region in the report."""

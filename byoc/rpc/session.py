@@ -14,7 +14,7 @@ import numpy as np
 
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.loader import Model, start_machine
-from byoc.deploy.metadata import TensorInfo
+from byoc.deploy.metadata import Described
 from byoc.errors import ByocError, LoadError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection
@@ -216,7 +216,7 @@ class Session:
         return (np.frombuffer(evaluator(*arguments), "<f8") * 1e3).tolist()
 
 
-class RemoteModel:
+class RemoteModel(Described):
     """A compiled model that was uploaded to a device.
 
     ``run`` takes and gives the same arrays as that of a local model; ``time`` tells how long a run
@@ -243,16 +243,6 @@ class RemoteModel:
         self._checker = Model(path, module, metadata)
         with session.doing(f"start {path.name}"):
             self._machine = start_machine(module)
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Names, shapes and dtypes of the inputs, in order."""
-        return self.metadata.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Names, shapes and dtypes of the outputs, in order."""
-        return self.metadata.outputs
 
     def __repr__(self) -> str:
         inputs, outputs = ("; ".join(map(str, infos)) for infos in (self.inputs, self.outputs))

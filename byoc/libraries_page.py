@@ -8,7 +8,13 @@ from typing import Any
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.registry import SHIPPED
 from codegen_cc.libraries.survey import Surveyed, support_text
-from codegen_cc.node import OPERATORS
+from codegen_cc.operator import operator_of
+
+_WORDS = """\
+The words of kernel tables ([`my_library.md`](my_library.md)) and of predicates
+([`annotate.md`](annotate.md)). Images are logically NCHW, weights OIHW; axes are never negative. An
+operator is a record in `codegen_cc/operators`.
+"""
 
 #: Columns of a pipe or file, which are not a terminal's.
 _PIPE_WIDTH = 200
@@ -65,8 +71,8 @@ def render(surveyed: list[Surveyed]) -> None:
         about.add_row(s.name, s.version, s.origin, s.linked, s.threads)
     console.print(about)
     matrix = Table("operator", *(s.name for s in present), box=None, pad_edge=False)
-    for op in OPERATORS:
-        matrix.add_row(op, *(support_text(s.operators[op]) for s in present))
+    for op in _operators(present):
+        matrix.add_row(op, *(_support(s, op) for s in present))
     console.print()
     console.print(matrix)
     for s in surveyed:
@@ -90,8 +96,8 @@ def markdown(surveyed: list[Surveyed]) -> str:
     lines += ["", "## Operators", ""]
     lines.append(f"| operator | {' | '.join(f'`{s.name}`' for s in shipped)} |")
     lines.append(f"|---|{'---|' * len(shipped)}")
-    for op in OPERATORS:
-        cells = " | ".join(support_text(s.operators[op]) for s in shipped)
+    for op in _operators(shipped):
+        cells = " | ".join(_support(s, op) for s in shipped)
         lines.append(f"| `{op}` | {cells} |")
     lines += ["", "## Why not", "", "Reasons for what is refused of an operator that is taken."]
     for s in shipped:
@@ -103,4 +109,32 @@ def markdown(surveyed: list[Surveyed]) -> str:
             for variant, reason in variants.items()
             if reason is not None
         ]
+    lines += ["", *_records(_operators(shipped))]
     return "\n".join(lines) + "\n"
+
+
+def _operators(surveyed: list[Surveyed]) -> list[str]:
+    """The operators that libraries were asked about, in order."""
+    return list(dict.fromkeys(op for s in surveyed for op in s.operators))
+
+
+def _support(s: Surveyed, op: str) -> str:
+    """What a library supports of an operator; nothing of one that came with a later library."""
+    return support_text(s.operators[op]) if op in s.operators else "-"
+
+
+def _records(names: list[str]) -> list[str]:
+    """The section about the operators themselves."""
+    lines = ["## What an operator is", "", _WORDS]
+    lines += ["| operator | operands | attributes | results | |", "|---|---|---|---|---|"]
+    for name in names:
+        operator = operator_of(name)
+        operands = [f"[{role}]" if role in operator.optional else role for role in operator.roles]
+        operands += ["..."] if operator.repeats else []
+        attributes = "; ".join(f"`{key}`: {text}" for key, text in operator.attributes.items())
+        about = [operator.about] if operator.about else []
+        if operator.epilogue:
+            about.append(f"then {', '.join(operator.epilogue)}, each optional")
+        cells = (", ".join(operands), attributes, ", ".join(operator.results), "; ".join(about))
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return lines

@@ -15,6 +15,7 @@ from codegen_cc.libraries.interface import LIBRARY_ABI, KernelLibrary, Link, Thr
 from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.table import Library
 from codegen_cc.node import Node, Operand, Step
+from codegen_cc.operator import Facts, Layout, Operator
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
@@ -22,13 +23,16 @@ from codegen_cc.region.graph import RegionNode
 
 __all__ = [
     "LIBRARY_ABI",
+    "Facts",
     "Kernel",
     "KernelLibrary",
+    "Layout",
     "Library",
     "LibraryError",
     "Link",
     "Node",
     "Operand",
+    "Operator",
     "PlanBuilder",
     "RegionNode",
     "Step",

@@ -15,10 +15,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from codegen_cc.activations import ACTIVATIONS
     from codegen_cc.errors import CodegenError, LibraryError, ToolchainError
     from codegen_cc.libraries import supports
     from codegen_cc.module import codegen, generate, metadata_module, plan_functions
-    from codegen_cc.node import ACTIVATIONS, NODE_ATTRIBUTE, Node, Operand, Step
+    from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
 
 __all__ = [
     "ACTIVATIONS",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ACTIVATIONS": "codegen_cc.node",
+    "ACTIVATIONS": "codegen_cc.activations",
     "NODE_ATTRIBUTE": "codegen_cc.node",
     "CodegenError": "codegen_cc.errors",
     "LibraryError": "codegen_cc.errors",

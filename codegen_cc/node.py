@@ -3,56 +3,16 @@
 The pattern table in ``byoc`` fills it, predicates and planner read it, and it travels inside the
 module as the composite function's ``ext.node`` attribute, so that all of them mean the same thing.
 
-Vocabulary (``op``: roles of operands; attributes):
-
-==============  =================================  =============================================
-op              operands                           attributes
-==============  =================================  =============================================
-conv2d          input, weight                      strides[2] padding[t,l,b,r] dilation[2] groups
-matmul          lhs, rhs                           (none; batch axes broadcast)
-max_pool2d      input                              pool_size[2] strides[2] padding[4] dilation[2]
-                                                   ceil_mode count_include_pad
-avg_pool2d      input                              the same
-conv2d_tr..     input, weight                      strides[2] padding[t,l,b,r] dilation[2] groups
-                                                   output_padding[2]; the name is
-                                                   conv2d_transpose, the weight IOHW
-conv3d          input, weight                      strides[3] padding[6] dilation[3] groups
-resize2d        input                              method coordinate rounding cubic_alpha
-                                                   cubic_exclude, as relax.image.resize2d has them
-pad             input                              pads[before.., after..] mode (constant reflect
-                                                   edge) value
-reduce          input                              kind (sum mean max min prod) axes[] keepdims
-argreduce       input                              kind (argmax argmin) axis keepdims; int64
-cumsum          input                              axis exclusive reverse
-softmax         input                              axis log
-layer_norm      input, gamma, beta                 axes[] (the last ones) epsilon
-rms_norm        input, gamma                       axes[] (the last ones) epsilon
-attention       query, key, value [, mask]         scale
-unary           input                              kind alpha beta
-binary          lhs, rhs                           kind (add sub mul div max min pow prelu)
-compare         lhs, rhs                           kind (equal not_equal less less_equal greater
-                                                   greater_equal); bool
-logical         lhs, rhs                           kind (and or xor); bool
-where           condition, lhs, rhs                (none)
-cast            input                              (none; the output's dtype says it)
-take            input, indices                     axis
-arange          (none)                             (none; 0, 1, 2, ... in the output's dtype)
-reshape         input                              (none; the output's shape says it)
-permute         input                              axes[]
-concat          input0, input1, ...                axis
-slice           input                              begin[] end[] strides[] (one per axis, step > 0)
-broadcast_to    input                              (none; the output's shape says it)
-==============  =================================  =============================================
+Operators and their roles, attributes and results are records (``codegen_cc.operator``), and
+``docs/libraries.md`` lists them.
 
 A dimension is an integer, or an expression of symbols (``codegen_cc.dim``).  Images are logically
-NCHW with OIHW weights; which layout they have in memory is the planner's
-choice.  attention is softmax(scale * query key^T + mask) value over [batch, heads, rows, columns];
-prelu is lhs < 0 ? lhs * rhs : lhs.  Values are float32; int32, int64 and bool have what moves
-data, take, cast, where and compare, integers also add, sub, mul, max and min, and bool has logical
-and the unary kind ``not``.  Axes are never negative.  ``unary`` kinds and activations are names in
-``ACTIVATIONS``.  An epilogue is the ordered steps ``[bias] [activation] [residual] [activation]``
-(each at most once, in this order); ``bias`` and ``residual`` have operands of those roles.
-conv2d and matmul take all four, binary only a final activation, the others none.
+NCHW with OIHW weights; which layout they have in memory is the planner's choice.  Axes are never
+negative.  Of every dtype there are nodes; libraries say what they compute.
+
+An epilogue is the ordered steps ``[bias] [activation] [residual] [activation]``, each at most once,
+in this order, as far as the operator's record has them.  ``bias`` and ``residual`` have operands of
+those roles, and ``codegen_cc.activations`` lists the others.
 """
 
 from __future__ import annotations
@@ -63,49 +23,7 @@ from typing import Any
 
 from codegen_cc import dtypes
 from codegen_cc.dim import Dim, dim_json, parse_dim, product
-
-#: Names of the elementwise functions of one argument, as in ``ext_unary_kind``; ``clip`` has
-#: (alpha, beta) = (low, high), ``hard_sigmoid`` slope and offset, ``leaky_relu`` its slope, ``elu``
-#: its factor.
-ACTIVATIONS = (
-    "relu",
-    "clip",
-    "sigmoid",
-    "silu",
-    "hard_sigmoid",
-    "hard_swish",
-    "gelu",
-    "gelu_tanh",
-    "tanh",
-    "leaky_relu",
-    "exp",
-    "log",
-    "erf",
-    "sqrt",
-    "rsqrt",
-    "abs",
-    "neg",
-    "elu",
-    "selu",
-    "mish",
-    "softplus",
-    "floor",
-    "ceil",
-    "round",
-    "sin",
-    "cos",
-    "tan",
-    "sign",
-    "reciprocal",
-)
-
-#: Operators: every value of ``Node.op``.
-OPERATORS = (
-    *("conv2d", "conv2d_transpose", "conv3d", "matmul", "attention", "max_pool2d", "avg_pool2d"),
-    *("resize2d", "pad", "reduce", "argreduce", "cumsum", "softmax", "layer_norm", "rms_norm"),
-    *("unary", "binary", "compare", "logical", "where", "cast", "take", "arange"),
-    *("reshape", "permute", "concat", "slice", "broadcast_to"),
-)
+from codegen_cc.operator import is_operator, operator_of
 
 #: Name of the attribute of a composite function that holds ``Node.to_json()``.
 NODE_ATTRIBUTE = "ext.node"
@@ -180,11 +98,9 @@ class Node:
     @property
     def composite(self) -> str:
         """The composite's name, such as ``ext.conv2d_bias_relu``; for people, never parsed."""
-        kind = self.attrs.get("kind")
-        parts = [kind if self.op in ("unary", "binary", "argreduce") else self.op]
-        if self.op in ("reduce", "compare", "logical"):
-            parts.append(kind)
-        return "ext." + "_".join([*parts, *(step.kind for step in self.epilogue)])
+        parts = operator_of(self.op).named_by if is_operator(self.op) else ("op",)
+        names = [self.op if part == "op" else str(self.attrs.get(part)) for part in parts]
+        return "ext." + "_".join([*names, *(step.kind for step in self.epilogue)])
 
     def operand(self, role: str) -> Operand | None:
         """The operand of that role, or None."""
@@ -193,20 +109,7 @@ class Node:
     @property
     def macs(self) -> Dim:
         """Multiply-accumulates of the contraction; 0 for everything else."""
-        if self.op == "conv2d":
-            weight = self.operand("weight")
-            return product(self.shape) * product(weight.shape[1:])
-        if self.op == "conv3d":
-            return product(self.shape) * product(self.operand("weight").shape[1:])
-        if self.op == "conv2d_transpose":
-            weight = self.operand("weight")
-            return product(self.operand("input").shape) * product(weight.shape[1:])
-        if self.op == "attention":
-            query, keys = self.operand("query"), self.operand("key").shape[2]
-            return keys * (product(query.shape) + product(self.shape))
-        if self.op == "matmul":
-            return product(self.shape) * self.operand("lhs").shape[-1]
-        return 0
+        return operator_of(self.op).macs(self)
 
     @property
     def bytes_moved(self) -> Dim:

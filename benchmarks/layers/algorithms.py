@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin import BuiltinLibrary, conv2d
+from codegen_cc.libraries.builtin import BuiltinLibrary
 from codegen_cc.node import Node
+from codegen_cc.operators import conv2d
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 

@@ -15,14 +15,14 @@ from tvm import relax, te, tirx
 from benchmarks.layers.network import Layer
 from byoc.tuning.layers import TO_CHANNELS_LAST
 from codegen_cc import abi
-from codegen_cc.libraries.builtin.conv2d import is_depthwise, own_rows
-from codegen_cc.libraries.builtin.packing import (
+from codegen_cc.node import Node
+from codegen_cc.operators.conv2d import is_depthwise, own_rows
+from codegen_cc.operators.packing import (
     FLOAT32_PANELS,
     pack_conv2d,
     pack_depthwise,
     pad_channels,
 )
-from codegen_cc.node import Node
 
 FUNCTION = "benchmarks.conv2d"
 SOURCE = Path(__file__).with_name("extern.c")

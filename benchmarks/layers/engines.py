@@ -25,9 +25,9 @@ from byoc.tuning.layers import TO_CHANNELS_LAST
 from codegen_cc import metadata_module
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library
-from codegen_cc.libraries.builtin import conv2d
 from codegen_cc.libraries.registry import SHIPPED, installed
 from codegen_cc.node import Node
+from codegen_cc.operators import conv2d
 from codegen_cc.runtime_files import runtime_file
 
 

@@ -41,7 +41,6 @@ from byoc.partition.rules import FREE, Rules
 from byoc.patterns import (
     ACTIVATION,
     BIAS,
-    EPILOGUE_ACTIVATIONS,
     RESIDUAL,
     Candidate,
     Idiom,
@@ -54,8 +53,10 @@ from byoc.patterns.registry import row_for
 from byoc.patterns.unmatched import reason_of
 from byoc.report.reasons import Reasons
 from codegen_cc import supports
+from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import symbols
 from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
+from codegen_cc.operator import operator_of
 
 
 @dataclass(frozen=True)
@@ -288,7 +289,7 @@ class Matcher:
         for step in row.epilogue:
             grown = None
             if step == BIAS:
-                grown = self._bias(found, bindings[-1], row.channel_axis)
+                grown = self._bias(found, bindings[-1])
             elif step == RESIDUAL:
                 grown = self._residual(found, bindings[-1])
             elif step == ACTIVATION:
@@ -315,13 +316,15 @@ class Matcher:
         return reader if shape_of(reader) == shape_of(var) else None
 
     def _bias(
-        self, found: Candidate, var: relax.Var, axis: int
+        self, found: Candidate, var: relax.Var
     ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
         reader = self._only_reader(var, "relax.add")
         if reader is None:
             return None
         other = _other(self.block.values[reader], var)
         shape = shape_of(other)
+        axis = operator_of(found.node.op).channel_axis
+        axis -= len(found.node.shape) if axis >= 0 else 0  # the bias may have fewer axes
         if not isinstance(other, Constant) or shape is None or dtype_of(other) != found.node.dtype:
             return None
         if len(shape) < -axis or shape[axis] != prod(shape):
@@ -351,7 +354,7 @@ class Matcher:
         readers = set(self.block.users(var))
         for idiom in self.by_source.get(var, ()):
             inside = set(idiom.bindings)
-            if idiom.kind not in EPILOGUE_ACTIVATIONS or inside & self.claimed:
+            if not ACTIVATIONS[idiom.kind].fused or inside & self.claimed:
                 continue
             if readers and readers <= inside:
                 step = Step(idiom.kind, idiom.alpha, idiom.beta)

@@ -9,11 +9,11 @@ from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, is_region, substitute, with_blocks
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
-from byoc.patterns import MOVEMENT_OPS
 from byoc.report.coverage import Pruned
 from byoc.report.reasons import Chosen, Reasons
 from codegen_cc.dim import at_unit
 from codegen_cc.node import NODE_ATTRIBUTE, Node
+from codegen_cc.operator import operator_of
 
 #: Least bytes that the computing nodes of a region without a contraction must read and write.
 #: ``python -m benchmarks.prune`` (one thread of an AVX-512 server): a region costs 0.03 to 0.1
@@ -46,7 +46,7 @@ def operators_of(region: relax.Function) -> int:
 
 def computed_bytes(nodes: list[Node]) -> int:
     """Bytes that the nodes which compute read and write, each symbol of a shape taken as 1."""
-    return sum(at_unit(node.bytes_moved) for node in nodes if node.op not in MOVEMENT_OPS)
+    return sum(at_unit(node.bytes_moved) for node in nodes if not operator_of(node.op).moves)
 
 
 def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:

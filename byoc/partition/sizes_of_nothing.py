@@ -12,9 +12,9 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, op_name, shape_of
-from byoc.patterns import MOVEMENT_OPS
 from codegen_cc.dim import Dim, at_most
 from codegen_cc.node import Node
+from codegen_cc.operator import operator_of
 
 #: Operators that TVM computes element by element, or that move data.
 ELEMENTWISE = frozenset(
@@ -48,7 +48,7 @@ def may_reduce_nothing(node: Node) -> bool:
     """Whether an axis that a node sums up, or the like, is of a size that may be 0."""
     shapes = (operand.shape for operand in node.operands)
     left = tuple(dim for result in node.results for dim in result.shape)
-    return node.op not in MOVEMENT_OPS and _may_vanish(shapes, left)
+    return not operator_of(node.op).moves and _may_vanish(shapes, left)
 
 
 def least_size(mod: tvm.IRModule) -> int:

@@ -13,13 +13,12 @@ from byoc.patterns.elementwise import BINARY_ROWS
 from byoc.patterns.idioms import IDIOM_KINDS, SIMPLE_UNARY, Idiom, find_idioms
 from byoc.patterns.image import IMAGE_ROWS
 from byoc.patterns.indexing import INDEXING_ROWS
-from byoc.patterns.movement import MOVEMENT_OPS, MOVEMENT_ROWS
+from byoc.patterns.movement import MOVEMENT_ROWS
 from byoc.patterns.pooling import POOLING_ROWS
 from byoc.patterns.reduction import REDUCTION_ROWS
 from byoc.patterns.row import (
     ACTIVATION,
     BIAS,
-    EPILOGUE_ACTIVATIONS,
     RESIDUAL,
     Candidate,
     Row,
@@ -43,9 +42,7 @@ TABLE: dict[str, Row] = {row.root: row for row in ROWS}
 __all__ = [
     "ACTIVATION",
     "BIAS",
-    "EPILOGUE_ACTIVATIONS",
     "IDIOM_KINDS",
-    "MOVEMENT_OPS",
     "RESIDUAL",
     "ROWS",
     "SIMPLE_UNARY",

@@ -8,9 +8,6 @@ from typing import Any
 from tvm import relax
 
 from byoc.patterns.row import (
-    ACTIVATION,
-    BIAS,
-    RESIDUAL,
     Candidate,
     Row,
     Unfit,
@@ -56,16 +53,14 @@ def build_matmul(call: relax.Call) -> Candidate:
     return candidate("matmul", call, zip(("lhs", "rhs"), call.args, strict=True))
 
 
-FULL_EPILOGUE = (BIAS, ACTIVATION, RESIDUAL, ACTIVATION)
-
 CONTRACTION_ROWS = (
     *(
-        Row(f"relax.nn.{op}", convolution(op, data, kernel), FULL_EPILOGUE, 1 - len(data))
+        Row(f"relax.nn.{op}", convolution(op, data, kernel), op)
         for op, data, kernel in (
             ("conv2d", "NCHW", "OIHW"),
             ("conv2d_transpose", "NCHW", "IOHW"),
             ("conv3d", "NCDHW", "OIDHW"),
         )
     ),
-    Row("relax.matmul", build_matmul, FULL_EPILOGUE, channel_axis=-1),
+    Row("relax.matmul", build_matmul, "matmul"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.patterns.row import ACTIVATION, Candidate, Row, candidate
+from byoc.patterns.row import Candidate, Row, candidate
 
 BINARY = {
     "relax.add": "add",
@@ -66,11 +66,11 @@ def build_cast(call: relax.Call) -> Candidate:
 
 
 BINARY_ROWS = (
-    *(Row(name, build_binary, (ACTIVATION,)) for name in BINARY),
-    *(Row(name, build_compare) for name in COMPARISONS),
-    Row("relax.isnan", build_isnan),
-    *(Row(name, build_logical) for name in LOGICAL),
-    Row("relax.logical_not", build_not),
-    Row("relax.where", build_where),
-    Row("relax.astype", build_cast),
+    *(Row(name, build_binary, "binary") for name in BINARY),
+    *(Row(name, build_compare, "compare") for name in COMPARISONS),
+    Row("relax.isnan", build_isnan, "compare"),
+    *(Row(name, build_logical, "logical") for name in LOGICAL),
+    Row("relax.logical_not", build_not, "unary"),
+    Row("relax.where", build_where, "where"),
+    Row("relax.astype", build_cast, "cast"),
 )

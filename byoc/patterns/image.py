@@ -43,4 +43,4 @@ def _default_rounding(attrs: Any) -> str:
     return "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"
 
 
-IMAGE_ROWS = (Row("relax.image.resize2d", build_resize2d),)
+IMAGE_ROWS = (Row("relax.image.resize2d", build_resize2d, "resize2d"),)

@@ -46,8 +46,8 @@ def build_arange(call: relax.Call) -> Candidate:
 
 
 INDEXING_ROWS = (
-    Row("relax.arange", build_arange),
-    Row("relax.take", build_take),
-    *(Row(name, build_argreduce) for name in ARGREDUCE),
-    Row("relax.cumsum", build_cumsum),
+    Row("relax.arange", build_arange, "arange"),
+    Row("relax.take", build_take, "take"),
+    *(Row(name, build_argreduce, "argreduce") for name in ARGREDUCE),
+    Row("relax.cumsum", build_cumsum, "cumsum"),
 )

@@ -11,9 +11,6 @@ from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, positi
 from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims
 
-#: Nodes that only move data.
-MOVEMENT_OPS = ("reshape", "permute", "concat", "slice", "broadcast_to")
-
 
 def build_reshape(call: relax.Call) -> Candidate:
     """Squeeze, expand_dims and flatten are reshapes as well."""
@@ -106,12 +103,12 @@ def build_pad(call: relax.Call) -> Candidate:
 
 MOVEMENT_ROWS = (
     *(
-        Row(name, build_reshape)
+        Row(name, build_reshape, "reshape")
         for name in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
     ),
-    Row("relax.permute_dims", build_permute),
-    Row("relax.concat", build_concat),
-    Row("relax.strided_slice", build_slice),
-    Row("relax.broadcast_to", build_broadcast_to),
-    Row("relax.nn.pad", build_pad),
+    Row("relax.permute_dims", build_permute, "permute"),
+    Row("relax.concat", build_concat, "concat"),
+    Row("relax.strided_slice", build_slice, "slice"),
+    Row("relax.broadcast_to", build_broadcast_to, "broadcast_to"),
+    Row("relax.nn.pad", build_pad, "pad"),
 )

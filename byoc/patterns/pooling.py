@@ -29,4 +29,4 @@ def build_pool2d(call: relax.Call) -> Candidate:
     )
 
 
-POOLING_ROWS = tuple(Row(name, build_pool2d) for name in POOLS)
+POOLING_ROWS = tuple(Row(name, build_pool2d, op) for name, op in POOLS.items())

@@ -72,9 +72,9 @@ def build_rms_norm(call: relax.Call) -> Candidate:
 
 
 REDUCTION_ROWS = (
-    *(Row(name, build_reduce) for name in REDUCTIONS),
-    Row("relax.nn.softmax", build_softmax),
-    Row("relax.nn.log_softmax", build_softmax),
-    Row("relax.nn.layer_norm", build_layer_norm),
-    Row("relax.nn.rms_norm", build_rms_norm),
+    *(Row(name, build_reduce, "reduce") for name in REDUCTIONS),
+    Row("relax.nn.softmax", build_softmax, "softmax"),
+    Row("relax.nn.log_softmax", build_softmax, "softmax"),
+    Row("relax.nn.layer_norm", build_layer_norm, "layer_norm"),
+    Row("relax.nn.rms_norm", build_rms_norm, "rms_norm"),
 )

@@ -78,7 +78,7 @@ def row_for(op: str | None) -> Row | None:
     entry = _ENTRIES.get(op or "")
     if entry is None or entry.build is None:
         return row
-    return Row(op, entry.build) if row is None else replace(row, build=entry.build)
+    return Row(op, entry.build, "") if row is None else replace(row, build=entry.build)
 
 
 def predicates_for(op: str) -> list[Predicate]:

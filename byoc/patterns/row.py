@@ -11,28 +11,10 @@ from tvm import relax
 
 from byoc.ir.dataflow import Constant, describe, describe_type, dtype_of, shape_in, shape_of
 from codegen_cc.node import Node, Operand, Result
+from codegen_cc.operator import is_operator, operator_of
 
-#: Activations that may follow a root inside its composite.
-EPILOGUE_ACTIVATIONS = (
-    "relu",
-    "clip",
-    "sigmoid",
-    "silu",
-    "hard_sigmoid",
-    "hard_swish",
-    "gelu",
-    "gelu_tanh",
-    "tanh",
-    "leaky_relu",
-    "elu",
-    "selu",
-    "mish",
-    "softplus",
-)
-
-
-#: Names of the steps that a row may allow after its root, in this order: a bias, an activation, a
-#: residual, an activation.
+#: Names of the steps that may follow an operator, in this order: a bias, an activation, a residual,
+#: an activation.
 BIAS, ACTIVATION, RESIDUAL = "bias", "activation", "residual"
 
 
@@ -50,15 +32,19 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Row:
-    """One row: the operator at the root, its node's builder, the steps that may follow.
+    """One row: the Relax operator at the root, the builder of its node, the node's operator.
 
-    ``channel_axis`` counts from the end (negative): the axis of the result that a bias runs along.
+    ``op`` is empty for a builder of a user's, which may give nodes of any operator.
     """
 
     root: str
     build: Callable[[relax.Call], Candidate]
-    epilogue: tuple[str, ...] = ()
-    channel_axis: int | None = None
+    op: str
+
+    @property
+    def epilogue(self) -> tuple[str, ...]:
+        """The steps that may follow; none for an operator that nobody has registered."""
+        return operator_of(self.op).epilogue if is_operator(self.op) else ()
 
 
 def tensor(expr: relax.Expr, role: str) -> Operand:

@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 
+from codegen_cc.activations import ACTIVATIONS, parameters_of
 from codegen_cc.dim import Dim, product
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.errors import LibraryError
-from codegen_cc.libraries.builtin.conv2d import place_conv2d
-from codegen_cc.libraries.builtin.epilogue import ALLOWED_STEPS, epilogue_struct
-from codegen_cc.libraries.builtin.matmul import place_matmul
-from codegen_cc.libraries.builtin.pooling import place_pool2d
 from codegen_cc.libraries.kernel import Kernel
-from codegen_cc.libraries.placement import Placement
-from codegen_cc.libraries.vocabulary import FACTS
-from codegen_cc.node import ACTIVATIONS, Node
+from codegen_cc.node import Node
+from codegen_cc.operator import Layout, Operator, operator_of
+from codegen_cc.operators.epilogue import epilogue_struct
+from codegen_cc.operators.matmul import place_matmul
+from codegen_cc.operators.placement import Placement
 from codegen_cc.plan import call
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.tensors import Tensor, strides_for
 from codegen_cc.region.graph import RegionNode
 
-#: Activations that have parameters, and which.
-PARAMETERS = {
-    "clip": ("alpha", "beta"),
-    "hard_sigmoid": ("alpha", "beta"),
-    "leaky_relu": ("alpha",),
-    "elu": ("alpha",),
-}
-
 #: Dense memory in whatever order, the same for every operand and the result.
 ANY_ORDER = "any"
-_ELEMENTWISE = ("unary", "binary", "compare", "logical", "where", "cast")
-
-#: Who fills the parameter block of an operator; such a kernel reads strided images and matrices.
-PLACERS: dict[str, Callable[[RegionNode, PlanBuilder], Placement]] = {
-    "conv2d": lambda node, builder: place_conv2d(node, builder, node.node.attrs["padding"][:2]),
-    "conv2d_transpose": lambda node, builder: place_conv2d(
-        node, builder, node.node.attrs["padding"][:2]
-    ),
-    "max_pool2d": place_pool2d,
-    "avg_pool2d": place_pool2d,
-    "matmul": place_matmul,
-}
-_IMAGES = ("conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d")
-_WEIGHTS = {"conv2d": "OIHW", "conv2d_transpose": "IOHW", "conv3d": "OIDHW"}
 _LOGICAL = {3: "NCW", 4: "NCHW", 5: "NCDHW"}
 
 
@@ -57,10 +33,10 @@ def told(kernel: Kernel) -> set[str]:
     return {name for name in names if isinstance(name, str)}
 
 
-def order_of(op: str, role: str, layout: str) -> tuple[int, ...] | None:
+def order_of(operator: Operator, role: str, layout: str) -> tuple[int, ...] | None:
     """Axes from outermost to innermost that a layout means, or None where it means nothing."""
-    logical = _WEIGHTS.get(op) if role == "weight" else _LOGICAL.get(len(layout))
-    if logical is None or sorted(layout) != sorted(logical):
+    logical = operator.weight_layout if role == "weight" else _LOGICAL.get(len(layout))
+    if not logical or sorted(layout) != sorted(logical):
         return None
     return tuple(logical.index(letter) for letter in layout)
 
@@ -70,48 +46,46 @@ def order_of(op: str, role: str, layout: str) -> tuple[int, ...] | None:
 
 def check_names(kernel: Kernel, what: str) -> None:
     """Raise ``LibraryError`` for an argument, role, step or attribute that does not exist."""
-    facts = FACTS[kernel.op]
-    known = _known(kernel)
+    operator = operator_of(kernel.op)
+    known = _known(kernel, operator)
     for name in (*kernel.arguments, *(kernel.prepare_arguments if kernel.prepare else ())):
-        if isinstance(name, str) and not _is_known(name, known, kernel.op):
+        if isinstance(name, str) and not _is_known(name, known, operator):
             raise LibraryError(f"{what}: unknown argument {name!r}{_close(name, known)}")
         if not isinstance(name, str | int | float):
             raise LibraryError(f"{what}: argument {name!r}; need a name or a number")
-    roles = {*facts.roles, "output"}
+    roles = {*operator.roles, "output"}
     for field, keys, allowed in (
-        ("attributes", kernel.attributes, {*facts.attributes, "batch"}),
+        ("attributes", kernel.attributes, {*operator.attributes, "batch"}),
         ("dtypes", kernel.dtypes, roles),
         ("layouts", kernel.layouts, {*roles, "residual"}),
-        ("pack", kernel.pack, set(facts.roles)),
+        ("pack", kernel.pack, set(operator.roles)),
     ):
         for key in keys:
-            if key not in allowed and not _is_known(key, allowed, kernel.op):
+            if key not in allowed and not _is_known(key, allowed, operator):
                 raise LibraryError(f"{what}: {field} of unknown {key!r}{_close(key, allowed)}")
     _check_steps(kernel, what)
     _check_layouts(kernel, what)
     _check_pairs(kernel, what)
 
 
-def _known(kernel: Kernel) -> set[str]:
-    facts = FACTS[kernel.op]
-    steps = [step for step in kernel.epilogue if step in PARAMETERS] + ["activation"]
-    names = {*facts.roles, *facts.names, *kernel.epilogue, "output", "scratch", "state", "size"}
+def _known(kernel: Kernel, operator: Operator) -> set[str]:
+    names = {*operator.roles, *operator.facts.names, *kernel.epilogue}
+    names |= {"output", "scratch", "state", "size", "epilogue"}
+    steps = [step for step in kernel.epilogue if parameters_of(step)] + ["activation"]
     names |= {f"{step}.{parameter}" for step in steps for parameter in ("alpha", "beta")}
-    names |= {f"attr.{attribute}" for attribute in facts.attributes}
-    return names | {"epilogue"} | ({"params"} if kernel.op in PLACERS else set())
+    names |= {f"attr.{attribute}" for attribute in operator.attributes}
+    return names | ({"params"} if operator.facts.place else set())
 
 
-def _is_known(name: str, known: Iterable[str], op: str) -> bool:
+def _is_known(name: str, known: Iterable[str], operator: Operator) -> bool:
     """Whether a name is known, or is one element of a list, or an extent of an operand."""
-    stem, _, index = name.rpartition(".")
-    if name in known or (index.isdecimal() and stem in known and _indexable(stem, op)):
+    if name in known or operator.is_role(name):
         return True
-    concatenated = re.fullmatch(r"(input\d+)(\.\d+)?", name, re.ASCII)
-    return op == "concat" and concatenated is not None
-
-
-def _indexable(stem: str, op: str) -> bool:
-    return stem.startswith("attr.") or stem in (*FACTS[op].roles, "output", "bias", "residual")
+    stem, _, index = name.rpartition(".")
+    if not index.isdecimal():
+        return False
+    extents = operator.is_role(stem) or stem in ("output", "bias", "residual")
+    return (extents or stem.startswith("attr.")) and (stem in known or operator.is_role(stem))
 
 
 def _close(name: str, known: Iterable[str]) -> str:
@@ -120,7 +94,7 @@ def _close(name: str, known: Iterable[str]) -> str:
 
 
 def _check_steps(kernel: Kernel, what: str) -> None:
-    allowed = ALLOWED_STEPS.get(kernel.op, ())
+    allowed = operator_of(kernel.op).epilogue
     names = told(kernel)
     for step in kernel.epilogue:
         kind = "activation" if step in ACTIVATIONS else step
@@ -131,7 +105,7 @@ def _check_steps(kernel: Kernel, what: str) -> None:
             continue
         if kernel.epilogue.count(step) > 1 or (kind == "activation" and _two_activations(kernel)):
             raise LibraryError(f"{what}: two activations; take the argument 'epilogue'")
-        wanted = [step, *(f"{step}.{parameter}" for parameter in PARAMETERS.get(step, ()))]
+        wanted = [step, *(f"{step}.{parameter}" for parameter in parameters_of(step))]
         for name in wanted:
             if name not in names and not (kind == "activation" and "activation" in names):
                 raise LibraryError(
@@ -147,19 +121,20 @@ def _two_activations(kernel: Kernel) -> bool:
 
 
 def _check_layouts(kernel: Kernel, what: str) -> None:
+    operator = operator_of(kernel.op)
     for role, layout in kernel.layouts.items():
-        if layout == ANY_ORDER and kernel.op in _ELEMENTWISE:
+        if layout == ANY_ORDER and operator.elementwise:
             continue
-        if order_of(kernel.op, role, layout) is None:
+        if order_of(operator, role, layout) is None:
             raise LibraryError(
                 f"{what}: layout {layout!r} of {role}; need the letters of"
-                f" {_WEIGHTS.get(kernel.op) if role == 'weight' else 'NCHW, NCW or NCDHW'} in some"
+                f" {operator.weight_layout if role == 'weight' else 'NCHW, NCW or NCDHW'} in some"
                 " order"
             )
         if role in kernel.pack:
             raise LibraryError(f"{what}: {role} has a layout and is packed; give one of them")
     if ANY_ORDER in kernel.layouts.values():
-        others = {*FACTS[kernel.op].roles, "output"} - {
+        others = {*operator.roles, "output"} - {
             role for role, layout in kernel.layouts.items() if layout == ANY_ORDER
         }
         if others:
@@ -171,7 +146,7 @@ def _check_layouts(kernel: Kernel, what: str) -> None:
     through = ["epilogue"] if {"epilogue"} <= told(kernel) and "residual" in kernel.epilogue else []
     for name in (*sorted(strided), *through):
         sides = [kernel.layouts.get(role) for role in ("input", "output")]
-        if kernel.op in _IMAGES and sides != ["NHWC", "NHWC"]:
+        if operator.layout is Layout.IMAGE and sides != ["NHWC", "NHWC"]:
             raise LibraryError(
                 f"{what}: argument {name!r} describes channels-last images; give input and output"
                 " the layout NHWC"
@@ -204,7 +179,8 @@ class TableCall:
     def __init__(self, kernel: Kernel, node: RegionNode, builder: PlanBuilder) -> None:
         self.kernel, self.node, self.builder = kernel, node, builder
         self.descriptor: Node = node.node
-        self.numbers = FACTS[kernel.op].numbers(node.node)
+        self.operator = operator_of(kernel.op)
+        self.numbers = self.operator.facts.numbers(node.node)
         self._operands: dict[str, Tensor] = {}
         self._order = self._common_order()
         self.placed = self._placed() if "params" in told(kernel) else None
@@ -240,7 +216,7 @@ class TableCall:
         }
         if name in special:
             return special[name]()
-        if name in FACTS[self.kernel.op].roles or name in ("bias", "residual"):
+        if self.operator.is_role(name) or name in ("bias", "residual"):
             return None  # an operand that this node has not
         if name in self.numbers:
             return self.numbers[name]
@@ -251,7 +227,7 @@ class TableCall:
     def _placed(self) -> Placement:
         """The operator's block; one side of a product may be in the kernel's own format."""
         if "rhs" not in self.kernel.pack:
-            return PLACERS[self.kernel.op](self.node, self.builder)
+            return self.operator.facts.place(self.node, self.builder)
         shape = self.node.role("rhs").shape
         strides = strides_for(shape, tuple(range(len(shape))))[:-2]
         steps = tuple(0 if e == 1 else s for e, s in zip(shape[:-2], strides, strict=True))
@@ -290,7 +266,7 @@ class TableCall:
             return self._order_for("output")
         if layout == ANY_ORDER:
             return self._order
-        return None if layout is None else order_of(self.kernel.op, role, layout)
+        return None if layout is None else order_of(self.operator, role, layout)
 
     def _common_order(self) -> tuple[int, ...] | None:
         """The order of the first computed operand, for kernels that take any."""
@@ -321,7 +297,7 @@ class TableCall:
         if self.node.role("residual") is not None:
             residual = self._operand("residual")
             shape = self.descriptor.shape
-            stride = shape[1] if self.kernel.op in _IMAGES else shape[-1]
+            stride = shape[self.operator.channel_axis]
         return epilogue_struct(self.node, self.builder, residual, stride)
 
     def _is_step(self, name: str) -> bool:

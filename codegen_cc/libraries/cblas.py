@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from codegen_cc.libraries.blas import Blas, find_blas
-from codegen_cc.libraries.builtin import conv2d, dtype_rules, epilogue, matmul
 from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.node import Node
+from codegen_cc.operators import conv2d, dtype_rules, epilogue, matmul
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 from codegen_cc.runtime_files import runtime_file

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen_cc.dim import Dim, product, same
-from codegen_cc.libraries import vocabulary
-from codegen_cc.libraries.arguments import ANY_ORDER, PARAMETERS, indexed, told
-from codegen_cc.libraries.builtin import epilogue
-from codegen_cc.libraries.builtin.dtype_rules import as_stored
-from codegen_cc.libraries.builtin.operands import all_constant, not_constant
+from codegen_cc.activations import ACTIVATIONS, parameters_of
+from codegen_cc.libraries.arguments import ANY_ORDER, indexed, told
 from codegen_cc.libraries.kernel import Kernel
-from codegen_cc.node import ACTIVATIONS, Node
+from codegen_cc.node import Node
+from codegen_cc.operator import operator_of
+from codegen_cc.operators import epilogue
+from codegen_cc.operators.dtype_rules import as_stored
+from codegen_cc.operators.operands import all_constant, not_constant
 
-#: Operands that a node of the operator may lack.
-_OPTIONAL = ("mask", "bias", "residual")
+#: Operands of an epilogue, which a node may lack.
+_STEPS = ("bias", "residual")
 
 
 def refusal(kernel: Kernel, node: Node) -> str | None:
@@ -39,7 +39,7 @@ def _dtypes(kernel: Kernel, node: Node) -> str | None:
 
 
 def _ranks(kernel: Kernel, node: Node) -> str | None:
-    ranks = dict(vocabulary.FACTS[kernel.op].ranks)
+    ranks = dict(operator_of(kernel.op).facts.ranks)
     layouts = [(role, len(text)) for role, text in kernel.layouts.items() if text != ANY_ORDER]
     for role, rank in (*ranks.items(), *layouts):
         operand = node.operand(role)
@@ -62,7 +62,7 @@ def _steps(kernel: Kernel, node: Node) -> str | None:
             return f"epilogue '{chain}'; {kernel.function} has '{' '.join(kernel.epilogue)}'"
         del left[: left.index(slot) + 1]
         if slot == "activation" and not {"epilogue", "params"} & told(kernel):
-            for name in PARAMETERS.get(step.kind, ()):
+            for name in parameters_of(step.kind):
                 if f"activation.{name}" not in told(kernel):
                     return (
                         f"{step.kind} has a parameter {name}, which {kernel.function} is not told"
@@ -73,7 +73,7 @@ def _steps(kernel: Kernel, node: Node) -> str | None:
 def _operands(kernel: Kernel, node: Node) -> str | None:
     names = told(kernel)
     for operand in node.operands:
-        through = operand.role in ("bias", "residual") and "epilogue" in names
+        through = operand.role in _STEPS and "epilogue" in names
         if operand.role not in names and not through:
             return f"operand {operand.role}, which {kernel.function} is not given"
         packed = operand.role in kernel.pack
@@ -83,80 +83,21 @@ def _operands(kernel: Kernel, node: Node) -> str | None:
             if reason is not None:
                 return reason
     roles = {operand.role for operand in node.operands}
+    operator = operator_of(kernel.op)
     for name in names:
-        known = name in vocabulary.FACTS[kernel.op].roles or _is_concatenated(kernel, name)
-        if known and name not in roles and name not in _OPTIONAL:
+        if operator.is_role(name) and name not in (*roles, *operator.optional):
             return f"no operand {name}, which {kernel.function} takes"
     return None
-
-
-def _is_concatenated(kernel: Kernel, name: str) -> bool:
-    return kernel.op == "concat" and name.startswith("input") and name[5:].isdecimal()
 
 
 def _shapes(kernel: Kernel, node: Node) -> str | None:
     if "params" in told(kernel):
         return None
-    if node.op == "matmul":
-        return _matrices(kernel, node)
-    if node.op in ("binary", "compare", "logical", "where"):
-        for operand in node.operands:
-            if operand.role != "bias" and not _equal(operand.shape, node.shape):
-                shape = list(operand.shape)
-                return f"{operand.role} {shape} is broadcast; need {list(node.shape)}"
-    if node.op == "attention":
-        return _heads(node)
-    if node.op in ("layer_norm", "rms_norm"):
-        return _rows(node)
-    if node.op == "reduce":
-        axes = sorted(node.attrs["axes"])
-        if axes != list(range(axes[0], axes[0] + len(axes))) if axes else False:
-            return f"axes {axes}; need neighbours"
-    return None
-
-
-def _matrices(kernel: Kernel, node: Node) -> str | None:
-    lhs, rhs = node.operand("lhs").shape, node.operand("rhs").shape
-    if len(lhs) < 2 or len(rhs) < 2:
-        return f"ranks {len(lhs)} and {len(rhs)}; need at least 2"
-    if same(product(rhs[:-2]), 1):
-        return None
-    if "batch" not in told(kernel):
-        return f"rhs {list(rhs)} has batch axes; {kernel.function} is not told 'batch'"
-    if not _equal(lhs[:-2], rhs[:-2]):
-        return f"lhs {list(lhs)} and rhs {list(rhs)}; need equal batch axes"
-    return None
-
-
-def _heads(node: Node) -> str | None:
-    query, key, value = (node.operand(role).shape for role in ("query", "key", "value"))
-    mask = node.operand("mask")
-    for role, shape in (("key", key), ("value", value)):
-        if not _equal(shape[:2], query[:2]):
-            return f"{role} {list(shape)} is broadcast; need the batch and heads of {list(query)}"
-    scores = (*query[:3], key[2])
-    if mask is not None and not _equal(mask.shape, scores):
-        return f"mask {list(mask.shape)} is broadcast; need {list(scores)}"
-    return None
-
-
-def _rows(node: Node) -> str | None:
-    shape, axes = node.operand("input").shape, list(node.attrs["axes"])
-    rank = len(shape)
-    if axes != list(range(rank - len(axes), rank)):
-        return f"axes {axes} of rank {rank}; need the last ones"
-    for operand in node.operands[1:]:
-        if not same(product(operand.shape), product(shape[axis] for axis in axes)):
-            return f"{operand.role} has shape {list(operand.shape)}; need that of axes {axes}"
-    return None
-
-
-def _equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return operator_of(kernel.op).facts.unfit(node, told(kernel), kernel.function)
 
 
 def _attributes(kernel: Kernel, node: Node) -> str | None:
-    facts = vocabulary.FACTS[kernel.op]
+    facts = operator_of(kernel.op).facts
     for name, wanted in kernel.attributes.items():
         found = node.shape[0] if name == "batch" else node.attrs.get(name)
         if wanted is not ... and _plain(found) != _plain(wanted):
@@ -196,7 +137,8 @@ def _arguments(kernel: Kernel, node: Node) -> str | None:
         stem, dot, index = name.rpartition(".")
         if not (name.startswith("attr.") or (dot and index.isdecimal())):
             continue
-        if stem in _OPTIONAL and node.operand(stem) is None:
+        optional = (*_STEPS, *operator_of(kernel.op).optional)
+        if stem in optional and node.operand(stem) is None:
             return f"argument {name}: no operand {stem}"
         try:
             indexed(node, name)

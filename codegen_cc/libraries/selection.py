@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
-from codegen_cc.node import OPERATORS, Node
+from codegen_cc.node import Node
+from codegen_cc.operator import is_operator, known_operators
 from codegen_cc.plan.tensors import MAX_AXES
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Selection:
             found = library(name)
             if not equals:
                 order += [] if found in order else [found]
-            elif what in OPERATORS:
+            elif is_operator(what):
                 by_operator.append((what, found))
             else:
                 by_name.append((what, found))
@@ -86,7 +87,7 @@ class Selection:
         known = list(dict.fromkeys(names))
         for pattern, found in self.by_name:
             if not any(_fits(pattern, name) for name in known):
-                close = difflib.get_close_matches(pattern, [*OPERATORS, *known], 3)
+                close = difflib.get_close_matches(pattern, [*known_operators(), *known], 3)
                 hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
                 raise LibraryError(
                     f"{pattern}={found.name}: no operator and no node is called {pattern!r}{hint}"

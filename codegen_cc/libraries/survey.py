@@ -9,7 +9,7 @@ from pathlib import Path
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import SHIPPED, installed, library
-from codegen_cc.libraries.samples import samples
+from codegen_cc.operator import known_operators
 
 #: The dtype that libraries are asked about.
 SURVEYED = "float32"
@@ -66,8 +66,10 @@ def _threads(found: KernelLibrary) -> str:
 
 def _answers(found: KernelLibrary) -> Answers:
     answers: Answers = {}
-    for sample in samples(SURVEYED):
-        answers.setdefault(sample.node.op, {})[sample.variant] = found.supports(sample.node)
+    for name, operator in known_operators().items():
+        typed = [sample.of(SURVEYED) for sample in operator.samples()]
+        if typed:  # operators of users may have none
+            answers[name] = {sample.variant: found.supports(sample.node) for sample in typed}
     return answers
 
 

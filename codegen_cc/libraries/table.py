@@ -24,7 +24,8 @@ from codegen_cc.libraries.arguments import TableCall, check_names
 from codegen_cc.libraries.interface import Link, Threads
 from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.libraries.refusals import refusal
-from codegen_cc.node import OPERATORS, Node
+from codegen_cc.node import Node
+from codegen_cc.operator import Operator, is_operator, register
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 from codegen_cc.runtime_files import runtime_file
@@ -39,7 +40,9 @@ class Library:
 
     ``link`` is a ``Link``, or a function that gives one when code is generated.  ``threads`` and
     ``status_text`` are those of ``KernelLibrary``.  Of several kernels for one operator, the first
-    that supports a node computes it.  Raises ``LibraryError`` for what is wrong with the table.
+    that supports a node computes it.  ``operators`` are records of operators that are not built in;
+    they are registered (``codegen_cc.operator``).  Raises ``LibraryError`` for what is wrong with
+    the table.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Library:
         abi: int,
         link: Link | Callable[[], Link],
         kernels: Sequence[Kernel],
+        operators: Sequence[Operator] = (),
         threads: Threads | None = None,
         status_text: str | None = None,
     ) -> None:
@@ -60,6 +64,8 @@ class Library:
         self.status_text = status_text
         self.kernels = tuple(kernels)
         self._link = link
+        for operator in operators:
+            register(operator, name)
         names = [status_text, *((threads.set, threads.get) if threads else ())]
         for function in filter(None, names):
             _require(_NAME, function, f"library {name}", "C function")
@@ -164,8 +170,8 @@ def _algorithm(kernel: Kernel) -> str:
 
 
 def _check(kernel: Kernel, what: str) -> None:
-    if kernel.op not in OPERATORS:
-        raise LibraryError(f"{what}: no operator is called {kernel.op!r}; see codegen_cc/node.py")
+    if not is_operator(kernel.op):
+        raise LibraryError(f"{what}: no operator is called {kernel.op!r}; see docs/libraries.md")
     _require(_NAME, kernel.function, what, "C function")
     if kernel.prepare is not None:
         _require(_NAME, kernel.prepare, what, "C function")

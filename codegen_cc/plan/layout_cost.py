@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from codegen_cc.dim import estimate, parse_dim
+from codegen_cc.dim import estimate
+from codegen_cc.operator import Layout, operator_of
 from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Tensor, strides_for
 from codegen_cc.region.graph import Region, RegionNode, Value
 
@@ -21,12 +22,8 @@ Order = tuple[int, ...]
 #: Nodes that are followed one after another.
 DEPTH = 6
 
-#: Operators that read and write images channels-last.
-IMAGES = ("conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d", "resize2d")
-#: Operators with one operand that take it in any order and keep that.
-KEEPING = ("unary", "cast", "pad", "softmax")
-#: Operators whose operands are repeated to one shape.
-BROADCASTING = ("binary", "compare", "logical", "where")
+#: Layouts of operators whose results lie as their operands do.
+_FOLLOWING = (Layout.KEEP, Layout.KEEP_GAPS, Layout.LOOP)
 
 
 class LayoutCost:
@@ -63,9 +60,10 @@ class LayoutCost:
         node = self._producers.get(value)
         if node is None or depth == 0:
             return None
-        if node.node.op in IMAGES:
+        layout = operator_of(node.node.op).layout
+        if layout is Layout.IMAGE:
             return CHANNELS_LAST
-        if node.node.op in (*KEEPING, *BROADCASTING):
+        if layout in _FOLLOWING:
             full = [v for v in node.inputs if v.shape == value.shape and v.data is None]
             return self.likely_order(full[0], depth - 1) if full else None
         return None
@@ -79,23 +77,25 @@ class LayoutCost:
         return total
 
     def _moved_by(self, node: RegionNode, value: Value, tensor: Tensor, depth: int) -> int:
-        op, size = node.node.op, estimate(tensor.size)
-        if op in IMAGES:
+        operator, size = operator_of(node.node.op), estimate(tensor.size)
+        layout = operator.layout
+        if layout is Layout.IMAGE:
             return size if tensor.pixel_stride() is None else 0
-        if op in ("permute", "slice", "broadcast_to", "reshape"):
-            view = view_of(node, tensor)
+        if layout is Layout.VIEW:
+            view = operator.view(node.node, tensor)
             return size if view is None else self._moved(node.output, view, depth - 1)
-        if op in BROADCASTING:
+        if layout is Layout.LOOP:
             return self._moved_by_loop(node, value, tensor, depth)
-        if op in KEEPING:
+        if layout in (Layout.KEEP, Layout.KEEP_GAPS):
             order = tensor.walk()
             kept = Tensor(tensor.buffer, node.output.shape, strides_for(node.output.shape, order))
-            again = size if op != "unary" and tensor.order() is None else 0
+            again = size if layout is Layout.KEEP and tensor.order() is None else 0
             return again + self._moved(node.output, kept, depth - 1)
-        if op in ("reduce", "layer_norm", "rms_norm"):
-            return 0 if _beside(tensor, node.node.attrs["axes"], op != "reduce") else size
-        if op in ("concat", "matmul", "attention"):
-            return 0  # a part is copied in any case; matrices are read with their strides
+        if layout in (Layout.AXES, Layout.LAST_AXES):
+            last = layout is Layout.LAST_AXES
+            return 0 if _beside(tensor, node.node.attrs["axes"], last) else size
+        if layout is Layout.FREE:
+            return 0
         return 0 if tensor.is_dense() else size
 
     def _moved_by_loop(self, node: RegionNode, value: Value, tensor: Tensor, depth: int) -> int:
@@ -112,16 +112,6 @@ class LayoutCost:
             if same_order(order, other, tensor) is False:
                 return estimate(tensor.size)
         return self._moved(node.output, _dense(node.output, order), depth - 1)
-
-
-def view_of(node: RegionNode, x: Tensor) -> Tensor | None:
-    """The result of a node that only changes the view; None for a reshape that needs a copy."""
-    attrs, shape = node.node.attrs, node.node.shape
-    if node.node.op == "permute":
-        return x.permute(tuple(attrs["axes"]))
-    if node.node.op == "slice":
-        return x.slice(tuple(map(parse_dim, attrs["begin"])), shape, tuple(attrs["strides"]))
-    return x.broadcast_to(shape) if node.node.op == "broadcast_to" else x.reshape(shape)
 
 
 def same_order(one: Order, other: Order, tensor: Tensor) -> bool:

@@ -45,7 +45,7 @@ _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
 def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.ndarray:
-    """One unary function of ``codegen_cc.node.ACTIVATIONS``."""
+    """One unary function of ``codegen_cc.activations``."""
     with np.errstate(all="ignore"):
         real = x.astype("float64")
         sigmoid = 1 / (1 + np.exp(-real))

@@ -14,7 +14,8 @@ import byoc.partition.annotate
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 from byoc.patterns import ROWS, TABLE
-from codegen_cc.node import ACTIVATIONS, Node
+from codegen_cc.activations import ACTIVATIONS
+from codegen_cc.node import Node
 
 from .graphs import constant, random, regions, relax_module
 from .interpret import Interpreter, run_with_tvm, without_regions

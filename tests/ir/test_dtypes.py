@@ -17,10 +17,10 @@ from codegen_cc.c_header import kernel_header
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import registry
-from codegen_cc.libraries.builtin.packing import PanelFormat
 from codegen_cc.libraries.measured_choice import signature
 from codegen_cc.link.toolchain import compiler
 from codegen_cc.node import Node, Operand
+from codegen_cc.operators.packing import PanelFormat
 from codegen_cc.runtime_files import runtime_file
 
 #: ONNX's names where they are not those of NumPy.

@@ -6,9 +6,9 @@ import numpy as np
 
 from codegen_cc.emit.entry import c_identifier
 from codegen_cc.emit.source import emit_source
-from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
+from codegen_cc.operators.packing import FLOAT32_PANELS
 from codegen_cc.plan.builder import Plan
 from codegen_cc.plan.call import Struct
 from tests.ir.regions import RegionBuilder

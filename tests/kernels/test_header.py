@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
+from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.c_header import CType, Prototype, kernel_header, read
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.instruction_sets import table
-from codegen_cc.libraries import registry, vocabulary
-from codegen_cc.libraries.builtin import packing
-from codegen_cc.libraries.samples import Sample, samples
+from codegen_cc.libraries import registry
 from codegen_cc.link import object_file
 from codegen_cc.link.toolchain import compiler
 from codegen_cc.link.weights import WeightBlob
-from codegen_cc.node import ACTIVATIONS
+from codegen_cc.operator import known_operators, operator_of
+from codegen_cc.operators import packing
+from codegen_cc.operators.sample import Sample
 from codegen_cc.plan import memory, tensors
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -204,7 +205,8 @@ def test_blocks_have_the_fields_of_the_header(library: str) -> None:
         pytest.skip(str(error))
     structures = kernel_header().structures
     seen = set()
-    for sample in samples("float32"):
+    records = known_operators().values()
+    for sample in (plain.of("float32") for record in records for plain in record.samples()):
         builder = _lowered(sample, library)
         for call in builder.plan.calls if builder is not None else []:
             for block in _blocks(call.arguments):
@@ -215,9 +217,11 @@ def test_blocks_have_the_fields_of_the_header(library: str) -> None:
     assert {"ext_activation", "ext_epilogue", "ext_matmul_params"} <= seen
 
 
-@pytest.mark.parametrize("op", [op for op, facts in vocabulary.FACTS.items() if facts.params])
+@pytest.mark.parametrize(
+    "op", [op for op, record in known_operators().items() if record.facts.params]
+)
 def test_tables_are_told_fields_of_the_block(op: str) -> None:
-    facts = vocabulary.FACTS[op]
+    facts = operator_of(op).facts
     fields = set(kernel_header().structures[facts.params])
     extra = set(facts.names) - fields
     assert extra == BESIDE_THE_BLOCK.get(facts.params, set()) & set(facts.names)

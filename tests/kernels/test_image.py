@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.libraries.builtin.resize2d import taps_of
+from codegen_cc.operators.resize2d import taps_of
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.libraries.builtin.winograd import POINTS, filter_matrix, pack_winograd
+from codegen_cc.operators.winograd import POINTS, filter_matrix, pack_winograd
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 #: Greatest error as a share of the result's range, by tile; measured at a fifth of these.

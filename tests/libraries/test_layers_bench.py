@@ -149,8 +149,9 @@ def test_every_engine_agrees_with_onnxruntime(run: Run) -> None:
 
 
 LIBRARY = """\
-from codegen_cc.libraries.builtin import BuiltinLibrary, conv2d
-from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv2d
+from codegen_cc.libraries.builtin import BuiltinLibrary
+from codegen_cc.operators import conv2d
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d
 
 class Bad(BuiltinLibrary):
     name = "layers_{name}"

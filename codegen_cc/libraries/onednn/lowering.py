@@ -6,14 +6,14 @@ residual lies as the result does; what differs is copied.
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin.conv2d import place_conv2d
-from codegen_cc.libraries.builtin.conv3d import place_conv3d
-from codegen_cc.libraries.builtin.elementwise import loop_fields
-from codegen_cc.libraries.builtin.epilogue import activation_struct
-from codegen_cc.libraries.builtin.matmul import place_matmul
-from codegen_cc.libraries.builtin.normalisation import adjacent, innermost
-from codegen_cc.libraries.builtin.pooling import place_pool2d
 from codegen_cc.node import Step
+from codegen_cc.operators.conv2d import place_conv2d
+from codegen_cc.operators.conv3d import place_conv3d
+from codegen_cc.operators.elementwise import loop_fields
+from codegen_cc.operators.epilogue import activation_struct
+from codegen_cc.operators.matmul import place_matmul
+from codegen_cc.operators.normalisation import adjacent, innermost
+from codegen_cc.operators.pooling import place_pool2d
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Argument, Struct
 from codegen_cc.plan.tensors import Tensor

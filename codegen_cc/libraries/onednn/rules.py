@@ -7,7 +7,8 @@ convolution or a product it is accepted.
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin import (
+from codegen_cc.node import Node, Step
+from codegen_cc.operators import (
     conv2d,
     conv2d_transpose,
     dtype_rules,
@@ -17,7 +18,6 @@ from codegen_cc.libraries.builtin import (
     normalisation,
     pooling,
 )
-from codegen_cc.node import Node, Step
 
 #: Elementwise functions that are the same in oneDNN for every number, infinity and NaN.
 EXACT = (

@@ -7,6 +7,7 @@ extents are symbolic, ``ext_resize_taps`` fills the same tables at the call.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy.typing as npt
 
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Operator
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
@@ -176,3 +180,36 @@ def _cubic(t: Floats, alpha: np.float32) -> Floats:
         ],
         axis=1,
     )
+
+
+# ---------------------------------------------------------------- the record
+
+_ATTRIBUTES = {
+    "method": "nearest, linear or cubic",
+    "coordinate": "how positions are transformed, as relax.image.resize2d has it",
+    "rounding": "of positions, for nearest",
+    "cubic_alpha": "a number",
+    "cubic_exclude": "whether pixels outside have no weight",
+}
+
+
+def _samples() -> Iterator[Sample]:
+    image = {"input": ((1, 16, 8, 8), REAL)}
+    attrs = {"coordinate": "half_pixel", "rounding": "", "cubic_alpha": -0.5, "cubic_exclude": 0}
+    for method in TAPS:
+        node = sample_node("resize2d", image, (1, 16, 16, 16), **attrs, method=method)
+        yield Sample(method, node)
+
+
+RESIZE2D = Operator(
+    "resize2d",
+    roles=("input",),
+    attributes=_ATTRIBUTES,
+    about="to the size of the result",
+    layout=Layout.IMAGE,
+    facts=Facts(ranks={"input": 4}, told_by=dict.fromkeys(_ATTRIBUTES, ())),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=_samples,
+)
+
+OPERATORS = (RESIZE2D,)

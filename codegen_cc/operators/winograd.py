@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen_cc.libraries.builtin.packing import PANEL
+from codegen_cc.operators.packing import PANEL
 
 #: Finite points of interpolation by tile, m + 2; infinity is the last one.
 POINTS = {

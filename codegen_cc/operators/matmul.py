@@ -6,15 +6,20 @@ read where they lie.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from codegen_cc.dim import Dim, estimate, normal, same
-from codegen_cc.libraries.builtin.epilogue import epilogue_struct
-from codegen_cc.libraries.builtin.operands import all_constant
-from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS
-from codegen_cc.libraries.placement import Placement
+from codegen_cc.dim import Dim, estimate, normal, product, same, symbol
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
+from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.packing import FLOAT32_PANELS
+from codegen_cc.operators.placement import Placement
+from codegen_cc.operators.sample import REAL, Sample, Shape, fused, sample_node
+from codegen_cc.operators.told import equal_shapes
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
@@ -203,3 +208,68 @@ def result_order(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...] | No
         if axes[-1] == len(axes) - 1:
             return axes
     return None
+
+
+# ---------------------------------------------------------------- the record
+
+
+def matmul_numbers(node: Node) -> dict[str, Number]:
+    """m, n, k and batch; leading axes of lhs are rows where rhs is one matrix."""
+    lhs, rhs = node.operand("lhs").shape, node.operand("rhs").shape
+    one = product(rhs[:-2]) == 1
+    m, batch = (product(lhs[:-1]), 1) if one else (lhs[-2], product(node.shape[:-2]))
+    return {"m": m, "n": node.shape[-1], "k": lhs[-1], "batch": batch}
+
+
+def _macs(node: Node) -> Dim:
+    return product(node.shape) * node.operand("lhs").shape[-1]
+
+
+def _unfit(node: Node, told: Collection[str], function: str) -> str | None:
+    lhs, rhs = node.operand("lhs").shape, node.operand("rhs").shape
+    if len(lhs) < 2 or len(rhs) < 2:
+        return f"ranks {len(lhs)} and {len(rhs)}; need at least 2"
+    if same(product(rhs[:-2]), 1):
+        return None
+    if "batch" not in told:
+        return f"rhs {list(rhs)} has batch axes; {function} is not told 'batch'"
+    if not equal_shapes(lhs[:-2], rhs[:-2]):
+        return f"lhs {list(lhs)} and rhs {list(rhs)}; need equal batch axes"
+    return None
+
+
+def _samples() -> Iterator[Sample]:
+    def node(lhs: Shape, rhs: Shape, out: Shape, kind: str = "constant") -> Node:
+        return sample_node("matmul", {"lhs": (lhs, REAL), "rhs": (rhs, kind)}, out)
+
+    plain = node((32, 64), (64, 48), (32, 48))
+    yield Sample("", plain)
+    yield Sample("computed right side", node((32, 64), (64, 48), (32, 48), REAL))
+    yield Sample("lhs of rank 3", node((2, 32, 64), (64, 48), (2, 32, 48)))
+    yield Sample("batched", node((2, 32, 64), (2, 64, 48), (2, 32, 48), REAL))
+    wide = node((1, 32, 64), (2, 64, 48), (2, 32, 48), REAL)
+    yield Sample("broadcast batches", wide)
+    n = symbol("n")
+    yield Sample("symbolic rows", node((n, 64), (64, 48), (n, 48)))
+    yield from fused(plain)
+
+
+MATMUL = Operator(
+    "matmul",
+    roles=("lhs", "rhs"),
+    about="batch axes broadcast",
+    macs=_macs,
+    layout=Layout.FREE,
+    epilogue=FULL_EPILOGUE,
+    facts=Facts(
+        names=("m", "n", "k", "batch"),
+        numbers=matmul_numbers,
+        unfit=_unfit,
+        params="ext_matmul_params",
+        place=place_matmul,
+    ),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=_samples,
+)
+
+OPERATORS = (MATMUL,)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import Dim, estimate
 from codegen_cc.dtypes import KERNEL_INTEGERS
-from codegen_cc.libraries.builtin.dtype_rules import c_dtype, only
-from codegen_cc.libraries.builtin.epilogue import activation_struct
-from codegen_cc.libraries.builtin.operands import all_constant
-from codegen_cc.node import ACTIVATIONS, Node, Step
+from codegen_cc.node import Node, Step
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator, operator_of
+from codegen_cc.operators.dtype_rules import c_dtype, only
+from codegen_cc.operators.epilogue import activation_struct
+from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.sample import REAL, Sample, Shape, sample_node
+from codegen_cc.operators.told import broadcast_operand, kind_number, unless
 from codegen_cc.plan.builder import PlanBuilder, candidate_orders
 from codegen_cc.plan.call import Struct
-from codegen_cc.plan.layout_cost import BROADCASTING
 from codegen_cc.plan.tensors import MAX_AXES, Pending, Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
@@ -155,7 +158,8 @@ def _readable(builder: PlanBuilder, value: Value, shape: tuple[Dim, ...]) -> boo
     if builder.pending(value) is None or value.shape != shape or value in builder.region.outputs:
         return False
     readers = builder.consumers.get(value, ())
-    return all(reader.node.op in ("unary", *BROADCASTING) for reader in readers)
+    layouts = {operator_of(reader.node.op).layout for reader in readers}
+    return layouts <= {Layout.KEEP_GAPS, Layout.LOOP}
 
 
 def _variable_first(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -195,3 +199,77 @@ def loop_fields(
         view = tensor.broadcast_to(shape)
         fields[f"{name}_strides"] = [view.strides[axis] for axis in axes] or [1]
     return fields
+
+
+# ---------------------------------------------------------------- the records
+
+_SHAPE: Shape = (4, 32)
+
+
+def _unary_numbers(node: Node) -> dict[str, Number]:
+    parameters = {name: float(node.attrs.get(name, 0.0)) for name in ("alpha", "beta")}
+    return {**kind_number(node), **parameters}
+
+
+def _unary_samples() -> Iterator[Sample]:
+    for kind, activation in ACTIVATIONS.items():
+        alpha, beta, *_ = (*activation.usual, 0.0, 0.0)
+        attrs = {"kind": kind, "alpha": alpha, "beta": beta}
+        yield Sample(kind, sample_node("unary", {"input": (_SHAPE, REAL)}, _SHAPE, **attrs))
+
+
+UNARY = Operator(
+    "unary",
+    roles=("input",),
+    attributes={
+        "kind": f"{', '.join(ACTIVATIONS)}, not",
+        "alpha": "a number",
+        "beta": "a number",
+    },
+    layout=Layout.KEEP_GAPS,
+    elementwise=True,
+    named_by=("kind",),
+    facts=Facts(
+        names=("kind", "alpha", "beta"),
+        numbers=_unary_numbers,
+        told_by={"kind": ("kind",), "alpha": ("alpha",), "beta": ("beta",)},
+        neutral={"alpha": unless("alpha", 0), "beta": unless("beta", 0)},
+    ),
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_unary_samples,
+)
+
+
+def _binary_samples() -> Iterator[Sample]:
+    sides = {role: (_SHAPE, REAL) for role in ("lhs", "rhs")}
+    for kind in BINARY_KINDS:
+        yield Sample(kind, sample_node("binary", sides, _SHAPE, kind=kind))
+    row = sides | {"rhs": ((32,), "constant")}
+    yield Sample("broadcast", sample_node("binary", row, _SHAPE, kind="add"))
+    whole = {role: (_SHAPE, "int32") for role in ("lhs", "rhs")}
+    yield Sample("int32", sample_node("binary", whole, _SHAPE, "int32", kind="add"))
+    plain = sample_node("binary", sides, _SHAPE, kind="add")
+    yield Sample("activation", replace(plain, epilogue=(Step("relu"),)))
+
+
+BINARY = Operator(
+    "binary",
+    roles=("lhs", "rhs"),
+    attributes={"kind": ", ".join(BINARY_KINDS)},
+    about="operands are repeated to the result; prelu is lhs < 0 ? lhs * rhs : lhs",
+    layout=Layout.LOOP,
+    elementwise=True,
+    epilogue=("activation",),
+    named_by=("kind",),
+    facts=Facts(
+        names=("kind",),
+        numbers=kind_number,
+        told_by={"kind": ("kind",)},
+        unfit=broadcast_operand,
+        params="ext_binary_params",
+    ),
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_binary_samples,
+)
+
+OPERATORS = (UNARY, BINARY)

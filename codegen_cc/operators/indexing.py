@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codegen_cc import dtypes
 from codegen_cc.dim import product
 from codegen_cc.dtypes import KERNEL_DTYPES, KERNEL_INTEGERS
-from codegen_cc.libraries.builtin.dtype_rules import c_dtype, one_of
-from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Number, Operator
+from codegen_cc.operators.dtype_rules import c_dtype, one_of
+from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
@@ -42,3 +46,35 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     comment = f"{node.node.composite} axis {axis}: {list(x.shape)} at {list(indices.shape)}"
     builder.call("ext_take", [Struct("ext_take_params", fields), x, indices, y], y, comment)
     builder.place(node.output, y)
+
+
+def _numbers(node: Node) -> dict[str, Number]:
+    shape, axis = node.operand("input").shape, node.attrs["axis"]
+    return {
+        "outer": product(shape[:axis]),
+        "extent": shape[axis],
+        "inner": product(shape[axis + 1 :]),
+        "count": product(node.operand("indices").shape),
+    }
+
+
+def _samples() -> Iterator[Sample]:
+    for dtype in ("int32", "int64"):
+        operands = {"input": ((4, 32), REAL), "indices": ((3,), dtype)}
+        yield Sample(f"{dtype} indices", sample_node("take", operands, (3, 32), axis=0))
+
+
+TAKE = Operator(
+    "take",
+    roles=("input", "indices"),
+    attributes={"axis": "one"},
+    facts=Facts(
+        names=("outer", "extent", "inner", "count"),
+        numbers=_numbers,
+        told_by={"axis": ("outer inner",)},
+    ),
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_samples,
+)
+
+OPERATORS = (TAKE,)

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+from codegen_cc.activations import ACTIVATIONS, parameters_of
 from codegen_cc.dim import product
-from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.libraries.builtin.packing import pad_channels
-from codegen_cc.node import ACTIVATIONS, Node, Step
+from codegen_cc.node import Node, Step
+from codegen_cc.operator import operator_of
+from codegen_cc.operators.operands import not_constant
+from codegen_cc.operators.packing import pad_channels
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode
 
-#: Steps that each operator takes, in order; the others take none.
-_FULL = ("bias", "activation", "residual", "activation")
-CONVOLUTIONS = ("conv2d", "conv2d_transpose", "conv3d")
-ALLOWED_STEPS = {
-    **dict.fromkeys((*CONVOLUTIONS, "matmul"), _FULL),
-    "binary": ("activation",),
-}
+#: The steps of contractions, in order.
+FULL_EPILOGUE = ("bias", "activation", "residual", "activation")
 
 
 def supports(node: Node) -> str | None:
     """None if the epilogue's steps come in the order that the kernels apply, else the reason."""
-    allowed = list(ALLOWED_STEPS.get(node.op, ()))
+    record = operator_of(node.op)
+    allowed = list(record.epilogue)
     for step in node.epilogue:
         slot = "activation" if step.kind in ACTIVATIONS else step.kind
         if slot not in allowed:
             chain = " ".join(s.kind for s in node.epilogue)
-            return f"epilogue '{chain}' of {node.op}; need {' '.join(_FULL)} in this order"
+            return f"epilogue '{chain}' of {node.op}; need {' '.join(FULL_EPILOGUE)} in this order"
         del allowed[: allowed.index(slot) + 1]
         if step.kind == "bias":
             bias = node.operand("bias")
-            channels = node.shape[1] if node.op in CONVOLUTIONS else node.shape[-1]
+            channels = node.shape[record.channel_axis]
             if bias is None or not bias.constant:
                 return "no bias; need one" if bias is None else not_constant(bias)
             if product(bias.shape) != channels:
@@ -49,10 +47,7 @@ def activation_struct(step: Step | None) -> Struct | None:
     if step is None:
         return None
     fields: dict[str, object] = {"kind": f"EXT_{step.kind.upper()}"}
-    if step.kind in ("clip", "hard_sigmoid"):
-        fields |= {"alpha": float(step.alpha), "beta": float(step.beta)}
-    elif step.kind in ("leaky_relu", "elu"):
-        fields["alpha"] = float(step.alpha)
+    fields |= {name: float(getattr(step, name)) for name in parameters_of(step.kind)}
     return Struct("ext_activation", fields)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codegen_cc import dtypes
 from codegen_cc.dtypes import KERNEL_DTYPES
-from codegen_cc.libraries.builtin.dtype_rules import c_dtype, one_of, only, operands_only
-from codegen_cc.libraries.builtin.elementwise import broadcast_loop
-from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Operator
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only, operands_only
+from codegen_cc.operators.elementwise import broadcast_loop
+from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.sample import REAL, Sample, Shape, sample_node
+from codegen_cc.operators.told import broadcast_operand, kind_number
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
@@ -81,3 +86,66 @@ def _cast(node: RegionNode, builder: PlanBuilder) -> None:
     arguments = [c_dtype(x.dtype), c_dtype(y.dtype), x.size, x, y]
     builder.call("ext_cast", arguments, y, comment)
     builder.place(node.output, y)
+
+
+# ---------------------------------------------------------------- the records
+
+_SHAPE: Shape = (4, 32)
+_FLOATS = {role: (_SHAPE, REAL) for role in ("lhs", "rhs")}
+_TRUTHS = {role: (_SHAPE, "bool") for role in ("lhs", "rhs")}
+
+
+def _two_sided(op: str, operands: dict[str, tuple], kind: str) -> Operator:
+    """A comparison, or a function of truth values."""
+    return Operator(
+        op,
+        roles=("lhs", "rhs"),
+        attributes={"kind": ", ".join(KINDS[op])},
+        about="operands are repeated to the result, which is bool",
+        layout=Layout.LOOP,
+        elementwise=True,
+        named_by=("op", "kind"),
+        facts=Facts(
+            names=("kind",),
+            numbers=kind_number,
+            told_by={"kind": ("kind",)},
+            unfit=broadcast_operand,
+            params="ext_compare_params",
+        ),
+        kernels=Kernels(lower, check_dtypes, supports),
+        samples=lambda: [Sample("", sample_node(op, operands, _SHAPE, "bool", kind=kind))],
+    )
+
+
+def _where_samples() -> Iterator[Sample]:
+    operands = {"condition": (_SHAPE, "bool"), **_FLOATS}
+    yield Sample("", sample_node("where", operands, _SHAPE))
+
+
+WHERE = Operator(
+    "where",
+    roles=("condition", "lhs", "rhs"),
+    about="condition ? lhs : rhs; operands are repeated to the result",
+    layout=Layout.LOOP,
+    elementwise=True,
+    facts=Facts(params="ext_where_params", unfit=broadcast_operand),
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_where_samples,
+)
+
+CAST = Operator(
+    "cast",
+    roles=("input",),
+    about="to the dtype of the result",
+    layout=Layout.KEEP,
+    elementwise=True,
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=lambda: [Sample("", sample_node("cast", {"input": (_SHAPE, "int64")}, _SHAPE))],
+)
+
+OPERATORS = (
+    _two_sided("compare", _FLOATS, "less"),
+    _two_sided("logical", _TRUTHS, "and"),
+    WHERE,
+    CAST,
+)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from codegen_cc.dim import Dim, product, same
-from codegen_cc.libraries.builtin.operands import not_constant
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.operands import not_constant
+from codegen_cc.operators.sample import REAL, Sample, sample_node
+from codegen_cc.operators.told import AXIS_NAMES, AXIS_TOLD, along_axis, around, flags, unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode
@@ -100,3 +106,113 @@ def adjacent(builder: PlanBuilder, x: Tensor, axes: list[int]) -> tuple[Tensor, 
         return x, x.size, 1, 1
     first, last = positions[0], positions[-1] + 1
     return x, product(extents[:first]), product(extents[first:last]), product(extents[last:])
+
+
+# ---------------------------------------------------------------- the records
+
+
+def _reduce_numbers(node: Node) -> dict[str, Number]:
+    kind = f"EXT_REDUCE_{node.attrs['kind'].upper()}"
+    return around(node, sorted(node.attrs["axes"])) | {"kind": kind}
+
+
+def _apart(node: Node, told: Collection[str], function: str) -> str | None:
+    """Why the axes of a reduction are not one number, or None."""
+    del told, function
+    axes = sorted(node.attrs["axes"])
+    if axes and axes != list(range(axes[0], axes[0] + len(axes))):
+        return f"axes {axes}; need neighbours"
+    return None
+
+
+def _reduce_samples() -> Iterator[Sample]:
+    for kind in REDUCE_KINDS:
+        attrs = {"kind": kind, "axes": [1], "keepdims": False}
+        yield Sample(kind, sample_node("reduce", _ROWS, (4,), **attrs))
+
+
+_ROWS = {"input": ((4, 32), REAL)}
+
+REDUCE = Operator(
+    "reduce",
+    roles=("input",),
+    attributes={"kind": ", ".join(REDUCE_KINDS), "axes": "sorted", "keepdims": "true or false"},
+    layout=Layout.AXES,
+    named_by=("op", "kind"),
+    facts=Facts(
+        names=(*AXIS_NAMES, "kind"),
+        numbers=_reduce_numbers,
+        told_by={"axes": AXIS_TOLD, "kind": ("kind",)},
+        unfit=_apart,
+    ),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=_reduce_samples,
+)
+
+
+def _softmax_samples() -> Iterator[Sample]:
+    yield Sample("", sample_node("softmax", _ROWS, (4, 32), axis=1, log=False))
+    yield Sample("logarithm", sample_node("softmax", _ROWS, (4, 32), axis=1, log=True))
+    yield Sample("first axis", sample_node("softmax", _ROWS, (4, 32), axis=0, log=False))
+
+
+SOFTMAX = Operator(
+    "softmax",
+    roles=("input",),
+    attributes={"axis": "one", "log": "whether its logarithm is meant"},
+    layout=Layout.KEEP,
+    facts=along_axis(
+        "log",
+        numbers=lambda node: flags(node, "log"),
+        told_by={"log": ("log",)},
+        neutral={"log": unless("log", 0)},
+    ),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=_softmax_samples,
+)
+
+
+def _norm_numbers(node: Node) -> dict[str, Number]:
+    shape = node.operand("input").shape
+    n = product(shape[axis] for axis in node.attrs["axes"])
+    rows = product(e for axis, e in enumerate(shape) if axis not in node.attrs["axes"])
+    return {"rows": rows, "n": n, "epsilon": float(node.attrs["epsilon"])}
+
+
+def _not_rows(node: Node, told: Collection[str], function: str) -> str | None:
+    """Why a normalisation is not one of rows, or None."""
+    del told, function
+    shape, axes = node.operand("input").shape, list(node.attrs["axes"])
+    rank = len(shape)
+    if axes != list(range(rank - len(axes), rank)):
+        return f"axes {axes} of rank {rank}; need the last ones"
+    for operand in node.operands[1:]:
+        if not same(product(operand.shape), product(shape[axis] for axis in axes)):
+            return f"{operand.role} has shape {list(operand.shape)}; need that of axes {axes}"
+    return None
+
+
+def _normalisation(op: str, *roles: str) -> Operator:
+    operands = _ROWS | {role: ((32,), "constant") for role in roles}
+    return Operator(
+        op,
+        roles=("input", *roles),
+        attributes={"axes": "the last ones", "epsilon": "a number"},
+        layout=Layout.LAST_AXES,
+        facts=Facts(
+            names=("rows", "n", "epsilon"),
+            numbers=_norm_numbers,
+            told_by={"axes": ("rows n",), "epsilon": ("epsilon",)},
+            unfit=_not_rows,
+        ),
+        kernels=Kernels(lower, only_float32, supports),
+        samples=lambda: [Sample("", sample_node(op, operands, (4, 32), axes=[1], epsilon=1e-5))],
+    )
+
+
+OPERATORS = (
+    REDUCE,
+    SOFTMAX,
+    _normalisation("layer_norm", "gamma", "beta"),
+    _normalisation("rms_norm", "gamma"),
+)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from codegen_cc.dim import same
-from codegen_cc.libraries.builtin.matmul import result_order
+from collections.abc import Collection, Iterator
+
+from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.matmul import result_order
+from codegen_cc.operators.sample import REAL, Sample, sample_node
+from codegen_cc.operators.told import equal_shapes
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
@@ -72,3 +78,61 @@ def _rows(builder: PlanBuilder, tensor: Tensor) -> Tensor:
     if not tensor.shape or tensor.shape[-1] == 1 or tensor.strides[-1] == 1:
         return tensor
     return builder.dense(tensor)
+
+
+# ---------------------------------------------------------------- the record
+
+
+def _macs(node: Node) -> Dim:
+    """Scores of every query and key, and as many shares of values."""
+    query, keys = node.operand("query"), node.operand("key").shape[2]
+    return keys * (product(query.shape) + product(node.shape))
+
+
+def _numbers(node: Node) -> dict[str, Number]:
+    batch, heads, queries, depth = node.operand("query").shape
+    keys, width = node.operand("value").shape[2:]
+    numbers = {"batch": batch, "heads": heads, "queries": queries, "keys": keys}
+    return numbers | {"depth": depth, "width": width, "scale": float(node.attrs["scale"])}
+
+
+def _unfit(node: Node, told: Collection[str], function: str) -> str | None:
+    del told, function
+    query, key, value = (node.operand(role).shape for role in ("query", "key", "value"))
+    mask = node.operand("mask")
+    for role, shape in (("key", key), ("value", value)):
+        if not equal_shapes(shape[:2], query[:2]):
+            return f"{role} {list(shape)} is broadcast; need the batch and heads of {list(query)}"
+    scores = (*query[:3], key[2])
+    if mask is not None and not equal_shapes(mask.shape, scores):
+        return f"mask {list(mask.shape)} is broadcast; need {list(scores)}"
+    return None
+
+
+def _samples() -> Iterator[Sample]:
+    heads = {role: ((1, 2, 16, 8), REAL) for role in ("query", "key", "value")}
+    yield Sample("", sample_node("attention", heads, (1, 2, 16, 8), scale=0.5))
+    masked = heads | {"mask": ((1, 1, 1, 16), REAL)}
+    yield Sample("masked", sample_node("attention", masked, (1, 2, 16, 8), scale=0.5))
+
+
+ATTENTION = Operator(
+    "attention",
+    roles=("query", "key", "value", "mask"),
+    optional=("mask",),
+    attributes={"scale": "a number"},
+    about="softmax(scale query key^T + mask) value over [batch, heads, rows, columns]",
+    macs=_macs,
+    layout=Layout.FREE,
+    facts=Facts(
+        ranks={"query": 4, "key": 4, "value": 4},
+        names=("batch", "heads", "queries", "keys", "depth", "width", "scale"),
+        numbers=_numbers,
+        told_by={"scale": ("scale",)},
+        unfit=_unfit,
+    ),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=_samples,
+)
+
+OPERATORS = (ATTENTION,)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from codegen_cc.libraries.builtin.dtype_rules import one_of, only_float32, operands_only
-from codegen_cc.libraries.builtin.normalisation import adjacent
+from collections.abc import Iterator
+
 from codegen_cc.node import Node
+from codegen_cc.operator import Kernels, Operator
+from codegen_cc.operators.dtype_rules import one_of, only_float32, operands_only
+from codegen_cc.operators.normalisation import adjacent
+from codegen_cc.operators.sample import REAL, Sample, sample_node
+from codegen_cc.operators.told import along_axis, flags, unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 
@@ -53,3 +58,54 @@ def _cumsum(node: RegionNode, builder: PlanBuilder) -> None:
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     builder.call("ext_cumsum", [*flags, outer, reduce, inner, x, y], y, comment)
     builder.place(node.output, y)
+
+
+# ---------------------------------------------------------------- the records
+
+_ROWS = {"input": ((4, 32), REAL)}
+
+
+def _argreduce_samples() -> Iterator[Sample]:
+    for kind in ARG_KINDS:
+        attrs = {"kind": kind, "axis": 1, "keepdims": False}
+        yield Sample(kind, sample_node("argreduce", _ROWS, (4,), "int64", **attrs))
+
+
+ARGREDUCE = Operator(
+    "argreduce",
+    roles=("input",),
+    attributes={"kind": ", ".join(ARG_KINDS), "axis": "one", "keepdims": "true or false"},
+    about="the first position of the extreme value, int64",
+    named_by=("kind",),
+    facts=along_axis(
+        "least",
+        numbers=lambda node: {"least": int(node.attrs["kind"] == "argmin")},
+        told_by={"kind": ("least",)},
+    ),
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_argreduce_samples,
+)
+
+
+def _cumsum_samples() -> Iterator[Sample]:
+    attrs = {"axis": 1, "exclusive": False, "reverse": False}
+    yield Sample("", sample_node("cumsum", _ROWS, (4, 32), **attrs))
+
+
+_CUMSUM_FLAGS = ("exclusive", "reverse")
+
+CUMSUM = Operator(
+    "cumsum",
+    roles=("input",),
+    attributes={"axis": "one", **dict.fromkeys(_CUMSUM_FLAGS, "true or false")},
+    facts=along_axis(
+        *_CUMSUM_FLAGS,
+        numbers=lambda node: flags(node, *_CUMSUM_FLAGS),
+        told_by={flag: (flag,) for flag in _CUMSUM_FLAGS},
+        neutral={flag: unless(flag, 0) for flag in _CUMSUM_FLAGS},
+    ),
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_cumsum_samples,
+)
+
+OPERATORS = (ARGREDUCE, CUMSUM)

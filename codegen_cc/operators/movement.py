@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from codegen_cc.dim import estimate, product, same
+from codegen_cc.dim import estimate, parse_dim, product, same
 from codegen_cc.dtypes import KERNEL_DTYPES
-from codegen_cc.libraries.builtin.dtype_rules import only
-from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Operator, operator_of
+from codegen_cc.operators.dtype_rules import only
+from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.sample import REAL, Sample, Shape, sample_node
+from codegen_cc.operators.told import unless
 from codegen_cc.plan.builder import PlanBuilder, candidate_orders
-from codegen_cc.plan.layout_cost import same_order, view_of
-from codegen_cc.plan.tensors import CHANNELS_LAST
+from codegen_cc.plan.layout_cost import same_order
+from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
 from codegen_cc.region.graph import RegionNode
 
 
@@ -39,7 +42,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     pending = builder.pending(value)
     reshape = descriptor.op == "reshape"
     x = pending.source if reshape and pending is not None else builder.tensor(value)
-    y = view_of(node, x)
+    y = operator_of(descriptor.op).view(descriptor, x)
     if y is None:
         builder.put_off(node.output, x)
     else:
@@ -77,3 +80,98 @@ def _order_of_whole(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...]:
         return sum(estimate(part.size) for part in other)
 
     return builder.layout_cost.best(node.output, candidate_orders(node.node.shape), turned)
+
+
+# ---------------------------------------------------------------- the records
+
+_SHAPE: Shape = (4, 32)
+_INPUT = {"input": (_SHAPE, REAL)}
+
+
+def _reshaped(node: Node, x: Tensor) -> Tensor | None:
+    return x.reshape(node.shape)
+
+
+def _permuted(node: Node, x: Tensor) -> Tensor:
+    return x.permute(tuple(node.attrs["axes"]))
+
+
+def _sliced(node: Node, x: Tensor) -> Tensor:
+    begin, steps = tuple(map(parse_dim, node.attrs["begin"])), tuple(node.attrs["strides"])
+    return x.slice(begin, node.shape, steps)
+
+
+def _broadcast(node: Node, x: Tensor) -> Tensor:
+    return x.broadcast_to(node.shape)
+
+
+_KERNELS = Kernels(lower, check_dtypes, supports)
+
+RESHAPE = Operator(
+    "reshape",
+    roles=("input",),
+    about="to the shape of the result",
+    layout=Layout.VIEW,
+    view=_reshaped,
+    moves=True,
+    kernels=_KERNELS,
+    samples=lambda: [Sample("", sample_node("reshape", _INPUT, (128,)))],
+)
+
+PERMUTE = Operator(
+    "permute",
+    roles=("input",),
+    attributes={"axes": "their order"},
+    layout=Layout.VIEW,
+    view=_permuted,
+    moves=True,
+    facts=Facts(told_by={"axes": ()}),
+    kernels=_KERNELS,
+    samples=lambda: [Sample("", sample_node("permute", _INPUT, (32, 4), axes=[1, 0]))],
+)
+
+_PAIR = {f"input{i}": (_SHAPE, REAL) for i in range(2)}
+
+CONCAT = Operator(
+    "concat",
+    roles=("input0", "input1"),
+    repeats="input",
+    attributes={"axis": "one"},
+    layout=Layout.FREE,
+    moves=True,
+    facts=Facts(told_by={"axis": ()}),
+    kernels=_KERNELS,
+    samples=lambda: [Sample("", sample_node("concat", _PAIR, (8, 32), axis=0))],
+)
+
+_BOUNDS = {"begin": [0, 0], "end": [2, 32], "strides": [1, 1]}
+
+SLICE = Operator(
+    "slice",
+    roles=("input",),
+    attributes={"begin": "one per axis", "end": "one per axis", "strides": "one per axis, above 0"},
+    layout=Layout.VIEW,
+    view=_sliced,
+    moves=True,
+    facts=Facts(
+        told_by={"begin": (), "strides": ()},
+        neutral={"begin": unless("begin", 0), "strides": unless("strides", 1)},
+    ),
+    kernels=_KERNELS,
+    samples=lambda: [Sample("", sample_node("slice", _INPUT, (2, 32), **_BOUNDS))],
+)
+
+_ROW = {"input": ((1, 32), REAL)}
+
+BROADCAST_TO = Operator(
+    "broadcast_to",
+    roles=("input",),
+    about="to the shape of the result",
+    layout=Layout.VIEW,
+    view=_broadcast,
+    moves=True,
+    kernels=_KERNELS,
+    samples=lambda: [Sample("", sample_node("broadcast_to", _ROW, _SHAPE))],
+)
+
+OPERATORS = (RESHAPE, PERMUTE, CONCAT, SLICE, BROADCAST_TO)

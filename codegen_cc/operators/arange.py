@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codegen_cc.dtypes import KERNEL_INTEGERS
-from codegen_cc.libraries.builtin.dtype_rules import c_dtype, only
 from codegen_cc.node import Node
+from codegen_cc.operator import Kernels, Operator
+from codegen_cc.operators.dtype_rules import c_dtype, only
+from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 
@@ -25,3 +29,19 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     comment = f"{node.node.composite} {y.dtype}: {list(y.shape)}"
     builder.call("ext_arange", [c_dtype(y.dtype), y.size, y], y, comment)
     builder.place(node.output, y)
+
+
+def _samples() -> Iterator[Sample]:
+    for dtype in (REAL, "int64"):
+        yield Sample(dtype, sample_node("arange", {}, (128,), dtype))
+
+
+ARANGE = Operator(
+    "arange",
+    roles=(),
+    about="0, 1, 2, ... in the dtype of the result",
+    kernels=Kernels(lower, check_dtypes, supports),
+    samples=_samples,
+)
+
+OPERATORS = (ARANGE,)

@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen_cc.libraries.builtin.conv2d import Way, call_kernel, call_product, own_rows
-from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv2d, pack_conv2d_transpose
+from codegen_cc.dim import Dim, product
 from codegen_cc.node import Node
+from codegen_cc.operator import Kernels, Layout, Operator
+from codegen_cc.operators.conv2d import (
+    CONVOLUTION_ATTRIBUTES,
+    CONVOLUTION_FACTS,
+    Way,
+    call_kernel,
+    call_product,
+    convolution_samples,
+    own_rows,
+)
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.epilogue import FULL_EPILOGUE
+from codegen_cc.operators.operands import not_constant
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_conv2d_transpose
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 
@@ -53,3 +65,25 @@ def _turned(weight: np.ndarray, groups: int) -> np.ndarray:
     inputs, outputs, *kernel = weight.shape
     parts = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(0, 2, 1, 3, 4)
     return parts.reshape(groups * outputs, inputs // groups, *kernel)[:, :, ::-1, ::-1]
+
+
+def _macs(node: Node) -> Dim:
+    """Every element of the input meets each weight of its filter."""
+    return product(node.operand("input").shape) * product(node.operand("weight").shape[1:])
+
+
+CONV2D_TRANSPOSE = Operator(
+    "conv2d_transpose",
+    roles=("input", "weight"),
+    attributes=CONVOLUTION_ATTRIBUTES | {"output_padding": "one per axis of the image"},
+    macs=_macs,
+    layout=Layout.IMAGE,
+    epilogue=FULL_EPILOGUE,
+    channel_axis=1,
+    weight_layout="IOHW",
+    facts=CONVOLUTION_FACTS,
+    kernels=Kernels(lower, only_float32, supports),
+    samples=lambda: convolution_samples("conv2d_transpose", 2),
+)
+
+OPERATORS = (CONV2D_TRANSPOSE,)

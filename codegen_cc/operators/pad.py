@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codegen_cc.dim import product
-from codegen_cc.libraries.builtin.operands import all_constant
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.sample import REAL, Sample, sample_node
+from codegen_cc.operators.told import unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
@@ -52,3 +58,35 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     comment = f"{node.node.composite} {attrs['mode']}: {list(x.shape)} -> {list(shape)}"
     builder.call("ext_pad", [Struct("ext_pad_params", fields), x, y], y, comment)
     builder.place(node.output, y)
+
+
+def _numbers(node: Node) -> dict[str, Number]:
+    return {"mode": f"EXT_PAD_{node.attrs['mode'].upper()}", "value": float(node.attrs["value"])}
+
+
+def _samples() -> Iterator[Sample]:
+    for mode in MODES:
+        attrs = {"pads": [0, 1, 0, 1], "mode": mode, "value": 0.0}
+        yield Sample(mode, sample_node("pad", {"input": ((4, 32), REAL)}, (4, 34), **attrs))
+
+
+PAD = Operator(
+    "pad",
+    roles=("input",),
+    attributes={
+        "pads": "before each axis, then after each",
+        "mode": ", ".join(MODES),
+        "value": "of the mode constant",
+    },
+    layout=Layout.KEEP,
+    facts=Facts(
+        names=("mode", "value"),
+        numbers=_numbers,
+        told_by={"pads": (), "mode": ("mode",), "value": ("value",)},
+        neutral={"value": unless("value", 0)},
+    ),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=_samples,
+)
+
+OPERATORS = (PAD,)

@@ -8,19 +8,24 @@ place.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
 
 import numpy as np
 
-from codegen_cc.dim import estimate, is_static, same
-from codegen_cc.libraries.builtin.epilogue import activation_struct, epilogue_struct
-from codegen_cc.libraries.builtin.operands import not_constant
-from codegen_cc.libraries.builtin.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise
-from codegen_cc.libraries.builtin.winograd import POINTS, best_tile, pack_winograd
-from codegen_cc.libraries.placement import Placement
+from codegen_cc.dim import Dim, estimate, is_static, product, same, symbol
 from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.epilogue import FULL_EPILOGUE, activation_struct, epilogue_struct
+from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers
+from codegen_cc.operators.operands import not_constant
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise
+from codegen_cc.operators.placement import Placement
+from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
+from codegen_cc.operators.winograd import POINTS, best_tile, pack_winograd
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.prologue import Prologue, channel_vector
@@ -288,3 +293,100 @@ def place_conv2d(
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
     params = Struct("ext_conv2d_params", fields)
     return Placement(params, {"input": x}, epilogue, y, comment)
+
+
+# ---------------------------------------------------------------- the record
+
+_NAMES = (
+    "batch in_h in_w in_c out_h out_w out_c kernel_h kernel_w stride_h stride_w pad_top pad_left "
+    "dilation_h dilation_w groups x_stride y_stride"
+)
+
+CONVOLUTION_ATTRIBUTES = {
+    "strides": "one per axis of the image",
+    "padding": "before each axis, then after each",
+    "dilation": "one per axis of the image",
+    "groups": "how many",
+}
+
+
+def convolution_macs(node: Node) -> Dim:
+    """Every element of the result takes one product for each weight of its filter."""
+    return product(node.shape) * product(node.operand("weight").shape[1:])
+
+
+def _numbers(node: Node) -> dict[str, Number]:
+    kernel_h, kernel_w = node.operand("weight").shape[2:]
+    return image_numbers(node) | {
+        "in_c": node.operand("input").shape[1],
+        "out_c": node.shape[1],
+        "kernel_h": kernel_h,
+        "kernel_w": kernel_w,
+        "groups": node.attrs["groups"],
+    }
+
+
+def place_near_sides(node: RegionNode, builder: PlanBuilder) -> Placement:
+    """The placement of ``place_conv2d`` with the padding that the node says."""
+    return place_conv2d(node, builder, node.node.attrs["padding"][:2])
+
+
+CONVOLUTION_FACTS = Facts(
+    ranks={"input": 4, "weight": 4},
+    names=(*_NAMES.split(), *FAR_SIDES),
+    numbers=_numbers,
+    params="ext_conv2d_params",
+    place=place_near_sides,
+    told_by={**IMAGE_TOLD, "groups": ("groups",)},
+    neutral=IMAGE_NEUTRAL,
+)
+
+
+def convolution_samples(op: str, rank: int) -> Iterator[Sample]:
+    """A convolution over ``rank`` axes, its forms, and its epilogues."""
+
+    def node(kernel: int = 3, per_group: int = 16, weight: str = "constant", **attrs) -> Node:
+        groups = 16 // per_group
+        plain = {"strides": [1] * rank, "padding": [kernel // 2] * (2 * rank)}
+        plain |= {"dilation": [1] * rank, "groups": groups}
+        if op == "conv2d_transpose":
+            plain["output_padding"] = [0] * rank
+        image = (2, 16, *(8,) * rank)
+        operands = {
+            "input": (image, REAL),
+            "weight": ((16, per_group, *(kernel,) * rank), weight),
+        }
+        out = [4 if attrs.get("strides") and op != "conv2d_transpose" else 8] * rank
+        return sample_node(op, operands, (2, 16, *out), **plain | attrs)
+
+    yield Sample("", node())
+    yield Sample("1x1", node(1))
+    yield Sample("strided", node(strides=[2] * rank))
+    yield Sample("dilated", node(dilation=[2] * rank, padding=[2] * (2 * rank)))
+    yield Sample("grouped", node(per_group=4))
+    yield Sample("depthwise", node(per_group=1))
+    yield Sample("computed weight", node(weight=REAL))
+    n = symbol("n")
+    plain = node()
+    data = replace(plain.operands[0], shape=(n, *plain.operands[0].shape[1:]))
+    shape = (n, *plain.shape[1:])
+    symbolic = replace(plain, operands=(data, *plain.operands[1:]), shape=shape)
+    yield Sample("symbolic batch", symbolic)
+    yield from fused(plain)
+
+
+CONV2D = Operator(
+    "conv2d",
+    roles=("input", "weight"),
+    attributes=CONVOLUTION_ATTRIBUTES,
+    macs=convolution_macs,
+    layout=Layout.IMAGE,
+    epilogue=FULL_EPILOGUE,
+    channel_axis=1,
+    weight_layout="OIHW",
+    facts=CONVOLUTION_FACTS,
+    kernels=Kernels(lower, only_float32, supports, algorithm, algorithms),
+    samples=lambda: convolution_samples("conv2d", 2),
+)
+
+OPERATORS = (CONV2D,)

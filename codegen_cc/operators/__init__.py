@@ -1,0 +1,35 @@
+"""Records of all operators, with the rules and calls of the built-in kernels beside them.
+
+A family of operators is a file with a tuple ``OPERATORS``.  They are registered here, in the order
+in which tables list them.
+"""
+
+from __future__ import annotations
+
+from codegen_cc.operator import register
+from codegen_cc.operators import (
+    along_axis,
+    arange,
+    attention,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    elementwise,
+    indexing,
+    logic,
+    matmul,
+    movement,
+    normalisation,
+    pad,
+    pooling,
+    resize2d,
+)
+
+FAMILIES = (
+    *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
+    *(along_axis, elementwise, logic, indexing, arange, movement),
+)
+
+for family in FAMILIES:
+    for operator in family.OPERATORS:
+        register(operator)

@@ -1,0 +1,118 @@
+"""conv3d on ``ext_conv3d``: implicit GEMM over dense channels-last volumes."""
+
+from __future__ import annotations
+
+from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Number, Operator
+from codegen_cc.operators.conv2d import (
+    CONVOLUTION_ATTRIBUTES,
+    convolution_macs,
+    convolution_samples,
+    unfit_weight,
+)
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
+from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv3d
+from codegen_cc.operators.placement import Placement
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.region.graph import RegionNode
+
+#: NCDHW volumes with their channels innermost.
+_ORDER = (0, 2, 3, 4, 1)
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernel can compute the convolution, else the reason."""
+    return unfit_weight(node, rank=5)
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_conv3d``."""
+    weight, groups = node.role("weight").data, node.node.attrs["groups"]
+    packed = builder.constant(pack_conv3d(weight, groups, FLOAT32_PANELS))
+    placed = place_conv3d(node, builder)
+    x, y = placed.inputs["input"], placed.output
+    placed.call(node, builder, "ext_conv3d", [placed.params, x, packed, placed.epilogue, y])
+
+
+def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
+    """Dense channels-last volumes, and the ``ext_conv3d_params``."""
+    descriptor, attrs = node.node, node.node.attrs
+    weight = node.role("weight")
+    x = builder.dense(builder.tensor(node.role("input")), _ORDER)
+    residual = None
+    if node.role("residual") is not None:
+        residual = builder.dense(builder.tensor(node.role("residual")), _ORDER)
+    y = builder.space(descriptor.shape, descriptor.dtype, _ORDER)
+    fields: dict[str, object] = {"batch": x.shape[0]}
+    fields |= dict(zip(("in_d", "in_h", "in_w"), x.shape[2:], strict=True))
+    fields["in_c"] = x.shape[1]
+    fields |= dict(zip(("out_d", "out_h", "out_w"), y.shape[2:], strict=True))
+    fields["out_c"] = y.shape[1]
+    for names, values in (
+        (("kernel_d", "kernel_h", "kernel_w"), weight.shape[2:]),
+        (("stride_d", "stride_h", "stride_w"), attrs["strides"]),
+        (("pad_front", "pad_top", "pad_left"), attrs["padding"][:3]),
+        (("dilation_d", "dilation_h", "dilation_w"), attrs["dilation"]),
+    ):
+        fields |= dict(zip(names, values, strict=True))
+    fields["groups"] = attrs["groups"]
+    epilogue = epilogue_struct(node, builder, residual, descriptor.shape[1])
+    comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
+    return Placement(Struct("ext_conv3d_params", fields), {"input": x}, epilogue, y, comment)
+
+
+# ---------------------------------------------------------------- the record
+
+_NAMES = (
+    "batch in_d in_h in_w in_c out_d out_h out_w out_c kernel_d kernel_h kernel_w stride_d "
+    "stride_h stride_w pad_front pad_top pad_left dilation_d dilation_h dilation_w groups"
+)
+
+
+def _numbers(node: Node) -> dict[str, Number]:
+    attrs, weight = node.attrs, node.operand("weight").shape
+    batch, in_c, *sizes = node.operand("input").shape
+    numbers: dict[str, Number] = {"batch": batch, "in_c": in_c, "out_c": node.shape[1]}
+    for pattern, values in (
+        ("in_{}", sizes),
+        ("out_{}", node.shape[2:]),
+        ("kernel_{}", weight[2:]),
+        ("stride_{}", attrs["strides"]),
+        ("dilation_{}", attrs["dilation"]),
+    ):
+        numbers |= {pattern.format(a): v for a, v in zip("dhw", values, strict=True)}
+    sides = ("front", "top", "left", "back", "bottom", "right")
+    numbers |= {f"pad_{side}": pad for side, pad in zip(sides, attrs["padding"], strict=True)}
+    return numbers | {"groups": attrs["groups"]}
+
+
+CONV3D = Operator(
+    "conv3d",
+    roles=("input", "weight"),
+    attributes=CONVOLUTION_ATTRIBUTES,
+    macs=convolution_macs,
+    epilogue=FULL_EPILOGUE,
+    channel_axis=1,
+    weight_layout="OIDHW",
+    facts=Facts(
+        ranks={"input": 5, "weight": 5},
+        names=(*_NAMES.split(), "pad_back", *FAR_SIDES),
+        numbers=_numbers,
+        params="ext_conv3d_params",
+        told_by={
+            "batch": IMAGE_TOLD["batch"],
+            "strides": ("stride_d stride_h stride_w",),
+            "dilation": ("dilation_d dilation_h dilation_w",),
+            "padding": ("pad_front pad_top pad_left out_d out_h out_w",),
+            "groups": ("groups",),
+        },
+        neutral=IMAGE_NEUTRAL,
+    ),
+    kernels=Kernels(lower, only_float32, supports),
+    samples=lambda: convolution_samples("conv3d", 3),
+)
+
+OPERATORS = (CONV3D,)

@@ -1,0 +1,140 @@
+"""max_pool2d and avg_pool2d over channels-last images."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from codegen_cc.node import Node
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.conv2d import pixels
+from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers, padding
+from codegen_cc.operators.placement import Placement
+from codegen_cc.operators.sample import REAL, Sample, sample_node
+from codegen_cc.operators.told import unless
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.region.graph import RegionNode
+
+
+def supports(node: Node) -> str | None:
+    """None if the kernels can compute the pooling, else the reason."""
+    rank = len(node.operand("input").shape)
+    if rank != 4:
+        return f"input rank {rank}; need 4"
+    if min(node.attrs["padding"]) < 0:
+        return f"padding {node.attrs['padding']}; need no negative padding"
+    return None
+
+
+def lower(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_max_pool2d`` or ``ext_avg_pool2d``."""
+    placed = place_pool2d(node, builder)
+    arguments = [placed.params, placed.inputs["input"], placed.output]
+    placed.call(node, builder, f"ext_{node.node.op}", arguments)
+
+
+def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> Placement:
+    """Images channels-last and the ``ext_pool2d_params``; without ``gaps``, dense images."""
+    attrs = node.node.attrs
+    x = pixels(builder, builder.tensor(node.role("input")), gaps)
+    y = builder.image_space(node.output, gaps)
+    top, left, bottom, right = attrs["padding"]
+    fields: dict[str, object] = {
+        "batch": x.shape[0],
+        "in_h": x.shape[2],
+        "in_w": x.shape[3],
+        "channels": x.shape[1],
+        "out_h": y.shape[2],
+        "out_w": y.shape[3],
+        "kernel_h": attrs["pool_size"][0],
+        "kernel_w": attrs["pool_size"][1],
+        "stride_h": attrs["strides"][0],
+        "stride_w": attrs["strides"][1],
+        "pad_top": top,
+        "pad_left": left,
+        "pad_bottom": bottom,
+        "pad_right": right,
+        "dilation_h": attrs["dilation"][0],
+        "dilation_w": attrs["dilation"][1],
+        "x_stride": x.pixel_stride(),
+        "y_stride": y.pixel_stride(),
+        "count_include_pad": int(attrs["count_include_pad"]),
+    }
+    comment = f"{node.node.composite} {attrs['pool_size']}: {list(x.shape)} -> {list(y.shape)}"
+    return Placement(Struct("ext_pool2d_params", fields), {"input": x}, None, y, comment)
+
+
+# ---------------------------------------------------------------- the records
+
+_NAMES = (
+    "batch in_h in_w channels out_h out_w kernel_h kernel_w stride_h stride_w pad_top pad_left "
+    "pad_bottom pad_right dilation_h dilation_w x_stride y_stride count_include_pad"
+)
+
+
+def _numbers(node: Node) -> dict[str, Number]:
+    kernel_h, kernel_w = node.attrs["pool_size"]
+    return image_numbers(node) | {
+        "channels": node.shape[1],
+        "kernel_h": kernel_h,
+        "kernel_w": kernel_w,
+        "count_include_pad": int(node.attrs["count_include_pad"]),
+    }
+
+
+def _uncounted(node: Node, told: Collection[str]) -> bool:
+    """Padding is never the greatest element, and divides a mean only where it is counted."""
+    counted = unless("count_include_pad", 0)
+    return node.op == "max_pool2d" or padding(node, ()) or counted(node, told)
+
+
+_FACTS = Facts(
+    ranks={"input": 4},
+    names=tuple(_NAMES.split()),
+    numbers=_numbers,
+    params="ext_pool2d_params",
+    place=place_pool2d,
+    told_by={
+        **IMAGE_TOLD,
+        "pool_size": ("kernel_h kernel_w",),
+        "count_include_pad": ("count_include_pad",),
+    },
+    neutral={**IMAGE_NEUTRAL, "count_include_pad": _uncounted},
+)
+
+
+def _samples(op: str) -> Iterator[Sample]:
+    image = {"input": ((1, 16, 8, 8), REAL)}
+    plain = {"pool_size": [2, 2], "strides": [2, 2], "padding": [0] * 4, "dilation": [1, 1]}
+    plain |= {"ceil_mode": False, "count_include_pad": False}
+    padded = plain | {"pool_size": [3, 3], "padding": [1] * 4}
+    yield Sample("", sample_node(op, image, (1, 16, 4, 4), **plain))
+    yield Sample("padded", sample_node(op, image, (1, 16, 4, 4), **padded))
+    if op == "avg_pool2d":
+        counted = padded | {"count_include_pad": True}
+        yield Sample("padding counted", sample_node(op, image, (1, 16, 4, 4), **counted))
+    dilated = plain | {"dilation": [2, 2], "strides": [1, 1]}
+    yield Sample("dilated", sample_node(op, image, (1, 16, 6, 6), **dilated))
+
+
+def _pooling(op: str) -> Operator:
+    return Operator(
+        op,
+        roles=("input",),
+        attributes={
+            "pool_size": "height and width",
+            "strides": "one per axis of the image",
+            "padding": "top, left, bottom, right",
+            "dilation": "one per axis of the image",
+            "ceil_mode": "whether sizes are rounded up",
+            "count_include_pad": "whether padding counts in a mean",
+        },
+        layout=Layout.IMAGE,
+        facts=_FACTS,
+        kernels=Kernels(lower, only_float32, supports),
+        samples=lambda: _samples(op),
+    )
+
+
+OPERATORS = (_pooling("max_pool2d"), _pooling("avg_pool2d"))

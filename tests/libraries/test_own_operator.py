@@ -1,0 +1,137 @@
+"""An operator that nobody built in: a user's record, kernel and builder, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from onnx import helper as oh
+from tvm import relax
+
+import byoc
+from byoc.library import Kernel, Library, LibraryError, Link, Operator
+from byoc.patterns.registry import Candidate
+from byoc.patterns.row import candidate
+from codegen_cc import operator
+from codegen_cc.libraries import registry
+
+SOURCE = """
+#include "own.h"
+#include <math.h>
+
+int own_sinh(const float* x, float scale, int64_t size, float* y) {
+  for (int64_t i = 0; i < size; i++) y[i] = scale * sinhf(x[i]);
+  return 0;
+}
+"""
+HEADER = """
+#include <stdint.h>
+int own_sinh(const float* x, float scale, int64_t size, float* y);
+"""
+SINH = Operator("scaled_sinh", roles=("input",), attributes={"scale": "a number"})
+ARGUMENTS = ("input", "attr.scale", "size", "output")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Forget what a test registers."""
+    stores = (registry._loaded, operator._known, operator._owners)
+    operator.known_operators()
+    copies = [dict(store) for store in stores]
+    yield
+    byoc.unregister_ext_op("relax.sinh")
+    for store, copy in zip(stores, copies, strict=True):
+        store.clear()
+        store.update(copy)
+
+
+def library(folder: Path, *operators: Operator, name: str = "own", **fields) -> Library:
+    (folder / "own.c").write_text(SOURCE)
+    (folder / "own.h").write_text(HEADER)
+    link = Link(headers=("own.h",), include_dirs=(folder,), sources=(folder / "own.c",))
+    kernel = Kernel("scaled_sinh", "own_sinh", **{"arguments": ARGUMENTS, **fields})
+    return Library(
+        name, version="1", abi=1, link=link, operators=operators or (SINH,), kernels=[kernel]
+    )
+
+
+def build(call: relax.Call) -> Candidate:
+    return candidate("scaled_sinh", call, [("input", call.args[0])], {"scale": 1.0})
+
+
+def model():
+    graph = oh.make_graph(
+        [
+            oh.make_node("Relu", ["x"], ["r"]),
+            oh.make_node("Sinh", ["r"], ["s"]),
+            oh.make_node("Relu", ["s"], ["y"]),
+        ],
+        "sinh",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, [4, 5])],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, [4, 5])],
+    )
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+
+
+def test_a_users_operator_is_part_of_a_region(tmp_path: Path) -> None:
+    own = library(tmp_path)
+    byoc.register_ext_op("relax.sinh", build=build)
+    done = byoc.compile(
+        model(), tmp_path / "m.so", libraries=[own, "builtin", "scaled_sinh=own"], min_bytes=0
+    )
+    assert done.report.offloaded == done.report.operators == 3 and len(done.report.regions) == 1
+    assert "ext.scaled_sinh" in str(done.report.to_json())
+    x = np.random.default_rng(3).standard_normal((4, 5)).astype(np.float32)
+    (found,) = byoc.load(tmp_path / "m.so").run({"x": x}).values()
+    np.testing.assert_allclose(found, np.sinh(np.maximum(x, 0)), rtol=1e-6)
+
+
+def test_without_its_library_it_stays_with_tvm(tmp_path: Path) -> None:
+    library(tmp_path)
+    byoc.register_ext_op("relax.sinh", build=build)
+    report = byoc.compile(model(), min_bytes=0).report
+    (left,) = report.left
+    assert left.reason.startswith("operator scaled_sinh; need one of conv2d, ")
+    assert "scaled_sinh, " not in left.reason.removeprefix("operator scaled_sinh; ")
+
+
+def test_an_attribute_that_is_not_told_is_refused(tmp_path: Path) -> None:
+    own = library(tmp_path, arguments=("input", 1.0, "size", "output"))
+    byoc.register_ext_op("relax.sinh", build=build)
+    (left,) = byoc.compile(model(), libraries=[own, "builtin"], min_bytes=0).report.left
+    assert "own: scale is 1.0, which own_sinh is not told" in left.reason
+    fixed = library(tmp_path, arguments=("input", 1.0, "size", "output"), attributes={"scale": 1.0})
+    registry._loaded.clear()
+    assert byoc.compile(model(), libraries=[fixed, "builtin"], min_bytes=0).report.left == ()
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (Operator("matmul", roles=("lhs", "rhs")), "there is an operator of that name"),
+        (Operator("a b", roles=("input",)), "'a b' is no name; need a C identifier"),
+        (Operator("a", roles=("in put",)), "'in put' is no name"),
+        (Operator("a", roles=("input", "input")), "a name stands for two"),
+        (Operator("a", roles=("input",), results=("input",)), "a name stands for two"),
+    ],
+)
+def test_bad_records(tmp_path: Path, record: Operator, message: str) -> None:
+    with pytest.raises(LibraryError, match=message) as raised:
+        library(tmp_path, record)
+    assert "\n" not in str(raised.value)
+    assert operator.operator_of("matmul").roles == ("lhs", "rhs")
+
+
+def test_two_libraries_cannot_have_one_operator(tmp_path: Path) -> None:
+    library(tmp_path)
+    library(tmp_path)  # the same file, read again
+    with pytest.raises(LibraryError, match="library own has an operator of that name"):
+        library(tmp_path, name="other")
+
+
+def test_an_unknown_operator_is_named() -> None:
+    with pytest.raises(LibraryError, match="no operator is called 'matmull'; need one of conv2d"):
+        operator.operator_of("matmull")

@@ -29,7 +29,7 @@ from codegen_cc.region.graph import Region, RegionNode, Value
 from codegen_cc.runtime_files import runtime_file
 
 #: What a table may be told beside the fields of the block: sides that the block leaves out, as
-#: they follow from the others, and the product of the batch axes.
+#: they follow from the others.
 BESIDE_THE_BLOCK = {
     "ext_conv2d_params": {"pad_bottom", "pad_right"},
     "ext_conv3d_params": {"pad_back", "pad_bottom", "pad_right"},

@@ -19,11 +19,13 @@ from byoc.partition.prune import prune
 from byoc.partition.rules import Rules
 from byoc.patterns.registry import register_ext_op, unregister_ext_op
 from byoc.patterns.row import candidate
+from codegen_cc import operator
 from codegen_cc.dim import symbol
 from codegen_cc.libraries import LIBRARY_ABI, Link, Selection, registry
 from codegen_cc.libraries.measured_choice import signature
 from codegen_cc.module import plan_functions
 from codegen_cc.node import Node, Operand, Result
+from codegen_cc.operator import Operator
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 from codegen_cc.region.read_relax import read_region
@@ -89,14 +91,18 @@ class Halves:
 
 @pytest.fixture(autouse=True)
 def halves(tmp_path: Path) -> Iterator[Halves]:
-    before, found = dict(registry._loaded), Halves(tmp_path)
+    stores = (registry._loaded, operator._known, operator._owners)
+    operator.known_operators()
+    copies, found = [dict(store) for store in stores], Halves(tmp_path)
+    operator.register(Operator("halves", ("input",), results=("left", "right")), "halves")
     register_ext_op(
         "relax.split", build=lambda call: candidate("halves", call, [("input", call.args[0])])
     )
     yield found
     unregister_ext_op("relax.split")
-    registry._loaded.clear()
-    registry._loaded.update(before)
+    for store, copy in zip(stores, copies, strict=True):
+        store.clear()
+        store.update(copy)
 
 
 def both(emit: Callable, x: relax.Var) -> tuple[relax.Var, relax.Var]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import relax, tirx
 
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axis
+from codegen_cc.dim import at_most
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 
@@ -36,6 +37,25 @@ def build_cumsum(call: relax.Call, reverse: bool = False) -> Candidate:
     return candidate("cumsum", call, [("input", call.args[0])], attrs)
 
 
+def build_topk(call: relax.Call) -> Candidate:
+    """The greatest or least elements along one axis, or where they are, or both.
+
+    How many there are is the extent of the results: as TVM has it, all for k below 1 and no more
+    than there are. Raises ``Unfit`` where the axis may be shorter at run time.
+    """
+    axis = positive_axis(call.attrs.axis, call.args[0])
+    attrs = {
+        "axis": axis,
+        "largest": bool(call.attrs.largest),
+        "ret_type": str(call.attrs.ret_type),
+    }
+    found = candidate("topk", call, [("input", call.args[0])], attrs)
+    extent, k = (part.shape[axis] for part in (found.node.operands[0], found.node))
+    if not at_most(k, extent):
+        raise Unfit(f"axis {axis} of extent {extent}, k {k}; need an extent of k or more")
+    return found
+
+
 def build_arange(call: relax.Call) -> Candidate:
     """The numbers from 0 on."""
     start, _, step = call.args
@@ -50,4 +70,5 @@ INDEXING_ROWS = (
     Row("relax.take", build_take, "take"),
     *(Row(name, build_argreduce, "argreduce") for name in ARGREDUCE),
     Row("relax.cumsum", build_cumsum, "cumsum"),
+    Row("relax.topk", build_topk, "topk"),
 )

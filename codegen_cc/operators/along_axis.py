@@ -1,19 +1,25 @@
-"""argreduce and cumsum: kernels that see x as [outer, reduce, inner] in memory order."""
+"""argreduce, cumsum and topk: kernels that see x as [outer, reduce, inner] in memory order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from codegen_cc.node import Node
+from codegen_cc.dtypes import KERNEL_INTEGERS
+from codegen_cc.node import Node, Result
 from codegen_cc.operator import Kernels, Operator
-from codegen_cc.operators.dtype_rules import one_of, only_float32, operands_only
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_float32, operands_only
 from codegen_cc.operators.normalisation import adjacent
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import along_axis, flags, unless
 from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
 
 ARG_KINDS = ("argmax", "argmin")
+
+#: What a node of ``topk`` gives: its results are these, or one of them.
+VALUES, INDICES = TOPK_RESULTS = ("values", "indices")
 
 
 def check_dtypes(node: Node) -> str | None:
@@ -58,6 +64,43 @@ def _cumsum(node: RegionNode, builder: PlanBuilder) -> None:
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     builder.call("ext_cumsum", [*flags, outer, reduce, inner, x, y], y, comment)
     builder.place(node.output, y)
+
+
+def topk_results(node: Node) -> dict[str, Result]:
+    """The results that a node of ``topk`` has, by name."""
+    returned = node.attrs["ret_type"]
+    names = TOPK_RESULTS if returned == "both" else (returned,)
+    return dict(zip(names, node.results, strict=True))
+
+
+def check_topk_dtypes(node: Node) -> str | None:
+    """Values are float32, indices int32 or int64."""
+    allowed = {VALUES: ("float32",), INDICES: KERNEL_INTEGERS}
+    found = topk_results(node).items()
+    reasons = (one_of(name, result.dtype, allowed[name]) for name, result in found)
+    return operands_only(node, ("float32",)) or next(filter(None, reasons), None)
+
+
+def lower_topk(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_topk``; the results lie in the order of the operand."""
+    axis = node.node.attrs["axis"]
+    x, outer, extent, inner = adjacent(builder, builder.tensor(node.role("input")), [axis])
+    tensors = [builder.space(value.shape, value.dtype, x.order()) for value in node.outputs]
+    results = dict(zip(topk_results(node.node), tensors, strict=True))
+    values, indices = map(results.get, TOPK_RESULTS)
+    fields: dict[str, object] = {
+        "outer": outer,
+        "extent": extent,
+        "inner": inner,
+        "k": node.node.shape[axis],
+        "least": int(not node.node.attrs["largest"]),
+        "index_dtype": c_dtype("int64" if indices is None else indices.dtype),
+    }
+    comment = f"{node.node.composite} axis {axis}: {list(x.shape)} -> {list(node.node.shape)}"
+    arguments = [Struct("ext_topk_params", fields), x, values, indices]
+    builder.call("ext_topk", arguments, tensors, comment)
+    for value, tensor in zip(node.outputs, tensors, strict=True):
+        builder.place(value, tensor)
 
 
 # ---------------------------------------------------------------- the records
@@ -108,4 +151,43 @@ CUMSUM = Operator(
     samples=_cumsum_samples,
 )
 
-OPERATORS = (ARGREDUCE, CUMSUM)
+
+def _topk_samples() -> Iterator[Sample]:
+    for dtype, largest in (("int64", True), ("int64", False), ("int32", True)):
+        attrs = {"axis": 1, "largest": largest, "ret_type": "both"}
+        node = sample_node("topk", _ROWS, (4, 5), **attrs)
+        variant = f"{'greatest' if largest else 'least'}, {dtype} indices"
+        yield Sample(variant, replace(node, further=(Result((4, 5), dtype),)))
+
+
+def _k_untold(node: Node, told: Collection[str], function: str) -> str | None:
+    """The results' extent says how many elements are wanted."""
+    k = node.shape[node.attrs["axis"]]
+    return None if "k" in told else f"k is {k}, which {function} is not told"
+
+
+TOPK = Operator(
+    "topk",
+    roles=("input",),
+    attributes={"axis": "one", "largest": "true or false", "ret_type": "both, values, indices"},
+    results=TOPK_RESULTS,
+    about="the k greatest or least elements in order, k being the results' extent; equal ones by"
+    " their index, NaN above every number",
+    facts=replace(
+        along_axis(
+            "k",
+            "least",
+            numbers=lambda node: {
+                "k": node.shape[node.attrs["axis"]],
+                "least": int(not node.attrs["largest"]),
+            },
+            told_by={"largest": ("least",), "ret_type": ()},
+            neutral={"largest": unless("largest", True), "ret_type": unless("ret_type", "both")},
+        ),
+        unfit=_k_untold,
+    ),
+    kernels=Kernels(lower_topk, check_topk_dtypes),
+    samples=_topk_samples,
+)
+
+OPERATORS = (ARGREDUCE, CUMSUM, TOPK)

@@ -308,6 +308,18 @@ int ext_reduce(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inne
 int ext_argreduce(int32_t least, int64_t outer, int64_t reduce, int64_t inner, const float* x,
                   int64_t* y);
 
+/* values[o][j][i] = the j-th greatest x[o][r][i] over r, or least, and indices[o][j][i] = its r, of
+ * 0 <= j < k: equal values in the order of their indices, NaN above every number.  x is dense
+ * [outer, extent, inner], a result [outer, k, inner], or NULL where nobody wants it.  k <= extent,
+ * which an index and 32 bits can hold. */
+typedef struct {
+  int64_t outer, extent, inner;
+  int64_t k;
+  int32_t least;         /* 1 for the least ones */
+  ext_dtype index_dtype; /* EXT_INT32 or EXT_INT64 */
+} ext_topk_params;
+int ext_topk(const ext_topk_params* p, const float* x, float* values, void* indices);
+
 /* y[o][r][i] = sum of x[o][s][i] over s <= r (`exclusive`: s < r; `reverse`: s >= r, s > r); x is
  * dense [outer, reduce, inner].  In place is allowed. */
 int ext_cumsum(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce, int64_t inner,

@@ -212,6 +212,13 @@ def _decide_nan_wins(case: Case, kind: str, data: np.ndarray, axis: int) -> None
         case.decide(_NAN_WINS, functions[kind](data, axis=axis))
 
 
+def _np_sorted(data: np.ndarray, axis: int, kind: str) -> np.ndarray:
+    missing = np.isnan(data)
+    numbers = np.where(missing, 0, data)
+    keys = (numbers, missing) if kind == "least" else (-numbers, ~missing)
+    return np.take_along_axis(data, np.lexsort(keys, axis=axis), axis)
+
+
 def _reductions() -> Iterator[Case]:
     rows = _rows()
     for axis, data, suffix in ((1, rows, "rows"), (0, np.ascontiguousarray(rows.T), "columns")):
@@ -232,6 +239,13 @@ def _reductions() -> Iterator[Case]:
         case, (x,) = _case(f"cumsum_{suffix}", data)
         case.op("CumSum", x, np.array(axis))
         yield case
+        for kind in ("greatest", "least"):
+            case, (x,) = _case(f"topk_{kind}_{suffix}", data)
+            every = np.array([data.shape[axis]])
+            case.op("TopK", x, every, axis=axis, largest=int(kind == "greatest"))
+            case.nodes[-1].output.append(f"{case.name}_places")
+            case.decide("a NaN is above every number", _np_sorted(data, axis, kind))
+            yield case
     case, (x,) = _case("layer_norm", rows)
     scale = np.linspace(0.5, 1.5, 37, dtype=np.float32)
     case.op("LayerNormalization", x, scale, scale[::-1].copy())

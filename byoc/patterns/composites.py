@@ -4,6 +4,7 @@
     prelu(x, slope)          = where(x < 0, x * slope, x)
     take(x, i)               = take(x, where(i < 0, i + n, i))      n: the axis' extent
     cumsum(x, reverse)       = take(cumsum(take(x, r)), r)          r: n - 1, ..., 1, 0
+    lrn(x)                   = x / (alpha mean(x x) + bias)^beta    mean: a pool of channels
 
 The composite keeps the pieces. Everything inside must be read by nothing else, or the operators
 stay single. Each reader below gets the last binding and returns the group that ends there.
@@ -178,8 +179,67 @@ def _reverses(take: relax.Call, extent: int) -> bool:
     return indices.shape == (extent,) and (indices == np.arange(extent)[::-1]).all()
 
 
+def _lrn(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
+    """A factor or exponent of 1 and a bias of 0 may have been left out."""
+    image, value = call.args
+    inside: list[relax.Expr] = []
+    numbers = {"beta": 1.0, "bias": 0.0, "alpha": 1.0}
+    steps = {"beta": "relax.power", "bias": "relax.add", "alpha": "relax.multiply"}
+    for name, operator in steps.items():
+        step = block.call(value, operator)
+        number = scalar_of(step.args[1]) if step is not None else None
+        if number is not None:
+            inside.append(value)
+            value, numbers[name] = step.args[0], number
+    window = _mean_of_channels(block, value)
+    if window is None:
+        return None
+    size, squares, pooled = window
+    square = block.call(squares, "relax.multiply")
+    if square is None or tuple(square.args) != (image, image):
+        return None
+    operand = tensor(image, "input")
+    attrs = {"axis": 1, "size": size, **numbers}
+    node = Node("lrn", (operand,), operand.shape, operand.dtype, attrs)
+    return Candidate(node, (image,)), (*inside, *pooled, squares)
+
+
+def _mean_of_channels(
+    block: Block, value: relax.Expr
+) -> tuple[int, relax.Expr, tuple[relax.Expr, ...]] | None:
+    """How many channels are averaged, of what, and the bindings that do so.
+
+    They are a pool of a line of faces, as the importer writes it, or of a face of lines.
+    """
+    back = block.call(value, "relax.squeeze", "relax.reshape")
+    pool = block.call(back.args[0], *_MEANS) if back is not None else None
+    there = (
+        block.call(pool.args[0], "relax.expand_dims", "relax.reshape") if pool is not None else None
+    )
+    shapes = (shape_of(there.args[0]), shape_of(value)) if there is not None else ((), ())
+    if there is None or not shapes[0] or shapes[0] != shapes[1]:
+        return None
+    attrs, line = pool.attrs, shape_of(pool.args[0])
+    size, *others = (int(extent) for extent in attrs.pool_size)
+    windows = [*others, *map(int, attrs.strides), *map(int, attrs.dilation)]
+    padding = [int(side) for side in attrs.padding]
+    sides = len(padding) // 2
+    plain = set(windows) == {1} and not any([*padding[1:sides], *padding[sides + 1 :]])
+    if not plain or attrs.ceil_mode or not attrs.count_include_pad:
+        return None
+    if (padding[0], padding[sides]) != ((size - 1) // 2, size // 2):
+        return None
+    if line is None or line[:3] != (shapes[0][0], 1, shapes[0][1]):
+        return None
+    return size, there.args[0], (value, back.args[0], pool.args[0])
+
+
+#: Pools whose first window is one of channels.
+_MEANS = ("relax.nn.avg_pool2d", "relax.nn.avg_pool3d")
+
 READERS: dict[str, Callable[[Block, relax.Var, relax.Call], Found | None]] = {
     "relax.matmul": _attention,
     "relax.where": _prelu,
     "relax.take": _take,
+    "relax.divide": _lrn,
 }

@@ -1,4 +1,4 @@
-"""reduce, softmax and layer_norm: kernels that see x as [outer, reduce, inner] in memory order."""
+"""reduce, softmax, norms and lrn: kernels that see x as [outer, reduce, inner] in memory order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import AXIS_NAMES, AXIS_TOLD, along_axis, around, flags, unless
 from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode
 
@@ -74,6 +75,17 @@ def _norm(node: RegionNode, builder: PlanBuilder) -> None:
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
     arguments = [rows, n, float(attrs["epsilon"]), x, *affine, y]
     builder.call(f"ext_{node.node.op}", arguments, y, comment, over=[x])
+    builder.place(node.output, y)
+
+
+def _lrn(node: RegionNode, builder: PlanBuilder) -> None:
+    attrs = node.node.attrs
+    x, outer, channels, inner = adjacent(builder, builder.tensor(node.role("input")), [1])
+    y = builder.space(x.shape, node.node.dtype, x.order())
+    comment = f"{node.node.composite} of {attrs['size']} channels: {list(x.shape)}"
+    fields: dict[str, object] = {"outer": outer, "channels": channels, "inner": inner}
+    fields |= {"size": attrs["size"], **{name: float(attrs[name]) for name in _LRN_NUMBERS}}
+    builder.call("ext_lrn", [Struct("ext_lrn_params", fields), x, y], y, comment)
     builder.place(node.output, y)
 
 
@@ -210,9 +222,38 @@ def _normalisation(op: str, *roles: str) -> Operator:
     )
 
 
+_LRN_NUMBERS = ("alpha", "beta", "bias")
+_LRN_SAMPLE = {"axis": 1, "size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+
+
+def _lrn_samples() -> Iterator[Sample]:
+    image = {"input": ((1, 16, 8, 8), REAL)}
+    yield Sample("", sample_node("lrn", image, (1, 16, 8, 8), **_LRN_SAMPLE))
+
+
+LRN = Operator(
+    "lrn",
+    roles=("input",),
+    attributes={"axis": "1", "size": "channels", **dict.fromkeys(_LRN_NUMBERS, "a number")},
+    about="input / (bias + alpha mean of input^2 over the channels around)^beta",
+    layout=Layout.KEEP,
+    facts=along_axis(
+        "window",
+        *_LRN_NUMBERS,
+        numbers=lambda node: {
+            "window": node.attrs["size"],
+            **{name: float(node.attrs[name]) for name in _LRN_NUMBERS},
+        },
+        told_by={"size": ("window",), **{name: (name,) for name in _LRN_NUMBERS}},
+    ),
+    kernels=Kernels(_lrn, only_float32),
+    samples=_lrn_samples,
+)
+
 OPERATORS = (
     REDUCE,
     SOFTMAX,
     _normalisation("layer_norm", "gamma", "beta"),
     _normalisation("rms_norm", "gamma"),
+    LRN,
 )

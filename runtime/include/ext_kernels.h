@@ -340,6 +340,16 @@ int ext_layer_norm(int64_t rows, int64_t n, float epsilon, const float* x, const
 int ext_rms_norm(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
                  float* y);
 
+typedef struct {
+  int64_t outer, channels, inner;
+  int64_t size; /* channels of a window; above 0 */
+  float alpha, beta, bias;
+} ext_lrn_params;
+
+/* y[o][c][i] = x[o][c][i] / (bias + alpha mean_k x[o][k][i]^2)^beta, k from c - (size - 1) / 2 to
+ * c + size / 2, where channels outside are 0; x is dense [outer, channels, inner]. */
+int ext_lrn(const ext_lrn_params* p, const float* x, float* y);
+
 #ifdef __cplusplus
 }
 #endif

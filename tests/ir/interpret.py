@@ -176,6 +176,14 @@ def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     return x / np.sqrt(square + node.attrs["epsilon"]) * gamma
 
 
+def _lrn(node: Node, x: np.ndarray) -> np.ndarray:
+    attrs, size = node.attrs, node.attrs["size"]
+    widths = [(0, 0), ((size - 1) // 2, size // 2)] + [(0, 0)] * (x.ndim - 2)
+    squares = np.pad(x**2, widths)
+    mean = sum(squares[:, k : k + x.shape[1]] for k in range(size)) / size
+    return x / (attrs["bias"] + attrs["alpha"] * mean) ** attrs["beta"]
+
+
 def _attention(
     node: Node, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | float = 0.0
 ) -> np.ndarray:
@@ -263,6 +271,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "conv2d_transpose": lambda: _conv2d_transpose(node, *arrays[:2]),
         "conv3d": lambda: _conv3d(node, *arrays[:2]),
         "rms_norm": lambda: _rms_norm(node, *arrays),
+        "lrn": lambda: _lrn(node, *arrays),
         "attention": lambda: _attention(node, *arrays),
         "compare": lambda: _COMPARE[attrs["kind"]](*arrays),
         "logical": lambda: _LOGICAL[attrs["kind"]](*arrays),

@@ -1,4 +1,4 @@
-"""argreduce, cumsum, products and rms_norm against numpy."""
+"""argreduce, cumsum, products, rms_norm and lrn against numpy."""
 
 from __future__ import annotations
 
@@ -80,3 +80,23 @@ def test_rms_norm(lib: ctypes.CDLL, shape: tuple[int, int]) -> None:
     y.check_gaps()
     assert lib.ext_rms_norm(rows, n, 1e-5, x.ctypes.data, gamma.ctypes.data, x.ctypes.data) == 0
     np.testing.assert_array_equal(x, y.view)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 40])
+@pytest.mark.parametrize("beta", [0.75, 0.5, 1.0, 1.25])
+@pytest.mark.parametrize("shape", [*cases.REDUCE, (2, 41, 1), (1, 3, 37)], ids=str)
+def test_lrn(lib: ctypes.CDLL, shape: tuple[int, int, int], beta: float, size: int) -> None:
+    x = at_page_end(np.random.default_rng(16).standard_normal(shape))
+    y = Rows(1, x.size)
+    params = abi.LrnParams(*shape, size, 0.5, beta, 1.5)
+    assert lib.ext_lrn(params, x.ctypes.data, y.pointer) == 0
+    squares = np.pad(x.astype(np.float64) ** 2, [(0, 0), ((size - 1) // 2, size // 2), (0, 0)])
+    total = sum(squares[:, k : k + shape[1]] for k in range(size))
+    want = x / (1.5 + 0.5 / size * total) ** beta
+    assert_close(y.view[0].reshape(shape), want, 4e-6)
+    y.check_gaps()
+
+
+def test_lrn_of_no_channels_is_refused(lib: ctypes.CDLL) -> None:
+    params = abi.LrnParams(1, 1, 1, 0, 1.0, 1.0, 1.0)
+    assert lib.ext_lrn(params, None, None) == 2

@@ -46,7 +46,7 @@ def compiled(given: onnx.ModelProto, folder: Path, *shapes: object) -> byoc.Mode
     return byoc.load(folder / "m.so")
 
 
-K3, K5, K7 = (f"int64[1] k = {{{k}}}" for k in (3, 5, 7))
+K0, K3, K5, K7 = (f"int64[1] k = {{{k}}}" for k in (0, 3, 5, 7))
 BOTH = "float v, int64 i"
 TOPK = "v, i = TopK(x, k)"
 
@@ -75,6 +75,28 @@ def test_forms(opset: int, tmp_path: Path) -> None:
     body, constants = FORMS[opset]
     outputs = "float v, int64 i, float w, int64 j"
     check(model(body, "float[3, 5, 9] x", outputs, constants, opset), tmp_path, x=rounded(3, 5, 9))
+
+
+def test_order_of_our_own(tmp_path: Path) -> None:
+    """Where any order will do."""
+    given = model("v, i = TopK<sorted = 0>(x, k)", "float[4, 30] x", BOTH, K7, 11)
+    x = np.random.default_rng(2).permutation(120).reshape(4, 30).astype("float32")
+    want = onnxruntime_outputs(given, {"x": x})
+    got = compiled(given, tmp_path).run({"x": x})
+    np.testing.assert_array_equal(got["v"], -np.sort(-want["v"]))
+    np.testing.assert_array_equal(np.sort(got["i"]), np.sort(want["i"]))
+    np.testing.assert_array_equal(np.take_along_axis(x, got["i"], 1), got["v"])
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(10, 0), (11, -1)])
+def test_nothing_is_asked_for(opset: int, axis: int, tmp_path: Path) -> None:
+    given = model(f"v, i = TopK<axis = {axis}>(x, k)", "float[4, 5] x", BOTH, K0, opset)
+    want = onnxruntime_outputs(given, {"x": rounded(4, 5)})
+    byoc.compile(given, tmp_path / "m.so")
+    got = byoc.load(tmp_path / "m.so").run({"x": rounded(4, 5)})
+    for name in ("v", "i"):
+        assert (got[name].shape, got[name].dtype) == (want[name].shape, want[name].dtype)
+        assert got[name].size == 0
 
 
 def test_results_go_on_in_the_same_region(tmp_path: Path) -> None:

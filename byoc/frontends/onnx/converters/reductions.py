@@ -47,11 +47,24 @@ def unreduced(node: Node) -> relax.Expr:
 
 
 def top_k(node: Node) -> relax.Expr:
-    """In opset 10 ``k`` became an input, and nothing else changed."""
+    """In order, which is one of the orders that ``sorted`` 0 allows.
+
+    TVM takes a ``k`` of 0 for all. In opset 10 ``k`` became an input, and nothing else changed.
+    """
+    node.attrs.pop("sorted", None)
+    if node.opset < 10:
+        k = node.attrs.get("k")
+    else:
+        given = node.constant(1)
+        k = None if given is None else int(given.reshape(-1)[0])
+    if k == 0:
+        axis = node.attrs.get("axis", -1)
+        nothing = node.emit(relax.op.strided_slice(node.inputs[0], [axis], [0], [0]))
+        return relax.Tuple([nothing, relax.op.astype(nothing, "int64")])
     if node.opset == 10:
-        if node.constant(1) is None:
+        if k is None:
             raise ValueError("k is computed; need a constant")
-        node.attrs["k"] = int(node.constant(1).reshape(-1)[0])
+        node.attrs["k"] = k
     return node.tvm()
 
 

@@ -96,6 +96,11 @@ class Node:
         return (Result(self.shape, self.dtype), *self.further)
 
     @property
+    def named_results(self) -> dict[str, Result]:
+        """The results by the names that the operator's record has for them, as far as there are."""
+        return dict(zip(operator_of(self.op).results, self.results, strict=False))
+
+    @property
     def composite(self) -> str:
         """The composite's name, such as ``ext.conv2d_bias_relu``; for people, never parsed."""
         parts = operator_of(self.op).named_by if is_operator(self.op) else ("op",)

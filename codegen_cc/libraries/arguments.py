@@ -53,7 +53,7 @@ def check_names(kernel: Kernel, what: str) -> None:
             raise LibraryError(f"{what}: unknown argument {name!r}{_close(name, known)}")
         if not isinstance(name, str | int | float):
             raise LibraryError(f"{what}: argument {name!r}; need a name or a number")
-    roles = {*operator.roles, "output"}
+    roles = {*operator.roles, *operator.results}
     for field, keys, allowed in (
         ("attributes", kernel.attributes, {*operator.attributes, "batch"}),
         ("dtypes", kernel.dtypes, roles),
@@ -69,8 +69,8 @@ def check_names(kernel: Kernel, what: str) -> None:
 
 
 def _known(kernel: Kernel, operator: Operator) -> set[str]:
-    names = {*operator.roles, *operator.facts.names, *kernel.epilogue}
-    names |= {"output", "scratch", "state", "size", "epilogue"}
+    names = {*operator.roles, *operator.results, *operator.facts.names, *kernel.epilogue}
+    names |= {"scratch", "state", "size", "epilogue"}
     steps = [step for step in kernel.epilogue if parameters_of(step)] + ["activation"]
     names |= {f"{step}.{parameter}" for step in steps for parameter in ("alpha", "beta")}
     names |= {f"attr.{attribute}" for attribute in operator.attributes}
@@ -78,13 +78,13 @@ def _known(kernel: Kernel, operator: Operator) -> set[str]:
 
 
 def _is_known(name: str, known: Iterable[str], operator: Operator) -> bool:
-    """Whether a name is known, or is one element of a list, or an extent of an operand."""
+    """Whether a name is known, or is one element of a list, or an extent of a tensor."""
     if name in known or operator.is_role(name):
         return True
     stem, _, index = name.rpartition(".")
     if not index.isdecimal():
         return False
-    extents = operator.is_role(stem) or stem in ("output", "bias", "residual")
+    extents = operator.is_role(stem) or stem in (*operator.results, "bias", "residual")
     return (extents or stem.startswith("attr.")) and (stem in known or operator.is_role(stem))
 
 
@@ -134,7 +134,7 @@ def _check_layouts(kernel: Kernel, what: str) -> None:
         if role in kernel.pack:
             raise LibraryError(f"{what}: {role} has a layout and is packed; give one of them")
     if ANY_ORDER in kernel.layouts.values():
-        others = {*operator.roles, "output"} - {
+        others = {*operator.roles, *operator.results} - {
             role for role, layout in kernel.layouts.items() if layout == ANY_ORDER
         }
         if others:
@@ -145,7 +145,7 @@ def _check_layouts(kernel: Kernel, what: str) -> None:
     strided = told(kernel) & {"params", "x_stride", "y_stride"}
     through = ["epilogue"] if {"epilogue"} <= told(kernel) and "residual" in kernel.epilogue else []
     for name in (*sorted(strided), *through):
-        sides = [kernel.layouts.get(role) for role in ("input", "output")]
+        sides = [kernel.layouts.get(role) for role in ("input", operator.results[0])]
         if operator.layout is Layout.IMAGE and sides != ["NHWC", "NHWC"]:
             raise LibraryError(
                 f"{what}: argument {name!r} describes channels-last images; give input and output"
@@ -156,13 +156,15 @@ def _check_layouts(kernel: Kernel, what: str) -> None:
 def _check_pairs(kernel: Kernel, what: str) -> None:
     """Fields that mean something only together with an argument, and the other way round."""
     names = told(kernel)
-    if "output" not in kernel.arguments:
-        raise LibraryError(f"{what}: no argument 'output'; the result could not be written")
+    results = operator_of(kernel.op).results
+    for name in results:
+        if name not in kernel.arguments:
+            raise LibraryError(f"{what}: no argument {name!r}; the result could not be written")
     if ("state" in names) != (kernel.state is not None):
         raise LibraryError(f"{what}: field and argument 'state' need each other")
     if ("scratch" in kernel.arguments) != (kernel.scratch != 0):
         raise LibraryError(f"{what}: field and argument 'scratch' need each other")
-    computed = {"output", "scratch", "params", "epilogue", "residual"}
+    computed = {*results, "scratch", "params", "epilogue", "residual"}
     if kernel.prepare and (late := computed & set(map(str, kernel.prepare_arguments))):
         raise LibraryError(
             f"{what}: {kernel.prepare} is called before there is {', '.join(sorted(late))};"
@@ -184,30 +186,33 @@ class TableCall:
         self._operands: dict[str, Tensor] = {}
         self._order = self._common_order()
         self.placed = self._placed() if "params" in told(kernel) else None
-        self.output = self.placed.output if self.placed else self._space()
+        self.results = self._spaces()
         self.state = builder.state(kernel.state) if kernel.state else None
 
     def record(self) -> None:
-        """Record the preparation, if there is one, and the call; place the result."""
+        """Record the preparation, if there is one, and the call; place the results."""
         kernel, shapes = self.kernel, [list(o.shape) for o in self.descriptor.operands]
         comment = f"{self.descriptor.composite}: {', '.join(map(str, shapes))} -> "
-        comment += f"{list(self.descriptor.shape)}"
+        comment += ", ".join(str(list(result.shape)) for result in self.descriptor.results)
+        results = list(self.results.values())
         if kernel.prepare:
             given = [self._argument(name) for name in kernel.prepare_arguments]
             once = self.builder.state("ext_once")
             arguments = [once, kernel.prepare, *given]
-            self.builder.call("EXT_ONCE", arguments, self.output, f"{comment}, once")
+            self.builder.call("EXT_ONCE", arguments, results, f"{comment}, once")
         arguments = [self._argument(name) for name in kernel.arguments]
-        self.builder.call(kernel.function, arguments, self.output, comment, kernel.returns)
-        self.builder.place(self.node.output, self.output)
+        self.builder.call(kernel.function, arguments, results, comment, kernel.returns)
+        for value, tensor in zip(self.node.outputs, results, strict=True):
+            self.builder.place(value, tensor)
 
     def _argument(self, name: str | int | float) -> call.Argument:
         if not isinstance(name, str):
             return int(name) if isinstance(name, bool) else name
         if self.node.role(name) is not None:
             return self._operand(name)
+        if name in self.results:
+            return self.results[name]
         special = {
-            "output": lambda: self.output,
             "state": lambda: self.state,
             "scratch": self._scratch,
             "params": lambda: self.placed.params,
@@ -263,7 +268,7 @@ class TableCall:
     def _order_for(self, role: str) -> tuple[int, ...] | None:
         layout = self.kernel.layouts.get(role)
         if layout is None and role == "residual":
-            return self._order_for("output")
+            return self._order_for(self.operator.results[0])
         if layout == ANY_ORDER:
             return self._order
         return None if layout is None else order_of(self.operator, role, layout)
@@ -275,9 +280,16 @@ class TableCall:
         computed = next(value for value in self.node.inputs if value.data is None)
         return self.builder.tensor(computed).order()
 
-    def _space(self) -> Tensor:
-        order = self._order_for("output")
-        return self.builder.space(self.descriptor.shape, self.descriptor.dtype, order)
+    def _spaces(self) -> dict[str, Tensor]:
+        """Where the results go, by name; a parameter block describes the first one."""
+        found = {}
+        for name, result in self.descriptor.named_results.items():
+            if self.placed is not None and not found:
+                found[name] = self.placed.output
+            else:
+                order = self._order_for(name)
+                found[name] = self.builder.space(result.shape, result.dtype, order)
+        return found
 
     def _scratch(self) -> Tensor | None:
         wanted = self.kernel.scratch
@@ -333,10 +345,10 @@ def indexed(node: Node, name: str) -> Dim | float:
             raise LookupError(f"{attribute} is {value!r}; a kernel is given numbers")
         return int(value) if isinstance(value, bool) else value
     role, _, axis = name.partition(".")
-    operand = node.operand(role)
-    if role != "output" and operand is None:
+    tensor = node.named_results.get(role) or node.operand(role)
+    if tensor is None:
         raise LookupError(f"no operand {role}")
-    shape = node.shape if role == "output" else operand.shape
+    shape = tensor.shape
     if not axis or int(axis) >= len(shape):
         raise LookupError(f"{role} has rank {len(shape)}, without axis {axis or '?'}")
     return shape[int(axis)]

@@ -30,8 +30,8 @@ class Kernel:
     ``attributes``: values that a node must have, and which the kernel therefore knows; ``...`` for
     one that ``supports`` looks at.
     ``supports``: a further rule, None or a reason.
-    ``dtypes``: by role, ``DEFAULT_DTYPE`` where not given.
-    ``layouts``: by role, such as ``NHWC``; row-major where not given; ``any`` (elementwise
+    ``dtypes``: by role or name of a result, ``DEFAULT_DTYPE`` where not given.
+    ``layouts``: by the same, such as ``NHWC``; row-major where not given; ``any`` (elementwise
     operators) for dense memory in any order.
     ``pack``: by role, turns a constant into what is stored, when compiling.
     ``prepare``: a C function that is called once, before the first call, with
@@ -61,5 +61,5 @@ class Kernel:
     algorithm: str = ""
 
     def dtype_of(self, role: str) -> str:
-        """The dtype that an operand, or ``output``, must have."""
+        """The dtype that an operand, or a result, must have."""
         return self.dtypes.get(role, DEFAULT_DTYPE)

@@ -19,7 +19,8 @@ _STEPS = ("bias", "residual")
 
 def refusal(kernel: Kernel, node: Node) -> str | None:
     """None if the kernel can be told all that it must know of the node, else the reason."""
-    rules = (_compute, _dtypes, _ranks, _steps, _operands, _shapes, _attributes, _arguments)
+    rules = (_compute, _results, _dtypes, _ranks, _steps, _operands)
+    rules += (_shapes, _attributes, _arguments)
     reasons = (rule(kernel, node) for rule in rules)
     return next((reason for reason in reasons if reason), None) or all_constant(node)
 
@@ -29,9 +30,18 @@ def _compute(kernel: Kernel, node: Node) -> str | None:
     return as_stored(node)
 
 
+def _results(kernel: Kernel, node: Node) -> str | None:
+    """A kernel writes all results of its operator."""
+    names = operator_of(kernel.op).results
+    if len(node.results) == len(names):
+        return None
+    return f"{len(node.results)} of the results {', '.join(names)}; need all"
+
+
 def _dtypes(kernel: Kernel, node: Node) -> str | None:
     found = [(operand.role, operand.dtype) for operand in node.operands]
-    for role, dtype in (*found, ("output", node.dtype)):
+    found += [(name, result.dtype) for name, result in node.named_results.items()]
+    for role, dtype in found:
         wanted = kernel.dtype_of(role)
         if dtype != wanted:
             return f"{role} is {dtype}; need {wanted}"
@@ -42,12 +52,9 @@ def _ranks(kernel: Kernel, node: Node) -> str | None:
     ranks = dict(operator_of(kernel.op).facts.ranks)
     layouts = [(role, len(text)) for role, text in kernel.layouts.items() if text != ANY_ORDER]
     for role, rank in (*ranks.items(), *layouts):
-        operand = node.operand(role)
-        if role != "output" and operand is None:
-            continue
-        shape = node.shape if role == "output" else operand.shape
-        if len(shape) != rank:
-            return f"{role} has rank {len(shape)}; need {rank}"
+        tensor = node.named_results.get(role) or node.operand(role)
+        if tensor is not None and len(tensor.shape) != rank:
+            return f"{role} has rank {len(tensor.shape)}; need {rank}"
     return None
 
 

@@ -12,7 +12,7 @@ from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
 from codegen_cc.node import Node
-from codegen_cc.operator import is_operator, known_operators
+from codegen_cc.operator import is_operator, known_operators, operator_of
 from codegen_cc.plan.tensors import MAX_AXES
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ def _refusal(found: KernelLibrary, node: Node) -> str | None:
     rank = max(len(part.shape) for part in (*node.results, *node.operands))
     if rank > MAX_AXES:  # for which a region's entry and its views have no room
         return f"rank {rank}; need at most {MAX_AXES}"
+    names = operator_of(node.op).results if is_operator(node.op) else ()
+    if names and len(node.results) > len(names):
+        return f"{len(node.results)} results; {node.op} has {', '.join(names)}"
     return found.supports(node)
 
 

@@ -85,7 +85,7 @@ class Library:
         return None if None in reasons else "; ".join(dict.fromkeys(filter(None, reasons)))
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:
-        """Record the call of the first kernel that supports the node, and place its result."""
+        """Record the call of the first kernel that supports the node, and place its results."""
         kernel = self.kernel_for(node.node)
         try:
             TableCall(kernel, node, builder).record()

@@ -353,4 +353,7 @@ int ext_lrn(const ext_lrn_params* p, const float* x, float* y);
 #ifdef __cplusplus
 }
 #endif
+
+#include "ext_quantised.h" /* has the blocks above as parameters */
+
 #endif /* EXT_KERNELS_H_ */

@@ -1,0 +1,58 @@
+/*
+ * ext_quantised.h - products of 8-bit integers, with what follows them in a quantised network.
+ *
+ * ext_kernels.h includes it at its end.  Its conventions hold here; strides count elements.
+ *
+ * A quantised tensor x stands for (x - x_zero) * x_scale.  Products read x as EXT_UINT8 or
+ * EXT_INT8 (x_dtype), weights w as int8 with zero point 0, and sum (x - x_zero) * w exactly in
+ * int32.  So that no sum overflows, it has at most EXT_QUANTISED_TERMS terms; more are
+ * EXT_ERR_ARGUMENT.
+ *
+ * Packed weights.  B[K][N] of int8 is stored as ceil(N / 16) panels; panel j holds B[:, 16 j .. 16
+ * j
+ * + 15] as [ceil(K / 4)][16][4]: of each column, four rows of B are neighbours.  What lies past N
+ * or K is zero.  One format serves every instruction set; four rows of a panel are 64 bytes, one
+ * vector of AVX-512 or one row of an AMX tile.
+ */
+#ifndef EXT_QUANTISED_H_
+#define EXT_QUANTISED_H_
+
+#include "ext_common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EXT_QUANTISED_TERMS 65536 /* 255 * 128 * 65536 < 2^31 */
+
+/* What becomes of the sums of column (channel) c, where sum is that of (x - x_zero) * w:
+ *
+ *   v = before(sum * scale[c] + bias[c])
+ *   v = after(v + (residual - residual_zero) * residual_scale)
+ *   y = v, where y_dtype is EXT_FLOAT32
+ *   y = round(v / y_scale) + y_zero, limited to what y_dtype holds, where it is 8-bit: a division
+ *       in fp32, halves to the even integer, as ONNX's QuantizeLinear has it.  A NaN becomes the
+ *       least value, as in ONNX Runtime on x86-64.
+ *
+ * The arrays have an element for each column of y (each channel of all groups), and are padded with
+ * zeros to a multiple of EXT_PANEL. */
+typedef struct {
+  const int32_t* w_sums; /* sums of w's columns, over K: with them comes x_zero into the sums */
+  const float* scale;    /* x's scale times w's */
+  const float* bias;     /* NULL or what is added, in units of v; a bias of int32 times scale */
+  ext_activation before;
+  const void* residual;     /* NULL or [M, N]; may be y itself, if both dtypes are of one size */
+  int64_t residual_stride;  /* between rows (pixels) of residual */
+  ext_dtype residual_dtype; /* EXT_FLOAT32, EXT_INT8 or EXT_UINT8 */
+  float residual_scale;     /* of 8-bit residuals; those of fp32 are added as they are */
+  int32_t residual_zero;
+  ext_activation after;
+  ext_dtype y_dtype; /* EXT_FLOAT32, EXT_INT8 or EXT_UINT8 */
+  float y_scale;     /* of 8-bit results */
+  int32_t y_zero;
+} ext_requantise;
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* EXT_QUANTISED_H_ */

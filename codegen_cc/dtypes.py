@@ -55,11 +55,19 @@ class Dtype:
         return np.dtype(getattr(ml_dtypes, self.name))
 
 
-def _integers(*bits: int, kernels: tuple[int, ...] = ()) -> list[Dtype]:
+def _integers(*bits: int, kernels: tuple[str, ...] = ()) -> list[Dtype]:
     return [
-        Dtype(f"int{n}", "int", n, f"int{n}_t", "kDLInt", f"EXT_INT{n}" if n in kernels else None)
+        Dtype(
+            f"{kind}{n}",
+            kind,
+            n,
+            f"{kind}{n}_t",
+            dl_code,
+            f"EXT_{kind.upper()}{n}" if f"{kind}{n}" in kernels else None,
+        )
+        for kind, dl_code in (("int", "kDLInt"), ("uint", "kDLUInt"))
         for n in bits
-    ] + [Dtype(f"uint{n}", "uint", n, f"uint{n}_t", "kDLUInt") for n in bits]
+    ]
 
 
 #: Floating-point numbers of eight bits or fewer, whose names say how they are made.
@@ -74,12 +82,12 @@ DTYPES: dict[str, Dtype] = {
     dtype.name: dtype
     for dtype in (
         Dtype("float32", "float", 32, "float", "kDLFloat", "EXT_FLOAT32"),
-        *_integers(32, 64, kernels=(32, 64)),
+        *_integers(32, 64, kernels=("int32", "int64")),
         Dtype("bool", "bool", 8, "uint8_t", "kDLBool", "EXT_BOOL"),
         Dtype("float64", "float", 64, "double", "kDLFloat"),
         Dtype("float16", "float", 16, "uint16_t", "kDLFloat"),
         Dtype("bfloat16", "float", 16, "uint16_t", "kDLBfloat"),
-        *_integers(8, 16),
+        *_integers(8, 16, kernels=("int8", "uint8")),
         Dtype("int4", "int", 4, "int8_t", "kDLInt"),
         Dtype("uint4", "uint", 4, "uint8_t", "kDLUInt"),
         *(
@@ -91,10 +99,12 @@ DTYPES: dict[str, Dtype] = {
 }
 
 #: What the kernels of ``ext_kernels.h`` have, in the order of ``ext_dtype``; the floating-point
-#: numbers and the integers among them.
+#: numbers among them, the integers, those that hold indices, and those of one byte.
 KERNEL_DTYPES = tuple(dtype.name for dtype in DTYPES.values() if dtype.enumerator)
 KERNEL_FLOATS = tuple(name for name in KERNEL_DTYPES if DTYPES[name].kind == "float")
-KERNEL_INTEGERS = tuple(name for name in KERNEL_DTYPES if DTYPES[name].kind == "int")
+KERNEL_INTEGERS = tuple(name for name in KERNEL_DTYPES if DTYPES[name].kind in ("int", "uint"))
+KERNEL_INDICES = tuple(name for name in KERNEL_INTEGERS if DTYPES[name].bits >= 32)
+KERNEL_BYTES = tuple(name for name in KERNEL_INTEGERS if DTYPES[name].bits == 8)
 
 
 def of(name: str) -> Dtype:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from codegen_cc.dtypes import KERNEL_INTEGERS
+from codegen_cc.dtypes import KERNEL_INDICES
 from codegen_cc.node import Node, Result
 from codegen_cc.operator import Kernels, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_float32, operands_only
@@ -75,7 +75,7 @@ def topk_results(node: Node) -> dict[str, Result]:
 
 def check_topk_dtypes(node: Node) -> str | None:
     """Values are float32, indices int32 or int64."""
-    allowed = {VALUES: ("float32",), INDICES: KERNEL_INTEGERS}
+    allowed = {VALUES: ("float32",), INDICES: KERNEL_INDICES}
     found = topk_results(node).items()
     reasons = (one_of(name, result.dtype, allowed[name]) for name, result in found)
     return operands_only(node, ("float32",)) or next(filter(None, reasons), None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from codegen_cc import dtypes
 from codegen_cc.dim import product
-from codegen_cc.dtypes import KERNEL_DTYPES, KERNEL_INTEGERS
+from codegen_cc.dtypes import KERNEL_DTYPES, KERNEL_INDICES
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Number, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, one_of
@@ -21,7 +21,7 @@ def check_dtypes(node: Node) -> str | None:
     """Values of any dtype, which the result has too; integers as indices."""
     values, indices = node.operand("input").dtype, node.operand("indices").dtype
     reason = one_of("input", values, KERNEL_DTYPES) or one_of("result", node.dtype, (values,))
-    return reason or one_of("indices", indices, KERNEL_INTEGERS)
+    return reason or one_of("indices", indices, KERNEL_INDICES)
 
 
 def supports(node: Node) -> str | None:

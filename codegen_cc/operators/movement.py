@@ -52,7 +52,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     shape, axis = node.node.shape, node.node.attrs["axis"]
     order = _order_of_whole(node, builder)
-    if order == CHANNELS_LAST and axis == 1 and node.node.dtype == "float32":
+    if order == CHANNELS_LAST and axis == 1 and node.output.is_image:
         y = builder.joined(node)
     else:
         y = builder.space(shape, node.node.dtype, order)
@@ -70,8 +70,9 @@ def _order_of_whole(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...]:
     if builder.is_joined(node):
         return CHANNELS_LAST
     parts = [builder.tensor(value) for value in node.inputs if builder.pending(value) is None]
-    images = len(node.node.shape) == 4 and node.node.dtype == "float32"
-    if images and any(not part.is_dense() and part.pixel_stride() is not None for part in parts):
+    if node.output.is_image and any(
+        not part.is_dense() and part.pixel_stride() is not None for part in parts
+    ):
         return CHANNELS_LAST
 
     def turned(order: tuple[int, ...]) -> int:

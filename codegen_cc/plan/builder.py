@@ -141,7 +141,7 @@ class PlanBuilder:
             for order, (read, written) in views.items()
         }
         order = self.layout_cost.best(value, sorted(views, key=turns.__getitem__))
-        image = order == CHANNELS_LAST and value.is_float
+        image = order == CHANNELS_LAST and value.is_image
         target = self.image_space(value) if image else self.space(shape, value.dtype, order)
         pair = pending.onto(target)
         if pair is None:  # in a concatenation there are gaps between pixels

@@ -50,8 +50,7 @@ def continuation(concat: RegionNode, consumers: Consumers) -> RegionNode | None:
 
 
 def _joins(node: RegionNode) -> bool:
-    images = node.node.op == "concat" and len(node.output.shape) == 4
-    return images and node.node.attrs["axis"] == 1 and node.output.is_float
+    return node.node.op == "concat" and node.node.attrs["axis"] == 1 and node.output.is_image
 
 
 def _is_channel_slice(node: RegionNode) -> bool:

@@ -26,6 +26,15 @@ class Value:
         """Whether its elements are floating-point numbers."""
         return dtypes.of(self.dtype).kind == "float"
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it lies best as images do, its channels last.
+
+        It has four axes, and holds what convolutions read: floating-point numbers, or the integers
+        of 8 bits that stand for them.
+        """
+        return len(self.shape) == 4 and (self.is_float or self.dtype in dtypes.KERNEL_BYTES)
+
 
 @dataclass(eq=False)
 class RegionNode:

@@ -57,7 +57,9 @@ typedef enum {
   BYOC_FLOAT32 = 0,
   BYOC_INT32 = 1,
   BYOC_INT64 = 2,
-  BYOC_BOOL = 3 /* one byte, 0 or 1 */
+  BYOC_BOOL = 3, /* one byte, 0 or 1 */
+  BYOC_INT8 = 4,
+  BYOC_UINT8 = 5
 } byoc_dtype;
 
 /* An input or an output: a dense array, the last axis fastest. */

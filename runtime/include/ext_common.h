@@ -33,7 +33,7 @@ typedef enum {
 /* One constant line of text for an ext_status. */
 const char* ext_status_string(int status);
 
-typedef enum { EXT_FLOAT32 = 0, EXT_INT32, EXT_INT64, EXT_BOOL } ext_dtype;
+typedef enum { EXT_FLOAT32 = 0, EXT_INT32, EXT_INT64, EXT_BOOL, EXT_INT8, EXT_UINT8 } ext_dtype;
 
 /* ------------------------------------------------------------------ instruction sets */
 

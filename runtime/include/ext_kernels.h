@@ -93,11 +93,12 @@ typedef struct {
 } ext_where_params;
 int ext_where(const ext_where_params* p, const uint8_t* c, const void* a, const void* b, void* y);
 
-/* y[i] = x[i] converted as C does, i < n; a number becomes the truth value of x != 0.  What a NaN,
- * or a number that does not fit, becomes as an integer is up to the CPU. */
+/* y[i] = x[i] converted as C does, i < n; a number becomes the truth value of x != 0, or goes to 8
+ * bits by way of 32.  What a NaN, or a number that does not fit into 32 bits, becomes as an integer
+ * is up to the CPU. */
 int ext_cast(ext_dtype from, ext_dtype to, int64_t n, const void* x, void* y);
 
-/* y[i] = i, i < n; not for truth values. */
+/* y[i] = i, i < n; not for truth values and 8 bits. */
 int ext_arange(ext_dtype dtype, int64_t n, void* y);
 
 /* y[i] = x[i] over `shape` with any strides: reorder, permute, slice, concat, broadcast (stride 0

@@ -129,21 +129,25 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
   }
 EXT_INTEGERS(int32_run, int32_t, uint32_t)
 EXT_INTEGERS(int64_run, int64_t, uint64_t)
+EXT_INTEGERS(int8_run, int8_t, uint8_t)
+EXT_INTEGERS(uint8_run, uint8_t, uint8_t)
+
+/* By ext_dtype; there is none for truth values. */
+static const broadcast_run runs[] = {float_run, int32_run, int64_run, NULL, int8_run, uint8_run};
+static const int64_t sizes[] = {4, 4, 8, 1, 1, 1};
 
 /* Whether the kernel has the operation for integers. */
 static int fits_integers(const ext_binary_params* p) {
   int known = p->kind == EXT_ADD || p->kind == EXT_SUB || p->kind == EXT_MUL ||
               p->kind == EXT_MAX || p->kind == EXT_MIN;
-  return known && p->dtype != EXT_BOOL && p->activation.kind == EXT_IDENTITY;
+  return known && runs[p->dtype] && p->activation.kind == EXT_IDENTITY;
 }
 
 int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* b, void* y) {
-  int floats = p->dtype == EXT_FLOAT32;
-  if (!floats && !fits_integers(p)) return EXT_ERR_ARGUMENT;
-  int64_t size = p->dtype == EXT_INT64 ? 8 : 4;
-  broadcast_job job = {.run = floats      ? float_run
-                              : size == 8 ? int64_run
-                                          : int32_run,
+  if ((int)p->dtype < 0 || p->dtype > EXT_UINT8) return EXT_ERR_ARGUMENT;
+  if (p->dtype != EXT_FLOAT32 && !fits_integers(p)) return EXT_ERR_ARGUMENT;
+  const int64_t size = sizes[p->dtype];
+  broadcast_job job = {.run = runs[p->dtype],
                        .context = p,
                        .operands = 2,
                        .sizes = {size, size},

@@ -21,7 +21,8 @@
 EXT_RUNS(float, float32)
 EXT_RUNS(int32_t, int32)
 EXT_RUNS(int64_t, int64)
-EXT_RUNS(uint8_t, bool)
+EXT_RUNS(int8_t, int8)
+EXT_RUNS(uint8_t, uint8)
 EXT_RUN(and_bool, uint8_t, &)
 EXT_RUN(or_bool, uint8_t, |)
 EXT_RUN(xor_bool, uint8_t, ^)
@@ -31,13 +32,14 @@ enum { KINDS = EXT_GREATER_EQUAL + 1 };
   {equal_##suffix,      not_equal_##suffix, less_##suffix, \
    less_equal_##suffix, greater_##suffix,   greater_equal_##suffix}
 static const broadcast_run comparisons[][KINDS] = {EXT_NAMES(float32), EXT_NAMES(int32),
-                                                   EXT_NAMES(int64), EXT_NAMES(bool)};
+                                                   EXT_NAMES(int64),   EXT_NAMES(uint8),
+                                                   EXT_NAMES(int8),    EXT_NAMES(uint8)};
 static const broadcast_run connectives[] = {and_bool, or_bool, xor_bool};
-static const int64_t sizes[] = {4, 4, 8, 1};
+static const int64_t sizes[] = {4, 4, 8, 1, 1, 1};
 
 int EXT_NAME(ext_compare)(const ext_compare_params* p, const void* a, const void* b, uint8_t* y) {
   int64_t kind = p->kind, dtype = p->dtype;
-  if (dtype < 0 || dtype > EXT_BOOL || kind < 0 || kind > EXT_XOR) return EXT_ERR_ARGUMENT;
+  if (dtype < 0 || dtype > EXT_UINT8 || kind < 0 || kind > EXT_XOR) return EXT_ERR_ARGUMENT;
   if (kind >= EXT_AND && dtype != EXT_BOOL) return EXT_ERR_ARGUMENT;
   broadcast_job job = {
       .run = kind < EXT_AND ? comparisons[dtype][kind] : connectives[kind - EXT_AND],

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES, KERNEL_INTEGERS
 from tests.kernels import cases
 from tests.kernels.guard import at_page_end
 
-NUMPY = {"float32": np.float32, "int32": np.int32, "int64": np.int64, "bool": np.uint8}
+NUMPY = {name: np.uint8 if name == "bool" else np.dtype(name).type for name in KERNEL_DTYPES}
 COMPARE = {
     "equal": np.equal,
     "not_equal": np.not_equal,
@@ -40,7 +40,9 @@ def _values(rng: np.random.Generator, shape: list[int], dtype: str) -> np.ndarra
         return rng.integers(0, 2, shape)
     if dtype == "float32":
         return rng.choice([-1.5, 0, -0.0, 2, np.nan, np.inf, -np.inf], shape)
-    return rng.integers(-3, 4, shape) * (1 << (20 if dtype == "int32" else 40))
+    if dtype == "uint8":
+        return rng.choice([0, 1, 100, 127, 128, 255], shape)
+    return rng.integers(-3, 4, shape) * (1 << {"int8": 5, "int32": 20, "int64": 40}[dtype])
 
 
 def _operand(
@@ -93,7 +95,7 @@ def test_where(lib: ctypes.CDLL, case: Broadcast, c_axes: tuple[int, ...], dtype
     np.testing.assert_array_equal(y, np.where(c, a, b))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", KERNEL_INTEGERS)
 @pytest.mark.parametrize("case", cases.BINARY, ids=str)
 def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
     shape, a_axes, b_axes = case
@@ -121,12 +123,24 @@ def test_what_integers_do_not_have_is_refused(lib: ctypes.CDLL, kind: str, after
 @pytest.mark.parametrize("source", KERNEL_DTYPES)
 def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
     rng = np.random.default_rng(4)
-    values = rng.integers(0, 2, n) if source == "bool" else rng.integers(-900, 900, n)
-    x = at_page_end(values / 7 if source == "float32" else values, NUMPY[source])
+    least, most = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}.get(source, (-900, 900))
+    values = rng.integers(least, most, n)
+    x = at_page_end(values / 3 if source == "float32" else values, NUMPY[source])
     y = at_page_end(np.full(n, 77), NUMPY[to])
     codes = (KERNEL_DTYPES.index(source), KERNEL_DTYPES.index(to))
     assert lib.ext_cast(*codes, n, x.ctypes.data, y.ctypes.data) == 0
-    np.testing.assert_array_equal(y, x != 0 if to == "bool" else x.astype(NUMPY[to]))
+    # To fewer bits by way of 32: what does not fit wraps, where C leaves it open.
+    whole = x.astype(np.int64) if DTYPES[to].bits == 8 else x
+    np.testing.assert_array_equal(y, x != 0 if to == "bool" else whole.astype(NUMPY[to]))
+
+
+@pytest.mark.parametrize("to", ["int8", "uint8"])
+def test_fractions_out_of_range_wrap(lib: ctypes.CDLL, to: str) -> None:
+    """As ONNX Runtime and TVM's importer have it; all fit into 32 bits."""
+    x = np.array([300, -1.9, -129.5, 255.9, 1e5, -1e5, 2e9, -2e9] * 5, np.float32)
+    y = np.empty(x.size, to)
+    assert lib.ext_cast(0, KERNEL_DTYPES.index(to), x.size, x.ctypes.data, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, x.astype(np.int32).astype(to))
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 16, 33, 70000])
@@ -135,7 +149,8 @@ def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:
     y = at_page_end(np.full(n, 77), NUMPY[dtype])
     assert lib.ext_arange(KERNEL_DTYPES.index(dtype), n, y.ctypes.data) == 0
     np.testing.assert_array_equal(y, np.arange(n, dtype=dtype))
-    assert lib.ext_arange(KERNEL_DTYPES.index("bool"), n, y.ctypes.data) == 2
+    for refused in ("bool", "int8", "uint8"):
+        assert lib.ext_arange(KERNEL_DTYPES.index(refused), n, y.ctypes.data) == 2
 
 
 def test_not_a_number_is_true_and_zeros_are_false(lib: ctypes.CDLL) -> None:
@@ -146,7 +161,7 @@ def test_not_a_number_is_true_and_zeros_are_false(lib: ctypes.CDLL) -> None:
 
 
 def test_unknown_dtype_is_refused(lib: ctypes.CDLL) -> None:
-    assert lib.ext_cast(4, 0, 0, None, None) == 2
+    assert lib.ext_cast(len(KERNEL_DTYPES), 0, 0, None, None) == 2
     assert lib.ext_cast(0, -1, 0, None, None) == 2
 
 

@@ -22,6 +22,7 @@ from byoc.canonicalise.division_by_zero import no_division_by_zero
 from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
 from byoc.canonicalise.fold_affine import fold_affine, merge_affine
 from byoc.canonicalise.fold_constants import fold_constants
+from byoc.canonicalise.fold_leftover_constants import fold_leftover_constants
 from byoc.canonicalise.gelu import gelu_from_pieces
 from byoc.canonicalise.global_pool import mean_from_global_pool
 from byoc.canonicalise.group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
@@ -49,13 +50,9 @@ from byoc.canonicalise.statistics import mean_from_variance
 from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
-from byoc.ir.dataflow import Block, Constant, dtype_of, map_blocks, op_name, variables
-from codegen_cc.dtypes import DTYPES
+from byoc.ir.dataflow import Block, map_blocks
 
 Rule = Callable[[Block], None]
-
-#: Dtypes that TVM is asked to evaluate. It ends the process on some operators of narrow floats.
-FOLDED_BY_TVM = tuple(dtype.name for dtype in DTYPES.values() if dtype.is_numpys)
 
 RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.
@@ -134,8 +131,7 @@ def canonicalise(
     ``observe(name, module)`` is called after each rule if given. Fp32 only: operators of other
     dtypes pass through unchanged, but for constant folding.
     """
-    mod = harmless(mod)
-    mod = fold_leftover_constants(apply_rule(mod, fold_constants))
+    mod = apply_rules(harmless(mod), (fold_constants, fold_leftover_constants))
     if observe is None:
         return drop_unused_primitives(apply_rules(mod, RULES))
     for rule in RULES:
@@ -157,37 +153,6 @@ def harmless(mod: tvm.IRModule) -> tvm.IRModule:
         return open_block.finish()
 
     return map_blocks(mod, rewrite, nested=True)
-
-
-def fold_leftover_constants(mod: tvm.IRModule) -> tvm.IRModule:
-    """Let TVM evaluate operators on constants that ``fold_constants`` has no row for.
-
-    TVM compiles a function for each of them, which takes long, so it is asked only if needed.
-    """
-    found = unknown = False
-
-    def look(block: relax.DataflowBlock) -> relax.DataflowBlock:
-        nonlocal found, unknown
-        for binding in block.bindings:
-            value = binding.value
-            tensor = isinstance(value.ty, relax.TensorType)
-            if tensor and op_name(value) and not variables(value):
-                arguments = [
-                    item
-                    for argument in value.args
-                    for item in (argument.fields if hasattr(argument, "fields") else [argument])
-                ]
-                if arguments and all(isinstance(a, Constant) for a in arguments):
-                    found = True
-                    unknown |= any(dtype_of(e) not in FOLDED_BY_TVM for e in (value, *arguments))
-        return block
-
-    map_blocks(mod, look)
-    if not found or unknown:
-        return mod
-    folded = relax.transform.FoldConstant()(mod)
-    # It leaves a call of a function that it does not add behind, where shapes depend on data.
-    return folded if all(gvar in folded.functions for gvar in _called(folded)) else mod
 
 
 def _called(mod: tvm.IRModule) -> set[tvm.ir.GlobalVar]:

@@ -17,7 +17,6 @@ from typing_extensions import Unpack
 
 from byoc.arguments import as_path
 from byoc.autoload import register
-from byoc.compiler.empty_constants import load_empty_constants
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
 from byoc.compiler.partitioned import Partitioned, partition_model
@@ -29,6 +28,7 @@ from byoc.frontends import GivenModel
 from byoc.ir.check_extents import check_extents
 from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
+from byoc.partition.empty_constants import empty_constants_of_lowered
 from byoc.partition.failing_node import failing_binding
 from byoc.report import Report
 from byoc.stages import Stages
@@ -199,7 +199,7 @@ def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
         module = hide_definitions(check_extents(module))
         for run in passes:
             module = run(module)
-    return settle(load_empty_constants(module), target)
+    return settle(empty_constants_of_lowered(module), target)
 
 
 def _finish(lowered: tvm.IRModule, target: Target) -> relax.VMExecutable:

@@ -22,6 +22,7 @@ from byoc.ir.dataflow import is_candidate, is_region
 # The passes by their modules: a function of the same name would hide the module from importers.
 from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
 from byoc.partition.distinct_symbols import distinct_symbols
+from byoc.partition.empty_constants import empty_constants
 from byoc.partition.failing_node import failing_node
 from byoc.partition.position_of_lowest import position_of_lowest
 from byoc.partition.prune import too_little_work
@@ -70,9 +71,10 @@ def partition(
     if report.shortfall is not None:
         warnings.warn(str(report.shortfall), OffloadWarning, stacklevel=_levels_to_user())
     # After the report, which is about the user's operators.
-    mod = position_of_lowest(mod)
-    if observe is not None:
-        observe("position_of_lowest", mod)
+    for run in (position_of_lowest, empty_constants):
+        mod = run(mod)
+        if observe is not None:
+            observe(run.__name__, mod)
     return mod, report
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from tvm import relax
 from tvm.relax import op
 
@@ -106,3 +108,24 @@ def test_prelu_whose_slopes_do_not_fit_its_axis_is_left_alone(axis: int) -> None
     """TVM's importer may name the wrong axis."""
     mod = relax_module(lambda emit, x: emit(op.nn.prelu(x, vector(3), axis)), (2, 3, 4))
     assert operators(canonicalise(mod)) == ["relax.nn.prelu"]
+
+
+@pytest.mark.parametrize("shape", [(0,), (6, 0), (0, 6), (2, 3, 0)], ids=str)
+def test_results_that_are_constants_can_be_loaded(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """From plain TVM's library, which takes those of shape [6, 0] for damaged."""
+    nothing = constant(np.empty(shape, np.float32))
+
+    def build(emit, x):
+        return relax.Tuple([nothing, emit(op.concat([nothing, nothing], 0)), emit(op.nn.relu(x))])
+
+    out, report = partition_with_report(relax_module(build, (4, 5)), min_bytes=0)
+    assert len(report.regions) == 1
+    byoc._autoload()
+    executable = tvm.compile(relax.transform.RunCodegen()(out), "llvm")
+    executable.export_library(str(tmp_path / "m.so"))
+    library = tvm.runtime.load_module(str(tmp_path / "m.so"))
+    x = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+    found = relax.VirtualMachine(library, tvm.cpu())["main"](tvm.runtime.tensor(x))
+    once, twice, rectified = (result.numpy() for result in found)
+    assert once.shape == shape and twice.shape == (2 * shape[0], *shape[1:])
+    np.testing.assert_array_equal(rectified, np.maximum(x, 0))

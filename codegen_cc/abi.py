@@ -39,6 +39,7 @@ _SCALARS = {
     "float": ctypes.c_float,
     "double": ctypes.c_double,
     "size_t": ctypes.c_size_t,
+    "int8_t": ctypes.c_int8,
     "uint8_t": ctypes.c_uint8,
     "uint32_t": ctypes.c_uint32,
     "int32_t": ctypes.c_int32,

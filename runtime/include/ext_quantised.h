@@ -52,6 +52,11 @@ typedef struct {
   int32_t y_zero;
 } ext_requantise;
 
+/* y[..][i][j] = requantise(sum_p (a[..][i][p] - a_zero) * b[p][j]), over the batch axes of a and y.
+ * b is packed, and the same for every batch item: b_batch is 0. */
+int ext_qmatmul(const ext_matmul_params* p, ext_dtype a_dtype, int32_t a_zero, const void* a,
+                const int8_t* b, const ext_requantise* e, void* y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 
 #include "activation.h"
 #include "gemm_tile.h"
+#include "product_split.h"
 
 EXT_TILE_FUNCTIONS(packed_tile, 0)
 EXT_TILE_FUNCTIONS(unpacked_tile, 1)
@@ -22,9 +23,6 @@ EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 /* A task is worth a share of a launch (a few microseconds) from this many multiply-adds on: some
  * ten microseconds of one core. */
 static const int64_t TASK_MACS = 400000;
-/* A task keeps at least so many micropanels (rows share a B tile) and panels (columns share the
- * packing of A), while others can be split. */
-enum { TASK_MIN_MICROPANELS = 2, TASK_MIN_PANELS = 4, TASKS_PER_THREAD = 4 };
 
 /* Micropanels divide m evenly: no short last one.  Micropanel i begins at this row. */
 EXT_INLINE int64_t micropanels(const ext_gemm* g) {
@@ -226,29 +224,6 @@ static int gemm_tasks(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-/* Parts of m (at most `most`) for `threads`: the multiple of threads whose longest share, a whole
- * number of micropanels to a part, is shortest; the finest such, for a busy core. */
-static int64_t parts_of_rows(int64_t panels, int64_t threads, int64_t most) {
-  int64_t best = most, shortest = INT64_MAX;
-  for (int64_t parts = threads; parts <= most; parts += threads) {
-    int64_t share = parts / threads * ceil_div(panels, parts);
-    if (share > shortest) continue;
-    shortest = share;
-    best = parts;
-  }
-  return i64_max(1, best);
-}
-
-static void split(const ext_gemm* g, int64_t threads, int64_t wanted, gemm_job* job) {
-  int64_t n_most = ceil_div(g->n, EXT_PANEL) / TASK_MIN_PANELS;
-  int64_t m_most = i64_min(wanted, micropanels(g) / TASK_MIN_MICROPANELS);
-  job->m_parts = parts_of_rows(micropanels(g), threads, m_most);
-  int64_t n_parts = job->m_parts < threads ? ceil_div(wanted, job->m_parts) : 1;
-  /* Few parts leave a busy core no choice; wide ones are worth packing A twice for it. */
-  if (n_parts == 1 && 2 * job->m_parts <= wanted && n_most >= 2 * TASK_MIN_PANELS) n_parts = 2;
-  job->n_parts = i64_max(1, i64_min(n_parts, n_most));
-}
-
 int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   int64_t batches = 1;
   for (int d = 0; d < g->batch_ndim; d++) batches *= g->batch[d];
@@ -257,9 +232,12 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   gemm_job job = {g, 1, 1};
   if (macs * batches < 2 * TASK_MACS) return gemm_tasks(&job, 0, batches);
   int64_t threads = ext_num_threads();
-  if (threads > 1)
-    split(g, threads, i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS),
-          &job);
+  if (threads > 1) {
+    int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
+    product_parts parts = split_product(micropanels(g), ceil_div(g->n, EXT_PANEL), threads, wanted);
+    job.m_parts = parts.m;
+    job.n_parts = parts.n;
+  }
   int64_t tasks = batches * job.m_parts * job.n_parts;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.m_parts * job.n_parts / macs) : tasks;
   return ext_parallel_for(tasks, grain, gemm_tasks, &job);

@@ -15,6 +15,16 @@
  * vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips NaNs or keeps
  * them, whichever), vf_transpose (a VL x VL tile in registers).
  *
+ * For 8-bit integers there are, in a header of their own:
+ *
+ *   vi_load, vi_store, vi_to_vf, vi_load_u8 and vi_load_s8 (VL bytes, widened), vi_store_low (the
+ *   lowest byte of each lane); those that end in _n as above
+ *   qa            an element of packed rows of A: an x as the level multiplies it (tile_config.h)
+ *   vqa, vqb      four elements of a row for all columns (vq_row); four rows of VL columns of a
+ *                 panel (vq_panel)
+ *   vq            sums of VL columns: vq_zero, vq_dot (sum += four products for each column), and
+ *                 vq_sum, which gives them as VL int32_t
+ *
  * tile_config.h tells how many vectors a level has registers for.  rows.h names the functions of a
  * level, and makes the public ones that choose among the levels.
  */
@@ -38,12 +48,16 @@
 
 #if defined(EXT_SIMD_AVX512)
 #include "avx512.h"
+#include "avx512_bytes.h"
 #elif defined(EXT_SIMD_AVX2)
 #include "avx2.h"
+#include "avx2_bytes.h"
 #elif defined(EXT_SIMD_NEON)
 #include "neon.h"
+#include "neon_bytes.h"
 #elif defined(EXT_SIMD_BASELINE)
 #include "baseline.h"
+#include "baseline_bytes.h"
 #else
 #error "define one of EXT_SIMD_AVX512, EXT_SIMD_AVX2, EXT_SIMD_NEON, EXT_SIMD_BASELINE"
 #endif
@@ -61,6 +75,45 @@ EXT_INLINE vf vf_min_nan(vf a, vf b) {
   return vf_select(vm_nan(a), a, vf_min(a, b));
 }
 #endif
+
+/* max(v, low), and low where v is NaN. */
+EXT_INLINE vf vf_at_least(vf v, vf low) {
+#if defined(EXT_MAX_KEEPS_NAN)
+  return vf_select(vm_lt(low, v), v, low);
+#else
+  return vf_max(v, low);
+#endif
+}
+
+/* The nearest integers, halves to even, of -2^22 .. 2^22: the sum's lowest bit is worth 1. */
+EXT_INLINE vi vf_to_vi(vf x) {
+  const vf magic = vf_set1(12582912.0f); /* 1.5 2^23 */
+  return (vi)(x + magic) - (vi)magic;
+}
+
+EXT_INLINE vi vi_set1(int32_t x) {
+  return (vi){0} + x;
+}
+EXT_INLINE vi vi_load_n(const int32_t* p, int64_t n) {
+  int32_t lanes[VL] = {0};
+  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  return vi_load(lanes);
+}
+EXT_INLINE vi vi_load_u8_n(const uint8_t* p, int64_t n) {
+  uint8_t lanes[VL] = {0};
+  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  return vi_load_u8(lanes);
+}
+EXT_INLINE vi vi_load_s8_n(const uint8_t* p, int64_t n) {
+  uint8_t lanes[VL] = {0};
+  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  return vi_load_s8(lanes);
+}
+EXT_INLINE void vi_store_low_n(uint8_t* p, vi x, int64_t n) {
+  uint8_t lanes[VL];
+  vi_store_low(lanes, x);
+  for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
+}
 
 EXT_INLINE int64_t i64_min(int64_t a, int64_t b) {
   return a < b ? a : b;

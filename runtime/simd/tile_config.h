@@ -12,9 +12,12 @@
  *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time
- *   depthwise    TILE_W pixels of a row in a tile
- *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
- *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
+ *   qgemm        a tile of 8-bit products has QR rows and QN vectors of columns, whose sums are a
+ * vq each; EXT_QROWS lists the rows.  Packed rows of A (qa) hold unsigned bytes, signed ones with
+ * EXT_DOT_SIGNED, 16 bits with EXT_DOT_WIDE.  The build gives EXT_DOT to rows of ext_isa.h with an
+ * instruction that adds four products of bytes depthwise    TILE_W pixels of a row in a tile peak
+ * PEAK_CHAINS: independent chains that keep the multiply-add units busy, each x = x a + b, or x = a
+ * b + x with EXT_PEAK_ADDS
  *
  * Thresholds of gemv: the wider the walk, the longer the piece of each row of a plain matrix; but
  * four panels side by side, and with one row of y also 256 bytes of each row of b, are read faster
@@ -36,6 +39,17 @@ enum { MOST_COLUMNS = 6 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+/* qgemm: a vector of sums for each of B, or two for its halves, whose products need one more. */
+#if defined(EXT_DOT)
+enum { QR = 14, QN = 2 };
+#define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
+#else
+enum { QR = 12, QN = 1 };
+#define EXT_QROWS(X, k, i) \
+  EXT_ROWS_8(X, k, i)      \
+  X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
+#define EXT_DOT_WIDE
+#endif
 /* depthwise: 8 sums, 7 weights and the input column. */
 enum { TILE_W = 8 };
 /* peak: two units of four cycles need 8 chains; 12 with two factors fit 16 registers as well. */
@@ -50,6 +64,14 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 2 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+/* qgemm: 12 vectors of sums, 2 of B, 1 of A, 1 of products. */
+#define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
+#if defined(EXT_DOT)
+enum { QR = 6, QN = 2 };
+#else
+enum { QR = 6, QN = 1 };
+#define EXT_DOT_WIDE
+#endif
 /* depthwise: weights come from L1 for each tile anew. */
 enum { TILE_W = 4 };
 enum { PEAK_CHAINS = 12 };
@@ -66,6 +88,14 @@ enum { MOST_COLUMNS = 7 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+/* qgemm: 24 vectors of sums, 4 or 2 of B, 1 of A, 1 of products. */
+#if defined(EXT_DOT)
+enum { QR = 6, QN = 4 };
+#else
+enum { QR = 6, QN = 2 };
+#endif
+#define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
+#define EXT_DOT_SIGNED
 enum { TILE_W = 8 };
 /* peak: some cores have four units; the sum is what the multiply-add adds to. */
 enum { PEAK_CHAINS = 24 };
@@ -80,6 +110,10 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+/* qgemm: 4 vectors of sums, 2 of B, 2 of A, 4 of products. */
+enum { QR = 4, QN = 1 };
+#define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i)
+#define EXT_DOT_WIDE
 enum { TILE_W = 4 };
 enum { PEAK_CHAINS = 12 };
 #endif

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.target import Target
+from codegen_cc.target import HOST, Target, cpu_flags
 from tests.kernels.guest import GuestError, GuestLibrary, SharedMemory
 
 AARCH64 = Target("aarch64")
 #: Levels of this architecture, and of the one that can be emulated.
 LEVELS = (*abi.LEVELS, *(AARCH64.kernel_levels if AARCH64.is_foreign else ()))
+#: Further rows in which products of 8-bit integers come, by architecture.
+QUANTISED_ROWS = {"x86_64": ("avx_vnni", "avx512_vnni"), "aarch64": ("dotprod",)}
+#: The row avx_vnni with its one instruction written out, for all CPUs with AVX2.
+WITHOUT_UNIT = "avx_vnni_without_unit"
 
 
 @pytest.fixture(scope="session")
@@ -66,3 +71,64 @@ def lib(level_library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | Gue
             yield level_library
     else:
         yield level_library
+
+
+@pytest.fixture(scope="session")
+def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """Quantised products as a row with an instruction for four products has them."""
+    if not {"avx2", "fma"} <= cpu_flags():
+        pytest.skip("this CPU lacks AVX2")
+    build = tmp_path_factory.mktemp("without_unit")
+    runtime = Path(__file__).resolve().parents[2] / "runtime"
+    flags = "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT"
+    families = "activation requantise qgemm qmatmul"
+    command = ["make", "-s", "-C", str(runtime), f"BUILD={build}", f"CC={HOST.compiler()}"]
+    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_baseline={flags}"]
+    subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
+    library = ctypes.CDLL(str(build / "libext_kernels.so"))
+    for name in ("ext_qmatmul",):
+        function = getattr(library, name)
+        function.argtypes, function.restype = abi.signatures()[name]
+    return library
+
+
+@pytest.fixture(
+    scope="session", params=(*LEVELS, *QUANTISED_ROWS["x86_64"], "dotprod", WITHOUT_UNIT)
+)
+def quantised_library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL | GuestLibrary:
+    """The library in one row that has quantised products; skipped where this CPU lacks it."""
+    name = request.param
+    if name == WITHOUT_UNIT:
+        return request.getfixturevalue("without_unit")
+    native = name in abi.LEVELS or name in QUANTISED_ROWS.get(HOST.machine, ())
+    if native:
+        library = abi.load_level(name, tmp_path_factory.mktemp("row"))
+    elif name in LEVELS:
+        library = request.getfixturevalue("guest")
+    elif name in QUANTISED_ROWS["aarch64"] and AARCH64.is_foreign:
+        memory = request.getfixturevalue("shared_memory")
+        try:
+            library = GuestLibrary(AARCH64, memory, tmp_path_factory.mktemp("guest"), name)
+        except GuestError as error:
+            pytest.skip(str(error))
+        request.addfinalizer(library.close)
+    else:
+        pytest.skip("a row of another architecture")
+    error = library.ext_isa_error()
+    if error is not None:
+        pytest.skip(error.decode())
+    return library
+
+
+@pytest.fixture
+def quantised_lib(
+    quantised_library: ctypes.CDLL | GuestLibrary,
+) -> Iterator[ctypes.CDLL | GuestLibrary]:
+    """The same, and memory for the test that it can reach."""
+    if isinstance(quantised_library, GuestLibrary):
+        with quantised_library.memory.in_use():
+            yield quantised_library
+    else:
+        yield quantised_library

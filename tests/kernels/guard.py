@@ -58,25 +58,34 @@ def at_page_end(values: npt.ArrayLike, dtype: npt.DTypeLike = np.float32) -> npt
 class Rows:
     """A [rows, columns] output whose rows are ``stride`` apart, sentinels in every gap.
 
-    ``lead`` floats come before the first row and nothing after the last: writing there crashes.
+    ``lead`` elements come before the first row and nothing after the last: writing there crashes.
     """
 
-    def __init__(self, rows: int, columns: int, stride: int | None = None, lead: int = 5) -> None:
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        stride: int | None = None,
+        lead: int = 5,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> None:
         self.stride = columns if stride is None else stride
+        self.sentinel = SENTINEL if np.dtype(dtype) == np.float32 else np.dtype(dtype).type(77)
         size = lead + max(0, rows - 1) * self.stride + columns if rows else lead
-        self.memory = at_page_end(np.full(size, SENTINEL))
+        self.memory = at_page_end(np.full(size, self.sentinel), dtype)
+        each = self.memory.itemsize
         self.view = np.lib.stride_tricks.as_strided(
-            self.memory[lead:], (rows, columns), (self.stride * 4, 4)
+            self.memory[lead:], (rows, columns), (self.stride * each, each)
         )
-        self.pointer = self.memory.ctypes.data + 4 * lead
+        self.pointer = self.memory.ctypes.data + each * lead
 
     def check_gaps(self) -> None:
         """Fail when anything outside the rows has changed."""
         kept = self.view.copy()
-        self.view[...] = SENTINEL
-        changed = np.flatnonzero(self.memory != SENTINEL)
+        self.view[...] = self.sentinel
+        changed = np.flatnonzero(self.memory != self.sentinel)
         self.view[...] = kept
-        assert changed.size == 0, f"written outside the output, at floats {changed[:8]}"
+        assert changed.size == 0, f"written outside the output, at elements {changed[:8]}"
 
 
 def assert_close(got: npt.ArrayLike, want: npt.ArrayLike, tolerance: npt.ArrayLike) -> None:

@@ -1,0 +1,85 @@
+/*
+ * qgemm_tile.h - the microkernel of 8-bit products: a tile of int32 sums in registers.
+ *
+ *   sums[i][j] = sum_p a[i][p] * b[p][j],  i < rows <= QR, j < QTILE_N or VL
+ *
+ * One function for each number of rows, with QN vectors of columns and with one, made from one
+ * always-inlined body whose loops unroll completely.
+ */
+#ifndef EXT_QGEMM_TILE_H_
+#define EXT_QGEMM_TILE_H_
+
+#include "qgemm.h"
+
+typedef struct {
+  const qa* a;
+  int64_t a_row;
+  const int8_t* b; /* four rows of a panel; the next four follow; vector v at + v b_step */
+  int64_t b_step;
+  int64_t groups; /* of four rows of B */
+  int32_t* sums;  /* [rows][width] */
+  int64_t width;
+} qgemm_tile;
+
+typedef void (*qgemm_tile_function)(const qgemm_tile* t);
+
+/* All parameters but t are constants.  A pointer to every third row and the distance of rows, which
+ * x86 adds once or twice in a load, take fewer registers than a pointer for each. */
+EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
+  enum { THIRDS = (QR + 2) / 3 };
+  const int64_t b_step = t->b_step, a_row = t->a_row;
+  const int8_t* b = t->b;
+  const qa* a[THIRDS];
+  vq acc[QR][QN];
+  EXT_UNROLL
+  for (int i = 0; i < THIRDS; i++) a[i] = t->a + 3 * i * a_row;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) acc[i][v] = vq_zero();
+  }
+  EXT_NO_UNROLL
+  for (int64_t g = t->groups; g > 0; g--) {
+    vqb row[QN];
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) row[v] = vq_panel(b + v * b_step);
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      vqa four = vq_row(a[i / 3] + i % 3 * a_row);
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) acc[i][v] = vq_dot(acc[i][v], four, row[v]);
+    }
+    EXT_UNROLL
+    for (int i = 0; i < THIRDS; i++) a[i] += K_GROUP;
+    b += K_GROUP * EXT_PANEL;
+  }
+  int32_t* sums = t->sums;
+  const int64_t width = t->width;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++, sums += width) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) vi_store(sums + v * VL, vq_sum(acc[i][v]));
+  }
+}
+
+#define EXT_QTILE_1(rows, k, i)                     \
+  static void qtile_1_##rows(const qgemm_tile* t) { \
+    qtile_body(rows, 1, t);                         \
+  }
+#define EXT_QTILE_N(rows, k, i)                     \
+  static void qtile_n_##rows(const qgemm_tile* t) { \
+    qtile_body(rows, QN, t);                        \
+  }
+#define EXT_QTILE_ENTRY_1(rows, k, i) qtile_1_##rows,
+#define EXT_QTILE_ENTRY_N(rows, k, i) qtile_n_##rows,
+EXT_QROWS(EXT_QTILE_1, 0, 0)
+EXT_QROWS(EXT_QTILE_N, 0, 0)
+
+/* The function for a tile of so many rows, and of all vectors of columns or of one. */
+EXT_INLINE qgemm_tile_function qtile_function(int64_t rows, int all) {
+  static const qgemm_tile_function table[2][QR] = {{EXT_QROWS(EXT_QTILE_ENTRY_1, 0, 0)},
+                                                   {EXT_QROWS(EXT_QTILE_ENTRY_N, 0, 0)}};
+  return table[all][rows - 1];
+}
+
+#endif /* EXT_QGEMM_TILE_H_ */

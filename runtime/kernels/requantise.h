@@ -1,0 +1,47 @@
+/* Internal: what follows the sums of a quantised product (ext_requantise), for a tile of sums. */
+#ifndef EXT_REQUANTISE_H_
+#define EXT_REQUANTISE_H_
+
+#include "../simd/simd.h"
+
+/* An ext_requantise as tiles want it. */
+typedef struct {
+  ext_requantise e;
+  int clamps; /* both activations are clamps, to [low, high]; [0] before the residual, [1] after */
+  float low[2], high[2];
+  float least, most; /* of v / y_scale: what y_dtype holds, y_zero taken off */
+  int32_t x_zero;    /* of the x that were multiplied: sums are too large by it times w_sums */
+} requantise_plan;
+
+/* What a tile holds; fp32 sums are whole numbers, those of (x - x_zero) * w already. */
+typedef enum { TILE_INT32_SUMS, TILE_FLOAT_SUMS, TILE_VALUES } tile_content;
+
+typedef struct {
+  int64_t rows, columns;
+  void* content; /* [rows][width], 64-byte aligned; overwritten */
+  int64_t width; /* a multiple of VL; at least columns */
+  const int32_t* w_sums;
+  const float *scale, *bias; /* of the tile's columns */
+  const uint8_t* residual;   /* NULL or the tile's corner */
+  uint8_t* y;                /* the tile's corner */
+  int64_t y_row;
+} requantise_tile;
+
+/* Bytes of an element; 0 for a dtype that a quantised product neither reads nor writes. */
+EXT_INLINE int64_t quantised_size(ext_dtype dtype) {
+  return dtype == EXT_FLOAT32 ? 4 : dtype == EXT_INT8 || dtype == EXT_UINT8;
+}
+
+/* Whether an 8-bit dtype holds a zero point. */
+EXT_INLINE int holds_zero(ext_dtype dtype, int32_t zero) {
+  return dtype == EXT_INT8 ? zero >= -128 && zero <= 127 : zero >= 0 && zero <= 255;
+}
+
+/* EXT_ERR_ARGUMENT where a dtype or a zero point is none. */
+int EXT_NAME(ext_plan_requantise)(const ext_requantise* e, requantise_plan* plan);
+
+/* Finishes a tile and writes it to y. */
+void EXT_NAME(ext_requantise_tile)(const requantise_plan* plan, tile_content content,
+                                   const requantise_tile* t);
+
+#endif /* EXT_REQUANTISE_H_ */

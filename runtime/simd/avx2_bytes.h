@@ -1,0 +1,86 @@
+/* AVX2: 8-bit integers, and sums of their products; see simd.h. */
+
+EXT_INLINE vi vi_load(const int32_t* p) {
+  return (vi)_mm256_loadu_si256((const __m256i*)p);
+}
+EXT_INLINE void vi_store(int32_t* p, vi x) {
+  _mm256_storeu_si256((__m256i*)p, (__m256i)x);
+}
+EXT_INLINE vf vi_to_vf(vi x) {
+  return _mm256_cvtepi32_ps((__m256i)x);
+}
+EXT_INLINE vi vi_load_u8(const uint8_t* p) {
+  return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p));
+}
+EXT_INLINE vi vi_load_s8(const uint8_t* p) {
+  return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p));
+}
+EXT_INLINE void vi_store_low(uint8_t* p, vi x) {
+  __m256i low = _mm256_and_si256((__m256i)x, _mm256_set1_epi32(255));
+  __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+  _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
+}
+
+#if defined(EXT_DOT)
+
+typedef uint8_t qa;
+typedef __m256i vq, vqa, vqb;
+
+EXT_INLINE vqa vq_row(const qa* p) {
+  int32_t four;
+  memcpy(&four, p, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+EXT_INLINE vqb vq_panel(const int8_t* p) {
+  return _mm256_loadu_si256((const __m256i*)p);
+}
+EXT_INLINE vq vq_zero(void) {
+  return _mm256_setzero_si256();
+}
+#if defined(EXT_DOT_WITHOUT_UNIT) /* for tests: what the instruction does, on any AVX2 */
+EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
+  const __m256i low = _mm256_set1_epi16(255);
+  __m256i even =
+      _mm256_madd_epi16(_mm256_and_si256(a, low), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+  __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+#else
+EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
+  return _mm256_dpbusd_avx_epi32(sum, a, b);
+}
+#endif
+EXT_INLINE vi vq_sum(vq sum) {
+  return (vi)sum;
+}
+
+#else /* 16-bit products of pairs, which cannot saturate as those of vpmaddubsw do */
+
+typedef int16_t qa;
+typedef __m256i vqa;
+typedef struct {
+  __m256i half[2]; /* of four columns each; of sums two for each column */
+} vq, vqb;
+
+EXT_INLINE vqa vq_row(const qa* p) {
+  long long four;
+  memcpy(&four, p, sizeof four);
+  return _mm256_set1_epi64x(four);
+}
+EXT_INLINE vqb vq_panel(const int8_t* p) {
+  return (vqb){{_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p)),
+                _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)(p + 16)))}};
+}
+EXT_INLINE vq vq_zero(void) {
+  return (vq){{_mm256_setzero_si256(), _mm256_setzero_si256()}};
+}
+EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
+  return (vq){{_mm256_add_epi32(sum.half[0], _mm256_madd_epi16(a, b.half[0])),
+               _mm256_add_epi32(sum.half[1], _mm256_madd_epi16(a, b.half[1]))}};
+}
+EXT_INLINE vi vq_sum(vq sum) {
+  /* Columns 0 1 4 5 2 3 6 7. */
+  return (vi)_mm256_permute4x64_epi64(_mm256_hadd_epi32(sum.half[0], sum.half[1]), 0xd8);
+}
+
+#endif

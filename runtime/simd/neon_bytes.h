@@ -1,0 +1,79 @@
+/* AArch64's NEON: 8-bit integers, and sums of their products; see simd.h. */
+
+EXT_INLINE vi vi_load(const int32_t* p) {
+  return vld1q_s32(p);
+}
+EXT_INLINE void vi_store(int32_t* p, vi x) {
+  vst1q_s32(p, x);
+}
+EXT_INLINE vf vi_to_vf(vi x) {
+  return vcvtq_f32_s32(x);
+}
+EXT_INLINE uint32x2_t neon_four_bytes(const void* p) {
+  uint32_t four;
+  memcpy(&four, p, sizeof four);
+  return vdup_n_u32(four);
+}
+EXT_INLINE vi vi_load_u8(const uint8_t* p) {
+  uint16x8_t wide = vmovl_u8(vreinterpret_u8_u32(neon_four_bytes(p)));
+  return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
+}
+EXT_INLINE vi vi_load_s8(const uint8_t* p) {
+  int16x8_t wide = vmovl_s8(vreinterpret_s8_u32(neon_four_bytes(p)));
+  return vmovl_s16(vget_low_s16(wide));
+}
+EXT_INLINE void vi_store_low(uint8_t* p, vi x) {
+  int16x4_t words = vmovn_s32(x);
+  int8x8_t bytes = vmovn_s16(vcombine_s16(words, words));
+  uint32_t four = vget_lane_u32(vreinterpret_u32_s8(bytes), 0);
+  memcpy(p, &four, sizeof four);
+}
+
+typedef int8_t qa;
+typedef int8x16_t vqb;
+
+EXT_INLINE vqb vq_panel(const int8_t* p) {
+  return vld1q_s8(p);
+}
+
+#if defined(EXT_DOT)
+
+typedef int8x16_t vqa;
+typedef int32x4_t vq;
+
+EXT_INLINE vqa vq_row(const qa* p) {
+  uint32x2_t four = neon_four_bytes(p);
+  return vreinterpretq_s8_u32(vcombine_u32(four, four));
+}
+EXT_INLINE vq vq_zero(void) {
+  return vdupq_n_s32(0);
+}
+EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
+  return vdotq_s32(sum, a, b);
+}
+EXT_INLINE vi vq_sum(vq sum) {
+  return sum;
+}
+
+#else
+
+typedef int8x8_t vqa;
+typedef struct {
+  int32x4_t half[2]; /* of two columns each, two sums for each column */
+} vq;
+
+EXT_INLINE vqa vq_row(const qa* p) {
+  return vreinterpret_s8_u32(neon_four_bytes(p));
+}
+EXT_INLINE vq vq_zero(void) {
+  return (vq){{vdupq_n_s32(0), vdupq_n_s32(0)}};
+}
+EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
+  return (vq){{vpadalq_s16(sum.half[0], vmull_s8(a, vget_low_s8(b))),
+               vpadalq_s16(sum.half[1], vmull_s8(a, vget_high_s8(b)))}};
+}
+EXT_INLINE vi vq_sum(vq sum) {
+  return vpaddq_s32(sum.half[0], sum.half[1]);
+}
+
+#endif

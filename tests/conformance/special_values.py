@@ -1,19 +1,17 @@
 """Every operator of the tables on NaN, infinities, zeros of both signs, subnormal and huge numbers.
 
-Each case is a small graph with inputs. They are joined into one model, so that they cost one
-compilation, and take no part in one another.
+Each case is a small graph with inputs, which `joined_cases.joined` puts into one model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
-OPSET = 20
+from tests.conformance.joined_cases import Case
+
 NAN, INF = np.nan, np.inf
 #: What flows through functions of one number.
 VALUES = np.array(
@@ -30,71 +28,6 @@ FEW = np.array(
     [NAN, INF, -INF, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38, 1.0, -1.0, 2.0, 3.0, -2.0, 0.5, -2.5],
     np.float32,
 )
-
-
-@dataclass
-class Case:
-    """A graph whose values have names of its own; the last node's output is the result."""
-
-    name: str
-    inputs: dict[str, np.ndarray]
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-    #: Where ONNX Runtime's answer is not ours: what is, by NumPy, and why.
-    expected: np.ndarray | None = None
-    why: str = ""
-
-    @property
-    def output(self) -> str:
-        """The name of the result."""
-        return self.nodes[-1].output[0]
-
-    def op(self, kind: str, *operands: str | np.ndarray, **attributes: object) -> str:
-        """Add a node, whose operands are names or constants; returns its result."""
-        names = []
-        for operand in operands:
-            if not isinstance(operand, str):
-                name = f"{self.name}_w{len(self.weights)}"
-                self.weights[name] = np.asarray(operand)
-                operand = name
-            names.append(operand)
-        result = f"{self.name}_v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, names, [result], **attributes))
-        return result
-
-    def decide(self, why: str, expected: np.ndarray) -> None:
-        """Say what is right where engines differ."""
-        self.why, self.expected = why, expected
-
-    def model(self) -> onnx.ModelProto:
-        """The case alone."""
-        return joined([self])
-
-
-def joined(cases: Sequence[Case]) -> onnx.ModelProto:
-    """One model with every case, whose outputs have the cases' names."""
-    nodes: list[onnx.NodeProto] = []
-    weights: list[onnx.TensorProto] = []
-    inputs: list[onnx.ValueInfoProto] = []
-    for case in cases:
-        nodes += case.nodes
-        nodes.append(helper.make_node("Identity", [case.output], [case.name]))
-        weights += [numpy_helper.from_array(a, name) for name, a in case.weights.items()]
-        inputs += [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(a.dtype), list(a.shape)
-            )
-            for name, a in case.inputs.items()
-        ]
-    outputs = [helper.make_empty_tensor_value_info(case.name) for case in cases]
-    graph = helper.make_graph(nodes, "special", inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
-    return onnx.shape_inference.infer_shapes(model, strict_mode=True)
-
-
-def all_inputs(cases: Sequence[Case]) -> dict[str, np.ndarray]:
-    """Inputs of the joined model."""
-    return {name: array for case in cases for name, array in case.inputs.items()}
 
 
 # ------------------------------------------------------------------ the cases

@@ -16,8 +16,8 @@ import pytest
 from byoc.compiler.compile import compile
 from byoc.report import Report
 from codegen_cc import abi
-from tests.conformance import special_values
-from tests.conformance.special_values import Case
+from tests.conformance import joined_cases, special_values
+from tests.conformance.joined_cases import Case
 from tests.models.in_process import cpu_has, run_in_process
 from tests.reference import onnxruntime_outputs
 
@@ -38,10 +38,10 @@ class Joined:
 
 
 def joined(cases: list[Case], folder: Path, exact: bool = False) -> Joined:
-    model = special_values.joined(cases)
+    model = joined_cases.joined(cases)
     onnx.save(model, folder / "model.onnx")
     report = compile(model, folder / "model.so", exact=exact).report
-    inputs = special_values.all_inputs(cases)
+    inputs = joined_cases.all_inputs(cases)
     return Joined(folder / "model.so", inputs, onnxruntime_outputs(model, inputs), report)
 
 

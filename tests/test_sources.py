@@ -1,0 +1,101 @@
+"""The rules of CONTRIBUTING.md that can be read off the sources: lengths, dependencies, lists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codegen_cc.operator import known_operators
+from tests.test_imports import ROOT, imported, modules
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+LONGEST_FILE, LONGEST_FUNCTION = 450, 60
+
+#: What a distribution is imported as, where that is another name.
+IMPORTED_AS = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi", "protobuf": "google"}
+#: Imported only by what needs an extra.
+EXTRAS = {"matplotlib", "ncnn", "onnxruntime", "openvino", "pycparser"}
+
+#: Where operators are described, read, imported or offered to C functions, by name.
+NAME_OPERATORS = (
+    *("codegen_cc.operators", "codegen_cc.libraries", "byoc.extern"),
+    *("byoc.frontends", "byoc.canonicalise", "byoc.patterns"),
+)
+#: Who else tells operators apart, and why that is no fact about an operator.
+TELL_OPERATORS_APART = {
+    "codegen_cc.plan.concat_in_place",  # rewrites concatenations of slices
+    "codegen_cc.plan.prologue",  # which steps one kernel can do while it reads
+    "byoc.partition.sizes_of_nothing",  # operators of TVM, by its names
+    "byoc.tuning.build",  # writes the graphs that are timed
+    "byoc.tuning.layers",  # which layers are worth timing
+}
+
+
+def sources(*patterns: str) -> list[Path]:
+    """The files of the repository that fit one of these patterns, or all."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("the sources are in no checkout", allow_module_level=True)
+    return [file for name in done.stdout.split() if (file := ROOT / name).is_file()]
+
+
+def test_files_are_short() -> None:
+    files = sources("*.py", "*.c", "*.cc", "*.h")
+    lines = {str(f.relative_to(ROOT)): f.read_text(encoding="utf-8").count("\n") for f in files}
+    assert len(lines) > 600 and "runtime/include/ext_kernels.h" in lines
+    assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}
+
+
+def functions(file: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{module}.{name}": length
+        for module, file in modules().items()
+        for name, length in functions(file)
+    }
+    assert len(lengths) > 2000
+    assert {name: n for name, n in lengths.items() if n > LONGEST_FUNCTION} == {}
+
+
+def test_what_the_product_imports_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [re.split(r"[<>=!\[ ]", line)[0] for line in project["dependencies"]]
+    declared = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names}
+    optional = {
+        re.split(r"[<>=!\[ ]", line)[0]
+        for extra in project["optional-dependencies"].values()
+        for line in extra
+    }
+    assert optional >= EXTRAS
+    known = {*declared, *EXTRAS, *sys.stdlib_module_names, "byoc", "codegen_cc"}
+    found = {full.partition(".")[0] for file in modules().values() for full, _ in imported(file)}
+    assert found - known == set()
+    assert declared - found == set()
+
+
+def test_operators_are_told_apart_in_few_places() -> None:
+    """A list of operators in a module is a fact that belongs to their records."""
+    operators = set(known_operators())
+    telling = set()
+    for name, file in modules().items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        if len(strings & operators) > 1 and not name.startswith(NAME_OPERATORS):
+            telling.add(name)
+    assert telling == TELL_OPERATORS_APART

@@ -15,6 +15,7 @@ from byoc.patterns.image import IMAGE_ROWS
 from byoc.patterns.indexing import INDEXING_ROWS
 from byoc.patterns.movement import MOVEMENT_ROWS
 from byoc.patterns.pooling import POOLING_ROWS
+from byoc.patterns.quantisation import QUANTISATION_ROWS
 from byoc.patterns.reduction import REDUCTION_ROWS
 from byoc.patterns.row import (
     ACTIVATION,
@@ -35,6 +36,7 @@ ROWS: tuple[Row, ...] = (
     *INDEXING_ROWS,
     *IMAGE_ROWS,
     *MOVEMENT_ROWS,
+    *QUANTISATION_ROWS,
 )
 
 TABLE: dict[str, Row] = {row.root: row for row in ROWS}

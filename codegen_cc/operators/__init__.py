@@ -22,12 +22,13 @@ from codegen_cc.operators import (
     normalisation,
     pad,
     pooling,
+    quantise,
     resize2d,
 )
 
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
-    *(along_axis, elementwise, logic, indexing, arange, movement),
+    *(along_axis, elementwise, logic, indexing, arange, movement, quantise),
 )
 
 for family in FAMILIES:

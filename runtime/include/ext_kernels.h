@@ -98,6 +98,23 @@ int ext_where(const ext_where_params* p, const uint8_t* c, const void* a, const 
  * is up to the CPU. */
 int ext_cast(ext_dtype from, ext_dtype to, int64_t n, const void* x, void* y);
 
+/* Integers of 8 bits that stand for real numbers, (integer - zero) * scale; `zero` has the
+ * integers' dtype. */
+typedef struct {
+  ext_dtype dtype; /* of the integers: EXT_INT8 or EXT_UINT8; ext_dequantize has EXT_INT32 too */
+  int64_t outer, channels, inner;
+  int64_t x_stride; /* between x[o] and x[o + 1]; channels * inner where there are no gaps */
+} ext_quantise_params;
+
+/* y[o][c][i] = round(x[o][c][i] / scale[c]) + zero[c], halves to the even integer, limited to what
+ * the dtype holds; NaN becomes the least that it holds.  y is dense. */
+int ext_quantize(const ext_quantise_params* p, const float* x, const float* scale, const void* zero,
+                 void* y);
+
+/* y[o][c][i] = (x[o][c][i] - zero[c]) * scale[c]; y is dense. */
+int ext_dequantize(const ext_quantise_params* p, const void* x, const float* scale,
+                   const void* zero, float* y);
+
 /* y[i] = i, i < n; not for truth values and 8 bits. */
 int ext_arange(ext_dtype dtype, int64_t n, void* y);
 

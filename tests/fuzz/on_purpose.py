@@ -34,7 +34,9 @@ ROWS: dict[str, tuple[str, ...]] = {
     "MaxPool": ("MaxPool",),
     "Clip without an upper bound": ("Clip",),
     "Cast to integers": ("Cast", "CastLike"),
-    "QuantizeLinear": ("QuantizeLinear", "DynamicQuantizeLinear"),
+    "QuantizeLinear that TVM keeps (float16, 16 bits), zero point of DynamicQuantizeLinear": (
+        *("QuantizeLinear", "DynamicQuantizeLinear"),
+    ),
     "TopK": ("TopK",),
     "Where": ("Where",),
     "LayerNormalization": ("LayerNormalization",),

@@ -184,6 +184,24 @@ def _lrn(node: Node, x: np.ndarray) -> np.ndarray:
     return x / (attrs["bias"] + attrs["alpha"] * mean) ** attrs["beta"]
 
 
+def _quantize(node: Node, x: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
+    scale, zero = (_along(node, value, x.ndim) for value in parameters)
+    limits = np.iinfo(node.dtype)
+    whole = np.rint(np.float32(x) / np.float32(scale)) + zero
+    whole = np.where(np.isnan(whole), limits.min, whole)
+    return np.clip(whole, limits.min, limits.max).astype(node.dtype)
+
+
+def _dequantize(node: Node, x: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
+    scale, zero = (_along(node, value, x.ndim) for value in parameters)
+    return (x.astype("int64") - zero) * scale
+
+
+def _along(node: Node, values: np.ndarray, rank: int) -> np.ndarray:
+    """Scales or zero points, to be repeated along all axes but their own."""
+    return values.reshape([-1 if axis == node.attrs["axis"] else 1 for axis in range(rank)])
+
+
 def _attention(
     node: Node, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | float = 0.0
 ) -> np.ndarray:
@@ -271,6 +289,8 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "conv2d_transpose": lambda: _conv2d_transpose(node, *arrays[:2]),
         "conv3d": lambda: _conv3d(node, *arrays[:2]),
         "rms_norm": lambda: _rms_norm(node, *arrays),
+        "quantize": lambda: _quantize(node, *arrays),
+        "dequantize": lambda: _dequantize(node, *arrays),
         "lrn": lambda: _lrn(node, *arrays),
         "attention": lambda: _attention(node, *arrays),
         "compare": lambda: _COMPARE[attrs["kind"]](*arrays),

@@ -1,0 +1,117 @@
+"""ext_quantize and ext_dequantize against numpy: every dtype, order of channels and gap."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES
+from tests.kernels.guard import Rows, at_page_end
+
+#: outer, channels, inner, elements of a gap between outer ones
+SHAPES = (
+    (1, 1, 1, 0),
+    (1, 1, 70001, 0),
+    (3, 1, 37, 0),
+    (3, 1, 37, 5),
+    (5, 7, 1, 0),
+    (40000, 3, 1, 2),
+    (2, 40000, 1, 0),
+    (2, 5, 33, 0),
+    (2, 3, 40000, 1),
+    (0, 3, 4, 0),
+    (2, 0, 4, 0),
+)
+SPECIAL = [np.nan, np.inf, -np.inf, 0.5, 1.5, 2.5, -0.5, -1.5, 3e38, -3e38, 1e-40, 2147483648.0]
+Shape = tuple[int, int, int, int]
+
+
+def params(shape: Shape, dtype: str) -> abi.QuantiseParams:
+    outer, channels, inner, gap = shape
+    return abi.QuantiseParams(
+        KERNEL_DTYPES.index(dtype), outer, channels, inner, channels * inner + gap
+    )
+
+
+def with_gaps(values: np.ndarray, gap: int) -> np.ndarray:
+    """The rows of values, so many elements apart; the last one ends where the memory does."""
+    rows = values.reshape(values.shape[0], np.prod(values.shape[1:], dtype=int))
+    wide = np.pad(rows, [(0, 0), (0, gap)]).reshape(-1)
+    return at_page_end(wide[: wide.size - gap], values.dtype)
+
+
+def parameters(rng: np.random.Generator, channels: int, dtype: str) -> tuple[np.ndarray, ...]:
+    limits = np.iinfo(dtype if dtype != "int32" else "int8")
+    scale = rng.uniform(0.01, 2.0, channels)
+    return at_page_end(scale), at_page_end(
+        rng.integers(limits.min, limits.max + 1, channels), np.dtype(dtype)
+    )
+
+
+def quantized(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """By ONNX's formula; NaN is the least, as in ONNX Runtime on x86-64."""
+    limits = np.iinfo(zero.dtype)
+    with np.errstate(all="ignore"):
+        whole = np.rint(x / scale[:, None]).astype("float64") + zero[:, None]
+    whole = np.where(np.isnan(whole), limits.min, np.clip(whole, limits.min, limits.max))
+    return whole.astype(zero.dtype)
+
+
+@pytest.mark.parametrize("dtype", KERNEL_BYTES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_quantize(lib: ctypes.CDLL, shape: Shape, dtype: str) -> None:
+    *extents, gap = shape
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal(extents) * 100).astype(np.float32)
+    if x.size > 40:
+        x.reshape(-1)[rng.integers(0, x.size, 40)] = rng.choice(SPECIAL, 40)
+    scale, zero = parameters(rng, extents[1], dtype)
+    y = at_page_end(np.full(extents, 77), np.dtype(dtype))
+    given = with_gaps(x, gap)
+    status = lib.ext_quantize(
+        params(shape, dtype), given.ctypes.data, scale.ctypes.data, zero.ctypes.data, y.ctypes.data
+    )
+    assert status == 0
+    np.testing.assert_array_equal(y, quantized(x, scale, zero))
+
+
+@pytest.mark.parametrize("dtype", KERNEL_BYTES)
+@pytest.mark.parametrize("scale", [1.0, 0.0, -0.0, -1.0, np.nan, np.inf, 1e-40, 1e-30])
+def test_special_values(lib: ctypes.CDLL, scale: float, dtype: str) -> None:
+    x = at_page_end(np.array([*SPECIAL, 0.0, -0.0, 126.5, -128.5, 254.5, 300, -300] * 5))
+    scales, zero = at_page_end([scale]), at_page_end([3], np.dtype(dtype))
+    y = at_page_end(np.zeros(x.size), np.dtype(dtype))
+    p = params((1, 1, x.size, 0), dtype)
+    data = (array.ctypes.data for array in (x, scales, zero, y))
+    assert lib.ext_quantize(p, *data) == 0
+    np.testing.assert_array_equal(y, quantized(x[None], scales, zero)[0])
+
+
+@pytest.mark.parametrize("dtype", [*KERNEL_BYTES, "int32"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_dequantize(lib: ctypes.CDLL, shape: Shape, dtype: str) -> None:
+    *extents, gap = shape
+    rng = np.random.default_rng(2)
+    limits = np.iinfo(dtype)
+    x = rng.integers(limits.min // 2, limits.max, extents).astype(dtype)
+    scale, zero = parameters(rng, extents[1], dtype)
+    y = Rows(1, x.size)
+    given = with_gaps(x, gap)
+    status = lib.ext_dequantize(
+        params(shape, dtype), given.ctypes.data, scale.ctypes.data, zero.ctypes.data, y.pointer
+    )
+    assert status == 0
+    whole = x.astype(np.int64) - zero.astype(np.int64)[:, None]
+    want = whole.astype(np.float32) * scale[:, None]
+    np.testing.assert_array_equal(y.view[0], want.reshape(-1))
+    y.check_gaps()
+
+
+def test_other_dtypes_are_refused(lib: ctypes.CDLL) -> None:
+    for dtype in set(KERNEL_DTYPES) - set(KERNEL_BYTES):
+        assert lib.ext_quantize(params((1, 1, 1, 0), dtype), None, None, None, None) == 2
+        if dtype != "int32":
+            assert lib.ext_dequantize(params((1, 1, 1, 0), dtype), None, None, None, None) == 2

@@ -24,6 +24,7 @@ extern "C" {
 #endif
 
 #define EXT_QUANTISED_TERMS 65536 /* 255 * 128 * 65536 < 2^31 */
+#define EXT_QUANTISED_TAPS 512    /* 255 * 128 * 512 < 2^24 */
 
 /* What becomes of the sums of column (channel) c, where sum is that of (x - x_zero) * w:
  *
@@ -56,6 +57,16 @@ typedef struct {
  * b is packed, and the same for every batch item: b_batch is 0. */
 int ext_qmatmul(const ext_matmul_params* p, ext_dtype a_dtype, int32_t a_zero, const void* a,
                 const int8_t* b, const ext_requantise* e, void* y);
+
+/* ext_conv2d of x - x_zero, which is 0 outside the image.  w: per group the packed B[kernel_h *
+ * kernel_w * in_c/groups][out_c/groups], groups one after the other.  in_place_rows is not read. */
+int ext_qconv2d(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero, const void* x,
+                const int8_t* w, const ext_requantise* e, void* y);
+/* The same for groups == in_c == out_c, and at most EXT_QUANTISED_TAPS taps of a kernel; more are
+ * EXT_ERR_ARGUMENT.  w is [kernel_h][kernel_w][channels padded to EXT_PANEL]; e->w_sums is not
+ * read. */
+int ext_qdepthwise_conv2d(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero,
+                          const void* x, const int8_t* w, const ext_requantise* e, void* y);
 
 #ifdef __cplusplus
 }

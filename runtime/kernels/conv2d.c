@@ -72,13 +72,7 @@ static void pack_pixels(const void* source, int64_t offset, int64_t row, int64_t
   }
 }
 
-/* Whether every pixel of x is a row of A. */
-static int is_point(const ext_conv2d_params* p) {
-  return p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
-         p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w;
-}
-
-/* The product with every pixel of y as a row; A is x itself, as is right where is_point. */
+/* The product with every pixel of y as a row; A is x itself, as is right where conv_is_point. */
 static ext_gemm gemm_of(const ext_conv2d_params* p, const float* x, const float* w,
                         const ext_epilogue* e, float* y) {
   return (ext_gemm){.m = p->batch * p->out_h * p->out_w,
@@ -104,7 +98,7 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
   s.segments_per_row = adjoin ? 1 : p->kernel_w;
   s.segment = i64_max(1, s.segment_taps * s.channels);
   ext_gemm g = gemm_of(p, x, w, e, y);
-  g.pack = is_point(p) ? NULL : pack_pixels;
+  g.pack = conv_is_point(p) ? NULL : pack_pixels;
   g.source = &s;
   g.batch[0] = p->groups;
   g.a_batch[0] = s.channels;
@@ -115,7 +109,7 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
 
 int EXT_NAME(ext_conv2d_prologue)(const ext_conv2d_params* p, const ext_prologue* before,
                                   const float* x, const float* w, const ext_epilogue* e, float* y) {
-  if (!is_point(p) || p->groups != 1) return EXT_ERR_ARGUMENT;
+  if (!conv_is_point(p) || p->groups != 1) return EXT_ERR_ARGUMENT;
   ext_gemm g = gemm_of(p, x, w, e, y);
   g.prologue = before;
   g.image_rows = i64_max(1, p->out_h * p->out_w);

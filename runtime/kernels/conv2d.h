@@ -20,8 +20,19 @@ EXT_INLINE kernel_rows kernel_rows_inside(const ext_conv2d_params* p, int64_t in
   return r;
 }
 
+/* Whether every pixel of x is a row of A, where the convolution is a matrix product. */
+EXT_INLINE int conv_is_point(const ext_conv2d_params* p) {
+  return p->kernel_h == 1 && p->kernel_w == 1 && p->pad_top == 0 && p->pad_left == 0 &&
+         p->stride_h == 1 && p->stride_w == 1 && p->out_h == p->in_h && p->out_w == p->in_w;
+}
+
 /* ext_conv2d without packing; groups divide the channels. */
 int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, const float* w,
                                 const ext_epilogue* e, float* y);
+
+/* ext_depthwise_conv2d without an epilogue, on the calling thread; the number of channels is a
+ * multiple of EXT_PANEL. */
+int EXT_NAME(ext_depthwise_sums)(const ext_conv2d_params* p, const float* x, const float* w,
+                                 float* y);
 
 #endif /* EXT_CONV2D_H_ */

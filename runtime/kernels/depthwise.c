@@ -256,16 +256,28 @@ static int rows(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-int EXT_NAME(ext_depthwise_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
-                                   const ext_epilogue* e, float* y) {
-  if (p->groups != p->in_c || p->groups != p->out_c) return EXT_ERR_ARGUMENT;
+static depthwise_job make_job(const ext_conv2d_params* p, const float* x, const float* w,
+                              const ext_epilogue* e, float* y) {
   depthwise_job job = {.p = *p, .x = x, .w = w, .y = y};
   if (e) job.e = *e;
   job.tail = ext_plan_tail(&job.e);
   job.w_row = ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL;
+  return job;
+}
+
+int EXT_NAME(ext_depthwise_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
+                                   const ext_epilogue* e, float* y) {
+  if (p->groups != p->in_c || p->groups != p->out_c) return EXT_ERR_ARGUMENT;
+  depthwise_job job = make_job(p, x, w, e, y);
   int64_t macs = p->out_w * p->in_c * p->kernel_h * p->kernel_w;
   return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_MACS / i64_max(1, macs)), rows,
                           &job);
+}
+
+int EXT_NAME(ext_depthwise_sums)(const ext_conv2d_params* p, const float* x, const float* w,
+                                 float* y) {
+  depthwise_job job = make_job(p, x, w, NULL, y);
+  return rows(&job, 0, p->batch * p->out_h);
 }
 
 EXT_DISPATCH(ext_depthwise_conv2d,

@@ -96,23 +96,27 @@ EXT_INLINE vi vi_set1(int32_t x) {
 }
 EXT_INLINE vi vi_load_n(const int32_t* p, int64_t n) {
   int32_t lanes[VL] = {0};
-  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  for (int i = 0; i < VL; i++)
+    if (i < n) lanes[i] = p[i];
   return vi_load(lanes);
 }
 EXT_INLINE vi vi_load_u8_n(const uint8_t* p, int64_t n) {
   uint8_t lanes[VL] = {0};
-  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  for (int i = 0; i < VL; i++)
+    if (i < n) lanes[i] = p[i];
   return vi_load_u8(lanes);
 }
 EXT_INLINE vi vi_load_s8_n(const uint8_t* p, int64_t n) {
   uint8_t lanes[VL] = {0};
-  for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+  for (int i = 0; i < VL; i++)
+    if (i < n) lanes[i] = p[i];
   return vi_load_s8(lanes);
 }
 EXT_INLINE void vi_store_low_n(uint8_t* p, vi x, int64_t n) {
   uint8_t lanes[VL];
   vi_store_low(lanes, x);
-  for (int64_t i = 0; i < n; i++) p[i] = lanes[i];
+  for (int i = 0; i < VL; i++)
+    if (i < n) p[i] = lanes[i];
 }
 
 EXT_INLINE int64_t i64_min(int64_t a, int64_t b) {

@@ -81,12 +81,12 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     build = tmp_path_factory.mktemp("without_unit")
     runtime = Path(__file__).resolve().parents[2] / "runtime"
     flags = "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT"
-    families = "activation requantise qgemm qmatmul"
+    families = "activation requantise qgemm qmatmul qconv2d qdepthwise depthwise"
     command = ["make", "-s", "-C", str(runtime), f"BUILD={build}", f"CC={HOST.compiler()}"]
     command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_baseline={flags}"]
     subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
     library = ctypes.CDLL(str(build / "libext_kernels.so"))
-    for name in ("ext_qmatmul",):
+    for name in ("ext_qmatmul", "ext_qconv2d", "ext_qdepthwise_conv2d"):
         function = getattr(library, name)
         function.argtypes, function.restype = abi.signatures()[name]
     return library

@@ -14,6 +14,8 @@ from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 PANELS = PanelFormat("int8", 4)
+#: dtype and zero point of x.
+INPUTS = (("uint8", 0), ("uint8", 128), ("uint8", 255), ("int8", 0), ("int8", -128), ("int8", 127))
 #: Error of v in fp32, as a share of the numbers that it is the sum of.
 RELATIVE = 2e-6
 #: The same of activations that are polynomials, of numbers up to about 4.

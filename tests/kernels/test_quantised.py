@@ -11,6 +11,7 @@ from codegen_cc import abi
 from tests.kernels.guard import Rows, at_page_end
 from tests.kernels.quantised import (
     EPILOGUES,
+    INPUTS,
     PLAIN,
     SUMS,
     Output,
@@ -34,8 +35,6 @@ SHAPES = (
     (9, 17, 4608),
     (1, 1000, 1280),
 )
-#: dtype and zero point of x.
-INPUTS = (("uint8", 0), ("uint8", 128), ("uint8", 255), ("int8", 0), ("int8", -128), ("int8", 127))
 
 
 def _sums(a: np.ndarray, zero: int, w: np.ndarray) -> np.ndarray:

@@ -1,0 +1,158 @@
+"""Convolutions of 8-bit integers against numpy: exact sums, then what follows them in float64."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from codegen_cc import abi
+from tests.kernels import cases, reference
+from tests.kernels.guard import at_page_end
+from tests.kernels.quantised import (
+    EPILOGUES,
+    INPUTS,
+    PANELS,
+    PLAIN,
+    SUMS,
+    Output,
+    Requantise,
+    code,
+    draw,
+    strided,
+)
+
+_SAME = (1, 1, 1, 1)
+
+
+def _geometries(every: tuple[cases.Conv, ...]) -> list[cases.Conv]:
+    """Each geometry once, whatever follows its sums."""
+    return list(dict.fromkeys(replace(case, epilogue=cases.Epilogue()) for case in every))
+
+
+CONV = (
+    *_geometries(cases.CONV),
+    *(cases.Conv(5, 7, c, 18, padding=_SAME) for c in (1, 2, 4, 15)),
+    *(cases.Conv(9, 5, 16, n, kernel=(1, 1), x_gap=g) for n, g in ((8, 0), (16, 4), (40, 3))),
+    cases.Conv(1, 1, 65536, 3, kernel=(1, 1)),
+)
+DEPTHWISE = (
+    *_geometries(cases.DEPTHWISE),
+    cases.Conv(40, 130, 70, 70, padding=_SAME, groups=70, x_gap=2, y_gap=1),
+    cases.Conv(33, 20, 35, 35, padding=(2, 2, 2, 2), kernel=(5, 5), strides=(2, 2), groups=35, n=3),
+    cases.Conv(17, 40, 3, 3, padding=(8, 16, 7, 15), kernel=(16, 32), groups=3),
+)
+
+
+def _params(case: cases.Conv, x_stride: int, y_stride: int) -> ctypes.Structure:
+    return abi.Conv2dParams(
+        case.n, case.h, case.w, case.c, *case.out, case.o, *case.kernel, *case.strides,
+        *case.padding[:2], *case.dilation, case.groups, x_stride, y_stride,
+    )  # fmt: skip
+
+
+def _patches(case: cases.Conv, x: np.ndarray, zero: int) -> np.ndarray:
+    """x - zero as [n, OH, OW, KH, KW, C], zeros outside of the image."""
+    image = x.astype(np.float64).reshape(case.n, case.h, case.w, case.c) - zero
+    geometry = (case.kernel, case.strides, case.padding, case.dilation, case.out)
+    return reference.im2col(image, *geometry, 0.0)
+
+
+def _convolve(
+    lib: ctypes.CDLL,
+    case: cases.Conv,
+    follows: Requantise,
+    x: tuple[str, int],
+    depthwise: bool = False,
+) -> None:
+    rng, (dtype, zero), groups = np.random.default_rng(3), x, case.groups
+    rows = strided(draw(rng, dtype, case.n * case.h * case.w, case.c), case.x_gap)
+    weight = draw(rng, "int8", case.o, case.c // groups, *case.kernel)
+    pixels, terms = case.n * case.out[0] * case.out[1], int(np.prod(weight.shape[1:]))
+    w_sums = weight.sum((1, 2, 3), np.int64)
+    out = Output(rng, follows, pixels, w_sums, terms, case.y_gap)
+    p = _params(case, rows.stride, out.y.stride)
+    shape = (pixels, *case.kernel, groups, case.c // groups)
+    patches = _patches(case, rows.view, zero).reshape(shape)
+    wide = weight.astype(np.float64).reshape(groups, case.o // groups, *weight.shape[1:])
+    sums = np.einsum("phwgc,gochw->pgo", patches, wide, optimize=True)
+    if depthwise:
+        w = np.pad(weight[:, 0].transpose(1, 2, 0), ((0, 0), (0, 0), (0, -case.c % 16)))
+        out.e.w_sums = None
+        function = lib.ext_qdepthwise_conv2d
+    else:
+        parts = weight.reshape(groups, case.o // groups, *weight.shape[1:])
+        w = PANELS.pack(parts.transpose(0, 3, 4, 2, 1).reshape(groups, terms, case.o // groups))
+        function = lib.ext_qconv2d
+    w = at_page_end(w, np.int8)
+    status = function(p, code(dtype), zero, rows.pointer, w.ctypes.data, out.e, out.y.pointer)
+    assert status == 0
+    out.check(sums.reshape(pixels, case.o))
+
+
+@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[2], INPUTS[5]], ids=str)
+@pytest.mark.parametrize("case", CONV, ids=str)
+def test_conv2d_sums_are_exact(
+    quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
+) -> None:
+    _convolve(quantised_lib, case, SUMS, x)
+
+
+@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[5]], ids=str)
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise_conv2d_sums_are_exact(
+    quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
+) -> None:
+    _convolve(quantised_lib, case, SUMS, x, depthwise=True)
+
+
+@pytest.mark.parametrize("follows", EPILOGUES, ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [
+        cases.Conv(7, 9, 12, 22, padding=_SAME, groups=2, y_gap=3),
+        cases.Conv(7, 9, 20, 21, kernel=(1, 1), y_gap=3),
+        cases.Conv(7, 9, 45, 45, padding=_SAME, groups=45, y_gap=3),
+    ],
+    ids=["groups", "point", "depthwise"],
+)
+def test_what_follows_convolutions(
+    quantised_lib: ctypes.CDLL, case: cases.Conv, follows: Requantise
+) -> None:
+    _convolve(quantised_lib, case, follows, INPUTS[1], depthwise=case.groups == case.c)
+
+
+@pytest.mark.parametrize("zero", [0, 255])
+def test_the_largest_depthwise_sums(quantised_lib: ctypes.CDLL, zero: int) -> None:
+    """512 taps of 255 x -128 are just below 2^24."""
+    case = cases.Conv(16, 32, 16, 16, kernel=(16, 32), groups=16)
+    x = at_page_end(np.full((512, 16), 255 - zero), np.uint8)
+    w = at_page_end(np.full((512, 16), -128), np.int8)
+    out = Output(np.random.default_rng(0), SUMS, 1, np.zeros(16), 512)
+    status = quantised_lib.ext_qdepthwise_conv2d(
+        _params(case, 16, 16), code("uint8"), zero, x.ctypes.data, w.ctypes.data, out.e,
+        out.y.pointer,
+    )  # fmt: skip
+    assert status == 0
+    out.check(np.full((1, 16), (255 - 2 * zero) * -128 * 512))
+
+
+def test_blocks_that_cannot_be_are_refused(quantised_lib: ctypes.CDLL) -> None:
+    def status(function: str, case: cases.Conv, dtype: str = "uint8", zero: int = 0) -> int:
+        e = Output(np.random.default_rng(0), PLAIN, 1, np.zeros(16), 1).e
+        p = _params(case, case.c, case.o)
+        call = getattr(quantised_lib, function)
+        return call(p, code(dtype), zero, None, None, e, None)
+
+    conv = cases.Conv(4, 4, 5, 6, groups=4)
+    assert status("ext_qconv2d", conv) == 2
+    assert status("ext_qconv2d", replace(conv, groups=0)) == 2
+    assert status("ext_qconv2d", cases.Conv(4, 4, 65537, 1, kernel=(1, 1))) == 2
+    assert status("ext_qdepthwise_conv2d", conv) == 2
+    depthwise = cases.Conv(0, 4, 4, 4, groups=4)
+    assert status("ext_qdepthwise_conv2d", depthwise) == 0
+    assert status("ext_qdepthwise_conv2d", depthwise, "float32") == 2
+    assert status("ext_qdepthwise_conv2d", depthwise, "int8", 128) == 2
+    assert status("ext_qdepthwise_conv2d", replace(depthwise, kernel=(19, 27))) == 2

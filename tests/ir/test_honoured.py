@@ -26,6 +26,7 @@ from byoc.frontends.onnx.honoured import (
     input_counts,
     schema_of,
 )
+from byoc.frontends.onnx.quantised_operators import OF_ONNX, QUANTISED
 
 #: Attributes of any opset, of operators with a converter, that no converter reads.
 REFUSED = {
@@ -102,7 +103,10 @@ def test_attributes_that_no_converter_reads() -> None:
     for operator, converter in CONVERTERS.items():
         modules = [sys.modules[converter.__module__]]
         modules += [resize, symbolic_resize] if operator in ("Resize", "Upsample") else []
-        read[operator] = read[operator].union(*(strings(parsed(module)) for module in modules))
+        own = (strings(parsed(module)) for module in modules)
+        read[operator] = read.get(operator, set()).union(*own)
+    for operator in (*OF_ONNX, "ConvInteger"):  # converted as the operator on floats
+        read[operator] |= read[QUANTISED[operator].operator]
     for operator in old_broadcast.OPERATORS:
         read[operator] |= strings(parsed(old_broadcast))
     harmless = {

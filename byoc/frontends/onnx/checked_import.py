@@ -23,8 +23,16 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, o
 
 from byoc.errors import UnsupportedForm
 from byoc.frontends.onnx.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
-from byoc.frontends.onnx.converters import convert
+from byoc.frontends.onnx.check_quantised import quantisation_problem
+from byoc.frontends.onnx.converters import CONVERTERS, convert
 from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.described import (
+    dtype_and_shape,
+    form_operand,
+    given_input,
+    shape_text,
+    value_text,
+)
 from byoc.frontends.onnx.honoured import (
     INFERENCE_ERRS,
     ONLY_OF_OTHER_DOMAINS,
@@ -36,8 +44,9 @@ from byoc.frontends.onnx.honoured import (
     input_counts,
     schema_of,
 )
+from byoc.frontends.onnx.quantised_operators import QUANTISED
 from byoc.frontends.onnx.weights_apart import outline
-from byoc.frontends.onnx.wrong_forms import Form, Operand, WrongForm, wrong_forms
+from byoc.frontends.onnx.wrong_forms import Form, WrongForm, wrong_forms
 from byoc.ir.dataflow import array_of
 
 
@@ -124,6 +133,10 @@ class CheckedImporter(ONNXGraphImporter):
         self._node = onnx.NodeProto()
         self._branches: list[Iterator[onnx.NodeProto]] = []
 
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        others = [node for node in graph.node if node.op_type not in CONVERTERS]
+        super()._check_for_unsupported_ops(SimpleNamespace(node=others))
+
     def convert_node(self, node: onnx.NodeProto) -> None:
         """Convert a node of the graph itself, and check it."""
         self._begin(node)
@@ -150,6 +163,7 @@ class CheckedImporter(ONNXGraphImporter):
         node = self._node
         if not in_branch:  # which may not be taken
             self._check_indices(node, inputs, attrs)
+            self._check_quantised(node, inputs, attrs)
         problem = _window_problem(node.op_type, inputs, attrs)
         if problem:
             self.refusals.refuse(node, problem)
@@ -171,7 +185,25 @@ class CheckedImporter(ONNXGraphImporter):
         self, op_name: str, inputs: onnx_input, attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         tvms = partial(super()._convert_operator, op_name, inputs, attrs, opset)
-        return convert(Node(self.bb, op_name, inputs, attrs, opset, tvms))
+        return convert(Node(self.bb, op_name, inputs, attrs, opset, tvms, self._convert_part))
+
+    def _convert_part(
+        self, op_name: str, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any], opset: int
+    ) -> relax.Expr:
+        """Convert an operator that the node at work is made of, with the checks of a node."""
+        around = self._node
+        names = [str(place) for place in range(len(inputs))]
+        part = onnx.helper.make_node(op_name, names, around.output, around.name)
+        self._node = part
+        try:
+            attrs = {"tvm_custom": {"name": around.name, "num_outputs": 1}, **attrs}
+            problem = _window_problem(op_name, inputs, attrs)
+            if problem:
+                self.refusals.refuse(part, problem)
+            self._check_form(part, inputs, attrs)
+            return self.convert_operator(op_name, onnx_input(inputs), attrs, opset)
+        finally:
+            self._node = around
 
     def honouring(
         self,
@@ -217,7 +249,7 @@ class CheckedImporter(ONNXGraphImporter):
         if node.op_type not in (*ALONG_AN_AXIS, *BY_POINTS) or len(inputs) < 2:
             return
         data, indices = (
-            _described(expr) if isinstance(expr, relax.Expr) else None for expr in inputs[:2]
+            dtype_and_shape(expr) if isinstance(expr, relax.Expr) else None for expr in inputs[:2]
         )
         if data and indices:
             problem = index_problem(node.op_type, data[1], indices[1], array_of(inputs[1]), attrs)
@@ -226,6 +258,23 @@ class CheckedImporter(ONNXGraphImporter):
                     f"operator {node.op_type} (node {node_name(node)}): {problem};"
                     " export the model again with indices inside"
                 )
+
+    def _check_quantised(
+        self,
+        node: onnx.NodeProto,
+        inputs: Sequence[relax.Expr | None],
+        attrs: Mapping[str, Any],
+    ) -> None:
+        """Refuse, whatever is allowed, scales and zero points that mean nothing."""
+        if node.op_type not in QUANTISED:
+            return
+        tensors = [given_input(*pair) for pair in zip(node.input, inputs, strict=True)]
+        problem = quantisation_problem(node.op_type, tensors, attrs)
+        if problem:
+            raise UnsupportedForm(
+                f"operator {node.op_type} (node {node_name(node)}): {problem};"
+                " quantise the model again"
+            )
 
     def _check_form(
         self,
@@ -238,7 +287,7 @@ class CheckedImporter(ONNXGraphImporter):
         if schema is None:
             return
         defaults = {name: default_of(schema, node.op_type, name) for name in schema.attributes}
-        operands = [_operand(expr) for expr in inputs]
+        operands = [form_operand(expr) for expr in inputs]
         inferred = (self.expected.get(name) for name in node.output)
         results = [
             get_type(value.tensor_type.elem_type)
@@ -265,7 +314,7 @@ class CheckedImporter(ONNXGraphImporter):
         for name in given.keys() - read.read:
             if attribute_counts(node.op_type, name, given, schema):
                 self.refusals.refuse(
-                    node, f"attribute {name}={_text(given[name])} has no converter"
+                    node, f"attribute {name}={value_text(given[name])} has no converter"
                 )
         for place, expr in enumerate(list.__iter__(inputs)):
             if expr is None or place in inputs.read:
@@ -279,17 +328,17 @@ class CheckedImporter(ONNXGraphImporter):
 
         An extent below 0 is no result, whatever is allowed.
         """
-        described = _described(expr) if isinstance(expr, relax.Expr) else None
+        described = dtype_and_shape(expr) if isinstance(expr, relax.Expr) else None
         if described and any(extent is not None and extent < 0 for extent in described[1] or ()):
             raise UnsupportedForm(
                 f"operator {node.op_type} (node {node_name(node)}): gives shape"
-                f" {_shape_text(described[1] or [])} for output {name!r}; its windows or sizes do"
+                f" {shape_text(described[1] or [])} for output {name!r}; its windows or sizes do"
                 " not fit its input, give larger inputs or export the model again"
             )
         wanted = self.expected.get(name)
         if wanted is None or not wanted.HasField("tensor_type") or not isinstance(expr, relax.Expr):
             return
-        found = _described(expr)
+        found = dtype_and_shape(expr)
         if found is None:
             return
         tensor = wanted.tensor_type
@@ -310,8 +359,8 @@ class CheckedImporter(ONNXGraphImporter):
                 return
             self.refusals.refuse(
                 node,
-                f"gives shape {_shape_text(shape)} for output {name!r};"
-                f" ONNX infers {_shape_text(dims)}",
+                f"gives shape {shape_text(shape)} for output {name!r};"
+                f" ONNX infers {shape_text(dims)}",
             )
 
 
@@ -355,57 +404,19 @@ def _window_problem(
 ) -> str | None:
     """Why the attributes do not describe a window over the input; converters take the first few."""
     per_axis = WINDOWS.get(op_name)
-    known = _described(inputs[0]) if inputs and isinstance(inputs[0], relax.Expr) else None
+    known = dtype_and_shape(inputs[0]) if inputs and isinstance(inputs[0], relax.Expr) else None
     if per_axis is None or known is None or known[1] is None:
         return None
     axes = len(known[1]) - 2
     for name, count in per_axis.items():
         if name in attrs and len(attrs[name]) != count * axes:
-            return f"attribute {name}={_text(attrs[name])} needs {count * axes} numbers"
+            return f"attribute {name}={value_text(attrs[name])} needs {count * axes} numbers"
     window = list(attrs.get("kernel_shape", ()))
     if op_name.startswith("Conv") and window:
-        weight = _described(inputs[1]) if isinstance(inputs[1], relax.Expr) else None
+        weight = dtype_and_shape(inputs[1]) if isinstance(inputs[1], relax.Expr) else None
         found = weight[1][2:] if weight and weight[1] else window
         if len(found) != len(window) or any(
             have not in (None, want) for have, want in zip(found, window, strict=True)
         ):
-            return f"attribute kernel_shape={window} and the weight is {_shape_text(found)}"
+            return f"attribute kernel_shape={window} and the weight is {shape_text(found)}"
     return None
-
-
-def _operand(expr: relax.Expr | None) -> Operand:
-    if expr is None:
-        return Operand(None)
-    found = _described(expr) if isinstance(expr, relax.Expr) else None
-    dtype, shape = found or ("unknown", None)
-    constant = isinstance(expr, tvm.ir.GenericConst | relax.ShapeExpr)
-    return Operand(dtype or "unknown", None if shape is None else len(shape), constant)
-
-
-def _described(expr: relax.Expr) -> tuple[str, list[int | None] | None] | None:
-    """Dtype and extents (None where unknown) of a tensor or of what stands for one."""
-    type_ = expr.ty
-    if isinstance(type_, relax.ShapeType):
-        return "int64", [type_.ndim if type_.ndim >= 0 else None]
-    if tvm.ir.is_prim_expr(expr):
-        return str(getattr(expr, "dtype", None) or type_), []
-    if not isinstance(type_, relax.TensorType):
-        return None
-    dtype = str(type_.dtype) if type_.dtype is not None else ""
-    if type_.ndim < 0:
-        return dtype, None
-    values = getattr(type_.shape, "values", None)
-    if values is None:
-        return dtype, [None] * type_.ndim
-    return dtype, [int(dim) if isinstance(dim, tvm.tirx.IntImm) else None for dim in values]
-
-
-def _shape_text(shape: Sequence[int | None]) -> str:
-    return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
-
-
-def _text(value: Any) -> str:
-    """An attribute's value in a message."""
-    if isinstance(value, bytes):
-        return repr(value.decode(errors="replace"))
-    return repr(value) if isinstance(value, int | float | tuple) else type(value).__name__

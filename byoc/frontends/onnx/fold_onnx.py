@@ -38,6 +38,7 @@ from byoc.frontends.onnx.graph_names import (
     subgraphs,
 )
 from byoc.frontends.onnx.honoured import INFERENCE_ERRS, ONNX_DOMAINS, schema_of
+from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
@@ -197,6 +198,8 @@ class _Walk:
         constants = (scope.constants.get(name) for name in names)
         data = {t.name: t for t in constants if t is not None and prod(t.dims) <= MAX_SHAPE}
         try:
+            if node.domain == MICROSOFT:
+                return result_types(node, types, self._version(""))
             schema = onnx.defs.get_schema(node.op_type, self._version(node.domain), node.domain)
             return onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=list(self.model.opset_import)

@@ -12,6 +12,8 @@ from typing import Any
 import onnx
 from onnx import defs
 
+from byoc.frontends.onnx.quantised_operators import MICROSOFT, OF_MICROSOFT
+
 #: Names of ONNX's own domain.
 ONNX_DOMAINS = ("", "ai.onnx")
 
@@ -30,10 +32,11 @@ WINDOWS = {
     for name in ("AveragePool", "Conv", "ConvTranspose", "LpPool", "MaxPool")
 }
 
-#: Operators of other domains that TVM's converters are for; TVM looks at the name alone.
+#: Operators of other domains that converters are for; TVM looks at the name alone.
 OTHER_DOMAINS = {
-    "com.microsoft": frozenset(
+    MICROSOFT: frozenset(
         (
+            *OF_MICROSOFT,
             "Attention",
             "BiasGelu",
             "EmbedLayerNormalization",
@@ -45,8 +48,8 @@ OTHER_DOMAINS = {
     )
 }
 
-#: Operators that ONNX has as well, and whose converter is for the other domain's.
-ONLY_OF_OTHER_DOMAINS = frozenset(("Attention",))
+#: Operators whose converter is for the other domain's; ONNX has some of that name as well.
+ONLY_OF_OTHER_DOMAINS = frozenset(("Attention", *OF_MICROSOFT))
 
 #: Attributes that change no result, by operator ("*" is every one), and why.
 ATTRIBUTES_WITHOUT_EFFECT = {

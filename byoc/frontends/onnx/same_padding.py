@@ -9,6 +9,17 @@ import onnx
 from byoc.frontends.onnx.input_shapes import fixed_extent
 from codegen_cc.dim import Dim, normal
 
+#: Operators with padding by name: the place of a convolution's weight, None for pools.
+_WEIGHTS = {
+    "AveragePool": None,
+    "Conv": 1,
+    "ConvInteger": 1,
+    "LpPool": None,
+    "MaxPool": None,
+    "QLinearAveragePool": None,
+    "QLinearConv": 3,
+}
+
 
 def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:
     """Write ``auto_pad`` of convolutions and pools as pads, which TVM's importer keeps in them.
@@ -40,8 +51,9 @@ def explicit_padding(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _kernel(node: onnx.NodeProto, weights: dict[str, list[int]]) -> list[int] | None:
     """Extents of the window, of a convolution from its weight if that is stored."""
-    if node.op_type == "Conv" and node.input[1] in weights:
-        return weights[node.input[1]][2:]
+    place = _WEIGHTS[node.op_type]
+    if place is not None and node.input[place] in weights:
+        return weights[node.input[place]][2:]
     return _integers(node, "kernel_shape", None)
 
 
@@ -50,7 +62,7 @@ def _integers(node: onnx.NodeProto, name: str, default: list[int] | None) -> lis
 
 
 def _auto_pad(node: onnx.NodeProto) -> str:
-    if node.op_type not in ("Conv", "MaxPool", "AveragePool", "LpPool"):
+    if node.op_type not in _WEIGHTS:
         return ""
     return next((a.s.decode() for a in node.attribute if a.name == "auto_pad"), "")
 
@@ -60,7 +72,9 @@ def _write_pads(node: onnx.NodeProto, image: list[int], kernel: list[int]) -> No
     dilations = _integers(node, "dilations", [1] * len(kernel))
     lower = _auto_pad(node) == "SAME_LOWER"
     try:
-        pads = same_pads(image, kernel, strides, dilations, lower, pool=node.op_type != "Conv")
+        pads = same_pads(
+            image, kernel, strides, dilations, lower, pool=_WEIGHTS[node.op_type] is None
+        )
     except ValueError:
         return  # the converter refuses the node by name
     kept = [a for a in node.attribute if a.name not in ("auto_pad", "pads")]

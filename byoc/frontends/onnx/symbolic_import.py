@@ -50,8 +50,9 @@ SHAPE_INPUTS = {
 }
 
 
-#: Operators whose SAME padding gives ceil(extent / stride) elements. That of ConvTranspose does not
-#: depend on the extent, and TVM's converter knows it; it has none for ConvInteger and QLinearConv.
+#: Operators whose SAME padding gives ceil(extent / stride) elements; ConvInteger and the like are
+#: converted as these. That of ConvTranspose does not depend on the extent, and TVM's converter
+#: knows it.
 PADDED_AS_CONV = ("Conv", "MaxPool", "AveragePool", "LpPool")
 
 

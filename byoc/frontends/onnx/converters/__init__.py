@@ -15,23 +15,28 @@ from byoc.frontends.onnx.converters import (
     elementwise,
     old_broadcast,
     quantisation,
+    quantised,
     reductions,
     sequences,
     shapes,
     windows,
 )
 from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.quantised_operators import OF_MICROSOFT, OF_ONNX
 
 #: By operator.
 CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
+    **dict.fromkeys((*OF_ONNX, *OF_MICROSOFT), quantised.qlinear),
     "AveragePool": windows.pool,
     "BitShift": elementwise.bit_shift,
     "ConstantOfShape": shapes.constant_of_shape,
+    "ConvInteger": quantised.conv_integer,
     "ConvTranspose": windows.conv_transpose,
     "DequantizeLinear": quantisation.linear,
     "Div": elementwise.div,
     "Dropout": elementwise.dropout,
     "DynamicQuantizeLinear": quantisation.dynamic,
+    "DynamicQuantizeMatMul": quantised.dynamic_quantize_mat_mul,
     "Elu": elementwise.elu,
     "Expand": shapes.expand,
     "GatherND": shapes.by_coordinates,
@@ -39,12 +44,14 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "LayerNormalization": reductions.layer_norm,
     "LRN": windows.local_response,
     "LpPool": windows.pool,
+    "MatMulIntegerToFloat": quantised.mat_mul_integer_to_float,
     "MaxPool": windows.pool,
     "Mod": elementwise.mod,
     "NonMaxSuppression": detection.non_max_suppression,
     "OneHot": shapes.one_hot,
     "PRelu": elementwise.prelu,
     "Pow": elementwise.power,
+    "QAttention": quantised.attention,
     "QuantizeLinear": quantisation.linear,
     "RMSNormalization": reductions.rms_norm,
     "ReduceL1": reductions.unreduced,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,11 @@ from codegen_cc.dim import Dim
 
 @dataclass
 class Node:
-    """A node to convert: ``tvm()`` does it TVM's way, with ``inputs`` and ``attrs`` as they are."""
+    """A node to convert: ``tvm()`` does it TVM's way, with ``inputs`` and ``attrs`` as they are.
+
+    ``part(operator, inputs, attrs, opset)`` converts another operator of ONNX's domain on the way,
+    with all checks of a node.
+    """
 
     bb: relax.BlockBuilder
     operator: str
@@ -25,6 +29,7 @@ class Node:
     attrs: dict[str, Any]
     opset: int
     tvm: Callable[[], relax.Expr]
+    part: Callable[[str, Sequence[relax.Expr | None], dict[str, Any], int], relax.Expr]
 
     @property
     def outputs(self) -> int:

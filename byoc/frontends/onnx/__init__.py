@@ -28,6 +28,7 @@ from byoc.frontends.onnx.input_shapes import (
     set_input_shapes,
     shape_text,
 )
+from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.named_import import import_named
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
@@ -73,6 +74,7 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
     set_input_shapes(loaded.model, shapes)
     simplify(loaded)
     explicit_padding(loaded.model)
+    products_of_floats(loaded.model)
     return loaded
 
 

@@ -1,0 +1,199 @@
+"""Products of dynamically quantised tensors, as products of the floats that these stand for.
+
+    Cast(MatMulInteger(a, b, a_zero, b_zero)) * (a_scale * b_scale)
+        = MatMul(DequantizeLinear(a, a_scale, a_zero), DequantizeLinear(b, b_scale, b_zero))
+
+and ConvInteger likewise: the form in which ``onnxruntime.quantization.quantize_dynamic`` writes a
+product.  On the right it is the form of statically quantised networks, which kernels are for.  Both
+sides are equal but for the rounding of float32 sums, as small beside the terms as in any product of
+floats; the left is rounded once.  So what follows may differ in its last bits.
+
+Integers that nobody scales back stay what they are: exact, of 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from byoc.frontends.onnx.fold_onnx import drop_unused
+from byoc.frontends.onnx.graph_names import FreshNames, reads
+from byoc.frontends.onnx.honoured import ONNX_DOMAINS
+
+#: Products of integers, by the one of floats.
+_PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
+
+#: The first opset whose DequantizeLinear has an axis.
+_WITH_AXIS = 13
+
+
+def products_of_floats(model: onnx.ModelProto) -> None:
+    """Rewrite the products of the graph of a valid model, in place."""
+    opset = next(e.version for e in model.opset_import if e.domain in ONNX_DOMAINS)
+    search = _Search(model.graph, opset)
+    found = {id(mul): nodes for mul, nodes in search.rewritten()}
+    if not found:
+        return
+    kept = [
+        part
+        for node in model.graph.node
+        if id(node) not in search.replaced
+        for part in found.get(id(node), [node])
+    ]
+    nodes = onnx.GraphProto(node=kept)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes.node)
+    drop_unused(model.graph)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An operand of a product: names of its integers, scale and zero point (perhaps empty)."""
+
+    value: str
+    scale: str
+    zero_point: str
+    axis: int | None = None
+
+
+class _Search:
+    """Finds products whose sums are scaled to floats."""
+
+    def __init__(self, graph: onnx.GraphProto, opset: int) -> None:
+        self.graph = graph
+        self.opset = opset
+        self.names = FreshNames(graph)
+        self.readers = reads(graph)
+        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.makers = {
+            name: node
+            for node in graph.node
+            if node.domain in ONNX_DOMAINS
+            for name in node.output
+            if name
+        }
+        #: Nodes that nobody needs any more.
+        self.replaced: set[int] = set()
+
+    def rewritten(self) -> Iterator[tuple[onnx.NodeProto, list[onnx.NodeProto]]]:
+        """Multiplications that scale the sums of a product, and what computes the same."""
+        for mul in self.graph.node:
+            if mul.op_type != "Mul" or mul.domain not in ONNX_DOMAINS or len(mul.input) != 2:
+                continue
+            for sums, scale in (tuple(mul.input), tuple(reversed(mul.input))):
+                nodes = self._rewrite(mul, sums, scale)
+                if nodes:
+                    yield mul, nodes
+                    break
+
+    def _rewrite(self, mul: onnx.NodeProto, sums: str, scale: str) -> list[onnx.NodeProto]:
+        cast, factors = self._only_reader(sums, "Cast"), self.makers.get(scale)
+        if cast is None or factors is None or factors.op_type != "Mul":
+            return []
+        to = next((a.i for a in cast.attribute if a.name == "to"), None)
+        product = self._only_reader(cast.input[0], *_PRODUCTS)
+        if product is None or to != onnx.TensorProto.FLOAT:
+            return []
+        sides = self._sides(product, list(factors.input))
+        if sides is None:
+            return []
+        self.replaced.update((id(cast), id(product)))
+        nodes, inputs = [], []
+        for side in sides:
+            inputs.append(self.names.fresh(f"{side.value}_dequantised"))
+            attributes = {} if side.axis is None else {"axis": side.axis}
+            nodes.append(
+                onnx.helper.make_node(
+                    "DequantizeLinear",
+                    [name for name in (side.value, side.scale, side.zero_point) if name],
+                    inputs[-1:],
+                    product.name,
+                    **attributes,
+                )
+            )
+        whole = onnx.helper.make_node(_PRODUCTS[product.op_type], inputs, mul.output, product.name)
+        whole.attribute.extend(product.attribute)
+        return [*nodes, whole]
+
+    def _only_reader(self, name: str, *operators: str) -> onnx.NodeProto | None:
+        """The node that makes a value, if it is such an operator and one node reads the value."""
+        node = self.makers.get(name)
+        single = node is not None and self.readers[name] == 1
+        return node if single and node.op_type in operators else None
+
+    def _sides(self, product: onnx.NodeProto, factors: list[str]) -> list[_Side] | None:
+        """Both operands with their scales; None where these are not what their product is of."""
+        zero_points = [*product.input[2:], "", ""][:2]
+        scales = [self._dynamic_scale(zero_point) for zero_point in zero_points]
+        if scales == ["", ""]:
+            return None
+        for scale in filter(None, scales):
+            if scale not in factors:
+                return None
+            factors.remove(scale)
+        scales = [scale or factors.pop() for scale in scales]
+        sides = []
+        for place, (scale, zero_point) in enumerate(zip(scales, zero_points, strict=True)):
+            side = _Side(product.input[place], scale, zero_point)
+            if not self._dynamic_scale(zero_point):
+                side = self._constant_side(product, place, side)
+            if side is None:
+                return None
+            sides.append(side)
+        return sides
+
+    def _dynamic_scale(self, zero_point: str) -> str:
+        """The scale that belongs to a zero point of DynamicQuantizeLinear, or nothing."""
+        maker = self.makers.get(zero_point)
+        if maker is None or maker.op_type != "DynamicQuantizeLinear":
+            return ""
+        return maker.output[1] if list(maker.output).index(zero_point) == 2 else ""
+
+    def _constant_side(self, product: onnx.NodeProto, place: int, side: _Side) -> _Side | None:
+        """A stored operand, whose scale and zero point may differ from channel to channel."""
+        value, scale = (self.constants.get(name) for name in (side.value, side.scale))
+        zero_point = self.constants.get(side.zero_point)
+        if value is None or scale is None or (side.zero_point and zero_point is None):
+            return None
+        if scale.data_type != onnx.TensorProto.FLOAT:
+            return None
+        numbers = [numpy_helper.to_array(t) for t in (scale, zero_point) if t is not None]
+        if all(number.size == 1 for number in numbers):
+            return side if all(number.ndim <= 1 for number in numbers) else None
+        if self.opset < _WITH_AXIS or place == 0:
+            return None
+        image = product.op_type == "ConvInteger"
+        axis = 0 if image else len(value.dims) - 1
+        channels = value.dims[axis]
+        if not _along(numbers[0], channels, len(value.dims) - 2 if image else 0):
+            return None
+        if any(number.size not in (1, channels) for number in numbers):
+            return None
+        stored = [
+            self._stored(np.broadcast_to(number.reshape(-1), (channels,)), name)
+            for number, name in zip(numbers, (side.scale, side.zero_point), strict=False)
+        ]
+        return _Side(side.value, stored[0], stored[1] if len(stored) > 1 else "", axis)
+
+    def _stored(self, array: np.ndarray, name: str) -> str:
+        """The name of a constant that holds these values."""
+        known = self.constants[name]
+        if list(known.dims) == list(array.shape):
+            return name
+        tensor = numpy_helper.from_array(np.ascontiguousarray(array), self.names.fresh(name))
+        self.graph.initializer.append(tensor)
+        return tensor.name
+
+
+def _along(scale: np.ndarray, channels: int, behind: int) -> bool:
+    """Whether a scale of the sums is one number, or one for each channel, ``behind`` axes before
+    the last."""
+    if scale.size == 1:
+        return True
+    shape = (1,) * (behind + 2) + scale.shape
+    place = len(shape) - 1 - behind
+    return shape[place] == channels and scale.size == channels

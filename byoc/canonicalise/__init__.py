@@ -18,6 +18,7 @@ from byoc.canonicalise.attention import attention_from_pieces, attention_in_piec
 from byoc.canonicalise.batch_norm import decompose_batch_norm
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
+from byoc.canonicalise.dequantised_weights import dequantised_weights
 from byoc.canonicalise.division_by_zero import no_division_by_zero
 from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
 from byoc.canonicalise.fold_affine import fold_affine, merge_affine
@@ -58,6 +59,7 @@ RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.
     inline_tuples,
     reductions_of_nothing,
+    dequantised_weights,
     fold_constants,
     clip_from_call_tir,
     one_clip,

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.dequantised_weights import dequantised, is_kept
 from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
 from codegen_cc.dtypes import KERNEL_DTYPES
 
@@ -121,6 +122,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.equal": _arithmetic(np.equal),
     "relax.sqrt": _arithmetic(np.sqrt),
     "relax.negative": _arithmetic(np.negative),
+    "relax.dequantize": dequantised,
 }
 
 #: Bytes of a result that may be larger than twice its operands.
@@ -146,6 +148,8 @@ def fold_constants(block: Block) -> None:
         name = op_name(value) or ""
         folder = FOLDERS.get(name) or GENERATORS.get(name)
         if folder is None or static_shape_of(value) is None or str(value.ty.dtype) not in DTYPES:
+            continue
+        if is_kept(block, var):
             continue
         arrays = [] if name in GENERATORS else _operands(value)
         if arrays is None or is_far_larger(value, sum(array.nbytes for array in arrays)):

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 import tvm
 from tvm import relax
 
+from byoc.canonicalise.dequantised_weights import is_kept
 from byoc.ir.dataflow import Block, Constant, dtype_of, op_name, substitute
 from codegen_cc.dtypes import DTYPES
 
@@ -24,7 +25,9 @@ def fold_leftover_constants(block: Block) -> None:
     """Replace constant expressions by the values that TVM computes; those it leaves stay."""
     found: dict[relax.Var, relax.Expr] = {}
     for var in block.ordered():
-        if not block.is_cast(var) and _is_constant(block.values[var], found):
+        if block.is_cast(var) or is_kept(block, var):
+            continue
+        if _is_constant(block.values[var], found):
             found[var] = block.values[var]
     if not any(map(_reads_nothing_else, found.values())):
         return

@@ -18,30 +18,26 @@ none of them can lie on a cycle. Several results are a tuple, from which they ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 import tvm
 from tvm import relax
 
+from byoc.canonicalise.dequantised_weights import fold_weights
 from byoc.ir.dataflow import (
     Block,
-    Constant,
     describe,
-    dtype_of,
     is_candidate,
     map_blocks,
     op_name,
     sequence,
-    shape_of,
     substitute,
     variables,
 )
 from byoc.ir.symbols import defined_symbols
+from byoc.partition.epilogues import Epilogues
 from byoc.partition.rules import FREE, Rules
 from byoc.patterns import (
-    ACTIVATION,
     BIAS,
-    RESIDUAL,
     Candidate,
     Idiom,
     Row,
@@ -49,14 +45,12 @@ from byoc.patterns import (
     find_groups,
     find_idioms,
 )
+from byoc.patterns.quantised import on_integers
 from byoc.patterns.registry import row_for
 from byoc.patterns.unmatched import reason_of
 from byoc.report.reasons import Reasons
-from codegen_cc import supports
-from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import symbols
-from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
-from codegen_cc.operator import operator_of
+from codegen_cc.node import NODE_ATTRIBUTE, Node
 
 
 @dataclass(frozen=True)
@@ -154,12 +148,13 @@ class Matcher:
         self.position = {var: i for i, var in enumerate(self.order)}
         self.matches: list[Match] = []
         self.idioms = find_idioms(block)
-        self.by_source: dict[relax.Expr, list[Idiom]] = {}
+        by_source: dict[relax.Expr, list[Idiom]] = {}
         for idiom in self.idioms:
-            self.by_source.setdefault(idiom.source, []).append(idiom)
+            by_source.setdefault(idiom.source, []).append(idiom)
         self.refused = rules.refusals(block, self.idioms)
         # What the user refuses is out of reach for every pattern, as if claimed by another.
         self.claimed: set[relax.Var] = set(self.refused)
+        self.epilogues = Epilogues(block, self.claimed, by_source, rules.libraries, self._names)
 
     def run(self) -> list[Match]:
         """Claim in the order that the module's docstring gives."""
@@ -238,18 +233,32 @@ class Matcher:
         return tuple(names) or tuple(var.name for var in bindings)
 
     def _claim_root(self, var: relax.Var, call: relax.Call, row: Row) -> None:
-        if var in self.claimed:
+        if var in self.claimed or var not in self.block.values:  # a weight that was folded
             return
         try:
             found = row.build(call)
+            whole = self._on_integers(found, var)
+            if whole is None and fold_weights(self.block, call):
+                found = row.build(self.block.values[var])
         except Unfit as unfit:
             self.reasons[var] = str(unfit) or f"refused by the builder of {row.root}"
             return
-        assigned = self._assign(found, (var,))
+        assigned, bindings = whole or (self._assign(found, (var,)), (var,))
         if isinstance(assigned, str):
             self.reasons[var] = assigned
             return
-        self._claim(*self._extend(assigned, var, row))
+        self._claim(*self.epilogues.extend(assigned, bindings, row))
+
+    def _on_integers(
+        self, found: Candidate, var: relax.Var
+    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
+        """A product as one of the integers behind its operands, where a library computes that."""
+        quantised = on_integers(self.block, found)
+        if quantised is None or self.claimed.intersection(quantised[1]):
+            return None
+        bindings = (*quantised[1], var)
+        assigned = self._assign(quantised[0], bindings)
+        return None if isinstance(assigned, str) else (assigned, bindings)
 
     def _reserve_idioms(self) -> set[relax.Var]:
         """Bindings of unclaimed functions of several operators that a kernel can run."""
@@ -279,89 +288,6 @@ class Matcher:
         elif len(idiom.bindings) == 1:
             self.reasons[idiom.result] = assigned
 
-    # ------------------------------------------------------------------ epilogues
-
-    def _extend(
-        self, found: Candidate, root: relax.Var, row: Row
-    ) -> tuple[Candidate, tuple[relax.Var, ...]]:
-        """Add the steps that follow the root, as far as the row and the kernels allow."""
-        bindings = [root]
-        for step in row.epilogue:
-            grown = None
-            if step == BIAS:
-                grown = self._bias(found, bindings[-1])
-            elif step == RESIDUAL:
-                grown = self._residual(found, bindings[-1])
-            elif step == ACTIVATION:
-                grown = self._activation(found, bindings[-1])
-            if grown is None or self._belongs_elsewhere(found.node, grown[1]):
-                continue
-            if supports(grown[0].node) is None:
-                found = grown[0]
-                bindings += grown[1]
-        return found, tuple(bindings)
-
-    def _belongs_elsewhere(self, node: Node, bindings: tuple[relax.Var, ...]) -> bool:
-        """Whether the user forces another library for a step than the one that has the root."""
-        forced = self.libraries.forced(self._names(bindings))
-        return forced is not None and forced.name != node.library
-
-    def _only_reader(self, var: relax.Var, *names: str) -> relax.Var | None:
-        """The binding that alone reads a variable, once, by one of these operators."""
-        if not self.block.is_private(var):
-            return None
-        (reader,) = self.block.users(var)
-        if reader in self.claimed or self.block.call(reader, *names) is None:
-            return None
-        return reader if shape_of(reader) == shape_of(var) else None
-
-    def _bias(
-        self, found: Candidate, var: relax.Var
-    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
-        reader = self._only_reader(var, "relax.add")
-        if reader is None:
-            return None
-        other = _other(self.block.values[reader], var)
-        shape = shape_of(other)
-        axis = operator_of(found.node.op).channel_axis
-        axis -= len(found.node.shape) if axis >= 0 else 0  # the bias may have fewer axes
-        if not isinstance(other, Constant) or shape is None or dtype_of(other) != found.node.dtype:
-            return None
-        if len(shape) < -axis or shape[axis] != prod(shape):
-            return None
-        if shape[axis] != found.node.shape[axis]:
-            return None
-        return _with_operand(found, Step(BIAS), other), (reader,)
-
-    def _residual(
-        self, found: Candidate, var: relax.Var
-    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
-        reader = self._only_reader(var, "relax.add")
-        if reader is None:
-            return None
-        other = _other(self.block.values[reader], var)
-        if not isinstance(other, relax.Var) or dtype_of(other) != found.node.dtype:
-            return None
-        if shape_of(other) != found.node.shape:
-            return None
-        return _with_operand(found, Step(RESIDUAL), other), (reader,)
-
-    def _activation(
-        self, found: Candidate, var: relax.Var
-    ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
-        if self.block.is_fixed(var):
-            return None
-        readers = set(self.block.users(var))
-        for idiom in self.by_source.get(var, ()):
-            inside = set(idiom.bindings)
-            if not ACTIVATIONS[idiom.kind].fused or inside & self.claimed:
-                continue
-            if readers and readers <= inside:
-                step = Step(idiom.kind, idiom.alpha, idiom.beta)
-                node = replace(found.node, epilogue=(*found.node.epilogue, step))
-                return Candidate(node, found.arguments), idiom.bindings
-        return None
-
     # ------------------------------------------------------------------ reasons
 
     def _note_reasons(self) -> None:
@@ -380,21 +306,6 @@ def _miscounted(node: Node, var: relax.Var) -> str | None:
     if len(node.results) == count:
         return None
     return f"node {node.op} has {len(node.results)} results; need the {count} of the call"
-
-
-def _other(call: relax.Call, var: relax.Var) -> relax.Expr:
-    """The operand of a binary call that is not ``var``."""
-    return call.args[1] if call.args[0] == var else call.args[0]
-
-
-def _with_operand(found: Candidate, step: Step, expr: relax.Expr) -> Candidate:
-    operand = Operand(step.kind, shape_of(expr), dtype_of(expr), isinstance(expr, Constant))
-    node = replace(
-        found.node,
-        operands=(*found.node.operands, operand),
-        epilogue=(*found.node.epilogue, step),
-    )
-    return Candidate(node, (*found.arguments, expr))
 
 
 def _read_by(block: Block, bindings: tuple[relax.Var, ...]) -> list[relax.Var]:

@@ -20,6 +20,7 @@ from byoc.patterns.reduction import REDUCTION_ROWS
 from byoc.patterns.row import (
     ACTIVATION,
     BIAS,
+    REQUANTISE,
     RESIDUAL,
     Candidate,
     Row,
@@ -45,6 +46,7 @@ __all__ = [
     "ACTIVATION",
     "BIAS",
     "IDIOM_KINDS",
+    "REQUANTISE",
     "RESIDUAL",
     "ROWS",
     "SIMPLE_UNARY",

@@ -14,8 +14,8 @@ from codegen_cc.node import Node, Operand, Result
 from codegen_cc.operator import is_operator, operator_of
 
 #: Names of the steps that may follow an operator, in this order: a bias, an activation, a residual,
-#: an activation.
-BIAS, ACTIVATION, RESIDUAL = "bias", "activation", "residual"
+#: an activation, and of products of integers a quantisation.
+BIAS, ACTIVATION, RESIDUAL, REQUANTISE = "bias", "activation", "residual", "requantise"
 
 
 class Unfit(Exception):

@@ -107,7 +107,8 @@ def tunable_layers(module: tvm.IRModule, selection: Selection) -> list[TunableLa
     """
     found: dict[str, TunableLayer] = {}
     for node in _nodes(module):
-        if node.op not in OPERATORS or node.dtype not in KERNEL_FLOATS:
+        dtypes = {node.dtype, *(operand.dtype for operand in node.operands)}
+        if node.op not in OPERATORS or not dtypes <= {*KERNEL_FLOATS}:
             continue
         layer = found.get(key := signature(node))
         if layer is not None:

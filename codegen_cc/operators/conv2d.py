@@ -16,14 +16,29 @@ from typing import NamedTuple
 import numpy as np
 
 from codegen_cc.dim import Dim, estimate, is_static, product, same, symbol
-from codegen_cc.node import Node
+from codegen_cc.node import Node, Step
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import only_float32
-from codegen_cc.operators.epilogue import FULL_EPILOGUE, activation_struct, epilogue_struct
+from codegen_cc.operators.dtype_rules import c_dtype
+from codegen_cc.operators.epilogue import (
+    QUANTISED_EPILOGUE,
+    activation_struct,
+    epilogue_struct,
+)
 from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise
 from codegen_cc.operators.placement import Placement
+from codegen_cc.operators.requantise import (
+    INT8_PANELS,
+    REQUANTISE,
+    SCALES,
+    is_quantised,
+    product_dtypes,
+    requantise_struct,
+    sample_scales,
+    unfit_integers,
+    zero_point,
+)
 from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
 from codegen_cc.operators.winograd import POINTS, best_tile, pack_winograd
 from codegen_cc.plan.builder import PlanBuilder
@@ -49,7 +64,8 @@ class Way(NamedTuple):
 
 def supports(node: Node) -> str | None:
     """None if the kernels can compute the convolution, else the reason."""
-    return unfit_weight(node, rank=4)
+    weight = node.operand("weight").shape
+    return unfit_weight(node, rank=4) or unfit_integers(node, product(weight[1:]))
 
 
 def unfit_weight(node: Node, rank: int) -> str | None:
@@ -127,7 +143,7 @@ def fits_winograd(node: Node) -> bool:
 
 def ways(node: Node) -> tuple[Way, ...]:
     """All that ``lower`` can do, its own choice first."""
-    if is_depthwise(node) or is_point(node):
+    if is_depthwise(node) or is_point(node) or is_quantised(node):
         return (Way(),)
     rows = own_rows(node)
     tiles = (winograd_tile(node), 0, *POINTS) if fits_winograd(node) else (0,)
@@ -154,6 +170,8 @@ def algorithm(node: Node) -> str:
 
 def algorithm_of(node: Node, way: Way) -> str:
     """The name of what ``lower_with`` would call."""
+    if is_quantised(node):
+        return "depthwise, int8" if is_depthwise(node) else "GEMM, int8"
     if is_depthwise(node):
         return "depthwise"
     if way.tile:
@@ -171,10 +189,29 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
     With a prologue it is ``ext_conv2d_prologue``, whatever else could be chosen.
     """
-    if node in builder.prologues:
+    if is_quantised(node.node):
+        lower_integers(node, builder)
+    elif node in builder.prologues:
         lower_with_prologue(node, builder, builder.prologues[node])
     else:
         lower_with(node, builder, way_of(node.node))
+
+
+def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_qconv2d`` or ``ext_qdepthwise_conv2d``."""
+    descriptor, weight = node.node, node.role("weight").data
+    placed = place_conv2d(node, builder, descriptor.attrs["padding"][:2])
+    deep = is_depthwise(descriptor)
+    function = "ext_qdepthwise_conv2d" if deep else "ext_qconv2d"
+    packed = (
+        pack_depthwise(weight)
+        if deep
+        else pack_conv2d(weight, descriptor.attrs["groups"], INT8_PANELS)
+    )
+    x, y = placed.inputs["input"], placed.output
+    zero = zero_point(node, "x")
+    arguments = [placed.params, c_dtype(x.dtype), zero, x, builder.constant(packed)]
+    placed.call(node, builder, function, [*arguments, placed.epilogue, y])
 
 
 def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue) -> None:
@@ -289,7 +326,11 @@ def place_conv2d(
         "x_stride": x.pixel_stride(),
         "y_stride": y.pixel_stride(),
     }
-    epilogue = epilogue_struct(node, builder, residual, residual_stride)
+    if is_quantised(descriptor):
+        sums = weight.data.sum(axis=(1, 2, 3), dtype=np.int64)
+        epilogue = requantise_struct(node, builder, sums)
+    else:
+        epilogue = epilogue_struct(node, builder, residual, residual_stride)
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
     params = Struct("ext_conv2d_params", fields)
     return Placement(params, {"input": x}, epilogue, y, comment)
@@ -375,18 +416,29 @@ def convolution_samples(op: str, rank: int) -> Iterator[Sample]:
     yield from fused(plain)
 
 
+def _quantised_samples() -> Iterator[Sample]:
+    """A product of integers that gives integers."""
+    operands = {"input": ((2, 16, 8, 8), "uint8"), "weight": ((16, 16, 3, 3), "constant int8")}
+    operands |= sample_scales("x") | {"w_scale": ((16,), "constant float32")} | sample_scales("y")
+    attrs = {"strides": [1, 1], "padding": [1] * 4, "dilation": [1, 1], "groups": 1}
+    node = sample_node("conv2d", operands, (2, 16, 8, 8), "uint8", **attrs)
+    yield Sample("int8", replace(node, epilogue=(Step(REQUANTISE),)))
+
+
 CONV2D = Operator(
     "conv2d",
-    roles=("input", "weight"),
+    roles=("input", "weight", *SCALES),
+    optional=SCALES,
+    about="of 8-bit integers where it has their scales",
     attributes=CONVOLUTION_ATTRIBUTES,
     macs=convolution_macs,
     layout=Layout.IMAGE,
-    epilogue=FULL_EPILOGUE,
+    epilogue=QUANTISED_EPILOGUE,
     channel_axis=1,
     weight_layout="OIHW",
     facts=CONVOLUTION_FACTS,
-    kernels=Kernels(lower, only_float32, supports, algorithm, algorithms),
-    samples=lambda: convolution_samples("conv2d", 2),
+    kernels=Kernels(lower, product_dtypes, supports, algorithm, algorithms),
+    samples=lambda: (*convolution_samples("conv2d", 2), *_quantised_samples()),
 )
 
 OPERATORS = (CONV2D,)

@@ -15,8 +15,17 @@ from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator, operat
 from codegen_cc.operators.dtype_rules import c_dtype, only
 from codegen_cc.operators.epilogue import activation_struct
 from codegen_cc.operators.operands import all_constant
+from codegen_cc.operators.requantise import (
+    BINARY_SCALES,
+    REQUANTISE,
+    computed_scale,
+    is_quantised,
+    quantised_dtypes,
+    sample_scales,
+    scale_fields,
+)
 from codegen_cc.operators.sample import REAL, Sample, Shape, sample_node
-from codegen_cc.operators.told import broadcast_operand, kind_number, unless
+from codegen_cc.operators.told import broadcast_operand, equal_shapes, kind_number, unless
 from codegen_cc.plan.builder import PlanBuilder, candidate_orders
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import MAX_AXES, Pending, Tensor
@@ -28,8 +37,14 @@ BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
 INTEGER_KINDS = ("add", "sub", "mul", "max", "min")
 
 
+#: What there is of them for quantised tensors.
+QUANTISED_KINDS = ("add", "sub", "mul")
+
+
 def check_dtypes(node: Node) -> str | None:
     """float32; integers for exact arithmetic, truth values for ``not``."""
+    if is_quantised(node):
+        return quantised_dtypes(node, ("lhs", "rhs"))
     kind = node.attrs["kind"]
     if kind == "not":
         return only(node, ("bool",))
@@ -40,6 +55,8 @@ def check_dtypes(node: Node) -> str | None:
 
 def supports(node: Node) -> str | None:
     """None if the kernels can compute the node, else the reason."""
+    if is_quantised(node):
+        return _unfit_integers(node)
     known = (*ACTIVATIONS, "not") if node.op == "unary" else BINARY_KINDS
     if node.attrs["kind"] not in known:
         return f"{node.op} kind {node.attrs['kind']}; need one of {', '.join(known)}"
@@ -48,7 +65,41 @@ def supports(node: Node) -> str | None:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_unary`` or ``ext_binary``."""
-    (_unary if node.node.op == "unary" else _binary)(node, builder)
+    if is_quantised(node.node):
+        _on_integers(node, builder)
+    else:
+        (_unary if node.node.op == "unary" else _binary)(node, builder)
+
+
+def _unfit_integers(node: Node) -> str | None:
+    """Why a function of quantised tensors has no kernel on integers, or None."""
+    if node.attrs["kind"] not in QUANTISED_KINDS:
+        kinds = ", ".join(QUANTISED_KINDS)
+        return f"{node.attrs['kind']} of quantised tensors; need one of {kinds}"
+    shapes = [operand.shape for operand in node.operands[:2]]
+    if not all(equal_shapes(shape, node.shape) for shape in shapes):
+        return f"quantised tensors {' and '.join(str(list(s)) for s in shapes)}; need one shape"
+    return computed_scale(node) or all_constant(node)
+
+
+def _on_integers(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_qbinary``."""
+    a = builder.compact(builder.tensor(node.role("lhs")))
+    b = builder.dense(builder.tensor(node.role("rhs")), a.order())
+    y = builder.space(node.node.shape, node.node.dtype, a.order())
+    fields: dict[str, object] = {"kind": f"EXT_{node.node.attrs['kind'].upper()}"}
+    steps = [step for step in node.node.epilogue if step.kind in ACTIVATIONS]
+    if steps:
+        fields["activation"] = activation_struct(steps[0])
+    fields["size"] = y.size
+    fields |= {f"{name}_dtype": c_dtype(t.dtype) for name, t in (("a", a), ("b", b), ("y", y))}
+    fields |= scale_fields(node, {"lhs": "a", "rhs": "b", "y": "y"})
+    shape = list(y.shape)
+    comment = f"{node.node.composite} on integers: {shape}"
+    over = [tensor for tensor in (a, b) if tensor.dtype == y.dtype]
+    arguments = [Struct("ext_qbinary_params", fields), a, b, y]
+    builder.call("ext_qbinary", arguments, y, comment, over=over)
+    builder.place(node.output, y)
 
 
 def _unary(node: RegionNode, builder: PlanBuilder) -> None:
@@ -250,16 +301,21 @@ def _binary_samples() -> Iterator[Sample]:
     yield Sample("int32", sample_node("binary", whole, _SHAPE, "int32", kind="add"))
     plain = sample_node("binary", sides, _SHAPE, kind="add")
     yield Sample("activation", replace(plain, epilogue=(Step("relu"),)))
+    quantised = {role: (_SHAPE, "uint8") for role in ("lhs", "rhs")}
+    quantised |= sample_scales("lhs", "rhs")
+    yield Sample("quantised", sample_node("binary", quantised, _SHAPE, kind="add"))
 
 
 BINARY = Operator(
     "binary",
-    roles=("lhs", "rhs"),
+    roles=("lhs", "rhs", *BINARY_SCALES),
+    optional=BINARY_SCALES,
     attributes={"kind": ", ".join(BINARY_KINDS)},
-    about="operands are repeated to the result; prelu is lhs < 0 ? lhs * rhs : lhs",
+    about="operands are repeated to the result; prelu is lhs < 0 ? lhs * rhs : lhs; of 8-bit "
+    "integers where it has their scales",
     layout=Layout.LOOP,
     elementwise=True,
-    epilogue=("activation",),
+    epilogue=("activation", REQUANTISE),
     named_by=("kind",),
     facts=Facts(
         names=("kind",),
@@ -268,7 +324,9 @@ BINARY = Operator(
         unfit=broadcast_operand,
         params="ext_binary_params",
     ),
-    kernels=Kernels(lower, check_dtypes, supports),
+    kernels=Kernels(
+        lower, check_dtypes, supports, lambda node: "binary" + ", int8" * is_quantised(node)
+    ),
     samples=_binary_samples,
 )
 

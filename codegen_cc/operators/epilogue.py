@@ -16,6 +16,9 @@ from codegen_cc.region.graph import RegionNode
 #: The steps of contractions, in order.
 FULL_EPILOGUE = ("bias", "activation", "residual", "activation")
 
+#: Those of products that have a form on integers.
+QUANTISED_EPILOGUE = (*FULL_EPILOGUE, "requantise")
+
 
 def supports(node: Node) -> str | None:
     """None if the epilogue's steps come in the order that the kernels apply, else the reason."""
@@ -25,7 +28,8 @@ def supports(node: Node) -> str | None:
         slot = "activation" if step.kind in ACTIVATIONS else step.kind
         if slot not in allowed:
             chain = " ".join(s.kind for s in node.epilogue)
-            return f"epilogue '{chain}' of {node.op}; need {' '.join(FULL_EPILOGUE)} in this order"
+            steps = " ".join(record.epilogue or FULL_EPILOGUE)
+            return f"epilogue '{chain}' of {node.op}; need {steps} in this order"
         del allowed[: allowed.index(slot) + 1]
         if step.kind == "bias":
             bias = node.operand("bias")

@@ -10,14 +10,26 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from codegen_cc.dim import Dim, estimate, normal, product, same, symbol
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import only_float32
-from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
+from codegen_cc.operators.dtype_rules import c_dtype
+from codegen_cc.operators.epilogue import QUANTISED_EPILOGUE, epilogue_struct
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS
 from codegen_cc.operators.placement import Placement
+from codegen_cc.operators.requantise import (
+    INT8_PANELS,
+    SCALES,
+    is_quantised,
+    product_dtypes,
+    requantise_struct,
+    sample_scales,
+    unfit_integers,
+    zero_point,
+)
 from codegen_cc.operators.sample import REAL, Sample, Shape, fused, sample_node
 from codegen_cc.operators.told import equal_shapes
 from codegen_cc.plan.builder import PlanBuilder
@@ -39,7 +51,9 @@ def supports(node: Node) -> str | None:
     wide = sum(extent != 1 for extent in node.shape[:-2])
     if wide > MAX_BATCH_AXES:
         return f"{wide} batch axes; need at most {MAX_BATCH_AXES}"
-    return all_constant(node)
+    if is_quantised(node) and len(rhs.shape) != 2:
+        return f"rhs {list(rhs.shape)} of integers; need one matrix"
+    return all_constant(node) or unfit_integers(node, lhs.shape[-1])
 
 
 @dataclass
@@ -62,12 +76,31 @@ class _Axis:
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call; leading axes that lie evenly in every tensor are folded into the rows."""
+    if is_quantised(node.node):
+        lower_integers(node, builder)
+        return
     packed = node.role("rhs").data is not None
     placed = place_matmul(node, builder, _panels(node, builder) if packed else None)
     function = "ext_matmul_packed" if packed else "ext_matmul"
     lhs, rhs = placed.inputs["lhs"], placed.inputs["rhs"]
     arguments = [placed.params, lhs, rhs, placed.epilogue, placed.output]
     placed.call(node, builder, function, arguments)
+
+
+def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_qmatmul``."""
+    panels = builder.constant(INT8_PANELS.pack(node.role("rhs").data[None]))
+    placed = place_matmul(node, builder, (panels, ()))
+    lhs = placed.inputs["lhs"]
+    zero = zero_point(node, "x")
+    numbers = [c_dtype(lhs.dtype), zero]
+    arguments = [placed.params, *numbers, lhs, panels, placed.epilogue, placed.output]
+    placed.call(node, builder, "ext_qmatmul", arguments)
+
+
+def algorithm(node: Node) -> str:
+    """Products of integers are told apart in reports."""
+    return "matmul, int8" if is_quantised(node) else "matmul"
 
 
 def place_matmul(
@@ -85,6 +118,8 @@ def place_matmul(
     """
     shape = node.node.shape
     a = _matrix(builder, node.role("lhs"), plain)
+    if is_quantised(node.node) and a.shape[-1] != 1 and a.strides[-1] != 1:
+        a = builder.dense(a)
     n, k = shape[-1], a.shape[-1]
     if packed is None:
         b = _matrix(builder, node.role("rhs"), plain)
@@ -111,7 +146,11 @@ def place_matmul(
         fields["batch"] = [axis.extent for axis in batch]
         for name in ("a", "b", "y", *(["residual"] if residual is not None else [])):
             fields[f"{name}_batch"] = [getattr(axis, name) for axis in batch]
-    epilogue = epilogue_struct(node, builder, residual, rows.residual)
+    if is_quantised(node.node):
+        sums = node.role("rhs").data.sum(axis=0, dtype=np.int64)
+        epilogue = requantise_struct(node, builder, sums)
+    else:
+        epilogue = epilogue_struct(node, builder, residual, rows.residual)
     right = list(node.role("rhs").shape)
     comment = f"{node.node.composite}: {list(a.shape)} x {right} -> {list(shape)}"
     params = Struct("ext_matmul_params", fields)
@@ -252,15 +291,19 @@ def _samples() -> Iterator[Sample]:
     n = symbol("n")
     yield Sample("symbolic rows", node((n, 64), (64, 48), (n, 48)))
     yield from fused(plain)
+    operands = {"lhs": ((32, 64), "uint8"), "rhs": ((64, 48), "constant int8")}
+    operands |= sample_scales("x") | {"w_scale": ((48,), "constant float32")}
+    yield Sample("int8", sample_node("matmul", operands, (32, 48)))
 
 
 MATMUL = Operator(
     "matmul",
-    roles=("lhs", "rhs"),
-    about="batch axes broadcast",
+    roles=("lhs", "rhs", *SCALES),
+    optional=SCALES,
+    about="batch axes broadcast; of 8-bit integers where it has their scales",
     macs=_macs,
     layout=Layout.FREE,
-    epilogue=FULL_EPILOGUE,
+    epilogue=QUANTISED_EPILOGUE,
     facts=Facts(
         names=("m", "n", "k", "batch"),
         numbers=matmul_numbers,
@@ -268,7 +311,7 @@ MATMUL = Operator(
         params="ext_matmul_params",
         place=place_matmul,
     ),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, product_dtypes, supports, algorithm),
     samples=_samples,
 )
 

@@ -39,9 +39,9 @@ class Sample:
 def sample_node(
     op: str, operands: dict[str, tuple], shape: Shape, dtype: str = REAL, **attrs: object
 ) -> Node:
-    """Operands are (shape, dtype or "constant"); constants are real."""
+    """Operands are (shape, dtype or "constant dtype"); constants are real without one."""
     described = tuple(
-        Operand(role, s, REAL if kind == "constant" else kind, kind == "constant")
+        Operand(role, s, kind.removeprefix("constant").strip() or REAL, kind.startswith("constant"))
         for role, (s, kind) in operands.items()
     )
     return Node(op, described, shape, dtype, attrs)

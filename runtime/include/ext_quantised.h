@@ -57,6 +57,19 @@ typedef struct {
  * b is packed, and the same for every batch item: b_batch is 0. */
 int ext_qmatmul(const ext_matmul_params* p, ext_dtype a_dtype, int32_t a_zero, const void* a,
                 const int8_t* b, const ext_requantise* e, void* y);
+/* A binary function, EXT_ADD, EXT_SUB or EXT_MUL, of quantised tensors a and b of `size` elements,
+ * EXT_INT8 or EXT_UINT8: v = activation(f(a, b)), which becomes y as above. */
+typedef struct {
+  ext_binary_kind kind;
+  ext_activation activation;
+  int64_t size;
+  ext_dtype a_dtype, b_dtype, y_dtype;
+  float a_scale, b_scale, y_scale;
+  int32_t a_zero, b_zero, y_zero;
+} ext_qbinary_params;
+
+/* y may be a or b, of the same dtype size. */
+int ext_qbinary(const ext_qbinary_params* p, const void* a, const void* b, void* y);
 
 /* ext_conv2d of x - x_zero, which is 0 outside the image.  w: per group the packed B[kernel_h *
  * kernel_w * in_c/groups][out_c/groups], groups one after the other.  in_place_rows is not read. */

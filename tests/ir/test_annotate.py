@@ -23,7 +23,7 @@ from .interpret import Interpreter, run_with_tvm, without_regions
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
 
 
 def check(
@@ -152,7 +152,7 @@ def test_refused_steps_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_relu(node: Node) -> str | None:
         return "no relu" if any(step.kind == "relu" for step in node.epilogue) else None
 
-    monkeypatch.setattr(byoc.partition.annotate, "supports", no_relu)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", no_relu)
 
     def build(emit, x):
         return emit(op.nn.relu(emit(op.add(conv(emit, x), constant(random(1, 4, 1, 1))))))

@@ -1,0 +1,141 @@
+"""Nodes on 8-bit integers that stand for other numbers, and what follows the sums of products.
+
+    v = after(before(sum scale + bias)),  y = v, or round(v / y_scale) + y_zero_point
+
+The scales are operands of the node: of a product ``x_scale`` and ``x_zero_point`` of the data and
+``w_scale`` of the weight (one, or one for each channel), of a binary function those of ``lhs`` and
+``rhs``; ``y_scale`` and ``y_zero_point`` are those of the step ``requantise``.
+Sums are exact; the rest is computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from codegen_cc.dim import Dim, is_static
+from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.node import Node
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_float32
+from codegen_cc.operators.epilogue import activation_struct
+from codegen_cc.operators.packing import PanelFormat, pad_channels
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.call import Struct
+from codegen_cc.region.graph import RegionNode
+
+#: The step of an epilogue that makes 8-bit integers of the result.
+REQUANTISE = "requantise"
+
+#: Operands that say what integers stand for, of products and of binary functions.
+OUTPUT_SCALES = ("y_scale", "y_zero_point")
+SCALES = ("x_scale", "x_zero_point", "w_scale", *OUTPUT_SCALES)
+BINARY_SCALES = (
+    *("lhs_scale", "lhs_zero_point", "rhs_scale", "rhs_zero_point"),
+    *OUTPUT_SCALES,
+)
+
+#: What the kernels for 8-bit integers read: four products at a time.
+INT8_PANELS = PanelFormat("int8", 4)
+
+#: ``EXT_QUANTISED_TERMS``: the sum of so many products of 8-bit integers always fits 32 bits.
+MOST_PRODUCTS = 65536
+
+
+def is_quantised(node: Node) -> bool:
+    """Whether a node computes on integers that stand for other numbers."""
+    return any(node.operand(role) is not None for role in ("x_scale", "lhs_scale"))
+
+
+def product_dtypes(node: Node) -> str | None:
+    """float32, or 8-bit data and an int8 weight with float32 scales."""
+    if not is_quantised(node):
+        return only_float32(node)
+    data, weight = node.operands[:2]
+    reason = one_of(weight.role, weight.dtype, ("int8",))
+    return reason or quantised_dtypes(node, (data.role,), (weight.role,))
+
+
+def quantised_dtypes(
+    node: Node, integers: tuple[str, ...], others: tuple[str, ...] = ()
+) -> str | None:
+    """Why a quantised node has other dtypes than its kernel, or None.
+
+    ``integers`` are the roles of 8-bit operands, ``others`` those that are judged elsewhere.
+    """
+    bytes_ = (*integers, *(role for role in BINARY_SCALES if role.endswith("zero_point")))
+    bytes_ = (*bytes_, "x_zero_point")
+    for operand in node.operands:
+        if operand.role in others:
+            continue
+        wanted = KERNEL_BYTES if operand.role in bytes_ else ("float32",)
+        if (reason := one_of(operand.role, operand.dtype, wanted)) is not None:
+            return reason
+    requantised = any(step.kind == REQUANTISE for step in node.epilogue)
+    return one_of("result", node.dtype, KERNEL_BYTES if requantised else ("float32",))
+
+
+def computed_scale(node: Node) -> str | None:
+    """Why a scale or zero point is not known when compiling, or None."""
+    for role in (*SCALES, *BINARY_SCALES):
+        operand = node.operand(role)
+        if operand is not None and not operand.constant:
+            return f"{role} is computed; need a constant"
+    return None
+
+
+def unfit_integers(node: Node, products: Dim) -> str | None:
+    """Why the integers of a quantised product cannot be summed up, or None.
+
+    ``products`` is how many of them an element of the result is the sum of.
+    """
+    if not is_quantised(node):
+        return None
+    if any(step.kind == "residual" for step in node.epilogue):
+        return "a residual after sums of integers; need none"
+    if is_static([products]) and products > MOST_PRODUCTS:
+        return f"sums of {products} products of integers; need at most {MOST_PRODUCTS}"
+    return computed_scale(node)
+
+
+def sample_scales(*tensors: str) -> dict[str, tuple]:
+    """Operands of a sample node: scale and zero point of tensors that are uint8."""
+    kinds = {"scale": "constant float32", "zero_point": "constant uint8"}
+    return {f"{name}_{what}": ((), kind) for name in tensors for what, kind in kinds.items()}
+
+
+def zero_point(node: RegionNode, role: str) -> int:
+    """The zero point of the tensor that a role begins with: ``x``, ``y``, ``lhs``."""
+    return int(node.role(f"{role}_zero_point").data.item())
+
+
+def scale_fields(node: RegionNode, names: Mapping[str, str]) -> dict[str, object]:
+    """``<field>_scale`` and ``<field>_zero`` from the operands of a role, where there are any."""
+    fields: dict[str, object] = {}
+    for role, name in names.items():
+        if node.role(f"{role}_scale") is not None:
+            fields[f"{name}_scale"] = float(node.role(f"{role}_scale").data.item())
+            fields[f"{name}_zero"] = zero_point(node, role)
+    return fields
+
+
+def requantise_struct(node: RegionNode, builder: PlanBuilder, sums: np.ndarray) -> Struct:
+    """The ``ext_requantise`` of a quantised product.
+
+    ``sums`` are those of the weight's integers for each channel of the result.
+    """
+    descriptor = node.node
+    scales = [node.role(role).data.reshape(-1) for role in ("x_scale", "w_scale")]
+    factors = np.broadcast_to(scales[0] * scales[1], sums.shape)
+    fields: dict[str, object] = {
+        "w_sums": builder.constant(pad_channels(sums.astype(np.int32))),
+        "scale": builder.constant(pad_channels(factors)),
+    }
+    for step in descriptor.epilogue:
+        if step.kind == "bias":
+            fields["bias"] = builder.constant(pad_channels(node.role("bias").data))
+        elif step.kind != REQUANTISE:
+            fields["after" if "before" in fields else "before"] = activation_struct(step)
+    fields["y_dtype"] = c_dtype(descriptor.dtype)
+    fields |= scale_fields(node, {"y": "y"})
+    return Struct("ext_requantise", fields)

@@ -37,6 +37,7 @@ from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
 from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
 from byoc.canonicalise.prelu import where_from_prelu
+from byoc.canonicalise.quantised_movement import quantised_movement
 from byoc.canonicalise.reductions_of_nothing import reductions_of_nothing
 from byoc.canonicalise.remove_no_ops import remove_no_ops
 from byoc.canonicalise.reshape_family import one_reshape
@@ -84,6 +85,7 @@ RULES: tuple[Rule, ...] = (
     fold_constants,
     matmul_over_reshape,
     remove_no_ops,
+    quantised_movement,
     # Functions that arrive in pieces, before the affine rules could take a piece away.
     attention_in_pieces,
     layer_norm_from_pieces,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from codegen_cc.dtypes import KERNEL_BYTES
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.conv2d import pixels
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import c_dtype, only, only_float32
 from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers, padding
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.sample import REAL, Sample, sample_node
@@ -15,6 +16,13 @@ from codegen_cc.operators.told import unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
+
+
+def check_dtypes(node: Node) -> str | None:
+    """float32; the maximum of 8-bit integers too."""
+    if node.op == "max_pool2d":
+        return only(node, ("float32", *KERNEL_BYTES)) or only(node, (node.dtype,))
+    return only_float32(node)
 
 
 def supports(node: Node) -> str | None:
@@ -28,10 +36,14 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_max_pool2d`` or ``ext_avg_pool2d``."""
+    """One call of ``ext_max_pool2d``, ``ext_max_pool2d_bytes`` or ``ext_avg_pool2d``."""
     placed = place_pool2d(node, builder)
-    arguments = [placed.params, placed.inputs["input"], placed.output]
-    placed.call(node, builder, f"ext_{node.node.op}", arguments)
+    tensors = [placed.inputs["input"], placed.output]
+    if node.node.dtype in KERNEL_BYTES:
+        arguments = [placed.params, c_dtype(node.node.dtype), *tensors]
+        placed.call(node, builder, "ext_max_pool2d_bytes", arguments)
+        return
+    placed.call(node, builder, f"ext_{node.node.op}", [placed.params, *tensors])
 
 
 def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> Placement:
@@ -114,6 +126,10 @@ def _samples(op: str) -> Iterator[Sample]:
     if op == "avg_pool2d":
         counted = padded | {"count_include_pad": True}
         yield Sample("padding counted", sample_node(op, image, (1, 16, 4, 4), **counted))
+    if op == "max_pool2d":
+        for dtype in KERNEL_BYTES:
+            octets = {"input": ((1, 16, 8, 8), dtype)}
+            yield Sample(dtype, sample_node(op, octets, (1, 16, 4, 4), dtype, **plain))
     dilated = plain | {"dilation": [2, 2], "strides": [1, 1]}
     yield Sample("dilated", sample_node(op, image, (1, 16, 6, 6), **dilated))
 
@@ -132,7 +148,7 @@ def _pooling(op: str) -> Operator:
         },
         layout=Layout.IMAGE,
         facts=_FACTS,
-        kernels=Kernels(lower, only_float32, supports),
+        kernels=Kernels(lower, check_dtypes, supports),
         samples=lambda: _samples(op),
     )
 

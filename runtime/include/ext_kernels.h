@@ -308,6 +308,8 @@ typedef struct {
  * alone, or of -inf alone, is the least finite number. */
 int ext_max_pool2d(const ext_pool2d_params* p, const float* x, float* y);
 int ext_avg_pool2d(const ext_pool2d_params* p, const float* x, float* y);
+/* Of EXT_INT8 or EXT_UINT8; the maximum of padding alone is the least that the dtype holds. */
+int ext_max_pool2d_bytes(const ext_pool2d_params* p, ext_dtype dtype, const void* x, void* y);
 
 typedef enum {
   EXT_REDUCE_SUM = 0,

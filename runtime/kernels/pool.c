@@ -2,8 +2,8 @@
  * y[n][oh][ow][c] = max or mean over the window of x[n][oh sh + kh dh - top][ow sw + kw dw -
  * left][c]
  *
- * Vectorised over channels, BLOCK vectors at a time; each pixel's window is clipped to the image
- * once.  Memory speed decides.
+ * Vectorised over channels, BLOCK vectors at a time, those of bytes by the compiler; each pixel's
+ * window is clipped to the image once.  Memory speed decides.
  */
 #include "../simd/simd.h"
 
@@ -14,10 +14,14 @@ static const float LOWEST = -3.402823466e+38f;
 /* Elements read by one task at least, some ten microseconds. */
 static const int64_t TASK_READS = 1 << 16;
 
+/* What is computed, of which elements. */
+typedef enum { MEAN, GREATEST, GREATEST_INT8, GREATEST_UINT8 } pool_kind;
+
 typedef struct {
   const ext_pool2d_params* p;
-  const float* x;
-  float* y;
+  int64_t size; /* bytes of an element */
+  const char* x;
+  char* y;
 } pool_job;
 
 /* The taps [first, past) of one axis whose position start + i dilation lies in [low, high). */
@@ -54,14 +58,42 @@ EXT_INLINE void window(const int is_max, const int vectors, int64_t lanes, const
   }
 }
 
-EXT_INLINE void pool_row(const int is_max, const pool_job* job, int64_t index) {
+EXT_INLINE void channels_of(const int is_max, int64_t channels, const void* image, int64_t rows,
+                            int64_t row_step, int64_t taps, int64_t tap_step, float divisor,
+                            void* result) {
+  const float* x = image;
+  float* y = result;
+  int64_t c = 0;
+  for (; c + BLOCK * VL <= channels; c += BLOCK * VL)
+    window(is_max, BLOCK, VL, x + c, rows, row_step, taps, tap_step, divisor, y + c);
+  for (; c < channels; c += VL)
+    window(is_max, 1, i64_min(VL, channels - c), x + c, rows, row_step, taps, tap_step, divisor,
+           y + c);
+}
+
+/* The greatest of bytes; the result stays in L1 while the taps pass. */
+#define EXT_GREATEST(name, type, least)                                                 \
+  static void name(int64_t channels, const void* image, int64_t rows, int64_t row_step, \
+                   int64_t taps, int64_t tap_step, void* result) {                      \
+    type* restrict y = result;                                                          \
+    for (int64_t c = 0; c < channels; c++) y[c] = (least);                              \
+    for (int64_t i = 0; i < rows; i++)                                                  \
+      for (int64_t j = 0; j < taps; j++) {                                              \
+        const type* restrict x = (const type*)image + i * row_step + j * tap_step;      \
+        for (int64_t c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c];        \
+      }                                                                                 \
+  }
+EXT_GREATEST(greatest_int8, int8_t, INT8_MIN)
+EXT_GREATEST(greatest_uint8, uint8_t, 0)
+
+EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t index) {
   const ext_pool2d_params* p = job->p;
   int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
   int64_t kh0, kh1, kw0, kw1, all0, all1, padded_rows;
   clip_axis(ih0, p->kernel_h, p->dilation_h, 0, p->in_h, &kh0, &kh1);
   clip_axis(ih0, p->kernel_h, p->dilation_h, -p->pad_top, p->in_h + p->pad_bottom, &all0, &all1);
   padded_rows = all1 - all0;
-  const float* image = job->x + n * p->in_h * p->in_w * p->x_stride;
+  int64_t image = n * p->in_h * p->in_w * p->x_stride;
   for (int64_t ow = 0; ow < p->out_w; ow++) {
     int64_t iw0 = ow * p->stride_w - p->pad_left;
     clip_axis(iw0, p->kernel_w, p->dilation_w, 0, p->in_w, &kw0, &kw1);
@@ -73,42 +105,52 @@ EXT_INLINE void pool_row(const int is_max, const pool_job* job, int64_t index) {
         rows > 0 && taps > 0
             ? ((ih0 + kh0 * p->dilation_h) * p->in_w + iw0 + kw0 * p->dilation_w) * p->x_stride
             : 0;
-    const float* x = image + corner;
-    float* y = job->y + (index * p->out_w + ow) * p->y_stride;
+    const char* x = job->x + (image + corner) * job->size;
+    char* y = job->y + (index * p->out_w + ow) * p->y_stride * job->size;
     int64_t row_step = p->dilation_h * p->in_w * p->x_stride,
             tap_step = p->dilation_w * p->x_stride;
-    int64_t c = 0;
-    for (; c + BLOCK * VL <= p->channels; c += BLOCK * VL)
-      window(is_max, BLOCK, VL, x + c, rows, row_step, taps, tap_step, divisor, y + c);
-    for (; c < p->channels; c += VL)
-      window(is_max, 1, i64_min(VL, p->channels - c), x + c, rows, row_step, taps, tap_step,
-             divisor, y + c);
+    switch (kind) {
+      case GREATEST_INT8: greatest_int8(p->channels, x, rows, row_step, taps, tap_step, y); break;
+      case GREATEST_UINT8: greatest_uint8(p->channels, x, rows, row_step, taps, tap_step, y); break;
+      default:
+        channels_of(kind == GREATEST, p->channels, x, rows, row_step, taps, tap_step, divisor, y);
+    }
   }
 }
 
-static int max_rows(void* context, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i++) pool_row(1, context, i);
-  return EXT_OK;
-}
+#define POOL_ROWS(name, kind)                                         \
+  static int name(void* context, int64_t begin, int64_t end) {        \
+    for (int64_t i = begin; i < end; i++) pool_row(kind, context, i); \
+    return EXT_OK;                                                    \
+  }
+POOL_ROWS(average_rows, MEAN)
+POOL_ROWS(max_rows, GREATEST)
+POOL_ROWS(max_rows_int8, GREATEST_INT8)
+POOL_ROWS(max_rows_uint8, GREATEST_UINT8)
 
-static int average_rows(void* context, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i++) pool_row(0, context, i);
-  return EXT_OK;
-}
-
-static int run(const ext_pool2d_params* p, const float* x, float* y, ext_range_body body) {
-  pool_job job = {p, x, y};
+static int run(const ext_pool2d_params* p, int64_t size, const void* x, void* y,
+               ext_range_body body) {
+  pool_job job = {p, size, x, y};
   int64_t reads = i64_max(1, p->out_w * p->channels * p->kernel_h * p->kernel_w);
   return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_READS / reads), body, &job);
 }
 
 int EXT_NAME(ext_max_pool2d)(const ext_pool2d_params* p, const float* x, float* y) {
-  return run(p, x, y, max_rows);
+  return run(p, 4, x, y, max_rows);
 }
 
 int EXT_NAME(ext_avg_pool2d)(const ext_pool2d_params* p, const float* x, float* y) {
-  return run(p, x, y, average_rows);
+  return run(p, 4, x, y, average_rows);
+}
+
+int EXT_NAME(ext_max_pool2d_bytes)(const ext_pool2d_params* p, ext_dtype dtype, const void* x,
+                                   void* y) {
+  if (dtype != EXT_INT8 && dtype != EXT_UINT8) return EXT_ERR_ARGUMENT;
+  return run(p, 1, x, y, dtype == EXT_INT8 ? max_rows_int8 : max_rows_uint8);
 }
 
 EXT_DISPATCH(ext_max_pool2d, (const ext_pool2d_params* p, const float* x, float* y), (p, x, y))
 EXT_DISPATCH(ext_avg_pool2d, (const ext_pool2d_params* p, const float* x, float* y), (p, x, y))
+EXT_DISPATCH(ext_max_pool2d_bytes,
+             (const ext_pool2d_params* p, ext_dtype dtype, const void* x, void* y),
+             (p, dtype, x, y))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
+from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
@@ -54,6 +55,34 @@ def test_pool(lib: ctypes.CDLL, case: cases.Conv, kind: str) -> None:
     # No case here lets a window reach past the padded image, so that all taps count.
     inside = _windows(case, np.ones_like(x), 1.0 if kind == "average_padded" else 0.0).sum(1)
     assert_close(y.view, total / inside, 2e-6)
+
+
+@pytest.mark.parametrize("dtype", KERNEL_BYTES)
+@pytest.mark.parametrize("case", cases.POOL, ids=str)
+def test_pool_of_bytes(lib: ctypes.CDLL, case: cases.Conv, dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(9).integers(
+        limits.min, limits.max + 1, (case.n, case.h, case.w, case.c)
+    )
+    pixels = (case.n * case.h * case.w, case.n * case.out[0] * case.out[1])
+    given, found = (
+        at_page_end(np.full((count, case.c + gap), 77), np.dtype(dtype))
+        for count, gap in zip(pixels, (case.x_gap, case.y_gap), strict=True)
+    )
+    given[:, : case.c] = x.reshape(pixels[0], case.c)
+    p = _pool_params(case, case.c + case.x_gap, case.c + case.y_gap, False)
+    code = KERNEL_DTYPES.index(dtype)
+    assert lib.ext_max_pool2d_bytes(p, code, given.ctypes.data, found.ctypes.data) == 0
+    want = _windows(case, x, limits.min).max(1)
+    np.testing.assert_array_equal(found[:, : case.c], want)
+    assert (found[:, case.c :] == 77).all()
+
+
+def test_pool_of_other_dtypes_is_refused(lib: ctypes.CDLL) -> None:
+    case = cases.Conv(6, 6, 4, 4, kernel=(2, 2), strides=(2, 2))
+    p = _pool_params(case, 4, 4, False)
+    for dtype in set(KERNEL_DTYPES) - set(KERNEL_BYTES):
+        assert lib.ext_max_pool2d_bytes(p, KERNEL_DTYPES.index(dtype), None, None) == 2
 
 
 def test_average_pool_in_ceil_mode_counts_up_to_the_padding(lib: ctypes.CDLL) -> None:

@@ -1,0 +1,86 @@
+"""Move integers instead of the numbers that they stand for.
+
+quantize(move(dequantize(q, s, z)), s, z)  =  move(q)
+
+where ``move`` is none, one or several operators that only move elements, pick the greatest of a
+window, or join tensors that all have the scale ``s`` and the zero point ``z``, which are constants
+of one element. Dequantising and quantising again gives the same integer: its distance from the zero
+point is below 2^9, and two roundings err by less than 2^-22 of it. It is not so the other way
+around, and there nothing changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax
+
+from byoc.ir.dataflow import Block, dtype_of, op_name, scalar_of
+from codegen_cc.dtypes import KERNEL_BYTES
+
+#: Operators whose first operand, or all in a tuple there, move and nothing else.
+MOVES = (
+    *("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"),
+    *("relax.permute_dims", "relax.strided_slice", "relax.broadcast_to", "relax.concat"),
+    *("relax.take", "relax.nn.max_pool2d"),
+)
+
+#: Scale, zero point, dtype.
+Parameters = tuple[float, float, str]
+
+
+def quantised_movement(block: Block) -> None:
+    """Rewrite quantisations of nothing but moved integers, per tensor."""
+    for var, call in block.calls("relax.quantize"):
+        parameters = _parameters(call, dtype_of(var))
+        if parameters is None or not _are_integers(block, call.args[0], parameters):
+            continue
+        moved = _moved(block, var, call.args[0], {})
+        if isinstance(moved, relax.Call):
+            block.replace(var, moved)
+        else:
+            block.alias(var, moved)
+
+
+def _parameters(call: relax.Call, dtype: str) -> Parameters | None:
+    """Those of one element, whose integers come back from float32; None for others."""
+    scale, zero = (scalar_of(argument) for argument in call.args[1:3])
+    if scale is None or zero is None or dtype not in KERNEL_BYTES:
+        return None
+    greatest = np.finfo(np.float32).max / 2**9
+    return (scale, zero, dtype) if 0 < scale < greatest else None
+
+
+def _are_integers(block: Block, expr: relax.Expr, parameters: Parameters) -> bool:
+    """Whether a value is made of integers of these parameters, which nothing but moved."""
+    call = block.call(expr, "relax.dequantize")
+    if call is not None:
+        return _parameters(call, dtype_of(call.args[0])) == parameters
+    call = block.call(expr, *MOVES)
+    return call is not None and all(_are_integers(block, x, parameters) for x in _operands(call))
+
+
+def _operands(call: relax.Call) -> list[relax.Expr]:
+    """What a call moves."""
+    first = call.args[0]
+    return list(first.fields) if isinstance(first, relax.Tuple) else [first]
+
+
+def _moved(
+    block: Block, anchor: relax.Var, expr: relax.Expr, known: dict[relax.Expr, relax.Expr]
+) -> relax.Expr:
+    """The integers of a value: a variable, or the call that moves them last.
+
+    ``known`` holds the variables of what has been moved already.
+    """
+    call = block.values[expr]
+    if op_name(call) == "relax.dequantize":
+        return call.args[0]
+    operands: list[relax.Expr] = []
+    for operand in _operands(call):
+        if operand not in known:
+            moved = _moved(block, anchor, operand, known)
+            bound = block.emit(anchor, moved) if isinstance(moved, relax.Call) else moved
+            known[operand] = bound
+        operands.append(known[operand])
+    first = relax.Tuple(operands) if isinstance(call.args[0], relax.Tuple) else operands[0]
+    return relax.Call(call.op, [first, *list(call.args)[1:]], call.attrs, call.ty_args)

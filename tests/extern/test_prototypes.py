@@ -10,6 +10,7 @@ from byoc.extern.cases import draw_cases
 from byoc.extern.generate import Generated, generate
 from byoc.extern.header import read_header
 from byoc.extern.roles import in_text
+from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.extern.folders import make, run_generated_tests, write
 
 pytest.importorskip("pycparser", reason="the extra 'extern' is not installed")
@@ -205,7 +206,7 @@ def test_library_rows(folder: Path) -> None:
         (
             "a=input[m,k] b=weight[k,n] c=output[m,n] m,n,k=size",
             "void f(const double* a, const double* b, double* c, int m, int n, int k);",
-            "a is float64; regions have float32, int32, int64, bool",
+            f"a is float64; regions have {', '.join(KERNEL_DTYPES)}",
         ),
         (
             "a=input[g,m,k] b=weight[k,n] c=output[g,m,n] g,m,n,k=size",

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.partition.annotate
+import byoc.partition.epilogues
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 from byoc.patterns import ROWS, TABLE

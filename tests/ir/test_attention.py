@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.partition.annotate
+import byoc.partition.epilogues
 from byoc.canonicalise import canonicalise
 from byoc.compiler.partition import partition_with_report
 from byoc.partition.annotate import annotate
@@ -24,7 +24,7 @@ from .interpret import Interpreter, run_with_tvm, without_regions
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
 
 
 def check(

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from tvm import relax
 
-import byoc.partition.annotate
+import byoc.partition.epilogues
 from byoc.canonicalise import canonicalise
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.partition.annotate import annotate
@@ -29,7 +29,7 @@ SPECIAL = np.array(
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
 
 
 def model_of(

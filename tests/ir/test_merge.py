@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
-import byoc.partition.annotate
+import byoc.partition.epilogues
 from byoc.partition.annotate import annotate
 from byoc.partition.merge import merge
 
@@ -24,7 +24,7 @@ HOST = op.sinh
 
 @pytest.fixture(autouse=True)
 def everything_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
 
 
 def merged(mod: tvm.IRModule) -> tvm.IRModule:

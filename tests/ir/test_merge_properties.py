@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tvm import relax, tirx
 from tvm.relax import op
 
-import byoc.partition.annotate
+import byoc.partition.epilogues
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.ir.dataflow import op_name, variables
@@ -52,7 +52,7 @@ def all_but_abs_are_supported(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     def pick(self: Selection, node: Node, names: Iterable[str] = ()) -> KernelLibrary | str:
         return supports(node) or library("builtin")
 
-    monkeypatch.setattr(byoc.partition.annotate, "supports", supports)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", supports)
     monkeypatch.setattr(Selection, "pick", pick)
     register_ext_op("relax.split", build=_halved)
     yield

@@ -53,7 +53,7 @@ def composites(module: nn.Module, *inputs: torch.Tensor, tolerance: float = 1e-4
 
 @pytest.fixture(autouse=True)
 def seeded_and_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
     torch.manual_seed(0)
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from tvm import relax
 
-import byoc.partition.annotate
+import byoc.partition.epilogues
 from byoc.canonicalise import canonicalise
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.frontends.onnx.measured_model import draw_inputs
@@ -35,7 +35,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_network(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(byoc.partition.annotate, "supports", lambda node: None)
+    monkeypatch.setattr(byoc.partition.epilogues, "supports", lambda node: None)
     build, expected = NETWORKS[name]
     model: onnx.ModelProto = build()
     inputs = draw_inputs(model)

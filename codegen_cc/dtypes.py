@@ -85,9 +85,9 @@ DTYPES: dict[str, Dtype] = {
         *_integers(32, 64, kernels=("int32", "int64")),
         Dtype("bool", "bool", 8, "uint8_t", "kDLBool", "EXT_BOOL"),
         Dtype("float64", "float", 64, "double", "kDLFloat"),
-        Dtype("float16", "float", 16, "uint16_t", "kDLFloat"),
-        Dtype("bfloat16", "float", 16, "uint16_t", "kDLBfloat"),
         *_integers(8, 16, kernels=("int8", "uint8")),
+        Dtype("float16", "float", 16, "uint16_t", "kDLFloat", "EXT_FLOAT16"),
+        Dtype("bfloat16", "float", 16, "uint16_t", "kDLBfloat", "EXT_BFLOAT16"),
         Dtype("int4", "int", 4, "int8_t", "kDLInt"),
         Dtype("uint4", "uint", 4, "uint8_t", "kDLUInt"),
         *(
@@ -98,10 +98,14 @@ DTYPES: dict[str, Dtype] = {
     )
 }
 
-#: What the kernels of ``ext_kernels.h`` have, in the order of ``ext_dtype``; the floating-point
-#: numbers among them, the integers, those that hold indices, and those of one byte.
+#: What the kernels of ``ext_kernels.h`` have, in the order of ``ext_dtype``.
 KERNEL_DTYPES = tuple(dtype.name for dtype in DTYPES.values() if dtype.enumerator)
-KERNEL_FLOATS = tuple(name for name in KERNEL_DTYPES if DTYPES[name].kind == "float")
+#: Those that kernels store, move and convert, but do not compute with; and the others.
+KERNEL_HALVES = ("float16", "bfloat16")
+KERNEL_NUMBERS = tuple(name for name in KERNEL_DTYPES if name not in KERNEL_HALVES)
+#: Of the latter the floating-point numbers, the integers, those that hold indices, and those of
+#: one byte.
+KERNEL_FLOATS = tuple(name for name in KERNEL_NUMBERS if DTYPES[name].kind == "float")
 KERNEL_INTEGERS = tuple(name for name in KERNEL_DTYPES if DTYPES[name].kind in ("int", "uint"))
 KERNEL_INDICES = tuple(name for name in KERNEL_INTEGERS if DTYPES[name].bits >= 32)
 KERNEL_BYTES = tuple(name for name in KERNEL_INTEGERS if DTYPES[name].bits == 8)

@@ -14,7 +14,7 @@ from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import dequantised, is_kept
 from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
-from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.dtypes import KERNEL_NUMBERS
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]
 
@@ -129,7 +129,7 @@ FOLDERS: dict[str, Folder] = {
 MAX_GROWN = 1 << 26
 
 #: Dtypes that numpy computes in the same way as TVM.
-DTYPES = (*KERNEL_DTYPES, "float64")
+DTYPES = (*KERNEL_NUMBERS, "float64")
 
 
 def fold_constants(block: Block) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from byoc.extern.signature import Argument, Attribute, Signature, Tensor
 from byoc.extern.text import python_list, render
-from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.dtypes import KERNEL_NUMBERS
 from codegen_cc.libraries.interface import LIBRARY_ABI
 from codegen_cc.libraries.kernel import DEFAULT_DTYPE
 
@@ -67,8 +67,8 @@ class _Row:
         if not self.op.extents:
             raise NoRow(f"the library table has no words for the sizes of {self.op.name}")
         for tensor in signature.tensors:
-            if tensor.dtype not in KERNEL_DTYPES:
-                known = ", ".join(KERNEL_DTYPES)
+            if tensor.dtype not in KERNEL_NUMBERS:
+                known = ", ".join(KERNEL_NUMBERS)
                 raise NoRow(f"{tensor.name} is {tensor.dtype}; regions have {known}")
         self.words: dict[str, str] = {}
         for tensor in signature.tensors:

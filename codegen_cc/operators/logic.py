@@ -1,11 +1,11 @@
-"""compare, logical, where and cast: one pass over memory on every dtype."""
+"""compare, logical, where and cast: one pass over memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from codegen_cc import dtypes
-from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.dtypes import KERNEL_DTYPES, KERNEL_NUMBERS
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, one_of, only, operands_only
@@ -33,7 +33,7 @@ def check_dtypes(node: Node) -> str | None:
         return condition or only(values, KERNEL_DTYPES) or only(values, (node.dtype,))
     if node.op == "logical":
         return only(node, ("bool",))
-    operands = operands_only(node, KERNEL_DTYPES) or operands_only(node, (node.operands[0].dtype,))
+    operands = operands_only(node, KERNEL_NUMBERS) or operands_only(node, (node.operands[0].dtype,))
     return operands or one_of("result", node.dtype, ("bool",))
 
 

@@ -23,8 +23,8 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether its elements are floating-point numbers."""
-        return dtypes.of(self.dtype).kind == "float"
+        """Whether its elements are floating-point numbers that kernels compute with."""
+        return self.dtype in dtypes.KERNEL_FLOATS
 
     @property
     def is_image(self) -> bool:

@@ -59,7 +59,9 @@ typedef enum {
   BYOC_INT64 = 2,
   BYOC_BOOL = 3, /* one byte, 0 or 1 */
   BYOC_INT8 = 4,
-  BYOC_UINT8 = 5
+  BYOC_UINT8 = 5,
+  BYOC_FLOAT16 = 6, /* uint16_t in C: the bits of an IEEE 754 binary16 */
+  BYOC_BFLOAT16 = 7 /* uint16_t in C: the upper half of a float's bits */
 } byoc_dtype;
 
 /* An input or an output: a dense array, the last axis fastest. */

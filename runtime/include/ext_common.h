@@ -33,7 +33,17 @@ typedef enum {
 /* One constant line of text for an ext_status. */
 const char* ext_status_string(int status);
 
-typedef enum { EXT_FLOAT32 = 0, EXT_INT32, EXT_INT64, EXT_BOOL, EXT_INT8, EXT_UINT8 } ext_dtype;
+/* The two of 16 bits are stored, moved and converted; no kernel computes in them. */
+typedef enum {
+  EXT_FLOAT32 = 0,
+  EXT_INT32,
+  EXT_INT64,
+  EXT_BOOL,
+  EXT_INT8,
+  EXT_UINT8,
+  EXT_FLOAT16, /* uint16_t in C, as is the next */
+  EXT_BFLOAT16
+} ext_dtype;
 
 /* ------------------------------------------------------------------ instruction sets */
 

@@ -84,7 +84,7 @@ int ext_compare(const ext_compare_params* p, const void* a, const void* b, uint8
 
 /* y[i] = c[i] ? a[i] : b[i] over `shape`; stride 0 broadcasts; y is dense. */
 typedef struct {
-  int32_t element_size; /* of a, b and y: 1, 4 or 8 bytes */
+  int32_t element_size; /* of a, b and y: 1, 2, 4 or 8 bytes */
   int32_t ndim;         /* 1 .. EXT_MAX_DIMS */
   int64_t shape[EXT_MAX_DIMS];
   int64_t c_strides[EXT_MAX_DIMS];
@@ -94,8 +94,9 @@ typedef struct {
 int ext_where(const ext_where_params* p, const uint8_t* c, const void* a, const void* b, void* y);
 
 /* y[i] = x[i] converted as C does, i < n; a number becomes the truth value of x != 0, or goes to 8
- * bits by way of 32.  What a NaN, or a number that does not fit into 32 bits, becomes as an integer
- * is up to the CPU. */
+ * bits by way of 32.  EXT_FLOAT16 and EXT_BFLOAT16 go by way of float, and are rounded to nearest,
+ * halves to even; beyond their range lies infinity.  What a NaN, or a number that does not fit into
+ * 32 bits, becomes as an integer is up to the CPU. */
 int ext_cast(ext_dtype from, ext_dtype to, int64_t n, const void* x, void* y);
 
 /* Integers of 8 bits that stand for real numbers, (integer - zero) * scale; `zero` has the
@@ -125,7 +126,7 @@ typedef struct {
   int64_t shape[EXT_MAX_DIMS];
   int64_t x_strides[EXT_MAX_DIMS];
   int64_t y_strides[EXT_MAX_DIMS];
-  int32_t element_size; /* 1, 4 or 8 bytes; 0 means 4 */
+  int32_t element_size; /* 1, 2, 4 or 8 bytes; 0 means 4 */
 } ext_copy_params;
 int ext_copy(const ext_copy_params* p, const void* x, void* y);
 
@@ -134,7 +135,7 @@ int ext_copy(const ext_copy_params* p, const void* x, void* y);
 typedef struct {
   int64_t outer, extent, inner;
   int64_t count;
-  int32_t element_size;  /* of x and y: 1, 4 or 8 bytes */
+  int32_t element_size;  /* of x and y: 1, 2, 4 or 8 bytes */
   ext_dtype index_dtype; /* EXT_INT32 or EXT_INT64 */
 } ext_take_params;
 int ext_take(const ext_take_params* p, const void* x, const void* indices, void* y);

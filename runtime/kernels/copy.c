@@ -4,8 +4,8 @@
  * Axes are sorted by y's stride and merged where both sides walk them as one.  Then either the
  * innermost axis is contiguous on both sides (a copy of runs), or x is contiguous along another
  * axis (a transpose, in tiles of VL x VL in registers), or elements are copied one by one.  The
- * vector code moves 4 bytes, whatever they mean; elements of 1 and 8 bytes, which are masks and
- * indices and few, have plain loops.
+ * vector code moves 4 bytes, whatever they mean; elements of 1, 2 and 8 bytes, which are masks,
+ * indices and what is stored short, and few, have plain loops.
  */
 #include "axes.h"
 
@@ -92,11 +92,14 @@ static void plane(axis rows, axis run, const float* x, float* y) {
     }                                                                       \
   }
 EXT_PLANE(plane_of_bytes, uint8_t)
+EXT_PLANE(plane_of_halves, uint16_t)
 EXT_PLANE(plane_of_words, uint64_t)
 
 static void any_plane(int64_t element, axis rows, axis run, const void* x, void* y) {
   if (element == 4)
     plane(rows, run, x, y);
+  else if (element == 2)
+    plane_of_halves(rows, run, x, y);
   else if (element == 8)
     plane_of_words(rows, run, x, y);
   else
@@ -227,7 +230,7 @@ static int run_transpose(const copy_job* job, int32_t at) {
 int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   int64_t element = p->element_size ? p->element_size : 4;
   if (p->ndim < 1 || p->ndim > EXT_MAX_DIMS) return EXT_ERR_ARGUMENT;
-  if (element != 1 && element != 4 && element != 8) return EXT_ERR_ARGUMENT;
+  if (element != 1 && element != 2 && element != 4 && element != 8) return EXT_ERR_ARGUMENT;
   int64_t total = 1;
   for (int32_t d = 0; d < p->ndim; d++) total *= p->shape[d];
   if (total <= 0) return EXT_OK;

@@ -29,7 +29,9 @@ static int take_range(void* context, int64_t begin, int64_t end) {
     if (row < 0) return EXT_ERR_INDEX;
     const char* x = job->x + (item / p->count * p->extent + row) * bytes;
     char* y = job->y + item * bytes;
-    if (p->inner == 1 && size == 4)
+    if (p->inner == 1 && size == 2)
+      memcpy(y, x, 2);
+    else if (p->inner == 1 && size == 4)
       memcpy(y, x, 4);
     else if (p->inner == 1 && size == 8)
       memcpy(y, x, 8);
@@ -41,7 +43,7 @@ static int take_range(void* context, int64_t begin, int64_t end) {
 
 int EXT_NAME(ext_take)(const ext_take_params* p, const void* x, const void* indices, void* y) {
   int64_t size = p->element_size;
-  if (size != 1 && size != 4 && size != 8) return EXT_ERR_ARGUMENT;
+  if (size != 1 && size != 2 && size != 4 && size != 8) return EXT_ERR_ARGUMENT;
   if (p->index_dtype != EXT_INT32 && p->index_dtype != EXT_INT64) return EXT_ERR_ARGUMENT;
   if (p->outer <= 0 || p->count <= 0) return EXT_OK;
   take_job job = {p, x, indices, y};

@@ -32,14 +32,16 @@
       }                                                                                       \
   }
 EXT_SELECT(select_1, uint8_t)
+EXT_SELECT(select_2, uint16_t)
 EXT_SELECT(select_4, uint32_t)
 EXT_SELECT(select_8, uint64_t)
 
 int EXT_NAME(ext_where)(const ext_where_params* p, const uint8_t* c, const void* a, const void* b,
                         void* y) {
   int64_t size = p->element_size;
-  if (size != 1 && size != 4 && size != 8) return EXT_ERR_ARGUMENT;
+  if (size != 1 && size != 2 && size != 4 && size != 8) return EXT_ERR_ARGUMENT;
   broadcast_job job = {.run = size == 1   ? select_1
+                              : size == 2 ? select_2
                               : size == 4 ? select_4
                                           : select_8,
                        .operands = 3,

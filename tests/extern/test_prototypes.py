@@ -10,7 +10,7 @@ from byoc.extern.cases import draw_cases
 from byoc.extern.generate import Generated, generate
 from byoc.extern.header import read_header
 from byoc.extern.roles import in_text
-from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.dtypes import KERNEL_NUMBERS
 from tests.extern.folders import make, run_generated_tests, write
 
 pytest.importorskip("pycparser", reason="the extra 'extern' is not installed")
@@ -206,7 +206,7 @@ def test_library_rows(folder: Path) -> None:
         (
             "a=input[m,k] b=weight[k,n] c=output[m,n] m,n,k=size",
             "void f(const double* a, const double* b, double* c, int m, int n, int k);",
-            f"a is float64; regions have {', '.join(KERNEL_DTYPES)}",
+            f"a is float64; regions have {', '.join(KERNEL_NUMBERS)}",
         ),
         (
             "a=input[g,m,k] b=weight[k,n] c=output[g,m,n] g,m,n,k=size",

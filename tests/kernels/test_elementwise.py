@@ -187,7 +187,7 @@ def test_powers_of_one_exponent(lib: ctypes.CDLL, exponent: float) -> None:
 
 
 @pytest.mark.parametrize("case", cases.COPY, ids=str)
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64])
 def test_copy_of_other_sizes(
     lib: ctypes.CDLL,
     case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int],

@@ -15,6 +15,7 @@ from byoc.compiler.partition import partition_with_report
 from byoc.patterns.unmatched import REWRITTEN
 from byoc.report import Report
 from byoc.report.left import left_of
+from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.ir.graphs import constant, random, relax_module
 
 from .modules import IMAGE, floats, integers, typed_module
@@ -71,12 +72,12 @@ UNSUPPORTED: dict[str, tuple[Callable[..., relax.Expr], list[relax.Type], str]] 
     "dtype of movement": (
         lambda x: op.permute_dims(x, [1, 0]),
         [floats(2, 3, dtype="uint16")],
-        "input has dtype uint16; need float32 or int32 or int64 or bool or int8 or uint8",
+        f"input has dtype uint16; need {' or '.join(KERNEL_DTYPES)}",
     ),
     "result of a cast": (
-        lambda x: op.astype(x, "float16"),
+        lambda x: op.astype(x, "uint16"),
         [floats(2)],
-        "result has dtype float16; need float32 or int32 or int64 or bool or int8 or uint8",
+        f"result has dtype uint16; need {' or '.join(KERNEL_DTYPES)}",
     ),
     "layout": (
         lambda x: op.nn.conv2d(x, constant(random(4, 3, 1, 1)), data_layout="NHWC"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from byoc.compiler.standalone import compile_standalone
     from byoc.compiler.tune import tune
     from byoc.deploy.loader import Model, load
+    from byoc.layer_errors.compare import compare
+    from byoc.layer_errors.comparison import Comparison
     from byoc.partition.marks import mark
     from byoc.patterns.registry import register_ext_op, unregister_ext_op
     from byoc.verification import Verification, verify
@@ -29,10 +31,12 @@ if TYPE_CHECKING:
 
 #: Where the names are that are imported when they are first asked for (for type checkers, above).
 _HOMES = {
+    "Comparison": "byoc.layer_errors.comparison",
     "Compiled": "byoc.compiler.compile",
     "Model": "byoc.deploy.loader",
     "TuningWarning": "codegen_cc.libraries.measured_choice",
     "Verification": "byoc.verification",
+    "compare": "byoc.layer_errors.compare",
     "compile": "byoc.compiler.compile",
     "compile_standalone": "byoc.compiler.standalone",
     "describe": "byoc.compiler.attach_metadata",

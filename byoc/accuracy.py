@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -31,7 +32,73 @@ def share_of_range(mine: np.ndarray, theirs: np.ndarray, rounding: float = 0.0) 
     mine, theirs = mine[finite], theirs[finite]
     if not theirs.size:
         return 0.0
-    # A constant output has no range; its size stands for it then.
-    extent = float(np.ptp(theirs)) or float(np.abs(theirs).max()) or 1.0
+    extent = _range_of(theirs)
     difference = float(np.abs(mine - theirs).max())
     return float("inf") if np.isnan(difference) else max(0.0, difference - rounding) / extent
+
+
+#: Upper bounds of the errors that a histogram counts, as shares of the range; beyond is one more.
+BOUNDS = tuple(10.0**power for power in range(-8, 1))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far an array is from a reference's, in its own units unless said otherwise.
+
+    ``greatest`` and ``mean`` are of |difference|; ``share`` is the greatest as a share of the
+    reference's range, ``snr_db`` the reference's power over the difference's in decibels, infinite
+    where both are equal. Where NaN and infinities are not at the same places, nothing can be told:
+    the first three are infinite, and the ratio is minus infinity.
+    """
+
+    greatest: float
+    mean: float
+    share: float
+    snr_db: float
+
+    def to_json(self) -> dict[str, float | None]:
+        """Plain numbers; null for what is infinite."""
+        return {k: v if np.isfinite(v) else None for k, v in asdict(self).items()}
+
+
+#: What differs where nothing can be subtracted.
+INCOMPARABLE = Errors(float("inf"), float("inf"), float("inf"), float("-inf"))
+
+
+def errors_of(mine: np.ndarray, theirs: np.ndarray) -> Errors:
+    """The errors of an array; ``INCOMPARABLE`` where it has another shape."""
+    if mine.shape != theirs.shape:
+        return INCOMPARABLE
+    share = share_of_range(mine, theirs)
+    if not np.isfinite(share):
+        return INCOMPARABLE
+    theirs = theirs.astype(np.float64)
+    finite = np.isfinite(theirs)
+    theirs = theirs[finite]
+    apart = np.abs(mine.astype(np.float64)[finite] - theirs)
+    if not apart.any():
+        return Errors(0.0, 0.0, 0.0, float("inf"))
+    # By the largest number, so that no square leaves float64.
+    size = max(float(np.abs(theirs).max()), float(apart.max()))
+    signal, noise = (float(np.square(values / size).mean()) for values in (theirs, apart))
+    ratio = 10 * (np.log10(signal) - np.log10(noise)) if signal and noise else float("-inf")
+    return Errors(float(apart.max()), float(apart.mean()), share, float(ratio))
+
+
+def histogram_of(mine: np.ndarray, theirs: np.ndarray) -> tuple[int, ...]:
+    """How many elements are off by up to each of ``BOUNDS``, and by more; infinities by more."""
+    if mine.shape != theirs.shape or not mine.size:
+        return (0,) * (len(BOUNDS) + 1)
+    mine, theirs = (array.astype(np.float64) for array in (mine, theirs))
+    with np.errstate(invalid="ignore"):
+        apart = np.where((mine == theirs) | (np.isnan(mine) & np.isnan(theirs)), 0.0, mine - theirs)
+    shares = np.nan_to_num(np.abs(apart), nan=np.inf) / _range_of(theirs[np.isfinite(theirs)])
+    places = np.searchsorted(BOUNDS, shares.ravel())
+    return tuple(int(n) for n in np.bincount(places, minlength=len(BOUNDS) + 1))
+
+
+def _range_of(values: np.ndarray) -> float:
+    """The range of finite values; a constant has none, its size, else 1, stands for it then."""
+    if not values.size:
+        return 1.0
+    return float(np.ptp(values)) or float(np.abs(values).max()) or 1.0

@@ -111,7 +111,7 @@ def verify(
     Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
     cannot run here, ``InputError`` for inputs that do not fit.
     """
-    given = _given(inputs)
+    given = given_inputs(inputs)
     seed = as_whole(seed, "seed", VerifyError, 0, 2**63 - 1)
     limits = _limits(tolerance)
     path = as_path(library, "the library", VerifyError)
@@ -140,7 +140,11 @@ def _limits(tolerance: Any) -> dict[str, float]:
     return dict.fromkeys(TOLERANCES, float(tolerance))
 
 
-def _given(inputs: Any) -> Arrays:
+def given_inputs(inputs: Any) -> Arrays:
+    """Arrays by name from what users give: a dictionary, an .npz file or None.
+
+    Raises ``InputError``.
+    """
     if inputs is None:
         return {}
     if isinstance(inputs, str | os.PathLike):

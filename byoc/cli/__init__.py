@@ -16,6 +16,7 @@ import click
 
 from byoc import __version__
 from byoc.cli.bench import bench_verb
+from byoc.cli.compare import compare_verb
 from byoc.cli.compile import compile_verb
 from byoc.cli.extern import extern_verb
 from byoc.cli.inspect import inspect_verb
@@ -50,6 +51,7 @@ cli.add_command(extern_verb)
 cli.add_command(libraries_verb)
 cli.add_command(tune_verb)
 cli.add_command(verify_verb)
+cli.add_command(compare_verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

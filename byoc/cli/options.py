@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -49,6 +50,19 @@ threads = click.option(
     metavar="N",
     help="Size of TVM's thread pool (default: TVM_NUM_THREADS, else what was compiled in, "
     "else all cores).",
+)
+
+
+inputs = click.option(
+    "-i", "--inputs", type=click.Path(path_type=Path), metavar="IN.npz", help="Arrays by name."
+)
+
+seed = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Draws the inputs that no file gives.",
 )
 
 

@@ -32,9 +32,7 @@ _SEED = 0
 
 @click.command("run")
 @click.argument("library", type=click.Path(path_type=Path))
-@click.option(
-    "-i", "--inputs", type=click.Path(path_type=Path), metavar="IN.npz", help="Arrays by name."
-)
+@options.inputs
 @click.option(
     "-o", "--outputs", type=click.Path(path_type=Path), metavar="OUT.npz", help="Write the results."
 )

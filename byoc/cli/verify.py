@@ -31,16 +31,8 @@ tolerance = click.option(
 @click.command("verify")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("library", type=click.Path(path_type=Path))
-@click.option(
-    "-i", "--inputs", type=click.Path(path_type=Path), metavar="IN.npz", help="Arrays by name."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Draws the inputs that no file gives.",
-)
+@options.inputs
+@options.seed
 @tolerance
 @options.threads
 @options.as_json

@@ -85,17 +85,29 @@ def compile(
     _require_places(file, code, request.target)
     done = partition_model(model, input_shapes, request, stages)
     done.report.require(min_coverage, require_full)
+    return compile_partitioned(done, request.target, file, stages, timers, code)
+
+
+def compile_partitioned(
+    done: Partitioned,
+    target: Target,
+    file: Path | None,
+    stages: Stages,
+    timers: bool = False,
+    code: Path | None = None,
+) -> Compiled:
+    """The stages from a partitioned network on, as ``compile`` does them."""
     folder = tempfile.TemporaryDirectory(prefix="byoc_")
     weights = Path(folder.name, "weights.o")
     with stages("generate code"):
-        module, report = _generate(done, request.target, timers, code, weights)
+        module, report = _generate(done, target, timers, code, weights)
     with stages("compile what TVM keeps"):
         metadata = replace(done.metadata, report=report.to_json())
-        built, metadata = _build(module, request.target, metadata)
+        built, metadata = _build(module, target, metadata)
         executable = Linkable(built.mod, folder, weights)
     if file is not None:
         with stages("link"):
-            export(executable, file, request.target)
+            export(executable, file, target)
     return Compiled(executable, report, metadata, file, stages.seconds)
 
 

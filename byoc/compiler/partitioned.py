@@ -14,8 +14,9 @@ from byoc.compiler.single_region import SingleRegion, single_region
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
 from byoc.errors import PartitionError
-from byoc.frontends import GivenModel, import_model
+from byoc.frontends import GivenModel, Imported, import_model
 from byoc.partition import partition
+from byoc.partition.expose import Expose
 from byoc.partition.sizes_of_nothing import least_size
 from byoc.report import Report
 from byoc.stages import Stages
@@ -45,17 +46,27 @@ def partition_model(
     """The stages up to partitioning, which all forms of deployment share."""
     imported = import_model(model, input_shapes, request.allow_wrong, stages)
     _return_memory()
+    return partition_imported(imported, request, stages)
+
+
+def partition_imported(
+    imported: Imported, request: Request, stages: Stages, expose: Expose | None = None
+) -> Partitioned:
+    """The stages from an imported model on; ``expose`` adds outputs, and maybe inputs."""
     rules, database, threads = request.rules, request.outdated, request.threads
     if database is not None:
         with stages("tune"):
             time_missing(imported.module, rules, database, threads or 1, stages)
             rules = with_times(rules, database, threads or 1)
     with stages("partition", PartitionError):
-        module, report = partition(imported.module, rules, request.dump_ir)
+        module, report = partition(imported.module, rules, request.dump_ir, expose)
     entry = single_region(module)
+    inputs, outputs = imported.inputs, imported.outputs
+    if expose is not None:
+        inputs, outputs = expose.signature(inputs, outputs)
     metadata = Metadata(
-        imported.inputs,
-        imported.outputs,
+        inputs,
+        outputs,
         threads=threads,
         libraries=tuple(LibraryInfo(u.name, u.version, u.linked) for u in report.libraries),
         target=target_info(request.target),

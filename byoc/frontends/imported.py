@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import tvm
 
@@ -16,9 +17,11 @@ class Imported:
     ``module`` has the function ``main``. ``inputs`` are its parameters and ``outputs`` its results,
     in order, by the model's names; a symbolic axis of an input is as the caller gave it.
     ``source`` are the files that the model was read from, or its content where it was in memory.
+    ``results`` names the result of each of the model's nodes that has one, by the node's name.
     """
 
     module: tvm.IRModule
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     source: tuple[SourceFile, ...] = ()
+    results: Mapping[str, str] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from byoc.ir.dataflow import is_candidate, is_region
 from byoc.partition import annotate, detach_constants, merge, prune, reachable_regions
 from byoc.partition.distinct_symbols import distinct_symbols
 from byoc.partition.empty_constants import empty_constants
+from byoc.partition.expose import Expose
 from byoc.partition.failing_node import failing_node
 from byoc.partition.position_of_lowest import position_of_lowest
 from byoc.partition.prune import too_little_work
@@ -38,12 +39,16 @@ Pass = tuple[str, Callable[[tvm.IRModule], tvm.IRModule]]
 
 
 def partition(
-    mod: tvm.IRModule, rules: Rules = FREE, dump_ir: Path | None = None
+    mod: tvm.IRModule,
+    rules: Rules = FREE,
+    dump_ir: Path | None = None,
+    expose: Expose | None = None,
 ) -> tuple[tvm.IRModule, Report]:
     """Move what kernels can run into regions, and say what was taken and what was not, and why.
 
     With ``dump_ir``, the module after each pass is written to that folder as text, without
-    weights. The given module is not changed. Raises ``PartitionError``; ``ControlError`` and
+    weights. The given module is not changed. With ``expose``, ``main`` has more outputs, and maybe
+    inputs, than the module given. Raises ``PartitionError``; ``ControlError`` and
     ``LibraryError`` for rules that name no node. Warns of what ``byoc.partition_for_ext`` names.
     """
     if not isinstance(mod, tvm.IRModule):
@@ -60,7 +65,7 @@ def partition(
     observe = None if dump_ir is None else _writer(dump_ir)
     if observe is not None:
         observe("imported", mod)
-    for name, run in _passes(mod, rules, reasons, pruned, observe):
+    for name, run in _passes(mod, rules, reasons, pruned, observe, expose):
         with foreign_errors_as(PartitionError, f"the pass {name}", failing_node):
             mod = run(mod)
         if observe is not None:
@@ -84,6 +89,7 @@ def _passes(
     reasons: Reasons,
     pruned: list[Pruned],
     observe: Observer | None,
+    expose: Expose | None,
 ) -> tuple[Pass, ...]:
     """The passes by name, in order; they add to ``reasons`` and to ``pruned``."""
     # Regions of an earlier partition, with other libraries say, stay as they are.
@@ -98,6 +104,7 @@ def _passes(
         ("canonicalise", lambda m: canonicalise(m, observe)),
         # Supported chains become composites, composites regions, and small regions TVM's again.
         ("annotate", lambda m: annotate.annotate(m, reasons, rules)),
+        *((("expose", expose),) if expose is not None else ()),
         ("merge", merge.merge),
         ("prune", lambda m: prune.prune(m, reasons, verdict, pruned, given)),
         ("reachable_regions", reachable_regions.reachable_regions),

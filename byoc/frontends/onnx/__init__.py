@@ -21,6 +21,7 @@ from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals, node_name
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
 from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import (
     InputShapes,
     given_shapes,
@@ -97,7 +98,8 @@ def import_model(
         source = _content_of(given) if in_memory else hash_files(prepared.files)
     with stages("import into TVM", ImportFailure):
         module = import_onnx(prepared, allow_wrong)
-        return Imported(module, *signature(prepared.model, module), source)
+        results = single_results(prepared.model.graph)
+        return Imported(module, *signature(prepared.model, module), source, results)
 
 
 def _content_of(model: onnx.ModelProto) -> tuple[SourceFile, ...]:

@@ -52,6 +52,18 @@ def definitions(graph: onnx.GraphProto) -> Counter[str]:
     return counts
 
 
+def known_as(node: onnx.NodeProto) -> str:
+    """What a node is called in origins and reports: its name, or that of its first result."""
+    return node.name or node.output[0]
+
+
+def single_results(graph: onnx.GraphProto) -> dict[str, str]:
+    """The results of a graph's nodes that have one, by the nodes' names, where these are unique."""
+    named = [(known_as(node), [name for name in node.output if name]) for node in graph.node]
+    counts = Counter(name for name, _ in named)
+    return {name: out[0] for name, out in named if len(out) == 1 and counts[name] == 1}
+
+
 class FreshNames:
     """Invents names that no value of a graph, at any depth, has."""
 

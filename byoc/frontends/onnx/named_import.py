@@ -17,6 +17,7 @@ import tvm
 from tvm import relax
 
 from byoc.frontends.onnx.checked_import import Refusals, inferred_types
+from byoc.frontends.onnx.graph_names import known_as
 from byoc.frontends.onnx.symbolic_import import SymbolicImporter
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
@@ -147,7 +148,7 @@ class _NamingImporter(SymbolicImporter):
     def _parse_value_proto(self, value_proto: Any) -> str:
         # Called with each node before it is converted; others are inputs and outputs.
         if isinstance(value_proto, onnx.NodeProto):
-            self.bb.begin(value_proto.name or value_proto.output[0])
+            self.bb.begin(known_as(value_proto))
         return super()._parse_value_proto(value_proto)
 
     def _convert_operator(

@@ -1,0 +1,84 @@
+"""ONNX Runtime as the judge of every value of a network, and not of its outputs alone.
+
+It runs the model as it is written, without its own fusions, and gives any value by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from byoc.errors import VerifyError
+from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends.onnx.graph_names import single_results
+from byoc.frontends.onnx.input_shapes import model_inputs
+from byoc.frontends.onnx.references import Arrays
+from codegen_cc.errors import foreign_errors_as
+
+#: Where ONNX Runtime looks for external data of a model that is no file.
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def require_judge() -> None:
+    """Raise ``VerifyError`` where ONNX Runtime is missing."""
+    try:
+        import onnxruntime  # noqa: F401 (only whether it can be)
+    except ImportError as error:
+        raise VerifyError(
+            "ONNX Runtime is not installed, which judges every node; pip install onnxruntime"
+        ) from error
+
+
+class Judge:
+    """A model that tells its values; one that was read before, and is sound."""
+
+    def __init__(self, model: GivenModel) -> None:
+        import onnxruntime
+
+        given = given_model(model)
+        self._folder = given.parent if isinstance(given, Path) else None
+        with foreign_errors_as(VerifyError, "reading the model"):
+            self.model = (
+                onnx.load(given, load_external_data=False) if isinstance(given, Path) else given
+            )
+        self.name = f"ONNX Runtime {onnxruntime.__version__} without fusions"
+        self.outputs = [value.name for value in self.model.graph.output]
+        self.inputs = [value.name for value in model_inputs(self.model)]
+        self.results = single_results(self.model.graph)
+        self._known = {name for node in self.model.graph.node for name in node.output}
+
+    def has(self, value: str) -> bool:
+        """Whether the model has a value of this name that a node gives."""
+        return value in self._known
+
+    def values(self, names: Collection[str], inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """Values by name, for inputs by name. Raises ``VerifyError``."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is raised as well
+        off = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = off
+        if self._folder is not None:
+            options.add_session_config_entry(_FOLDER, str(self._folder.resolve()))
+        wanted = list(dict.fromkeys(names))
+        with (
+            foreign_errors_as(VerifyError, "ONNX Runtime, which judges the nodes,"),
+            contextlib.redirect_stderr(None),
+        ):
+            session = onnxruntime.InferenceSession(
+                self._telling(wanted), options, providers=["CPUExecutionProvider"]
+            )
+            return dict(zip(wanted, session.run(wanted, dict(inputs)), strict=True))
+
+    def _telling(self, names: Collection[str]) -> bytes:
+        """The model with more outputs, as ONNX Runtime reads it: these need no type."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        more = [name for name in names if name not in self.outputs]
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
+        return model.SerializeToString()

@@ -26,6 +26,12 @@ _BAR = 40
 @click.command("compare")
 @click.argument("model", type=click.Path(path_type=Path))
 @options.input_shapes
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The ONNX file that MODEL was quantised from: the judge is that network then.",
+)
 @options.inputs
 @options.seed
 @click.option(
@@ -42,6 +48,7 @@ _BAR = 40
 def compare_verb(
     model: Path,
     input_shapes: dict[str, list[int]] | None,
+    reference: Path | None,
     inputs: Path | None,
     seed: int,
     top: int,
@@ -62,6 +69,7 @@ def compare_verb(
             model,
             inputs,
             input_shapes,
+            reference=reference,
             seed=seed,
             allow_wrong=rules.allow_wrong,
             progress=show,

@@ -22,11 +22,13 @@ from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.partitioned import Partitioned, partition_imported
 from byoc.compiler.request import Request
 from byoc.deploy.loader import load
+from byoc.deploy.metadata import TensorInfo
 from byoc.drawn_inputs import draw_input
 from byoc.errors import InputError, VerifyError
 from byoc.frontends import GivenModel, Imported, import_model
 from byoc.frontends.onnx.judge import Judge, require_judge
 from byoc.frontends.onnx.references import Arrays
+from byoc.frontends.onnx.unquantised_judge import UnquantisedJudge
 from byoc.layer_errors.comparison import Comparison, Layer
 from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed, Judged, node_results
 from byoc.report.graph import TVM
@@ -46,6 +48,7 @@ def compare(
     inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     *,
+    reference: GivenModel | None = None,
     seed: int = 0,
     **keywords: Unpack[CompileKeywords],
 ) -> Comparison:
@@ -56,6 +59,10 @@ def compare(
     what they lack is drawn with ``seed``. Every axis needs a size, by ``input_shapes`` or by
     ``inputs``. The network is compiled with the keywords of ``compile`` and with more outputs;
     operators are fused, and libraries chosen, as without these.
+
+    ``reference`` is the network that ``model`` was quantised from: it is the judge then, of what
+    integers stand for, and errors are those of quantisation as well. Values are known by their
+    names, else by those of the nodes.
 
     Raises ``VerifyError`` where ONNX Runtime is missing or cannot run the model, ``ByocError`` for
     what ``compile`` refuses.
@@ -76,7 +83,8 @@ def compare(
         input_shapes = {name: list(array.shape) for name, array in given.items()}
     imported = import_model(model, input_shapes, request.allow_wrong, stages)
     drawn = _drawn(imported, given, seed)
-    return Network(imported, request, stages).compared(Judge(model), drawn)
+    judge = Judge(model) if reference is None else UnquantisedJudge(model, reference)
+    return Network(imported, request, stages).compared(judge, drawn)
 
 
 def _drawn(imported: Imported, given: Arrays, seed: int) -> Arrays:
@@ -124,12 +132,18 @@ class Network:
                 self.stages.announce("run")
                 results = _run(whole, inputs)
                 if not number:
-                    outputs = {n: errors_of(results[n], right[n]) for n in judge.outputs}
-                fed = {name: right[values[node]] for name, node in read.items()}
+                    outputs = {
+                        n: errors_of(judge.told(n, results[n]), right[n]) for n in judge.outputs
+                    }
+                fed = {
+                    info.name: _given(judge, values[read[info.name]], info, right)
+                    for info in own.inputs
+                }
                 alone = _run(apart, inputs | fed) if apart else {}
-            layers += [
-                _layer(j, values[j.name], alone[OUTPUT + j.name], results, right) for j in group
-            ]
+            for judged in group:
+                value, name = values[judged.name], OUTPUT + judged.name
+                pair = (judge.told(value, found[name]) for found in (alone, results))
+                layers.append(_layer(judged, value, *pair, right[value]))
         return Comparison(judge.name, tuple(layers), outputs, plain.unknown, report)
 
     def _partitioned(self, expose: Expose) -> Partitioned:
@@ -163,7 +177,20 @@ def _run(library: Path, inputs: Arrays) -> Arrays:
         return model.run(inputs)
 
 
-def _layer(judged: Judged, value: str, alone: np.ndarray, results: Arrays, right: Arrays) -> Layer:
+def _given(judge: Judge, value: str, info: TensorInfo, right: Arrays) -> np.ndarray:
+    """What the library computes on in place of a value. Raises ``VerifyError``."""
+    array = right[value]
+    if array.shape != info.shape:
+        raise VerifyError(
+            f"{value!r} has shape {list(array.shape)} in {judge.name}; need {list(info.shape)}"
+        )
+    return judge.given(value, array, info.dtype)
+
+
+def _layer(
+    judged: Judged, value: str, alone: np.ndarray, whole: np.ndarray, right: np.ndarray
+) -> Layer:
+    """The errors of a node alone and in the whole network."""
     node = judged.node
     return Layer(
         judged.names,
@@ -173,7 +200,7 @@ def _layer(judged: Judged, value: str, alone: np.ndarray, results: Arrays, right
         (node.compute or node.operands[0].dtype) if node else judged.info.dtype,
         judged.info.dtype,
         tuple(map(int, judged.info.shape)),
-        errors_of(alone, right[value]),
-        errors_of(results[OUTPUT + judged.name], right[value]),
-        histogram_of(alone, right[value]),
+        errors_of(alone, right),
+        errors_of(whole, right),
+        histogram_of(alone, right),
     )

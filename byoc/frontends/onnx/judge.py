@@ -40,7 +40,7 @@ class Judge:
         import onnxruntime
 
         given = given_model(model)
-        self._folder = given.parent if isinstance(given, Path) else None
+        self.folder = given.parent if isinstance(given, Path) else None
         with foreign_errors_as(VerifyError, "reading the model"):
             self.model = (
                 onnx.load(given, load_external_data=False) if isinstance(given, Path) else given
@@ -63,8 +63,8 @@ class Judge:
         options.log_severity_level = 4  # what goes wrong is raised as well
         off = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = off
-        if self._folder is not None:
-            options.add_session_config_entry(_FOLDER, str(self._folder.resolve()))
+        if self.folder is not None:
+            options.add_session_config_entry(_FOLDER, str(self.folder.resolve()))
         wanted = list(dict.fromkeys(names))
         with (
             foreign_errors_as(VerifyError, "ONNX Runtime, which judges the nodes,"),
@@ -74,6 +74,14 @@ class Judge:
                 self._telling(wanted), options, providers=["CPUExecutionProvider"]
             )
             return dict(zip(wanted, session.run(wanted, dict(inputs)), strict=True))
+
+    def told(self, value: str, array: np.ndarray) -> np.ndarray:
+        """What a library's array of a value is compared as."""
+        return array
+
+    def given(self, value: str, array: np.ndarray, dtype: str) -> np.ndarray:
+        """What a library is given that is to compute on an array of the judge's."""
+        return array.astype(dtype)
 
     def _telling(self, names: Collection[str]) -> bytes:
         """The model with more outputs, as ONNX Runtime reads it: these need no type."""

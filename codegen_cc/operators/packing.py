@@ -54,8 +54,13 @@ def pad_channels(vector: np.ndarray) -> np.ndarray:
 
 
 def pack_conv2d(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndarray:
-    """Pack OIHW weights [O, I/groups, KH, KW] into panels per group, K in (kh, kw, i) order."""
+    """Pack OIHW weights [O, I/groups, KH, KW] into panels per group, K in (kh, kw, i) order.
+
+    Each tap has i padded with zeros to a multiple of the format's group.
+    """
     outputs = weight.shape[0] // groups
+    if past := -weight.shape[1] % format.group:
+        weight = np.pad(weight, ((0, 0), (0, past), (0, 0), (0, 0)))
     parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
     return format.pack(parts.reshape(groups, -1, outputs))
 

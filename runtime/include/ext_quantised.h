@@ -72,7 +72,8 @@ typedef struct {
 int ext_qbinary(const ext_qbinary_params* p, const void* a, const void* b, void* y);
 
 /* ext_conv2d of x - x_zero, which is 0 outside the image.  w: per group the packed B[kernel_h *
- * kernel_w * in_c/groups][out_c/groups], groups one after the other.  in_place_rows is not read. */
+ * kernel_w * C][out_c/groups], groups one after the other, where C is in_c/groups rounded up to 4,
+ * with rows of zeros.  in_place_rows is not read. */
 int ext_qconv2d(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero, const void* x,
                 const int8_t* w, const ext_requantise* e, void* y);
 /* The same for groups == in_c == out_c, and at most EXT_QUANTISED_TAPS taps of a kernel; more are

@@ -3,8 +3,9 @@
  * [ceil(n / 16)][ceil(k / 4)][16][4].
  *
  * The loops are those of gemm.c, without blocks of K: a tile holds its sums from the first term to
- * the last, so that they stay exact, and are finished where they are (requantise.c).  A is packed
- * as the level multiplies it, and read in place where its bytes are that already.
+ * the last, so that they stay exact.  They are finished in registers where what follows is a clamp
+ * and a rounding to bytes, and all columns of the tile are there; else by requantise.c.  A is
+ * packed as the level multiplies it, and read in place where its bytes are that already.
  */
 #include "qgemm.h"
 
@@ -13,49 +14,86 @@
 
 /* As in gemm.c, some ten microseconds of one core. */
 static const int64_t TASK_MACS = 800000;
-/* Micropanels in one block of A. */
-enum { MC_LEAST = 2, MC_MOST = 32 };
+/* Lines in one block of A, at least and at most. */
+enum { LINES_LEAST = 2, LINES_MOST = 32 };
 /* Columns that a task begins at are a multiple of it. */
 enum { COLUMN_STEP = QTILE_N > EXT_PANEL ? QTILE_N : EXT_PANEL };
 
-EXT_INLINE int64_t micropanels(const ext_qgemm* g) {
-  return ceil_div(g->m, QR);
+/* Columns that are apart are read one after the other. */
+static void pack_rows(const ext_qgemm* g, int64_t offset, int64_t first, int64_t past, qa* dst) {
+  const qgemm_matrix* s = g->source;
+  for (int64_t line = first; line < past; line++, dst += g->a_line) {
+    int64_t row = qgemm_first_row(g, line), rows = qgemm_first_row(g, line + 1) - row;
+    const uint8_t* a = s->a + offset + row * s->row;
+    for (int64_t r = 0; r < rows && s->column == 1; r++)
+      qa_run(g->x_dtype, dst + r * g->a_row, a + r * s->row, s->k);
+    for (int64_t k = 0; k < s->k && s->column != 1; k++)
+      for (int64_t r = 0; r < rows; r++)
+        qa_run(g->x_dtype, dst + r * g->a_row + k, a + k * s->column + r * s->row, 1);
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t k = s->k; k < g->run; k++) dst[r * g->a_row + k] = 0;
+  }
 }
-/* Micropanels divide m evenly: micropanel i begins at this row. */
-EXT_INLINE int64_t first_row(const ext_qgemm* g, int64_t i) {
-  return i * g->m / micropanels(g);
+
+void EXT_NAME(ext_qgemm_rows)(ext_qgemm* g, const qgemm_matrix* a, ext_dtype x_dtype) {
+  g->terms = a->k;
+  g->lines = ceil_div(g->m, QR);
+  g->image_lines = i64_max(1, g->lines);
+  g->run = ceil_div(a->k, K_GROUP) * K_GROUP;
+  g->taps[0] = g->taps[1] = 1;
+  g->a = a->a;
+  g->a_row = a->row;
+  if (a->column == 1 && qa_in_place(x_dtype, a->k, a->row)) return;
+  /* An odd number of lines of L1: rows use different sets. */
+  const int64_t cache_line = EXT_ALIGN / (int64_t)sizeof(qa);
+  g->source = a;
+  g->pack = pack_rows;
+  g->a_row = (ceil_div(g->run, cache_line) | 1) * cache_line;
+  g->a_line = QR * g->a_row;
+}
+
+static int64_t groups_of(const ext_qgemm* g) {
+  return g->run / K_GROUP * g->taps[0] * g->taps[1];
 }
 
 int EXT_NAME(ext_qgemm_plan)(ext_qgemm* g, ext_dtype x_dtype, int32_t x_zero,
                              const ext_requantise* e) {
   if (x_dtype != EXT_UINT8 && x_dtype != EXT_INT8) return EXT_ERR_ARGUMENT;
-  if (!holds_zero(x_dtype, x_zero) || g->k > EXT_QUANTISED_TERMS) return EXT_ERR_ARGUMENT;
+  if (!holds_zero(x_dtype, x_zero) || g->terms > EXT_QUANTISED_TERMS) return EXT_ERR_ARGUMENT;
   int status = EXT_NAME(ext_plan_requantise)(e, &g->plan);
   g->x_dtype = x_dtype;
   g->plan.x_zero = x_zero + qa_shift(x_dtype);
   return status;
 }
 
-/* Whether rows of A can be multiplied where they lie: as the bytes that they are, in fours. */
-static int in_place(const ext_qgemm* g) {
-  int64_t floats = g->a_row / (int64_t)sizeof(float);
-  return !g->pack && sizeof(qa) == 1 && qa_shift(g->x_dtype) == 0 && g->k % K_GROUP == 0 &&
-         QR <= ext_rows_in_place(floats < 0 ? -floats : floats);
-}
-
 typedef struct {
   const ext_qgemm* g;
-  int64_t a_offset, groups;
-  qa* packed; /* NULL where A is read in place */
-  int64_t packed_row;
+  int64_t a_offset;
+  int64_t first; /* line of a block */
+  qa* packed;    /* NULL where A is read in place */
 } qgemm_state;
 
-static void pack_rows(const qgemm_state* s, int64_t row, int64_t rows, qa* dst) {
+/* The first row of a line, where it is read. */
+static const qa* line_start(const qgemm_state* s, int64_t line) {
   const ext_qgemm* g = s->g;
-  if (g->pack) g->pack(g->source, s->a_offset, row, rows, dst, s->packed_row);
-  for (int64_t r = 0; r < rows; r++, dst += s->packed_row) {
-    if (!g->pack) qa_run(g->x_dtype, dst, g->a + s->a_offset + (row + r) * g->a_row, g->k);
-    for (int64_t k = g->k; k < s->groups * K_GROUP; k++) dst[k] = 0;
+  if (s->packed) return s->packed + (line - s->first) * g->a_line;
+  const qa* a = (const qa*)(g->a + s->a_offset);
+  if (!g->width) return a + qgemm_first_row(g, line) * g->a_row;
+  return a + line / g->image_lines * g->a_image + line % g->image_lines * g->a_line;
+}
+
+/* What columns [j, j + columns) have in common. */
+static void plan_columns(const ext_qgemm* g, int64_t j, int64_t columns, qgemm_columns* c) {
+  const requantise_plan* plan = &g->plan;
+  for (int64_t i = 0; i < columns; i += VL) {
+    const int64_t lanes = i64_min(VL, columns - i);
+    const vi sums = vi_load_n(plan->e.w_sums + j + i, lanes);
+    vi_store(c->start + i, vi_set1(0) - sums * plan->x_zero);
+    if (!plan->direct) continue;
+    const vf y_scale = vf_set1(plan->e.y_scale);
+    vf_store(c->factor + i, vf_load_n(plan->e.scale + j + i, lanes) / y_scale);
+    vf bias = plan->e.bias ? vf_load_n(plan->e.bias + j + i, lanes) : vf_zero();
+    vf_store(c->shift + i, bias / y_scale);
   }
 }
 
@@ -65,60 +103,83 @@ static void run_tile(const qgemm_state* s, qgemm_tile* t, int64_t row, int64_t r
                      int64_t columns) {
   const ext_qgemm* g = s->g;
   const ext_requantise* e = &g->plan.e;
-  qtile_function(rows, columns > (QN - 1) * VL)(t);
+  const int all = columns > (QN - 1) * VL;
+  t->y = (uint8_t*)g->y + (row * g->y_row + j) * quantised_size(e->y_dtype);
+  t->finish = g->plan.direct && columns == (all ? QTILE_N : VL);
+  qtile_function(rows, all)(t);
+  if (t->finish) return;
   requantise_tile done = {.rows = rows, .columns = columns, .content = t->sums, .width = t->width};
-  done.w_sums = e->w_sums + j;
   done.scale = e->scale + j;
   done.bias = e->bias ? e->bias + j : NULL;
   if (e->residual)
     done.residual = (const uint8_t*)e->residual +
                     (row * e->residual_stride + j) * quantised_size(e->residual_dtype);
-  done.y = (uint8_t*)g->y + (row * g->y_row + j) * quantised_size(e->y_dtype);
+  done.y = t->y;
   done.y_row = g->y_row;
   EXT_NAME(ext_requantise_tile)(&g->plan, TILE_INT32_SUMS, &done);
 }
 
-/* Micropanels [i0, i1) times columns [j0, j1). */
-static void run_block(const qgemm_state* s, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
+/* All rows of a line times columns [j, j + columns), in tiles of about as many rows. */
+static void run_line(const qgemm_state* s, qgemm_tile* t, int64_t line, int64_t j,
+                     int64_t columns) {
+  const int64_t row = qgemm_first_row(s->g, line), rows = qgemm_first_row(s->g, line + 1) - row;
+  const int64_t tiles = ceil_div(rows, QR);
+  const qa* a = line_start(s, line);
+  for (int64_t i = 0; i < tiles; i++) {
+    int64_t from = i * rows / tiles, past = (i + 1) * rows / tiles;
+    t->a = a + from * s->g->a_row;
+    run_tile(s, t, row + from, past - from, j, columns);
+  }
+}
+
+/* Lines [first, past), of one image, times columns [j0, j1). */
+static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, int64_t j1) {
   const ext_qgemm* g = s->g;
-  const int64_t count = i1 - i0, panel = s->groups * K_GROUP * EXT_PANEL;
-  int64_t row[MC_MOST + 1];
-  for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
-  for (int64_t i = 0; s->packed && i < count; i++)
-    pack_rows(s, row[i], row[i + 1] - row[i], s->packed + i * QR * s->packed_row);
+  const int64_t groups = g->run / K_GROUP, panel = groups_of(g) * K_GROUP * EXT_PANEL;
   _Alignas(EXT_ALIGN) int32_t sums[QR * QTILE_N];
-  qgemm_tile t = {.groups = s->groups, .sums = sums, .width = QTILE_N};
-  t.a_row = s->packed ? s->packed_row : g->a_row;
+  qgemm_columns common;
+  qgemm_tile t = {.a_row = g->a_row,
+                  .groups = groups,
+                  .columns = &common,
+                  .low = g->plan.low_steps,
+                  .high = g->plan.high_steps,
+                  .zero = g->plan.e.y_zero,
+                  .y_row = g->y_row,
+                  .sums = sums,
+                  .width = QTILE_N};
   t.b_step = VL == EXT_PANEL ? panel : VL * K_GROUP;
+  for (int i = 0; i < 2; i++) t.taps[i] = g->taps[i];
+  t.skip[1] = g->tap_step[1] - g->run;
+  t.skip[0] = g->tap_step[0] - g->taps[1] * g->tap_step[1];
+  s->first = first;
+  if (s->packed) g->pack(g, s->a_offset, first, past, s->packed);
   for (int64_t j = j0, columns; j < j1; j += columns) {
     /* A vector more would lie past the last panel. */
     columns = j1 - j > (QN - 1) * VL ? QTILE_N : VL;
     t.b = g->panels + j / EXT_PANEL * panel + j % EXT_PANEL * K_GROUP;
-    for (int64_t i = 0; i < count; i++) {
-      t.a = s->packed ? s->packed + i * QR * s->packed_row
-                      : (const qa*)(g->a + s->a_offset + row[i] * g->a_row);
-      run_tile(s, &t, row[i], row[i + 1] - row[i], j, i64_min(columns, j1 - j));
-    }
+    plan_columns(g, j, i64_min(columns, j1 - j), &common);
+    for (int64_t line = first; line < past; line++)
+      run_line(s, &t, line, j, i64_min(columns, j1 - j));
   }
 }
 
-/* Micropanels [i0, i1) times columns [j0, j1) on the calling thread. */
+/* Lines [i0, i1) times columns [j0, j1) on the calling thread. */
 static int run_range(const ext_qgemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
                      int64_t j1) {
-  qgemm_state s = {.g = g, .a_offset = a_offset, .groups = ceil_div(g->k, K_GROUP)};
-  /* An odd number of lines: rows use different sets of L1. */
-  const int64_t line = EXT_ALIGN / (int64_t)sizeof(qa);
-  s.packed_row = (ceil_div(s.groups * K_GROUP, line) | 1) * line;
-  int64_t micropanel = QR * s.packed_row * (int64_t)sizeof(qa);
-  int64_t mc = i64_min(i64_max(ext_cache_sizes()->l2 / 2 / micropanel, MC_LEAST), MC_MOST);
-  mc = i64_min(mc, i1 - i0);
-  if (!in_place(g)) {
-    s.packed = ext_workspace_alloc((size_t)(mc * micropanel));
+  qgemm_state s = {.g = g, .a_offset = a_offset};
+  int64_t line = g->width ? g->a_line : QR * g->a_row;
+  int64_t room = ext_cache_sizes()->l2 / 2 / (int64_t)sizeof(qa) - g->packed_more;
+  int64_t most = i64_max(room / i64_max(line < 0 ? -line : line, 1), LINES_LEAST);
+  most = i64_min(i64_min(most, LINES_MOST), i1 - i0);
+  if (g->pack) {
+    s.packed = ext_workspace_alloc((size_t)(most * g->a_line + g->packed_more) * sizeof(qa));
     if (!s.packed) return EXT_ERR_MEMORY;
   }
-  int64_t blocks = ceil_div(i1 - i0, mc);
-  for (int64_t b = 0; b < blocks; b++)
-    run_block(&s, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+  for (int64_t from = i0, past; from < i1; from = past) {
+    int64_t left = i64_min(i1, (from / g->image_lines + 1) * g->image_lines) - from;
+    past = from + ceil_div(left, ceil_div(left, most));
+    run_block(&s, from, past, j0, j1);
+  }
   ext_workspace_free(s.packed);
   return EXT_OK;
 }
@@ -157,7 +218,7 @@ static int qgemm_tasks(void* context, int64_t begin, int64_t end) {
     ext_qgemm g = *job->g;
     int64_t n_part = task % parts.n, rest = task / parts.n, m_part = rest % parts.m;
     int64_t a_offset = select_batch(&g, rest / parts.m);
-    int64_t steps = ceil_div(g.n, COLUMN_STEP), count = micropanels(&g);
+    int64_t steps = ceil_div(g.n, COLUMN_STEP), count = g.lines;
     int64_t j0 = n_part * steps / parts.n * COLUMN_STEP;
     int64_t j1 = i64_min(g.n, (n_part + 1) * steps / parts.n * COLUMN_STEP);
     int64_t i0 = m_part * count / parts.m, i1 = (m_part + 1) * count / parts.m;
@@ -172,13 +233,13 @@ int EXT_NAME(ext_qgemm_run)(const ext_qgemm* g) {
   int64_t batches = 1;
   for (int d = 0; d < g->batch_ndim; d++) batches *= g->batch[d];
   if (g->m <= 0 || g->n <= 0 || batches <= 0) return EXT_OK;
-  int64_t macs = g->m * g->n * i64_max(1, g->k);
+  int64_t macs = g->m * g->n * i64_max(1, g->terms);
   qgemm_job job = {g, {1, 1}};
   if (macs * batches < 2 * TASK_MACS) return qgemm_tasks(&job, 0, batches);
   int64_t threads = ext_num_threads();
   if (threads > 1) {
     int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
-    job.parts = split_product(micropanels(g), ceil_div(g->n, EXT_PANEL), threads, wanted);
+    job.parts = split_product(g->lines, ceil_div(g->n, EXT_PANEL), threads, wanted);
   }
   int64_t tasks = batches * job.parts.m * job.parts.n;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.parts.m * job.parts.n / macs) : tasks;

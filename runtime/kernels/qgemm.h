@@ -11,29 +11,54 @@ enum {
 
 _Static_assert(EXT_PANEL % QTILE_N == 0 || QTILE_N % EXT_PANEL == 0, "tiles and panels do not fit");
 
-typedef struct {
-  int64_t m, n, k;
-  /* Writes rows [row, row + rows) of A to dst, `stride` elements from row to row; `offset` is the
-   * batch item's place in A.  NULL where A is the plain matrix a. */
-  void (*pack)(const void* source, int64_t offset, int64_t row, int64_t rows, qa* dst,
-               int64_t stride);
+typedef struct ext_qgemm ext_qgemm;
+
+/* Rows of A are divided into lines, and tiles do not cross from one to the next: lines of the
+ * output of a convolution, or else even parts of m rows.  A row of A is taps[0] times taps[1] runs
+ * of `run` elements, a multiple of K_GROUP, which lie tap_step[0] and tap_step[1] apart. */
+struct ext_qgemm {
+  int64_t m, n;
+  int64_t terms;       /* of a sum, as EXT_QUANTISED_TERMS counts them */
+  int64_t lines;       /* of all images */
+  int64_t width;       /* rows in a line; 0: about m / lines */
+  int64_t image_lines; /* lines in an image, of which blocks take one at a time */
+  int64_t run, taps[2], tap_step[2];
+  /* Between rows, lines and images of A, in elements of qa.  Where `width` is 0 the lines of an A
+   * that is read in place follow one another. */
+  int64_t a_row, a_line, a_image;
+  /* Writes the rows of lines [first, past) of one image to dst, a_row and a_line apart; `offset` is
+   * the batch item's place in A.  NULL where A is read in place. */
+  void (*pack)(const ext_qgemm* g, int64_t offset, int64_t first, int64_t past, qa* dst);
   const void* source;
-  const uint8_t* a; /* where pack is NULL: A itself, rows a_row apart, columns adjacent */
-  int64_t a_row;
-  ext_dtype x_dtype; /* EXT_UINT8 or EXT_INT8 */
+  int64_t packed_more; /* elements that are packed beyond a_line for each line */
+  const uint8_t* a;    /* A itself, where pack is NULL */
+  ext_dtype x_dtype;   /* EXT_UINT8 or EXT_INT8 */
   const int8_t* panels;
   void* y;
   int64_t y_row;
   requantise_plan plan;
   int32_t batch_ndim;
   int64_t batch[4], a_batch[4], b_batch[4], y_batch[4], residual_batch[4], column_batch[4];
-} ext_qgemm;
+};
 
+/* A plain A [m][k] with any strides. */
+typedef struct {
+  const uint8_t* a;
+  int64_t k, row, column;
+} qgemm_matrix;
+
+/* Makes a plain matrix the rows of A; `g` keeps a pointer to it. */
+void EXT_NAME(ext_qgemm_rows)(ext_qgemm* g, const qgemm_matrix* a, ext_dtype x_dtype);
 /* Fills in what x and what follows ask for.  EXT_ERR_ARGUMENT: see ext_quantised.h. */
 int EXT_NAME(ext_qgemm_plan)(ext_qgemm* g, ext_dtype x_dtype, int32_t x_zero,
                              const ext_requantise* e);
 /* y = requantise(A B) for every batch item, on all threads. */
 int EXT_NAME(ext_qgemm_run)(const ext_qgemm* g);
+
+/* The first row of a line. */
+EXT_INLINE int64_t qgemm_first_row(const ext_qgemm* g, int64_t line) {
+  return g->width ? line * g->width : line * g->m / g->lines;
+}
 
 /* What a level adds to an x that it packs: units multiply bytes of one sign only. */
 EXT_INLINE int32_t qa_shift(ext_dtype x_dtype) {
@@ -45,6 +70,14 @@ EXT_INLINE int32_t qa_shift(ext_dtype x_dtype) {
 #else
   return x_dtype == EXT_INT8 ? 128 : 0;
 #endif
+}
+
+/* Whether x can be multiplied where it lies: as the bytes that it is, in fours, `row` bytes from
+ * one row of A to the next. */
+EXT_INLINE int qa_in_place(ext_dtype x_dtype, int64_t run, int64_t row) {
+  int64_t floats = (row < 0 ? -row : row) / (int64_t)sizeof(float);
+  int spread = row % (int64_t)sizeof(float) || QR <= ext_rows_in_place(floats);
+  return sizeof(qa) == 1 && qa_shift(x_dtype) == 0 && run % K_GROUP == 0 && spread;
 }
 
 /* dst[i] = x[i] as packed, i < n. */

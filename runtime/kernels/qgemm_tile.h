@@ -1,8 +1,9 @@
 /*
  * qgemm_tile.h - the microkernel of 8-bit products: a tile of int32 sums in registers.
  *
- *   sums[i][j] = sum_p a[i][p] * b[p][j],  i < rows <= QR, j < QTILE_N or VL
+ *   sum[i][j] = start[j] + sum_p a[i][p] * b[p][j],  i < rows <= QR, j < QTILE_N or VL
  *
+ * which become y[i][j] = round(limit(sum factor[j] + shift[j])) + zero there, or are stored.
  * One function for each number of rows, with QN vectors of columns and with one, made from one
  * always-inlined body whose loops unroll completely.
  */
@@ -11,17 +12,63 @@
 
 #include "qgemm.h"
 
+/* Of the columns of a tile. */
+typedef struct {
+  _Alignas(EXT_ALIGN) int32_t start[QTILE_N];
+  _Alignas(EXT_ALIGN) float factor[QTILE_N], shift[QTILE_N];
+} qgemm_columns;
+
 typedef struct {
   const qa* a;
   int64_t a_row;
   const int8_t* b; /* four rows of a panel; the next four follow; vector v at + v b_step */
   int64_t b_step;
-  int64_t groups; /* of four rows of B */
-  int32_t* sums;  /* [rows][width] */
+  int64_t groups;           /* of four rows of B, in a run of A */
+  int64_t taps[2], skip[2]; /* runs, and elements of A between the end of one and the next */
+  const qgemm_columns* columns;
+  int finish; /* whether y is written, and else sums */
+  float low, high;
+  int32_t zero;
+  uint8_t* y;
+  int64_t y_row;
+  int32_t* sums; /* [rows][width] */
   int64_t width;
 } qgemm_tile;
 
 typedef void (*qgemm_tile_function)(const qgemm_tile* t);
+
+/* The sums of a tile, as they are. */
+EXT_INLINE void qtile_store(const int rows, const int nv, const qgemm_tile* t,
+                            const vq acc[QR][QN]) {
+  const int64_t width = t->width;
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    const vi start = vi_load(t->columns->start + v * VL);
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++)
+      vi_store(t->sums + i * width + v * VL, vq_sum(acc[i][v], start));
+  }
+}
+
+/* The results of a tile. */
+EXT_INLINE void qtile_finish(const int rows, const int nv, const qgemm_tile* t,
+                             const vq acc[QR][QN]) {
+  const vf low = vf_set1(t->low), high = vf_set1(t->high);
+  const vi zero = vi_set1(t->zero);
+  const int64_t y_row = t->y_row;
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    const vi start = vi_load(t->columns->start + v * VL);
+    const vf factor = vf_load(t->columns->factor + v * VL);
+    const vf shift = vf_load(t->columns->shift + v * VL);
+    uint8_t* y = t->y + v * VL;
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++, y += y_row) {
+      vf value = vf_fma(vi_to_vf(vq_sum(acc[i][v], start)), factor, shift);
+      vi_store_low(y, vf_to_vi(vf_min(vf_at_least(value, low), high)) + zero);
+    }
+  }
+}
 
 /* All parameters but t are constants.  A pointer to every third row and the distance of rows, which
  * x86 adds once or twice in a load, take fewer registers than a pointer for each. */
@@ -34,32 +81,38 @@ EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
   EXT_UNROLL
   for (int i = 0; i < THIRDS; i++) a[i] = t->a + 3 * i * a_row;
   EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
+  for (int v = 0; v < nv; v++) {
+    const vq start = vq_start(vi_load(t->columns->start + v * VL));
     EXT_UNROLL
-    for (int v = 0; v < nv; v++) acc[i][v] = vq_zero();
+    for (int i = 0; i < rows; i++) acc[i][v] = start;
   }
-  EXT_NO_UNROLL
-  for (int64_t g = t->groups; g > 0; g--) {
-    vqb row[QN];
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) row[v] = vq_panel(b + v * b_step);
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) {
-      vqa four = vq_row(a[i / 3] + i % 3 * a_row);
+  for (int64_t h = t->taps[0]; h > 0; h--) {
+    for (int64_t w = t->taps[1]; w > 0; w--) {
+      EXT_NO_UNROLL
+      for (int64_t g = t->groups; g > 0; g--) {
+        vqb row[QN];
+        EXT_UNROLL
+        for (int v = 0; v < nv; v++) row[v] = vq_panel(b + v * b_step);
+        EXT_UNROLL
+        for (int i = 0; i < rows; i++) {
+          vqa four = vq_row(a[i / 3] + i % 3 * a_row);
+          EXT_UNROLL
+          for (int v = 0; v < nv; v++) acc[i][v] = vq_dot(acc[i][v], four, row[v]);
+        }
+        EXT_UNROLL
+        for (int i = 0; i < THIRDS; i++) a[i] += K_GROUP;
+        b += K_GROUP * EXT_PANEL;
+      }
       EXT_UNROLL
-      for (int v = 0; v < nv; v++) acc[i][v] = vq_dot(acc[i][v], four, row[v]);
+      for (int i = 0; i < THIRDS; i++) a[i] += t->skip[1];
     }
     EXT_UNROLL
-    for (int i = 0; i < THIRDS; i++) a[i] += K_GROUP;
-    b += K_GROUP * EXT_PANEL;
+    for (int i = 0; i < THIRDS; i++) a[i] += t->skip[0];
   }
-  int32_t* sums = t->sums;
-  const int64_t width = t->width;
-  EXT_UNROLL
-  for (int i = 0; i < rows; i++, sums += width) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) vi_store(sums + v * VL, vq_sum(acc[i][v]));
-  }
+  if (t->finish)
+    qtile_finish(rows, nv, t, acc);
+  else
+    qtile_store(rows, nv, t, acc);
 }
 
 #define EXT_QTILE_1(rows, k, i)                     \

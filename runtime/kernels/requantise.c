@@ -8,6 +8,25 @@
 
 #include "activation.h"
 
+static float limited(float v, float low, float high) {
+  v = v > low ? v : low;
+  return v < high ? v : high;
+}
+
+/* What only bytes need.  The last clamp gives nothing that is far past what they hold, so that no
+ * quotient overflows. */
+static void plan_bytes(requantise_plan* plan) {
+  const ext_requantise* e = &plan->e;
+  const float reciprocal = 1.0f / e->y_scale, scale = e->y_scale;
+  plan->reciprocal = __builtin_isfinite(reciprocal) ? reciprocal : 0.0f;
+  if (!plan->clamps) return;
+  plan->direct = !e->residual;
+  float low = limited(plan->low[0], plan->low[1], plan->high[1]);
+  float high = limited(plan->high[0], plan->low[1], plan->high[1]);
+  plan->low_steps = limited(low / scale, plan->least, plan->most);
+  plan->high_steps = limited(high / scale, plan->least, plan->most);
+}
+
 int EXT_NAME(ext_plan_requantise)(const ext_requantise* e, requantise_plan* plan) {
   if (!quantised_size(e->y_dtype)) return EXT_ERR_ARGUMENT;
   if (e->y_dtype != EXT_FLOAT32 && !holds_zero(e->y_dtype, e->y_zero)) return EXT_ERR_ARGUMENT;
@@ -22,6 +41,7 @@ int EXT_NAME(ext_plan_requantise)(const ext_requantise* e, requantise_plan* plan
   plan->most = least + 255.0f - (float)e->y_zero;
   plan->clamps = ext_clamp_bounds(&e->before, &plan->low[0], &plan->high[0]);
   plan->clamps &= ext_clamp_bounds(&e->after, &plan->low[1], &plan->high[1]);
+  if (e->y_dtype != EXT_FLOAT32) plan_bytes(plan);
   return EXT_OK;
 }
 
@@ -49,10 +69,7 @@ EXT_INLINE void finish_columns(const tile_content content, const int bytes, cons
   const ext_requantise* e = &plan.e;
   const int64_t lanes = i64_min(VL, t.columns - c), y_size = bytes ? 1 : 4;
   const int64_t residual_size = quantised_size(e->residual_dtype);
-  vi offset = vi_set1(0);
   vf scale = vf_set1(1.0f), bias = vf_zero();
-  if (content == TILE_INT32_SUMS)
-    offset = (full ? vi_load(t.w_sums + c) : vi_load_n(t.w_sums + c, lanes)) * plan.x_zero;
   if (content != TILE_VALUES) {
     scale = full ? vf_load(t.scale + c) : vf_load_n(t.scale + c, lanes);
     if (t.bias) bias = full ? vf_load(t.bias + c) : vf_load_n(t.bias + c, lanes);
@@ -60,8 +77,7 @@ EXT_INLINE void finish_columns(const tile_content content, const int bytes, cons
   for (int64_t i = 0; i < t.rows; i++) {
     vf v;
     if (content == TILE_INT32_SUMS) {
-      vi sum = vi_load((const int32_t*)t.content + i * t.width + c) - offset;
-      v = vf_fma(vi_to_vf(sum), scale, bias);
+      v = vf_fma(vi_to_vf(vi_load((const int32_t*)t.content + i * t.width + c)), scale, bias);
     } else {
       v = vf_load((const float*)t.content + i * t.width + c);
       if (content == TILE_FLOAT_SUMS) v = vf_fma(v, scale, bias);

@@ -10,17 +10,21 @@ typedef struct {
   int clamps; /* both activations are clamps, to [low, high]; [0] before the residual, [1] after */
   float low[2], high[2];
   float least, most; /* of v / y_scale: what y_dtype holds, y_zero taken off */
+  float reciprocal;  /* of y_scale; 0 where that is no finite number */
   int32_t x_zero;    /* of the x that were multiplied: sums are too large by it times w_sums */
+  /* Bytes, clamps and no residual: y = round(limit((sum scale + bias) / y_scale)) + y_zero, to
+   * [low_steps, high_steps]. */
+  int direct;
+  float low_steps, high_steps;
 } requantise_plan;
 
-/* What a tile holds; fp32 sums are whole numbers, those of (x - x_zero) * w already. */
+/* What a tile holds: sums of (x - x_zero) * w, of which fp32 ones are whole numbers, or values. */
 typedef enum { TILE_INT32_SUMS, TILE_FLOAT_SUMS, TILE_VALUES } tile_content;
 
 typedef struct {
   int64_t rows, columns;
   void* content; /* [rows][width], 64-byte aligned; overwritten */
   int64_t width; /* a multiple of VL; at least columns */
-  const int32_t* w_sums;
   const float *scale, *bias; /* of the tile's columns */
   const uint8_t* residual;   /* NULL or the tile's corner */
   uint8_t* y;                /* the tile's corner */

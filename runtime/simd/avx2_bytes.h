@@ -34,8 +34,8 @@ EXT_INLINE vqa vq_row(const qa* p) {
 EXT_INLINE vqb vq_panel(const int8_t* p) {
   return _mm256_loadu_si256((const __m256i*)p);
 }
-EXT_INLINE vq vq_zero(void) {
-  return _mm256_setzero_si256();
+EXT_INLINE vq vq_start(vi start) {
+  return (vq)start;
 }
 #if defined(EXT_DOT_WITHOUT_UNIT) /* for tests: what the instruction does, on any AVX2 */
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
@@ -50,7 +50,8 @@ EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return _mm256_dpbusd_avx_epi32(sum, a, b);
 }
 #endif
-EXT_INLINE vi vq_sum(vq sum) {
+EXT_INLINE vi vq_sum(vq sum, vi start) {
+  (void)start;
   return (vi)sum;
 }
 
@@ -71,16 +72,17 @@ EXT_INLINE vqb vq_panel(const int8_t* p) {
   return (vqb){{_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)p)),
                 _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)(p + 16)))}};
 }
-EXT_INLINE vq vq_zero(void) {
+EXT_INLINE vq vq_start(vi start) {
+  (void)start;
   return (vq){{_mm256_setzero_si256(), _mm256_setzero_si256()}};
 }
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return (vq){{_mm256_add_epi32(sum.half[0], _mm256_madd_epi16(a, b.half[0])),
                _mm256_add_epi32(sum.half[1], _mm256_madd_epi16(a, b.half[1]))}};
 }
-EXT_INLINE vi vq_sum(vq sum) {
+EXT_INLINE vi vq_sum(vq sum, vi start) {
   /* Columns 0 1 4 5 2 3 6 7. */
-  return (vi)_mm256_permute4x64_epi64(_mm256_hadd_epi32(sum.half[0], sum.half[1]), 0xd8);
+  return start + (vi)_mm256_permute4x64_epi64(_mm256_hadd_epi32(sum.half[0], sum.half[1]), 0xd8);
 }
 
 #endif

@@ -32,13 +32,14 @@ EXT_INLINE vqa vq_row(const qa* p) {
 EXT_INLINE vqb vq_panel(const int8_t* p) {
   return _mm512_loadu_si512(p);
 }
-EXT_INLINE vq vq_zero(void) {
-  return _mm512_setzero_si512();
+EXT_INLINE vq vq_start(vi start) {
+  return (vq)start;
 }
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return _mm512_dpbusd_epi32(sum, a, b);
 }
-EXT_INLINE vi vq_sum(vq sum) {
+EXT_INLINE vi vq_sum(vq sum, vi start) {
+  (void)start;
   return (vi)sum;
 }
 
@@ -59,18 +60,19 @@ EXT_INLINE vqb vq_panel(const int8_t* p) {
   return (vqb){{_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)p)),
                 _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)(p + 32)))}};
 }
-EXT_INLINE vq vq_zero(void) {
+EXT_INLINE vq vq_start(vi start) {
+  (void)start;
   return (vq){{_mm512_setzero_si512(), _mm512_setzero_si512()}};
 }
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return (vq){{_mm512_add_epi32(sum.half[0], _mm512_madd_epi16(a, b.half[0])),
                _mm512_add_epi32(sum.half[1], _mm512_madd_epi16(a, b.half[1]))}};
 }
-EXT_INLINE vi vq_sum(vq sum) {
+EXT_INLINE vi vq_sum(vq sum, vi start) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-  return (vi)_mm512_add_epi32(_mm512_permutex2var_epi32(sum.half[0], even, sum.half[1]),
-                              _mm512_permutex2var_epi32(sum.half[0], odd, sum.half[1]));
+  return start + (vi)_mm512_add_epi32(_mm512_permutex2var_epi32(sum.half[0], even, sum.half[1]),
+                                      _mm512_permutex2var_epi32(sum.half[0], odd, sum.half[1]));
 }
 
 #endif

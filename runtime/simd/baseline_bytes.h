@@ -32,7 +32,7 @@ typedef struct {
 } vqa, vqb;
 
 EXT_INLINE vqa vq_row(const qa* p) {
-  vqa a;
+  vqa a = {{0}, {0}};
   for (int i = 0; i < 2 * VL; i++) {
     a.even[i] = p[i % 2 * 2];
     a.odd[i] = p[i % 2 * 2 + 1];
@@ -44,8 +44,8 @@ EXT_INLINE vqb vq_panel(const int8_t* p) {
   memcpy(&bytes, p, sizeof bytes);
   return (vqb){(vh)(bytes << 8) >> 8, (vh)bytes >> 8};
 }
-EXT_INLINE vq vq_zero(void) {
-  return (vq){0, 0, 0, 0};
+EXT_INLINE vq vq_start(vi start) {
+  return start;
 }
 /* Products fit into 16 bits: 255 x -128.  Of each lane the two halves are added. */
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
@@ -53,6 +53,7 @@ EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   sum += ((vi)(even << 16) >> 16) + ((vi)even >> 16);
   return sum + (((vi)(odd << 16) >> 16) + ((vi)odd >> 16));
 }
-EXT_INLINE vi vq_sum(vq sum) {
+EXT_INLINE vi vq_sum(vq sum, vi start) {
+  (void)start;
   return sum;
 }

@@ -45,13 +45,14 @@ EXT_INLINE vqa vq_row(const qa* p) {
   uint32x2_t four = neon_four_bytes(p);
   return vreinterpretq_s8_u32(vcombine_u32(four, four));
 }
-EXT_INLINE vq vq_zero(void) {
-  return vdupq_n_s32(0);
+EXT_INLINE vq vq_start(vi start) {
+  return start;
 }
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return vdotq_s32(sum, a, b);
 }
-EXT_INLINE vi vq_sum(vq sum) {
+EXT_INLINE vi vq_sum(vq sum, vi start) {
+  (void)start;
   return sum;
 }
 
@@ -65,15 +66,16 @@ typedef struct {
 EXT_INLINE vqa vq_row(const qa* p) {
   return vreinterpret_s8_u32(neon_four_bytes(p));
 }
-EXT_INLINE vq vq_zero(void) {
+EXT_INLINE vq vq_start(vi start) {
+  (void)start;
   return (vq){{vdupq_n_s32(0), vdupq_n_s32(0)}};
 }
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return (vq){{vpadalq_s16(sum.half[0], vmull_s8(a, vget_low_s8(b))),
                vpadalq_s16(sum.half[1], vmull_s8(a, vget_high_s8(b)))}};
 }
-EXT_INLINE vi vq_sum(vq sum) {
-  return vpaddq_s32(sum.half[0], sum.half[1]);
+EXT_INLINE vi vq_sum(vq sum, vi start) {
+  return start + vpaddq_s32(sum.half[0], sum.half[1]);
 }
 
 #endif

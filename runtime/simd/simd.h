@@ -22,8 +22,8 @@
  *   qa            an element of packed rows of A: an x as the level multiplies it (tile_config.h)
  *   vqa, vqb      four elements of a row for all columns (vq_row); four rows of VL columns of a
  *                 panel (vq_panel)
- *   vq            sums of VL columns: vq_zero, vq_dot (sum += four products for each column), and
- *                 vq_sum, which gives them as VL int32_t
+ *   vq            sums of VL columns: vq_start(start), vq_dot (sum += four products for each
+ *                 column), and vq_sum(sum, start), which gives start and all products as VL int32_t
  *
  * tile_config.h tells how many vectors a level has registers for.  rows.h names the functions of a
  * level, and makes the public ones that choose among the levels.

@@ -84,7 +84,10 @@ def _convolve(
         function = lib.ext_qdepthwise_conv2d
     else:
         parts = weight.reshape(groups, case.o // groups, *weight.shape[1:])
-        w = PANELS.pack(parts.transpose(0, 3, 4, 2, 1).reshape(groups, terms, case.o // groups))
+        parts = np.pad(parts, ((0, 0), (0, 0), (0, -parts.shape[2] % 4), (0, 0), (0, 0)))
+        terms4 = int(np.prod(parts.shape[2:]))
+        matrices = parts.transpose(0, 3, 4, 2, 1).reshape(groups, terms4, case.o // groups)
+        w = PANELS.pack(matrices)
         function = lib.ext_qconv2d
     w = at_page_end(w, np.int8)
     status = function(p, code(dtype), zero, rows.pointer, w.ctypes.data, out.e, out.y.pointer)

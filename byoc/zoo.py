@@ -32,7 +32,8 @@ def networks() -> dict[str, Any]:
     _find()
     own = importlib.import_module(f"{_PACKAGE}.zoo")
     carried = importlib.import_module(f"{_PACKAGE}.carried")
-    return own.ZOO | carried.CARRIED
+    quantised = importlib.import_module(f"{_PACKAGE}.quantised")
+    return own.ZOO | carried.CARRIED | quantised.QUANTISED
 
 
 def build(name: str, **options: Any) -> onnx.ModelProto:

@@ -55,7 +55,8 @@ static void pack_lines(const ext_qgemm* g, int64_t offset, int64_t first, int64_
       continue;
     }
     qa_fill(g->x_dtype, dst, s->x_zero, left * s->pixel);
-    pack_pixels(s, g->x_dtype, inside, s->x + offset + (image * p->in_h + row) * p->in_w * p->x_stride,
+    pack_pixels(s, g->x_dtype, inside,
+                s->x + offset + (image * p->in_h + row) * p->in_w * p->x_stride,
                 dst + left * s->pixel);
     qa_fill(g->x_dtype, dst + (left + inside) * s->pixel, s->x_zero,
             (s->pixels - left - inside) * s->pixel);
@@ -120,7 +121,8 @@ int EXT_NAME(ext_qconv2d)(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t
     place_rows(&g, &s, x_dtype);
   g.batch[0] = p->groups;
   g.a_batch[0] = channels;
-  g.b_batch[0] = ceil_div(g.n, EXT_PANEL) * EXT_PANEL * taps * ceil_div(channels, K_GROUP) * K_GROUP;
+  g.b_batch[0] =
+      ceil_div(g.n, EXT_PANEL) * EXT_PANEL * taps * ceil_div(channels, K_GROUP) * K_GROUP;
   g.y_batch[0] = g.residual_batch[0] = g.column_batch[0] = g.n;
   int status = EXT_NAME(ext_qgemm_plan)(&g, x_dtype, x_zero, e);
   return status ? status : EXT_NAME(ext_qgemm_run)(&g);

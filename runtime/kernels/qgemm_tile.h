@@ -45,8 +45,7 @@ EXT_INLINE void qtile_store(const int rows, const int nv, const qgemm_tile* t,
   for (int v = 0; v < nv; v++) {
     const vi start = vi_load(t->columns->start + v * VL);
     EXT_UNROLL
-    for (int i = 0; i < rows; i++)
-      vi_store(t->sums + i * width + v * VL, vq_sum(acc[i][v], start));
+    for (int i = 0; i < rows; i++) vi_store(t->sums + i * width + v * VL, vq_sum(acc[i][v], start));
   }
 }
 

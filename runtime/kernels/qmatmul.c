@@ -5,12 +5,8 @@ int EXT_NAME(ext_qmatmul)(const ext_matmul_params* p, ext_dtype a_dtype, int32_t
                           const void* a, const int8_t* b, const ext_requantise* e, void* y) {
   if (p->batch_ndim < 0 || p->batch_ndim > 4) return EXT_ERR_ARGUMENT;
   const qgemm_matrix rows = {a, p->k, p->a_row, p->a_col};
-  ext_qgemm g = {.m = p->m,
-                 .n = p->n,
-                 .panels = b,
-                 .y = y,
-                 .y_row = p->y_row,
-                 .batch_ndim = p->batch_ndim};
+  ext_qgemm g = {
+      .m = p->m, .n = p->n, .panels = b, .y = y, .y_row = p->y_row, .batch_ndim = p->batch_ndim};
   EXT_NAME(ext_qgemm_rows)(&g, &rows, a_dtype);
   for (int d = 0; d < p->batch_ndim; d++) {
     if (p->b_batch[d]) return EXT_ERR_ARGUMENT;

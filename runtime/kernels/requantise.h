@@ -23,8 +23,8 @@ typedef enum { TILE_INT32_SUMS, TILE_FLOAT_SUMS, TILE_VALUES } tile_content;
 
 typedef struct {
   int64_t rows, columns;
-  void* content; /* [rows][width], 64-byte aligned; overwritten */
-  int64_t width; /* a multiple of VL; at least columns */
+  void* content;             /* [rows][width], 64-byte aligned; overwritten */
+  int64_t width;             /* a multiple of VL; at least columns */
   const float *scale, *bias; /* of the tile's columns */
   const uint8_t* residual;   /* NULL or the tile's corner */
   uint8_t* y;                /* the tile's corner */

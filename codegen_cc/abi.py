@@ -41,6 +41,7 @@ _SCALARS = {
     "size_t": ctypes.c_size_t,
     "int8_t": ctypes.c_int8,
     "uint8_t": ctypes.c_uint8,
+    "uint16_t": ctypes.c_uint16,
     "uint32_t": ctypes.c_uint32,
     "int32_t": ctypes.c_int32,
     "int64_t": ctypes.c_int64,

@@ -29,7 +29,7 @@ from codegen_cc.runtime_files import runtime_file
 #: Types that C and its headers bring along.
 SCALARS = (
     *("void", "char", "int", "float", "double", "size_t"),
-    *("int8_t", "uint8_t", "uint32_t", "int32_t", "int64_t"),
+    *("int8_t", "uint8_t", "uint16_t", "uint32_t", "int32_t", "int64_t"),
 )
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _TOKEN = re.compile(r"\w+|##|\.\.\.|\S")

@@ -33,7 +33,7 @@ typedef enum {
 /* One constant line of text for an ext_status. */
 const char* ext_status_string(int status);
 
-/* The two of 16 bits are stored, moved and converted; no kernel computes in them. */
+/* The two of 16 bits are stored, moved and converted; ext_bfloat16.h multiplies bf16. */
 typedef enum {
   EXT_FLOAT32 = 0,
   EXT_INT32,

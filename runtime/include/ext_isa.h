@@ -35,7 +35,7 @@
   ROW(avx_vnni,    x86_64,  some,  avx2,        X86(AVX_VNNI), __VA_ARGS__)                       \
   ROW(avx2,        x86_64,  every, baseline,    X86(AVX2) && X86(FMA) && SAVED(AVX), __VA_ARGS__) \
   ROW(i8mm,        aarch64, some,  dotprod,     ARM(I8MM), __VA_ARGS__)                           \
-  ROW(bf16,        aarch64, some,  neon,        ARM(BF16), __VA_ARGS__)                           \
+  ROW(neon_bf16,   aarch64, some,  neon,        ARM(BF16), __VA_ARGS__)                           \
   ROW(dotprod,     aarch64, some,  neon,        ARM(DOTPROD), __VA_ARGS__)                        \
   ROW(neon,        aarch64, every, neon,        1, __VA_ARGS__)                                   \
   ROW(baseline,    any,     every, baseline,    1, __VA_ARGS__)

@@ -375,6 +375,7 @@ int ext_lrn(const ext_lrn_params* p, const float* x, float* y);
 }
 #endif
 
-#include "ext_quantised.h" /* has the blocks above as parameters */
+#include "ext_bfloat16.h" /* these have the blocks above as parameters */
+#include "ext_quantised.h"
 
 #endif /* EXT_KERNELS_H_ */

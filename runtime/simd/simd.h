@@ -25,6 +25,8 @@
  *   vq            sums of VL columns: vq_start(start), vq_dot (sum += four products for each
  *                 column), and vq_sum(sum, start), which gives start and all products as VL int32_t
  *
+ * bf16.h has more words, for bf16.
+ *
  * tile_config.h tells how many vectors a level has registers for.  rows.h names the functions of a
  * level, and makes the public ones that choose among the levels.
  */
@@ -46,14 +48,19 @@
 #define EXT_NO_UNROLL _Pragma("GCC unroll 1")
 #endif
 
+/* VL bf16. */
+typedef uint16_t vbf __attribute__((vector_size(2 * VL)));
+
 #if defined(EXT_SIMD_AVX512)
 #include "avx512.h"
+#include "avx512_bf16.h"
 #include "avx512_bytes.h"
 #elif defined(EXT_SIMD_AVX2)
 #include "avx2.h"
 #include "avx2_bytes.h"
 #elif defined(EXT_SIMD_NEON)
 #include "neon.h"
+#include "neon_bf16.h"
 #include "neon_bytes.h"
 #elif defined(EXT_SIMD_BASELINE)
 #include "baseline.h"

@@ -12,12 +12,16 @@
  *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time
- *   qgemm        a tile of 8-bit products has QR rows and QN vectors of columns, whose sums are a
- * vq each; EXT_QROWS lists the rows.  Packed rows of A (qa) hold unsigned bytes, signed ones with
- * EXT_DOT_SIGNED, 16 bits with EXT_DOT_WIDE.  The build gives EXT_DOT to rows of ext_isa.h with an
- * instruction that adds four products of bytes depthwise    TILE_W pixels of a row in a tile peak
- * PEAK_CHAINS: independent chains that keep the multiply-add units busy, each x = x a + b, or x = a
- * b + x with EXT_PEAK_ADDS
+ *   bgemm        a tile of bf16 products has BR rows and BN vectors of columns; one of at most
+ *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
+ *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
+ *                build gives EXT_BF16_UNIT to rows of ext_isa.h with an instruction for two
+ * products qgemm        a tile of 8-bit products has QR rows and QN vectors of columns, whose sums
+ * are a vq each; EXT_QROWS lists the rows.  Packed rows of A (qa) hold unsigned bytes, signed ones
+ * with EXT_DOT_SIGNED, 16 bits with EXT_DOT_WIDE.  The build gives EXT_DOT to rows of ext_isa.h
+ * with an instruction that adds four products of bytes depthwise    TILE_W pixels of a row in a
+ * tile peak PEAK_CHAINS: independent chains that keep the multiply-add units busy, each x = x a +
+ * b, or x = a b + x with EXT_PEAK_ADDS
  *
  * Thresholds of gemv: the wider the walk, the longer the piece of each row of a plain matrix; but
  * four panels side by side, and with one row of y also 256 bytes of each row of b, are read faster
@@ -50,6 +54,17 @@ enum { QR = 12, QN = 1 };
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
 #define EXT_DOT_WIDE
 #endif
+/* bgemm: as gemm; without the unit, B takes two vectors widened. */
+#if defined(EXT_BF16_UNIT)
+enum { BR = 14, BN = 2, BWIDE_ROWS = 6, BWIDE = 4 };
+#define EXT_BROWS(X, k, i) EXT_ROWS(X, k, i)
+#else
+enum { BR = 12, BN = 2, BWIDE_ROWS = 4, BWIDE = 4 };
+#define EXT_BROWS(X, k, i) \
+  EXT_ROWS_8(X, k, i)      \
+  X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
+#endif
+#define EXT_MASKED_LANES
 /* depthwise: 8 sums, 7 weights and the input column. */
 enum { TILE_W = 8 };
 /* peak: two units of four cycles need 8 chains; 12 with two factors fit 16 registers as well. */
@@ -72,6 +87,9 @@ enum { QR = 6, QN = 2 };
 enum { QR = 6, QN = 1 };
 #define EXT_DOT_WIDE
 #endif
+/* bgemm: 8 vectors of sums, 4 of B widened, 2 of A. */
+enum { BR = 4, BN = 2, BWIDE_ROWS = 2, BWIDE = 4 };
+#define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)
 /* depthwise: weights come from L1 for each tile anew. */
 enum { TILE_W = 4 };
 enum { PEAK_CHAINS = 12 };
@@ -96,6 +114,9 @@ enum { QR = 6, QN = 2 };
 #endif
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
 #define EXT_DOT_SIGNED
+/* bgemm: 16 vectors of sums, 4 of B widened, 2 of A. */
+enum { BR = 8, BN = 2, BWIDE_ROWS = 2, BWIDE = 8 };
+#define EXT_BROWS(X, k, i) EXT_ROWS_8(X, k, i)
 enum { TILE_W = 8 };
 /* peak: some cores have four units; the sum is what the multiply-add adds to. */
 enum { PEAK_CHAINS = 24 };
@@ -114,6 +135,9 @@ enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
 enum { QR = 4, QN = 1 };
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i)
 #define EXT_DOT_WIDE
+/* bgemm: 8 vectors of sums, 4 of B widened, 2 of A, 1 of products. */
+enum { BR = 4, BN = 2, BWIDE_ROWS = 1, BWIDE = 8 };
+#define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)
 enum { TILE_W = 4 };
 enum { PEAK_CHAINS = 12 };
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import subprocess
 from collections.abc import Iterator
@@ -10,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from codegen_cc import abi
+from codegen_cc.instruction_sets import table
 from codegen_cc.target import HOST, Target, cpu_flags
 from tests.kernels.guest import GuestError, GuestLibrary, SharedMemory
 
 AARCH64 = Target("aarch64")
 #: Levels of this architecture, and of the one that can be emulated.
 LEVELS = (*abi.LEVELS, *(AARCH64.kernel_levels if AARCH64.is_foreign else ()))
-#: Further rows in which products of 8-bit integers come, by architecture.
-QUANTISED_ROWS = {"x86_64": ("avx_vnni", "avx512_vnni"), "aarch64": ("dotprod",)}
+#: Further rows in which products of 8-bit integers come, and those of bf16.
+QUANTISED_ROWS = ("avx_vnni", "avx512_vnni", "dotprod")
+BF16_ROWS = ("avx512_bf16", "neon_bf16")
 #: The row avx_vnni with its one instruction written out, for all CPUs with AVX2.
 WITHOUT_UNIT = "avx_vnni_without_unit"
 
@@ -66,11 +69,8 @@ def level_library(
 @pytest.fixture
 def lib(level_library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | GuestLibrary]:
     """The library at one level, and memory for the test that it can reach."""
-    if isinstance(level_library, GuestLibrary):
-        with level_library.memory.in_use():
-            yield level_library
-    else:
-        yield level_library
+    with _in_reach(level_library) as library:
+        yield library
 
 
 @pytest.fixture(scope="session")
@@ -92,22 +92,16 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return library
 
 
-@pytest.fixture(
-    scope="session", params=(*LEVELS, *QUANTISED_ROWS["x86_64"], "dotprod", WITHOUT_UNIT)
-)
-def quantised_library(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+def _row(
+    name: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ctypes.CDLL | GuestLibrary:
-    """The library in one row that has quantised products; skipped where this CPU lacks it."""
-    name = request.param
-    if name == WITHOUT_UNIT:
-        return request.getfixturevalue("without_unit")
-    native = name in abi.LEVELS or name in QUANTISED_ROWS.get(HOST.machine, ())
-    if native:
+    """The library in one row of the table; skipped where this CPU lacks it."""
+    machine = next(row.machine for row in table() if row.name == name)
+    if machine in (HOST.machine, "any"):
         library = abi.load_level(name, tmp_path_factory.mktemp("row"))
     elif name in LEVELS:
         library = request.getfixturevalue("guest")
-    elif name in QUANTISED_ROWS["aarch64"] and AARCH64.is_foreign:
+    elif machine == AARCH64.machine and AARCH64.is_foreign:
         memory = request.getfixturevalue("shared_memory")
         try:
             library = GuestLibrary(AARCH64, memory, tmp_path_factory.mktemp("guest"), name)
@@ -122,13 +116,47 @@ def quantised_library(
     return library
 
 
+@contextlib.contextmanager
+def _in_reach(library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | GuestLibrary]:
+    """The library, and memory that it can reach."""
+    if isinstance(library, GuestLibrary):
+        with library.memory.in_use():
+            yield library
+    else:
+        yield library
+
+
+@pytest.fixture(scope="session", params=(*LEVELS, *QUANTISED_ROWS, WITHOUT_UNIT))
+def quantised_library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL | GuestLibrary:
+    """The library in one row that has quantised products; skipped where this CPU lacks it."""
+    if request.param == WITHOUT_UNIT:
+        return request.getfixturevalue("without_unit")
+    return _row(request.param, request, tmp_path_factory)
+
+
 @pytest.fixture
 def quantised_lib(
     quantised_library: ctypes.CDLL | GuestLibrary,
 ) -> Iterator[ctypes.CDLL | GuestLibrary]:
     """The same, and memory for the test that it can reach."""
-    if isinstance(quantised_library, GuestLibrary):
-        with quantised_library.memory.in_use():
-            yield quantised_library
-    else:
-        yield quantised_library
+    with _in_reach(quantised_library) as library:
+        yield library
+
+
+@pytest.fixture(scope="session", params=(*LEVELS, *BF16_ROWS))
+def bf16_library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL | GuestLibrary:
+    """The library in one row that has products of bf16; skipped where this CPU lacks it."""
+    return _row(request.param, request, tmp_path_factory)
+
+
+@pytest.fixture
+def bf16_lib(
+    bf16_library: ctypes.CDLL | GuestLibrary,
+) -> Iterator[ctypes.CDLL | GuestLibrary]:
+    """The same, and memory for the test that it can reach."""
+    with _in_reach(bf16_library) as library:
+        yield library

@@ -33,7 +33,7 @@ FLAGS = {
     "neon": set(),
     "dotprod": {"asimddp"},
     "i8mm": {"i8mm"},
-    "bf16": {"bf16"},
+    "neon_bf16": {"bf16"},
 }
 
 
@@ -109,7 +109,7 @@ def test_a_row_that_is_no_level_is_taken_or_refused(name: str, tmp_path: Path) -
     [
         ("cortex-a72", {"neon"}),
         ("cortex-a76", {"neon", "dotprod"}),
-        ("max", {"neon", "dotprod", "i8mm", "bf16"}),
+        ("max", {"neon", "dotprod", "i8mm", "neon_bf16"}),
     ],
 )
 def test_cores_of_aarch64(

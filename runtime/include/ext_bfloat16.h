@@ -1,0 +1,51 @@
+/*
+ * ext_bfloat16.h - products whose operands are bf16 and whose sums are fp32.
+ *
+ * ext_kernels.h includes it at its end.  Its conventions hold here; strides count elements.
+ *
+ * A bf16 is the upper half of an fp32: 8 bits of exponent, 7 of mantissa.  fp32 becomes bf16 by
+ * rounding to the nearest, halves to the even one; a NaN stays a NaN.  What lies in memory is told
+ * by an ext_storage; operands in fp32 are rounded as they are packed.  Bias, activations and the
+ * residual are computed in fp32 (bias and sums are fp32 whatever the storage), and a result in bf16
+ * is rounded once, at the end.
+ *
+ * Accuracy.  The product of two bf16 is exact in fp32.  Sums are fp32; in which order their terms
+ * are added, and whether each addition of a pair rounds, differs between instruction sets.  Units
+ * for bf16 (AVX512-BF16, AMX, that of AArch64) take numbers below 2^-126 as zero, and give zero for
+ * sums and conversions below it; other instruction sets keep them.
+ *
+ * Packed weights.  B[K][N] is stored as ceil(N / 16) panels; panel j holds B[:, 16 j .. 16 j + 15]
+ * as [ceil(K / 2)][16][2]: of each column, two rows of B are neighbours.  What lies past N or K is
+ * zero.  One format serves every instruction set; two rows of a panel are 64 bytes, one vector of
+ * AVX-512 or one row of an AMX tile.
+ */
+#ifndef EXT_BFLOAT16_H_
+#define EXT_BFLOAT16_H_
+
+#include "ext_common.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What lies in memory: EXT_FLOAT32 or EXT_BFLOAT16 each; others are EXT_ERR_ARGUMENT. */
+typedef struct {
+  ext_dtype x;        /* the operand that is not packed */
+  ext_dtype residual; /* what e->residual points at, if it points at anything */
+  ext_dtype y;
+} ext_storage;
+
+/* ext_matmul_packed of bf16 operands.  b_batch strides count packed elements.  The residual may be
+ * y itself, if both are stored alike. */
+int ext_matmul_bf16(const ext_matmul_params* p, const ext_storage* s, const void* a,
+                    const uint16_t* b, const ext_epilogue* e, void* y);
+
+/* ext_conv2d of bf16 operands.  w: per group the packed B[kernel_h * kernel_w * in_c/groups]
+ * [out_c/groups], groups one after the other.  in_place_rows is not read. */
+int ext_conv2d_bf16(const ext_conv2d_params* p, const ext_storage* s, const void* x,
+                    const uint16_t* w, const ext_epilogue* e, void* y);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* EXT_BFLOAT16_H_ */

@@ -1,0 +1,58 @@
+/* Internal: the blocked product of bf16 matrices under matmul_bf16 and conv2d_bf16. */
+#ifndef EXT_BGEMM_H_
+#define EXT_BGEMM_H_
+
+#include "../simd/bf16.h"
+
+enum {
+  BTILE_N = BN * VL,            /* columns of a full tile */
+  BWIDE_N = BWIDE * VL,         /* of one with few rows */
+  BKC = 8192 / (int)sizeof(ba), /* a block of K, even: as many bytes as in gemm.h */
+  BA_STRIDE = BKC + EXT_ALIGN / (int)sizeof(ba), /* between packed rows: an odd number of lines */
+  BMC_LEAST = 3,                                 /* micropanels in one block of A */
+  BMC_MOST = 16
+};
+
+typedef struct {
+  int64_t m, n, k;
+  ext_storage s;
+  /* Writes A[row .. row + rows)[k0 .. k0 + kc) to dst, BA_STRIDE elements from row to row; `offset`
+   * is the batch item's place in A.  NULL where A is the plain matrix a. */
+  void (*pack)(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
+               int64_t kc, ba* dst);
+  const void* source;
+  const void* a; /* where pack is NULL: A itself, rows a_row apart, columns adjacent */
+  int64_t a_row;
+  const uint16_t* panels;
+  void* y;
+  int64_t y_row;
+  ext_epilogue epilogue; /* its residual is stored as s tells */
+  int32_t batch_ndim;
+  int64_t batch[4], a_batch[4], b_batch[4], y_batch[4], residual_batch[4], bias_batch[4];
+} ext_bgemm;
+
+/* y = epilogue(A B) for every batch item, on all threads. */
+int EXT_NAME(ext_bgemm_run)(const ext_bgemm* g);
+
+/* EXT_OK, or EXT_ERR_ARGUMENT where something is stored in another dtype. */
+EXT_INLINE int check_storage(const ext_storage* s, const ext_epilogue* e) {
+  const ext_dtype dtypes[] = {s->x, s->y, e && e->residual ? s->residual : s->y};
+  for (int i = 0; i < 3; i++)
+    if (dtypes[i] != EXT_FLOAT32 && dtypes[i] != EXT_BFLOAT16) return EXT_ERR_ARGUMENT;
+  return EXT_OK;
+}
+
+/* The element `index` behind p; p may be NULL with an index of 0. */
+EXT_INLINE const void* stored_at(const void* p, ext_dtype dtype, int64_t index) {
+  return (const char*)p + index * (dtype == EXT_BFLOAT16 ? 2 : 4);
+}
+
+/* dst[i] = x[i] as packed, i < n. */
+EXT_INLINE void ba_run(ext_dtype dtype, ba* restrict dst, const void* restrict x, int64_t n) {
+  if (dtype == EXT_BFLOAT16)
+    ba_run_of_bf16(dst, x, n);
+  else
+    ba_run_of_float(dst, x, n);
+}
+
+#endif /* EXT_BGEMM_H_ */

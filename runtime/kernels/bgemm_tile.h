@@ -1,0 +1,246 @@
+/*
+ * bgemm_tile.h - the microkernel of bf16 products: a tile of fp32 sums in registers.
+ *
+ *   v[i][j] = c[i][j] + bias[j] + sum_p a[i][p] * b[p][j],  i < rows <= BR, j < columns
+ *
+ * Either v is written to `sums`, in whole vectors, or finished in registers: residual, clamp, and
+ * storing as fp32 or bf16.
+ *
+ * One function for each number of rows and of vectors, made from one always-inlined body whose
+ * loops unroll completely.
+ */
+#ifndef EXT_BGEMM_TILE_H_
+#define EXT_BGEMM_TILE_H_
+
+#include "bgemm.h"
+
+typedef struct {
+  const ba* a; /* rows a_row apart */
+  int64_t a_row;
+  const uint16_t* b; /* two rows of a panel; the next two follow, the next panel at + panel */
+  int64_t panel;
+  const uint16_t* next; /* a panel that is wanted soon: goes to L2 meanwhile */
+  int64_t pairs;        /* of rows of B */
+  int64_t columns;
+  const float* c; /* NULL, or what earlier blocks of K summed up; may be `sums` */
+  int64_t c_row;
+  const float* bias;
+  float* sums; /* NULL: finish in registers */
+  int64_t sums_row;
+  float low, high; /* y = min(max(v + residual, low), high) */
+  ext_storage s;
+  const void* residual; /* NULL or a tile; may be y */
+  int64_t residual_row;
+  void* y;
+  int64_t y_row;
+} bgemm_tile;
+
+typedef void (*bgemm_tile_function)(const bgemm_tile* t);
+
+/* Whether a tile that ends within a vector can be finished in registers. */
+#if defined(EXT_MASKED_LANES)
+enum { BTILE_MASKED = 1 };
+#else
+enum { BTILE_MASKED = 0 };
+#endif
+
+/* VL stored numbers as fp32, or the first `lanes` of them where `whole`, a constant, is 0. */
+EXT_INLINE vf btile_load(const int whole, ext_dtype dtype, const void* p, int64_t lanes) {
+  if (dtype == EXT_BFLOAT16) return vbf_widen(whole ? vbf_load(p) : vbf_load_n(p, lanes));
+  return whole ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+EXT_INLINE void btile_store(const int whole, ext_dtype dtype, void* p, vf x, int64_t lanes) {
+  if (dtype == EXT_BFLOAT16) {
+    vbf y = vbf_round(x);
+    if (whole)
+      vbf_store(p, y);
+    else
+      vbf_store_n(p, y, lanes);
+  } else if (whole) {
+    vf_store(p, x);
+  } else {
+    vf_store_n(p, x, lanes);
+  }
+}
+
+/* Adds the residual as `dtype`, a constant, has it. */
+EXT_INLINE void btile_add(const int rows, const int nv, const ext_dtype dtype, const bgemm_tile* t,
+                          vf acc[BR][BWIDE]) {
+  const int64_t lanes = t->columns - (nv - 1) * VL;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) {
+      const void* at = stored_at(t->residual, dtype, i * t->residual_row + v * VL);
+      acc[i][v] += btile_load(!BTILE_MASKED || v < nv - 1, dtype, at, lanes);
+    }
+  }
+}
+
+EXT_INLINE void btile_write(const int rows, const int nv, const ext_dtype dtype,
+                            const bgemm_tile* t, vf acc[BR][BWIDE]) {
+  const int64_t lanes = t->columns - (nv - 1) * VL, y_row = t->y_row;
+  const vf low = vf_set1(t->low), high = vf_set1(t->high);
+  char* y = t->y;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) {
+      void* at = (void*)stored_at(y, dtype, i * y_row + v * VL);
+      vf x = vf_min(high, vf_max(low, acc[i][v]));
+      btile_store(!BTILE_MASKED || v < nv - 1, dtype, at, x, lanes);
+    }
+  }
+}
+
+EXT_INLINE void btile_end(const int rows, const int nv, const bgemm_tile* t, vf acc[BR][BWIDE]) {
+  if (t->sums) {
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) vf_store(t->sums + i * t->sums_row + v * VL, acc[i][v]);
+    }
+    return;
+  }
+  if (t->residual) {
+    if (t->s.residual == EXT_BFLOAT16)
+      btile_add(rows, nv, EXT_BFLOAT16, t, acc);
+    else
+      btile_add(rows, nv, EXT_FLOAT32, t, acc);
+  }
+  if (t->s.y == EXT_BFLOAT16)
+    btile_write(rows, nv, EXT_BFLOAT16, t, acc);
+  else
+    btile_write(rows, nv, EXT_FLOAT32, t, acc);
+}
+
+/* The sums' first values: bias (or 0) plus c. */
+EXT_INLINE void btile_begin(const int rows, const int nv, const bgemm_tile* t, vf acc[BR][BWIDE]) {
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    vf first = vf_zero();
+    if (t->bias) first = vf_load_n(t->bias + v * VL, clamp_lanes(t->columns - v * VL));
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) acc[i][v] = first;
+  }
+  if (!t->c) return;
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) acc[i][v] += vf_load(t->c + i * t->c_row + v * VL);
+  }
+}
+
+/* Lines of y and the residual that the tile will touch come meanwhile, one row in each of the first
+ * steps. */
+typedef struct {
+  const char *y, *residual;
+  int64_t y_row, residual_row, left;
+} btile_fetch;
+
+EXT_INLINE btile_fetch btile_fetch_begin(const int rows, const bgemm_tile* t) {
+  btile_fetch f = {t->y, t->y, t->y_row * (t->s.y == EXT_BFLOAT16 ? 2 : 4), 0, rows};
+  f.residual_row = f.y_row;
+  if (t->residual) {
+    f.residual = t->residual;
+    f.residual_row = t->residual_row * (t->s.residual == EXT_BFLOAT16 ? 2 : 4);
+  }
+  return f;
+}
+
+EXT_INLINE void btile_fetch_step(const int nv, btile_fetch* f) {
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    __builtin_prefetch(f->y + v * VL * 4, 1);
+    __builtin_prefetch(f->residual + v * VL * 4);
+  }
+  f->left--;
+  f->y += f->left > 0 ? f->y_row : 0;
+  f->residual += f->left > 0 ? f->residual_row : 0;
+}
+
+/* Vector v of columns of a pair of rows. */
+EXT_INLINE vbb btile_panel(const uint16_t* b, int64_t panel, const int v) {
+  enum { PER_PANEL = EXT_PANEL / VL };
+  return vb_panel(b + v / PER_PANEL * panel + v % PER_PANEL * VL * 2);
+}
+
+/* All parameters but t are constants.  A pointer to every third row and the distance of rows, which
+ * x86 adds once or twice in a load, take fewer registers than a pointer for each.  What is fewer
+ * stays in registers for a step: vectors of B, or of a wide tile rows of A. */
+EXT_INLINE void btile_body(const int rows, const int nv, const bgemm_tile* t) {
+  enum { THIRDS = (BR + 2) / 3 };
+  const int64_t panel = t->panel, a_row = t->a_row;
+  const uint16_t *b = t->b, *next = t->next;
+  const ba* a[THIRDS];
+  vf acc[BR][BWIDE];
+  EXT_UNROLL
+  for (int i = 0; i < THIRDS; i++) a[i] = t->a + 3 * i * a_row;
+  btile_begin(rows, nv, t, acc);
+  btile_fetch fetch = btile_fetch_begin(rows, t);
+  EXT_NO_UNROLL
+  for (int64_t p = t->pairs; p > 0; p--) {
+    btile_fetch_step(nv > 2 ? 2 : nv, &fetch);
+    if (nv <= BN) {
+      vbb row[BN];
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) row[v] = btile_panel(b, panel, v);
+      EXT_UNROLL
+      for (int i = 0; i < rows; i++) {
+        vba two = vb_row(a[i / 3] + i % 3 * a_row);
+        EXT_UNROLL
+        for (int v = 0; v < nv; v++) acc[i][v] = vb_dot(acc[i][v], two, row[v]);
+      }
+    } else {
+      vba two[BWIDE_ROWS];
+      EXT_UNROLL
+      for (int i = 0; i < rows; i++) two[i] = vb_row(a[i / 3] + i % 3 * a_row);
+      EXT_UNROLL
+      for (int v = 0; v < nv; v++) {
+        vbb row = btile_panel(b, panel, v);
+        EXT_UNROLL
+        for (int i = 0; i < rows; i++) acc[i][v] = vb_dot(acc[i][v], two[i], row);
+      }
+    }
+    __builtin_prefetch(next, 0, 2);
+    EXT_UNROLL
+    for (int i = 0; i < THIRDS; i++) a[i] += 2;
+    b += 2 * EXT_PANEL;
+    next += 2 * EXT_PANEL;
+  }
+  /* What the end reads of *t is read anew: registers are for the loop. */
+  __asm__("" : "+r"(t) : : "memory");
+  btile_end(rows, nv, t, acc);
+}
+
+#define EXT_BTILE_1(rows, k, i)                     \
+  static void btile_1_##rows(const bgemm_tile* t) { \
+    btile_body(rows, 1, t);                         \
+  }
+#define EXT_BTILE_N(rows, k, i)                     \
+  static void btile_n_##rows(const bgemm_tile* t) { \
+    btile_body(rows, BN, t);                        \
+  }
+/* Rows past BWIDE_ROWS have no wide tile. */
+#define EXT_BTILE_WIDE(rows, k, i)                                               \
+  static void btile_wide_##rows(const bgemm_tile* t) {                           \
+    if (rows <= BWIDE_ROWS) btile_body(rows <= BWIDE_ROWS ? rows : 1, BWIDE, t); \
+  }
+#define EXT_BTILE_ENTRY_1(rows, k, i) btile_1_##rows,
+#define EXT_BTILE_ENTRY_N(rows, k, i) btile_n_##rows,
+#define EXT_BTILE_ENTRY_WIDE(rows, k, i) btile_wide_##rows,
+EXT_BROWS(EXT_BTILE_1, 0, 0)
+EXT_BROWS(EXT_BTILE_N, 0, 0)
+EXT_BROWS(EXT_BTILE_WIDE, 0, 0)
+
+/* The function for a tile of so many rows and vectors: 1, BN, or of at most BWIDE_ROWS rows BWIDE.
+ */
+EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
+  static const bgemm_tile_function table[3][BR] = {{EXT_BROWS(EXT_BTILE_ENTRY_1, 0, 0)},
+                                                   {EXT_BROWS(EXT_BTILE_ENTRY_N, 0, 0)},
+                                                   {EXT_BROWS(EXT_BTILE_ENTRY_WIDE, 0, 0)}};
+  return table[vectors == 1 ? 0 : vectors == BN ? 1 : 2][rows - 1];
+}
+
+#endif /* EXT_BGEMM_TILE_H_ */

@@ -1,0 +1,113 @@
+/*
+ * bf16.h - bf16, the upper halves of fp32, in the words of simd.h.
+ *
+ *   vbf           VL bf16: vbf_load, vbf_store, vbf_load_n, vbf_store_n, vbf_round (of a vf) and
+ *                 vbf_widen (to a vf)
+ *   ba            an element of packed rows of A: bf16 where the row has a unit for their products
+ *                 (EXT_BF16_UNIT), else fp32; ba_run_of_float, ba_run_of_bf16 and ba_zeros write n
+ *                 of them
+ *   vba, vbb      two elements of a row for all columns (vb_row); two rows of VL columns of a panel
+ *                 (vb_panel)
+ *   vb_dot        sum += two products for each column
+ *
+ * The compiler's own vectors do most of it; masks and units have headers of their own.
+ */
+#ifndef EXT_BF16_H_
+#define EXT_BF16_H_
+
+#include "simd.h"
+
+typedef uint32_t vbits __attribute__((vector_size(4 * VL)));
+
+EXT_INLINE vbf vbf_load(const uint16_t* p) {
+  vbf x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+EXT_INLINE void vbf_store(uint16_t* p, vbf x) {
+  memcpy(p, &x, sizeof x);
+}
+EXT_INLINE vf vbf_widen(vbf x) {
+  return (vf)(__builtin_convertvector(x, vbits) << 16);
+}
+
+#if !defined(EXT_MASKED_LANES)
+EXT_INLINE vbf vbf_load_n(const uint16_t* p, int64_t n) {
+  uint16_t lanes[VL] = {0};
+  for (int i = 0; i < VL; i++)
+    if (i < n) lanes[i] = p[i];
+  return vbf_load(lanes);
+}
+EXT_INLINE void vbf_store_n(uint16_t* p, vbf x, int64_t n) {
+  for (int i = 0; i < VL; i++)
+    if (i < n) p[i] = x[i];
+}
+#endif
+
+#if defined(EXT_BF16_UNIT)
+
+typedef uint16_t ba;
+
+EXT_INLINE void ba_store_n(ba* p, vf x, int64_t n) {
+  if (n >= VL)
+    vbf_store(p, vbf_round(x));
+  else
+    vbf_store_n(p, vbf_round(x), n);
+}
+
+#else /* products are of fp32, whose lower half is 0 */
+
+typedef float ba;
+typedef struct {
+  vf even, odd;
+} vba, vbb;
+
+EXT_INLINE vba vb_row(const ba* p) {
+  return (vba){vf_set1(p[0]), vf_set1(p[1])};
+}
+/* A column's two numbers are one lane of 32 bits, the first one in its lower half. */
+EXT_INLINE vbb vb_panel(const uint16_t* p) {
+  vbits two;
+  memcpy(&two, p, sizeof two);
+  return (vbb){(vf)(two << 16), (vf)(two & 0xffff0000)};
+}
+EXT_INLINE vf vb_dot(vf sum, vba a, vbb b) {
+  return vf_fma(a.odd, b.odd, vf_fma(a.even, b.even, sum));
+}
+
+/* The nearest, halves to even, in the lower half of each lane; of a NaN its upper half, quiet. */
+EXT_INLINE vbits bf16_bits(vf x) {
+  vbits bits = (vbits)x, above = bits >> 16;
+  vbits rounded = (bits + 0x7fff + (above & 1)) >> 16;
+  return (vbits)vf_select(vm_nan(x), (vf)(above | 0x40), (vf)rounded);
+}
+EXT_INLINE vbf vbf_round(vf x) {
+  return __builtin_convertvector(bf16_bits(x), vbf);
+}
+EXT_INLINE void ba_store_n(ba* p, vf x, int64_t n) {
+  vf_store_n(p, (vf)(bf16_bits(x) << 16), n);
+}
+
+#endif
+
+/* dst[i] = x[i] as packed, i < n. */
+EXT_INLINE void ba_run_of_float(ba* restrict dst, const float* restrict x, int64_t n) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) ba_store_n(dst + i, vf_load(x + i), VL);
+  if (i < n) ba_store_n(dst + i, vf_load_n(x + i, n - i), n - i);
+}
+EXT_INLINE void ba_run_of_bf16(ba* restrict dst, const uint16_t* restrict x, int64_t n) {
+  int64_t i = 0;
+#if defined(EXT_BF16_UNIT)
+  for (; i + VL <= n; i += VL) vbf_store(dst + i, vbf_load(x + i));
+  if (i < n) vbf_store_n(dst + i, vbf_load_n(x + i, n - i), n - i);
+#else
+  for (; i + VL <= n; i += VL) vf_store(dst + i, vbf_widen(vbf_load(x + i)));
+  if (i < n) vf_store_n(dst + i, vbf_widen(vbf_load_n(x + i, n - i)), n - i);
+#endif
+}
+EXT_INLINE void ba_zeros(ba* dst, int64_t n) {
+  for (int64_t i = 0; i < n; i++) dst[i] = 0;
+}
+
+#endif /* EXT_BF16_H_ */

@@ -51,7 +51,11 @@ def one_clip(block: Block) -> None:
     """Join clips from below and from above, in this order, into one."""
     for var, call in block.calls("relax.clip"):
         inner = block.call(call.args[0], "relax.clip")
-        if inner is None or not block.is_private(call.args[0]) or not is_kernel_float(var):
+        if (
+            inner is None
+            or not block.is_private(call.args[0])
+            or not is_kernel_float(var, stored=True)
+        ):
             continue
         (low, above), (below, high) = (
             [float(bound.value) for bound in clip.args[1:]] for clip in (inner, call)
@@ -73,7 +77,7 @@ def _rewrite_bound(block: Block, var: relax.Var, bound: Bound) -> None:
 def bound_of(block: Block, expr: relax.Expr) -> Bound | None:
     """Read ``maximum(x, c)`` or ``minimum(x, c)`` with a scalar constant on either side."""
     call = block.call(expr, "relax.maximum", "relax.minimum")
-    if call is None or not is_kernel_float(call):
+    if call is None or not is_kernel_float(call, stored=True):
         return None
     kind = "max" if op_name(call) == "relax.maximum" else "min"
     for source, other in (call.args, reversed(call.args)):
@@ -106,7 +110,7 @@ def _bound_of_call_tir(block: Block, var: relax.Var, call: relax.Call) -> Bound 
     if not isinstance(func, tirx.PrimFunc) or not isinstance(call.args[1], relax.Tuple):
         return None
     operands = list(call.args[1].fields)
-    if len(call.args) != 2 or len(operands) not in (1, 2) or not is_kernel_float(var):
+    if len(call.args) != 2 or len(operands) not in (1, 2) or not is_kernel_float(var, stored=True):
         return None
     source = operands[0]
     if shape_of(source) is None or shape_of(source) != shape_of(var):

@@ -118,7 +118,7 @@ def _operator(block: Block, var: relax.Var, source: relax.Expr, copy: Copy) -> r
     same_rank = copy.axes == tuple(range(len(result)))
     if same_rank:
         padded = _pad(source, copy, shape)
-        if padded is not None and is_kernel_float(var):
+        if padded is not None and is_kernel_float(var, stored=True):
             return padded
     if any((table == FILL).any() for table in copy.tables) or 0 in shape:
         return None

@@ -17,7 +17,7 @@ from tvm.relax.expr import _update_type
 
 from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
 from codegen_cc.dim import Dim, is_static
-from codegen_cc.dtypes import KERNEL_FLOATS
+from codegen_cc.dtypes import KERNEL_FLOATS, KERNEL_HALVES
 from codegen_cc.region.relax_dims import dim_text, relax_dims
 
 Var = relax.Var
@@ -94,9 +94,9 @@ def scalar_of(expr: Expr) -> float | None:
     return float(values.reshape(())) if values.size == 1 else None
 
 
-def is_kernel_float(expr: Expr) -> bool:
-    """Whether a tensor holds floating-point numbers of a dtype that kernels have."""
-    return dtype_of(expr) in KERNEL_FLOATS
+def is_kernel_float(expr: Expr, stored: bool = False) -> bool:
+    """Whether a tensor has floating-point numbers that kernels compute with, or have ``stored``."""
+    return dtype_of(expr) in (KERNEL_FLOATS + KERNEL_HALVES if stored else KERNEL_FLOATS)
 
 
 def constant(values: np.ndarray, dtype: str) -> Constant:

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from byoc.canonicalise import canonicalise
+from byoc.canonicalise.widen_halves import widen_halves
 from byoc.errors import OffloadWarning, PartitionError, SuspectWarning
 from byoc.ir.dataflow import is_candidate, is_region
 
@@ -100,6 +101,8 @@ def _passes(
         ("distinct_symbols", distinct_symbols),
         # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
         ("convert_to_dataflow", convert_to_dataflow),
+        # Kernels compute in float32 what is stored in 16 bits.
+        ("widen_halves", widen_halves),
         # Importer idioms become one operator each; writes a dump for each of its rules.
         ("canonicalise", lambda m: canonicalise(m, observe)),
         # Supported chains become composites, composites regions, and small regions TVM's again.

@@ -1,8 +1,8 @@
 """When most of the work stays with TVM: say so, why, and what it costs.
 
-TVM has no schedules for CPUs: what is not offloaded runs as plain loops, and float16 converts every
-number by a function call. A model whose dtype no kernel takes is correct and some hundred times too
-slow, so that a report of it is not enough.
+TVM has no schedules for CPUs: what is not offloaded runs as plain loops, and what stays in float16
+converts every number by a function call. A model whose dtype no kernel takes is correct and some
+hundred times too slow, so that a report of it is not enough.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ LEAST_SHARE = 0.5
 LOOPS = (2.0, 5.0)
 #: The same for dtypes that TVM computes by conversion.
 CONVERTED = {"float16": (55.0, 30.0), "bfloat16": (55.0, 30.0)}
+
+#: What kernels would take in float32.
+_WIDER = "float64"
 
 #: Without a multiply-accumulate, seconds for each run that are worth a warning.
 LEAST_SECONDS = 10e-6
@@ -59,8 +62,8 @@ class Shortfall:
         """One line."""
         listed = "; ".join(f"{b.count} x {b.op}: {b.reason}" for b in self.blockers[:_LISTED])
         more = len(self.blockers) - _LISTED
-        halves = sorted({b.dtype for b in self.blockers if b.dtype in CONVERTED})
-        remedy = f"; save the model in float32, not in {' and '.join(halves)}" if halves else ""
+        wider = any(b.dtype == _WIDER for b in self.blockers)
+        remedy = f"; save the model in float32, not in {_WIDER}" if wider else ""
         return (
             f"only {100 * self.share:.1f} % of {self.unit} are offloaded; the rest runs in TVM's "
             f"plain loops, about {_time_text(self.seconds)} for each run on one thread: {listed}"

@@ -28,8 +28,8 @@ class Case:
 
 
 def _dtype(fit: Build, *shape: int) -> Case:
-    """A call that fp16 alone keeps from being rewritten."""
-    return Case(fit, fit, [floats(*shape)], "float16[", [floats(*shape, dtype="float16")])
+    """A call that fp64 alone keeps from being rewritten."""
+    return Case(fit, fit, [floats(*shape)], "float64[", [floats(*shape, dtype="float64")])
 
 
 def _symbol(fit: Build, *shape: int) -> Case:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from byoc.deploy.metadata import TensorInfo
+from byoc.deploy.exchange import numpy_dtype
+from byoc.deploy.metadata import EXTENDED_DTYPES, TensorInfo
 
 
 def draw_input(info: TensorInfo, shape: Sequence[int], random: np.random.Generator) -> np.ndarray:
@@ -16,6 +15,7 @@ def draw_input(info: TensorInfo, shape: Sequence[int], random: np.random.Generat
 
     0 and 1 are valid as ids, indices and masks alike.
     """
-    if np.issubdtype(info.dtype, np.floating):
-        return random.standard_normal(tuple(shape)).astype(info.dtype)
-    return random.integers(0, 2, tuple(shape)).astype(info.dtype)
+    dtype = numpy_dtype(info.dtype)
+    if info.dtype in EXTENDED_DTYPES or np.issubdtype(dtype, np.floating):
+        return random.standard_normal(tuple(shape)).astype(dtype)
+    return random.integers(0, 2, tuple(shape)).astype(dtype)

@@ -12,6 +12,7 @@ import numpy as np
 
 from byoc.accuracy import share_of_range
 from byoc.arguments import as_mapping, as_path, as_whole
+from byoc.deploy.input_tensors import as_array
 from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.drawn_inputs import draw_input
@@ -180,7 +181,7 @@ def _draws(compiled: Model, given: Arrays, seed: int) -> Iterator[tuple[dict[str
         random = np.random.default_rng(seed)
         known = fixed | sizes
         arrays = {
-            info.name: given[info.name]
+            info.name: as_array(info, given[info.name])
             if info.name in given
             else draw_input(info, _shape(info, known), random)
             for info in compiled.inputs

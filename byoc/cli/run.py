@@ -152,6 +152,7 @@ def _fill(
     """Add the inputs that are not given, in the shapes of ``shapes``, else the smallest ones."""
     import numpy as np
 
+    from byoc.deploy.exchange import numpy_dtype
     from byoc.drawn_inputs import draw_input
 
     random = np.random.default_rng(_SEED)
@@ -159,9 +160,9 @@ def _fill(
     def made_up(info: TensorInfo) -> np.ndarray:
         shape = shapes.get(info.name, info.smallest)
         if mode == "zeros":
-            return np.zeros(shape, info.dtype)
+            return np.zeros(shape, numpy_dtype(info.dtype))
         if mode == "ones":
-            return np.ones(shape, info.dtype)
+            return np.ones(shape, numpy_dtype(info.dtype))
         return draw_input(info, shape, random)
 
     made = {info.name: made_up(info) for info in model.inputs if info.name not in given}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.deploy.metadata import TensorInfo, extent_of
+from byoc.deploy.exchange import array_of, numpy_dtype, tensor_of
+from byoc.deploy.metadata import EXTENDED_DTYPES, TensorInfo, extent_of
 from byoc.errors import InputError
 from codegen_cc.errors import foreign_errors_as
 
@@ -28,7 +29,7 @@ ALIGNMENT = 64
 def as_array(info: TensorInfo, value: Any) -> np.ndarray:
     """The memory of one input as an array, not a copy of it. Raises ``InputError``."""
     if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value)
+        return _with_dtype(info, np.asarray(value))
     if isinstance(value, type) or not hasattr(value, "__dlpack_device__"):
         raise InputError(
             f"input {info.name!r} is a {type(value).__name__}; need a NumPy array or a tensor "
@@ -38,14 +39,16 @@ def as_array(info: TensorInfo, value: Any) -> np.ndarray:
         device = tuple(map(int, value.__dlpack_device__()))
         if device[0] != CPU:
             raise InputError(f"input {info.name!r} is on device {device}; need CPU memory")
-        try:
-            return np.from_dlpack(value)
-        except Exception:
-            if "bfloat16" not in str(getattr(value, "dtype", "")):
-                raise
-            raise InputError(
-                f"input {info.name!r} has dtype bfloat16; need {info.dtype} (nothing is cast)"
-            ) from None
+        return array_of(value)
+
+
+def _with_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
+    """An array of NumPy's files, which hold elements of foreign dtypes as bytes without a name."""
+    nameless = array.dtype.kind == "V" and array.dtype.str == str(array.dtype)
+    if nameless and info.dtype in EXTENDED_DTYPES:
+        dtype = numpy_dtype(info.dtype)
+        return array.view(dtype) if array.itemsize == dtype.itemsize else array
+    return array
 
 
 def as_tensor(
@@ -60,10 +63,8 @@ def as_tensor(
     ``symbols`` holds the extents that earlier inputs gave to symbolic axes, which are ``least`` or
     more.
     """
-    import tvm_ffi
-
     array = as_array(info, value)
-    if array.dtype != info.dtype:
+    if str(array.dtype) != info.dtype:
         raise InputError(
             f"input {info.name!r} has dtype {array.dtype}; need {info.dtype} (nothing is cast)"
         )
@@ -83,7 +84,7 @@ def as_tensor(
     usable = array.flags.c_contiguous and array.flags.writeable
     if not usable or array.ctypes.data % max(alignment, array.itemsize):
         array = _aligned_copy(array)
-    return tvm_ffi.from_dlpack(array)
+    return tensor_of(array)
 
 
 def as_room(info: TensorInfo, value: Any) -> np.ndarray:
@@ -93,13 +94,13 @@ def as_room(info: TensorInfo, value: Any) -> np.ndarray:
     """
     if not isinstance(value, np.ndarray):
         with foreign_errors_as(InputError, f"taking room for output {info.name!r} by DLPack"):
-            value = np.from_dlpack(value)
+            value = array_of(value)
     wanted = tuple(info.shape)
     fits = len(value.shape) == len(wanted) and all(
         not isinstance(want, int) or extent == want
         for extent, want in zip(value.shape, wanted, strict=True)
     )
-    if value.dtype != info.dtype or not fits:
+    if str(value.dtype) != info.dtype or not fits:
         raise InputError(
             f"room for output {info.name!r} is {value.dtype}{list(value.shape)}; need {info}"
         )
@@ -137,7 +138,7 @@ def _share_a_byte(one: np.ndarray, other: np.ndarray) -> bool:
 
 def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     """An array that is not filled, whose data begin at a multiple of ``ALIGNMENT``."""
-    kind = np.dtype(dtype)
+    kind = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
     size = prod(shape) * kind.itemsize
     buffer = np.empty(size + ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % ALIGNMENT
@@ -171,11 +172,11 @@ def _shape(info: TensorInfo) -> str:
 def _without_elements(array: np.ndarray) -> np.ndarray:
     """An array of the shape with the strides that TVM's functions compute, down to those of 0."""
     strides = [prod(array.shape[axis + 1 :]) * array.itemsize for axis in range(array.ndim)]
-    memory = aligned_room((1,), array.dtype.str)
+    memory = aligned_room((1,), array.dtype)
     return np.lib.stride_tricks.as_strided(memory, array.shape, strides)
 
 
 def _aligned_copy(array: np.ndarray) -> np.ndarray:
-    aligned = aligned_room(array.shape, array.dtype.str)
+    aligned = aligned_room(array.shape, array.dtype)
     np.copyto(aligned, array)
     return aligned

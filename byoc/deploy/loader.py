@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.arguments import as_mapping, as_path, as_threads
+from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
     CPU,
@@ -124,7 +125,7 @@ class Model(Described):
         values = self.invoke(tensors)
         names = [info.name for info in self.outputs or _numbered(values)]
         found = dict(zip(names, values, strict=True))
-        results = {name: np.from_dlpack(value) for name, value in found.items()}
+        results = {name: array_of(value) for name, value in found.items()}
         for name, room in rooms.items():
             if room.shape != (shape := results[name].shape):
                 raise InputError(
@@ -227,14 +228,12 @@ class Model(Described):
         self, region: tvm_ffi.Function, tensors: list[tvm_ffi.Tensor], rooms: list[np.ndarray]
     ) -> None:
         """Let the region that is the whole network read and write the caller's memory."""
-        import tvm_ffi
-
         entry = self.metadata.entry
         assert entry is not None
         size_own_pool()
         places: dict[int, tvm_ffi.Tensor] = {}
         for room, number in zip(rooms, entry.outputs, strict=True):
-            places[number] = tvm_ffi.from_dlpack(room)
+            places[number] = tensor_of(room)
         arguments = [tensors[number] for number in entry.inputs]
         try:
             region(*arguments, *(places[number] for number in sorted(places)))

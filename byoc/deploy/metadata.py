@@ -241,9 +241,9 @@ def _require_tensor(info: TensorInfo) -> None:
     import numpy as np
 
     try:
-        known = np.dtype(info.dtype).kind in "biuf"
+        known = info.dtype in EXTENDED_DTYPES or np.dtype(info.dtype).kind in "biuf"
     except TypeError:
-        known = info.dtype in EXTENDED_DTYPES
+        known = False
     if not known:
         raise ValueError(f"{info.name!r} has dtype {info.dtype!r}")
     for extent in info.shape:

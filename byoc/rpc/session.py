@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.deploy.compiled_file import read_compiled
+from byoc.deploy.exchange import array_of, numpy_dtype
 from byoc.deploy.loader import Model, start_machine
 from byoc.deploy.metadata import Described
 from byoc.errors import ByocError, LoadError, RpcError, RpcLost, RpcTimeout
@@ -178,7 +179,7 @@ class Session:
         """Copy a tensor of there."""
         import tvm_ffi
 
-        array = np.empty(tuple(tensor.shape), str(tensor.dtype))
+        array = np.empty(tuple(tensor.shape), numpy_dtype(str(tensor.dtype)))
         if array.nbytes:
             copy = tvm_ffi.get_global_func("runtime.TVMTensorCopyToBytes")
             copy(tensor, ctypes.c_void_p(array.ctypes.data), array.nbytes)
@@ -269,6 +270,6 @@ class RemoteModel(Described):
             return self.session.time(self._machine, "main", tensors, runs)
 
     def _send(self, inputs: dict[str, Any]) -> list[tvm_ffi.Tensor]:
-        arrays = [np.from_dlpack(tensor) for tensor in self._checker.tensors(inputs)]
+        arrays = [array_of(tensor) for tensor in self._checker.tensors(inputs)]
         with self.session.doing(f"take the inputs of {self.path.name}"):
             return [self.session.send(array) for array in arrays]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 OK, ARGUMENT, ALIGNMENT, MEMORY, THREADS, CPU, BUSY, INDEX, KERNEL, LIBRARY = range(10)
-DTYPES = (np.float32, np.int32, np.int64, np.bool_, np.int8, np.uint8)
+DTYPES = (np.float32, np.int32, np.int64, np.bool_, np.int8, np.uint8, np.uint16, np.uint16)
 
 Task = CFUNCTYPE(None, c_void_p, c_int32)
 ParallelFor = CFUNCTYPE(c_int, c_void_p, c_int32, c_void_p, c_void_p)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from byoc.deploy.metadata import EXTENDED_DTYPES
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.input_shapes import model_inputs, set_input_shapes
 
@@ -50,7 +51,7 @@ def draw_inputs(
         tensor = info.type.tensor_type
         shape = [dim.dim_value for dim in tensor.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        if dtype.kind == "f":
+        if dtype.kind == "f" or str(dtype) in EXTENDED_DTYPES:
             inputs[info.name] = draw.standard_normal(shape, dtype=np.float32).astype(dtype)
         elif info.name == "attention_mask":
             mask = np.ones(shape, dtype)

@@ -1,0 +1,61 @@
+"""NumPy arrays as tensors of the runtime and back, in one memory.
+
+NumPy's DLPack has no word for dtypes that are ``ml_dtypes``', such as bfloat16: these are handed
+over as unsigned integers, and their dtype is written on the tensor afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codegen_cc import dtypes
+
+if TYPE_CHECKING:
+    import tvm_ffi
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The dtype of that name, be it NumPy's own or not."""
+    return dtypes.of(name).numpy if name in dtypes.DTYPES else np.dtype(name)
+
+
+def tensor_of(array: np.ndarray) -> tvm_ffi.Tensor:
+    """A tensor in the memory of a dense, writable array."""
+    import tvm_ffi
+
+    name = str(array.dtype)
+    if _is_numpys(name):
+        return tvm_ffi.from_dlpack(array)
+    return _as_dtype(tvm_ffi.from_dlpack(array.view(_bits(array.itemsize))), name)
+
+
+def array_of(tensor: Any) -> np.ndarray:
+    """An array in the memory of a dense tensor that speaks DLPack.
+
+    Raises what its DLPack raises, and what NumPy's does for dtypes that nobody knows.
+    """
+    import tvm_ffi
+
+    name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+    if name not in dtypes.DTYPES or _is_numpys(name):
+        return np.from_dlpack(tensor)
+    dtype = dtypes.of(name).numpy
+    same = tensor if isinstance(tensor, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(tensor)
+    return np.from_dlpack(_as_dtype(same, str(_bits(dtype.itemsize)))).view(dtype)
+
+
+def _is_numpys(name: str) -> bool:
+    return name not in dtypes.DTYPES or dtypes.of(name).is_numpys
+
+
+def _bits(size: int) -> np.dtype:
+    return np.dtype(f"u{size}")
+
+
+def _as_dtype(tensor: tvm_ffi.Tensor, dtype: str) -> tvm_ffi.Tensor:
+    import tvm_ffi
+
+    view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
+    return view(tensor, tvm_ffi.Shape(tuple(tensor.shape)), tvm_ffi.dtype(dtype), 0)

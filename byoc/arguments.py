@@ -37,6 +37,13 @@ def as_whole(value: Any, name: str, kind: type[ByocError], least: int, most: int
     return number
 
 
+def as_error(value: Any, name: str, kind: type[ByocError]) -> float:
+    """The greatest error that is allowed: a number of 0 or more. Raises ``kind``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise kind(f"{name} is {_found(value)}; need a number of 0 or more, such as 1e-4")
+    return float(value)
+
+
 def as_threads(value: Any, kind: type[ByocError]) -> int | None:
     """A number of threads, or None where none is given. Raises ``kind``."""
     return None if value is None else as_whole(value, "threads", kind, 1, MAX_THREADS)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from byoc.accuracy import share_of_range
-from byoc.arguments import as_mapping, as_path, as_whole
+from byoc.arguments import as_error, as_mapping, as_path, as_whole
 from byoc.deploy.input_tensors import as_array
 from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
@@ -136,9 +136,7 @@ def verify(
 def _limits(tolerance: Any) -> dict[str, float]:
     if tolerance is None:
         return TOLERANCES
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
-        raise VerifyError(f"tolerance is {tolerance!r}; need a number of 0 or more, such as 1e-4")
-    return dict.fromkeys(TOLERANCES, float(tolerance))
+    return dict.fromkeys(TOLERANCES, as_error(tolerance, "tolerance", VerifyError))
 
 
 def given_inputs(inputs: Any) -> Arrays:

@@ -11,16 +11,21 @@ import click
 
 from byoc.cli import control, options
 from byoc.cli.process import import_without_torch
+from byoc.cli.verify import WRONG
 from byoc.terminal import new_console, say
 
 if TYPE_CHECKING:
     from byoc.accuracy import Errors
-    from byoc.layer_errors.comparison import Comparison, Layer
+    from byoc.layer_errors.comparison import Comparison
+    from byoc.layer_errors.keep import Kept
+    from byoc.layer_errors.layer import Layer
 
 _PIPE_WIDTH = 200
 #: Layers whose errors are drawn as a histogram.
 _DRAWN = 3
 _BAR = 40
+#: What is left to do where float32 itself is not exact enough.
+WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 
 
 @click.command("compare")
@@ -42,6 +47,14 @@ _BAR = 40
     metavar="N",
     help="Print the N nodes that lose most.",
 )
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0),
+    metavar="SHARE",
+    help="Say which nodes to keep in fp32, or in the built-in library, so that no output is off by "
+    "more than this share of its range. Each choice is compiled and run; exit code 1 where none "
+    "is enough.",
+)
 @control.rules
 @options.as_json
 @options.verbose
@@ -52,9 +65,10 @@ def compare_verb(
     inputs: Path | None,
     seed: int,
     top: int,
+    max_error: float | None,
     rules: control.Choices,
     as_json: bool,
-) -> None:
+) -> int:
     """Compare the result of every node of the ONNX file MODEL with ONNX Runtime's.
 
     "own" is what a node loses by itself, computing on ONNX Runtime's values; "total" what its
@@ -71,6 +85,7 @@ def compare_verb(
             input_shapes,
             reference=reference,
             seed=seed,
+            max_error=max_error,
             allow_wrong=rules.allow_wrong,
             progress=show,
             **rules.partition,
@@ -80,6 +95,7 @@ def compare_verb(
         say(json.dumps(found.to_json(), indent=1), lines=True)
     else:
         _print(found, top)
+    return 0 if found.kept is None or found.kept.holds else WRONG
 
 
 def _print(found: Comparison, top: int) -> None:
@@ -110,9 +126,29 @@ def _print(found: Comparison, top: int) -> None:
     if len(worst) > top:
         say(f"{len(worst) - top} more nodes lose less; --top shows more")
     if found.unknown:
-        many = "1 node gives" if found.unknown == 1 else f"{found.unknown} nodes give"
-        say(f"{many} what no ONNX node does; their errors are the next node's")
+        gives = "gives" if found.unknown == 1 else "give"
+        say(f"{_nodes(found.unknown)} {gives} no value of the judge's; errors show in the next")
+    if found.kept is not None:
+        _print_kept(found.kept)
     say(f"judge: {found.judge}")
+
+
+def _print_kept(kept: Kept) -> None:
+    """What to keep, what was tried, and the options to copy."""
+    for trial in kept.trials:
+        say(f"  {_nodes(trial.kept)} kept: outputs are off by {trial.error:.1e}")
+    if not kept.trials[-1].kept and kept.holds:
+        say(f"nothing to keep: {kept.error:.1e} is within {kept.limit:g}")
+    elif not kept.remedies:
+        say(f"nothing to keep: all nodes compute in float32 and the built-in library; {WAYS}")
+    else:
+        what = "keep" if kept.holds else "not enough:"
+        say(f"{what} {_nodes(len(kept.remedies))}, for outputs off by {kept.error:.1e}:")
+        say("  " + " ".join(remedy.option for remedy in kept.remedies))
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def _share(errors: Errors) -> tuple[str, str]:

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from byoc.accuracy import BOUNDS, Errors
-from byoc.report import Kernel, Report
-from byoc.report.left import NAMES
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A node of the compiled network beside the value that the judge has for its result.
-
-    ``names`` are the model's nodes that it stands for, ``value`` the judged tensor. ``own`` are the
-    errors of this node alone, which then computed on the judge's values; ``total`` those of its
-    result as the network computes it, with the errors of all that came before. ``histogram`` counts
-    elements by their own error (see ``byoc.accuracy.histogram_of``).
-    """
-
-    names: tuple[str, ...]
-    value: str
-    operator: str
-    kernel: Kernel
-    #: The dtype that is computed in, such as float32, and the stored one.
-    computes: str
-    dtype: str
-    shape: tuple[int, ...]
-    own: Errors
-    total: Errors
-    histogram: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """The names of the model's nodes, as in the partition report."""
-        return NAMES.join(self.names)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for ``json.dumps``."""
-        found = asdict(self) | {"own": self.own.to_json(), "total": self.total.to_json()}
-        return {"name": self.name, **found}
+from byoc.layer_errors.keep import Kept
+from byoc.layer_errors.layer import Layer
+from byoc.report import Report
 
 
 @dataclass(frozen=True)
@@ -57,6 +26,8 @@ class Comparison:
     outputs: dict[str, Errors]
     unknown: int
     report: Report = field(repr=False, compare=False)
+    #: What to keep in float32, where that was asked for.
+    kept: Kept | None = None
 
     @property
     def worst(self) -> list[Layer]:
@@ -66,7 +37,7 @@ class Comparison:
     @property
     def error(self) -> float:
         """The greatest error of an output, as a share of its range."""
-        return max((errors.share for errors in self.outputs.values()), default=0.0)
+        return greatest(self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``json.dumps``; what is infinite is null."""
@@ -76,4 +47,10 @@ class Comparison:
             "layers": [layer.to_json() for layer in self.worst],
             "histogram_bounds": list(BOUNDS),
             "unknown": self.unknown,
+            "keep": None if self.kept is None else self.kept.to_json(),
         }
+
+
+def greatest(outputs: Mapping[str, Errors]) -> float:
+    """The greatest error of an output, as a share of its range."""
+    return max((errors.share for errors in outputs.values()), default=0.0)

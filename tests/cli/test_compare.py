@@ -40,7 +40,7 @@ def test_the_answer_comes_first_and_the_worst_node_next(
 
 def test_json_has_the_documented_keys(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(capsys, model, "--json", "--skip-node", "fc1", "--seed", 3))
-    assert set(found) == {"judge", "outputs", "layers", "histogram_bounds", "unknown"}
+    assert set(found) == {"judge", "outputs", "layers", "histogram_bounds", "unknown", "keep"}
     numbers = {"greatest", "mean", "share", "snr_db"}
     assert set(found["outputs"]) == {"y"} and set(found["outputs"]["y"]) == numbers
     for layer in found["layers"]:
@@ -71,3 +71,15 @@ def test_errors_are_one_line(
     assert missed.startswith("check failed: ")
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     assert "pip install onnxruntime" in run(capsys, model, code=2)
+
+
+def test_what_to_keep(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = ("--library", "builtin", "--library", f"fc2={WRONG}")
+    text = run(capsys, model, *mixed, "--max-error", "1e-4")
+    assert "keep 1 node, for outputs off by " in text and "--library 'fc2=builtin'" in text
+    kept = json.loads(run(capsys, model, *mixed, "--max-error", "1e-4", "--json"))["keep"]
+    assert set(kept) == {"max_error", "error", "holds", "nodes", "options", "trials"}
+    assert kept["nodes"] == ["fc2"] and kept["holds"] and kept["error"] < 1e-5
+    assert [trial["kept"] for trial in kept["trials"]] == [0, 1]
+    assert main(["compare", str(model), "--max-error", "0"]) == 1
+    assert "nothing to keep" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 import tvm
 
 import byoc
-from byoc.layer_errors import compare as module
+from byoc.layer_errors import network as module
 from tests.layer_errors.networks import WRONG, perceptron, quantised
 from tests.quantised.float_networks import bert_like, resnet_like
 

@@ -69,6 +69,8 @@ class UnquantisedJudge(Judge):
         self._meanings = {
             name: found for name in self._makers if (found := self._meaning(name)) is not None
         }
+        for name in self.outputs:  # they are called alike
+            self._meanings.setdefault(name, Meaning(name))
 
     def has(self, value: str) -> bool:
         """Whether a value of the model stands for one of the reference."""

@@ -5,6 +5,7 @@ The header (``runtime/include/ext_isa.h``) is the only place where they are writ
 
 from __future__ import annotations
 
+import ctypes
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -62,3 +63,11 @@ def with_fallbacks(name: str) -> tuple[str, ...]:
 def names_in(bits: int) -> tuple[str, ...]:
     """The rows in a set as ``ext_isas`` returns it, those below others first."""
     return tuple(row.name for i, row in reversed(list(enumerate(table()))) if bits >> i & 1)
+
+
+@cache
+def in_use_here() -> frozenset[str]:
+    """The rows that kernels use on this machine. Raises ``ToolchainError`` without kernels."""
+    library = ctypes.CDLL(str(runtime_file("lib/libext_kernels.so")))
+    library.ext_isas.restype = ctypes.c_uint32
+    return frozenset(names_in(library.ext_isas()))

@@ -72,7 +72,8 @@ class Node:
     ``exact`` asks for an algorithm through which NaN, infinities and huge numbers reach the same
     elements as through the formula.
     ``dtype`` and those of the operands say what is stored; ``compute`` names the dtype that is
-    multiplied in, empty for the stored one (see ``codegen_cc.dtypes``).
+    multiplied in, empty for the stored one (see ``codegen_cc.dtypes``), and ``kept`` tells people
+    why it is the stored one where they asked for another.
     ``shape`` and ``dtype`` are those of the first result, ``further`` the results after it.
     """
 
@@ -88,6 +89,7 @@ class Node:
     chosen: str = ""
     exact: bool = False
     compute: str = ""
+    kept: str = ""
     further: tuple[Result, ...] = ()
 
     @property
@@ -115,6 +117,11 @@ class Node:
     def macs(self) -> Dim:
         """Multiply-accumulates of the contraction; 0 for everything else."""
         return operator_of(self.op).macs(self)
+
+    @property
+    def multiplied_in(self) -> str:
+        """The dtype that a contraction multiplies in; empty for everything else."""
+        return (self.compute or self.operands[0].dtype) if self.macs != 0 else ""
 
     @property
     def bytes_moved(self) -> Dim:
@@ -146,6 +153,7 @@ class Node:
             chosen=raw.get("chosen", ""),
             exact=raw.get("exact", False),
             compute=raw.get("compute", ""),
+            kept=raw.get("kept", ""),
             further=tuple(Result(_dims(r["shape"]), r["dtype"]) for r in raw.get("further", ())),
         )
 

@@ -77,7 +77,9 @@ class Kernels:
     ``lower(node, builder)`` records the calls.  ``dtypes(node)`` and ``supports(node)`` give None
     or the reason why not.  ``algorithms(node)`` are the names of the ways to compute a node, the
     own choice first, and ``algorithm(node)`` is the name of the way that the node says or that is
-    chosen; both are the operator's name where there is one way.
+    chosen; both are the operator's name where there is one way.  ``computes(node)`` is None, or the
+    reason, for a node with a ``compute`` of its own: that it is not offered, or that nothing is
+    gained by it.  Without it, nodes are computed in what they are stored in.
     """
 
     lower: Callable[[Any, Any], None]
@@ -85,6 +87,7 @@ class Kernels:
     supports: Callable[[Any], str | None] = lambda node: None
     algorithm: Callable[[Any], str] | None = None
     algorithms: Callable[[Any], tuple[str, ...]] | None = None
+    computes: Callable[[Any], str | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen_cc.libraries.builtin import BuiltinLibrary
 from codegen_cc.node import Node
-from codegen_cc.operators import conv2d
+from codegen_cc.operators import conv2d, conv2d_ways
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 
@@ -21,7 +21,7 @@ class OneAlgorithm(BuiltinLibrary):
     def supports(self, node: Node) -> str | None:
         """None where there is a choice of algorithms."""
         reason = super().supports(node)
-        if reason is None and not (node.op == "conv2d" and conv2d.fits_winograd(node)):
+        if reason is None and not (node.op == "conv2d" and conv2d_ways.fits_winograd(node)):
             reason = f"{node.op} that has one algorithm; need a 3x3 convolution of stride 1"
         return reason
 
@@ -31,10 +31,14 @@ class OneAlgorithm(BuiltinLibrary):
 
     def algorithm(self, node: Node) -> str:
         """As ``builtin`` calls it."""
-        return conv2d.algorithm_of(node, self._way(node))
+        return conv2d_ways.algorithm_of(node, self._way(node))
 
-    def _way(self, node: Node) -> conv2d.Way:
-        return conv2d.Way(self.tile) if self.tile else conv2d.Way(0, conv2d.own_rows(node))
+    def _way(self, node: Node) -> conv2d_ways.Way:
+        return (
+            conv2d_ways.Way(self.tile)
+            if self.tile
+            else conv2d_ways.Way(0, conv2d_ways.own_rows(node))
+        )
 
 
 #: By name on the command line.

@@ -27,7 +27,7 @@ from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.libraries.registry import SHIPPED, installed
 from codegen_cc.node import Node
-from codegen_cc.operators import conv2d
+from codegen_cc.operators import conv2d_ways
 from codegen_cc.runtime_files import runtime_file
 
 
@@ -117,7 +117,10 @@ class TeExtern(Engine):
             raise BenchmarkError(f"it does not call {doors.FUNCTION}")
         file = _compile(module, folder / "te.extern.so", _this_cpu(), [str(self._object)])
         return Candidate(
-            file, conv2d.algorithm_of(layer.node, conv2d.Way(0, conv2d.own_rows(layer.node)))
+            file,
+            conv2d_ways.algorithm_of(
+                layer.node, conv2d_ways.Way(0, conv2d_ways.own_rows(layer.node))
+            ),
         )
 
 

@@ -64,6 +64,14 @@ exact = click.option(
     "Winograd, attention operator by operator, no region too small. Slower.",
 )
 
+precision = click.option(
+    "--precision",
+    multiple=True,
+    metavar="PRECISION",
+    help="What to multiply in: fp32 (the default) or bf16, with sums in fp32; softmax=fp32 or "
+    "'head/*=fp32' chooses for an operator or for nodes; repeatable.",
+)
+
 _OPTIONS = (
     click.option(
         "--skip-op",
@@ -100,6 +108,7 @@ _OPTIONS = (
     tuning_db,
     tuning_machine,
     exact,
+    precision,
     allow_wrong,
     click.option(
         "--min-bytes",
@@ -136,6 +145,7 @@ def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
         tuning_db: Path | None,
         tuning_machine: str,
         exact: bool,
+        precision: tuple[str, ...],
         allow_wrong: tuple[str, ...],
         min_bytes: int | None,
         min_coverage: float | None,
@@ -143,7 +153,7 @@ def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         given: PartitionKeywords = {"skip_ops": skip_op, "skip_nodes": skip_node, "only": only}
-        given["exact"] = exact
+        given["exact"], given["precision"] = exact, precision
         if min_bytes is not None:
             given["min_bytes"] = min_bytes
         if tuning_machine:

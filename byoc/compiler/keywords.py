@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypedDict, TypeVar
 
+from byoc.partition.precision import PrecisionSpecs
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.rules import Libraries
 from byoc.patterns.registry import Predicate
@@ -41,6 +42,10 @@ class PartitionKeywords(TypedDict, total=False):
     NaN in ``relu``, ``clip`` and ``maximum``. Numbers within their range are as right without it;
     docs/reliability.md has a table.
 
+    ``precision`` is what float32 networks are multiplied in: ``fp32`` (the default) or ``bf16``,
+    with sums in float32; ``softmax=fp32`` and ``head/*=fp32`` choose for an operator or for named
+    nodes. Where a kernel gains nothing by it, it computes in float32, and the report says why.
+
     With ``dump_ir``, the module after each pass is written to that folder as text, without
     weights.
     """
@@ -54,6 +59,7 @@ class PartitionKeywords(TypedDict, total=False):
     tuning_db: str | os.PathLike[str] | None
     exact: bool
     min_bytes: int
+    precision: PrecisionSpecs
     dump_ir: str | os.PathLike[str] | None
 
 
@@ -65,9 +71,9 @@ class CompileKeywords(PartitionKeywords, total=False):
     ``progress`` is called with a stage's name when the stage begins.
 
     ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``libraries``, ``choose``, ``tuning_db``,
-    ``exact``, ``min_bytes`` and ``dump_ir`` are those of ``partition_for_ext``, by times of
-    ``threads`` threads, else one; where ``choose`` is ``measured``, what the database lacks is
-    timed first (see ``byoc.tune``).
+    ``exact``, ``min_bytes``, ``precision`` and ``dump_ir`` are those of ``partition_for_ext``, by
+    times of ``threads`` threads, else one; where ``choose`` is ``measured``, what the database
+    lacks is timed first (see ``byoc.tune``).
     """
 
     target: str | None
@@ -87,6 +93,7 @@ DEFAULTS: CompileKeywords = {
     "tuning_db": None,
     "exact": False,
     "min_bytes": MIN_COMPUTE_BYTES,
+    "precision": (),
     "dump_ir": None,
     "target": None,
     "threads": None,

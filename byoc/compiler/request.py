@@ -75,6 +75,7 @@ def untimed_rules(keywords: PartitionKeywords) -> Rules:
         keywords["predicate"],
         select(keywords["libraries"], keywords["choose"], keywords["exact"]),
         keywords["min_bytes"],
+        keywords["precision"],
     )
 
 

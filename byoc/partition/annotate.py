@@ -143,6 +143,7 @@ class Matcher:
         self.defined = defined
         self.reasons = reasons
         self.libraries = rules.libraries
+        self.precision = rules.precision
         self.exact = rules.exact
         self.order = block.ordered()
         self.position = {var: i for i, var in enumerate(self.order)}
@@ -187,7 +188,8 @@ class Matcher:
 
     def _claim(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> None:
         names = self._names(bindings)
-        node = replace(self.libraries.measured(found.node, names), source=names)
+        node = self.precision.apply(self.libraries.measured(found.node, names), names)
+        node = replace(node, source=names)
         self.matches.append(Match(node, found.arguments, bindings))
         self.claimed.update(bindings)
 

@@ -19,6 +19,7 @@ from byoc.ir.dataflow import Block, is_candidate, op_name
 from byoc.ir.names import matches, resolve_op, suggestion
 from byoc.ir.origin import origin_of
 from byoc.partition.marks import is_marked
+from byoc.partition.precision import Precision, PrecisionSpecs
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.patterns import Idiom, Unfit
 from byoc.patterns.registry import Predicate, ask, predicates_for, row_for
@@ -38,7 +39,8 @@ class Rules:
     ``skip_ops`` and ``only`` are full names of Relax operators, ``skip_nodes`` patterns of node
     names; ``predicate`` is asked as those of ``register_ext_op`` are, about every operator.
     ``libraries`` says which kernel library is to compute what, by which measured times, and whether
-    nodes are exact. A region without a contraction must compute on ``min_bytes`` bytes.
+    nodes are exact; ``precision`` what is to be multiplied in fewer bits. A region without a
+    contraction must compute on ``min_bytes`` bytes.
     """
 
     skip_ops: frozenset[str] = frozenset()
@@ -47,6 +49,7 @@ class Rules:
     predicate: Predicate | None = None
     libraries: Selection = field(default_factory=default_selection)
     min_bytes: int = MIN_COMPUTE_BYTES
+    precision: Precision = field(default_factory=Precision)
 
     @classmethod
     def of(
@@ -57,6 +60,7 @@ class Rules:
         predicate: Predicate | None = None,
         libraries: Libraries = None,
         min_bytes: int = MIN_COMPUTE_BYTES,
+        precision: Precision | PrecisionSpecs = (),
     ) -> Rules:
         """Read what a user gives.
 
@@ -73,6 +77,7 @@ class Rules:
             predicate,
             libraries if isinstance(libraries, Selection) else Selection.of(libraries),
             as_whole(min_bytes, "min_bytes", ControlError, 0, sys.maxsize),
+            precision if isinstance(precision, Precision) else Precision.of(precision),
         )
 
     @property
@@ -90,12 +95,13 @@ class Rules:
     def check_nodes(self, mod: tvm.IRModule) -> None:
         """Raise ``ControlError`` if a pattern of ``skip_nodes`` matches no node of a module.
 
-        ``LibraryError`` for one that forces a library.
+        The same for one that chooses a precision, ``LibraryError`` for one that forces a library.
         """
-        if not self.skip_nodes and not self.libraries.by_name:
+        if not (self.skip_nodes or self.libraries.by_name or self.precision.by_name):
             return
         known = dict.fromkeys(name for names in _module_names(mod) for name in names)
         self.libraries.check_names(known)
+        self.precision.check_names(known)
         for glob in self.skip_nodes:
             if not matches(glob, known):
                 raise ControlError(

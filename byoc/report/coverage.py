@@ -6,6 +6,8 @@ each call that stays with TVM.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -99,6 +101,21 @@ class Coverage:
         return kernel_uses((node.kernel, node.macs) for node in boxes)
 
     @property
+    def multiplied_in(self) -> Mapping[str, int]:
+        """Multiply-accumulates of regions by the dtype of their products, the most first."""
+        found: Counter[str] = Counter()
+        for node in self.graph.nodes:
+            if node.kind == OFFLOADED and node.kernel.multiplied_in:
+                found[node.kernel.multiplied_in] += node.macs
+        return dict(found.most_common())
+
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Why nodes are not in the precision that was asked for: how many for each reason."""
+        boxes = (node for node in self.graph.nodes if node.kind == OFFLOADED)
+        return dict(Counter(node.kernel.kept for node in boxes if node.kernel.kept).most_common())
+
+    @property
     def libraries(self) -> tuple[LibraryUse, ...]:
         """The kernel libraries of the model, and how each is linked."""
         return library_uses(self.kernels)
@@ -125,6 +142,7 @@ class Coverage:
             ],
             "libraries": [asdict(use) for use in self.libraries],
             "asked_libraries": [{**asdict(a), "why": list(a.why)} for a in self.asked],
+            "multiplied_in": self.multiplied_in,
             "kernels": [asdict(use) for use in self.kernels],
             "nodes": [
                 {
@@ -134,6 +152,8 @@ class Coverage:
                     "library": node.kernel.library,
                     "algorithm": node.kernel.algorithm,
                     "chosen_by": node.kernel.chosen,
+                    "multiplied_in": node.kernel.multiplied_in,
+                    "kept": node.kernel.kept,
                 }
                 for node in self.graph.nodes
                 if node.kind == OFFLOADED

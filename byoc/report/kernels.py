@@ -15,14 +15,19 @@ class Kernel:
     """The library that computes a node, and how; both empty where none can.
 
     ``chosen`` says why: ``measured, 12 % faster`` where a tuning database decided, else nothing.
+    ``kept`` says why not in the precision that a user asked for; ``multiplied_in`` is the dtype of
+    the products of a contraction.
     """
 
     library: str = ""
     algorithm: str = ""
     chosen: str = ""
+    kept: str = ""
+    multiplied_in: str = ""
 
     def __str__(self) -> str:
-        why = f" ({self.chosen})" if self.chosen else ""
+        reasons = "; ".join(filter(None, (self.chosen, self.kept)))
+        why = f" ({reasons})" if reasons else ""
         return f"{self.library}: {self.algorithm}{why}" if self.library else ""
 
 
@@ -56,7 +61,8 @@ def kernel_of(node: Node) -> Kernel:
         found = library_for(node)
     except CodegenError:
         return Kernel()
-    return Kernel(found.name, node.algorithm or found.algorithm(node), node.chosen)
+    algorithm = node.algorithm or found.algorithm(node)
+    return Kernel(found.name, algorithm, node.chosen, node.kept, node.multiplied_in)
 
 
 def kernel_uses(kernels: Iterable[tuple[Kernel, int]]) -> tuple[KernelUse, ...]:

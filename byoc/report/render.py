@@ -32,6 +32,9 @@ def coverage_line(report: Coverage) -> str:
         parts.append(f"{share:.1f} % of MACs")
     count = len(report.regions)
     parts.append(f"{count} region{'' if count == 1 else 's'}")
+    for dtype, macs in report.multiplied_in.items():
+        if set(report.multiplied_in) - {"float32"}:
+            parts.append(f"{100 * macs / report.offloaded_macs:.1f} % in {dtype}")
     parts += ["exact"] * report.exact
     return ", ".join(parts)
 
@@ -42,11 +45,15 @@ def render(report: Coverage, console: Console) -> None:
     if report.regions:
         console.print(_regions(report))
     uses = report.kernels
-    if any(use.library != "builtin" or use.measured for use in uses):
+    reduced = set(report.multiplied_in) - {"float32"}
+    if reduced or any(use.library != "builtin" or use.measured for use in uses):
         console.print(_kernels(report))
         for found in report.libraries:
             line = f"{found.name} {found.version}: {found.linked}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for reason, count in report.kept.items():
+        nodes = f"{count} node{'' if count == 1 else 's'}"
+        console.print(f"{nodes} not in the precision asked for: {reason}", highlight=False)
     for idle in report.idle:
         console.print(printable(str(idle)), highlight=False, markup=False, soft_wrap=True)
     if report.left:

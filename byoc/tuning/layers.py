@@ -130,7 +130,7 @@ def _layer(node: Node, selection: Selection) -> TunableLayer:
     able.sort(key=lambda found: found.name != node.library)  # stable: the untuned choice first
     candidates = {found.name: algorithms_of(found, node) for found in able}
     # Names, and choices of an earlier tuning, are no part of what is timed.
-    plain = replace(node, source=(), library="", algorithm="", chosen="")
+    plain = replace(node, source=(), library="", algorithm="", chosen="", kept="")
     skipped = ""
     for operand in node.operands:
         if not is_static(operand.shape):

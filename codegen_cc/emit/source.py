@@ -232,6 +232,8 @@ def _field(value: object) -> str:
         return f"{{{_fields(value)}}}"
     if isinstance(value, list):
         return "{" + ", ".join(_literal(item) for item in value) + "}"
+    if isinstance(value, Tensor) and value.dtype == "bfloat16":  # a field of floats points at bits
+        return f"(const void*)({_argument(value)})"
     return _argument(value)
 
 

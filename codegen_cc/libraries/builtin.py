@@ -35,7 +35,8 @@ class BuiltinLibrary:
         if kernels is None:
             ours = (name for name, known in known_operators().items() if known.kernels)
             return f"operator {node.op}; need one of {', '.join(ours)}"
-        reason = dtype_rules.as_stored(node) or kernels.dtypes(node)
+        computes = kernels.computes if node.compute and kernels.computes else dtype_rules.as_stored
+        reason = computes(node) or kernels.dtypes(node)
         return reason or epilogue.supports(node) or kernels.supports(node)
 
     def lower(self, node: RegionNode, builder: PlanBuilder) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from codegen_cc.errors import LibraryError
+from codegen_cc.libraries.assignment import assigned, parse, split_text, unknown_pattern
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
 from codegen_cc.node import Node
-from codegen_cc.operator import is_operator, known_operators, operator_of
+from codegen_cc.operator import is_operator, operator_of
 from codegen_cc.plan.tensors import MAX_AXES
 
 if TYPE_CHECKING:
@@ -65,14 +64,14 @@ class Selection:
         by_operator: list[tuple[str, KernelLibrary]] = []
         by_name: list[tuple[str, KernelLibrary]] = []
         for spec in _several(specs):
-            what, equals, name = spec.rpartition("=") if isinstance(spec, str) else ("", "", spec)
-            if (isinstance(name, str) and not name) or (equals and not what):
+            pair = parse(spec) if isinstance(spec, str) else ("", spec)
+            if pair is None:
                 raise LibraryError(
                     f"cannot read library choice {spec!r}; need NAME, FILE.py, OPERATOR=NAME or"
                     " NODE_PATTERN=NAME"
                 )
-            found = library(name)
-            if not equals:
+            what, found = pair[0], library(pair[1])
+            if not what:
                 order += [] if found in order else [found]
             elif is_operator(what):
                 by_operator.append((what, found))
@@ -84,14 +83,9 @@ class Selection:
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise ``LibraryError`` for a pattern that fits no operator and none of these nodes."""
-        known = list(dict.fromkeys(names))
-        for pattern, found in self.by_name:
-            if not any(_fits(pattern, name) for name in known):
-                close = difflib.get_close_matches(pattern, [*known_operators(), *known], 3)
-                hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-                raise LibraryError(
-                    f"{pattern}={found.name}: no operator and no node is called {pattern!r}{hint}"
-                )
+        pairs = [(pattern, found.name) for pattern, found in self.by_name]
+        if (problem := unknown_pattern(pairs, names)) is not None:
+            raise LibraryError(problem)
 
     def candidates(self, node: Node, names: Iterable[str] = ()) -> tuple[KernelLibrary, ...]:
         """The libraries to ask about a node of these names: the forced one, or all in order."""
@@ -102,11 +96,7 @@ class Selection:
 
     def forced(self, names: Iterable[str]) -> KernelLibrary | None:
         """The library that a pattern forces for nodes of these names, or None."""
-        if not self.by_name:
-            return None
-        known = tuple(names)
-        fitting = (f for pattern, f in self.by_name if any(_fits(pattern, n) for n in known))
-        return next(fitting, None)
+        return assigned(self.by_name, names)
 
     def pick(self, node: Node, names: Iterable[str] = ()) -> KernelLibrary | str:
         """The library for a node, or the reasons why none can compute it."""
@@ -153,9 +143,5 @@ def _several(specs: Specs) -> list[str | KernelLibrary]:
     parts: list[str | KernelLibrary] = []
     for item in items:
         if item is not None:
-            parts += [part.strip() for part in item.split(",")] if isinstance(item, str) else [item]
+            parts += split_text(item) if isinstance(item, str) else [item]
     return parts
-
-
-def _fits(pattern: str, name: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)

@@ -10,14 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import gcd
-from typing import NamedTuple
 
 import numpy as np
 
-from codegen_cc.dim import Dim, estimate, is_static, product, same, symbol
+from codegen_cc.dim import Dim, is_static, product, same, symbol
 from codegen_cc.node import Node, Step
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.bfloat16 import BFLOAT16_PANELS, in_bfloat16, storage_struct
+from codegen_cc.operators.conv2d_ways import (
+    Way,
+    algorithm,
+    algorithms,
+    computes,
+    is_depthwise,
+    is_point,
+    own_rows,
+    way_of,
+)
 from codegen_cc.operators.dtype_rules import c_dtype
 from codegen_cc.operators.epilogue import (
     QUANTISED_EPILOGUE,
@@ -40,26 +49,12 @@ from codegen_cc.operators.requantise import (
     zero_point,
 )
 from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
-from codegen_cc.operators.winograd import POINTS, best_tile, pack_winograd
+from codegen_cc.operators.winograd import pack_winograd
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.prologue import Prologue, channel_vector
 from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
 from codegen_cc.region.graph import RegionNode, Value
-
-#: ``EXT_TILE_ROWS``: the tallest register tile of any level.
-TILE_ROWS = 14
-
-
-class Way(NamedTuple):
-    """How ``lower`` computes a convolution that is not depthwise.
-
-    By Winograd's algorithm with a tile, or where that is 0 by implicit GEMM, in which register
-    tiles of so many rows at most read the image in place and taller ones pack patches of it.
-    """
-
-    tile: int = 0
-    in_place_rows: int = TILE_ROWS
 
 
 def supports(node: Node) -> str | None:
@@ -90,100 +85,6 @@ def pixels(builder: PlanBuilder, tensor: Tensor, gaps: bool = True) -> Tensor:
     return builder.dense(tensor, CHANNELS_LAST)
 
 
-def is_point(node: Node) -> bool:
-    """Whether the kernel is 1 x 1: nothing is packed but rows of pixels."""
-    return tuple(node.operand("weight").shape[2:]) == (1, 1)
-
-
-def is_depthwise(node: Node) -> bool:
-    """Whether every channel is a group of its own."""
-    groups = node.attrs["groups"]
-    return groups > 1 and groups == node.operand("input").shape[1] == node.shape[1]
-
-
-def winograd_tile(node: Node) -> int:
-    """The tile with which Winograd's algorithm should compute the node, or 0 for not at all."""
-    if not fits_winograd(node):
-        return 0
-    inputs = node.operand("weight").shape[1]
-    images, outputs, height, width = node.shape
-    # Of an unknown size it is only known that it may be small.
-    most = 8 if is_static([images, height, width]) else 6
-    sizes = (estimate(images), estimate(height), estimate(width))
-    return best_tile(*sizes, inputs, outputs, most)
-
-
-def rows_in_place(distance: int) -> int:
-    """How many rows that begin so many floats apart a register tile can read where they lie.
-
-    At most ``TILE_ROWS``; the rule of ``ext_rows_in_place``: a line of each row has to stay in L1,
-    which has 64 sets of 8 lines of 64 bytes.
-    """
-    lines, rest = divmod(4 * distance, 64)
-    return TILE_ROWS if rest else min(TILE_ROWS, 7 * (64 // gcd(64, lines)))
-
-
-def own_rows(node: Node, pixel: int | None = None) -> int:
-    """The own choice of ``Way.in_place_rows``; ``pixel`` is the distance of pixels, else dense."""
-    return rows_in_place(node.attrs["strides"][1] * (pixel or node.operand("input").shape[1]))
-
-
-def fits_winograd(node: Node) -> bool:
-    """Whether Winograd's algorithm can compute the node: 3 x 3, stride 1, one group.
-
-    Winograd's transforms add up whole tiles, so that one infinite pixel makes all pixels of the
-    tiles that read it NaN: not for an exact node.
-    """
-    attrs = node.attrs
-    if node.exact:
-        return False
-    plain = list(attrs["strides"]) == list(attrs["dilation"]) == [1, 1] and attrs["groups"] == 1
-    return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
-
-
-def ways(node: Node) -> tuple[Way, ...]:
-    """All that ``lower`` can do, its own choice first."""
-    if is_depthwise(node) or is_point(node) or is_quantised(node):
-        return (Way(),)
-    rows = own_rows(node)
-    tiles = (winograd_tile(node), 0, *POINTS) if fits_winograd(node) else (0,)
-    product = (Way(0, rows), Way(0, TILE_ROWS), Way(0, 0))
-    found = (Way(tile, TILE_ROWS) if tile else Way(0, rows) for tile in tiles)
-    return tuple(dict.fromkeys((*found, *product)))
-
-
-def way_of(node: Node) -> Way:
-    """The one that ``node.algorithm`` names, else the own choice."""
-    known = ways(node)
-    return next((way for way in known if algorithm_of(node, way) == node.algorithm), known[0])
-
-
-def algorithms(node: Node) -> tuple[str, ...]:
-    """The names of ``ways``."""
-    return tuple(algorithm_of(node, way) for way in ways(node))
-
-
-def algorithm(node: Node) -> str:
-    """The name of what ``lower`` would call."""
-    return algorithm_of(node, way_of(node))
-
-
-def algorithm_of(node: Node, way: Way) -> str:
-    """The name of what ``lower_with`` would call."""
-    if is_quantised(node):
-        return "depthwise, int8" if is_depthwise(node) else "GEMM, int8"
-    if is_depthwise(node):
-        return "depthwise"
-    if way.tile:
-        return f"Winograd F({way.tile - 2}, 3)"
-    if is_point(node):
-        return "GEMM"
-    if way.in_place_rows == TILE_ROWS:
-        return "implicit GEMM"
-    beyond = f" in tiles of more than {way.in_place_rows} rows" if way.in_place_rows else ""
-    return f"implicit GEMM, packed{beyond}"
-
-
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call: ``ext_depthwise_conv2d``, ``ext_conv2d_winograd`` or ``ext_conv2d``.
 
@@ -191,6 +92,8 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """
     if is_quantised(node.node):
         lower_integers(node, builder)
+    elif in_bfloat16(node.node):
+        lower_bfloat16(node, builder)
     elif node in builder.prologues:
         lower_with_prologue(node, builder, builder.prologues[node])
     else:
@@ -212,6 +115,17 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
     zero = zero_point(node, "x")
     arguments = [placed.params, c_dtype(x.dtype), zero, x, builder.constant(packed)]
     placed.call(node, builder, function, [*arguments, placed.epilogue, y])
+
+
+def lower_bfloat16(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_conv2d_bf16``."""
+    attrs = node.node.attrs
+    placed = place_conv2d(node, builder, attrs["padding"][:2])
+    packed = pack_conv2d(node.role("weight").data, attrs["groups"], BFLOAT16_PANELS)
+    x, y = placed.inputs["input"], placed.output
+    residual = placed.epilogue.fields.get("residual") if placed.epilogue else None
+    arguments = [placed.params, storage_struct(x, residual, y), x, builder.constant(packed)]
+    placed.call(node, builder, "ext_conv2d_bf16", [*arguments, placed.epilogue, y])
 
 
 def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue) -> None:
@@ -437,7 +351,7 @@ CONV2D = Operator(
     channel_axis=1,
     weight_layout="OIHW",
     facts=CONVOLUTION_FACTS,
-    kernels=Kernels(lower, product_dtypes, supports, algorithm, algorithms),
+    kernels=Kernels(lower, product_dtypes, supports, algorithm, algorithms, computes),
     samples=lambda: (*convolution_samples("conv2d", 2), *_quantised_samples()),
 )
 

@@ -14,12 +14,11 @@ from codegen_cc.operator import Kernels, Layout, Operator
 from codegen_cc.operators.conv2d import (
     CONVOLUTION_ATTRIBUTES,
     CONVOLUTION_FACTS,
-    Way,
     call_kernel,
     call_product,
     convolution_samples,
-    own_rows,
 )
+from codegen_cc.operators.conv2d_ways import Way, own_rows
 from codegen_cc.operators.dtype_rules import only_float32
 from codegen_cc.operators.epilogue import FULL_EPILOGUE
 from codegen_cc.operators.operands import not_constant

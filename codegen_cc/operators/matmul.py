@@ -15,10 +15,16 @@ import numpy as np
 from codegen_cc.dim import Dim, estimate, normal, product, same, symbol
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.bfloat16 import (
+    BFLOAT16_PANELS,
+    in_bfloat16,
+    not_bfloat16,
+    storage_struct,
+)
 from codegen_cc.operators.dtype_rules import c_dtype
 from codegen_cc.operators.epilogue import QUANTISED_EPILOGUE, epilogue_struct
 from codegen_cc.operators.operands import all_constant
-from codegen_cc.operators.packing import FLOAT32_PANELS
+from codegen_cc.operators.packing import FLOAT32_PANELS, PanelFormat
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.requantise import (
     INT8_PANELS,
@@ -79,8 +85,12 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     if is_quantised(node.node):
         lower_integers(node, builder)
         return
+    if in_bfloat16(node.node):
+        lower_bfloat16(node, builder)
+        return
     packed = node.role("rhs").data is not None
-    placed = place_matmul(node, builder, _panels(node, builder) if packed else None)
+    panels = _panels(node, builder, FLOAT32_PANELS) if packed else None
+    placed = place_matmul(node, builder, panels)
     function = "ext_matmul_packed" if packed else "ext_matmul"
     lhs, rhs = placed.inputs["lhs"], placed.inputs["rhs"]
     arguments = [placed.params, lhs, rhs, placed.epilogue, placed.output]
@@ -98,9 +108,28 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
     placed.call(node, builder, "ext_qmatmul", arguments)
 
 
+def lower_bfloat16(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_matmul_bf16``."""
+    placed = place_matmul(node, builder, _panels(node, builder, BFLOAT16_PANELS))
+    lhs, rhs, y = placed.inputs["lhs"], placed.inputs["rhs"], placed.output
+    residual = placed.epilogue.fields.get("residual") if placed.epilogue else None
+    storage = storage_struct(lhs, residual, y)
+    arguments = [placed.params, storage, lhs, rhs, placed.epilogue, y]
+    placed.call(node, builder, "ext_matmul_bf16", arguments)
+
+
 def algorithm(node: Node) -> str:
-    """Products of integers are told apart in reports."""
+    """Products of integers and of bfloat16 are told apart in reports."""
+    if in_bfloat16(node):
+        return "matmul, bf16"
     return "matmul, int8" if is_quantised(node) else "matmul"
+
+
+def computes(node: Node) -> str | None:
+    """None for products with a constant in bfloat16, else the reason."""
+    if reason := not_bfloat16(node):
+        return reason
+    return None if node.operand("rhs").constant else "rhs is computed; need a constant for bfloat16"
 
 
 def place_matmul(
@@ -127,7 +156,7 @@ def place_matmul(
         b_strides = tuple(0 if extent == 1 else stride for extent, stride in pairs)
     else:
         b, b_strides = packed
-    y = builder.space(shape, node.node.dtype, result_order(node, builder))
+    y = builder.space(shape, builder.stored_dtype(node.output), result_order(node, builder))
     residual = None
     if node.role("residual") is not None:
         residual = builder.tensor(node.role("residual"))
@@ -177,11 +206,13 @@ def _is_nested(tensor: Tensor) -> bool:
     return True
 
 
-def _panels(node: RegionNode, builder: PlanBuilder) -> tuple[Tensor, tuple[int, ...]]:
+def _panels(
+    node: RegionNode, builder: PlanBuilder, format: PanelFormat
+) -> tuple[Tensor, tuple[int, ...]]:
     """The constant right operand in panels, and the strides of its own batch axes."""
     value = node.role("rhs")
     matrices = value.data.reshape(-1, *value.shape[-2:])
-    panels = FLOAT32_PANELS.pack(matrices)
+    panels = format.pack(matrices)
     step = panels[0].size if len(panels) else 0
     batch_shape = value.shape[:-2]
     strides = tuple(
@@ -311,7 +342,7 @@ MATMUL = Operator(
         params="ext_matmul_params",
         place=place_matmul,
     ),
-    kernels=Kernels(lower, product_dtypes, supports, algorithm),
+    kernels=Kernels(lower, product_dtypes, supports, algorithm, computes=computes),
     samples=_samples,
 )
 

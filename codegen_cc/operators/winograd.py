@@ -78,10 +78,19 @@ def estimated_seconds(
 
 
 def best_tile(
-    images: int, height: int, width: int, inputs: int, outputs: int, most: int = 8
+    images: int,
+    height: int,
+    width: int,
+    inputs: int,
+    outputs: int,
+    most: int = 8,
+    direct_rate: float = 1.0,
 ) -> int:
-    """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct."""
-    best, seconds = 0, estimated_seconds(0, images, height, width, inputs, outputs)
+    """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct.
+
+    ``direct_rate`` is how many times as fast as in float32 direct convolution is computed.
+    """
+    best, seconds = 0, estimated_seconds(0, images, height, width, inputs, outputs) / direct_rate
     for tile in POINTS:
         found = estimated_seconds(tile, images, height, width, inputs, outputs)
         many = 4 * tile * tile * inputs * outputs > _MANY_BYTES

@@ -22,6 +22,7 @@ from codegen_cc.plan.concat_in_place import concat_of, continuation
 from codegen_cc.plan.in_place import write_in_place
 from codegen_cc.plan.layout_cost import LayoutCost
 from codegen_cc.plan.memory import Lifetime, Slot, plan_memory
+from codegen_cc.plan.narrow_storage import narrow_storage
 from codegen_cc.plan.prologue import Prologue
 from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
 from codegen_cc.region.graph import Region, RegionNode, Value
@@ -74,6 +75,7 @@ class PlanBuilder:
             [_external("output", i, value) for i, value in enumerate(region.outputs)],
         )
         self.consumers = region.consumers()
+        self._narrow = narrow_storage(region, self.consumers)
         #: What convolutions do as they read their inputs.
         self.prologues: dict[RegionNode, Prologue] = {}
         #: The library that lowers, and the composite: who recorded a call.
@@ -171,6 +173,10 @@ class PlanBuilder:
         self.plan.arena.append(buffer)
         return Tensor(buffer, shape, strides_for(shape, order or tuple(range(len(shape)))))
 
+    def stored_dtype(self, value: Value) -> str:
+        """The dtype in which a value is stored: its own, unless all who touch it take another."""
+        return self._narrow.get(value, value.dtype)
+
     def image_space(self, value: Value, gaps: bool = True) -> Tensor:
         """Channels-last space for an image [N, C, H, W]; with ``gaps``, there may be some in it.
 
@@ -179,7 +185,7 @@ class PlanBuilder:
         """
         found = concat_of(value, self.consumers) if gaps else None
         if found is None:
-            return self.space(value.shape, value.dtype, CHANNELS_LAST)
+            return self.space(value.shape, self.stored_dtype(value), CHANNELS_LAST)
         concat, first = found
         return self.joined(concat).slice((0, first, 0, 0), value.shape, (1, 1, 1, 1))
 

@@ -105,7 +105,7 @@ def channel_vector(value: Value, channels: int) -> np.ndarray:
 
 
 def _is_point(node: RegionNode) -> bool:
-    if node.node.op != "conv2d" or not node.output.is_float:
+    if node.node.op != "conv2d" or not node.output.is_float or node.node.compute:
         return False
     attrs, kernel = node.node.attrs, node.node.operand("weight").shape[2:]
     plain = list(attrs["strides"]) == [1, 1] and attrs["groups"] == 1 and not any(attrs["padding"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codegen_cc import abi
-from codegen_cc.operators.conv2d import TILE_ROWS, rows_in_place
+from codegen_cc.operators.conv2d_ways import TILE_ROWS, rows_in_place
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 

@@ -1,0 +1,139 @@
+"""The ways to compute a convolution of images: which there are, which is chosen, their names."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+from codegen_cc.dim import estimate, is_static
+from codegen_cc.node import Node
+from codegen_cc.operators.bfloat16 import in_bfloat16, not_bfloat16, product_rate
+from codegen_cc.operators.packing import PANEL
+from codegen_cc.operators.requantise import is_quantised
+from codegen_cc.operators.winograd import POINTS, best_tile
+
+#: ``EXT_TILE_ROWS``: the tallest register tile of any level.
+TILE_ROWS = 14
+
+
+class Way(NamedTuple):
+    """How ``lower`` computes a convolution that is not depthwise.
+
+    By Winograd's algorithm with a tile, or where that is 0 by implicit GEMM, in which register
+    tiles of so many rows at most read the image in place and taller ones pack patches of it.
+    """
+
+    tile: int = 0
+    in_place_rows: int = TILE_ROWS
+
+
+def is_point(node: Node) -> bool:
+    """Whether the kernel is 1 x 1: nothing is packed but rows of pixels."""
+    return tuple(node.operand("weight").shape[2:]) == (1, 1)
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether every channel is a group of its own."""
+    groups = node.attrs["groups"]
+    return groups > 1 and groups == node.operand("input").shape[1] == node.shape[1]
+
+
+def winograd_tile(node: Node, direct_rate: float = 1.0) -> int:
+    """The tile with which Winograd's algorithm should compute the node, or 0 for not at all.
+
+    ``direct_rate`` is how many times as fast as in float32 it is computed directly.
+    """
+    if not fits_winograd(node):
+        return 0
+    inputs = node.operand("weight").shape[1]
+    images, outputs, height, width = node.shape
+    # Of an unknown size it is only known that it may be small.
+    most = 8 if is_static([images, height, width]) else 6
+    sizes = (estimate(images), estimate(height), estimate(width))
+    return best_tile(*sizes, inputs, outputs, most, direct_rate)
+
+
+def rows_in_place(distance: int) -> int:
+    """How many rows that begin so many floats apart a register tile can read where they lie.
+
+    At most ``TILE_ROWS``; the rule of ``ext_rows_in_place``: a line of each row has to stay in L1,
+    which has 64 sets of 8 lines of 64 bytes.
+    """
+    lines, rest = divmod(4 * distance, 64)
+    return TILE_ROWS if rest else min(TILE_ROWS, 7 * (64 // gcd(64, lines)))
+
+
+def own_rows(node: Node, pixel: int | None = None) -> int:
+    """The own choice of ``Way.in_place_rows``; ``pixel`` is the distance of pixels, else dense."""
+    return rows_in_place(node.attrs["strides"][1] * (pixel or node.operand("input").shape[1]))
+
+
+def fits_winograd(node: Node) -> bool:
+    """Whether Winograd's algorithm can compute the node: 3 x 3, stride 1, one group.
+
+    Winograd's transforms add up whole tiles, so that one infinite pixel makes all pixels of the
+    tiles that read it NaN: not for an exact node.
+    """
+    attrs = node.attrs
+    if node.exact:
+        return False
+    plain = list(attrs["strides"]) == list(attrs["dilation"]) == [1, 1] and attrs["groups"] == 1
+    return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
+
+
+def ways(node: Node) -> tuple[Way, ...]:
+    """All that ``lower`` can do, its own choice first."""
+    if is_depthwise(node) or is_point(node) or is_quantised(node) or in_bfloat16(node):
+        return (Way(),)
+    rows = own_rows(node)
+    tiles = (winograd_tile(node), 0, *POINTS) if fits_winograd(node) else (0,)
+    product = (Way(0, rows), Way(0, TILE_ROWS), Way(0, 0))
+    found = (Way(tile, TILE_ROWS) if tile else Way(0, rows) for tile in tiles)
+    return tuple(dict.fromkeys((*found, *product)))
+
+
+def way_of(node: Node) -> Way:
+    """The one that ``node.algorithm`` names, else the own choice."""
+    known = ways(node)
+    return next((way for way in known if algorithm_of(node, way) == node.algorithm), known[0])
+
+
+def algorithms(node: Node) -> tuple[str, ...]:
+    """The names of ``ways``."""
+    return tuple(algorithm_of(node, way) for way in ways(node))
+
+
+def algorithm(node: Node) -> str:
+    """The name of what ``lower`` would call."""
+    return algorithm_of(node, way_of(node))
+
+
+def algorithm_of(node: Node, way: Way) -> str:
+    """The name of what ``lower_with`` would call."""
+    if is_quantised(node):
+        return "depthwise, int8" if is_depthwise(node) else "GEMM, int8"
+    if in_bfloat16(node):
+        return "GEMM, bf16" if is_point(node) else "implicit GEMM, bf16"
+    if is_depthwise(node):
+        return "depthwise"
+    if way.tile:
+        return f"Winograd F({way.tile - 2}, 3)"
+    if is_point(node):
+        return "GEMM"
+    if way.in_place_rows == TILE_ROWS:
+        return "implicit GEMM"
+    beyond = f" in tiles of more than {way.in_place_rows} rows" if way.in_place_rows else ""
+    return f"implicit GEMM, packed{beyond}"
+
+
+def computes(node: Node) -> str | None:
+    """None where a convolution gains by being computed in ``node.compute``, else the reason."""
+    if reason := not_bfloat16(node):
+        return reason
+    if is_depthwise(node):
+        return "depthwise, which memory limits; float32 is as fast"
+    if (outputs := node.operand("weight").shape[0] // node.attrs["groups"]) < PANEL:
+        return f"{outputs} outputs in a group; need {PANEL} for bfloat16"
+    if tile := winograd_tile(node, product_rate()):
+        return f"Winograd F({tile - 2}, 3) in float32 is faster than bfloat16"
+    return None

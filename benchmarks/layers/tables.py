@@ -114,7 +114,7 @@ def heading(run: Run) -> list[str]:
     threads = f"{run.threads} thread{'' if run.threads == 1 else 's'}"
     first, _ = run.machine.lines()
     texts = [f"{title} {version}" for title, version in versions(run.engines).items()]
-    return [first, f"{run.machine.precision}, {threads}; {', '.join(texts)}"]
+    return [first, f"fp32, {threads}; {', '.join(texts)}"]
 
 
 def notes(run: Run) -> Iterator[str]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 from byoc.bench.engines import ENGINES
 from byoc.bench.measure import OURS, Row
+from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.suite import Suite, Targets
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our median milliseconds and those of the fastest peer, for one network in one setting."""
+    """Our median milliseconds and those of the fastest peer, for one network in one setting.
+
+    The peer computed in the same precision.
+    """
 
     model: str
     title: str
@@ -24,6 +28,7 @@ class Comparison:
     peer: str
     peer_ms: float
     target: float | None = None
+    precision: str = FP32
 
     @property
     def ratio(self) -> float:
@@ -48,6 +53,7 @@ class Mean:
     networks: int
     ratio: float
     target: float | None
+    precision: str = FP32
 
     @property
     def met(self) -> bool | None:
@@ -63,33 +69,43 @@ def compare_rows(rows: Sequence[Row], suite: Suite | None = None) -> list[Compar
     """One comparison for each of our rows that has a peer beside it; plain TVM is no peer."""
     comparisons = []
     for ours in (row for row in rows if row.engine == OURS):
-        setting = (ours.model, ours.batch, ours.threads)
         peers = [
-            row
-            for row in rows
-            if (row.model, row.batch, row.threads) == setting and ENGINES[row.engine].peer
+            row for row in rows if _setting(row) == _setting(ours) and ENGINES[row.engine].peer
         ]
         if not peers:
             continue
         best = min(peers, key=lambda row: row.p50_ms)
-        targets: Targets = suite.networks.get(ours.model, {}) if suite else {}
+        targets = _targets(suite, ours.precision).get(ours.model, {})
         comparisons.append(
             Comparison(
                 *(ours.model, ours.title, ours.batch, ours.threads, ours.p50_ms),
-                *(best.engine, best.p50_ms, targets.get(ours.threads)),
+                *(best.engine, best.p50_ms, targets.get(ours.threads), ours.precision),
             )
         )
     return comparisons
 
 
 def means(comparisons: Sequence[Comparison], suite: Suite | None = None) -> list[Mean]:
-    """The geometric mean for each number of threads."""
+    """The geometric mean for each precision and number of threads."""
     found = []
-    for threads in sorted({comparison.threads for comparison in comparisons}):
-        ratios = [c.ratio for c in comparisons if c.threads == threads]
-        target = suite.mean.get(threads) if suite else None
-        found.append(Mean(threads, len(ratios), prod(ratios) ** (1 / len(ratios)), target))
+    for precision, threads in dict.fromkeys((c.precision, c.threads) for c in comparisons):
+        ratios = [c.ratio for c in comparisons if (c.precision, c.threads) == (precision, threads)]
+        wanted = suite and (suite.mean if precision == FP32 else PRECISIONS[precision].mean)
+        mean = prod(ratios) ** (1 / len(ratios))
+        found.append(Mean(threads, len(ratios), mean, (wanted or {}).get(threads), precision))
     return found
+
+
+def _setting(row: Row) -> tuple[object, ...]:
+    return row.model, row.batch, row.threads, row.precision
+
+
+def _targets(suite: Suite | None, precision: str) -> Mapping[str, Targets]:
+    """The greatest ratios by network."""
+    if suite is None:
+        return {}
+    most = PRECISIONS[precision].most
+    return suite.networks if most is None else dict.fromkeys(suite.networks, most)
 
 
 def _met(ratio: float, target: float | None) -> bool | None:

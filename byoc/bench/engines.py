@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byoc.bench.precision import ALL, FP32
 from byoc.errors import BenchmarkError
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     Fetch = Callable[[], list[np.ndarray]]
 
 
-def load_byoc(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
+def load_byoc(path: Path, inputs: Inputs, threads: int, precision: str = FP32) -> tuple[Run, Fetch]:
     """This project: a library from ``byoc.compile``."""
+    del precision  # compiled in
     # TVM's FFI imports PyTorch where that is installed: a second, and memory, for nothing.
     sys.modules.setdefault("torch", None)
     from byoc.deploy.loader import load
@@ -34,9 +36,9 @@ def load_byoc(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
     return lambda: model.invoke(tensors), lambda: list(model.run(inputs).values())
 
 
-def load_tvm(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
+def load_tvm(path: Path, inputs: Inputs, threads: int, precision: str = FP32) -> tuple[Run, Fetch]:
     """TVM as it is: a library from ``tvm.compile`` with its default pipeline."""
-    del threads  # TVM_NUM_THREADS, set by whoever started the process
+    del threads, precision  # TVM_NUM_THREADS, set by whoever started the process
     import tvm
     from tvm.runtime.vm import VirtualMachine
 
@@ -51,8 +53,11 @@ def load_tvm(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
     return lambda: main(*tensors), fetch
 
 
-def load_onnxruntime(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
+def load_onnxruntime(
+    path: Path, inputs: Inputs, threads: int, precision: str = FP32
+) -> tuple[Run, Fetch]:
     """ONNX Runtime's CPU provider with all optimisations (its default)."""
+    del precision  # the file's
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -70,14 +75,19 @@ def load_onnxruntime(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fet
     )
 
 
-def load_openvino(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
-    """OpenVINO's CPU plug-in; fp32 by name, as its default is bf16 where the CPU has it."""
+def load_openvino(
+    path: Path, inputs: Inputs, threads: int, precision: str = FP32
+) -> tuple[Run, Fetch]:
+    """OpenVINO's CPU plug-in; the precision by name, as its default is bf16 where the CPU has it.
+
+    What is quantised in the file is computed on integers, and the rest in float32.
+    """
     import numpy as np
     import openvino
 
     core = openvino.Core()
     options = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
@@ -97,8 +107,8 @@ def load_openvino(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]
     return run, fetch
 
 
-def load_ncnn(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
-    """ncnn on the files that pnnx wrote, ``path`` and the .bin beside it; fp32 throughout."""
+def load_ncnn(path: Path, inputs: Inputs, threads: int, precision: str = FP32) -> tuple[Run, Fetch]:
+    """ncnn on the files that pnnx wrote, ``path`` and the .bin beside it; no fp16 anywhere."""
     import ncnn
     import numpy as np
 
@@ -107,7 +117,7 @@ def load_ncnn(path: Path, inputs: Inputs, threads: int) -> tuple[Run, Fetch]:
     for reduced in ("fp16_packed", "fp16_storage", "fp16_arithmetic"):
         setattr(options, f"use_{reduced}", False)
     for reduced in ("bf16_packed", "bf16_storage"):
-        setattr(options, f"use_{reduced}", False)
+        setattr(options, f"use_{reduced}", precision == "bf16")
     options.lightmode = True
     options.num_threads = threads
     if net.load_param(str(path)) or net.load_model(str(path.with_suffix(".bin"))):
@@ -138,11 +148,13 @@ class Engine:
     """How an engine is loaded, what it is called in tables, and which packages it needs."""
 
     title: str
-    load: Callable[[Path, Inputs, int], tuple[Run, Fetch]]
+    load: Callable[[Path, Inputs, int, str], tuple[Run, Fetch]]
     #: Module: what pip installs for it; the first one has the engine's version.
     packages: dict[str, str]
     #: Whether ours is held against it: plain TVM is where we come from.
     peer: bool = True
+    #: In which it can compute.
+    precisions: tuple[str, ...] = tuple(ALL)
 
     def absent(self) -> str | None:
         """None, or what would install it."""
@@ -161,8 +173,20 @@ class Engine:
 #: By the name on the command line.
 ENGINES = {
     "byoc": Engine("byoc", load_byoc, {"byoc": "tvm-byoc-ext"}, peer=False),
-    "tvm": Engine("plain TVM", load_tvm, {"tvm": "apache-tvm"}, peer=False),
-    "onnxruntime": Engine("ONNX Runtime", load_onnxruntime, {"onnxruntime": "onnxruntime"}),
+    "tvm": Engine(
+        "plain TVM", load_tvm, {"tvm": "apache-tvm"}, peer=False, precisions=("fp32", "int8")
+    ),
+    "onnxruntime": Engine(
+        "ONNX Runtime",
+        load_onnxruntime,
+        {"onnxruntime": "onnxruntime"},
+        precisions=("fp32", "int8"),
+    ),
     "openvino": Engine("OpenVINO", load_openvino, {"openvino": "openvino"}),
-    "ncnn": Engine("ncnn", load_ncnn, {"ncnn": "ncnn", "pnnx": "--no-deps pnnx"}),
+    "ncnn": Engine(
+        "ncnn",
+        load_ncnn,
+        {"ncnn": "ncnn", "pnnx": "--no-deps pnnx"},
+        precisions=("fp32", "bf16"),
+    ),
 }

@@ -21,6 +21,7 @@ import numpy as np
 
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import peak_mb
+from byoc.bench.precision import FP32
 from byoc.errors import BenchmarkError
 from byoc.machine import choose_cores
 
@@ -65,6 +66,7 @@ class Entrant:
     engine: str
     model: Path
     inputs: Path
+    precision: str = FP32
 
 
 @dataclass
@@ -100,8 +102,9 @@ class _Worker:
         module = [sys.executable, "-m", "byoc.bench.worker", entrant.engine]
         files = [entrant.model, entrant.inputs, self._outputs]
         with self._messages.open("w", encoding="utf-8") as messages:
+            counts = [str(threads), ",".join(map(str, cores))]
             self._process = subprocess.Popen(
-                [*module, *map(str, files), str(threads), ",".join(map(str, cores))],
+                [*module, *map(str, files), *counts, entrant.precision],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=messages,

@@ -24,7 +24,6 @@ class Machine:
     cpu: str
     cores: int
     isa: str
-    precision: str
     peak_gflops: float
     versions: dict[str, str]
     extensions: tuple[str, ...] = ()
@@ -40,7 +39,6 @@ class Machine:
             cpu=cpu_name(),
             cores=len(usable_cores()),
             isa=library.ext_isa_name().decode(),
-            precision="fp32",
             peak_gflops=measure_peak(library, 100),
             versions=versions,
             extensions=extensions(library),
@@ -54,7 +52,7 @@ class Machine:
         return [
             f"{self.cpu}, {cores}, {isa}; FMA peak of a core, measured: "
             f"{self.peak_gflops:.1f} GFLOP/s",
-            f"{self.precision}; {versions}",
+            versions,
         ]
 
     def to_json(self) -> dict[str, object]:

@@ -14,6 +14,7 @@ from byoc.accuracy import relative_error
 from byoc.bench.builds import build
 from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, take_turns
+from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from byoc.compiler.keywords import CompileKeywords
     from byoc.report.shortfall import Shortfall
 
-#: Greatest difference from the reference's answer, as a share of each output's range.
-TOLERANCE = 1e-4
 OURS, REFERENCE = "byoc", "onnxruntime"
 
 Progress = Callable[[str], None]
@@ -36,8 +35,8 @@ class Row:
     ``gflops`` counts two operations for each multiply-accumulate of the network, whatever the
     engine saves of them; ``share_of_peak`` is of the peak of all threads; ``peak_mb`` is the most
     memory that the process had; ``error`` is the difference from ONNX Runtime's answer as a share
-    of the range.  None where something is not known.  ``device`` is the address of the machine that
-    measured, empty for this one.
+    of the range.  None where something is not known.  ``precision`` is a key of ``PRECISIONS``.
+    ``device`` is the address of the machine that measured, empty for this one.
     """
 
     model: str
@@ -54,7 +53,13 @@ class Row:
     share_of_peak: float | None
     peak_mb: float | None
     error: float | None
+    precision: str = FP32
     device: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is within the tolerance, as far as it was compared."""
+        return self.error is None or self.error <= PRECISIONS[self.precision].tolerance
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,7 @@ class Results:
 
     def wrong(self, ours: bool) -> list[Row]:
         """Rows of ours, or of others, whose answers differ by more than the tolerance."""
-        return [
-            row
-            for row in self.rows
-            if row.error is not None and row.error > TOLERANCE and (row.engine == OURS) == ours
-        ]
+        return [row for row in self.rows if not row.right and (row.engine == OURS) == ours]
 
     def add(self, more: Results) -> None:
         """Append the rows and failures of another network."""
@@ -162,8 +163,9 @@ class Measured:
 class Bench:
     """Measures one network after another with the same engines, threads and rounds.
 
-    ``engines`` are installed ones; ``peak`` is the GFLOP/s of one core, None if not known;
-    ``compiling`` are keywords of ``byoc.compile`` (see ``byoc.bench.builds.build``).
+    ``engines`` are installed ones, of which those that offer ``precision`` take part; ``peak`` is
+    the GFLOP/s of one core, None if not known; ``compiling`` are keywords of ``byoc.compile`` (see
+    ``byoc.bench.builds.build``).
     """
 
     def __init__(
@@ -174,9 +176,13 @@ class Bench:
         peak: float | None,
         compiling: CompileKeywords | None = None,
         progress: Progress = lambda stage: None,
+        precision: str = FP32,
     ) -> None:
-        self.engines, self.threads, self.rounds = engines, threads, rounds
-        self.peak, self.compiling, self.progress = peak, compiling or {}, progress
+        self.engines = [name for name in engines if precision in ENGINES[name].precisions]
+        self.threads, self.rounds, self.precision = threads, rounds, precision
+        self.peak, self.compiling, self.progress = peak, dict(compiling or {}), progress
+        if precision not in (FP32, *(name for name, p in PRECISIONS.items() if p.quantised)):
+            self.compiling["precision"] = precision
 
     def measure(self, subjects: Sequence[Subject]) -> Results:
         """Measure a network, in the batch sizes of ``subjects``, which take turns as well."""
@@ -236,7 +242,7 @@ class Bench:
             for engine, file in one.files.items():
                 name = one.name(engine)
                 owners[name] = (one, engine)
-                entrants.append(Entrant(name, engine, file, one.inputs))
+                entrants.append(Entrant(name, engine, file, one.inputs, self.precision))
         failed: dict[str, str] = {}
         timings = take_turns(entrants, threads, self.rounds, folder, failed=failed)
         for timing in timings:
@@ -267,5 +273,6 @@ class Bench:
             share_of_peak=gflops / (self.peak * timing.threads) if known else None,
             peak_mb=timing.peak_mb,
             error=None if expected is None else relative_error(timing.outputs, expected),
+            precision=self.precision,
             device=device,
         )

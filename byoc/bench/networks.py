@@ -11,6 +11,7 @@ from byoc.bench.comparison import Comparison, Mean, compare_rows, means
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import Machine
 from byoc.bench.measure import Bench, Failure, Progress, Results, Row, present
+from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.remote import REMOTE_ENGINES, RemoteBench, RemoteMachines, require_remote
 from byoc.bench.subjects import Subject, load_subject
 from byoc.bench.suite import SUITES, Suite
@@ -50,6 +51,7 @@ class Outcome:
     rounds: int
     suite: str | None
     results: Results
+    precisions: Sequence[str] = (FP32,)
 
     @property
     def holds(self) -> bool:
@@ -73,14 +75,18 @@ class Outcome:
         """
         rows = self.results.rows
         if self.suite is not None and not any(row.device for row in rows):
-            return [suite_sheet(f"suite {self.suite}, batch 1, p50", self.comparisons, self.means)]
-        if any(row.batch for row in rows):
-            devices = dict.fromkeys(row.device for row in rows)
-            return [batch_sheet([row for row in rows if row.device == d]) for d in devices]
-        settings: dict[tuple[str, str, int], list[Row]] = {}
+            return [self._suite_sheet(precision) for precision in self.precisions]
+        batches = any(row.batch for row in rows)
+        settings: dict[tuple[object, ...], list[Row]] = {}
         for row in rows:
-            settings.setdefault((row.model, row.device, row.threads), []).append(row)
-        return [engines_sheet(own) for own in settings.values()]
+            kind = () if batches else (row.model, row.threads)
+            settings.setdefault((row.precision, row.device, *kind), []).append(row)
+        return [(batch_sheet if batches else engines_sheet)(own) for own in settings.values()]
+
+    def _suite_sheet(self, precision: str) -> Sheet:
+        title = f"suite {self.suite}, {precision}, batch 1, p50"
+        own = [c for c in self.comparisons if c.precision == precision]
+        return suite_sheet(title, own, [m for m in self.means if m.precision == precision])
 
     def lines(self) -> list[str]:
         """What the tables say in words, and what they do not say."""
@@ -102,6 +108,7 @@ class Outcome:
             "machine": self.machine.to_json(),
             "threads": list(self.threads),
             "rounds": self.rounds,
+            "precisions": list(self.precisions),
             "suite": self.suite,
             **self.results.to_json(),
             "comparisons": [comparison.to_json() for comparison in self.comparisons],
@@ -123,6 +130,7 @@ def bench(
     batches: Sequence[int] = (),
     input_shapes: Shapes | None = None,
     compiling: CompileKeywords | None = None,
+    precisions: Sequence[str] = (),
     devices: Devices | None = None,
     progress: Progress = _silent,
     tell: Callable[[str], None] = _silent,
@@ -133,7 +141,9 @@ def bench(
     ``engines`` are keys of ``ENGINES`` (default: all; for a suite and for batches all but plain
     TVM).  ``threads`` are numbers of threads (default: 1 and 2, as far as there are cores).
     ``batches`` are extents for axis 0 of every input.  ``compiling`` are keywords of
-    ``byoc.compile`` for ours; ``target`` and ``allow_wrong`` hold for plain TVM too.  With
+    ``byoc.compile`` for ours; ``target`` and ``allow_wrong`` hold for plain TVM too.
+    ``precisions`` are keys of ``PRECISIONS`` (default: fp32), each of which is compared with the
+    engines that compute in it; for int8 the zoo's networks are those quantised from it.  With
     ``devices`` ours and plain TVM are measured there (``byoc.bench.remote``).  ``progress`` is
     called with what is being done, ``tell`` with a line for each of several networks that is done.
 
@@ -142,6 +152,8 @@ def bench(
     networks = list(SUITES[suite].networks) if suite else list(dict.fromkeys(models))
     sizes = sorted(set(batches)) or [None]
     if devices is not None:
+        if [name for name in precisions if name != FP32]:
+            raise BenchmarkError("devices measure fp32 alone; leave --precision out")
         load = partial(_load, suite=suite, batches=sizes, shapes=input_shapes)
         asked = engines or (("byoc",) if suite or batches else REMOTE_ENGINES)
         require_remote(asked)
@@ -158,17 +170,20 @@ def bench(
     machine = Machine.measure(names)
     results = Results(absent=absent)
     peak = machine.peak_gflops
-    measuring = Bench(names, counts, rounds, peak, compiling, progress)
-    for name in networks:
-        subjects = _load(name, results, suite, sizes, input_shapes)
-        if subjects is None:
-            continue
-        measured = measuring.measure(subjects)
-        results.add(measured)
-        for line in ratio_lines(compare_rows(measured.rows)) if len(networks) > 1 else ():
-            tell(line)
+    wanted = tuple(dict.fromkeys(precisions)) or (FP32,)
+    for precision in wanted:
+        measuring = Bench(names, counts, rounds, peak, compiling, progress, precision)
+        quantised = PRECISIONS[precision].quantised
+        for name in networks:
+            subjects = _load(name, results, suite, sizes, input_shapes, quantised)
+            if subjects is None:
+                continue
+            measured = measuring.measure(subjects)
+            results.add(measured)
+            for line in ratio_lines(compare_rows(measured.rows)) if len(networks) > 1 else ():
+                tell(line)
     _require_any(results)
-    return Outcome(machine, counts, rounds, suite, results)
+    return Outcome(machine, counts, rounds, suite, results, wanted)
 
 
 def _require_any(results: Results) -> None:
@@ -208,10 +223,11 @@ def _load(
     suite: str | None,
     batches: Sequence[int | None],
     shapes: Shapes | None,
+    quantised: bool = False,
 ) -> list[Subject] | None:
     """A network in its batches; None, and a note, for one of a suite that is not there."""
     try:
-        return [load_subject(name, shapes, batch) for batch in batches]
+        return [load_subject(name, shapes, batch, quantised) for batch in batches]
     except ByocError as error:
         if suite is None:
             raise

@@ -36,7 +36,7 @@ def check_plot(path: Path) -> None:
 
 
 def plot(path: Path, rows: Sequence[Row], comparisons: Sequence[Comparison], caption: str) -> None:
-    """Draw a panel for each number of threads, a group for each network and batch.
+    """Draw a panel for each precision and number of threads, a group for each network and batch.
 
     A bar is an engine's median by that of the best peer; plain TVM is left out.  A short line over
     our bar is its target.  Raises ``BenchmarkError`` where there is nothing to compare.
@@ -45,12 +45,15 @@ def plot(path: Path, rows: Sequence[Row], comparisons: Sequence[Comparison], cap
 
     if not comparisons:
         raise BenchmarkError(f"cannot plot to {path}: there is no time of ours beside a peer's")
-    threads = sorted({c.threads for c in comparisons})
-    groups = max(sum(c.threads == count for c in comparisons) for count in threads)
-    figure = Figure(figsize=(max(6.0, 2.5 + 0.9 * groups), 1.0 + 3.2 * len(threads)))
-    panels = figure.subplots(len(threads), squeeze=False)[:, 0]
-    for panel, count in zip(panels, threads, strict=True):
-        _panel(panel, rows, [c for c in comparisons if c.threads == count], count)
+    settings: dict[tuple[str, int], list[Comparison]] = {}
+    for comparison in comparisons:
+        settings.setdefault((comparison.precision, comparison.threads), []).append(comparison)
+    groups = max(map(len, settings.values()))
+    figure = Figure(figsize=(max(6.0, 2.5 + 0.9 * groups), 1.0 + 3.2 * len(settings)))
+    panels = figure.subplots(len(settings), squeeze=False)[:, 0]
+    for panel, (setting, own) in zip(panels, settings.items(), strict=True):
+        _panel(panel, [row for row in rows if row.precision == setting[0]], own, setting[1])
+        panel.set_title(f"{setting[0]}, {in_words(setting[1])}", loc="left", fontsize="medium")
     panels[0].legend(loc="upper left", ncols=5, fontsize="small", frameon=False)
     figure.text(0.01, 0.005, caption, fontsize="x-small", color="#555555")
     figure.tight_layout(rect=(0, 0.05, 1, 1))
@@ -85,7 +88,6 @@ def _panel(panel: Axes, rows: Sequence[Row], groups: Sequence[Comparison], threa
     panel.set_xticks(range(len(groups)), labels, fontsize="small", **turned)
     panel.set_ylabel("p50 / best peer's")
     panel.set_ylim(0, 1.15 * min(_HIGHEST, max(1.3, _tallest(times, groups))))
-    panel.set_title(in_words(threads), loc="left", fontsize="medium")
 
 
 def _tallest(

@@ -56,13 +56,12 @@ class RemoteMachines:
 
     devices: dict[str, DeviceInfo]
     versions: dict[str, str]
-    precision: str = "fp32"
 
     def lines(self) -> list[str]:
         """The devices for people, a line for each, and the versions."""
         versions = ", ".join(f"{title} {version}" for title, version in self.versions.items())
         found = [f"{name}: {info}" for name, info in sorted(self.devices.items())]
-        return [*found, f"{self.precision}; {versions}"]
+        return [*found, versions]
 
     def to_json(self) -> dict[str, object]:
         """Plain numbers and texts."""

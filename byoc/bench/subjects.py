@@ -30,13 +30,17 @@ def load_subject(
     name: str,
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     batch: int | None = None,
+    quantised: bool = False,
 ) -> Subject:
     """A network of the zoo, or an ONNX file.
 
     ``input_shapes`` gives dynamic axes a size, and ``batch`` is the extent of axis 0 of every
-    input, whatever the model says.  Raises ``ByocError``.
+    input, whatever the model says.  With ``quantised``, the network of the zoo is the one that was
+    quantised from it, and a file is taken to be so already.  Raises ``ByocError``.
     """
     known = networks()
+    if quantised and name in known and f"{name}_int8" in known:
+        name = f"{name}_int8"
     path = Path(name)
     if name in known and not path.is_file():
         title, model, tokens = known[name].title, known[name].build(), TOKENS

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from byoc.bench.comparison import Comparison, Mean
 from byoc.bench.engines import ENGINES
-from byoc.bench.measure import OURS, TOLERANCE, Results, Row
+from byoc.bench.measure import OURS, Results, Row
+from byoc.bench.precision import PRECISIONS
 
 #: A time per image that is greater by less than this share is noise, not growth.
 _NOISE = 0.02
@@ -68,7 +69,7 @@ def engines_sheet(rows: Sequence[Row]) -> Sheet:
                 "" if row.error is None else f"{row.error:.0e}",
             ]
         )
-    title = f"{rows[0].title}, {in_words(rows[0].threads)}{_on(rows[0])}"
+    title = f"{rows[0].title}, {rows[0].precision}, {in_words(rows[0].threads)}{_on(rows[0])}"
     return Sheet(title, _ENGINE_HEADINGS, cells)
 
 
@@ -129,8 +130,8 @@ def growth_lines(rows: Sequence[Row]) -> list[str]:
 def ratio_lines(comparisons: Sequence[Comparison]) -> list[str]:
     """Our ratio to the best peer, in words."""
     return [
-        f"{c.title}, {in_words(c.threads)}: byoc takes {c.ratio:.2f} x the time of the best peer, "
-        f"{ENGINES[c.peer].title}"
+        f"{c.title}, {c.precision}, {in_words(c.threads)}: byoc takes {c.ratio:.2f} x the time of "
+        f"the best peer, {ENGINES[c.peer].title}"
         for c in comparisons
     ]
 
@@ -158,10 +159,10 @@ def check_lines(results: Results) -> list[str]:
 
 
 def _differs(row: Row) -> str:
-    what = f"{row.title} with {in_words(row.threads)}{_on(row)}"
+    what = f"{row.title} in {row.precision} with {in_words(row.threads)}{_on(row)}"
     return (
         f"{ENGINES[row.engine].title} on {what} differs from ONNX Runtime by"
-        f" {row.error:.1e} of the range; the limit is {TOLERANCE:.0e}"
+        f" {row.error:.1e} of the range; the limit is {PRECISIONS[row.precision].tolerance:.0e}"
     )
 
 

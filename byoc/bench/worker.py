@@ -1,4 +1,5 @@
-"""One engine in one process: ``python -m byoc.bench.worker ENGINE FILE IN OUT THREADS CORES``.
+"""One engine in one process: ``python -m byoc.bench.worker ENGINE FILE IN OUT THREADS CORES
+PRECISION``.
 
 Takes its inputs from IN.npz, runs the model once on CORES (such as ``0,1``), writes its outputs to
 OUT.npz and prints ``ready``, or one line that begins with ``error:``; then, for every line with a
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Serve bursts of runs until stdin ends."""
-    engine, model, inputs, outputs, threads, cores = sys.argv[1:]
+    engine, model, inputs, outputs, threads, cores, precision = sys.argv[1:]
     # An interrupted benchmark closes stdin; a traceback of each engine would say no more.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before a library starts its threads, which inherit this: none uses more than was asked for.
@@ -36,7 +37,8 @@ def main() -> None:
     # TVM's FFI imports PyTorch where it is installed: 200 MB that no engine here needs.
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:
-        run = start(engine, Path(model), Path(inputs), Path(outputs), int(threads))
+        files = Path(model), Path(inputs), Path(outputs)
+        run = start(engine, *files, int(threads), precision)
     except Exception as error:
         text = str(error).strip() or type(error).__name__
         print(f"error: {text.splitlines()[0]}", file=answers, flush=True)
@@ -51,13 +53,15 @@ def main() -> None:
         print(json.dumps(times), file=answers, flush=True)
 
 
-def start(engine: str, model: Path, inputs: Path, outputs: Path, threads: int) -> Run:
+def start(
+    engine: str, model: Path, inputs: Path, outputs: Path, threads: int, precision: str
+) -> Run:
     """Load a model, run it once and store what it answered."""
     import numpy as np
 
     with np.load(inputs) as file:
         arrays = {name: file[name] for name in file.files}
-    run, fetch = ENGINES[engine].load(model, arrays, threads)
+    run, fetch = ENGINES[engine].load(model, arrays, threads, precision)
     np.savez(outputs, *fetch())
     return run
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.bench.engines import ENGINES
+from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
 from byoc.cli import control, options, remote
 from byoc.cli.several import SeveralValues
@@ -76,6 +77,15 @@ _COUNT = click.IntRange(min=1)
 )
 @control.tuning_db
 @control.tuning_machine
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(list(PRECISIONS)),
+    metavar="NAME...",
+    help=f"Any of {', '.join(PRECISIONS)} (default: fp32): each is measured beside the engines "
+    "that compute in it; for int8, a network of the zoo is the one quantised from it.",
+)
 @control.exact
 @control.allow_wrong
 @remote.devices(several=True)
@@ -101,6 +111,7 @@ def bench_verb(
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     tuning_machine: str,
+    precisions: tuple[str, ...],
     exact: bool,
     allow_wrong: tuple[str, ...],
     devices: Devices | None,
@@ -113,7 +124,7 @@ def bench_verb(
 
     Each engine sits in a process of its own, limited to the asked number of cores, and they take
     turns.  Answers are compared with ONNX Runtime's: exit code 1 where byoc's differ by more than
-    1e-4 of the range.
+    1e-4 of the range (4e-2 in bf16, 5e-2 in int8).
 
     With --rpc or --rpc-tracker other machines measure, byoc and plain TVM alone: several networks
     are shared out among them, and a single one is measured on each.
@@ -140,6 +151,7 @@ def bench_verb(
             batches=batches,
             input_shapes=input_shapes,
             compiling=compiling,
+            precisions=precisions,
             devices=devices,
             progress=show,
             tell=lambda line: say(line, err=True),

@@ -84,7 +84,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_json_has_machine_rows_and_ratios(run: dict) -> None:
     about = run["machine"]
-    assert about["precision"] == "fp32" and about["peak_gflops"] > 1 and about["cores"] >= 1
+    assert run["precisions"] == ["fp32"] and about["peak_gflops"] > 1 and about["cores"] >= 1
     assert {"byoc", "plain TVM", "ONNX Runtime"} <= about["versions"].keys()
     assert (run["threads"], run["rounds"], run["suite"]) == ([1], 1, None)
     rows = {row["engine"]: row for row in run["rows"]}
@@ -139,12 +139,12 @@ def test_table_names_the_machine_and_an_absent_engine(
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert re.search(r"\d+ cores?, .*FMA peak of a core, measured: \d+\.\d GFLOP/s", lines[0])
-    assert lines[1].startswith("fp32; byoc ") and "ONNX Runtime" in lines[1]
+    assert lines[1].startswith("byoc ") and "ONNX Runtime" in lines[1]
     for heading in ("min ms", "p50 ms", "p90 ms", "p99 ms", "GFLOP/s", "peak %", "ratio"):
         assert heading in captured.out
     assert re.search(r"^ +byoc +\d+ +\d", captured.out, re.MULTILINE)
     assert (
-        "tiny.onnx, 1 thread: byoc takes " in captured.out
+        "tiny.onnx, fp32, 1 thread: byoc takes " in captured.out
         and "the best peer, ONNX Runtime" in captured.out
     )
     assert "not compared: OpenVINO: not installed; pip install ov" in lines
@@ -167,10 +167,10 @@ def test_a_wrong_answer_of_ours_fails_the_check(
     assert main(["bench", *map(str, (tiny, *QUICK, *PAIR))]) == 1
     captured = capsys.readouterr()
     assert captured.err == (
-        "check failed: byoc on tiny.onnx with 1 thread differs from ONNX Runtime by 2.0e-04 of the "
-        "range; the limit is 1e-04\n"
+        "check failed: byoc on tiny.onnx in fp32 with 1 thread differs from ONNX Runtime by 2.0e-04"
+        " of the range; the limit is 1e-04\n"
     )
-    assert "note: ONNX Runtime on tiny.onnx with 1 thread differs" in captured.out
+    assert "note: ONNX Runtime on tiny.onnx in fp32 with 1 thread differs" in captured.out
 
 
 def test_an_engine_that_fails_is_named_and_the_rest_goes_on(

@@ -1,0 +1,169 @@
+"""Networks that are multiplied in bfloat16: what is, how it is stored, and how far off it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto
+from onnx import helper as oh
+from onnx import numpy_helper as nh
+
+import byoc
+from byoc.accuracy import share_of_range
+from byoc.report import Report
+
+#: Of bfloat16's eight bits of mantissa, after some layers.
+LIMIT = 2e-2
+
+
+def weights(random: np.random.Generator, name: str, *shape: int) -> onnx.TensorProto:
+    scale = np.sqrt(1 / np.prod(shape[1:]))
+    return nh.from_array((random.standard_normal(shape) * scale).astype(np.float32), name)
+
+
+def residual_network(pixels: int = 14, channels: int = 32, stride: int = 2) -> onnx.ModelProto:
+    """Convolutions of 1 x 1 and, with a stride, 3 x 3, an addition, and a classifier."""
+    random = np.random.default_rng(7)
+    nodes = [
+        oh.make_node("Conv", ["x", "w0", "b0"], ["c0"], name="first"),
+        oh.make_node("Relu", ["c0"], ["r0"]),
+        oh.make_node(
+            "Conv",
+            ["r0", "w1"],
+            ["c1"],
+            name="strided",
+            pads=[1, 1, 1, 1],
+            strides=[stride, stride],
+        ),
+        oh.make_node("Relu", ["c1"], ["r1"]),
+        oh.make_node("Conv", ["r1", "w2"], ["c2"], name="second"),
+        oh.make_node("Conv", ["r1", "w3"], ["c3"], name="third"),
+        oh.make_node("Add", ["c2", "c3"], ["a"]),
+        oh.make_node("Relu", ["a"], ["r2"]),
+        oh.make_node("GlobalAveragePool", ["r2"], ["p"]),
+        oh.make_node("Flatten", ["p"], ["f"]),
+        oh.make_node("Gemm", ["f", "w4", "b4"], ["y"], name="head", transB=1),
+    ]
+    shapes = {
+        "w0": (channels, 17, 1, 1),
+        "w1": (channels + 3, channels, 3, 3),
+        "w2": (40, channels + 3, 1, 1),
+        "w3": (40, channels + 3, 1, 1),
+        "w4": (10, 40),
+    }
+    constants = [weights(random, name, *shape) for name, shape in shapes.items()]
+    constants += [weights(random, "b0", channels), weights(random, "b4", 10)]
+    graph = oh.make_graph(
+        nodes,
+        "g",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, [2, 17, pixels, pixels])],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, [2, 10])],
+        constants,
+    )
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+
+
+def compiled(model: onnx.ModelProto, folder: Path, **keywords: object) -> tuple[byoc.Model, Report]:
+    report = byoc.compile(model, folder / "model.so", **keywords).report
+    return byoc.load(folder / "model.so"), report
+
+
+def answers(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, inputs)
+
+
+def test_a_network_is_one_region_in_bfloat16(tmp_path: Path) -> None:
+    model = residual_network()
+    network, report = compiled(model, tmp_path, precision="bf16")
+    assert len(report.regions) == 1 and report.left == ()
+    assert list(report.multiplied_in) == ["bfloat16"]
+    x = np.random.default_rng(1).standard_normal((2, 17, 14, 14)).astype(np.float32)
+    (y,) = network.run({"x": x}).values()
+    (expected,) = answers(model, {"x": x})
+    assert y.dtype == np.float32
+    assert share_of_range(y, expected) < LIMIT
+    assert share_of_range(y, expected) > 1e-5  # or it was computed in float32
+
+
+def test_nodes_and_operators_keep_float32(tmp_path: Path) -> None:
+    model = residual_network()
+    precision = ["bf16,matmul=fp32", "s*=fp32"]
+    _, report = compiled(model, tmp_path, precision=precision)
+    kept = {node.name for node in report.graph.nodes if node.kernel.multiplied_in == "float32"}
+    assert any("strided" in name for name in kept) and any("second" in name for name in kept)
+    assert any("head" in name for name in kept) and not any("first" in name for name in kept)
+
+
+def test_what_only_bfloat16_nodes_touch_is_stored_so(tmp_path: Path) -> None:
+    byoc.compile(residual_network(), tmp_path / "wide.so", precision=())
+    byoc.compile(residual_network(), tmp_path / "narrow.so", precision="bf16")
+    wide, narrow = (
+        byoc.load(tmp_path / name).metadata.report["regions"][0]
+        for name in ("wide.so", "narrow.so")
+    )
+    assert narrow["plan"]["arena_bytes"] < 0.7 * wide["plan"]["arena_bytes"]
+    assert narrow["weight_bytes"] < 0.7 * wide["weight_bytes"]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.0e38])
+def test_special_values_of_the_input(tmp_path: Path, value: float) -> None:
+    """What rounds to bfloat16 as infinity is infinity; NaN stays NaN."""
+    random = np.random.default_rng(3)
+    graph = oh.make_graph(
+        [oh.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, [5, 19])],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, [5, 33])],
+        [weights(random, "w", 19, 33)],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+    network, report = compiled(model, tmp_path, precision="bf16")
+    assert list(report.multiplied_in) == ["bfloat16"]
+    x = random.standard_normal((5, 19)).astype(np.float32)
+    x[2, 3] = value
+    w = nh.to_array(model.graph.initializer[0])
+    with np.errstate(all="ignore"):
+        rounded = [array.astype(ml_dtypes.bfloat16).astype(np.float64) for array in (x, w)]
+        expected = (rounded[0] @ rounded[1]).astype(np.float32)
+    (y,) = network.run({"x": x}).values()
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_symbolic_rows(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    graph = oh.make_graph(
+        [
+            oh.make_node("MatMul", ["x", "w"], ["h"]),
+            oh.make_node("Relu", ["h"], ["r"]),
+            oh.make_node("MatMul", ["r", "v"], ["y"]),
+        ],
+        "g",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 24])],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 20])],
+        [weights(random, "w", 24, 50), weights(random, "v", 50, 20)],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+    network, report = compiled(model, tmp_path, precision="bf16", input_shapes={"x": ["n", 24]})
+    assert list(report.multiplied_in) == ["bfloat16"]
+    for rows in (0, 1, 3, 40):
+        x = random.standard_normal((rows, 24)).astype(np.float32)
+        (y,) = network.run({"x": x}).values()
+        (expected,) = answers(model, {"x": x})
+        assert y.shape == expected.shape
+        assert share_of_range(y, expected) < LIMIT
+
+
+def test_verify_knows_the_precision(tmp_path: Path) -> None:
+    model = residual_network()
+    byoc.compile(model, tmp_path / "model.so", precision="bf16")
+    found = byoc.verify(model, tmp_path / "model.so")
+    assert found.holds
+    assert not byoc.verify(model, tmp_path / "model.so", tolerance=1e-6).holds

@@ -8,7 +8,7 @@ from codegen_cc.node import Node
 
 def as_stored(node: Node) -> str | None:
     """None if the node is to be computed in the dtypes that it is stored in, else the reason."""
-    return f"to be computed in {node.compute}; need {node.dtype}" if node.compute else None
+    return f"no kernel computes {node.op} in {node.compute}" if node.compute else None
 
 
 def only(node: Node, allowed: tuple[str, ...]) -> str | None:

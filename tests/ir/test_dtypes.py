@@ -87,7 +87,7 @@ def test_what_a_node_computes_in_is_part_of_what_is_timed() -> None:
     assert Node.from_json(narrow.to_json()) == narrow
     assert signature(narrow) != signature(plain)
     reason = registry.library("builtin").supports(narrow)
-    assert reason == "to be computed in bfloat16; need float32"
+    assert reason == "no kernel computes conv2d in bfloat16"
     assert registry.library("builtin").supports(plain) is None
 
 

@@ -124,7 +124,7 @@ def test_constants_are_stored_in_bfloat16(tmp_path: Path) -> None:
     for precision in ("bf16", "fp32"):
         compiled(model, tmp_path, precision=precision)
         sizes.append((tmp_path / "model.so").stat().st_size)
-    assert 1.3e6 < sizes[1] - sizes[0] < 1.5e6
+    assert 1.3e6 < sizes[1] - sizes[0] < 1.7e6
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.0e38])

@@ -172,16 +172,15 @@ def bench(
     peak = machine.peak_gflops
     wanted = tuple(dict.fromkeys(precisions)) or (FP32,)
     for precision in wanted:
+        load = partial(
+            _load,
+            suite=suite,
+            batches=sizes,
+            shapes=input_shapes,
+            quantised=PRECISIONS[precision].quantised,
+        )
         measuring = Bench(names, counts, rounds, peak, compiling, progress, precision)
-        quantised = PRECISIONS[precision].quantised
-        for name in networks:
-            subjects = _load(name, results, suite, sizes, input_shapes, quantised)
-            if subjects is None:
-                continue
-            measured = measuring.measure(subjects)
-            results.add(measured)
-            for line in ratio_lines(compare_rows(measured.rows)) if len(networks) > 1 else ():
-                tell(line)
+        _bench_here(networks, load, measuring, results, tell)
     _require_any(results)
     return Outcome(machine, counts, rounds, suite, results, wanted)
 
@@ -191,6 +190,24 @@ def _require_any(results: Results) -> None:
     absent = bool(results.failures) and not any(failure.engine for failure in results.failures)
     if absent and not results.rows:
         raise BenchmarkError(f"no network could be measured: {results.failures[0].reason}")
+
+
+def _bench_here(
+    networks: Sequence[str],
+    load: Callable[[str, Results], list[Subject] | None],
+    measuring: Bench,
+    results: Results,
+    tell: Callable[[str], None],
+) -> None:
+    """``bench`` on this machine, in one precision."""
+    for name in networks:
+        subjects = load(name, results)
+        if subjects is None:
+            continue
+        measured = measuring.measure(subjects)
+        results.add(measured)
+        for line in ratio_lines(compare_rows(measured.rows)) if len(networks) > 1 else ():
+            tell(line)
 
 
 def _bench_remotely(

@@ -135,7 +135,6 @@ def bench_verb(
     with options.progress() as show:
         show("load TVM")
         from byoc.bench.networks import bench
-        from byoc.bench.plot import plot
 
         compiling: CompileKeywords = {
             "libraries": _libraries(libraries, tuning_db, tuning_machine, threads, exact),
@@ -158,9 +157,15 @@ def bench_verb(
         )
     _print(outcome, markdown, as_json)
     if plot_file is not None:
-        caption = "\n".join(outcome.machine.lines())
-        plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
+        _plot(outcome, plot_file)
     return _checked(outcome)
+
+
+def _plot(outcome: Outcome, file: Path) -> None:
+    from byoc.bench.plot import plot
+
+    caption = "\n".join(outcome.machine.lines())
+    plot(file, outcome.results.rows, outcome.comparisons, caption)
 
 
 def _libraries(

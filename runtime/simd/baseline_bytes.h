@@ -32,12 +32,12 @@ typedef struct {
 } vqa, vqb;
 
 EXT_INLINE vqa vq_row(const qa* p) {
-  vqa a = {{0}, {0}};
+  vh even = {0}, odd = {0};
   for (int i = 0; i < 2 * VL; i++) {
-    a.even[i] = p[i % 2 * 2];
-    a.odd[i] = p[i % 2 * 2 + 1];
+    even[i] = p[i % 2 * 2];
+    odd[i] = p[i % 2 * 2 + 1];
   }
-  return a;
+  return (vqa){even, odd};
 }
 EXT_INLINE vqb vq_panel(const int8_t* p) {
   vuh bytes;

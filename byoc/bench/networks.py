@@ -151,10 +151,10 @@ def bench(
     """
     networks = list(SUITES[suite].networks) if suite else list(dict.fromkeys(models))
     sizes = sorted(set(batches)) or [None]
+    load = partial(_load, suite=suite, batches=sizes, shapes=input_shapes)
     if devices is not None:
         if [name for name in precisions if name != FP32]:
             raise BenchmarkError("devices measure fp32 alone; leave --precision out")
-        load = partial(_load, suite=suite, batches=sizes, shapes=input_shapes)
         asked = engines or (("byoc",) if suite or batches else REMOTE_ENGINES)
         require_remote(asked)
         names, absent = present(asked)
@@ -172,15 +172,9 @@ def bench(
     peak = machine.peak_gflops
     wanted = tuple(dict.fromkeys(precisions)) or (FP32,)
     for precision in wanted:
-        load = partial(
-            _load,
-            suite=suite,
-            batches=sizes,
-            shapes=input_shapes,
-            quantised=PRECISIONS[precision].quantised,
-        )
+        own = partial(load, quantised=PRECISIONS[precision].quantised)
         measuring = Bench(names, counts, rounds, peak, compiling, progress, precision)
-        _bench_here(networks, load, measuring, results, tell)
+        _bench_here(networks, own, measuring, results, tell)
     _require_any(results)
     return Outcome(machine, counts, rounds, suite, results, wanted)
 

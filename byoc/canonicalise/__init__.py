@@ -16,6 +16,7 @@ from tvm import relax
 from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
 from byoc.canonicalise.attention import attention_from_pieces, attention_in_pieces
 from byoc.canonicalise.batch_norm import decompose_batch_norm
+from byoc.canonicalise.block_weight import block_weights
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
 from byoc.canonicalise.dequantised_weights import dequantised_weights
@@ -61,6 +62,7 @@ RULES: tuple[Rule, ...] = (
     inline_tuples,
     reductions_of_nothing,
     dequantised_weights,
+    block_weights,
     fold_constants,
     clip_from_call_tir,
     one_clip,

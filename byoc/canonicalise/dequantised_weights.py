@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.block_weight import block_weight, is_kept_block
 from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, shape_of, static_shape_of
 from codegen_cc.dtypes import KERNEL_BYTES
 
@@ -47,9 +48,11 @@ def dequantised(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None
 
 
 def is_kept(block: Block, var: relax.Var) -> bool:
-    """Whether a variable is the dequantised weight of products on integers alone."""
+    """Whether a variable is, or is part of, the dequantised weight of products on integers."""
     call = block.call(var, DEQUANTIZE)
-    if call is None or not isinstance(call.args[0], Constant):
+    if call is None:
+        return is_kept_block(block, var)
+    if not isinstance(call.args[0], Constant):
         return False
     if str(call.args[0].ty.dtype) not in KERNEL_BYTES or len(static_shape_of(call) or ()) < 2:
         return False
@@ -57,7 +60,10 @@ def is_kept(block: Block, var: relax.Var) -> bool:
 
 
 def _feeds_products(block: Block, var: relax.Var) -> bool:
-    """Whether products of dequantised data alone read a variable, as their weight."""
+    """Whether products that have a kernel on integers read a variable, as their weight, alone.
+
+    Those of matrices have one for data of floats as well.
+    """
     users = block.users(var)
     for user in users:
         call = block.values[user]
@@ -68,7 +74,7 @@ def _feeds_products(block: Block, var: relax.Var) -> bool:
             op_name(call) not in PRODUCTS
             or call.args[1] != var
             or call.args[0] == var
-            or block.call(call.args[0], DEQUANTIZE) is None
+            or (op_name(call) != "relax.matmul" and block.call(call.args[0], DEQUANTIZE) is None)
         ):
             return False
     return bool(users)
@@ -81,7 +87,7 @@ def dequantised_weights(block: Block) -> None:
         if inner is not None and isinstance(inner.args[0], Constant):
             _turn(block, var, call, inner)
     for var, call in block.calls(DEQUANTIZE):
-        if is_kept(block, var):
+        if is_kept(block, var) and _meets_integers(block, var):
             _take_off_zero_point(block, var, call)
     for var, call in block.calls("relax.take"):
         _take_integers(block, var, call)
@@ -97,6 +103,13 @@ def dequantised_weights(block: Block) -> None:
         ]
         if operands != list(call.args):
             block.replace(var, relax.Call(call.op, operands, call.attrs, call.ty_args, call.span))
+
+
+def _meets_integers(block: Block, var: relax.Var) -> bool:
+    """Whether the data of a product with this weight are quantised, too: its kernel has no zero
+    point of the weight."""
+    users = (block.values[user] for user in block.users(var))
+    return any(block.call(call.args[0], DEQUANTIZE) is not None for call in users)
 
 
 def _turn(block: Block, var: relax.Var, call: relax.Call, inner: relax.Call) -> None:
@@ -149,6 +162,11 @@ def fold_weights(block: Block, call: relax.Call) -> bool:
     """Make float32 constants of a product's dequantised weights; whether there were any."""
     found = False
     for argument in call.args:
+        blocks = block_weight(block, argument)
+        if blocks is not None:
+            block.alias(argument, constant(blocks.floats(), "float32"))
+            found = True
+            continue
         inner = block.call(argument, DEQUANTIZE)
         arrays = [array_of(item) for item in inner.args] if inner is not None else [None]
         if all(array is not None for array in arrays):

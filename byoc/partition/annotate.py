@@ -45,6 +45,7 @@ from byoc.patterns import (
     find_groups,
     find_idioms,
 )
+from byoc.patterns.block_weight import with_block_weight
 from byoc.patterns.quantised import on_integers
 from byoc.patterns.registry import row_for
 from byoc.patterns.unmatched import reason_of
@@ -255,7 +256,7 @@ class Matcher:
         self, found: Candidate, var: relax.Var
     ) -> tuple[Candidate, tuple[relax.Var, ...]] | None:
         """A product as one of the integers behind its operands, where a library computes that."""
-        quantised = on_integers(self.block, found)
+        quantised = on_integers(self.block, found) or with_block_weight(self.block, found)
         if quantised is None or self.claimed.intersection(quantised[1]):
             return None
         bindings = (*quantised[1], var)

@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from codegen_cc.dim import Dim, estimate, normal, product, same, symbol
+from codegen_cc.dtypes import of as dtype_of
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.bfloat16 import (
@@ -20,6 +21,13 @@ from codegen_cc.operators.bfloat16 import (
     in_bfloat16,
     not_bfloat16,
     storage_struct,
+)
+from codegen_cc.operators.block_weight import (
+    BLOCK_SCALES,
+    block_weight_dtypes,
+    block_weight_struct,
+    has_block_weight,
+    unfit_block_weight,
 )
 from codegen_cc.operators.dtype_rules import c_dtype
 from codegen_cc.operators.epilogue import QUANTISED_EPILOGUE, epilogue_struct
@@ -59,6 +67,8 @@ def supports(node: Node) -> str | None:
         return f"{wide} batch axes; need at most {MAX_BATCH_AXES}"
     if is_quantised(node) and len(rhs.shape) != 2:
         return f"rhs {list(rhs.shape)} of integers; need one matrix"
+    if has_block_weight(node) and (reason := unfit_block_weight(node)) is not None:
+        return reason
     return all_constant(node) or unfit_integers(node, lhs.shape[-1])
 
 
@@ -87,6 +97,9 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         return
     if in_bfloat16(node.node):
         lower_bfloat16(node, builder)
+        return
+    if has_block_weight(node.node):
+        lower_block_weight(node, builder)
         return
     packed = node.role("rhs").data is not None
     panels = _panels(node, builder, FLOAT32_PANELS) if packed else None
@@ -118,8 +131,25 @@ def lower_bfloat16(node: RegionNode, builder: PlanBuilder) -> None:
     placed.call(node, builder, "ext_matmul_bf16", arguments)
 
 
+def lower_block_weight(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_matmul_block``."""
+    weight = block_weight_struct(node, builder)
+    placed = place_matmul(node, builder, (weight.fields["values"], ()))
+    lhs = placed.inputs["lhs"]
+    arguments = [placed.params, weight, lhs, placed.epilogue, placed.output]
+    placed.call(node, builder, "ext_matmul_block", arguments)
+
+
+def dtypes(node: Node) -> str | None:
+    """Of products of floats, of integers, or of both."""
+    return block_weight_dtypes(node) if has_block_weight(node) else product_dtypes(node)
+
+
 def algorithm(node: Node) -> str:
-    """Products of integers and of bfloat16 are told apart in reports."""
+    """Products of integers, of bfloat16 and with weights of integers are told apart in reports."""
+    if has_block_weight(node):
+        bits = dtype_of(node.operand("rhs").dtype).bits
+        return f"matmul, {bits}-bit weight"
     if in_bfloat16(node):
         return "matmul, bf16"
     return "matmul, int8" if is_quantised(node) else "matmul"
@@ -129,6 +159,8 @@ def computes(node: Node) -> str | None:
     """None for products with a constant in bfloat16, else the reason."""
     if reason := not_bfloat16(node):
         return reason
+    if has_block_weight(node):
+        return "a weight of 4 or 8 bits; its products are float32"
     return None if node.operand("rhs").constant else "rhs is computed; need a constant for bfloat16"
 
 
@@ -286,7 +318,7 @@ def result_order(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...] | No
 def matmul_numbers(node: Node) -> dict[str, Number]:
     """m, n, k and batch; leading axes of lhs are rows where rhs is one matrix."""
     lhs, rhs = node.operand("lhs").shape, node.operand("rhs").shape
-    one = product(rhs[:-2]) == 1
+    one = product(rhs[:-2]) == 1 or has_block_weight(node)
     m, batch = (product(lhs[:-1]), 1) if one else (lhs[-2], product(node.shape[:-2]))
     return {"m": m, "n": node.shape[-1], "k": lhs[-1], "batch": batch}
 
@@ -325,13 +357,17 @@ def _samples() -> Iterator[Sample]:
     operands = {"lhs": ((32, 64), "uint8"), "rhs": ((64, 48), "constant int8")}
     operands |= sample_scales("x") | {"w_scale": ((48,), "constant float32")}
     yield Sample("int8", sample_node("matmul", operands, (32, 48)))
+    operands = {"lhs": ((32, 64), REAL), "rhs": ((2, 32, 48), "constant uint4")}
+    operands |= {role: ((2, 1, 48), "constant float32") for role in BLOCK_SCALES}
+    yield Sample("weight of 4 bits in blocks", sample_node("matmul", operands, (32, 48)))
 
 
 MATMUL = Operator(
     "matmul",
-    roles=("lhs", "rhs", *SCALES),
-    optional=SCALES,
-    about="batch axes broadcast; of 8-bit integers where it has their scales",
+    roles=("lhs", "rhs", *SCALES, "w_zero_point"),
+    optional=(*SCALES, "w_zero_point"),
+    about="batch axes broadcast; of 8-bit integers, or with a weight of 4 or 8 bits, where it has"
+    " their scales",
     macs=_macs,
     layout=Layout.FREE,
     epilogue=QUANTISED_EPILOGUE,
@@ -342,7 +378,7 @@ MATMUL = Operator(
         params="ext_matmul_params",
         place=place_matmul,
     ),
-    kernels=Kernels(lower, product_dtypes, supports, algorithm, computes=computes),
+    kernels=Kernels(lower, dtypes, supports, algorithm, computes=computes),
     samples=_samples,
 )
 

@@ -47,6 +47,28 @@ class PanelFormat:
 FLOAT32_PANELS = PanelFormat("float32", 1)
 
 
+def pack_fields(matrix: np.ndarray, bits: int) -> np.ndarray:
+    """Pack [K, N] of unsigned integers of so many bits, stored as uint8, for ``ext_block_weight``.
+
+    Gives uint32 [ceil(N / 16)][ceil(K / rows)][16], where a word holds 32 / bits rows of a column.
+    """
+    k, n = matrix.shape
+    rows, panels = 32 // bits, -(-n // PANEL)
+    words = -(-k // rows)
+    packed = np.zeros((words, panels * PANEL), np.uint32)
+    for row in range(rows):
+        part = matrix[row::rows]
+        packed[: len(part), :n] |= part.astype(np.uint32) << np.uint32(row * bits)
+    return np.ascontiguousarray(packed.reshape(words, panels, PANEL).transpose(1, 0, 2))
+
+
+def pack_block_numbers(numbers: np.ndarray) -> np.ndarray:
+    """Pack the scales or zero points [blocks, N] of a weight: [ceil(N / 16)][blocks][16]."""
+    blocks, n = numbers.shape
+    padded = np.pad(numbers, ((0, 0), (0, -n % PANEL)))
+    return np.ascontiguousarray(padded.reshape(blocks, -(-n // PANEL), PANEL).transpose(1, 0, 2))
+
+
 def pad_channels(vector: np.ndarray) -> np.ndarray:
     """Pad a [C] vector with zeros to a multiple of the panel width."""
     flat = np.ascontiguousarray(vector).reshape(-1)

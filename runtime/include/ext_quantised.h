@@ -71,6 +71,28 @@ typedef struct {
 /* y may be a or b, of the same dtype size. */
 int ext_qbinary(const ext_qbinary_params* p, const void* a, const void* b, void* y);
 
+/* Weights of 4 or 8 bits beside data of fp32.  B[K][N] stands for
+ *
+ *   (q[p][j] - zero[p / block][j]) * scale[p / block][j]
+ *
+ * with unsigned q of so many bits.  q is stored as [ceil(N / 16)][ceil(K / rows)][16] of 32-bit
+ * words: from its lowest bits on, a word holds rows = 32 / bits rows of its column.  scale and zero
+ * are [ceil(N / 16)][ceil(K / block)][16].  What lies past N or K is zero.  One format serves every
+ * instruction set. */
+typedef struct {
+  int32_t bits;  /* 4 or 8 */
+  int64_t block; /* rows with one scale: a multiple of 32 / bits, or K or more */
+  const uint32_t* values;
+  const float* scale;
+  const void* zero;     /* NULL where all are 2^(bits - 1) */
+  ext_dtype zero_dtype; /* EXT_UINT8 or EXT_FLOAT32 */
+} ext_block_weight;
+
+/* ext_matmul_packed with such a B, the same for every batch item: b_batch is 0.  Integers become
+ * floats in registers, or for many rows in L2; sums are fp32. */
+int ext_matmul_block(const ext_matmul_params* p, const ext_block_weight* b, const float* a,
+                     const ext_epilogue* e, float* y);
+
 /* ext_conv2d of x - x_zero, which is 0 outside the image.  w: per group the packed B[kernel_h *
  * kernel_w * C][out_c/groups], groups one after the other, where C is in_c/groups rounded up to 4,
  * with rows of zeros.  in_place_rows is not read. */

@@ -48,6 +48,7 @@ typedef struct {
   int64_t k_blocks, k_block;
   int accumulate; /* y begins as a summand: a residual that is y itself */
   float* packed;  /* NULL where A is read in place */
+  float* tile;    /* where B is unpacked: that of the tile at work, [kc][EXT_PANEL] each panel */
   float* partial; /* sums between K blocks: y's own place, or memory of our own */
   int64_t partial_row;
 } gemm_state;
@@ -113,6 +114,18 @@ EXT_INLINE void pack_rows(const gemm_state* s, int64_t row, int64_t rows, int64_
   }
 }
 
+/* B of the tile at column j, as floats.  Tiles narrower than a panel find it from the one before,
+ * if that was not left of j0. */
+static const float* unpacked_tile_of(const gemm_state* s, const gemm_tile* t, int64_t k0, int64_t j,
+                                     int64_t j0) {
+  const ext_gemm* g = s->g;
+  if (j % EXT_PANEL == 0 || j == j0)
+    for (int64_t panel = 0; panel < ceil_div(t->columns, EXT_PANEL); panel++)
+      g->unpack(g->weight, g->k, j / EXT_PANEL + panel, k0, t->kc,
+                s->tile + panel * t->kc * EXT_PANEL);
+  return s->tile + j % EXT_PANEL;
+}
+
 /* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
 static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1, int64_t j0,
                       int64_t j1) {
@@ -126,15 +139,16 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
       pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
   gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high, .a_row = g->a_row};
   t.taps_h = t.taps_w = 1;
-  t.b_step = VL == EXT_PANEL ? g->k * EXT_PANEL : VL;
+  t.b_step = VL == EXT_PANEL ? (s->tile ? kc : g->k) * EXT_PANEL : VL;
   for (int64_t j = j0; j < j1; j += TILE_N) {
     t.columns = i64_min(TILE_N, j1 - j);
-    t.b = g->panels + (j / EXT_PANEL * g->k + k0) * EXT_PANEL + j % EXT_PANEL;
+    t.b = s->tile ? unpacked_tile_of(s, &t, k0, j, j0)
+                  : g->panels + (j / EXT_PANEL * g->k + k0) * EXT_PANEL + j % EXT_PANEL;
     for (int64_t i = 0; i < count; i++) {
       t.a = s->packed ? s->packed + i * MR * A_STRIDE : a + row[i] * g->a_row;
       /* The first micropanels fetch the next tile of B, panel by panel. */
       int64_t ahead = j + TILE_N + i * EXT_PANEL;
-      t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
+      t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1 && !s->tile
                    ? g->panels + (ahead / EXT_PANEL * g->k + k0) * EXT_PANEL
                    : t.b;
       float* partial = s->partial == g->y
@@ -152,6 +166,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
       .g = g, .e = g->epilogue, .a_offset = a_offset, .partial = g->y, .partial_row = g->y_row};
   s.k_blocks = i64_max(1, ceil_div(g->k, KC));
   s.k_block = ceil_div(g->k, s.k_blocks);
+  if (g->unpack) s.k_block = ceil_div(s.k_block, EXT_UNPACK_STEP) * EXT_UNPACK_STEP;
   int64_t partial_size = 0, mc = i64_min(block_micropanels(s.k_block), i1 - i0);
   if (s.e.residual == g->y && s.k_blocks > 1) {
     if (s.e.before.kind == EXT_IDENTITY) {
@@ -165,13 +180,15 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
   s.tail = ext_plan_tail(&s.e);
   int in_place = !g->pack && !g->prologue && MR <= ext_rows_in_place(g->a_row);
   int64_t packed_size = in_place ? 0 : mc * MR * A_STRIDE;
+  int64_t tile_size = g->unpack ? ceil_div(TILE_N, EXT_PANEL) * EXT_PANEL * s.k_block : 0;
   float* memory = NULL;
-  if (packed_size + partial_size > 0) {
-    memory = ext_workspace_alloc((size_t)(packed_size + partial_size) * sizeof(float));
+  if (packed_size + partial_size + tile_size > 0) {
+    memory = ext_workspace_alloc((size_t)(packed_size + partial_size + tile_size) * sizeof(float));
     if (!memory) return EXT_ERR_MEMORY;
   }
-  if (packed_size) s.packed = memory;
-  if (partial_size) s.partial = memory + packed_size;
+  if (tile_size) s.tile = memory;
+  if (packed_size) s.packed = memory + tile_size;
+  if (partial_size) s.partial = memory + tile_size + packed_size;
   int64_t blocks = ceil_div(i1 - i0, mc);
   for (int64_t b = 0; b < blocks; b++)
     for (int64_t k = 0; k < s.k_blocks; k++)

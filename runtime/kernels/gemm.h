@@ -10,7 +10,8 @@ enum {
   /* Floats between packed rows: 129 lines, so that rows use different sets of L1. */
   A_STRIDE = KC + 16,
   MC_LEAST = 3, /* micropanels in one block of A */
-  MC_MOST = 16
+  MC_MOST = 16,
+  EXT_UNPACK_STEP = 8
 };
 
 _Static_assert(MR <= EXT_TILE_ROWS, "a tile taller than the header tells");
@@ -28,6 +29,11 @@ typedef struct {
       prologue;       /* NULL, or what to apply to the plain matrix; columns are channels */
   int64_t image_rows; /* rows of an image, for the prologue's scale */
   const float* panels;
+  /* Where it is not NULL, B is not in `panels`: it writes rows [k0, k0 + kc) of a panel of
+   * `weight`, which has k rows, to dst [kc][EXT_PANEL], and whatever to what is left of the last
+   * EXT_UNPACK_STEP rows.  k0 is a multiple of these. */
+  void (*unpack)(const void* weight, int64_t k, int64_t panel, int64_t k0, int64_t kc, float* dst);
+  const void* weight;
   float* y;
   int64_t y_row;
   ext_epilogue epilogue;
@@ -35,6 +41,15 @@ typedef struct {
   int64_t batch[4], a_batch[4], b_batch[4], y_batch[4], residual_batch[4], bias_batch[4];
 } ext_gemm;
 
+/* A of a matmul: columns may be apart. */
+typedef struct {
+  const float* a;
+  int64_t a_row, a_col;
+} ext_matmul_source;
+
+/* Describes a matmul but for B; `source` has to stay as long as `g`. */
+int EXT_NAME(ext_matmul_gemm)(const ext_matmul_params* p, ext_matmul_source* source, const float* a,
+                              const ext_epilogue* e, float* y, ext_gemm* g);
 /* y = epilogue(A B) for every batch item, on all threads. */
 int EXT_NAME(ext_gemm_run)(const ext_gemm* g);
 /* One batch item on the calling thread; operands already point at it. */

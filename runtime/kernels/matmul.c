@@ -7,31 +7,26 @@
 #include "gemm.h"
 #include "gemv.h"
 
-typedef struct {
-  const float* a;
-  int64_t a_row, a_col;
-} matmul_source;
-
 /* Columns of `a` are apart; reads along whichever axis is closer in memory. */
 static void pack_strided(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
                          int64_t kc, float* dst) {
-  const matmul_source* s = source;
+  const ext_matmul_source* s = source;
   const float* a = s->a + offset + row * s->a_row + k0 * s->a_col;
   for (int64_t k = 0; k < kc; k++)
     for (int64_t r = 0; r < rows; r++) dst[r * A_STRIDE + k] = a[k * s->a_col + r * s->a_row];
 }
 
-static int make_gemm(const ext_matmul_params* p, const matmul_source* s, const float* panels,
-                     const ext_epilogue* e, float* y, ext_gemm* g) {
+int EXT_NAME(ext_matmul_gemm)(const ext_matmul_params* p, ext_matmul_source* source, const float* a,
+                              const ext_epilogue* e, float* y, ext_gemm* g) {
   if (p->batch_ndim < 0 || p->batch_ndim > 4) return EXT_ERR_ARGUMENT;
+  *source = (ext_matmul_source){a, p->a_row, p->a_col};
   *g = (ext_gemm){.m = p->m,
                   .n = p->n,
                   .k = p->k,
                   .pack = p->a_col == 1 ? NULL : pack_strided,
-                  .source = s,
-                  .a = s->a,
+                  .source = source,
+                  .a = a,
                   .a_row = p->a_row,
-                  .panels = panels,
                   .y = y,
                   .y_row = p->y_row,
                   .epilogue = e ? *e : (ext_epilogue){0},
@@ -48,10 +43,11 @@ static int make_gemm(const ext_matmul_params* p, const matmul_source* s, const f
 
 int EXT_NAME(ext_matmul_packed)(const ext_matmul_params* p, const float* a, const float* b,
                                 const ext_epilogue* e, float* y) {
-  matmul_source s = {a, p->a_row, p->a_col};
+  ext_matmul_source s;
   ext_gemm g;
-  int status = make_gemm(p, &s, b, e, y, &g);
+  int status = EXT_NAME(ext_matmul_gemm)(p, &s, a, e, y, &g);
   if (status) return status;
+  g.panels = b;
   if (EXT_NAME(ext_gemv_takes)(p, 1)) return EXT_NAME(ext_gemv_run)(p, 1, a, b, e, y);
   return EXT_NAME(ext_gemm_run)(&g);
 }
@@ -124,9 +120,9 @@ static const int64_t FUSED_MACS = 400000;
 
 int EXT_NAME(ext_matmul)(const ext_matmul_params* p, const float* a, const float* b,
                          const ext_epilogue* e, float* y) {
-  matmul_source s = {a, p->a_row, p->a_col};
+  ext_matmul_source s;
   ext_gemm g;
-  int status = make_gemm(p, &s, NULL, e, y, &g);
+  int status = EXT_NAME(ext_matmul_gemm)(p, &s, a, e, y, &g);
   if (status) return status;
   if (EXT_NAME(ext_gemv_takes)(p, 0)) return EXT_NAME(ext_gemv_run)(p, 0, a, b, e, y);
   pack_job job = {.p = p, .g = &g, .b = b, .panels = ceil_div(p->n, EXT_PANEL)};

@@ -98,6 +98,7 @@ EXT_INLINE vi vf_to_vi(vf x) {
   return (vi)(x + magic) - (vi)magic;
 }
 
+typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 EXT_INLINE vi vi_set1(int32_t x) {
   return (vi){0} + x;
 }

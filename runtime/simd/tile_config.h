@@ -11,7 +11,8 @@
  *                lists the rows 1 .. MR
  *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
- *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time
+ *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
+ *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide
  *   bgemm        a tile of bf16 products has BR rows and BN vectors of columns; one of at most
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
@@ -43,6 +44,7 @@ enum { MOST_COLUMNS = 6 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: a vector of sums for each of B, or two for its halves, whose products need one more. */
 #if defined(EXT_DOT)
 enum { QR = 14, QN = 2 };
@@ -79,6 +81,7 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 2 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 12 vectors of sums, 2 of B, 1 of A, 1 of products. */
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #if defined(EXT_DOT)
@@ -106,6 +109,7 @@ enum { MOST_COLUMNS = 7 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 24 vectors of sums, 4 or 2 of B, 1 of A, 1 of products. */
 #if defined(EXT_DOT)
 enum { QR = 6, QN = 4 };
@@ -131,6 +135,7 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 4 vectors of sums, 2 of B, 2 of A, 4 of products. */
 enum { QR = 4, QN = 1 };
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i)

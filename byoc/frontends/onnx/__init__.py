@@ -20,6 +20,7 @@ from byoc.errors import ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals, node_name
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
+from byoc.frontends.onnx.four_bits import widen_four_bits
 from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import (
@@ -72,6 +73,7 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
     """
     shapes = given_shapes(input_shapes)
     loaded = read(model)
+    widen_four_bits(loaded.model)
     set_input_shapes(loaded.model, shapes)
     simplify(loaded)
     explicit_padding(loaded.model)

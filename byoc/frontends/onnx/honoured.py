@@ -43,6 +43,7 @@ OTHER_DOMAINS = {
             "FastGelu",
             "Gelu",
             "MatMulInteger16",
+            "MatMulNBits",
             "SkipLayerNormalization",
         )
     )

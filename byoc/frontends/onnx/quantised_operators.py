@@ -122,6 +122,10 @@ def result_types(
     It has the shape that the operator on floats gives.  Raises what inference raises.
     """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type == "MatMulNBits":
+        result = _of_type(types[node.input[0]], onnx.TensorProto.FLOAT)
+        result.tensor_type.shape.dim[-1].dim_value = attributes["N"]
+        return {node.output[0]: result}
     known = quantised(node.op_type, len(node.input), attributes)
     if node.op_type not in OF_MICROSOFT or known.operator == "Attention":
         return {}

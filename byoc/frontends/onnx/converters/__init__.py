@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tvm import relax
 
 from byoc.frontends.onnx.converters import (
+    block_weight,
     detection,
     elementwise,
     old_broadcast,
@@ -44,6 +45,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "LayerNormalization": reductions.layer_norm,
     "LRN": windows.local_response,
     "LpPool": windows.pool,
+    "MatMulNBits": block_weight.mat_mul_n_bits,
     "MatMulIntegerToFloat": quantised.mat_mul_integer_to_float,
     "MaxPool": windows.pool,
     "Mod": elementwise.mod,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from byoc.frontends.onnx.converters import block_weight
 from byoc.frontends.onnx.converters.node import Node
 from codegen_cc.dim import product, same
 
 
 def linear(node: Node) -> relax.Expr:
     """QuantizeLinear and DequantizeLinear with one scale, or one for each element of an axis."""
-    if not node.attrs.get("block_size", 0):
+    in_blocks = node.attrs.get("block_size", 0) != 0
+    if not in_blocks:
         _check_shapes(node)
     _check_scale(node)
     zero = node.inputs[2]
@@ -19,6 +21,8 @@ def linear(node: Node) -> relax.Expr:
         raise ValueError(
             f"the zero point is {node.dtype(2)}, the input {node.dtype()}; need one dtype"
         )
+    if in_blocks and node.operator == "DequantizeLinear":
+        return block_weight.dequantise_blocks(node)
     return node.tvm()
 
 

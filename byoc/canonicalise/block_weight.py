@@ -1,0 +1,190 @@
+"""Weights of few bits whose blocks have scales of their own, as importers write them.
+
+    reshape((astype(q) - zero) * scale, [blocks * block, N])[:K]
+
+with constants q [blocks, block, N] of 8-bit integers, zero and scale [blocks, 1, N] is the right
+side of a product, which has a kernel on q (``byoc.patterns.block_weight``).  So it is not folded to
+float32.  The subtraction and the slice may be missing.  One that is transposed before the product,
+
+    permute(reshape((astype(q) - zero) * scale, [N, blocks * block])[:, :K])
+
+with q [N, blocks, block], becomes the above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import relax
+
+from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
+from codegen_cc.dtypes import KERNEL_BYTES
+
+#: What it is written in.
+_STEPS = (
+    "relax.astype",
+    "relax.subtract",
+    "relax.multiply",
+    "relax.reshape",
+    "relax.strided_slice",
+    "relax.permute_dims",
+)
+
+
+@dataclass(frozen=True)
+class BlockWeight:
+    """A weight: its constants, whether columns come first in them, its shape and its bindings."""
+
+    values: Constant
+    scale: Constant
+    zero_point: Constant | None
+    columns_first: bool
+    shape: tuple[int, int]
+    bindings: tuple[relax.Var, ...]
+
+    def floats(self) -> np.ndarray:
+        """The weight in float32."""
+        values = array_of(self.values).astype(np.float32)
+        if self.zero_point is not None:
+            values = values - array_of(self.zero_point)
+        values = values * array_of(self.scale)
+        rows, columns = self.shape
+        whole = (rows, -1) if self.columns_first else (-1, columns)
+        return np.ascontiguousarray(values.reshape(whole)[:rows, :columns])
+
+
+def block_weight(block: Block, expr: relax.Expr) -> BlockWeight | None:
+    """The weight that an expression is; None for others."""
+    shape, bindings = static_shape_of(expr), []
+    sliced = block.call(expr, "relax.strided_slice")
+    if sliced is not None:
+        bindings.append(expr)
+        expr = sliced.args[0]
+    flat = block.call(expr, "relax.reshape")
+    scaled = block.call(flat.args[0], "relax.multiply") if flat is not None else None
+    if shape is None or len(shape) != 2 or scaled is None:
+        return None
+    bindings += [expr, flat.args[0]]
+    wide, zero_point = scaled.args[0], None
+    moved = block.call(wide, "relax.subtract")
+    if moved is not None:
+        bindings.append(wide)
+        wide, zero_point = moved.args
+    cast = block.call(wide, "relax.astype")
+    if cast is None or str(cast.ty.dtype) != "float32":
+        return None
+    bindings.append(wide)
+    numbers = [number for number in (scaled.args[1], zero_point) if number is not None]
+    if not all(isinstance(item, Constant) for item in (cast.args[0], *numbers)):
+        return None
+    columns_first = _columns_first(cast.args[0], numbers)
+    if columns_first is None or (sliced is not None and not _cuts(sliced, columns_first)):
+        return None
+    ordered = tuple(reversed(bindings))
+    return BlockWeight(cast.args[0], scaled.args[1], zero_point, columns_first, shape, ordered)
+
+
+def _columns_first(values: Constant, numbers: list[Constant]) -> bool | None:
+    """Whether the blocks lie along the last axis, or not; None if they are no blocks."""
+    shape = static_shape_of(values)
+    if shape is None or len(shape) != 3 or str(values.ty.dtype) not in KERNEL_BYTES:
+        return None
+    for first, axis in ((False, 1), (True, 2)):
+        wanted = (*shape[:axis], 1, *shape[axis + 1 :])
+        if all(static_shape_of(number) == wanted for number in numbers):
+            return first
+    return None
+
+
+def _cuts(call: relax.Call, columns_first: bool) -> bool:
+    """Whether a slice takes the first numbers along the axis of the blocks."""
+    whole, part = static_shape_of(call.args[0]), static_shape_of(call)
+    axes, begin, _, *strides = call.args[1:]
+    steps = [int(step) for group in strides for step in _integers(group)]
+    other = 0 if columns_first else 1
+    starts = [*_integers(begin)]
+    return (
+        whole[other] == part[other]
+        and not any(starts)
+        and all(step == 1 for step in steps)
+        and len(_integers(axes)) == len(starts)
+    )
+
+
+def _integers(expr: relax.Expr) -> list[int]:
+    items = expr.fields if isinstance(expr, relax.Tuple) else expr.values
+    return [int(item.value) for item in items]
+
+
+def is_kept_block(block: Block, var: relax.Var) -> bool:
+    """Whether a variable is a part of such a weight of a product."""
+    last = var
+    while op_name(block.values.get(last)) in _STEPS and not block.is_fixed(last):
+        users = block.users(last)
+        user = block.values[users[0]] if len(users) == 1 else None
+        if op_name(user) == "relax.matmul":
+            if user.args[1] != last or user.args[0] == last:
+                return False
+            found = _turned(block, last)
+            return found is not None and var in found.bindings
+        if op_name(user) not in _STEPS:
+            return False
+        last = users[0]
+    return False
+
+
+def _turned(block: Block, expr: relax.Expr) -> BlockWeight | None:
+    """The weight that an expression is, or is after it was transposed."""
+    call = block.call(expr, "relax.permute_dims")
+    if call is None:
+        return block_weight(block, expr)
+    found = block_weight(block, call.args[0])
+    if found is None or not found.columns_first:
+        return None
+    bindings = (*found.bindings, expr)
+    return BlockWeight(found.values, found.scale, found.zero_point, True, found.shape, bindings)
+
+
+def block_weights(block: Block) -> None:
+    """Transpose the integers instead of the weight."""
+    for var, call in block.calls("relax.permute_dims"):
+        found = _turned(block, var)
+        if found is None or not all(map(block.is_private, found.bindings[:-1])):
+            continue
+        q, scale = _blocks_first(found.values), _blocks_first(found.scale)
+        zero_point = None if found.zero_point is None else _blocks_first(found.zero_point)
+        weight = emit_block_weight(
+            lambda expr, at=var: block.emit(at, expr, "blocks"), q, scale, zero_point
+        )
+        rows = static_shape_of(call)[0]
+        if rows != static_shape_of(weight)[0]:
+            weight = relax.op.strided_slice(weight, [0], [0], [rows])
+            block.replace(var, weight)
+        else:
+            block.alias(var, weight)
+
+
+def emit_block_weight(
+    emit: Callable[[relax.Expr], relax.Expr],
+    q: Constant,
+    scale: Constant,
+    zero_point: Constant | None = None,
+    shape: tuple[int, int] | None = None,
+) -> relax.Expr:
+    """The weight of constants of rank 3; ``emit(expr)`` binds an expression.
+
+    By default blocks come first, and it is [blocks * block, N].
+    """
+    value = emit(relax.op.astype(q, "float32"))
+    if zero_point is not None:
+        value = emit(relax.op.subtract(value, zero_point))
+    value = emit(relax.op.multiply(value, scale))
+    blocks, block, columns = static_shape_of(q)
+    return emit(relax.op.reshape(value, shape or (blocks * block, columns)))
+
+
+def _blocks_first(expr: Constant) -> Constant:
+    array = np.ascontiguousarray(array_of(expr).transpose(1, 2, 0))
+    return constant(array, str(array.dtype))

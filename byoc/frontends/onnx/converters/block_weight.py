@@ -1,0 +1,177 @@
+"""Tensors of few bits whose blocks have scales of their own, and products with them.
+
+    MatMulNBits(a, b, scales, zero_points) = a x transpose((b - zero_points) scales)
+
+Constant weights become the form that ``byoc.canonicalise.block_weight`` describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relax
+
+from byoc.canonicalise.block_weight import emit_block_weight
+from byoc.frontends.onnx.converters.node import Node
+from byoc.ir.dataflow import constant, dtype_of, shape_of
+
+#: What block_size of MatMulNBits may be.
+LEAST_BLOCK = 16
+
+
+def mat_mul_n_bits(node: Node) -> relax.Expr:
+    """A product of float32 with a constant weight of 4 or 8 bits, and a bias.
+
+    ``accuracy_level`` lets a kernel round the data; ours does not.
+    """
+    node.attrs.get("accuracy_level")
+    k, n = (_whole(node, name) for name in ("K", "N"))
+    bits, block = node.attrs.get("bits", 4), _whole(node, "block_size")
+    if bits not in (4, 8):
+        raise ValueError(f"bits={bits}; need 4 or 8")
+    if block < LEAST_BLOCK or block & (block - 1):
+        raise ValueError(f"block_size={block}; need a power of 2, {LEAST_BLOCK} or more")
+    if len(node.inputs) > 4 and node.inputs[4] is not None:
+        raise ValueError("g_idx gives groups of rows; need blocks of neighbouring rows")
+    if node.dtype() != "float32":
+        raise ValueError(f"the input is {node.dtype()}; need float32")
+    if node.shape() is not None and node.shape()[-1] != k:
+        raise ValueError(f"the input has shape {list(node.shape())}; need K={k} columns")
+    blocks = -(-k // block)
+    stored = _array(node, 1, "the weight", ("uint8",), [(n, blocks, block * bits // 8)])
+    q = _unpacked(stored, bits).reshape(n, blocks, block)
+    scale = _array(node, 2, "scales", ("float32",), [(n * blocks,), (n, blocks)])
+    if not np.isfinite(scale).all():
+        raise ValueError(f"scale {scale[~np.isfinite(scale)][0]:g}; need finite ones")
+    zero = np.full((n, blocks), 1 << (bits - 1), np.float32)
+    if len(node.inputs) > 3 and node.inputs[3] is not None:
+        zero = _zero_points(node, n, blocks, bits)
+    integers = [_blocks_first(array.reshape(n, blocks, -1)) for array in (q, scale, zero)]
+    weight = emit_block_weight(node.emit, *integers)
+    if blocks * block != k:
+        weight = node.emit(relax.op.strided_slice(weight, [0], [0], [k]))
+    product = node.emit(relax.op.matmul(node.inputs[0], weight))
+    bias = node.inputs[5] if len(node.inputs) > 5 else None
+    if bias is None:
+        return product
+    if shape_of(bias) != (n,) or dtype_of(bias) != "float32":
+        raise ValueError(f"the bias is {dtype_of(bias)}{list(shape_of(bias) or ())}; need [{n}]")
+    return relax.op.add(product, bias)
+
+
+def _whole(node: Node, name: str) -> int:
+    value = node.attrs.get(name, 0)
+    if value < 1:
+        raise ValueError(f"{name}={value}; need 1 or more")
+    return int(value)
+
+
+def _array(
+    node: Node, place: int, what: str, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> np.ndarray:
+    """The value of an input that must be a constant of such a dtype and shape."""
+    array = node.constant(place)
+    if array is None:
+        raise ValueError(f"{what}: computed; need constants")
+    if str(array.dtype) not in dtypes:
+        raise ValueError(f"{what}: {array.dtype}; need {' or '.join(dtypes)}")
+    if array.shape not in shapes:
+        wanted = " or ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(f"{what}: of shape {list(array.shape)}; need {wanted}")
+    return array
+
+
+def _zero_points(node: Node, n: int, blocks: int, bits: int) -> np.ndarray:
+    """Float32 [N, blocks], of integers packed as the weight is, or of floats."""
+    packed = -(-blocks * bits // 8)
+    shapes = [(n * packed,), (n, packed)]
+    if node.dtype(3) != "uint8":
+        shapes = [(n * blocks,), (n, blocks)]
+    zero = _array(node, 3, "zero_points", ("uint8", "float32"), shapes)
+    if zero.dtype == np.float32:
+        if not np.isfinite(zero).all():
+            raise ValueError(f"zero point {zero[~np.isfinite(zero)][0]:g}; need finite ones")
+        return zero.reshape(n, blocks)
+    return _unpacked(zero.reshape(n, packed), bits)[:, :blocks].astype(np.float32)
+
+
+def _unpacked(stored: np.ndarray, bits: int) -> np.ndarray:
+    """Integers, two of 4 bits in a byte, the lower one first."""
+    if bits == 8:
+        return stored
+    pairs = np.stack([stored & 15, stored >> 4], -1)
+    return pairs.reshape(*stored.shape[:-1], -1)
+
+
+def _blocks_first(array: np.ndarray) -> relax.Expr:
+    """[N, blocks, block] as the constant [blocks, block, N]."""
+    turned = np.ascontiguousarray(array.transpose(1, 2, 0))
+    return constant(turned, str(turned.dtype))
+
+
+# ---------------------------------------------------------------------- DequantizeLinear
+
+
+def dequantise_blocks(node: Node) -> relax.Expr:
+    """DequantizeLinear with a scale for each block of elements along an axis."""
+    size = node.attrs.get("block_size", 0)
+    x, scale, zero = node.inputs[0], node.inputs[1], node.inputs[2]
+    shape, axis = node.shape(), node.attrs.get("axis", 1)
+    if shape is None or not all(isinstance(extent, int) for extent in shape):
+        raise ValueError("block_size for a tensor of unknown shape; need a known one")
+    if size < 0 or not -len(shape) <= axis < len(shape):
+        raise ValueError(f"block_size={size} along axis {axis} of {list(shape)}")
+    axis %= len(shape)
+    blocks = -(-shape[axis] // size)
+    wanted = (*shape[:axis], blocks, *shape[axis + 1 :])
+    for what, place in (("scale", 1), ("zero point", 2)):
+        if node.inputs[place] is not None and node.shape(place) != wanted:
+            raise ValueError(
+                f"the {what} has shape {list(node.shape(place) or ())}; need {list(wanted)},"
+                f" one for each {size} along axis {axis} of {list(shape)}"
+            )
+    if dtype_of(scale) != "float32" or node.attrs.get("output_dtype", 0) not in (0, 1):
+        raise ValueError(f"scales of {dtype_of(scale)}; need float32, as the result is")
+    arrays = [None if expr is None else node.constant(i) for i, expr in enumerate((x, scale, zero))]
+    known = [array is not None for array in arrays[: 2 if zero is None else 3]]
+    if len(shape) == 2 and all(known):
+        return _constant_blocks(node, arrays, axis, size)
+    value = node.emit(relax.op.astype(x, "float32"))
+    if zero is not None:
+        repeated = _repeated(node, node.emit(relax.op.astype(zero, "float32")), size, axis, shape)
+        value = node.emit(relax.op.subtract(value, repeated))
+    return relax.op.multiply(value, _repeated(node, scale, size, axis, shape))
+
+
+def _repeated(
+    node: Node, numbers: relax.Expr, size: int, axis: int, shape: tuple[int, ...]
+) -> relax.Expr:
+    """Numbers of blocks, one for each element."""
+    wide = node.emit(relax.op.repeat(numbers, size, axis))
+    if shape_of(wide)[axis] != shape[axis]:
+        wide = node.emit(relax.op.strided_slice(wide, [axis], [0], [shape[axis]]))
+    return wide
+
+
+def _constant_blocks(
+    node: Node, arrays: list[np.ndarray | None], axis: int, size: int
+) -> relax.Expr:
+    x, scale, zero = arrays
+    rows, columns = x.shape
+    blocks = scale.shape[axis]
+    padding = [(0, 0), (0, 0)]
+    padding[axis] = (0, blocks * size - x.shape[axis])
+    x = np.pad(x, padding)
+    if axis == 0:
+        parts = x.reshape(blocks, size, columns), scale.reshape(blocks, 1, columns)
+    else:
+        parts = x.reshape(rows, blocks, size), scale.reshape(rows, blocks, 1)
+    values = [constant(array, str(array.dtype)) for array in parts]
+    if zero is not None and zero.any():
+        moved = zero.astype(np.float32).reshape(parts[1].shape)
+        values.append(constant(moved, "float32"))
+    weight = emit_block_weight(node.emit, *values, shape=x.shape)
+    if x.shape == (rows, columns):
+        return weight
+    return relax.op.strided_slice(weight, [axis], [0], [(rows, columns)[axis]])

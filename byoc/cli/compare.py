@@ -12,6 +12,8 @@ import click
 from byoc.cli import control, options
 from byoc.cli.process import import_without_torch
 from byoc.cli.verify import WRONG
+from byoc.destination import require_file_to_write
+from byoc.errors import VerifyError
 from byoc.terminal import new_console, say
 
 if TYPE_CHECKING:
@@ -57,6 +59,12 @@ WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 )
 @control.rules
 @options.as_json
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page that shows the network with nodes in the colours of their errors.",
+)
 @options.verbose
 def compare_verb(
     model: Path,
@@ -68,12 +76,15 @@ def compare_verb(
     max_error: float | None,
     rules: control.Choices,
     as_json: bool,
+    html: Path | None,
 ) -> int:
     """Compare the result of every node of the ONNX file MODEL with ONNX Runtime's.
 
     "own" is what a node loses by itself, computing on ONNX Runtime's values; "total" what its
     result is off by in the network. Errors are shares of the range of the right result.
     """
+    if html is not None:
+        require_file_to_write(html, VerifyError)
     with options.progress() as show:
         show("load TVM")
         import_without_torch("tvm")
@@ -90,6 +101,8 @@ def compare_verb(
             progress=show,
             **rules.partition,
         )
+    if html is not None:
+        html.write_text(found.to_html(model.name), encoding="utf-8")
     found.report.require(**rules.demand)
     if as_json:
         say(json.dumps(found.to_json(), indent=1), lines=True)
@@ -104,8 +117,7 @@ def _print(found: Comparison, top: int) -> None:
 
     console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
     worst = found.worst
-    most = f", most by {worst[0].name}: {worst[0].own.share:.1e}" if worst else ""
-    say(f"outputs are off by {found.error:.1e} of their range{most}")
+    say(found.summary())
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for heading in ("own", "SNR [dB]", "max", "mean", "total", "SNR [dB]"):
         table.add_column(heading, justify="right")
@@ -152,7 +164,9 @@ def _nodes(count: int) -> str:
 
 
 def _share(errors: Errors) -> tuple[str, str]:
-    return f"{errors.share:.1e}", "equal" if errors.greatest == 0 else f"{errors.snr_db:.1f}"
+    from byoc.layer_errors.page import snr_text
+
+    return f"{errors.share:.1e}", snr_text(errors)
 
 
 def _draw(layer: Layer) -> None:

@@ -14,6 +14,7 @@ from typing_extensions import Unpack
 from byoc.arguments import as_error, as_whole
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.request import Request
+from byoc.deploy.input_tensors import as_array
 from byoc.drawn_inputs import draw_input
 from byoc.errors import InputError, VerifyError
 from byoc.frontends import GivenModel, Imported, import_model
@@ -97,6 +98,8 @@ def _drawn(imported: Imported, given: Arrays, seed: int) -> Arrays:
         if any(isinstance(extent, str) for extent in info.shape):
             raise VerifyError(f"input {info} has axes without a size; give --input-shapes numbers")
     return {
-        info.name: given.get(info.name, draw_input(info, info.shape, random))
+        info.name: as_array(info, given[info.name])
+        if info.name in given
+        else draw_input(info, info.shape, random)
         for info in imported.inputs
     }

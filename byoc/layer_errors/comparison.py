@@ -9,6 +9,7 @@ from typing import Any
 from byoc.accuracy import BOUNDS, Errors
 from byoc.layer_errors.keep import Kept
 from byoc.layer_errors.layer import Layer
+from byoc.layer_errors.page import comparison_page
 from byoc.report import Report
 
 
@@ -38,6 +39,16 @@ class Comparison:
     def error(self) -> float:
         """The greatest error of an output, as a share of its range."""
         return greatest(self.outputs)
+
+    def summary(self) -> str:
+        """One line: what the outputs are off by, and the node that loses most."""
+        worst = self.worst[:1]
+        most = f", most by {worst[0].name}: {worst[0].own.share:.1e}" if worst else ""
+        return f"outputs are off by {self.error:.1e} of their range{most}"
+
+    def to_html(self, title: str = "comparison") -> str:
+        """The page of the partition report, with nodes in the colours of their own errors."""
+        return comparison_page(self.report, self.worst, self.summary(), title)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for ``json.dumps``; what is infinite is null."""

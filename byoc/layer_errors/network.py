@@ -21,10 +21,9 @@ from byoc.errors import VerifyError
 from byoc.frontends import Imported
 from byoc.frontends.onnx.judge import Judge
 from byoc.frontends.onnx.references import Arrays
-from byoc.ir.dataflow import Var
 from byoc.layer_errors.comparison import Comparison
 from byoc.layer_errors.layer import Layer
-from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed, Judged, node_results
+from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed, Judged
 from byoc.report import Report
 from byoc.report.graph import TVM
 from byoc.report.kernels import kernel_of
@@ -49,17 +48,16 @@ class Network:
     def compared(self) -> Comparison:
         """The errors of all nodes that the judge knows, and of the outputs."""
         values = {n: value for n, value in self.imported.results.items() if self.judge.has(value)}
-        found = {v: n for v, n in node_results(self.imported.module).items() if n in values}
-        plain = Expose(found, Exposed.NOTHING)
+        plain = Expose(values, Exposed.NOTHING)
         report, outputs = self._outputs(plain)
         layers: list[Layer] = []
         for group in _groups(plain.judged):
-            layers += self._layers(group, found, values)
+            layers += self._layers(group, values)
         return Comparison(self.judge.name, tuple(layers), outputs, plain.unknown, report)
 
     def output_errors(self) -> dict[str, Errors]:
         """The errors of the outputs of the library that ``compile`` writes."""
-        return self._outputs(Expose({}, Exposed.NOTHING))[1]
+        return self._outputs(Expose((), Exposed.NOTHING))[1]
 
     def _outputs(self, plain: Expose) -> tuple[Report, dict[str, Errors]]:
         with tempfile.TemporaryDirectory(prefix="byoc-compare-") as folder:
@@ -69,12 +67,10 @@ class Network:
         errors = {n: errors_of(judge.told(n, results[n]), right[n]) for n in judge.outputs}
         return done.report, errors
 
-    def _layers(
-        self, group: Sequence[Judged], found: Mapping[Var, str], values: Mapping[str, str]
-    ) -> Iterator[Layer]:
+    def _layers(self, group: Sequence[Judged], values: Mapping[str, str]) -> Iterator[Layer]:
         """The errors of some judged values: ``values`` are the judge's names of nodes' results."""
         names = {judged.name for judged in group}
-        own, total = (Expose(found, how, names) for how in (Exposed.OWN, Exposed.TOTAL))
+        own, total = (Expose(values, how, names) for how in (Exposed.OWN, Exposed.TOTAL))
         with tempfile.TemporaryDirectory(prefix="byoc-compare-") as folder:
             done = self._partitioned(own)  # only now it is known what it reads
             read = {info.name: values[info.name.removeprefix(INPUT)] for info in own.inputs}

@@ -6,7 +6,7 @@ is decided by then, so that what is looked at is what a library without outputs 
 A *judged value* is the result of a composite, or of a call that stays with TVM, that is also the
 result of one node of the imported model, and hence something that another engine knows.  Rules of
 canonicalisation give a variable another expression of the same value, never another value, so that
-the variable that was bound to a node's result when the model was imported still is.
+the variable that was bound to a node's result before them still is.
 
     as it is              x ──▶ a ──▶ b ──▶ c ──▶ y
     Exposed.TOTAL         main(x) gives y, and a, b, c besides
@@ -72,9 +72,9 @@ class Judged:
 
 
 def node_results(mod: tvm.IRModule) -> dict[Var, str]:
-    """The variables of ``main`` of an imported module that hold results of nodes: the nodes' names.
+    """The variables of ``main`` that hold results of nodes, before canonicalisation: the names.
 
-    The importer binds what a node needs before its result.
+    What a node needs is bound before its result.
     """
     last: dict[str, Var] = {}
     for block in mod["main"].body.blocks:
@@ -89,19 +89,26 @@ def node_results(mod: tvm.IRModule) -> dict[Var, str]:
 class Expose:
     """The pass: judged values become outputs of ``main``; ``OWN``: and inputs.
 
-    ``results`` are those of ``node_results``. Of the judged values, those named in ``wanted``
-    become outputs; None for all. After the pass ``judged`` holds all that there are, in order,
-    ``unknown`` counts the composites whose result no node gives, ``inputs`` and ``outputs`` are
-    what ``main`` has got.
+    ``nodes`` names those whose results are judged values; None for all. Of these, those in
+    ``wanted`` become outputs; None for all. ``note`` is to be called with the module that is to be
+    canonicalised. After the pass ``judged`` holds all judged values, in order, ``unknown`` counts
+    the composites whose result is none, ``inputs`` and ``outputs`` are what ``main`` has got.
     """
 
-    results: Mapping[Var, str]
+    nodes: Collection[str] | None = None
     how: Exposed = Exposed.TOTAL
     wanted: Collection[str] | None = None
     judged: list[Judged] = field(default_factory=list)
     unknown: int = 0
     inputs: list[TensorInfo] = field(default_factory=list)
     outputs: list[TensorInfo] = field(default_factory=list)
+    _results: dict[Var, str] = field(default_factory=dict, repr=False)
+
+    def note(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Note which variables hold results of nodes; the module stays as it is."""
+        named = node_results(mod).items()
+        self._results = {v: n for v, n in named if self.nodes is None or n in self.nodes}
+        return mod
 
     def __call__(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with another ``main``; the given one is not changed."""
@@ -135,7 +142,7 @@ class Expose:
             if not isinstance(value, relax.Call) or isinstance(binding, relax.MatchCast):
                 continue
             node = composites.get(value.op)
-            name, shape = self.results.get(var), static_shape_of(var)
+            name, shape = self._results.get(var), static_shape_of(var)
             if name is None or shape is None or var in held:
                 self.unknown += node is not None
                 continue

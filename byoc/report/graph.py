@@ -40,6 +40,9 @@ class GraphNode:
     kernel: Kernel = NONE
     reason: str = ""
     macs: int = 0
+    #: What its result is off by, and how bad that is from 0 to 1, where it was compared.
+    error: str = ""
+    heat: float | None = None
 
 
 @dataclass(frozen=True)

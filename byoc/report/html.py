@@ -7,7 +7,8 @@ in which no character can end the element that holds it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -25,15 +26,26 @@ MAX_NAMES = 40
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def html_page(report: Coverage, title: str) -> str:
-    """The page. ``title`` names the model."""
+def html_page(
+    report: Coverage,
+    title: str,
+    answer: str = "",
+    errors: Sequence[ErrorRow] = (),
+    scale: Sequence[tuple[float, str]] = (),
+) -> str:
+    """The page. ``title`` names the model, ``answer`` is its heading (default: the coverage).
+
+    ``errors`` are the nodes that were compared, the worst first; boxes then have the colours of
+    their heat, and ``scale`` says what some of these mean.
+    """
     import jinja2  # not needed for any other form of the report
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     template = environment.from_string(_read("page", "page.html"))
     return template.render(
         title=title,
-        answer=coverage_line(report),
+        answer=answer or coverage_line(report),
+        errors=errors,
         hint=hint_of(report),
         report=report,
         planned=any(region.plan for region in report.regions),
@@ -53,8 +65,21 @@ def html_page(report: Coverage, title: str) -> str:
         # Ours and well-known libraries, hence not escaped.
         style=_read("page", "page.css"),
         scripts=[*(_library(name) for name in LIBRARIES), _read("page", "page.js")],
-        data=embedded_json(_drawing(report)),
+        data=embedded_json(_drawing(report) | {"scale": list(scale)}),
     )
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """A node that was compared: its name and operator in the drawing, and its errors as texts."""
+
+    name: str
+    operator: str
+    own: str
+    own_snr: str
+    total: str
+    total_snr: str
+    computes: str
 
 
 def _drawing(report: Coverage) -> dict[str, Any]:

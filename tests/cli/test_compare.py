@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,15 @@ def test_what_to_keep(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [trial["kept"] for trial in kept["trials"]] == [0, 1]
     assert main(["compare", str(model), "--max-error", "0"]) == 1
     assert "nothing to keep" in capsys.readouterr().out
+
+
+def test_html(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    text = run(capsys, model, "--html", page)
+    html = page.read_text(encoding="utf-8")
+    assert text.startswith("outputs are off by") and "perceptron.onnx" in html
+    data = json.loads(re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1])
+    hot = {node["name"]: node["heat"] for node in data["nodes"] if node["heat"] is not None}
+    assert len(hot) == 5 and all(0 <= heat < 0.4 for heat in hot.values())
+    assert data["scale"][0][0] == 0 and data["scale"][-1][0] == 1
+    assert "there is no folder" in run(capsys, model, "--html", "/no/such/page.html", code=2)

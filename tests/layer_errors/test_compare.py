@@ -77,6 +77,20 @@ def test_quantised_networks_beside_themselves(network, tmp_path: Path) -> None:
     assert found.judge == f"ONNX Runtime {onnxruntime.__version__} without fusions"
 
 
+def test_networks_of_16_bits_are_judged_too() -> None:
+    """ONNX Runtime rounds every value to float16, and the library the outputs alone."""
+    model = perceptron()
+    for tensor in model.graph.initializer:
+        half = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(half, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    found = byoc.compare(model)
+    assert sum("fc" in layer.name for layer in found.layers) == 4
+    assert all(layer.own.share < 2e-3 for layer in found.layers)
+    assert any(layer.own.share > 1e-5 for layer in found.layers)
+
+
 def test_groups_give_what_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = byoc.compare(resnet_like(), min_bytes=0)
     monkeypatch.setattr(module, "GROUP_BYTES", 40_000)

@@ -9,7 +9,7 @@ import tvm
 from byoc.frontends import import_model
 from byoc.ir.dataflow import is_region
 from byoc.partition import partition
-from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed, node_results
+from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed
 from byoc.partition.prune import nodes_of
 from byoc.partition.rules import Rules
 from codegen_cc.node import Node
@@ -28,7 +28,7 @@ def composites(mod: tvm.IRModule) -> list[Node]:
 def test_composites_are_those_of_the_plain_partition(network, how: Exposed) -> None:
     module = import_model(network()).module
     plain = composites(partition(module, KEEP_ALL)[0])
-    expose = Expose(node_results(module), how)
+    expose = Expose(how=how)
     exposed, report = partition(module, KEEP_ALL, expose=expose)
     key = Node.to_json
     assert report.left == () and len(plain) > 10
@@ -38,7 +38,7 @@ def test_composites_are_those_of_the_plain_partition(network, how: Exposed) -> N
 
 def test_outputs_are_added_behind_those_of_the_model() -> None:
     imported = import_model(perceptron())
-    expose = Expose(node_results(imported.module), wanted={"relu_5", "relu_8"})
+    expose = Expose(wanted={"relu_5", "relu_8"})
     module, _ = partition(imported.module, KEEP_ALL, expose=expose)
     inputs, outputs = expose.signature(imported.inputs, imported.outputs)
     assert [info.name for info in outputs] == ["y", OUTPUT + "relu_5", OUTPUT + "relu_8"]
@@ -49,7 +49,7 @@ def test_outputs_are_added_behind_those_of_the_model() -> None:
 
 def test_a_node_alone_reads_what_the_caller_gives_and_nothing_else_is_computed() -> None:
     imported = import_model(perceptron())
-    expose = Expose(node_results(imported.module), Exposed.OWN, {"relu_5"})
+    expose = Expose(None, Exposed.OWN, {"relu_5"})
     module, _ = partition(imported.module, KEEP_ALL, expose=expose)
     inputs, outputs = expose.signature(imported.inputs, imported.outputs)
     assert [info.name for info in inputs] == ["x", INPUT + "relu_2"]
@@ -61,7 +61,7 @@ def test_a_node_alone_reads_what_the_caller_gives_and_nothing_else_is_computed()
 def test_the_module_given_stays_as_it_is() -> None:
     module = import_model(perceptron()).module
     before = module.script()
-    partition(module, KEEP_ALL, expose=Expose(node_results(module), Exposed.OWN))
+    partition(module, KEEP_ALL, expose=Expose(how=Exposed.OWN))
     assert module.script() == before
 
 
@@ -89,6 +89,6 @@ def test_values_that_a_branch_reads_are_not_laid_open() -> None:
     graph = helper.make_graph(nodes, "branches", inputs, outputs)
     opsets = [helper.make_opsetid("", 17)]
     module = import_model(helper.make_model(graph, opset_imports=opsets, ir_version=9)).module
-    expose = Expose(node_results(module))
+    expose = Expose()
     partition(module, KEEP_ALL, expose=expose)
     assert "before" not in {judged.name for judged in expose.judged}

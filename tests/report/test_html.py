@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+import byoc
 from byoc.compiler.partition import partition_with_report
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.report import Report
 from byoc.report.html import embedded_json
+from tests.layer_errors.networks import WRONG, perceptron
 
 from .networks import HOSTILE, hostile_model, residual_model
 
@@ -184,6 +186,24 @@ def test_tooltip_tells_shapes_composite_kernel_and_reason(browser: Any, tmp_path
     left = hover(".left")
     for text in ("relax.nn.softmax", "skipped by operator", "/block9/Softmax", "TVM"):
         assert text in left
+
+
+def test_errors_colour_the_drawing(browser: Any, tmp_path: Path) -> None:
+    found = byoc.compare(perceptron(), libraries=["builtin", f"fc1={WRONG}"])
+    show(browser, found, tmp_path)
+    assert visible_text(browser, "h1") == found.summary() and "most by fc1" in found.summary()
+    colours = browser.execute_script(
+        "return Object.fromEntries(partition.cy.nodes().map("
+        "(node) => [node.data('label'), node.data('colour')]))"
+    )
+    assert colours["matmul\nfc1"].startswith("hsl(0,")  # red
+    others = [colour for label, colour in colours.items() if "fc" in label and "fc1" not in label]
+    assert len(others) == 3 and all(colour.startswith("hsl(1") for colour in others)  # green
+    assert "own error 1e-07" in visible_text(browser, "#legend")
+    browser.find_element("css selector", "#errors tbody tr").click()
+    selected = visible_text(browser, "#selected")
+    assert "fc1" in selected and f"own {found.worst[0].own.share:.1e}" in selected
+    assert browser.get_log("browser") == []
 
 
 def test_hostile_names_do_nothing_but_show(browser: Any, tmp_path: Path, hostile: Report) -> None:

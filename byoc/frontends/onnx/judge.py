@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from byoc.deploy.exchange import numpy_dtype
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.graph_names import single_results
@@ -81,7 +82,7 @@ class Judge:
 
     def given(self, value: str, array: np.ndarray, dtype: str) -> np.ndarray:
         """What a library is given that is to compute on an array of the judge's."""
-        return array.astype(dtype)
+        return array.astype(numpy_dtype(dtype))
 
     def _telling(self, names: Collection[str]) -> bytes:
         """The model with more outputs, as ONNX Runtime reads it: these need no type."""

@@ -94,7 +94,7 @@ class UnquantisedJudge(Judge):
         """The array of the model's value that stands for an array of the reference."""
         meaning = self._meanings[value]
         if meaning.scale is None:
-            return array.astype(dtype)
+            return super().given(value, array, dtype)
         bounds = np.iinfo(dtype)
         integers = np.rint(array / np.float32(meaning.scale)) + meaning.zero_point
         return np.clip(integers, bounds.min, bounds.max).astype(dtype)

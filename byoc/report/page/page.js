@@ -15,8 +15,12 @@
   data.regions.forEach((name, index) => {
     colours.set(name, "hsl(" + ((150 + 137.5 * index) % 360).toFixed(0) + ", 52%, 74%)");
   });
+  // From green to red, where nodes were compared; what was not is grey.
+  const heated = data.scale.length > 0;
+  const heatColour = (heat) => "hsl(" + (120 - 120 * heat).toFixed(0) + ", 62%, 72%)";
   const colourOf = (node) =>
-    node.region ? colours.get(node.region) || PLAIN : node.kind === "left" ? LEFT : PLAIN;
+    heated ? (node.heat === null ? PLAIN : heatColour(node.heat))
+    : node.region ? colours.get(node.region) || PLAIN : node.kind === "left" ? LEFT : PLAIN;
 
   const short = (text, length) =>
     text.length > length ? text.slice(0, length - 1) + "\u2026" : text;
@@ -76,7 +80,8 @@
   const rows = (node) => [
     ["name", node.name], ["operator", node.operator], ["shapes", node.shapes],
     ["region", node.region], ["kernel", node.kernel],
-    ["MACs", node.macs ? (node.macs / 1e6).toFixed(3) + " M" : ""], ["reason", node.reason],
+    ["MACs", node.macs ? (node.macs / 1e6).toFixed(3) + " M" : ""], ["error", node.error],
+    ["reason", node.reason],
   ].filter((row) => row[1]);
 
   const describe = (box, node) => {
@@ -133,7 +138,7 @@
   // ------------------------------------------------------------------ search
 
   const texts = data.nodes.map((node) =>
-    [node.name, node.operator, node.kernel, node.region, node.shapes, node.reason]
+    [node.name, node.operator, node.kernel, node.region, node.shapes, node.reason, node.error]
       .join("\n").toLowerCase());
   let hits = [];
   let current = 0;
@@ -176,7 +181,7 @@
       row.onkeydown = (event) => { if (event.key === "Enter") act(row); };
     }
   };
-  onRows("#left tbody tr", (row) => {
+  onRows("#left tbody tr, #errors tbody tr", (row) => {
     const index = data.nodes.findIndex((node) =>
       node.name === row.dataset.name && node.operator === row.dataset.operator);
     if (index >= 0) show(cy.$id("n" + index));
@@ -195,9 +200,14 @@
     line.append(swatch, text);
     element("legend").append(line);
   };
-  data.regions.slice(0, 6).forEach((name) => legend(colours.get(name), name));
-  if (data.regions.length > 6) legend(PLAIN, data.regions.length - 6 + " more regions");
-  if (data.nodes.some((node) => node.kind === "left")) legend(LEFT, "left to TVM");
+  if (heated) {
+    data.scale.forEach(([heat, text]) => legend(heatColour(heat), text));
+    legend(PLAIN, "not compared");
+  } else {
+    data.regions.slice(0, 6).forEach((name) => legend(colours.get(name), name));
+    if (data.regions.length > 6) legend(PLAIN, data.regions.length - 6 + " more regions");
+    if (data.nodes.some((node) => node.kind === "left")) legend(LEFT, "left to TVM");
+  }
 
   // ------------------------------------------------------------------ first view
 

@@ -109,7 +109,7 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
     packed = (
         pack_depthwise(weight)
         if deep
-        else pack_conv2d(weight, descriptor.attrs["groups"], INT8_PANELS)
+        else pack_conv2d(weight, descriptor.attrs["groups"], INT8_PANELS, whole_taps=True)
     )
     x, y = placed.inputs["input"], placed.output
     zero = zero_point(node, "x")

@@ -75,13 +75,15 @@ def pad_channels(vector: np.ndarray) -> np.ndarray:
     return np.pad(flat, (0, -flat.size % PANEL))
 
 
-def pack_conv2d(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndarray:
+def pack_conv2d(
+    weight: np.ndarray, groups: int, format: PanelFormat, whole_taps: bool = False
+) -> np.ndarray:
     """Pack OIHW weights [O, I/groups, KH, KW] into panels per group, K in (kh, kw, i) order.
 
-    Each tap has i padded with zeros to a multiple of the format's group.
+    With ``whole_taps`` each tap has i padded with zeros to a multiple of the format's group.
     """
     outputs = weight.shape[0] // groups
-    if past := -weight.shape[1] % format.group:
+    if whole_taps and (past := -weight.shape[1] % format.group):
         weight = np.pad(weight, ((0, 0), (0, past), (0, 0), (0, 0)))
     parts = weight.reshape(groups, outputs, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
     return format.pack(parts.reshape(groups, -1, outputs))

@@ -12,6 +12,7 @@ import tvm
 
 import byoc
 from byoc.layer_errors import network as module
+from models.builder import GraphBuilder
 from tests.layer_errors.networks import WRONG, perceptron, quantised
 from tests.quantised.float_networks import bert_like, resnet_like
 
@@ -133,3 +134,18 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(byoc.VerifyError, match="pip install onnxruntime"):
         byoc.compare(perceptron())
+
+
+@pytest.mark.parametrize("channels", [3, 4, 5])
+def test_products_in_bfloat16_lose_what_eight_bits_lose(channels: int) -> None:
+    graph = GraphBuilder("image", seed=1)
+    x = graph.input("x", (1, channels, 20, 20))
+    x = graph.op("Relu", graph.conv(x, (channels, 32), 3, stride=2))
+    graph.output(graph.conv(x, (32, 32), 3, stride=2), "y", (1, 32, 5, 5))
+    found = byoc.compare(graph.build(), precision="bf16", max_error=1e-5)
+    assert [layer.computes for layer in found.layers] == ["bfloat16", "bfloat16"]
+    assert all(1e-4 < layer.own.share < 5e-3 and layer.narrowed for layer in found.layers)
+    assert found.kept.holds and found.kept.error < 1e-5 < 1e-4 < found.error
+    names = [layer.names[0] for layer in found.worst]
+    assert [remedy.value for remedy in found.kept.remedies] == [f"{name}=fp32" for name in names]
+    assert all(remedy.option.startswith("--precision '") for remedy in found.kept.remedies)

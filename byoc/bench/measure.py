@@ -18,11 +18,15 @@ from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
+from byoc.verification import TOLERANCES
+from codegen_cc.dtypes import KERNEL_HALVES
 
 if TYPE_CHECKING:
     from byoc.compiler.keywords import CompileKeywords
     from byoc.report.shortfall import Shortfall
 
+#: What outputs of these dtypes may be off by, as ``byoc verify`` has it.
+_ROUNDING = {name: TOLERANCES[name] for name in KERNEL_HALVES}
 OURS, REFERENCE = "byoc", "onnxruntime"
 
 Progress = Callable[[str], None]
@@ -36,7 +40,8 @@ class Row:
     engine saves of them; ``share_of_peak`` is of the peak of all threads; ``peak_mb`` is the most
     memory that the process had; ``error`` is the difference from ONNX Runtime's answer as a share
     of the range.  None where something is not known.  ``precision`` is a key of ``PRECISIONS``.
-    ``device`` is the address of the machine that measured, empty for this one.
+    ``device`` is the address of the machine that measured, empty for this one.  ``rounding`` is
+    what outputs may be off by that are stored in 16 bits, 0 for others.
     """
 
     model: str
@@ -55,11 +60,17 @@ class Row:
     error: float | None
     precision: str = FP32
     device: str = ""
+    rounding: float = 0.0
+
+    @property
+    def limit(self) -> float:
+        """What the error may be."""
+        return max(PRECISIONS[self.precision].tolerance, self.rounding)
 
     @property
     def right(self) -> bool:
         """Whether the answer is within the tolerance, as far as it was compared."""
-        return self.error is None or self.error <= PRECISIONS[self.precision].tolerance
+        return self.error is None or self.error <= self.limit
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,7 @@ class Bench:
         low, middle, high, highest = (timing.percentile(percent) for percent in (0, 50, 90, 99))
         gflops = None if measured.macs is None else 2e-6 * measured.macs / middle
         known = gflops is not None and self.peak is not None
+        roundings = (_ROUNDING.get(str(array.dtype), 0.0) for array in expected or ())
         return Row(
             model=about.name,
             title=about.title,
@@ -275,4 +287,5 @@ class Bench:
             error=None if expected is None else relative_error(timing.outputs, expected),
             precision=self.precision,
             device=device,
+            rounding=max(roundings, default=0.0),
         )

@@ -14,7 +14,6 @@ from rich.text import Text
 from byoc.bench.comparison import Comparison, Mean
 from byoc.bench.engines import ENGINES
 from byoc.bench.measure import OURS, Results, Row
-from byoc.bench.precision import PRECISIONS
 
 #: A time per image that is greater by less than this share is noise, not growth.
 _NOISE = 0.02
@@ -162,7 +161,7 @@ def _differs(row: Row) -> str:
     what = f"{row.title} in {row.precision} with {in_words(row.threads)}{_on(row)}"
     return (
         f"{ENGINES[row.engine].title} on {what} differs from ONNX Runtime by"
-        f" {row.error:.1e} of the range; the limit is {PRECISIONS[row.precision].tolerance:.0e}"
+        f" {row.error:.1e} of the range; the limit is {row.limit:.0e}"
     )
 
 

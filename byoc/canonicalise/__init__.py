@@ -135,7 +135,7 @@ def canonicalise(
     """Bring every dataflow block of a module into canonical form.
 
     ``observe(name, module)`` is called after each rule if given. Fp32 only: operators of other
-    dtypes pass through unchanged, but for constant folding.
+    dtypes pass through unchanged, but for constant folding (``widen_halves`` comes before).
     """
     mod = apply_rules(harmless(mod), (fold_constants, fold_leftover_constants))
     if observe is None:

@@ -59,6 +59,26 @@ def _divide(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
         return np.divide(*arrays)
 
 
+def _extreme(function: Callable[..., np.ndarray]) -> Folder:
+    """The greatest or least along axes: of infinities too, which TVM's reductions begin below."""
+
+    def fold(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+        axes = call.attrs.axis
+        if 0 in arrays[0].shape:
+            return None
+        axis = None if axes is None else tuple(map(int, axes))
+        return np.asarray(function(arrays[0], axis=axis, keepdims=bool(call.attrs.keepdims)))
+
+    return fold
+
+
+def _pad(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+    if call.attrs.pad_mode != "constant":
+        return None
+    widths = np.reshape([int(width) for width in call.attrs.pad_width], (-1, 2))
+    return np.pad(arrays[0], widths, constant_values=float(call.attrs.pad_value))
+
+
 def _fill(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray:
     """``full`` has its value as an operand, ``zeros`` and ``ones`` have it in their name."""
     name = op_name(call)
@@ -116,6 +136,9 @@ FOLDERS: dict[str, Folder] = {
     "relax.multiply": _arithmetic(np.multiply),
     "relax.maximum": _arithmetic(np.maximum),
     "relax.minimum": _arithmetic(np.minimum),
+    "relax.nn.pad": _pad,
+    "relax.max": _extreme(np.max),
+    "relax.min": _extreme(np.min),
     "relax.divide": _divide,
     "relax.less": _arithmetic(np.less),
     "relax.greater": _arithmetic(np.greater),

@@ -9,7 +9,7 @@ So no inner value is rounded to 16 bits: ``astype`` from one floating-point dtyp
 nothing inside, and what would overflow to infinity does not.  The signatures of all functions stay.
 What is no operator on numbers (``call_tir``, calls of functions, branches, operators of users) is
 computed as it is written, on values that are rounded for it, and so is what TVM cannot type in
-float32.
+float32, and values without a known shape, which it cannot cast.
 """
 
 from __future__ import annotations
@@ -85,6 +85,13 @@ def _flat(items: list[relax.Expr]) -> list[relax.Expr]:
     ]
 
 
+def _is_castable(kind: tvm.ir.Type) -> bool:
+    """Whether TVM can cast values of a type at a border: it needs shapes for that."""
+    if isinstance(kind, relax.TupleType):
+        return all(map(_is_castable, kind.fields))
+    return not has_half(kind) or isinstance(kind.shape, relax.ShapeExpr)
+
+
 def _wide(kind: tvm.ir.Type) -> tvm.ir.Type:
     """The type with float32 in place of 16-bit floats."""
     if not has_half(kind):
@@ -130,6 +137,8 @@ class _Widened:
     def _widen(self, var: relax.Var, value: relax.Expr, binding: relax.Binding) -> bool:
         """Bind a variable's float32 form; False where the binding has to stay as it is."""
         if not _has_half_in(binding) or not is_plain(value):
+            return False
+        if not all(_is_castable(ty) for ty in (var.ty, *(read.ty for read in variables(value)))):
             return False
         if isinstance(binding, relax.MatchCast):
             if not isinstance(value, relax.Var):

@@ -12,6 +12,7 @@ import tvm
 from typing_extensions import Unpack
 
 from byoc.arguments import as_error, as_whole
+from byoc.canonicalise.widen_halves import widen_halves
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.request import Request
 from byoc.deploy.input_tensors import as_array
@@ -74,6 +75,8 @@ def compare(
     if input_shapes is None and given:
         input_shapes = {name: list(array.shape) for name, array in given.items()}
     imported = import_model(model, input_shapes, request.allow_wrong, stages)
+    # Nodes are told by the variables of the module, which are others in float32.
+    imported = replace(imported, module=widen_halves(imported.module))
     drawn = _drawn(imported, given, seed)
     judge = Judge(model) if reference is None else UnquantisedJudge(model, reference)
     network = Network(imported, request, judge, drawn, stages)

@@ -39,6 +39,11 @@ def test_a_suite_that_lacks_networks_does_not_hold(monkeypatch: pytest.MonkeyPat
         bench(suite="zoo", engines=("byoc",), threads=(1,), rounds=1)
 
 
+def test_answers_in_16_bits_may_be_further_off() -> None:
+    off = replace(row("bert", "byoc", 1.0), error=1e-3)
+    assert not Results([off]).holds and Results([replace(off, rounding=5e-3)]).holds
+
+
 def test_suite_table_has_ratios_targets_and_means() -> None:
     rows = [
         *(row("resnet50", "byoc", 80.0), row("resnet50", "onnxruntime", 100.0)),

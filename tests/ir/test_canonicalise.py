@@ -47,6 +47,21 @@ def test_fold_constants_reads_through_movement() -> None:
     check(build, fold_constants, ["relax.matmul", "relax.maximum"], random(2, 3))
 
 
+def test_fold_constants_finds_the_greatest_of_infinities() -> None:
+    """TVM's reductions begin with the lowest number, as if it were among the values."""
+
+    def build(emit, x):
+        masked = emit(op.nn.pad(constant([[-np.inf]]), [0, 0, 0, 1], "constant", -np.inf))
+        low = emit(op.max(masked, [1], keepdims=True))
+        high = emit(op.min(emit(op.negative(masked)), [1], keepdims=True))
+        return emit(op.add(emit(op.add(x, low)), high))
+
+    after = apply_rule(relax_module(build, (2, 3)), fold_constants)
+    values = [binding.value for block in after["main"].body.blocks for binding in block.bindings]
+    found = [v.args[1].value.numpy().item() for v in values if isinstance(v, relax.Call)]
+    assert found == [-np.inf, np.inf]
+
+
 def test_fold_constants_keeps_scalars_scalar() -> None:
     def build(emit, x):
         return emit(op.add(x, emit(op.multiply(constant(2.0), constant(3.0)))))

@@ -14,6 +14,7 @@ import byoc
 from byoc.layer_errors import network as module
 from models.builder import GraphBuilder
 from tests.layer_errors.networks import WRONG, perceptron, quantised
+from tests.models.halves import in_halves
 from tests.quantised.float_networks import bert_like, resnet_like
 
 
@@ -28,6 +29,14 @@ def test_a_sound_network_is_sound_everywhere() -> None:
     assert {name for layer in found.layers for name in layer.names} >= {
         node.name for node in model.graph.node if node.op_type in ("Conv", "Gemm", "MaxPool")
     }
+
+
+def test_a_float16_network_is_judged_by_its_float16_values() -> None:
+    """ONNX Runtime rounds every value, which is the error of each node."""
+    found = byoc.compare(in_halves(resnet_like(), "float16"), min_bytes=0)
+    assert found.report.left == () and len(found.layers) >= 15
+    assert found.error < 5e-3 and all(layer.own.share < 1e-3 for layer in found.layers)
+    assert {layer.computes for layer in found.layers} <= {"float32", "float16"}
 
 
 def test_a_wrong_kernel_is_the_worst_by_name_though_all_after_it_are_off() -> None:

@@ -46,6 +46,7 @@ _PIPE_WIDTH = 200
 )
 @control.tuning_db
 @control.exact
+@control.precision
 @control.allow_wrong
 @options.as_json
 @options.verbose
@@ -58,6 +59,7 @@ def profile_verb(
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     exact: bool,
+    precision: tuple[str, ...],
     allow_wrong: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -74,6 +76,7 @@ def profile_verb(
         subject = load_subject(model, input_shapes)
         selection = timed(select(libraries or None, exact=exact), tuning_db, threads)
         compiling: CompileKeywords = {"libraries": selection, "allow_wrong": allow_wrong}
+        compiling["precision"] = precision
         found = profile(subject, threads, runs, compiling, show)
     if as_json:
         say(json.dumps(found.to_json(), indent=1), lines=True)

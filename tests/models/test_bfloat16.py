@@ -93,6 +93,27 @@ def test_a_network_is_one_region_in_bfloat16(tmp_path: Path) -> None:
     assert share_of_range(y, expected) > 1e-5  # or it was computed in float32
 
 
+@pytest.mark.parametrize("kernel", [1, 3, 7])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_first_layers(tmp_path: Path, channels: int, kernel: int) -> None:
+    """An odd number of channels, where two products belong to different taps."""
+    random = np.random.default_rng(2)
+    side = kernel // 2
+    graph = oh.make_graph(
+        [oh.make_node("Conv", ["x", "w"], ["y"], pads=[side] * 4, strides=[2, 2])],
+        "g",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, 20, 18])],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, [1, 24, 10, 9])],
+        [weights(random, "w", 24, channels, kernel, kernel)],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+    network, report = compiled(model, tmp_path, precision="bf16")
+    assert list(report.multiplied_in) == ["bfloat16"]
+    x = random.standard_normal((1, channels, 20, 18)).astype(np.float32)
+    (y,) = network.run({"x": x}).values()
+    assert share_of_range(y, answers(model, {"x": x})[0]) < LIMIT
+
+
 def test_nodes_and_operators_keep_float32(tmp_path: Path) -> None:
     model = residual_network()
     precision = ["bf16,matmul=fp32", "s*=fp32"]

@@ -130,24 +130,27 @@ static int run_range(void* context, int64_t begin, int64_t end) {
 
 /* y[i n + j] = x[j stride + i] and its reverse, y[j stride + i] = x[i n + j], i < count, j < n: the
  * shuffles of channels and of pixels, in which the compiler finds vectors for a constant n. */
-#define EXT_INTERLEAVE(n)                                                            \
-  static void interleave##n(int64_t count, const float* restrict x, int64_t stride,  \
-                            float* restrict y) {                                     \
-    for (int64_t i = 0; i < count; i++) {                                            \
-      EXT_UNROLL                                                                     \
-      for (int j = 0; j < n; j++) y[i * n + j] = x[j * stride + i];                  \
-    }                                                                                \
-  }                                                                                  \
-  static void separate##n(int64_t count, const float* restrict x, float* restrict y, \
-                          int64_t stride) {                                          \
-    for (int64_t i = 0; i < count; i++) {                                            \
-      EXT_UNROLL                                                                     \
-      for (int j = 0; j < n; j++) y[j * stride + i] = x[i * n + j];                  \
-    }                                                                                \
+#define EXT_INTERLEAVE(n, type, name)                                                    \
+  static void interleave##n##name(int64_t count, const type* restrict x, int64_t stride, \
+                                  type* restrict y) {                                    \
+    for (int64_t i = 0; i < count; i++) {                                                \
+      EXT_UNROLL                                                                         \
+      for (int j = 0; j < n; j++) y[i * n + j] = x[j * stride + i];                      \
+    }                                                                                    \
+  }                                                                                      \
+  static void separate##n##name(int64_t count, const type* restrict x, type* restrict y, \
+                                int64_t stride) {                                        \
+    for (int64_t i = 0; i < count; i++) {                                                \
+      EXT_UNROLL                                                                         \
+      for (int j = 0; j < n; j++) y[j * stride + i] = x[i * n + j];                      \
+    }                                                                                    \
   }
-EXT_INTERLEAVE(2)
-EXT_INTERLEAVE(3)
-EXT_INTERLEAVE(4)
+EXT_INTERLEAVE(2, float, )
+EXT_INTERLEAVE(3, float, )
+EXT_INTERLEAVE(4, float, )
+EXT_INTERLEAVE(2, uint8_t, _bytes)
+EXT_INTERLEAVE(3, uint8_t, _bytes)
+EXT_INTERLEAVE(4, uint8_t, _bytes)
 
 /* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
 static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
@@ -189,6 +192,25 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
     for (int64_t k = j; k < columns; k++) y[i * ys + k] = x[k * xs + i];
 }
 
+/* The same for bytes. */
+static void transpose_bytes(int64_t rows, int64_t columns, const uint8_t* x, int64_t xs, uint8_t* y,
+                            int64_t ys) {
+  switch (ys == columns ? columns : 0) {
+    case 2: interleave2_bytes(rows, x, xs, y); return;
+    case 3: interleave3_bytes(rows, x, xs, y); return;
+    case 4: interleave4_bytes(rows, x, xs, y); return;
+    default: break;
+  }
+  switch (xs == rows ? rows : 0) {
+    case 2: separate2_bytes(columns, x, y, ys); return;
+    case 3: separate3_bytes(columns, x, y, ys); return;
+    case 4: separate4_bytes(columns, x, y, ys); return;
+    default: break;
+  }
+  for (int64_t j = 0; j < columns; j++)
+    for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];
+}
+
 /* The last two axes are the transpose's: [rows] (contiguous in x), [columns] (contiguous in y); the
  * one before them is made of blocks of rows, whose last one may be shorter. */
 typedef struct {
@@ -204,20 +226,26 @@ static int transposes(void* context, int64_t begin, int64_t end) {
     const void* x;
     void* y;
     locate(&t->job, ndim - 2, item / t->blocks, &x, &y);
-    int64_t i = item % t->blocks * t->block;
-    transpose(i64_min(t->block, rows.size - i), columns.size, (const float*)x + i, columns.x,
-              (float*)y + i * rows.y, rows.y);
+    int64_t i = item % t->blocks * t->block, count = i64_min(t->block, rows.size - i);
+    if (t->job.element == 1)
+      transpose_bytes(count, columns.size, (const uint8_t*)x + i, columns.x,
+                      (uint8_t*)y + i * rows.y, rows.y);
+    else
+      transpose(count, columns.size, (const float*)x + i, columns.x, (float*)y + i * rows.y,
+                rows.y);
   }
   return EXT_OK;
 }
 
-/* Rows in a block: 64 lines of x stay in L1 while the columns pass. */
-enum { TRANSPOSE_BLOCK = 64 };
+/* Rows in a block: 64 lines of x stay in L1 while the columns pass.  Few columns need no blocks
+ * but for threads. */
+enum { TRANSPOSE_BLOCK = 64, FEW_COLUMNS = 4, FEW_BLOCK = 4096 };
 
 static int run_transpose(const copy_job* job, int32_t at) {
   transpose_job t = {.job = *job, .block = TRANSPOSE_BLOCK};
   const int32_t ndim = job->axes.ndim;
   axis rows = axis_at(job, at);
+  if (axis_at(job, ndim - 1).size <= FEW_COLUMNS) t.block = FEW_BLOCK;
   for (int32_t d = at; d < ndim - 2; d++) set_axis(&t.job, d, axis_at(job, d + 1));
   set_axis(&t.job, ndim - 2, rows);
   t.blocks = ceil_div(rows.size, t.block);
@@ -237,7 +265,7 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   copy_job job = {.axes = axes_of(p), .element = element, .x = x, .y = y};
   int32_t ndim = job.axes.ndim;
   axis inner = ndim ? axis_at(&job, ndim - 1) : (axis){1, 1, 1};
-  if (element == 4 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
+  if ((element == 4 || element == 1) && inner.y == 1 && inner.x != 1 && inner.x != 0) {
     for (int32_t d = ndim - 2; d >= 0; d--)
       if (job.axes.stride[0][d] == 1) return run_transpose(&job, d);
   }

@@ -25,17 +25,31 @@ EXT_INLINE int64_t reach(int64_t kernel, int64_t dilation) {
   return (kernel - 1) * dilation + 1;
 }
 
-/* Copies `count` neighbouring pixels. */
-EXT_INLINE void pack_pixels(const qconv_source* s, ext_dtype dtype, int64_t count, const uint8_t* x,
-                            qa* dst) {
-  if (s->pixel == s->channels && s->p->x_stride == s->channels) {
-    qa_run(dtype, dst, x, count * s->channels);
-    return;
+/* Copies pixels of few channels, a constant, with zeros up to K_GROUP. */
+EXT_INLINE void pack_few(const int channels, ext_dtype dtype, int64_t count,
+                         const uint8_t* restrict x, qa* restrict dst) {
+  for (int64_t i = 0; i < count; i++) {
+    qa_run(dtype, dst + i * K_GROUP, x + i * channels, channels);
+    for (int c = channels; c < K_GROUP; c++) dst[i * K_GROUP + c] = 0;
   }
-  const int64_t more = ceil_div(s->channels, K_GROUP) * K_GROUP - s->channels;
-  for (int64_t i = 0; i < count; i++, x += s->p->x_stride, dst += s->pixel) {
-    qa_run(dtype, dst, x, s->channels);
-    for (int64_t c = 0; c < more; c++) dst[s->channels + c] = 0;
+}
+
+/* Copies `count` neighbouring pixels. */
+static void pack_pixels(const qconv_source* s, ext_dtype dtype, int64_t count, const uint8_t* x,
+                        qa* dst) {
+  const int64_t channels = s->channels, more = -channels & (K_GROUP - 1);
+  const int dense = s->p->x_stride == channels;
+  if (dense && s->pixel == channels) {
+    qa_run(dtype, dst, x, count * channels);
+  } else if (dense && s->pixel == K_GROUP && channels == 3) {
+    pack_few(3, dtype, count, x, dst);
+  } else if (dense && s->pixel == K_GROUP && channels == 1) {
+    pack_few(1, dtype, count, x, dst);
+  } else {
+    for (int64_t i = 0; i < count; i++, x += s->p->x_stride, dst += s->pixel) {
+      qa_run(dtype, dst, x, channels);
+      for (int64_t c = 0; c < more; c++) dst[channels + c] = 0;
+    }
   }
 }
 

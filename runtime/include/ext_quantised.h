@@ -93,6 +93,9 @@ typedef struct {
 int ext_matmul_block(const ext_matmul_params* p, const ext_block_weight* b, const float* a,
                      const ext_epilogue* e, float* y);
 
+/* y[i] = table[x[i]], i < size: bytes, of which `table` has 256.  y may be x. */
+int ext_lookup(int64_t size, const void* x, const void* table, void* y);
+
 /* ext_conv2d of x - x_zero, which is 0 outside the image.  w: per group the packed B[kernel_h *
  * kernel_w * C][out_c/groups], groups one after the other, where C is in_c/groups rounded up to 4,
  * with rows of zeros.  in_place_rows is not read. */

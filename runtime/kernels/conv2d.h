@@ -30,9 +30,4 @@ EXT_INLINE int conv_is_point(const ext_conv2d_params* p) {
 int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, const float* w,
                                 const ext_epilogue* e, float* y);
 
-/* ext_depthwise_conv2d without an epilogue, on the calling thread; the number of channels is a
- * multiple of EXT_PANEL. */
-int EXT_NAME(ext_depthwise_sums)(const ext_conv2d_params* p, const float* x, const float* w,
-                                 float* y);
-
 #endif /* EXT_CONV2D_H_ */

@@ -274,12 +274,6 @@ int EXT_NAME(ext_depthwise_conv2d)(const ext_conv2d_params* p, const float* x, c
                           &job);
 }
 
-int EXT_NAME(ext_depthwise_sums)(const ext_conv2d_params* p, const float* x, const float* w,
-                                 float* y) {
-  depthwise_job job = make_job(p, x, w, NULL, y);
-  return rows(&job, 0, p->batch * p->out_h);
-}
-
 EXT_DISPATCH(ext_depthwise_conv2d,
              (const ext_conv2d_params* p, const float* x, const float* w, const ext_epilogue* e,
               float* y),

@@ -4,8 +4,8 @@
  *   v = activation(f((a - a_zero) * a_scale, (b - b_zero) * b_scale)),  f: + - *
  *   y = v, or round(v / y_scale) + y_zero, limited to what y holds; halves to the even integer
  *
- * Runs of floats in L1 stand between the steps, which are loops that the compiler turns into
- * vectors.
+ * Where the activation is a clamp and y is of bytes, all steps are taken in registers.  Else runs
+ * of floats in L1 stand between them, which are loops that the compiler turns into vectors.
  */
 #include "activation.h"
 
@@ -17,6 +17,9 @@ typedef struct {
   const ext_qbinary_params* p;
   const char *a, *b;
   char* y;
+  int direct;      /* all in registers */
+  float low, high; /* of values; none of them is far past what y holds */
+  float reciprocal;
 } qbinary_job;
 
 #define EXT_READ(name, type)                                                                    \
@@ -57,9 +60,88 @@ static void read_run(ext_dtype dtype, int64_t n, const char* x, int32_t zero, fl
   (dtype == EXT_INT8 ? read_int8 : read_uint8)(n, x, zero, scale, y);
 }
 
+static int is_byte(ext_dtype dtype) {
+  return dtype == EXT_INT8 || dtype == EXT_UINT8;
+}
+
+/* Values of VL bytes; those of int8 are read as unsigned, 128 more. */
+EXT_INLINE vf read_bytes(const int full, const char* from, int64_t lanes, vi flip, vi zero,
+                         vf scale) {
+  const uint8_t* x = (const uint8_t*)from;
+  vi bytes = full ? vi_load_u8(x) : vi_load_u8_n(x, lanes);
+  return vi_to_vf((bytes ^ flip) - zero) * scale;
+}
+
+typedef struct {
+  vi a_flip, b_flip, a_zero, b_zero, y_zero;
+  vf a_scale, b_scale, y_scale, reciprocal, low, high, least, most;
+} qbinary_constants;
+
+/* Elements i .. i + VL, or `lanes` of them; `kind` and `full` are constants. */
+EXT_INLINE void direct_step(const ext_binary_kind kind, const int full, const qbinary_job* job,
+                            const qbinary_constants* k, int64_t i, int64_t lanes) {
+  vf a = read_bytes(full, job->a + i, lanes, k->a_flip, k->a_zero, k->a_scale);
+  vf b = read_bytes(full, job->b + i, lanes, k->b_flip, k->b_zero, k->b_scale);
+  vf v = kind == EXT_ADD ? a + b : kind == EXT_SUB ? a - b : a * b;
+  v = vf_quotient(vf_min(vf_at_least(v, k->low), k->high), k->y_scale, k->reciprocal);
+  vi rounded = vf_to_vi(vf_min(vf_max(v, k->least), k->most)) + k->y_zero;
+  uint8_t* y = (uint8_t*)job->y + i;
+  if (full)
+    vi_store_low(y, rounded);
+  else
+    vi_store_low_n(y, rounded, lanes);
+}
+
+EXT_INLINE void direct_range(const ext_binary_kind kind, const qbinary_job* job, int64_t begin,
+                             int64_t end) {
+  const ext_qbinary_params* p = job->p;
+  const int a_signed = p->a_dtype == EXT_INT8 ? 128 : 0,
+            b_signed = p->b_dtype == EXT_INT8 ? 128 : 0;
+  const float least = (float)((p->y_dtype == EXT_INT8 ? INT8_MIN : 0) - p->y_zero);
+  const qbinary_constants k = {.a_flip = vi_set1(a_signed),
+                               .b_flip = vi_set1(b_signed),
+                               .a_zero = vi_set1(p->a_zero + a_signed),
+                               .b_zero = vi_set1(p->b_zero + b_signed),
+                               .y_zero = vi_set1(p->y_zero),
+                               .a_scale = vf_set1(p->a_scale),
+                               .b_scale = vf_set1(p->b_scale),
+                               .y_scale = vf_set1(p->y_scale),
+                               .reciprocal = vf_set1(job->reciprocal),
+                               .low = vf_set1(job->low),
+                               .high = vf_set1(job->high),
+                               .least = vf_set1(least),
+                               .most = vf_set1(least + 255.0f)};
+  int64_t i = begin;
+  for (; i + VL <= end; i += VL) direct_step(kind, 1, job, &k, i, VL);
+  if (i < end) direct_step(kind, 0, job, &k, i, end - i);
+}
+
+/* Whether all can be done in registers; fills in what that needs. */
+static int plan_direct(qbinary_job* job) {
+  const ext_qbinary_params* p = job->p;
+  const float scale = p->y_scale;
+  job->reciprocal = 1.0f / scale;
+  if (!is_byte(p->y_dtype) || !(scale > 0) || !__builtin_isfinite(512.0f * scale)) return 0;
+  if (!__builtin_isfinite(job->reciprocal)) return 0;
+  if (!ext_clamp_bounds(&p->activation, &job->low, &job->high)) return 0;
+  /* y holds 256 steps. */
+  job->low = job->low > -512.0f * scale ? job->low : -512.0f * scale;
+  job->high = job->high < 512.0f * scale ? job->high : 512.0f * scale;
+  return job->low <= job->high;
+}
+
 static int qbinary_range(void* context, int64_t begin, int64_t end) {
   const qbinary_job* job = context;
   const ext_qbinary_params* p = job->p;
+  if (job->direct) {
+    if (p->kind == EXT_ADD)
+      direct_range(EXT_ADD, job, begin, end);
+    else if (p->kind == EXT_SUB)
+      direct_range(EXT_SUB, job, begin, end);
+    else
+      direct_range(EXT_MUL, job, begin, end);
+    return EXT_OK;
+  }
   _Alignas(EXT_ALIGN) float a[RUN], v[RUN];
   for (int64_t i = begin; i < end; i += RUN) {
     int64_t n = i64_min(RUN, end - i);
@@ -75,15 +157,12 @@ static int qbinary_range(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-static int is_byte(ext_dtype dtype) {
-  return dtype == EXT_INT8 || dtype == EXT_UINT8;
-}
-
 int EXT_NAME(ext_qbinary)(const ext_qbinary_params* p, const void* a, const void* b, void* y) {
   int known = p->kind == EXT_ADD || p->kind == EXT_SUB || p->kind == EXT_MUL;
   if (!known || !is_byte(p->a_dtype) || !is_byte(p->b_dtype)) return EXT_ERR_ARGUMENT;
   if (!is_byte(p->y_dtype) && p->y_dtype != EXT_FLOAT32) return EXT_ERR_ARGUMENT;
-  qbinary_job job = {p, a, b, y};
+  qbinary_job job = {.p = p, .a = a, .b = b, .y = y};
+  job.direct = plan_direct(&job);
   return ext_parallel_for(p->size, TASK_ELEMENTS, qbinary_range, &job);
 }
 

@@ -13,12 +13,10 @@ static float limited(float v, float low, float high) {
   return v < high ? v : high;
 }
 
-/* What only bytes need.  The last clamp gives nothing that is far past what they hold, so that no
- * quotient overflows. */
+/* What only bytes need. */
 static void plan_bytes(requantise_plan* plan) {
   const ext_requantise* e = &plan->e;
-  const float reciprocal = 1.0f / e->y_scale, scale = e->y_scale;
-  plan->reciprocal = __builtin_isfinite(reciprocal) ? reciprocal : 0.0f;
+  const float scale = e->y_scale;
   if (!plan->clamps) return;
   plan->direct = !e->residual;
   float low = limited(plan->low[0], plan->low[1], plan->high[1]);

@@ -10,7 +10,6 @@ typedef struct {
   int clamps; /* both activations are clamps, to [low, high]; [0] before the residual, [1] after */
   float low[2], high[2];
   float least, most; /* of v / y_scale: what y_dtype holds, y_zero taken off */
-  float reciprocal;  /* of y_scale; 0 where that is no finite number */
   int32_t x_zero;    /* of the x that were multiplied: sums are too large by it times w_sums */
   /* Bytes, clamps and no residual: y = round(limit((sum scale + bias) / y_scale)) + y_zero, to
    * [low_steps, high_steps]. */

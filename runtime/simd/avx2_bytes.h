@@ -54,6 +54,9 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
   (void)start;
   return (vi)sum;
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  return vq_dot(sum, (__m256i)a, b);
+}
 
 #else /* 16-bit products of pairs, which cannot saturate as those of vpmaddubsw do */
 
@@ -84,5 +87,42 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
   /* Columns 0 1 4 5 2 3 6 7. */
   return start + (vi)_mm256_permute4x64_epi64(_mm256_hadd_epi32(sum.half[0], sum.half[1]), 0xd8);
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  __m256i low = _mm256_cvtepu8_epi16(_mm256_castsi256_si128((__m256i)a));
+  __m256i high = _mm256_cvtepu8_epi16(_mm256_extracti128_si256((__m256i)a, 1));
+  return (vq){{_mm256_add_epi32(sum.half[0], _mm256_madd_epi16(low, b.half[0])),
+               _mm256_add_epi32(sum.half[1], _mm256_madd_epi16(high, b.half[1]))}};
+}
 
 #endif
+
+/* Bytes of the same place in several vectors, side by side. */
+EXT_INLINE vx vx_low(vx a, vx b) {
+  return (vx)_mm256_unpacklo_epi8((__m256i)a, (__m256i)b);
+}
+EXT_INLINE vx vx_high(vx a, vx b) {
+  return (vx)_mm256_unpackhi_epi8((__m256i)a, (__m256i)b);
+}
+EXT_INLINE vx vx_low_pairs(vx a, vx b) {
+  return (vx)_mm256_unpacklo_epi16((__m256i)a, (__m256i)b);
+}
+EXT_INLINE vx vx_high_pairs(vx a, vx b) {
+  return (vx)_mm256_unpackhi_epi16((__m256i)a, (__m256i)b);
+}
+EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
+  return (vx)_mm256_packus_epi16(_mm256_packs_epi32((__m256i)a, (__m256i)b),
+                                 _mm256_packs_epi32((__m256i)c, (__m256i)d));
+}
+
+/* table[x] of 256 bytes.  A shuffle looks up 16 of them where bit 7 of an index is clear, and gives
+ * 0 elsewhere: adding 112 with saturation leaves it clear where the upper half is the part's. */
+EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {
+  __m256i y = _mm256_setzero_si256();
+  EXT_UNROLL
+  for (int i = 0; i < 16; i++) {
+    __m256i part = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)(table + 16 * i)));
+    __m256i at = _mm256_xor_si256((__m256i)x, _mm256_set1_epi8((char)(16 * i)));
+    y = _mm256_or_si256(y, _mm256_shuffle_epi8(part, _mm256_adds_epu8(at, _mm256_set1_epi8(112))));
+  }
+  return (vx)y;
+}

@@ -42,6 +42,9 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
   (void)start;
   return (vi)sum;
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  return vq_dot(sum, (__m512i)a, b);
+}
 
 #else /* 16-bit products of pairs, which cannot saturate as those of vpmaddubsw do */
 
@@ -74,5 +77,48 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
   return start + (vi)_mm512_add_epi32(_mm512_permutex2var_epi32(sum.half[0], even, sum.half[1]),
                                       _mm512_permutex2var_epi32(sum.half[0], odd, sum.half[1]));
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256((__m512i)a));
+  __m512i high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64((__m512i)a, 1));
+  return (vq){{_mm512_add_epi32(sum.half[0], _mm512_madd_epi16(low, b.half[0])),
+               _mm512_add_epi32(sum.half[1], _mm512_madd_epi16(high, b.half[1]))}};
+}
 
 #endif
+
+/* Bytes of the same place in several vectors, side by side. */
+EXT_INLINE vx vx_low(vx a, vx b) {
+  return (vx)_mm512_unpacklo_epi8((__m512i)a, (__m512i)b);
+}
+EXT_INLINE vx vx_high(vx a, vx b) {
+  return (vx)_mm512_unpackhi_epi8((__m512i)a, (__m512i)b);
+}
+EXT_INLINE vx vx_low_pairs(vx a, vx b) {
+  return (vx)_mm512_unpacklo_epi16((__m512i)a, (__m512i)b);
+}
+EXT_INLINE vx vx_high_pairs(vx a, vx b) {
+  return (vx)_mm512_unpackhi_epi16((__m512i)a, (__m512i)b);
+}
+EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
+  return (vx)_mm512_packus_epi16(_mm512_packs_epi32((__m512i)a, (__m512i)b),
+                                 _mm512_packs_epi32((__m512i)c, (__m512i)d));
+}
+EXT_INLINE vx vx_load_n(const void* p, int64_t n) {
+  return (vx)_mm512_maskz_loadu_epi8(n < 64 ? (1ull << n) - 1 : ~0ull, p);
+}
+EXT_INLINE void vx_store_n(void* p, vx x, int64_t n) {
+  _mm512_mask_storeu_epi8(p, n < 64 ? (1ull << n) - 1 : ~0ull, (__m512i)x);
+}
+
+/* table[x] of 256 bytes.  A shuffle looks up 16 of them where bit 7 of an index is clear, and gives
+ * 0 elsewhere: adding 112 with saturation leaves it clear where the upper half is the part's. */
+EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {
+  __m512i y = _mm512_setzero_si512();
+  EXT_UNROLL
+  for (int i = 0; i < 16; i++) {
+    __m512i part = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)(table + 16 * i)));
+    __m512i at = _mm512_xor_si512((__m512i)x, _mm512_set1_epi8((char)(16 * i)));
+    y = _mm512_or_si512(y, _mm512_shuffle_epi8(part, _mm512_adds_epu8(at, _mm512_set1_epi8(112))));
+  }
+  return (vx)y;
+}

@@ -57,3 +57,46 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
   (void)start;
   return sum;
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  vuh bytes = (vuh)a;
+  return vq_dot(sum, (vqa){(vh)(bytes & 255), (vh)(bytes >> 8)}, b);
+}
+
+/* Bytes of the same place in several vectors, side by side: from element `from` on, in runs. */
+EXT_INLINE vx vx_zip(vx a, vx b, int from, int run) {
+  vx y;
+  for (int i = 0; i < 4 * VL; i++) {
+    int at = from + i / (2 * run) * run + i % run;
+    y[i] = i / run % 2 ? b[at] : a[at];
+  }
+  return y;
+}
+EXT_INLINE vx vx_low(vx a, vx b) {
+  return vx_zip(a, b, 0, 1);
+}
+EXT_INLINE vx vx_high(vx a, vx b) {
+  return vx_zip(a, b, 2 * VL, 1);
+}
+EXT_INLINE vx vx_low_pairs(vx a, vx b) {
+  return vx_zip(a, b, 0, 2);
+}
+EXT_INLINE vx vx_high_pairs(vx a, vx b) {
+  return vx_zip(a, b, 2 * VL, 2);
+}
+EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
+  vx y;
+  for (int i = 0; i < VL; i++) {
+    y[i] = (uint8_t)a[i];
+    y[VL + i] = (uint8_t)b[i];
+    y[2 * VL + i] = (uint8_t)c[i];
+    y[3 * VL + i] = (uint8_t)d[i];
+  }
+  return y;
+}
+
+/* table[x] of 256 bytes. */
+EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {
+  vx y;
+  for (int i = 0; i < 4 * VL; i++) y[i] = table[x[i]];
+  return y;
+}

@@ -55,6 +55,9 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
   (void)start;
   return sum;
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  return vdotq_s32(sum, (int8x16_t)a, b);
+}
 
 #else
 
@@ -77,5 +80,38 @@ EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
 EXT_INLINE vi vq_sum(vq sum, vi start) {
   return start + vpaddq_s32(sum.half[0], sum.half[1]);
 }
+EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
+  int8x16_t x = (int8x16_t)a;
+  return (vq){{vpadalq_s16(sum.half[0], vmull_s8(vget_low_s8(x), vget_low_s8(b))),
+               vpadalq_s16(sum.half[1], vmull_s8(vget_high_s8(x), vget_high_s8(b)))}};
+}
 
 #endif
+
+/* Bytes of the same place in several vectors, side by side. */
+EXT_INLINE vx vx_low(vx a, vx b) {
+  return (vx)vzip1q_u8((uint8x16_t)a, (uint8x16_t)b);
+}
+EXT_INLINE vx vx_high(vx a, vx b) {
+  return (vx)vzip2q_u8((uint8x16_t)a, (uint8x16_t)b);
+}
+EXT_INLINE vx vx_low_pairs(vx a, vx b) {
+  return (vx)vzip1q_u16((uint16x8_t)a, (uint16x8_t)b);
+}
+EXT_INLINE vx vx_high_pairs(vx a, vx b) {
+  return (vx)vzip2q_u16((uint16x8_t)a, (uint16x8_t)b);
+}
+EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
+  int16x8_t low = vcombine_s16(vmovn_s32(a), vmovn_s32(b));
+  int16x8_t high = vcombine_s16(vmovn_s32(c), vmovn_s32(d));
+  return (vx)vcombine_s8(vmovn_s16(low), vmovn_s16(high));
+}
+
+/* table[x] of 256 bytes, 64 at a time; others give 0. */
+EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {
+  uint8x16_t y = vdupq_n_u8(0);
+  for (int i = 0; i < 4; i++)
+    y = vorrq_u8(y, vqtbl4q_u8(vld1q_u8_x4(table + 64 * i),
+                               veorq_u8((uint8x16_t)x, vdupq_n_u8((uint8_t)(64 * i)))));
+  return (vx)y;
+}

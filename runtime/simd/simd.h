@@ -24,6 +24,11 @@
  *                 panel (vq_panel)
  *   vq            sums of VL columns: vq_start(start), vq_dot (sum += four products for each
  *                 column), and vq_sum(sum, start), which gives start and all products as VL int32_t
+ *   vx            4 VL bytes.  vx_low and vx_high interleave bytes, vx_low_pairs and vx_high_pairs
+ *                 pairs of them: of every 16 bytes the lower or the higher half.  vx_narrow undoes
+ *                 both, for four vi of numbers 0 .. 255.  vq_dot_quads (sum += ...) takes four
+ *                 bytes for each column, unsigned ones, or signed ones where QUADS_SIGNED.
+ *                 vx_lookup(table, x) looks each byte up
  *
  * bf16.h has more words, for bf16.
  *
@@ -51,6 +56,22 @@
 /* VL bf16. */
 typedef uint16_t vbf __attribute__((vector_size(2 * VL)));
 
+#if defined(EXT_DOT_SIGNED)
+enum { QUADS_SIGNED = 1 };
+#else
+enum { QUADS_SIGNED = 0 };
+#endif
+
+typedef uint8_t vx __attribute__((vector_size(4 * VL)));
+
+EXT_INLINE vx vx_load(const void* p) {
+  vx x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+EXT_INLINE void vx_store(void* p, vx x) {
+  memcpy(p, &x, sizeof x);
+}
 #if defined(EXT_SIMD_AVX512)
 #include "avx512.h"
 #include "avx512_bf16.h"
@@ -67,6 +88,17 @@ typedef uint16_t vbf __attribute__((vector_size(2 * VL)));
 #include "baseline_bytes.h"
 #else
 #error "define one of EXT_SIMD_AVX512, EXT_SIMD_AVX2, EXT_SIMD_NEON, EXT_SIMD_BASELINE"
+#endif
+
+#if !defined(EXT_SIMD_AVX512)
+EXT_INLINE vx vx_load_n(const void* p, int64_t n) {
+  uint8_t bytes[sizeof(vx)] = {0};
+  memcpy(bytes, p, (size_t)n);
+  return vx_load(bytes);
+}
+EXT_INLINE void vx_store_n(void* p, vx x, int64_t n) {
+  memcpy(p, &x, (size_t)n);
+}
 #endif
 
 EXT_INLINE vf vf_zero(void) {
@@ -99,6 +131,16 @@ EXT_INLINE vi vf_to_vi(vf x) {
 }
 
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+/* v / s as division rounds it, where r = 1 / s and the quotient are no infinities. */
+EXT_INLINE vf vf_quotient(vf v, vf s, vf r) {
+#if defined(EXT_SIMD_BASELINE) /* vf_fma rounds twice there */
+  (void)r;
+  return v / s;
+#else
+  vf q = v * r;
+  return vf_fma(vf_fma(vf_zero() - q, s, v), r, q);
+#endif
+}
 EXT_INLINE vi vi_set1(int32_t x) {
   return (vi){0} + x;
 }

@@ -17,6 +17,7 @@ from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
 from byoc.canonicalise.attention import attention_from_pieces, attention_in_pieces
 from byoc.canonicalise.batch_norm import decompose_batch_norm
 from byoc.canonicalise.block_weight import block_weights
+from byoc.canonicalise.byte_functions import byte_functions
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
 from byoc.canonicalise.dequantised_weights import dequantised_weights
@@ -88,6 +89,7 @@ RULES: tuple[Rule, ...] = (
     matmul_over_reshape,
     remove_no_ops,
     quantised_movement,
+    byte_functions,
     # Functions that arrive in pieces, before the affine rules could take a piece away.
     attention_in_pieces,
     layer_norm_from_pieces,

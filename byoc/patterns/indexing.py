@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import relax, tirx
 
+from byoc.canonicalise.byte_functions import lookup_table
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axis
 from codegen_cc.dim import at_most
 
@@ -11,7 +12,9 @@ ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 
 
 def build_take(call: relax.Call) -> Candidate:
-    """Indices of any rank along one axis."""
+    """Indices of any rank along one axis, or bytes in a table of all their values."""
+    if lookup_table(call) is not None:
+        return candidate("lookup", call, [("input", call.args[1]), ("table", call.args[0])])
     axis = positive_axis(call.attrs.axis, call.args[0])
     pairs = zip(("input", "indices"), call.args, strict=True)
     return candidate("take", call, pairs, {"axis": axis})

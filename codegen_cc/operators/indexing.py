@@ -1,4 +1,4 @@
-"""take: rows of a table (embeddings), or elements along any axis."""
+"""take: rows of a table, or elements along any axis; lookup: bytes in a table of 256."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from codegen_cc import dtypes
 from codegen_cc.dim import product
-from codegen_cc.dtypes import KERNEL_DTYPES, KERNEL_INDICES
+from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES, KERNEL_INDICES
 from codegen_cc.node import Node
-from codegen_cc.operator import Facts, Kernels, Number, Operator
+from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, one_of
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
@@ -77,4 +77,48 @@ TAKE = Operator(
     samples=_samples,
 )
 
-OPERATORS = (TAKE,)
+
+# ---------------------------------------------------------------- functions of bytes
+
+
+def _lookup_dtypes(node: Node) -> str | None:
+    """Bytes, a table of bytes, whose dtype the result has."""
+    table = node.operand("table").dtype
+    reason = one_of("input", node.operand("input").dtype, KERNEL_BYTES)
+    return reason or one_of("table", table, KERNEL_BYTES) or one_of("result", node.dtype, (table,))
+
+
+def _lookup_unfit(node: Node) -> str | None:
+    table = node.operand("table")
+    if table.shape != (_ENTRIES,) or not table.constant:
+        return f"table has shape {list(table.shape)}; need a constant of {_ENTRIES} elements"
+    return None
+
+
+def _lower_lookup(node: RegionNode, builder: PlanBuilder) -> None:
+    x = builder.compact(builder.tensor(node.role("input")))
+    y = builder.space(x.shape, node.node.dtype, x.walk())
+    table = builder.constant(node.role("table").data)
+    comment = f"{node.node.composite}: {list(x.shape)}"
+    builder.call("ext_lookup", [x.size, x, table, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _lookup_samples() -> Iterator[Sample]:
+    for dtype in KERNEL_BYTES:
+        operands = {"input": ((4, 32), dtype), "table": ((_ENTRIES,), f"constant {dtype}")}
+        yield Sample(dtype, sample_node("lookup", operands, (4, 32)))
+
+
+_ENTRIES = 256
+
+LOOKUP = Operator(
+    "lookup",
+    roles=("input", "table"),
+    about="table[input]; negative numbers count from the end of the table",
+    layout=Layout.KEEP,
+    kernels=Kernels(_lower_lookup, _lookup_dtypes, _lookup_unfit),
+    samples=_lookup_samples,
+)
+
+OPERATORS = (TAKE, LOOKUP)

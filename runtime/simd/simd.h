@@ -72,6 +72,7 @@ EXT_INLINE vx vx_load(const void* p) {
 EXT_INLINE void vx_store(void* p, vx x) {
   memcpy(p, &x, sizeof x);
 }
+
 #if defined(EXT_SIMD_AVX512)
 #include "avx512.h"
 #include "avx512_bf16.h"
@@ -131,6 +132,7 @@ EXT_INLINE vi vf_to_vi(vf x) {
 }
 
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+
 /* v / s as division rounds it, where r = 1 / s and the quotient are no infinities. */
 EXT_INLINE vf vf_quotient(vf v, vf s, vf r) {
 #if defined(EXT_SIMD_BASELINE) /* vf_fma rounds twice there */
@@ -141,6 +143,7 @@ EXT_INLINE vf vf_quotient(vf v, vf s, vf r) {
   return vf_fma(vf_fma(vf_zero() - q, s, v), r, q);
 #endif
 }
+
 EXT_INLINE vi vi_set1(int32_t x) {
   return (vi){0} + x;
 }

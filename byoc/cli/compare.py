@@ -156,7 +156,12 @@ def _print_kept(kept: Kept) -> None:
     else:
         what = "keep" if kept.holds else "not enough:"
         say(f"{what} {_nodes(len(kept.remedies))}, for outputs off by {kept.error:.1e}:")
-        say("  " + " ".join(remedy.option for remedy in kept.remedies))
+        names = [remedy.option for remedy in kept.remedies if remedy.is_excluded]
+        options = [remedy.option for remedy in kept.remedies if not remedy.is_excluded]
+        if options:
+            say("  " + " ".join(options))
+        if names:
+            say(f"  quantise again with nodes_to_exclude=[{', '.join(names)}]")
 
 
 def _nodes(count: int) -> str:

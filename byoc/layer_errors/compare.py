@@ -20,6 +20,7 @@ from byoc.drawn_inputs import draw_input
 from byoc.errors import InputError, VerifyError
 from byoc.frontends import GivenModel, Imported, import_model
 from byoc.frontends.onnx.judge import Judge, require_judge
+from byoc.frontends.onnx.partly_quantised import PartlyQuantised
 from byoc.frontends.onnx.references import Arrays
 from byoc.frontends.onnx.unquantised_judge import UnquantisedJudge
 from byoc.layer_errors.comparison import Comparison, greatest
@@ -54,24 +55,16 @@ def compare(
 
     With ``max_error``, a share of an output's range, the result says which nodes to keep in
     float32, or in the built-in library, so that no output is off by more: those that lose most are
-    tried first, and each choice is compiled and run.
+    tried first, and each choice is compiled and run. With ``reference`` as well, these are nodes
+    that the quantiser is to leave as they are.
 
     Raises ``VerifyError`` where ONNX Runtime is missing or cannot run the model, ``ByocError`` for
     what ``compile`` refuses.
     """
-    if isinstance(model, tvm.IRModule):
-        raise VerifyError(
-            "the model is a Relax module, which ONNX Runtime, the judge, cannot run; give the ONNX "
-            "model that it came from"
-        )
     given, seed = given_inputs(inputs), as_whole(seed, "seed", VerifyError, 0, 2**63 - 1)
     limit = None if max_error is None else as_error(max_error, "max_error", VerifyError)
     request, stages = Request.of(keywords), Stages(keywords["progress"])
-    if request.target.is_foreign:
-        raise VerifyError(
-            f"compare runs the network here; {request.target.name} is another machine"
-        )
-    require_judge()
+    _require_usable(model, request)
     if input_shapes is None and given:
         input_shapes = {name: list(array.shape) for name, array in given.items()}
     imported = import_model(model, input_shapes, request.allow_wrong, stages)
@@ -83,12 +76,33 @@ def compare(
     found = network.compared()
     if limit is None:
         return found
+    partly = None if reference is None else PartlyQuantised(model, reference)
 
     def measure(remedies: Sequence[Remedy]) -> float:
-        other = Request.of(with_remedies(keywords, remedies))
-        return greatest(replace(network, request=other).output_errors())
+        other = replace(network, request=Request.of(with_remedies(keywords, remedies)))
+        excluded = [remedy.name for remedy in remedies if remedy.is_excluded]
+        if partly is not None and excluded:
+            edited = partly.with_float(excluded)
+            read = import_model(edited, input_shapes, request.allow_wrong, stages)
+            other = replace(other, imported=read)
+        return greatest(other.output_errors())
 
-    return replace(found, kept=fewest(remedies_of(found.worst), found.error, limit, measure))
+    remedies = remedies_of(found.worst, () if partly is None else partly.nodes)
+    return replace(found, kept=fewest(remedies, found.error, limit, measure))
+
+
+def _require_usable(model: Any, request: Request) -> None:
+    """Raise ``VerifyError`` for what cannot be compared here."""
+    if isinstance(model, tvm.IRModule):
+        raise VerifyError(
+            "the model is a Relax module, which ONNX Runtime, the judge, cannot run; give the ONNX "
+            "model that it came from"
+        )
+    if request.target.is_foreign:
+        raise VerifyError(
+            f"compare runs the network here; {request.target.name} is another machine"
+        )
+    require_judge()
 
 
 def _drawn(imported: Imported, given: Arrays, seed: int) -> Arrays:

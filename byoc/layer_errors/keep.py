@@ -6,7 +6,7 @@ doubling and halving, and every number of them is compiled and run: nothing is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,22 +19,37 @@ from codegen_cc.operator import is_operator
 #: Keywords of ``compile`` that name what computes a node, their options, and what is exact.
 _KEYWORDS = {"precision": ("--precision", "fp32"), "libraries": ("--library", "builtin")}
 
+#: What a quantiser takes: names of nodes to leave as they are.
+EXCLUDED = "nodes_to_exclude"
+
 
 @dataclass(frozen=True)
 class Remedy:
-    """How to keep a node exact: a keyword of ``compile`` and its value, such as ``fc1=builtin``."""
+    """How to keep a node exact: a keyword of ``compile`` and its value, such as ``fc1=builtin``.
+
+    ``EXCLUDED`` is one of the quantiser's, whose values are names.
+    """
 
     name: str
     keyword: str
 
     @property
+    def is_excluded(self) -> bool:
+        """Whether a quantiser is to leave the node as it is."""
+        return self.keyword == EXCLUDED
+
+    @property
     def value(self) -> str:
         """What is added to the keyword."""
+        if self.is_excluded:
+            return self.name
         return f"{self.name}={_KEYWORDS[self.keyword][1]}"
 
     @property
     def option(self) -> str:
-        """The command line's option, for a shell."""
+        """The command line's option, for a shell; the name, of what a quantiser is to exclude."""
+        if self.is_excluded:
+            return repr(self.name)
         quoted = self.value.replace("'", "'\\''")
         return f"{_KEYWORDS[self.keyword][0]} '{quoted}'"
 
@@ -76,10 +91,16 @@ class Kept:
         }
 
 
-def remedies_of(layers: Iterable[Layer]) -> list[Remedy]:
-    """How to keep layers exact, in their order; those that are so already have none."""
+def remedies_of(layers: Iterable[Layer], excludable: Collection[str] = ()) -> list[Remedy]:
+    """How to keep layers exact, in their order; those that are so already have none.
+
+    ``excludable`` are nodes that were quantised and need not be.
+    """
     found: dict[str, Remedy] = {}
     for layer in layers:
+        for name in layer.names:
+            if name in excludable:
+                found.setdefault(name, Remedy(name, EXCLUDED))
         # Lists of names end at commas, and an operator's name means all nodes of its kind.
         names = (name for name in layer.names if "," not in name and not is_operator(name))
         name, keyword = next(names, None), _keyword_of(layer)
@@ -100,7 +121,7 @@ def with_remedies(keywords: CompileKeywords, remedies: Sequence[Remedy]) -> Comp
     Raises ``VerifyError`` for libraries that are not given by name.
     """
     edited = dict(keywords)
-    for keyword in {remedy.keyword for remedy in remedies}:
+    for keyword in {remedy.keyword for remedy in remedies} - {EXCLUDED}:
         given = keywords[keyword]
         if isinstance(given, Selection):
             raise VerifyError(

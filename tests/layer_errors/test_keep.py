@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 import byoc
-from byoc.layer_errors.keep import Remedy, fewest, with_remedies
+from byoc.frontends.onnx.check_model import sort_nodes
+from byoc.frontends.onnx.partly_quantised import PartlyQuantised
+from byoc.layer_errors.keep import EXCLUDED, Remedy, fewest, with_remedies
 from codegen_cc.libraries import Selection
-from tests.layer_errors.networks import WRONG, perceptron
+from tests.layer_errors.networks import WRONG, perceptron, quantised
+from tests.quantised.float_networks import resnet_like
+from tests.quantised.networks import reference as onnxruntime
 
 MIXED = ["builtin", f"fc0={WRONG}", f"fc2={WRONG}"]
 
@@ -66,3 +73,39 @@ def test_options_are_quoted_for_a_shell() -> None:
     assert Remedy("it's/conv", "libraries").option == "--library 'it'\\''s/conv=builtin'"
     with pytest.raises(byoc.VerifyError, match="max_error is 'x'; need a number"):
         byoc.compare(perceptron(), max_error="x")
+
+
+@pytest.mark.parametrize(("network", "limit"), [(perceptron, 2e-2), (resnet_like, 5e-2)])
+def test_what_a_quantiser_is_to_leave_as_it_is(network, limit: float, tmp_path: Path) -> None:
+    found = byoc.compare(
+        onnx.load(quantised(network(), tmp_path)),
+        reference=network(),
+        max_error=limit,
+        min_bytes=0,
+    )
+    kept = found.kept
+    assert found.error > limit and kept.holds and kept.error <= limit
+    names = {remedy.name for remedy in kept.remedies}
+    assert names <= {node.name for node in network().graph.node}
+    assert {remedy.keyword for remedy in kept.remedies} == {EXCLUDED}
+
+
+def test_a_network_with_nodes_left_as_they_were_is_right(tmp_path: Path) -> None:
+    """By ONNX Runtime: without a quantised node nothing is lost; the Relu that bounds were is."""
+    plain, model = resnet_like(), onnx.load(quantised(resnet_like(), tmp_path))
+    partly = PartlyQuantised(model, plain)
+    assert {"Conv_0", "Conv_3", "Add_6", "Gemm_21"} <= partly.nodes
+    x = np.random.default_rng(5).normal(size=(1, 3, 32, 32)).astype(np.float32)
+    (right,) = onnxruntime(plain, {"x": x})
+    none, some, all_ = (
+        onnxruntime(sorted_model(partly.with_float(names)), {"x": x})[0]
+        for names in ((), ("Conv_3", "Gemm_21"), partly.nodes)
+    )
+    errors = [np.abs(found - right).max() / np.ptp(right) for found in (none, some, all_)]
+    assert errors[2] < 1e-4 < errors[0] and errors[1] != errors[0]
+    assert none == pytest.approx(onnxruntime(model, {"x": x})[0])
+
+
+def sorted_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    sort_nodes(model.graph)
+    return model

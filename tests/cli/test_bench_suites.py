@@ -78,7 +78,7 @@ def test_a_suite_goes_on_without_a_network(
     assert "check failed: absent_network was not measured" in captured.err
     assert "| Squeezenet | ONNX Runtime | 1 | 4.00 | 5.00 | 0.800 | 0.90 | yes |" in captured.out
     assert "not measured: absent_network: no model 'absent_network'" in captured.out
-    assert captured.err.startswith("Squeezenet, 1 thread: byoc takes 0.80 x")
+    assert captured.err.startswith("Squeezenet, fp32, 1 thread: byoc takes 0.80 x")
 
 
 def test_batch_table_says_whether_the_time_per_image_grows() -> None:

@@ -74,13 +74,16 @@ class Judged:
 def node_results(mod: tvm.IRModule) -> dict[Var, str]:
     """The variables of ``main`` that hold results of nodes, before canonicalisation: the names.
 
-    What a node needs is bound before its result.
+    What a node needs is bound before its result. Of a tuple, that is the first item: the importer
+    takes the others out as well, such as a batch norm's statistics.
     """
     last: dict[str, Var] = {}
     for block in mod["main"].body.blocks:
         for binding in block.bindings:
-            names = origin_of(binding.value).names
-            if len(names) == 1:
+            value = binding.value
+            names = origin_of(value).names
+            further = isinstance(value, relax.TupleGetItem) and value.index > 0
+            if len(names) == 1 and not further:
                 last[names[0]] = binding.var
     return {var: name for name, var in last.items()}
 

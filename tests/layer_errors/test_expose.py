@@ -13,6 +13,7 @@ from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed
 from byoc.partition.prune import nodes_of
 from byoc.partition.rules import Rules
 from codegen_cc.node import Node
+from models.builder import GraphBuilder
 from tests.layer_errors.networks import perceptron
 from tests.quantised.float_networks import bert_like, resnet_like
 
@@ -92,3 +93,14 @@ def test_values_that_a_branch_reads_are_not_laid_open() -> None:
     expose = Expose()
     partition(module, KEEP_ALL, expose=expose)
     assert "before" not in {judged.name for judged in expose.judged}
+
+
+def test_the_result_of_a_batch_norm_is_its_first() -> None:
+    graph = GraphBuilder("norm", seed=1)
+    x = graph.input("x", (1, 8, 6, 6))
+    norm = graph.batch_norm(graph.conv(x, (8, 8), 1), 8)
+    graph.output(graph.op("Softmax", norm, axis=1), "y", (1, 8, 6, 6))
+    expose = Expose(wanted={norm})
+    module, _ = partition(import_model(graph.build()).module, KEEP_ALL, expose=expose)
+    assert [info.name for info in expose.outputs] == [OUTPUT + norm] and expose.unknown == 0
+    assert len(module["main"].ret_ty.fields) == 2

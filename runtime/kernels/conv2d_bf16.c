@@ -21,8 +21,8 @@ typedef struct {
 
 /* Packs elements [from, to) of one segment, whose first tap is column iw0 of the image row that
  * begins at x[line]; columns outside of the image are 0. */
-EXT_INLINE void pack_segment(const conv_source* s, int64_t line, int64_t iw0, int64_t from,
-                             int64_t to, ba* dst) {
+static void pack_border(const conv_source* s, int64_t line, int64_t iw0, int64_t from, int64_t to,
+                        ba* dst) {
   const ext_conv2d_params* p = s->p;
   int64_t first = i64_max(0, -iw0) * s->channels;
   int64_t past = i64_min(s->segment_taps, p->in_w - iw0) * s->channels;
@@ -43,10 +43,14 @@ EXT_INLINE void pack_pixel(const conv_source* s, int64_t image, int64_t ih, int6
   const int64_t line_step = p->in_w * p->x_stride;
   while (kc > 0) {
     int64_t to = i64_min(s->segment, from + kc), row = ih + kh * p->dilation_h;
+    int64_t column = iw + kw * p->dilation_w, line = image + row * line_step;
     if (row < 0 || row >= p->in_h)
       ba_zeros(dst, to - from);
+    else if (column >= 0 && column + s->segment_taps <= p->in_w)
+      ba_run(s->dtype, dst, stored_at(s->x, s->dtype, line + column * p->x_stride + from),
+             to - from);
     else
-      pack_segment(s, image + row * line_step, iw + kw * p->dilation_w, from, to, dst);
+      pack_border(s, line, column, from, to, dst);
     dst += to - from;
     kc -= to - from;
     from = 0;

@@ -61,15 +61,24 @@ static inline int ext_xcr0_has(uint32_t wanted) {
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Linux gives tiles to a process that asks for them.  This asks only whether it would: who has the
- * permission needs larger signal stacks, and nothing here uses tiles yet. */
+/* Linux gives tiles to a process that asks for them, as it needs larger signal stacks from then on.
+ * The test asks only whether it would; the first call that may use tiles asks for them. */
+enum { EXT_GET_XCOMP_SUPP = 0x1021, EXT_REQ_XCOMP_PERM = 0x1023 }; /* asm/prctl.h of Linux 5.16 */
+enum { EXT_TILE_DATA = 18 };
+
 static inline int ext_tiles_to_be_had(void) {
-  enum { GET_XCOMP_SUPP = 0x1021, TILE_DATA = 18 }; /* asm/prctl.h of Linux 5.16 */
   uint64_t known = 0;
-  return syscall(SYS_arch_prctl, GET_XCOMP_SUPP, &known) == 0 && known >> TILE_DATA & 1;
+  return syscall(SYS_arch_prctl, EXT_GET_XCOMP_SUPP, &known) == 0 && known >> EXT_TILE_DATA & 1;
+}
+/* For all threads of the process; asked again, it is given again. */
+static inline int ext_tiles_given(void) {
+  return syscall(SYS_arch_prctl, EXT_REQ_XCOMP_PERM, EXT_TILE_DATA) == 0;
 }
 #else
 static inline int ext_tiles_to_be_had(void) {
+  return 1;
+}
+static inline int ext_tiles_given(void) {
   return 1;
 }
 #endif
@@ -79,6 +88,9 @@ static inline int ext_tiles_to_be_had(void) {
 #define X86(feature) 0
 #define SAVED(state) 0
 #define TILES() 0
+static inline int ext_tiles_given(void) {
+  return 0;
+}
 #endif
 
 #if defined(__aarch64__) && defined(__linux__)

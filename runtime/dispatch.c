@@ -104,6 +104,16 @@ uint32_t ext_isas(void) {
   return in_use;
 }
 
+/* Several threads may ask at once, and get the same answer. */
+uint32_t ext_isas_with_tiles(void) {
+  enum { UNASKED, GIVEN, REFUSED };
+  static _Atomic int permission = UNASKED;
+  const uint32_t tiles = in_use & (BIT(EXT_ISA_amx_bf16) | BIT(EXT_ISA_amx_int8));
+  if (!tiles) return in_use;
+  if (permission == UNASKED) permission = ext_tiles_given() ? GIVEN : REFUSED;
+  return permission == GIVEN ? in_use : in_use & ~tiles;
+}
+
 uint32_t ext_isas_offered(void) {
   return offered;
 }

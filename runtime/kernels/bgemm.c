@@ -18,21 +18,24 @@ static const int64_t TASK_MACS = 800000;
 enum { LEAST_ROWS = 8 };
 /* Columns that a task begins at are a multiple of it. */
 enum { COLUMN_STEP = BWIDE_N > EXT_PANEL ? BWIDE_N : EXT_PANEL };
-enum { TILE_FLOATS = BR * BTILE_N > BWIDE_ROWS* BWIDE_N ? BR * BTILE_N : BWIDE_ROWS * BWIDE_N };
+enum { TILE_FLOATS = BR * BTILE_N > BFEW* BWIDE_N ? BR * BTILE_N : BFEW * BWIDE_N };
 
-/* Micropanels divide m evenly: no short last one.  Micropanel i begins at this row. */
+/* Micropanels divide m evenly: no short last one.  Those whose rows are read by many are whole, as
+ * they cost the same.  Micropanel i begins at this row. */
 EXT_INLINE int64_t micropanels(const ext_bgemm* g) {
   return ceil_div(g->m, BR);
 }
 EXT_INLINE int64_t first_row(const ext_bgemm* g, int64_t i) {
-  return i * g->m / micropanels(g);
+  return BROWS_STEP > 1 ? i64_min(i * BR, g->m) : i * g->m / micropanels(g);
 }
 
-/* Whether rows of A can be multiplied where they lie: bf16 in pairs. */
+/* Whether rows of A can be multiplied where they lie: bf16 in whole steps, which many rows must
+ * find in L1 again but where a step reads a whole line. */
 static int in_place(const ext_bgemm* g) {
   int64_t floats = g->a_row / 2;
-  return !g->pack && sizeof(ba) == 2 && g->s.x == EXT_BFLOAT16 && g->k % 2 == 0 &&
-         BR <= ext_rows_in_place(floats < 0 ? -floats : floats);
+  if (g->pack || sizeof(ba) != 2 || g->s.x != EXT_BFLOAT16) return 0;
+  if (g->k % BK_STEP || g->m % BROWS_STEP) return 0;
+  return BROWS_STEP > 1 || BR <= ext_rows_in_place(floats < 0 ? -floats : floats);
 }
 
 /* Micropanels in a block of A that is kc wide: with it, this tile of B and the next take half of
@@ -48,8 +51,7 @@ typedef struct {
   ext_epilogue e;
   ext_tail tail;
   int64_t a_offset;
-  int64_t k_blocks, k_block; /* the last one even, but for the end of K */
-  int wide;                  /* few rows: tiles of BWIDE vectors */
+  int64_t k_blocks, k_block; /* whole steps, but for the end of K */
   ba* packed;                /* NULL where A is read in place */
   float* partial;            /* NULL, or sums between K blocks */
   int64_t partial_row;
@@ -88,6 +90,7 @@ static void run_tile(const bgemm_state* s, int64_t block, bgemm_tile* t, int64_t
                      int64_t j, int64_t vectors, float* partial) {
   const ext_bgemm* g = s->g;
   bgemm_tile_function run = btile_function(rows, vectors);
+  t->rows = rows;
   t->bias = block == 0 && s->e.bias ? s->e.bias + j : NULL;
   t->c = block > 0 ? partial : NULL;
   t->c_row = t->sums_row = s->partial_row;
@@ -120,15 +123,15 @@ static void pack_rows(const bgemm_state* s, int64_t row, int64_t rows, int64_t k
   for (int64_t r = 0; r < rows; r++, dst += BA_STRIDE) {
     if (!g->pack)
       ba_run(g->s.x, dst, stored_at(g->a, g->s.x, s->a_offset + (row + r) * g->a_row + k0), kc);
-    if (kc % 2) dst[kc] = 0;
+    ba_zeros(dst + kc, ceil_div(kc, BK_STEP) * BK_STEP - kc);
   }
 }
 
 /* Vectors of columns of the next tile, of which so many columns are left: a vector more would lie
  * past the last panel. */
 EXT_INLINE int64_t tile_vectors(const bgemm_state* s, int64_t columns) {
-  if (s->wide && columns > (BWIDE - 1) * VL) return BWIDE;
-  return columns > (BN - 1) * VL ? BN : 1;
+  if (s->g->m <= BFEW && columns > (BWIDE - 1) * VL) return BWIDE;
+  return columns > (BN - BHALF) * VL ? BN : BHALF;
 }
 
 /* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
@@ -168,9 +171,9 @@ static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i
 /* Micropanels [i0, i1) times columns [j0, j1) on the calling thread. */
 static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
                      int64_t j1) {
-  bgemm_state s = {.g = g, .e = g->epilogue, .a_offset = a_offset, .wide = g->m <= BWIDE_ROWS};
+  bgemm_state s = {.g = g, .e = g->epilogue, .a_offset = a_offset};
   s.k_blocks = i64_max(1, ceil_div(g->k, BKC));
-  s.k_block = ceil_div(ceil_div(g->k, 2), s.k_blocks) * 2;
+  s.k_block = ceil_div(ceil_div(g->k, BK_STEP), s.k_blocks) * BK_STEP;
   s.tail = ext_plan_tail(&s.e);
   int64_t mc = i64_min(block_micropanels(s.k_block), i1 - i0);
   /* Whole lines first: what follows them is aligned as well. */
@@ -188,9 +191,11 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
   if (packed_size) s.packed = (ba*)memory;
   if (partial_size) s.partial = (float*)(memory + packed_size);
   int64_t blocks = ceil_div(i1 - i0, mc);
+  btile_session_begin();
   for (int64_t b = 0; b < blocks; b++)
     for (int64_t k = 0; k < s.k_blocks; k++)
       run_block(&s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+  btile_session_end();
   ext_workspace_free(memory);
   return EXT_OK;
 }

@@ -4,10 +4,20 @@
 
 #include "../simd/bf16.h"
 
+/* A tile of sums has BR rows and BN vectors of columns, or BHALF for the last columns.  K is read
+ * by BK_STEP; what is packed has zeros up to there.  Rows of A are read by BROWS_STEP. */
+#if defined(EXT_TILES)
+enum { BR = 32, BN = 32 / VL, BHALF = 16 / VL, BK_STEP = 32, BROWS_STEP = 16 };
+enum { BFEW = 0 };
+#else
+enum { BR = BVR, BN = BVN, BHALF = 1, BK_STEP = 2, BROWS_STEP = 1 };
+enum { BFEW = BWIDE_ROWS }; /* rows of a product whose tiles have BWIDE vectors */
+#endif
+
 enum {
-  BTILE_N = BN * VL,            /* columns of a full tile */
-  BWIDE_N = BWIDE * VL,         /* of one with few rows */
-  BKC = 8192 / (int)sizeof(ba), /* a block of K, even: as many bytes as in gemm.h */
+  BTILE_N = BN * VL,                     /* columns of a full tile */
+  BWIDE_N = BFEW ? BWIDE * VL : BTILE_N, /* of one with few rows */
+  BKC = 8192 / (int)sizeof(ba),          /* a block of K, even: as many bytes as in gemm.h */
   BA_STRIDE = BKC + EXT_ALIGN / (int)sizeof(ba), /* between packed rows: an odd number of lines */
   BMC_LEAST = 3,                                 /* micropanels in one block of A */
   BMC_MOST = 16

@@ -1,13 +1,12 @@
 /*
- * bgemm_tile.h - the microkernel of bf16 products: a tile of fp32 sums in registers.
+ * bgemm_tile.h - the microkernel of bf16 products: a tile of fp32 sums.
  *
  *   v[i][j] = c[i][j] + bias[j] + sum_p a[i][p] * b[p][j],  i < rows <= BR, j < columns
  *
  * Either v is written to `sums`, in whole vectors, or finished in registers: residual, clamp, and
  * storing as fp32 or bf16.
  *
- * One function for each number of rows and of vectors, made from one always-inlined body whose
- * loops unroll completely.
+ * bgemm_vectors.h has the sums in vectors, bgemm_tiles.h in AMX's tiles.
  */
 #ifndef EXT_BGEMM_TILE_H_
 #define EXT_BGEMM_TILE_H_
@@ -21,7 +20,7 @@ typedef struct {
   int64_t panel;
   const uint16_t* next; /* a panel that is wanted soon: goes to L2 meanwhile */
   int64_t pairs;        /* of rows of B */
-  int64_t columns;
+  int64_t rows, columns;
   const float* c; /* NULL, or what earlier blocks of K summed up; may be `sums` */
   int64_t c_row;
   const float* bias;
@@ -34,10 +33,6 @@ typedef struct {
   void* y;
   int64_t y_row;
 } bgemm_tile;
-
-/* Few rows wait for B, which they read once: each of its panels is fetched so many elements ahead,
- * 2 KB (m = 8 from memory: 30 GB/s instead of 23 on Zen 5).  More rows read it again from L2. */
-enum { BFEW_ROWS = 8, BAHEAD = 1024 };
 
 typedef void (*bgemm_tile_function)(const bgemm_tile* t);
 
@@ -68,185 +63,34 @@ EXT_INLINE void btile_store(const int whole, ext_dtype dtype, void* p, vf x, int
   }
 }
 
-/* Adds the residual as `dtype`, a constant, has it. */
-EXT_INLINE void btile_add(const int rows, const int nv, const ext_dtype dtype, const bgemm_tile* t,
-                          vf acc[BR][BWIDE]) {
+/* Adds to `sums`, which has nv vectors, row i of the residual as `dtype`, a constant, has it. */
+EXT_INLINE void btile_add(const int nv, const ext_dtype dtype, const bgemm_tile* t, int64_t i,
+                          vf sums[]) {
   const int64_t lanes = t->columns - (nv - 1) * VL;
   EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) {
-      const void* at = stored_at(t->residual, dtype, i * t->residual_row + v * VL);
-      acc[i][v] += btile_load(!BTILE_MASKED || v < nv - 1, dtype, at, lanes);
-    }
+  for (int v = 0; v < nv; v++) {
+    const void* at = stored_at(t->residual, dtype, i * t->residual_row + v * VL);
+    sums[v] += btile_load(!BTILE_MASKED || v < nv - 1, dtype, at, lanes);
   }
 }
 
-EXT_INLINE void btile_write(const int rows, const int nv, const ext_dtype dtype,
-                            const bgemm_tile* t, vf acc[BR][BWIDE]) {
-  const int64_t lanes = t->columns - (nv - 1) * VL, y_row = t->y_row;
+/* Writes row i of y. */
+EXT_INLINE void btile_write(const int nv, const ext_dtype dtype, const bgemm_tile* t, int64_t i,
+                            const vf sums[]) {
+  const int64_t lanes = t->columns - (nv - 1) * VL;
   const vf low = vf_set1(t->low), high = vf_set1(t->high);
-  char* y = t->y;
-  EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) {
-      void* at = (void*)stored_at(y, dtype, i * y_row + v * VL);
-      vf x = vf_min(high, vf_max(low, acc[i][v]));
-      btile_store(!BTILE_MASKED || v < nv - 1, dtype, at, x, lanes);
-    }
-  }
-}
-
-EXT_INLINE void btile_end(const int rows, const int nv, const bgemm_tile* t, vf acc[BR][BWIDE]) {
-  if (t->sums) {
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) {
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) vf_store(t->sums + i * t->sums_row + v * VL, acc[i][v]);
-    }
-    return;
-  }
-  if (t->residual) {
-    if (t->s.residual == EXT_BFLOAT16)
-      btile_add(rows, nv, EXT_BFLOAT16, t, acc);
-    else
-      btile_add(rows, nv, EXT_FLOAT32, t, acc);
-  }
-  if (t->s.y == EXT_BFLOAT16)
-    btile_write(rows, nv, EXT_BFLOAT16, t, acc);
-  else
-    btile_write(rows, nv, EXT_FLOAT32, t, acc);
-}
-
-/* The sums' first values: bias (or 0) plus c. */
-EXT_INLINE void btile_begin(const int rows, const int nv, const bgemm_tile* t, vf acc[BR][BWIDE]) {
   EXT_UNROLL
   for (int v = 0; v < nv; v++) {
-    vf first = vf_zero();
-    if (t->bias) first = vf_load_n(t->bias + v * VL, clamp_lanes(t->columns - v * VL));
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) acc[i][v] = first;
-  }
-  if (!t->c) return;
-  EXT_UNROLL
-  for (int i = 0; i < rows; i++) {
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) acc[i][v] += vf_load(t->c + i * t->c_row + v * VL);
+    void* at = (void*)stored_at(t->y, dtype, i * t->y_row + v * VL);
+    vf x = vf_min(high, vf_max(low, sums[v]));
+    btile_store(!BTILE_MASKED || v < nv - 1, dtype, at, x, lanes);
   }
 }
 
-/* Lines that the end will touch come meanwhile, one row in each of the first steps: those of y,
- * then those of the residual. */
-typedef struct {
-  const char* at;
-  int64_t row, left; /* bytes between rows; rows to come */
-} btile_fetch;
-
-EXT_INLINE btile_fetch btile_fetch_begin(const int rows, const bgemm_tile* t) {
-  return (btile_fetch){t->y, t->y_row * (t->s.y == EXT_BFLOAT16 ? 2 : 4),
-                       t->residual ? 2 * rows : rows};
-}
-
-EXT_INLINE void btile_fetch_step(const int rows, const int nv, const bgemm_tile* t,
-                                 btile_fetch* f) {
-  EXT_UNROLL
-  for (int v = 0; v < nv; v++) __builtin_prefetch(f->at + v * VL * 4);
-  f->left--;
-  if (f->left == rows) {
-    f->at = t->residual;
-    f->row = t->residual_row * (t->s.residual == EXT_BFLOAT16 ? 2 : 4);
-  } else if (f->left > 0) {
-    f->at += f->row;
-  }
-}
-
-/* Where vector v of columns of a pair of rows lies, from the first one on. */
-EXT_INLINE int64_t btile_vector(int64_t panel, const int v) {
-  enum { PER_PANEL = EXT_PANEL / VL };
-  return v / PER_PANEL * panel + v % PER_PANEL * VL * 2;
-}
-
-/* All parameters but t are constants.  A pointer to every third row and the distance of rows, which
- * x86 adds once or twice in a load, take fewer registers than a pointer for each.  What is fewer
- * stays in registers for a step: vectors of B, or of a wide tile rows of A. */
-EXT_INLINE void btile_body(const int rows, const int nv, const bgemm_tile* t) {
-  enum { THIRDS = (BR + 2) / 3 };
-  const int64_t panel = t->panel, a_row = t->a_row;
-  const uint16_t *b = t->b, *next = t->next;
-  const ba* a[THIRDS];
-  vf acc[BR][BWIDE];
-  EXT_UNROLL
-  for (int i = 0; i < THIRDS; i++) a[i] = t->a + 3 * i * a_row;
-  btile_begin(rows, nv, t, acc);
-  btile_fetch fetch = btile_fetch_begin(rows, t);
-  EXT_NO_UNROLL
-  for (int64_t p = t->pairs; p > 0; p--) {
-    btile_fetch_step(rows, nv > 2 ? 2 : nv, t, &fetch);
-    if (nv <= BN) {
-      vbb row[BN];
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) row[v] = vb_panel(b + btile_vector(panel, v));
-      EXT_UNROLL
-      for (int i = 0; i < rows; i++) {
-        vba two = vb_row(a[i / 3] + i % 3 * a_row);
-        EXT_UNROLL
-        for (int v = 0; v < nv; v++) acc[i][v] = vb_dot(acc[i][v], two, row[v]);
-      }
-    } else {
-      vba two[BWIDE_ROWS];
-      EXT_UNROLL
-      for (int i = 0; i < rows; i++) two[i] = vb_row(a[i / 3] + i % 3 * a_row);
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) {
-        vbb row = vb_panel(b + btile_vector(panel, v));
-        EXT_UNROLL
-        for (int i = 0; i < rows; i++) acc[i][v] = vb_dot(acc[i][v], two[i], row);
-      }
-    }
-    if (rows <= BFEW_ROWS) {
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) __builtin_prefetch(b + btile_vector(panel, v) + BAHEAD);
-    } else {
-      __builtin_prefetch(next, 0, 2);
-    }
-    EXT_UNROLL
-    for (int i = 0; i < THIRDS; i++) a[i] += 2;
-    b += 2 * EXT_PANEL;
-    next += 2 * EXT_PANEL;
-  }
-  /* What the end reads of *t is read anew: registers are for the loop. */
-  __asm__("" : "+r"(t) : : "memory");
-  btile_end(rows, nv, t, acc);
-}
-
-#define EXT_BTILE_1(rows, k, i)                     \
-  static void btile_1_##rows(const bgemm_tile* t) { \
-    btile_body(rows, 1, t);                         \
-  }
-#define EXT_BTILE_N(rows, k, i)                     \
-  static void btile_n_##rows(const bgemm_tile* t) { \
-    btile_body(rows, BN, t);                        \
-  }
-/* Rows past BWIDE_ROWS have no wide tile. */
-#define EXT_BTILE_WIDE(rows, k, i)                                               \
-  static void btile_wide_##rows(const bgemm_tile* t) {                           \
-    if (rows <= BWIDE_ROWS) btile_body(rows <= BWIDE_ROWS ? rows : 1, BWIDE, t); \
-  }
-#define EXT_BTILE_ENTRY_1(rows, k, i) btile_1_##rows,
-#define EXT_BTILE_ENTRY_N(rows, k, i) btile_n_##rows,
-#define EXT_BTILE_ENTRY_WIDE(rows, k, i) btile_wide_##rows,
-EXT_BROWS(EXT_BTILE_1, 0, 0)
-EXT_BROWS(EXT_BTILE_N, 0, 0)
-EXT_BROWS(EXT_BTILE_WIDE, 0, 0)
-
-/* The function for a tile of so many rows and vectors: 1, BN, or of at most BWIDE_ROWS rows BWIDE.
- */
-EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
-  static const bgemm_tile_function table[3][BR] = {{EXT_BROWS(EXT_BTILE_ENTRY_1, 0, 0)},
-                                                   {EXT_BROWS(EXT_BTILE_ENTRY_N, 0, 0)},
-                                                   {EXT_BROWS(EXT_BTILE_ENTRY_WIDE, 0, 0)}};
-  return table[vectors == 1 ? 0 : vectors == BN ? 1 : 2][rows - 1];
-}
+#if defined(EXT_TILES)
+#include "bgemm_tiles.h"
+#else
+#include "bgemm_vectors.h"
+#endif
 
 #endif /* EXT_BGEMM_TILE_H_ */

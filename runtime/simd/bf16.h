@@ -4,13 +4,12 @@
  *   vbf           VL bf16: vbf_load, vbf_store, vbf_load_n, vbf_store_n, vbf_round (of a vf) and
  *                 vbf_widen (to a vf)
  *   ba            an element of packed rows of A: bf16 where the row has a unit for their products
- *                 (EXT_BF16_UNIT), else fp32; ba_run_of_float, ba_run_of_bf16 and ba_zeros write n
- *                 of them
- *   vba, vbb      two elements of a row for all columns (vb_row); two rows of VL columns of a panel
- *                 (vb_panel)
- *   vb_dot        sum += two products for each column
+ *                 (EXT_BF16_UNIT, EXT_TILES), else fp32; ba_run_of_float, ba_run_of_bf16 and
+ * ba_zeros write n of them vba, vbb      two elements of a row for all columns (vb_row); two rows
+ * of VL columns of a panel (vb_panel) vb_dot        sum += two products for each column
  *
- * The compiler's own vectors do most of it; masks and units have headers of their own.
+ * The compiler's own vectors do most of it; masks and units have headers of their own, tiles
+ * amx_bf16.h.
  */
 #ifndef EXT_BF16_H_
 #define EXT_BF16_H_
@@ -44,7 +43,19 @@ EXT_INLINE void vbf_store_n(uint16_t* p, vbf x, int64_t n) {
 }
 #endif
 
-#if defined(EXT_BF16_UNIT)
+#if !defined(EXT_BF16_UNIT)
+/* The nearest, halves to even, in the lower half of each lane; of a NaN its upper half, quiet. */
+EXT_INLINE vbits bf16_bits(vf x) {
+  vbits bits = (vbits)x, above = bits >> 16;
+  vbits rounded = (bits + 0x7fff + (above & 1)) >> 16;
+  return (vbits)vf_select(vm_nan(x), (vf)(above | 0x40), (vf)rounded);
+}
+EXT_INLINE vbf vbf_round(vf x) {
+  return __builtin_convertvector(bf16_bits(x), vbf);
+}
+#endif
+
+#if defined(EXT_BF16_UNIT) || defined(EXT_TILES)
 
 typedef uint16_t ba;
 
@@ -75,15 +86,6 @@ EXT_INLINE vf vb_dot(vf sum, vba a, vbb b) {
   return vf_fma(a.odd, b.odd, vf_fma(a.even, b.even, sum));
 }
 
-/* The nearest, halves to even, in the lower half of each lane; of a NaN its upper half, quiet. */
-EXT_INLINE vbits bf16_bits(vf x) {
-  vbits bits = (vbits)x, above = bits >> 16;
-  vbits rounded = (bits + 0x7fff + (above & 1)) >> 16;
-  return (vbits)vf_select(vm_nan(x), (vf)(above | 0x40), (vf)rounded);
-}
-EXT_INLINE vbf vbf_round(vf x) {
-  return __builtin_convertvector(bf16_bits(x), vbf);
-}
 EXT_INLINE void ba_store_n(ba* p, vf x, int64_t n) {
   vf_store_n(p, (vf)(bf16_bits(x) << 16), n);
 }
@@ -98,7 +100,7 @@ EXT_INLINE void ba_run_of_float(ba* restrict dst, const float* restrict x, int64
 }
 EXT_INLINE void ba_run_of_bf16(ba* restrict dst, const uint16_t* restrict x, int64_t n) {
   int64_t i = 0;
-#if defined(EXT_BF16_UNIT)
+#if defined(EXT_BF16_UNIT) || defined(EXT_TILES)
   for (; i + VL <= n; i += VL) vbf_store(dst + i, vbf_load(x + i));
   if (i < n) vbf_store_n(dst + i, vbf_load_n(x + i, n - i), n - i);
 #else

@@ -39,13 +39,17 @@
 
 #if defined(EXT_FIRST)
 uint32_t ext_isas(void) __attribute__((pure)); /* not called where there is one row alone */
-#define EXT_DISPATCH_OF(type, f, parameters, arguments)      \
-  EXT_ISA_TABLE(EXT_DECLARE, type, f, parameters, arguments) \
-  type f parameters {                                        \
-    const uint32_t isas = ext_isas();                        \
-    (void)isas;                                              \
-    EXT_ISA_TABLE(EXT_CALL, type, f, parameters, arguments)  \
-    return EXT_NAME(f) arguments;                            \
+/* The same, for functions that come in rows with tiles: the first call asks the system for them,
+ * and where it refuses, those rows are not in the set. */
+uint32_t ext_isas_with_tiles(void);
+#define EXT_MAY_HAVE_TILES (EXT_HAS_ROW(amx_bf16) || EXT_HAS_ROW(amx_int8))
+#define EXT_DISPATCH_OF(type, f, parameters, arguments)                            \
+  EXT_ISA_TABLE(EXT_DECLARE, type, f, parameters, arguments)                       \
+  type f parameters {                                                              \
+    const uint32_t isas = EXT_MAY_HAVE_TILES ? ext_isas_with_tiles() : ext_isas(); \
+    (void)isas;                                                                    \
+    EXT_ISA_TABLE(EXT_CALL, type, f, parameters, arguments)                        \
+    return EXT_NAME(f) arguments;                                                  \
   }
 #else
 #define EXT_DISPATCH_OF(type, f, parameters, arguments)

@@ -13,11 +13,11 @@
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
  *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide
- *   bgemm        a tile of bf16 products has BR rows and BN vectors of columns; one of at most
+ *   bgemm        a tile of bf16 products has BVR rows and BVN vectors of columns; one of at most
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
- *                build gives EXT_BF16_UNIT to rows of ext_isa.h with an instruction for two
- *                products
+ *                build gives EXT_BF16_UNIT to rows of ext_isa.h with an instruction that adds two
+ *                products, and EXT_TILES to those with tiles (bgemm.h)
  *   qgemm        a tile of 8-bit products has QR rows and QN vectors of columns, whose sums are a
  *                vq each; EXT_QROWS lists the rows.  QW pixels of a depthwise convolution are
  *                summed at once, 4 vq each.  Packed rows of A (qa) hold unsigned bytes, signed ones
@@ -61,10 +61,10 @@ enum { QR = 12, QN = 1, QW = 2 };
 #endif
 /* bgemm: as gemm; without the unit, B takes two vectors widened. */
 #if defined(EXT_BF16_UNIT)
-enum { BR = 14, BN = 2, BWIDE_ROWS = 6, BWIDE = 4 };
+enum { BVR = 14, BVN = 2, BWIDE_ROWS = 6, BWIDE = 4 };
 #define EXT_BROWS(X, k, i) EXT_ROWS(X, k, i)
 #else
-enum { BR = 12, BN = 2, BWIDE_ROWS = 4, BWIDE = 4 };
+enum { BVR = 12, BVN = 2, BWIDE_ROWS = 4, BWIDE = 4 };
 #define EXT_BROWS(X, k, i) \
   EXT_ROWS_8(X, k, i)      \
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
@@ -94,7 +94,7 @@ enum { QR = 6, QN = 1, QW = 1 };
 #define EXT_DOT_WIDE
 #endif
 /* bgemm: 8 vectors of sums, 4 of B widened, 2 of A. */
-enum { BR = 4, BN = 2, BWIDE_ROWS = 2, BWIDE = 4 };
+enum { BVR = 4, BVN = 2, BWIDE_ROWS = 2, BWIDE = 4 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)
 /* depthwise: weights come from L1 for each tile anew. */
 enum { TILE_W = 4 };
@@ -122,7 +122,7 @@ enum { QR = 6, QN = 2, QW = 2 };
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
 #define EXT_DOT_SIGNED
 /* bgemm: 16 vectors of sums, 4 of B widened, 2 of A. */
-enum { BR = 8, BN = 2, BWIDE_ROWS = 2, BWIDE = 8 };
+enum { BVR = 8, BVN = 2, BWIDE_ROWS = 2, BWIDE = 8 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_8(X, k, i)
 enum { TILE_W = 8 };
 /* peak: some cores have four units; the sum is what the multiply-add adds to. */
@@ -144,7 +144,7 @@ enum { QR = 4, QN = 1, QW = 1 };
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i)
 #define EXT_DOT_WIDE
 /* bgemm: 8 vectors of sums, 4 of B widened, 2 of A, 1 of products. */
-enum { BR = 4, BN = 2, BWIDE_ROWS = 1, BWIDE = 8 };
+enum { BVR = 4, BVN = 2, BWIDE_ROWS = 1, BWIDE = 8 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)
 enum { TILE_W = 4 };
 enum { PEAK_CHAINS = 12 };

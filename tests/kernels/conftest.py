@@ -20,7 +20,15 @@ AARCH64 = Target("aarch64")
 LEVELS = (*abi.LEVELS, *(AARCH64.kernel_levels if AARCH64.is_foreign else ()))
 #: Further rows in which products of 8-bit integers come, and those of bf16.
 QUANTISED_ROWS = ("avx_vnni", "avx512_vnni", "dotprod")
-BF16_ROWS = ("avx512_bf16", "neon_bf16")
+BF16_ROWS = ("avx512_bf16", "amx_bf16", "neon_bf16")
+#: The row amx_bf16 with its tiles written out: the vectors that go with them, and the CPU's flags.
+WITHOUT_TILES = {
+    "amx_bf16_without_unit": ("-DEXT_SIMD_BASELINE", set()),
+    "amx_bf16_without_unit_avx512": (
+        "-DEXT_SIMD_AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma",
+        {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    ),
+}
 #: The row avx_vnni with its one instruction written out, for all CPUs with AVX2.
 WITHOUT_UNIT = "avx_vnni_without_unit"
 
@@ -73,23 +81,43 @@ def lib(level_library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | Gue
         yield library
 
 
+def _built_with(flags: str, families: str, functions: tuple[str, ...], build: Path) -> ctypes.CDLL:
+    """Some kernels alone, compiled into ``build`` with flags instead of a row's."""
+    runtime = Path(__file__).resolve().parents[2] / "runtime"
+    command = ["make", "-s", "-C", str(runtime), f"BUILD={build}", f"CC={HOST.compiler()}"]
+    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_{abi.LEVELS[0]}={flags}"]
+    subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
+    library = ctypes.CDLL(str(build / "libext_kernels.so"))
+    for name in functions:
+        function = getattr(library, name)
+        function.argtypes, function.restype = abi.signatures()[name]
+    return library
+
+
 @pytest.fixture(scope="session")
 def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Quantised products as a row with an instruction for four products has them."""
     if not {"avx2", "fma"} <= cpu_flags():
         pytest.skip("this CPU lacks AVX2")
-    build = tmp_path_factory.mktemp("without_unit")
-    runtime = Path(__file__).resolve().parents[2] / "runtime"
-    flags = "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT"
-    families = "activation requantise qgemm qmatmul qconv2d qdepthwise depthwise"
-    command = ["make", "-s", "-C", str(runtime), f"BUILD={build}", f"CC={HOST.compiler()}"]
-    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_baseline={flags}"]
-    subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
-    library = ctypes.CDLL(str(build / "libext_kernels.so"))
-    for name in ("ext_qmatmul", "ext_qconv2d", "ext_qdepthwise_conv2d"):
-        function = getattr(library, name)
-        function.argtypes, function.restype = abi.signatures()[name]
-    return library
+    return _built_with(
+        "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT",
+        "activation requantise qgemm qmatmul qconv2d qdepthwise depthwise",
+        ("ext_qmatmul", "ext_qconv2d", "ext_qdepthwise_conv2d"),
+        tmp_path_factory.mktemp("without_unit"),
+    )
+
+
+def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
+    """Products of bf16 as a row with tiles has them, in vectors of a level."""
+    vectors, needed = WITHOUT_TILES[name]
+    if not needed <= cpu_flags():
+        pytest.skip(f"this CPU lacks {', '.join(sorted(needed - cpu_flags()))}")
+    return _built_with(
+        f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT",
+        "activation bgemm matmul_bf16 conv2d_bf16",
+        ("ext_matmul_bf16", "ext_conv2d_bf16"),
+        folder,
+    )
 
 
 def _row(
@@ -145,11 +173,13 @@ def quantised_lib(
         yield library
 
 
-@pytest.fixture(scope="session", params=(*LEVELS, *BF16_ROWS))
+@pytest.fixture(scope="session", params=(*LEVELS, *BF16_ROWS, *WITHOUT_TILES))
 def bf16_library(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ctypes.CDLL | GuestLibrary:
     """The library in one row that has products of bf16; skipped where this CPU lacks it."""
+    if request.param in WITHOUT_TILES:
+        return _without_tiles(request.param, tmp_path_factory.mktemp("without_tiles"))
     return _row(request.param, request, tmp_path_factory)
 
 

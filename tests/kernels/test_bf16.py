@@ -256,6 +256,29 @@ def test_results_are_rounded_once(bf16_lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape))
 
 
+@pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
+@pytest.mark.parametrize("k", [5, 32, 70])
+def test_no_number_leaves_its_row_or_column(bf16_lib: ctypes.CDLL, k: int, dtype: np.dtype) -> None:
+    """Nor comes from between the rows, where tiles are read whole."""
+    rng, m, n = np.random.default_rng(5), 37, 40
+    rows = Rows(m, k, k + 6, dtype=dtype)
+    rows.memory[...] = np.nan
+    rows.view[...] = _draw(rng, dtype, m, k)
+    rows.view[20] = np.nan
+    b = _draw(rng, BF16, k, n)
+    b[:, 17] = np.inf
+    panels, out = _pack(b[None]), Rows(m, n)
+    p = abi.MatmulParams(m=m, n=n, k=k, a_row=rows.stride, a_col=1, y_row=out.stride)
+    s = abi.Storage(_code(dtype), 0, 0)
+    status = bf16_lib.ext_matmul_bf16(
+        p, s, rows.pointer, panels.ctypes.data, abi.Epilogue(), out.pointer
+    )
+    assert status == 0
+    finite = np.isfinite(out.view)
+    assert not finite[20].any() and not finite[:, 17].any()
+    assert np.delete(np.delete(finite, 20, 0), 17, 1).all()
+
+
 def test_a_signalling_nan_stays_a_nan(bf16_lib: ctypes.CDLL) -> None:
     """One whose upper half alone would be infinity."""
     x = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)

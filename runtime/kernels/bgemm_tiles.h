@@ -1,0 +1,142 @@
+/*
+ * bgemm_tiles.h - a tile of sums in AMX's tiles (see bgemm_tile.h): 2 x 2 of them, of 16 x 16 sums
+ * each, or fewer for fewer rows or columns.
+ *
+ * Rows of A are read by 16, whether the tile has them or not, and K by 32: what is packed has room,
+ * and zeros for K.  The last rows of a panel are copied, and zeros after them.
+ */
+#ifndef EXT_BGEMM_TILES_H_
+#define EXT_BGEMM_TILES_H_
+
+#include "../simd/amx_bf16.h"
+#include "bgemm_tile.h"
+
+_Static_assert(BR == 2 * TILE_ROWS && BTILE_N == 2 * EXT_PANEL, "two by two tiles");
+_Static_assert(BK_STEP == 2 * TILE_PAIRS, "a tile's share of K");
+
+enum {
+  BTILE_PAIR = 2 * EXT_PANEL, /* elements of two rows of a panel */
+  BTILE_STEP = TILE_PAIRS * BTILE_PAIR,
+  /* Few rows wait for B: it is fetched so many elements ahead, 4 KB. */
+  BAHEAD = 4 * BTILE_STEP
+};
+
+/* One step along K.  `high` and `wide` tell of a second tile of rows, and of columns; as all that
+ * follows, constants. */
+EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const ba* a,
+                            int64_t a_row, const uint16_t* b, int64_t panel) {
+  const int64_t row_bytes = a_row * (int64_t)sizeof(ba);
+  tile_load(f, 6, b, TILE_BYTES);
+  tile_load(f, 4, a, row_bytes);
+  tile_dot(f, 0, 4, 6);
+  if (wide) {
+    tile_load(f, 7, b + panel, TILE_BYTES);
+    tile_dot(f, 1, 4, 7);
+  }
+  if (high) {
+    tile_load(f, 5, a + TILE_ROWS * a_row, row_bytes);
+    tile_dot(f, 2, 5, 6);
+    if (wide) tile_dot(f, 3, 5, 7);
+  }
+}
+
+/* The sums' first values: c, or the bias in every row. */
+EXT_INLINE void btiles_begin(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
+  _Alignas(EXT_ALIGN) float bias[2 * EXT_PANEL];
+  const float* c = t->c;
+  int64_t row = t->c_row, bytes = row * (int64_t)sizeof(float);
+  if (!c) {
+    for (int64_t j = 0; j < 2 * EXT_PANEL; j++)
+      bias[j] = t->bias && j < t->columns ? t->bias[j] : 0.0f;
+    c = bias;
+    row = bytes = 0;
+  }
+  tile_written();
+  tile_load(f, 0, c, bytes);
+  if (wide) tile_load(f, 1, c + EXT_PANEL, bytes);
+  if (high) tile_load(f, 2, c + TILE_ROWS * row, bytes);
+  if (high && wide) tile_load(f, 3, c + TILE_ROWS * row + EXT_PANEL, bytes);
+}
+
+EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
+  const int64_t panel = t->panel, a_row = t->a_row, past = t->pairs % TILE_PAIRS;
+  const uint16_t *b = t->b, *next = high ? t->next : b + BAHEAD;
+  const ba* a = t->a;
+  for (int64_t p = t->pairs / TILE_PAIRS; p > 0; p--) {
+    btiles_step(high, wide, f, a, a_row, b, panel);
+    EXT_UNROLL
+    for (int i = 0; i < TILE_PAIRS; i++) {
+      __builtin_prefetch(next + i * BTILE_PAIR, 0, 2);
+      if (!high && wide) __builtin_prefetch(next + panel + i * BTILE_PAIR, 0, 2);
+    }
+    a += BK_STEP;
+    b += BTILE_STEP;
+    next += BTILE_STEP;
+  }
+  if (past == 0) return;
+  _Alignas(EXT_ALIGN) uint16_t last[2 * BTILE_STEP] = {0};
+  memcpy(last, b, (size_t)(past * BTILE_PAIR) * sizeof *b);
+  if (wide) memcpy(last + BTILE_STEP, b + panel, (size_t)(past * BTILE_PAIR) * sizeof *b);
+  tile_written();
+  btiles_step(high, wide, f, a, a_row, last, BTILE_STEP);
+}
+
+/* Finishes and writes sums [rows][2 EXT_PANEL]. */
+EXT_INLINE void btiles_write(const int wide, const bgemm_tile* t, int64_t rows, const float* sums) {
+  const int nv = (wide ? 2 : 1) * EXT_PANEL / VL;
+  for (int64_t i = 0; i < rows; i++) {
+    vf row[BN];
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) row[v] = vf_load(sums + i * BTILE_N + v * VL);
+    if (t->residual && t->s.residual == EXT_BFLOAT16) btile_add(nv, EXT_BFLOAT16, t, i, row);
+    if (t->residual && t->s.residual == EXT_FLOAT32) btile_add(nv, EXT_FLOAT32, t, i, row);
+    if (t->s.y == EXT_BFLOAT16)
+      btile_write(nv, EXT_BFLOAT16, t, i, row);
+    else
+      btile_write(nv, EXT_FLOAT32, t, i, row);
+  }
+}
+
+EXT_INLINE void btiles_body(const int high, const int wide, const bgemm_tile* t) {
+  _Alignas(EXT_ALIGN) float own[BR * BTILE_N];
+  tile_file file, *f = &file;
+  btiles_begin(high, wide, f, t);
+  btiles_sum(high, wide, f, t);
+  float* sums = t->sums ? t->sums : own;
+  const int64_t row = t->sums ? t->sums_row : BTILE_N, bytes = row * (int64_t)sizeof(float);
+  tile_store(f, 0, sums, bytes);
+  if (wide) tile_store(f, 1, sums + EXT_PANEL, bytes);
+  if (high) tile_store(f, 2, sums + TILE_ROWS * row, bytes);
+  if (high && wide) tile_store(f, 3, sums + TILE_ROWS * row + EXT_PANEL, bytes);
+  if (!t->sums) btiles_write(wide, t, t->rows, own);
+}
+
+static void btiles_low_narrow(const bgemm_tile* t) {
+  btiles_body(0, 0, t);
+}
+static void btiles_low_wide(const bgemm_tile* t) {
+  btiles_body(0, 1, t);
+}
+static void btiles_high_narrow(const bgemm_tile* t) {
+  btiles_body(1, 0, t);
+}
+static void btiles_high_wide(const bgemm_tile* t) {
+  btiles_body(1, 1, t);
+}
+
+/* The function for a tile of so many rows and vectors: BHALF or BN. */
+EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
+  static const bgemm_tile_function table[2][2] = {{btiles_low_narrow, btiles_low_wide},
+                                                  {btiles_high_narrow, btiles_high_wide}};
+  return table[rows > TILE_ROWS][vectors > BHALF];
+}
+
+/* Around the tiles of a thread. */
+EXT_INLINE void btile_session_begin(void) {
+  tile_begin();
+}
+EXT_INLINE void btile_session_end(void) {
+  tile_end();
+}
+
+#endif /* EXT_BGEMM_TILES_H_ */

@@ -1,0 +1,114 @@
+/*
+ * amx_bf16.h - the words for AMX's tiles: registers of 16 rows of 64 bytes.
+ *
+ *   tile_file             the registers 0 .. 7 of a thread; their numbers are literals
+ *   tile_begin, tile_end  around all others, on each thread: nothing else touches the registers
+ *   tile_load(t, n, p, stride), tile_store
+ *                         rows `stride` bytes apart, which may be 0 for a load
+ *   tile_written()        between what C wrote and the tile_load that reads it
+ *   tile_zero(t, n)
+ *   tile_dot(t, c, a, b)  c[i][j] += a[i][2 q] b[q][j][0] + a[i][2 q + 1] b[q][j][1], q < 16: sums
+ *                         [16][16] of fp32, a row of bf16 [16][32], two rows of a panel [16][16][2]
+ *
+ * The instructions, or with EXT_TILES_WITHOUT_UNIT what they do in plain C, for tests on any CPU.
+ */
+#ifndef EXT_AMX_BF16_H_
+#define EXT_AMX_BF16_H_
+
+#include "simd.h"
+
+enum {
+  TILE_ROWS = 16,
+  TILE_PAIRS = 16, /* rows of B, by two */
+  TILE_BYTES = 64  /* of a row */
+};
+
+#if defined(EXT_TILES_WITHOUT_UNIT)
+
+typedef struct {
+  uint8_t tile[8][TILE_ROWS][TILE_BYTES];
+} tile_file;
+
+EXT_INLINE void tile_begin(void) {}
+EXT_INLINE void tile_end(void) {}
+EXT_INLINE void tile_written(void) {}
+EXT_INLINE void tile_load(tile_file* t, int n, const void* p, int64_t stride) {
+  for (int i = 0; i < TILE_ROWS; i++)
+    memcpy(t->tile[n][i], (const uint8_t*)p + i * stride, TILE_BYTES);
+}
+EXT_INLINE void tile_store(const tile_file* t, int n, void* p, int64_t stride) {
+  for (int i = 0; i < TILE_ROWS; i++) memcpy((uint8_t*)p + i * stride, t->tile[n][i], TILE_BYTES);
+}
+EXT_INLINE void tile_zero(tile_file* t, int n) {
+  memset(t->tile[n], 0, sizeof t->tile[n]);
+}
+EXT_INLINE float tile_number(uint16_t bf16) {
+  uint32_t bits = (uint32_t)bf16 << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+EXT_INLINE void tile_dot(tile_file* t, int sums, int rows, int panel) {
+  float c[TILE_ROWS][16];
+  uint16_t a[TILE_ROWS][2 * TILE_PAIRS], b[TILE_PAIRS][16][2];
+  memcpy(c, t->tile[sums], sizeof c);
+  memcpy(a, t->tile[rows], sizeof a);
+  memcpy(b, t->tile[panel], sizeof b);
+  for (int i = 0; i < TILE_ROWS; i++)
+    for (int q = 0; q < TILE_PAIRS; q++) {
+      const float even = tile_number(a[i][2 * q]), odd = tile_number(a[i][2 * q + 1]);
+      for (int j = 0; j < 16; j++)
+        c[i][j] += even * tile_number(b[q][j][0]) + odd * tile_number(b[q][j][1]);
+    }
+  memcpy(t->tile[sums], c, sizeof c);
+}
+
+#else
+
+typedef struct {
+  char none;
+} tile_file;
+
+typedef struct {
+  uint8_t palette, start_row, reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+} tile_configuration;
+
+EXT_INLINE void tile_begin(void) {
+  /* All registers whole.  A constant, as the compiler knows only of the first bytes to be read. */
+  static const tile_configuration all = {.palette = 1,
+                                         .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                         .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+  _tile_loadconfig(&all);
+}
+EXT_INLINE void tile_end(void) {
+  _tile_release();
+}
+EXT_INLINE void tile_written(void) {
+  __asm__ volatile("" : : : "memory");
+}
+/* A statement each, in which the register's number becomes text. */
+#define tile_load(t, n, p, stride) \
+  do {                             \
+    (void)(t);                     \
+    _tile_loadd(n, p, stride);     \
+  } while (0)
+#define tile_store(t, n, p, stride) \
+  do {                              \
+    (void)(t);                      \
+    _tile_stored(n, p, stride);     \
+  } while (0)
+#define tile_zero(t, n) \
+  do {                  \
+    (void)(t);          \
+    _tile_zero(n);      \
+  } while (0)
+#define tile_dot(t, sums, rows, panel) \
+  do {                                 \
+    (void)(t);                         \
+    _tile_dpbf16ps(sums, rows, panel); \
+  } while (0)
+
+#endif
+#endif /* EXT_AMX_BF16_H_ */

@@ -47,7 +47,10 @@ _SCALARS = {
     "int64_t": ctypes.c_int64,
 }
 #: What the shared library has besides the functions of the header.
-_BENCH: dict[str, tuple[list[type], type | None]] = {"ext_bench_fma_peak": ([], ctypes.c_double)}
+_BENCH: dict[str, tuple[list[type], type | None]] = {
+    "ext_bench_fma_peak": ([], ctypes.c_double),
+    "ext_bench_bf16_peak": ([], ctypes.c_double),
+}
 
 
 @cache

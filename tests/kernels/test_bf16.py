@@ -145,7 +145,9 @@ MATMUL = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("index", "case"), enumerate(MATMUL), ids=[str(case) for case in MATMUL])
+@pytest.mark.parametrize(
+    ("index", "case"), list(enumerate(MATMUL)), ids=[str(case) for case in MATMUL]
+)
 def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
     _matmul(bf16_lib, case, STORED[index % len(STORED)])
 
@@ -196,7 +198,7 @@ CONV = (
 )
 
 
-@pytest.mark.parametrize(("index", "case"), enumerate(CONV), ids=[str(case) for case in CONV])
+@pytest.mark.parametrize(("index", "case"), list(enumerate(CONV)), ids=[str(case) for case in CONV])
 def test_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
     _convolve(bf16_lib, case, STORED[index % len(STORED)])
 

@@ -50,7 +50,8 @@ FLOAT32_PANELS = PanelFormat("float32", 1)
 def pack_fields(matrix: np.ndarray, bits: int) -> np.ndarray:
     """Pack [K, N] of unsigned integers of so many bits, stored as uint8, for ``ext_block_weight``.
 
-    Gives uint32 [ceil(N / 16)][ceil(K / rows)][16], where a word holds 32 / bits rows of a column.
+    Gives uint32 [ceil(N / 16)][ceil(K / rows)][16], where a word holds 32 / bits rows of a column:
+    each row in a byte, the upper half of which has a row of the second half.
     """
     k, n = matrix.shape
     rows, panels = 32 // bits, -(-n // PANEL)
@@ -58,7 +59,8 @@ def pack_fields(matrix: np.ndarray, bits: int) -> np.ndarray:
     packed = np.zeros((words, panels * PANEL), np.uint32)
     for row in range(rows):
         part = matrix[row::rows]
-        packed[: len(part), :n] |= part.astype(np.uint32) << np.uint32(row * bits)
+        place = 8 * (row % 4) + 4 * (row // 4)
+        packed[: len(part), :n] |= part.astype(np.uint32) << np.uint32(place)
     return np.ascontiguousarray(packed.reshape(words, panels, PANEL).transpose(1, 0, 2))
 
 

@@ -76,9 +76,9 @@ int ext_qbinary(const ext_qbinary_params* p, const void* a, const void* b, void*
  *   (q[p][j] - zero[p / block][j]) * scale[p / block][j]
  *
  * with unsigned q of so many bits.  q is stored as [ceil(N / 16)][ceil(K / rows)][16] of 32-bit
- * words: from its lowest bits on, a word holds rows = 32 / bits rows of its column.  scale and zero
- * are [ceil(N / 16)][ceil(K / block)][16].  What lies past N or K is zero.  One format serves every
- * instruction set. */
+ * words: a word holds rows = 32 / bits rows of its column, row i in byte i % 4, of 4 bits in the
+ * lower half for i < 4.  scale and zero are [ceil(N / 16)][ceil(K / block)][16].  What lies past N
+ * or K is zero.  One format serves every instruction set. */
 typedef struct {
   int32_t bits;  /* 4 or 8 */
   int64_t block; /* rows with one scale: a multiple of 32 / bits, or K or more */
@@ -89,7 +89,9 @@ typedef struct {
 } ext_block_weight;
 
 /* ext_matmul_packed with such a B, the same for every batch item: b_batch is 0.  Integers become
- * floats in registers, or for many rows in L2; sums are fp32. */
+ * floats in registers, or for many rows in L2, and sums are fp32.  Where the CPU adds products of
+ * bytes, few rows of a are rounded to 30 bits below the largest number of 128 rows of B at most,
+ * and their products with integers summed up exactly. */
 int ext_matmul_block(const ext_matmul_params* p, const ext_block_weight* b, const float* a,
                      const ext_epilogue* e, float* y);
 

@@ -12,8 +12,14 @@
  *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
+<<<<<<< HEAD
  *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide
  *   bgemm        a tile of bf16 products has BVR rows and BVN vectors of columns; one of at most
+=======
+ *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide; where
+ *                digits of bytes are faster, DIGIT_VECTORS, or it has DIGIT_ROWS rows
+ *   bgemm        a tile of bf16 products has BR rows and BN vectors of columns; one of at most
+>>>>>>> 97bc2c7 (Sum products of few rows with weights of few bits by byte instructions)
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
  *                build gives EXT_BF16_UNIT to rows of ext_isa.h with an instruction that adds two
@@ -50,6 +56,8 @@ enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: a vector of sums for each of B, or two for its halves, whose products need one more. */
 #if defined(EXT_DOT)
+#define DIGIT_ROWS 4
+#define DIGIT_VECTORS 4
 enum { QR = 14, QN = 2, QW = 4 };
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #else
@@ -88,6 +96,8 @@ enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 12 vectors of sums, 2 of B, 1 of A, 1 of products. */
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #if defined(EXT_DOT)
+#define DIGIT_ROWS 2
+#define DIGIT_VECTORS 2
 enum { QR = 6, QN = 2, QW = 2 };
 #else
 enum { QR = 6, QN = 1, QW = 1 };

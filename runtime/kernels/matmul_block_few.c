@@ -1,0 +1,274 @@
+/*
+ * y[b][i][j] = epilogue(sum_p a[b][i][p] w[p][j]) of few rows and a w of 4 or 8 bits: a product
+ * that takes as long as reading w does.  A few panels are read side by side, and integers become
+ * floats in registers; or, where a unit adds products of bytes, rows of a become digits of 8 bits.
+ * What a block sums up is scaled once.
+ */
+#include "activation.h"
+#include "block_digits.h"
+#include "block_weight.h"
+
+enum {
+  AT_ONCE = 4, /* rows of a walk */
+  WIDEST = (int)WIDTH_OF_BLOCKS > (int)PER_PANEL ? (int)WIDTH_OF_BLOCKS : (int)PER_PANEL
+};
+
+/* Bytes of w that one task reads at least: some ten microseconds. */
+static const int64_t TASK_BYTES = 1 << 17;
+enum { TASKS_PER_THREAD = 4 };
+
+/* `vectors` vectors of columns of w, and rows of a. */
+typedef struct {
+  const ext_block_weight* w;
+  const float* a;
+  int64_t a_row, k; /* where words hold rows past k, zeros follow in a */
+  int64_t j;        /* the first column, of a panel or of a vector of one */
+  float* t;         /* the sums, rows `width` floats apart */
+  int64_t width;
+} block_walk;
+
+/* Of vectors of columns, what a block has for all of its rows. */
+typedef struct {
+  vf zero[WIDEST], base[MOST_FIELDS][WIDEST];
+} block_zeros;
+
+/* part[r][v] += the products of the rows from p on, which the words at `at` hold; a row that is
+ * alone has an accumulator for each half of a word. */
+EXT_INLINE void walk_words(const int rows, const int vectors, const int bits, const zero_kind zeros,
+                           const block_walk* s, const int32_t* at, int64_t panel, int64_t p,
+                           const block_zeros* z, vf part[AT_ONCE][WIDEST]) {
+  vi word[WIDEST];
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++)
+    word[v] = vi_load(at + v / PER_PANEL * panel + v % PER_PANEL * VL);
+  EXT_UNROLL
+  for (int i = 0; i < 32 / bits; i++) {
+    const int f = i % (HALF / bits), upper = i >= HALF / bits, row = row_of(bits, f, upper);
+    vf x[AT_ONCE];
+    EXT_UNROLL
+    for (int r = 0; r < rows; r++) x[r] = vf_set1(s->a[r * s->a_row + p + row]);
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      if (upper && f == 0) word[v] = upper_half(word[v]);
+      vf q = less_zero(bits, zeros, f, word[v], z->base[f][v], z->zero[v]);
+      EXT_UNROLL
+      for (int r = 0; r < rows; r++) {
+        vf* sum = &part[rows == 1 ? upper : r][v];
+        *sum = vf_fma(x[r], q, *sum);
+      }
+    }
+  }
+}
+
+/* t = a w; rows, vectors, bits and zeros are constants. */
+EXT_INLINE void walk(const int rows, const int vectors, const int bits, const zero_kind zeros,
+                     const block_walk* s) {
+  const ext_block_weight* w = s->w;
+  const int64_t k = s->k, step = 32 / bits, panel = words_of(bits, k);
+  const int64_t numbers = blocks_of(w, k) * EXT_PANEL;
+  const int32_t* at = (const int32_t*)w->values + s->j / EXT_PANEL * panel + s->j % EXT_PANEL;
+  int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
+  const int parts = rows == 1 ? 2 : rows;
+  vf sum[AT_ONCE][WIDEST];
+  EXT_UNROLL
+  for (int r = 0; r < rows; r++) {
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) sum[r][v] = vf_zero();
+  }
+  for (int64_t p = 0; p < k; place += EXT_PANEL) {
+    const int64_t end = i64_min(k, p + w->block);
+    vf part[AT_ONCE][WIDEST];
+    block_zeros z;
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      z.zero[v] = zeros_at(bits, zeros, w, place + v / PER_PANEL * numbers + v % PER_PANEL * VL);
+      EXT_UNROLL
+      for (int f = 0; f < HALF / bits; f++) z.base[f][v] = base_of(bits, zeros, f, z.zero[v]);
+      EXT_UNROLL
+      for (int r = 0; r < parts; r++) part[r][v] = vf_zero();
+    }
+    for (; p < end; p += step, at += EXT_PANEL)
+      walk_words(rows, vectors, bits, zeros, s, at, panel, p, &z, part);
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) {
+      vf scale = vf_load(w->scale + place + v / PER_PANEL * numbers + v % PER_PANEL * VL);
+      if (rows == 1) part[0][v] += part[1][v];
+      EXT_UNROLL
+      for (int r = 0; r < rows; r++) sum[r][v] = vf_fma(scale, part[r][v], sum[r][v]);
+    }
+  }
+  EXT_UNROLL
+  for (int r = 0; r < rows; r++) {
+    EXT_UNROLL
+    for (int v = 0; v < vectors; v++) vf_store(s->t + r * s->width + v * VL, sum[r][v]);
+  }
+}
+
+EXT_INLINE void walk_of(const int rows, const int vectors, const block_walk* s) {
+  const zero_kind zeros = zeros_of(s->w);
+  if (s->w->bits == 4 && zeros == MIDDLE)
+    walk(rows, vectors, 4, MIDDLE, s);
+  else if (s->w->bits == 4 && zeros == INTEGERS)
+    walk(rows, vectors, 4, INTEGERS, s);
+  else if (s->w->bits == 4)
+    walk(rows, vectors, 4, NUMBERS, s);
+  else if (zeros == MIDDLE)
+    walk(rows, vectors, 8, MIDDLE, s);
+  else if (zeros == INTEGERS)
+    walk(rows, vectors, 8, INTEGERS, s);
+  else
+    walk(rows, vectors, 8, NUMBERS, s);
+}
+
+/* Walks over as many of the `columns` as it can at once; returns how many. */
+static int64_t walk_columns(int64_t rows, int64_t columns, const block_walk* s) {
+  if (rows == 1 && columns > (WIDTH_OF_BLOCKS - 1) * VL) {
+    walk_of(1, WIDTH_OF_BLOCKS, s);
+    return WIDTH_OF_BLOCKS * VL;
+  }
+  switch (rows) {
+    case 1: walk_of(1, 1, s); break;
+    case 2: walk_of(2, 1, s); break;
+    case 3: walk_of(3, 1, s); break;
+    default: walk_of(4, 1, s);
+  }
+  return VL;
+}
+
+typedef struct {
+  const ext_matmul_params* p;
+  const ext_block_weight* w;
+  ext_epilogue e;
+  const float* a;
+  float* y;
+  int64_t parts, part; /* of the columns: how many, of how many columns each but the last */
+  int64_t at_once;     /* rows */
+#if defined(DIGIT_ROWS)
+  const block_digits* digits; /* NULL where zero points are no integers */
+#endif
+} block_job;
+
+/* Columns of t from j on, as many as can be had at once, whose number is returned.  `row` is the
+ * first row of all. */
+static int64_t sums_of(const block_job* job, int64_t row, int64_t rows, int64_t columns,
+                       const block_walk* s) {
+#if defined(DIGIT_ROWS)
+  if (job->digits) {
+    digit_walk d = {job->w, job->digits, row, s->k, s->j, s->t, s->width};
+    return digit_columns(rows, columns, &d);
+  }
+#endif
+  (void)job;
+  (void)row;
+  return walk_columns(rows, columns, s);
+}
+
+/* Rows [row, row + rows) of all, whose operands are given, columns [begin, end). */
+static void few_rows(const block_job* job, const float* a, int64_t a_row, const float* residual,
+                     float* y, int64_t row, int64_t rows, int64_t begin, int64_t end) {
+  _Alignas(EXT_ALIGN) float t[AT_ONCE * WIDEST * VL];
+  block_walk s = {.w = job->w, .a = a, .a_row = a_row, .k = job->p->k, .t = t};
+  s.width = WIDEST * VL;
+  for (int64_t columns; begin < end; begin += columns) {
+    s.j = begin;
+    columns = sums_of(job, row, rows, end - begin, &s);
+    int64_t count = i64_min(columns, end - begin);
+    const float* bias = job->e.bias;
+    for (int64_t r = 0; bias && r < rows; r++)
+      for (int64_t c = 0; c < count; c++) t[r * s.width + c] += bias[begin + c];
+    EXT_NAME(ext_finish_tile)
+    (&job->e, rows, count, t, s.width, residual ? residual + begin : NULL, job->e.residual_stride,
+     y + begin, job->p->y_row);
+  }
+}
+
+EXT_INLINE int has_digits(const block_job* job) {
+#if defined(DIGIT_ROWS)
+  return job->digits != NULL;
+#else
+  (void)job;
+  return 0;
+#endif
+}
+
+/* Tasks [begin, end): (batch item, part of the columns). */
+static int few_tasks(void* context, int64_t begin, int64_t end) {
+  const block_job* job = context;
+  const ext_matmul_params* p = job->p;
+  const int64_t step = 32 / job->w->bits, padded = ceil_div(p->k, step) * step;
+  float* dense = NULL;
+  if (!has_digits(job) && (padded != p->k || p->a_col != 1)) {
+    dense = ext_workspace_alloc((size_t)(p->m * padded) * sizeof(float));
+    if (!dense) return EXT_ERR_MEMORY;
+  }
+  for (int64_t task = begin; task < end; task++) {
+    const float *a = job->a, *residual = job->e.residual;
+    float* y = job->y;
+    const int64_t item = task / job->parts;
+    int64_t rest = item, j = task % job->parts * job->part, a_row = p->a_row;
+    for (int d = p->batch_ndim - 1; d >= 0; d--) {
+      int64_t i = rest % p->batch[d];
+      rest /= p->batch[d];
+      a += i * p->a_batch[d];
+      y += i * p->y_batch[d];
+      if (residual) residual += i * p->residual_batch[d];
+    }
+    if (dense) {
+      for (int64_t r = 0; r < p->m; r++)
+        for (int64_t q = 0; q < padded; q++)
+          dense[r * padded + q] = q < p->k ? a[r * p->a_row + q * p->a_col] : 0.0f;
+      a = dense;
+      a_row = padded;
+    }
+    int64_t groups = ceil_div(p->m, job->at_once), stop = i64_min(p->n, j + job->part);
+    for (int64_t next; j < stop; j = next) {
+      next = i64_min(stop, j + WIDEST * VL); /* further groups of rows find these in cache */
+      for (int64_t g = 0; g < groups; g++) {
+        int64_t i = g * p->m / groups, rows = (g + 1) * p->m / groups - i;
+        few_rows(job, a + i * a_row, a_row, residual ? residual + i * job->e.residual_stride : NULL,
+                 y + i * p->y_row, item * p->m + i, rows, j, next);
+      }
+    }
+  }
+  ext_workspace_free(dense);
+  return EXT_OK;
+}
+
+static int run_few(block_job* job, int64_t batches) {
+  const ext_matmul_params* p = job->p;
+  const int64_t unit = WIDEST * VL, units = ceil_div(p->n, unit);
+  const int64_t bytes = i64_max(1, 4 * ceil_div(p->n, EXT_PANEL) * words_of(job->w->bits, p->k));
+  int alone = batches * bytes < 2 * TASK_BYTES;
+  int64_t wanted = alone ? 1 : ceil_div(TASKS_PER_THREAD * ext_num_threads(), batches);
+  int64_t parts = i64_max(1, i64_min(i64_min(wanted, bytes / TASK_BYTES), units));
+  job->part = ceil_div(units, parts) * unit;
+  job->parts = ceil_div(p->n, job->part);
+  int64_t tasks = batches * job->parts;
+  int64_t grain = alone ? tasks : i64_max(1, TASK_BYTES * job->parts / bytes);
+  return ext_parallel_for(tasks, grain, few_tasks, job);
+}
+
+int EXT_NAME(ext_matmul_block_few)(const ext_matmul_params* p, const ext_block_weight* w,
+                                   const float* a, const ext_epilogue* e, float* y,
+                                   int64_t batches) {
+  block_job job = {.p = p, .w = w, .e = e ? *e : (ext_epilogue){0}, .a = a, .y = y};
+  job.at_once = AT_ONCE;
+#if defined(DIGIT_ROWS)
+  if (zeros_of(w) != NUMBERS) {
+    block_digits digits;
+    int status = make_digits(p, w, a, batches, &digits);
+    if (status) return status;
+    job.at_once = DIGIT_ROWS;
+    job.digits = &digits;
+    status = run_few(&job, batches);
+    ext_workspace_free(digits.memory);
+    return status;
+  }
+#endif
+  return run_few(&job, batches);
+}
+
+EXT_DISPATCH(ext_matmul_block_few,
+             (const ext_matmul_params* p, const ext_block_weight* w, const float* a,
+              const ext_epilogue* e, float* y, int64_t batches),
+             (p, w, a, e, y, batches))

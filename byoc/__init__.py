@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from byoc.compiler.standalone import compile_standalone
     from byoc.compiler.tune import tune
     from byoc.deploy.loader import Model, load
+    from byoc.layer_errors.choose import choose_precision
     from byoc.layer_errors.compare import compare
     from byoc.layer_errors.comparison import Comparison
     from byoc.partition.marks import mark
@@ -37,6 +38,7 @@ _HOMES = {
     "TuningWarning": "codegen_cc.libraries.measured_choice",
     "Verification": "byoc.verification",
     "compare": "byoc.layer_errors.compare",
+    "choose_precision": "byoc.layer_errors.choose",
     "compile": "byoc.compiler.compile",
     "compile_standalone": "byoc.compiler.standalone",
     "describe": "byoc.compiler.attach_metadata",

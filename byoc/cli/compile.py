@@ -69,6 +69,20 @@ if TYPE_CHECKING:
     help="Compare the library with ONNX Runtime, or ONNX's evaluator, on made-up inputs, as `byoc "
     "verify` does: exit code 1 where it is wrong. It is written all the same.",
 )
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0),
+    metavar="SHARE",
+    help="With --precision auto: the greatest error of an output, as a share of its range "
+    "(default: 0.01).",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="IN.npz",
+    help="With --precision auto: typical inputs, by name, on which errors are measured (default: "
+    "made-up ones).",
+)
 @control.rules
 @options.as_json
 @options.verbose
@@ -83,6 +97,8 @@ def compile_verb(
     dump_code: Path | None,
     dump_ir: Path | None,
     verified: bool,
+    max_error: float | None,
+    calibration: Path | None,
     rules: control.Choices,
     as_json: bool,
 ) -> int:
@@ -92,6 +108,7 @@ def compile_verb(
     """
     standalone = emit == "standalone"
     _check_usage(standalone, name, dump_code, verified, target)
+    auto = _wants_auto(rules, max_error, calibration)
     give_large_blocks_back()
     with options.progress() as show:
         show("load TVM")
@@ -104,6 +121,8 @@ def compile_verb(
             "dump_ir": dump_ir,
             "progress": show,
         }
+        if auto:
+            keywords["precision"] = _chosen(model, max_error, calibration, input_shapes, keywords)
         if standalone:
             from byoc.compiler.standalone import compile_standalone
 
@@ -123,6 +142,29 @@ def compile_verb(
             found = verify(model, output, threads=threads)
     _show(done, output, found, as_json)
     return 0 if found is None or found.holds else WRONG
+
+
+def _wants_auto(rules: control.Choices, max_error: float | None, calibration: Path | None) -> bool:
+    """Whether the precision is to be chosen by measured errors."""
+    from byoc.partition.precision import AUTO
+
+    auto = any(AUTO in spec.split(",") for spec in rules.partition["precision"])
+    if not auto and (max_error is not None or calibration is not None):
+        raise click.UsageError("--max-error and --calibration go with --precision auto")
+    return auto
+
+
+def _chosen(
+    model: Path,
+    max_error: float | None,
+    calibration: Path | None,
+    input_shapes: dict[str, list[int]] | None,
+    keywords: CompileKeywords,
+) -> tuple[str, ...]:
+    from byoc.layer_errors.choose import MAX_ERROR, choose_precision
+
+    limit = MAX_ERROR if max_error is None else max_error
+    return choose_precision(model, limit, calibration, input_shapes, **keywords).precision
 
 
 def _check_usage(

@@ -69,7 +69,7 @@ precision = click.option(
     multiple=True,
     metavar="PRECISION",
     help="What to multiply in: fp32 (the default) or bf16, with sums in fp32; softmax=fp32 or "
-    "'head/*=fp32' chooses for an operator or for nodes; repeatable.",
+    "'head/*=fp32' chooses for an operator or for nodes; repeatable. compile takes auto as well.",
 )
 
 _OPTIONS = (

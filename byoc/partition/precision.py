@@ -16,6 +16,9 @@ from codegen_cc.operator import is_operator
 #: ``Node.compute`` by what users call a precision.
 COMPUTE: Mapping[str, str] = MappingProxyType({"fp32": "", "bf16": "bfloat16"})
 
+#: What stands for the fewest bits within an error, which has to be measured first.
+AUTO = "auto"
+
 #: What users give: ``bf16``, ``softmax=fp32``, ``head/*=fp32``, in one text or several.
 PrecisionSpecs = str | Iterable[str]
 
@@ -41,6 +44,11 @@ class Precision:
         texts = as_texts(specs, "precision", ControlError)
         for spec in (part for text in texts for part in split_text(text)):
             pair = parse(spec)
+            if spec == AUTO:
+                raise ControlError(
+                    "precision auto has to be measured: give what byoc.choose_precision returns, as"
+                    " byoc compile --precision auto does"
+                )
             if pair is None or pair[1] not in COMPUTE:
                 known = ", ".join(COMPUTE)
                 raise ControlError(
@@ -81,3 +89,9 @@ class Precision:
         if reason is None:
             return trial
         return replace(node, kept=reason) if node.macs != 0 else node
+
+
+def without_auto(specs: PrecisionSpecs) -> tuple[str, ...]:
+    """What a user gives besides ``auto``. Raises ``ControlError``."""
+    texts = as_texts(specs, "precision", ControlError)
+    return tuple(part for text in texts for part in split_text(text) if part != AUTO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from onnx import numpy_helper as nh
 
 import byoc
 from byoc.accuracy import share_of_range
+from byoc.cli import main
 from byoc.report import Report
 
 #: Of bfloat16's eight bits of mantissa, after some layers.
@@ -202,3 +204,41 @@ def test_verify_knows_the_precision(tmp_path: Path) -> None:
     found = byoc.verify(model, tmp_path / "model.so")
     assert found.holds
     assert not byoc.verify(model, tmp_path / "model.so", tolerance=1e-6).holds
+
+
+def test_auto_keeps_in_float32_what_loses_too_much(tmp_path: Path) -> None:
+    model = residual_network()
+    loose = byoc.choose_precision(model, 0.05)
+    assert loose.precision == ("bf16",) and loose.error <= 0.05
+    tight = byoc.choose_precision(model, loose.error / 2)
+    assert tight.precision[-1] == "bf16" and tight.error <= loose.error / 2
+    assert all(spec.endswith("=fp32") for spec in tight.precision[:-1])
+    _, report = compiled(model, tmp_path, precision=tight.precision)
+    assert set(report.multiplied_in) <= {"float32", "bfloat16"}
+    assert report.multiplied_in["float32"] > 0
+
+
+def test_auto_says_where_float32_itself_is_off_by_more() -> None:
+    with pytest.raises(byoc.VerifyError, match="with every node in float32; need at most"):
+        byoc.choose_precision(residual_network(), 0.0)
+
+
+def test_auto_is_not_for_compile_itself(tmp_path: Path) -> None:
+    with pytest.raises(byoc.ControlError, match="precision auto has to be measured: give what"):
+        byoc.compile(residual_network(), tmp_path / "model.so", precision="auto")
+
+
+def test_the_command_line_measures_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(residual_network(), tmp_path / "model.onnx")
+    random = np.random.default_rng(1)
+    np.savez(tmp_path / "in.npz", x=random.standard_normal((2, 17, 14, 14)).astype(np.float32))
+    files = [str(tmp_path / "model.onnx"), "-o", str(tmp_path / "model.so")]
+    options = ["--precision", "auto", "--max-error", "1e-4", "--json"]
+    calibrated = ["--calibration", str(tmp_path / "in.npz")]
+    assert main(["compile", *files, *options, *calibrated]) == 0
+    report = json.loads(capsys.readouterr().out)["report"]
+    assert report["multiplied_in"].keys() == {"float32", "bfloat16"}
+    assert main(["compile", *files, "--max-error", "1e-3"]) == 2
+    assert "go with --precision auto" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""``auto``: the fewest bits in which the outputs stay within an error, measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import Unpack
+
+from byoc.arguments import as_error
+from byoc.compiler.keywords import CompileKeywords, takes
+from byoc.errors import VerifyError
+from byoc.frontends import GivenModel
+from byoc.layer_errors.compare import compare
+from byoc.partition.precision import without_auto
+
+#: Where users give none: a share of an output's range.
+MAX_ERROR = 0.01
+
+
+@dataclass(frozen=True)
+class ChosenPrecision:
+    """What ``compile`` takes as ``precision``, and the greatest error of an output with it."""
+
+    precision: tuple[str, ...]
+    error: float
+
+
+@takes(CompileKeywords)
+def choose_precision(
+    model: GivenModel,
+    max_error: float = MAX_ERROR,
+    inputs: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    *,
+    seed: int = 0,
+    **keywords: Unpack[CompileKeywords],
+) -> ChosenPrecision:
+    """Choose bfloat16 for as many nodes as an error allows, and float32 for the others.
+
+    Every node begins in bfloat16, unless ``precision`` says another for it or its kernels gain
+    nothing. Those that lose most by themselves are kept in float32, one more after the other, until
+    no output is off by more than ``max_error`` of its range from ONNX Runtime's. Every choice is
+    compiled and run on ``inputs`` (arrays by name, or an .npz file; typical ones of the network),
+    else on ones drawn with ``seed``.
+
+    Raises ``VerifyError`` where the error is greater with every node in float32, and whatever
+    ``compare`` raises.
+    """
+    limit = as_error(max_error, "max_error", VerifyError)
+    asked = ("bf16", *without_auto(keywords["precision"]))
+    keywords["precision"] = asked
+    found = compare(model, inputs, input_shapes, seed=seed, max_error=limit, **keywords)
+    kept = found.kept
+    if not kept.holds:
+        raise VerifyError(
+            f"an output is off by {kept.error:.1e} of its range with every node in float32; need at"
+            f" most {limit:.1e}"
+        )
+    return ChosenPrecision((*(remedy.value for remedy in kept.remedies), *asked), kept.error)

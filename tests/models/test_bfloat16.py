@@ -239,6 +239,6 @@ def test_the_command_line_measures_first(
     calibrated = ["--calibration", str(tmp_path / "in.npz")]
     assert main(["compile", *files, *options, *calibrated]) == 0
     report = json.loads(capsys.readouterr().out)["report"]
-    assert report["multiplied_in"].keys() == {"float32", "bfloat16"}
+    assert report["multiplied_in"]["float32"] > 0
     assert main(["compile", *files, "--max-error", "1e-3"]) == 2
     assert "go with --precision auto" in capsys.readouterr().err

@@ -16,7 +16,16 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.block_weight import block_weight, is_kept_block
-from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, shape_of, static_shape_of
+from byoc.ir.dataflow import (
+    Block,
+    Constant,
+    array_of,
+    constant,
+    op_name,
+    scalar_of,
+    shape_of,
+    static_shape_of,
+)
 from codegen_cc.dtypes import KERNEL_BYTES
 
 DEQUANTIZE = "relax.dequantize"
@@ -62,12 +71,19 @@ def is_kept(block: Block, var: relax.Var) -> bool:
 def _feeds_products(block: Block, var: relax.Var) -> bool:
     """Whether products that have a kernel on integers read a variable, as their weight, alone.
 
-    Those of matrices have one for data of floats as well.
+    Those of matrices have one for data of floats as well.  Or what picks from a table of one scale,
+    before it is dequantised.
     """
     users = block.users(var)
     for user in users:
         call = block.values[user]
-        if op_name(call) in _TURNING and not block.is_fixed(user):
+        if op_name(call) == "relax.shape_of":
+            continue  # the importer asks, and the answer is a constant
+        if op_name(call) == "relax.take" and call.args[0] == var:
+            table = block.call(var, DEQUANTIZE)
+            if table is None or any(scalar_of(number) is None for number in table.args[1:]):
+                return False
+        elif op_name(call) in _TURNING and not block.is_fixed(user):
             if not _feeds_products(block, user):
                 return False
         elif (

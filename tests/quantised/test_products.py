@@ -134,6 +134,19 @@ def test_weights_are_stored_as_integers(tmp_path: Path) -> None:
     assert size - plain.path.stat().st_size < 1.2 * 512 * 512
 
 
+def test_tables_are_stored_as_integers(tmp_path: Path) -> None:
+    net = Quantised()
+    table = net.weight(16384, 64, axis=None)
+    ids = net.op("Cast", net.input(2, 5), to=onnx.TensorProto.INT64)
+    model = net.model(net.op("Gather", table, ids))
+    compiled = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert compiled.report.left == () and len(compiled.report.regions) == 1
+    assert (tmp_path / "m.so").stat().st_size < 3 * 16384 * 64
+    inputs = {"x0": np.arange(10, dtype=np.float32).reshape(2, 5) * 1638}
+    (found,) = byoc.load(tmp_path / "m.so").run(inputs).values()
+    assert_alike(found, reference(model, inputs)[0])
+
+
 @pytest.mark.parametrize(
     "build",
     [

@@ -82,6 +82,9 @@ EXT_INLINE void direct_step(const ext_binary_kind kind, const int full, const qb
                             const qbinary_constants* k, int64_t i, int64_t lanes) {
   vf a = read_bytes(full, job->a + i, lanes, k->a_flip, k->a_zero, k->a_scale);
   vf b = read_bytes(full, job->b + i, lanes, k->b_flip, k->b_zero, k->b_scale);
+  /* Kept: a product that becomes part of a multiply-add decides halves otherwise. */
+  a = vf_keep(a);
+  b = vf_keep(b);
   vf v = kind == EXT_ADD ? a + b : kind == EXT_SUB ? a - b : a * b;
   v = vf_quotient(vf_min(vf_at_least(v, k->low), k->high), k->y_scale, k->reciprocal);
   vi rounded = vf_to_vi(vf_min(vf_max(v, k->least), k->most)) + k->y_zero;

@@ -121,7 +121,9 @@ def _integers(expr: relax.Expr) -> list[int]:
 def is_kept_block(block: Block, var: relax.Var) -> bool:
     """Whether a variable is a part of such a weight of a product."""
     last = var
-    while op_name(block.values.get(last)) in _STEPS and not block.is_fixed(last):
+    for _ in _STEPS:  # of each there is one at most
+        if op_name(block.values.get(last)) not in _STEPS or block.is_fixed(last):
+            return False
         users = block.users(last)
         user = block.values[users[0]] if len(users) == 1 else None
         if op_name(user) == "relax.matmul":

@@ -53,9 +53,9 @@ def residual_network(pixels: int = 14, channels: int = 32, stride: int = 2) -> o
     ]
     shapes = {
         "w0": (channels, 17, 1, 1),
-        "w1": (channels + 3, channels, 3, 3),
-        "w2": (40, channels + 3, 1, 1),
-        "w3": (40, channels + 3, 1, 1),
+        "w1": (67, channels, 3, 3),
+        "w2": (40, 67, 1, 1),
+        "w3": (40, 67, 1, 1),
         "w4": (10, 40),
     }
     constants = [weights(random, name, *shape) for name, shape in shapes.items()]
@@ -105,8 +105,8 @@ def test_first_layers(tmp_path: Path, channels: int, kernel: int) -> None:
         [oh.make_node("Conv", ["x", "w"], ["y"], pads=[side] * 4, strides=[2, 2])],
         "g",
         [oh.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, 20, 18])],
-        [oh.make_tensor_value_info("y", TensorProto.FLOAT, [1, 24, 10, 9])],
-        [weights(random, "w", 24, channels, kernel, kernel)],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, [1, 72, 10, 9])],
+        [weights(random, "w", 72, channels, kernel, kernel)],
     )
     model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
     network, report = compiled(model, tmp_path, precision="bf16")

@@ -130,7 +130,7 @@ def test_what_only_bfloat16_nodes_touch_is_stored_so(tmp_path: Path) -> None:
         compiled(residual_network(), tmp_path, precision=precision)[1].regions[0].plan.arena_bytes
         for precision in ("bf16", "fp32")
     ]
-    assert arenas[0] < 0.8 * arenas[1]
+    assert arenas[0] < 0.9 * arenas[1]
 
 
 def test_constants_are_stored_in_bfloat16(tmp_path: Path) -> None:

@@ -149,8 +149,8 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_products_in_bfloat16_lose_what_eight_bits_lose(channels: int) -> None:
     graph = GraphBuilder("image", seed=1)
     x = graph.input("x", (1, channels, 20, 20))
-    x = graph.op("Relu", graph.conv(x, (channels, 32), 3, stride=2))
-    graph.output(graph.conv(x, (32, 32), 3, stride=2), "y", (1, 32, 5, 5))
+    x = graph.op("Relu", graph.conv(x, (channels, 64), 3, stride=2))
+    graph.output(graph.conv(x, (64, 64), 3, stride=2), "y", (1, 64, 5, 5))
     found = byoc.compare(graph.build(), precision="bf16", max_error=1e-5)
     assert [layer.computes for layer in found.layers] == ["bfloat16", "bfloat16"]
     assert all(1e-4 < layer.own.share < 5e-3 and layer.narrowed for layer in found.layers)

@@ -107,7 +107,7 @@ def _lower_lookup(node: RegionNode, builder: PlanBuilder) -> None:
 def _lookup_samples() -> Iterator[Sample]:
     for dtype in KERNEL_BYTES:
         operands = {"input": ((4, 32), dtype), "table": ((_ENTRIES,), f"constant {dtype}")}
-        yield Sample(dtype, sample_node("lookup", operands, (4, 32)))
+        yield Sample(dtype, sample_node("lookup", operands, (4, 32), dtype))
 
 
 _ENTRIES = 256

@@ -64,6 +64,7 @@ _STRANGE: dict[str, list[Any]] = {
     "min_coverage": ["all"],
     "progress": [5],
     "min_bytes": ["x", -1, 1.5],
+    "precision": [5, "bf17", "auto", ["bf16", "fp32"]],
     "name": [5, ""],
     "db": [5],
     "rounds": ["x", 0],
@@ -120,6 +121,7 @@ _PARTITION = {
     "tuning_db": None,
     "exact": False,
     "min_bytes": 512,
+    "precision": (),
     "dump_ir": None,
 }
 _ALL_FORMS = {**_PARTITION, "target": None, "threads": None, "allow_wrong": (), "progress": None}

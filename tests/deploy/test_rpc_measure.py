@@ -278,7 +278,9 @@ def test_several_networks_are_shared_out(
     assert main(["bench", *models, *there, *quick]) == 0
     said = capsys.readouterr()
     for title in ("tiny.onnx", "product.onnx"):
-        assert sum(f"{title}, 1 thread, on {b.address}" in said.out for b in cluster.boards) == 1
+        assert (
+            sum(f"{title}, fp32, 1 thread, on {b.address}" in said.out for b in cluster.boards) == 1
+        )
         assert f"{title}, 1 thread, on 127.0.0.1:" in said.err and "byoc takes" in said.err
 
 

@@ -40,6 +40,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "TopK": ("TopK",),
     "Where": ("Where",),
     "LayerNormalization": ("LayerNormalization",),
+    "all, in float16 and bfloat16 networks": (),
     "Sigmoid, SiLU": ("Sigmoid",),
     "Elu, Selu": ("Elu", "Selu"),
     "sums, products of matrices": SUMS,

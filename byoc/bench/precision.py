@@ -27,7 +27,8 @@ _MEAN, _MOST = {1: 0.85, 2: 0.85}, {1: 1.0, 2: 1.0}
 PRECISIONS = {
     "fp32": Measured(1e-4),
     "bf16": Measured(4e-2, mean=_MEAN, most=_MOST),
-    "int8": Measured(5e-2, quantised=True, mean=_MEAN, most=_MOST),
+    # Through the layers of a BERT single steps add up: engines differ by 6e-2 from one another.
+    "int8": Measured(1e-1, quantised=True, mean=_MEAN, most=_MOST),
 }
 
 FP32 = "fp32"

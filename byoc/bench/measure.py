@@ -192,7 +192,7 @@ class Bench:
         self.engines = [name for name in engines if precision in ENGINES[name].precisions]
         self.threads, self.rounds, self.precision = threads, rounds, precision
         self.peak, self.compiling, self.progress = peak, dict(compiling or {}), progress
-        if precision not in (FP32, *(name for name, p in PRECISIONS.items() if p.quantised)):
+        if not PRECISIONS[precision].quantised:
             self.compiling["precision"] = precision
 
     def measure(self, subjects: Sequence[Subject]) -> Results:

@@ -31,7 +31,7 @@ LEVELS = HOST.kernel_levels
 PANEL = kernel_header().constants["EXT_PANEL"]
 
 #: What the kernels compute in, and arrays of it.
-FLOAT = np.float32
+FLOAT = np.single
 FloatArray = npt.NDArray[FLOAT]
 
 _SCALARS = {

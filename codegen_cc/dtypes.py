@@ -98,6 +98,9 @@ DTYPES: dict[str, Dtype] = {
     )
 }
 
+#: Single precision, in which kernels compute floating-point numbers (NumPy: ``np.single``).
+SINGLE = "float32"
+
 #: What the kernels of ``ext_kernels.h`` have, in the order of ``ext_dtype``.
 KERNEL_DTYPES = tuple(dtype.name for dtype in DTYPES.values() if dtype.enumerator)
 #: Those that kernels store, move and convert, but do not compute with; and the others.

@@ -21,6 +21,16 @@ else:
 
 LONGEST_FILE, LONGEST_FUNCTION = 450, 60
 
+#: Where float32 may be named freely: the table of dtypes, what reads models, and kernels' rules.
+NAME_FLOAT32 = (
+    "codegen_cc.dtypes",
+    "codegen_cc.libraries",
+    "codegen_cc.operators",
+    "byoc.frontends",
+)
+#: Lines that may name it elsewhere.
+MOST_FLOAT32 = 24
+
 #: What a distribution is imported as, where that is another name.
 IMPORTED_AS = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi", "protobuf": "google"}
 #: Imported only by what needs an extra.
@@ -99,3 +109,16 @@ def test_operators_are_told_apart_in_few_places() -> None:
         if len(strings & operators) > 1 and not name.startswith(NAME_OPERATORS):
             telling.add(name)
     assert telling == TELL_OPERATORS_APART
+
+
+def test_float32_is_named_in_few_places() -> None:
+    """The dtype of numbers has a name in the table; where it is written out, it is by habit."""
+    lines = [
+        f"{name}:{number}"
+        for name, file in modules().items()
+        if not name.startswith(NAME_FLOAT32)
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if "float32" in line
+    ]
+    assert "byoc.verification" in {line.partition(":")[0] for line in lines}
+    assert len(lines) <= MOST_FLOAT32, lines

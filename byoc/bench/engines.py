@@ -80,7 +80,7 @@ def load_openvino(
 ) -> tuple[Run, Fetch]:
     """OpenVINO's CPU plug-in; the precision by name, as its default is bf16 where the CPU has it.
 
-    What is quantised in the file is computed on integers, and the rest in float32.
+    What is quantised in the file is computed on integers, and the rest in fp32.
     """
     import numpy as np
     import openvino

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """A precision; ``tolerance`` is the greatest difference from ONNX Runtime's float32 answer.
+    """A precision; ``tolerance`` is the greatest difference from ONNX Runtime's answer in fp32.
 
     It is a share of each output's range. With ``quantised``, what is measured is a network whose
     file is quantised, and the answer is ONNX Runtime's to this file. ``mean`` and ``most`` are the

@@ -1,6 +1,6 @@
 """Bring what PyTorch's importer writes around its softmax into dtypes that kernels have.
 
-bool(max(int8(b)))             = bool(max(float32(b)))       whether any of booleans is true
+bool(max(int8(b)))             = bool(max(float(b)))         whether any of booleans is true
 where(c, full_like(x, v), y)   = where(c, v, y)              if the shape of y is the result's
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from tvm import relax
 
 from byoc.ir.dataflow import Block, dtype_of, op_name, scalar_of, shape_of
+from codegen_cc.dtypes import SINGLE
 
 
 def any_of_booleans(block: Block) -> None:
@@ -20,7 +21,7 @@ def any_of_booleans(block: Block) -> None:
         widened = block.call(largest.args[0], "relax.astype")
         if widened is None or dtype_of(widened.args[0]) != "bool":
             continue
-        numbers = block.emit(var, relax.op.astype(widened.args[0], "float32"))
+        numbers = block.emit(var, relax.op.astype(widened.args[0], SINGLE))
         extreme = relax.op.max if op_name(largest) == "relax.max" else relax.op.min
         axes = None if largest.attrs.axis is None else [int(axis) for axis in largest.attrs.axis]
         value = block.emit(var, extreme(numbers, axes, bool(largest.attrs.keepdims)))

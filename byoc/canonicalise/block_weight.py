@@ -4,7 +4,7 @@
 
 with constants q [blocks, block, N] of 8-bit integers, zero and scale [blocks, 1, N] is the right
 side of a product, which has a kernel on q (``byoc.patterns.block_weight``).  So it is not folded to
-float32.  The subtraction and the slice may be missing.  One that is transposed before the product,
+floats.  The subtraction and the slice may be missing.  One that is transposed before the product,
 
     permute(reshape((astype(q) - zero) * scale, [N, blocks * block])[:, :K])
 
@@ -20,7 +20,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
-from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 
 #: What it is written in.
 _STEPS = (
@@ -45,8 +45,8 @@ class BlockWeight:
     bindings: tuple[relax.Var, ...]
 
     def floats(self) -> np.ndarray:
-        """The weight in float32."""
-        values = array_of(self.values).astype(np.float32)
+        """The weight in single precision."""
+        values = array_of(self.values).astype(np.single)
         if self.zero_point is not None:
             values = values - array_of(self.zero_point)
         values = values * array_of(self.scale)
@@ -73,7 +73,7 @@ def block_weight(block: Block, expr: relax.Expr) -> BlockWeight | None:
         bindings.append(wide)
         wide, zero_point = moved.args
     cast = block.call(wide, "relax.astype")
-    if cast is None or str(cast.ty.dtype) != "float32":
+    if cast is None or str(cast.ty.dtype) != SINGLE:
         return None
     bindings.append(wide)
     numbers = [number for number in (scaled.args[1], zero_point) if number is not None]
@@ -179,7 +179,7 @@ def emit_block_weight(
 
     By default blocks come first, and it is [blocks * block, N].
     """
-    value = emit(relax.op.astype(q, "float32"))
+    value = emit(relax.op.astype(q, SINGLE))
     if zero_point is not None:
         value = emit(relax.op.subtract(value, zero_point))
     value = emit(relax.op.multiply(value, scale))

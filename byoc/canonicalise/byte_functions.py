@@ -2,7 +2,7 @@
 
     quantize(f(dequantize(x)))  =  take(table, x)          table[i] = quantize(f(dequantize(i)))
 
-where ``f`` are elementwise operators of float32, with constants of one element, and further
+where ``f`` are elementwise operators of floats, with constants of one element, and further
 quantizations; ``x`` may be read more than once, as in a GELU.  The scales are those of whole
 tensors.  A signed x counts from the end of the table where it is negative, which is the mode "wrap"
 of ``take``.
@@ -27,7 +27,7 @@ from byoc.ir.dataflow import (
     scalar_of,
     shape_of,
 )
-from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 
 ENTRIES = 256
 
@@ -35,22 +35,22 @@ Arrays = list[np.ndarray]
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    return np.array([erf(value) for value in x], np.float32)
+    return np.array([erf(value) for value in x], np.single)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+    return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.single)
 
 
 def _tanh(x: np.ndarray) -> np.ndarray:
-    return np.tanh(x.astype(np.float64)).astype(np.float32)
+    return np.tanh(x.astype(np.float64)).astype(np.single)
 
 
 def _quantize(call: relax.Call, arrays: Arrays) -> np.ndarray:
     x, scale, zero = arrays
     bounds = np.iinfo(str(call.ty.dtype))
-    steps = np.rint(x / scale.reshape(())) + np.float32(zero.reshape(()))
-    steps = np.where(np.isnan(steps), np.float32(bounds.min), steps)
+    steps = np.rint(x / scale.reshape(())) + np.single(zero.reshape(()))
+    steps = np.where(np.isnan(steps), np.single(bounds.min), steps)
     return np.clip(steps, bounds.min, bounds.max).astype(bounds.dtype)
 
 
@@ -59,7 +59,7 @@ _PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relax.sigmoid": _sigmoid,
     "relax.tanh": _tanh,
     "relax.abs": np.abs,
-    "relax.nn.relu": lambda x: np.maximum(x, np.float32(0)),
+    "relax.nn.relu": lambda x: np.maximum(x, np.single(0)),
 }
 _ARITHMETIC = (
     *("relax.add", "relax.subtract", "relax.multiply", "relax.divide"),
@@ -126,7 +126,7 @@ def _operands(call: relax.Call) -> list[relax.Expr] | None:
         alone = all(scalar_of(number) is not None for number in call.args[1:])
         return list(call.args) if alone else None
     known = name in _PLAIN or name in _ARITHMETIC
-    return list(call.args) if known and str(call.ty.dtype) == "float32" else None
+    return list(call.args) if known and str(call.ty.dtype) == SINGLE else None
 
 
 def _value(

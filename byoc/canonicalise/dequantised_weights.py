@@ -6,7 +6,7 @@
     f(d), g(d)               = f(d), g(d')                     d, d' = dequantize(x); f a product
 
 A product whose sides both come from ``dequantize`` is one node on integers
-(``byoc.patterns.quantised``).  So the weights of such products are not folded to float32, and a
+(``byoc.patterns.quantised``).  So the weights of such products are not folded to floats, and a
 ``dequantize`` that others read too has a twin for each product.
 """
 
@@ -26,7 +26,7 @@ from byoc.ir.dataflow import (
     shape_of,
     static_shape_of,
 )
-from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 
 DEQUANTIZE = "relax.dequantize"
 
@@ -41,9 +41,9 @@ _BINARY = ("relax.add", "relax.subtract", "relax.multiply")
 
 
 def dequantised(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
-    """(x - zero point) scale in float32, along the axis that the call names; None for others."""
+    """(x - zero point) scale in fp32, along the axis that the call names; None for others."""
     x, scale, zero_point = arrays
-    if str(call.ty.dtype) != "float32" or scale.dtype != np.float32:
+    if str(call.ty.dtype) != SINGLE or scale.dtype != np.single:
         return None
     shape = [1] * x.ndim
     if scale.size > 1:
@@ -53,7 +53,7 @@ def dequantised(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None
     wide = x.astype(np.int64) - zero_point.astype(np.int64).reshape(
         shape if zero_point.size > 1 else [1] * x.ndim
     )
-    return wide.astype(np.float32) * scale.reshape(shape)
+    return wide.astype(np.single) * scale.reshape(shape)
 
 
 def is_kept(block: Block, var: relax.Var) -> bool:
@@ -142,7 +142,7 @@ def _turn(block: Block, var: relax.Var, call: relax.Call, inner: relax.Call) -> 
         turned = array.reshape(shape)
     weight = constant(turned, str(array.dtype))
     _, scale, zero_point = inner.args
-    block.replace(var, relax.op.dequantize(weight, scale, zero_point, axis, "float32"))
+    block.replace(var, relax.op.dequantize(weight, scale, zero_point, axis, SINGLE))
 
 
 def _take_off_zero_point(block: Block, var: relax.Var, call: relax.Call) -> None:
@@ -158,7 +158,7 @@ def _take_off_zero_point(block: Block, var: relax.Var, call: relax.Call) -> None
         return
     weight = constant(moved, "int8")
     zeros = constant(np.zeros_like(zero_point, np.int8), "int8")
-    block.replace(var, relax.op.dequantize(weight, call.args[1], zeros, axis, "float32"))
+    block.replace(var, relax.op.dequantize(weight, call.args[1], zeros, axis, SINGLE))
 
 
 def _take_integers(block: Block, var: relax.Var, call: relax.Call) -> None:
@@ -171,16 +171,16 @@ def _take_integers(block: Block, var: relax.Var, call: relax.Call) -> None:
         return
     rows = relax.Call(call.op, [table, call.args[1]], call.attrs, call.ty_args, call.span)
     taken = block.emit(var, rows, "taken")
-    block.replace(var, relax.op.dequantize(taken, scale, zero_point, -1, "float32"))
+    block.replace(var, relax.op.dequantize(taken, scale, zero_point, -1, SINGLE))
 
 
 def fold_weights(block: Block, call: relax.Call) -> bool:
-    """Make float32 constants of a product's dequantised weights; whether there were any."""
+    """Make floating-point constants of a product's dequantised weights; whether there were any."""
     found = False
     for argument in call.args:
         blocks = block_weight(block, argument)
         if blocks is not None:
-            block.alias(argument, constant(blocks.floats(), "float32"))
+            block.alias(argument, constant(blocks.floats(), SINGLE))
             found = True
             continue
         inner = block.call(argument, DEQUANTIZE)
@@ -188,6 +188,6 @@ def fold_weights(block: Block, call: relax.Call) -> bool:
         if all(array is not None for array in arrays):
             values = dequantised(inner, arrays)
             if values is not None:
-                block.alias(argument, constant(values, "float32"))
+                block.alias(argument, constant(values, SINGLE))
                 found = True
     return found

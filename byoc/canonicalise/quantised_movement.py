@@ -42,11 +42,11 @@ def quantised_movement(block: Block) -> None:
 
 
 def _parameters(call: relax.Call, dtype: str) -> Parameters | None:
-    """Those of one element, whose integers come back from float32; None for others."""
+    """Those of one element, whose integers come back from floats; None for others."""
     scale, zero = (scalar_of(argument) for argument in call.args[1:3])
     if scale is None or zero is None or dtype not in KERNEL_BYTES:
         return None
-    greatest = np.finfo(np.float32).max / 2**9
+    greatest = np.finfo(np.single).max / 2**9
     return (scale, zero, dtype) if 0 < scale < greatest else None
 
 

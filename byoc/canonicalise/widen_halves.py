@@ -1,15 +1,15 @@
-"""Compute networks that are stored in float16 or bfloat16 in float32.
+"""Compute networks that are stored in float16 or bfloat16 in single precision.
 
-    y = f(a, b)                  ->  y' = f(a', b')        a', b', y' float32, attributes too
-    a' of a value from outside   =   astype(a, float32)    parameters, results of other blocks
-    a' of a constant             =   the same values in float32
+    y = f(a, b)                  ->  y' = f(a', b')        a', b', y' wide, attributes too
+    a' of a value from outside   =   astype(a, WIDE)       parameters, results of other blocks
+    a' of a constant             =   the same values, wide
     y where it leaves the block  =   astype(y', half)
 
 So no inner value is rounded to 16 bits: ``astype`` from one floating-point dtype to another is
 nothing inside, and what would overflow to infinity does not.  The signatures of all functions stay.
 What is no operator on numbers (``call_tir``, calls of functions, branches, operators of users) is
-computed as it is written, on values that are rounded for it, and so is what TVM cannot type in
-float32, and values without a known shape, which it cannot cast.
+computed as it is written, on values that are rounded for it, and so is what TVM cannot type when
+wide, and values without a known shape, which it cannot cast.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from byoc.ir.dataflow import (
     variables,
 )
 from byoc.ir.origin import Origin, origin_of, with_origin
-from codegen_cc.dtypes import KERNEL_HALVES
+from codegen_cc.dtypes import KERNEL_HALVES, SINGLE
 
-WIDE = "float32"
+#: What the rewritten network computes in.
+WIDE = SINGLE
 
 #: Where operators on numbers are: ``relax.add``, ``relax.nn.relu`` and so on.
 _NUMERIC = ("", "nn", "image", "vision")
@@ -93,7 +94,7 @@ def _is_castable(kind: tvm.ir.Type) -> bool:
 
 
 def _wide(kind: tvm.ir.Type) -> tvm.ir.Type:
-    """The type with float32 in place of 16-bit floats."""
+    """The type with ``WIDE`` in place of 16-bit floats."""
     if not has_half(kind):
         return kind
     if isinstance(kind, relax.TupleType):
@@ -105,7 +106,7 @@ def _wide(kind: tvm.ir.Type) -> tvm.ir.Type:
 class _Widened:
     """One block as it is rewritten.
 
-    ``_wide`` holds the float32 form of each variable that has one, which for a variable of another
+    ``_wide`` holds the wide form of each variable that has one, which for a variable of another
     dtype is what it is the same as.  Variables of the block are bound as they were only where
     something needs them so.
     """
@@ -135,7 +136,7 @@ class _Widened:
     # ------------------------------------------------------------------ bindings
 
     def _widen(self, var: relax.Var, value: relax.Expr, binding: relax.Binding) -> bool:
-        """Bind a variable's float32 form; False where the binding has to stay as it is."""
+        """Bind a variable's wide form; False where the binding has to stay as it is."""
         if not _has_half_in(binding) or not is_plain(value):
             return False
         if not all(_is_castable(ty) for ty in (var.ty, *(read.ty for read in variables(value)))):
@@ -174,7 +175,7 @@ class _Widened:
         )
 
     def _give(self, var: relax.Var, value: relax.Expr) -> bool:
-        """Bind the float32 form of a variable, if that is of the type that it has to be."""
+        """Bind the wide form of a variable, if that is of the type that it has to be."""
         try:
             value = typed(value)
         except (tvm.error.InternalError, TypeError, ValueError):
@@ -201,7 +202,7 @@ class _Widened:
     # ------------------------------------------------------------------ values
 
     def _read(self, expr: relax.Expr, reader: relax.Var) -> relax.Expr:
-        """The float32 form of an operand."""
+        """The wide form of an operand."""
         if isinstance(expr, relax.Tuple):
             return relax.Tuple([self._read(item, reader) for item in expr.fields])
         if isinstance(expr, Constant):
@@ -236,7 +237,7 @@ class _Widened:
 
     def _constant(self, expr: Constant) -> Constant:
         if expr not in self._constants:
-            self._constants[expr] = constant(array_of(expr).astype(np.float32), WIDE)
+            self._constants[expr] = constant(array_of(expr).astype(np.single), WIDE)
         return self._constants[expr]
 
 
@@ -252,7 +253,7 @@ def _is_numeric(call: relax.Call) -> bool:
 
 
 def _wide_attributes(attributes: tvm.ir.Attrs | None) -> tvm.ir.Attrs | None:
-    """Attributes with float32 wherever they name a dtype of 16 bits."""
+    """Attributes with ``WIDE`` wherever they name a dtype of 16 bits."""
     if attributes is None:
         return None
     about = type(attributes).__tvm_ffi_type_info__

@@ -26,7 +26,7 @@ _PIPE_WIDTH = 200
 #: Layers whose errors are drawn as a histogram.
 _DRAWN = 3
 _BAR = 40
-#: What is left to do where float32 itself is not exact enough.
+#: What is left to do where fp32 itself is not exact enough.
 WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 
 
@@ -152,7 +152,7 @@ def _print_kept(kept: Kept) -> None:
     if not kept.trials[-1].kept and kept.holds:
         say(f"nothing to keep: {kept.error:.1e} is within {kept.limit:g}")
     elif not kept.remedies:
-        say(f"nothing to keep: all nodes compute in float32 and the built-in library; {WAYS}")
+        say(f"nothing to keep: all nodes compute in fp32 and the built-in library; {WAYS}")
     else:
         what = "keep" if kept.holds else "not enough:"
         say(f"{what} {_nodes(len(kept.remedies))}, for outputs off by {kept.error:.1e}:")

@@ -24,7 +24,7 @@ tolerance = click.option(
     type=click.FloatRange(min=0),
     metavar="SHARE",
     help="Greatest error of floating-point outputs as a share of their range (default: 1e-4 for "
-    "float32, less for float64, more for float16).",
+    "fp32, less for float64, more for float16).",
 )
 
 

@@ -1,1 +1,1 @@
-"""Which layer of a network loses how much accuracy, and which to keep in float32."""
+"""Which layer of a network loses how much accuracy, and which to keep in fp32."""

@@ -38,15 +38,15 @@ def choose_precision(
     seed: int = 0,
     **keywords: Unpack[CompileKeywords],
 ) -> ChosenPrecision:
-    """Choose bfloat16 for as many nodes as an error allows, and float32 for the others.
+    """Choose bfloat16 for as many nodes as an error allows, and fp32 for the others.
 
     Every node begins in bfloat16, unless ``precision`` says another for it or its kernels gain
-    nothing. Those that lose most by themselves are kept in float32, one more after the other, until
+    nothing. Those that lose most by themselves are kept in fp32, one more after the other, until
     no output is off by more than ``max_error`` of its range from ONNX Runtime's. Every choice is
     compiled and run on ``inputs`` (arrays by name, or an .npz file; typical ones of the network),
     else on ones drawn with ``seed``.
 
-    Raises ``VerifyError`` where the error is greater with every node in float32, and whatever
+    Raises ``VerifyError`` where the error is greater with every node in fp32, and whatever
     ``compare`` raises.
     """
     limit = as_error(max_error, "max_error", VerifyError)
@@ -56,7 +56,7 @@ def choose_precision(
     kept = found.kept
     if not kept.holds:
         raise VerifyError(
-            f"an output is off by {kept.error:.1e} of its range with every node in float32; need at"
+            f"an output is off by {kept.error:.1e} of its range with every node in fp32; need at"
             f" most {limit:.1e}"
         )
     return ChosenPrecision((*(remedy.value for remedy in kept.remedies), *asked), kept.error)

@@ -54,7 +54,7 @@ def compare(
     names, else by those of the nodes.
 
     With ``max_error``, a share of an output's range, the result says which nodes to keep in
-    float32, or in the built-in library, so that no output is off by more: those that lose most are
+    fp32, or in the built-in library, so that no output is off by more: those that lose most are
     tried first, and each choice is compiled and run. With ``reference`` as well, these are nodes
     that the quantiser is to leave as they are.
 
@@ -68,7 +68,7 @@ def compare(
     if input_shapes is None and given:
         input_shapes = {name: list(array.shape) for name, array in given.items()}
     imported = import_model(model, input_shapes, request.allow_wrong, stages)
-    # Nodes are told by the variables of the module, which are others in float32.
+    # Nodes are told by the variables of the module, which are others once it is widened.
     imported = replace(imported, module=widen_halves(imported.module))
     drawn = _drawn(imported, given, seed)
     judge = Judge(model) if reference is None else UnquantisedJudge(model, reference)

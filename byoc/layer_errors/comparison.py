@@ -27,7 +27,7 @@ class Comparison:
     outputs: dict[str, Errors]
     unknown: int
     report: Report = field(repr=False, compare=False)
-    #: What to keep in float32, where that was asked for.
+    #: What to keep in fp32, where that was asked for.
     kept: Kept | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Which nodes to keep in float32, or in the built-in library, to get under an error: by trying.
+"""Which nodes to keep in fp32, or in the built-in library, to get under an error: by trying.
 
 Nodes that lose most by themselves are kept first. How many of them are enough is searched for by
 doubling and halving, and every number of them is compiled and run: nothing is predicted.

@@ -24,7 +24,7 @@ class Layer:
     value: str
     operator: str
     kernel: Kernel
-    #: The dtype that is multiplied in, such as float32, and the one of the result.
+    #: The dtype that is multiplied in, such as bfloat16, and the one of the result.
     computes: str
     dtype: str
     shape: tuple[int, ...]

@@ -101,7 +101,7 @@ def _passes(
         ("distinct_symbols", distinct_symbols),
         # Straight-line code becomes dataflow blocks, so that nothing is missed in silence.
         ("convert_to_dataflow", convert_to_dataflow),
-        # Kernels compute in float32 what is stored in 16 bits.
+        # Kernels compute in single precision what is stored in 16 bits.
         ("widen_halves", widen_halves),
         *((("node_results", expose.note),) if expose is not None else ()),
         # Importer idioms become one operator each; writes a dump for each of its rules.

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from byoc.arguments import as_texts
 from byoc.errors import ControlError
+from codegen_cc.dtypes import SINGLE
 from codegen_cc.libraries import library_for
 from codegen_cc.libraries.assignment import assigned, parse, split_text, unknown_pattern
 from codegen_cc.node import Node
@@ -82,7 +83,7 @@ class Precision:
         Where it does not, the node stays as it is; ``kept`` says why of one that multiplies.
         """
         compute = COMPUTE[self.wanted(node, names)]
-        if not compute or node.dtype != "float32":
+        if not compute or node.dtype != SINGLE:
             return node
         trial = replace(node, compute=compute)
         reason = library_for(node).supports(trial)

@@ -61,7 +61,7 @@ def _columns(block: Block, expr: relax.Expr) -> _Parts | None:
     values, scale, zero_point = call.args
     rank = len(values.ty.shape.values)
     array = array_of(scale)
-    if str(values.ty.dtype) not in KERNEL_BYTES or rank != 2 or array.dtype != np.float32:
+    if str(values.ty.dtype) not in KERNEL_BYTES or rank != 2 or array.dtype != np.single:
         return None
     if array.size > 1 and int(call.attrs.axis) % rank != 1:
         return None

@@ -103,7 +103,7 @@ def _is_weight(call: relax.Call, channels: int) -> bool:
     known = all(array is not None for array in (values, scale, zero_point))
     if not known or values.dtype != np.int8 or zero_point.any():
         return False
-    if scale.dtype != np.float32 or not np.isfinite(scale).all():
+    if scale.dtype != np.single or not np.isfinite(scale).all():
         return False
     rank = values.ndim
     along = int(call.attrs.axis) % rank == channels % rank

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from byoc.report.coverage import Coverage, RegionSummary
 from byoc.report.left import Left
+from codegen_cc.dtypes import SINGLE
 from codegen_cc.printable import printable
 
 #: Rows of the second table; the rest is one line with their number.
@@ -33,7 +34,7 @@ def coverage_line(report: Coverage) -> str:
     count = len(report.regions)
     parts.append(f"{count} region{'' if count == 1 else 's'}")
     for dtype, macs in report.multiplied_in.items():
-        if set(report.multiplied_in) - {"float32"}:
+        if set(report.multiplied_in) - {SINGLE}:
             parts.append(f"{100 * macs / report.offloaded_macs:.1f} % in {dtype}")
     parts += ["exact"] * report.exact
     return ", ".join(parts)
@@ -45,7 +46,7 @@ def render(report: Coverage, console: Console) -> None:
     if report.regions:
         console.print(_regions(report))
     uses = report.kernels
-    reduced = set(report.multiplied_in) - {"float32"}
+    reduced = set(report.multiplied_in) - {SINGLE}
     if reduced or any(use.library != "builtin" or use.measured for use in uses):
         console.print(_kernels(report))
         for found in report.libraries:

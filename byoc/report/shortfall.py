@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from byoc.report.left import Left
 from byoc.report.reasons import Chosen
+from codegen_cc.dtypes import SINGLE
 
 #: Share of the work below which there is a shortfall.
 LEAST_SHARE = 0.5
@@ -23,7 +24,7 @@ LOOPS = (2.0, 5.0)
 #: The same for dtypes that TVM computes by conversion.
 CONVERTED = {"float16": (55.0, 30.0), "bfloat16": (55.0, 30.0)}
 
-#: What kernels would take in float32.
+#: What kernels would take in single precision.
 _WIDER = "float64"
 
 #: Without a multiply-accumulate, seconds for each run that are worth a warning.
@@ -63,7 +64,7 @@ class Shortfall:
         listed = "; ".join(f"{b.count} x {b.op}: {b.reason}" for b in self.blockers[:_LISTED])
         more = len(self.blockers) - _LISTED
         wider = any(b.dtype == _WIDER for b in self.blockers)
-        remedy = f"; save the model in float32, not in {_WIDER}" if wider else ""
+        remedy = f"; save the model in {SINGLE}, not in {_WIDER}" if wider else ""
         return (
             f"only {100 * self.share:.1f} % of {self.unit} are offloaded; the rest runs in TVM's "
             f"plain loops, about {_time_text(self.seconds)} for each run on one thread: {listed}"

@@ -71,7 +71,7 @@ class _LocalRace(Race):
         super().__init__(answers)
         self.inputs = [_aligned(array) for array in inputs]
         self.module, self.clock = module, clock
-        self.others = np.ones(OTHER_BYTES // 4, np.float32)
+        self.others = np.ones(OTHER_BYTES // 4, np.single)
         self.runs: dict[str, Callable[[], None]] = {}
 
     def first(self, symbol: str, shape: Sequence[int], dtype: str) -> np.ndarray:

@@ -37,7 +37,7 @@ class CblasLibrary:
         """None for fp32 matrix products and convolutions, depthwise ones aside."""
         if node.op not in ("matmul", "conv2d"):
             return f"operator {node.op}; need matmul or conv2d"
-        reason = dtype_rules.as_stored(node) or dtype_rules.only_float32(node)
+        reason = dtype_rules.as_stored(node) or dtype_rules.only_single(node)
         reason = reason or epilogue.supports(node)
         if reason is not None or node.op == "matmul":
             return reason or matmul.supports(node)

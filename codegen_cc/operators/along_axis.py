@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from codegen_cc.dtypes import KERNEL_INDICES
+from codegen_cc.dtypes import KERNEL_INDICES, SINGLE
 from codegen_cc.node import Node, Result
 from codegen_cc.operator import Kernels, Operator
-from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_float32, operands_only
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_single, operands_only
 from codegen_cc.operators.normalisation import adjacent
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import along_axis, flags, unless
@@ -25,8 +25,8 @@ VALUES, INDICES = TOPK_RESULTS = ("values", "indices")
 def check_dtypes(node: Node) -> str | None:
     """float32; the positions that ``argreduce`` gives are int64."""
     if node.op != "argreduce":
-        return only_float32(node)
-    return operands_only(node, ("float32",)) or one_of("result", node.dtype, ("int64",))
+        return only_single(node)
+    return operands_only(node, (SINGLE,)) or one_of("result", node.dtype, ("int64",))
 
 
 def supports(node: Node) -> str | None:
@@ -75,10 +75,10 @@ def topk_results(node: Node) -> dict[str, Result]:
 
 def check_topk_dtypes(node: Node) -> str | None:
     """Values are float32, indices int32 or int64."""
-    allowed = {VALUES: ("float32",), INDICES: KERNEL_INDICES}
+    allowed = {VALUES: (SINGLE,), INDICES: KERNEL_INDICES}
     found = topk_results(node).items()
     reasons = (one_of(name, result.dtype, allowed[name]) for name, result in found)
-    return operands_only(node, ("float32",)) or next(filter(None, reasons), None)
+    return operands_only(node, (SINGLE,)) or next(filter(None, reasons), None)
 
 
 def lower_topk(node: RegionNode, builder: PlanBuilder) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from codegen_cc.dtypes import KERNEL_INDICES
+from codegen_cc.dtypes import KERNEL_INDICES, SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Kernels, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, only
@@ -15,7 +15,7 @@ from codegen_cc.region.graph import RegionNode
 
 def check_dtypes(node: Node) -> str | None:
     """Numbers of 32 bits, or 64-bit integers."""
-    return only(node, ("float32", *KERNEL_INDICES))
+    return only(node, (SINGLE, *KERNEL_INDICES))
 
 
 def supports(node: Node) -> str | None:

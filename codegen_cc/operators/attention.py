@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.matmul import result_order
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import equal_shapes
@@ -131,7 +131,7 @@ ATTENTION = Operator(
         told_by={"scale": ("scale",)},
         unfit=_unfit,
     ),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=_samples,
 )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from codegen_cc import dtypes
 from codegen_cc.dim import same
+from codegen_cc.dtypes import SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operators.dtype_rules import c_dtype, one_of
 from codegen_cc.operators.operands import not_constant
@@ -35,12 +36,12 @@ def has_block_weight(node: Node) -> bool:
 
 def block_weight_dtypes(node: Node) -> str | None:
     """float32 but for the weight and for zero points, which may be integers as well."""
-    wanted = {"rhs": STORED, "w_zero_point": ("float32", *STORED[2:])}
+    wanted = {"rhs": STORED, "w_zero_point": (SINGLE, *STORED[2:])}
     for operand in node.operands:
-        reason = one_of(operand.role, operand.dtype, wanted.get(operand.role, ("float32",)))
+        reason = one_of(operand.role, operand.dtype, wanted.get(operand.role, (SINGLE,)))
         if reason:
             return reason
-    return one_of("result", node.dtype, ("float32",))
+    return one_of("result", node.dtype, (SINGLE,))
 
 
 def unfit_block_weight(node: Node) -> str | None:

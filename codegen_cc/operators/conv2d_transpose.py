@@ -19,7 +19,7 @@ from codegen_cc.operators.conv2d import (
     convolution_samples,
 )
 from codegen_cc.operators.conv2d_ways import Way, own_rows
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_conv2d_transpose
@@ -81,7 +81,7 @@ CONV2D_TRANSPOSE = Operator(
     channel_axis=1,
     weight_layout="IOHW",
     facts=CONVOLUTION_FACTS,
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=lambda: convolution_samples("conv2d_transpose", 2),
 )
 

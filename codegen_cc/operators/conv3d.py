@@ -10,7 +10,7 @@ from codegen_cc.operators.conv2d import (
     convolution_samples,
     unfit_weight,
 )
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
 from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD
 from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv3d
@@ -111,7 +111,7 @@ CONV3D = Operator(
         },
         neutral=IMAGE_NEUTRAL,
     ),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=lambda: convolution_samples("conv3d", 3),
 )
 

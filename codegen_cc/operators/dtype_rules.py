@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from codegen_cc import dtypes
+from codegen_cc.dtypes import SINGLE
 from codegen_cc.node import Node
 
 
@@ -27,9 +28,9 @@ def one_of(what: str, dtype: str, allowed: tuple[str, ...]) -> str | None:
     return None if dtype in allowed else f"{what} has dtype {dtype}; need {' or '.join(allowed)}"
 
 
-def only_float32(node: Node) -> str | None:
+def only_single(node: Node) -> str | None:
     """The rule of families that say nothing else."""
-    return only(node, ("float32",))
+    return only(node, (SINGLE,))
 
 
 def c_dtype(dtype: str) -> str:

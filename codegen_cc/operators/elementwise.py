@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import Dim, estimate
-from codegen_cc.dtypes import KERNEL_INTEGERS
+from codegen_cc.dtypes import KERNEL_INTEGERS, SINGLE
 from codegen_cc.node import Node, Step
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator, operator_of
 from codegen_cc.operators.dtype_rules import c_dtype, only
@@ -49,8 +49,8 @@ def check_dtypes(node: Node) -> str | None:
     if kind == "not":
         return only(node, ("bool",))
     if node.op == "binary" and kind in INTEGER_KINDS and not node.epilogue:
-        return only(node, ("float32", *KERNEL_INTEGERS)) or only(node, (node.dtype,))
-    return only(node, ("float32",))
+        return only(node, (SINGLE, *KERNEL_INTEGERS)) or only(node, (node.dtype,))
+    return only(node, (SINGLE,))
 
 
 def supports(node: Node) -> str | None:
@@ -113,7 +113,7 @@ def _unary(node: RegionNode, builder: PlanBuilder) -> None:
     if builder.pending(value) is not None or builder.tensor(value).order() is None:
         # f(x) = f(1 x): the kernel with two operands reads across gaps, and repeated elements.
         fields = {"kind": "EXT_MUL", "activation": activation_struct(step)}
-        one = Value("one", (), "float32", np.ones((), np.float32))
+        one = Value("one", (), SINGLE, np.ones((), np.float32))
         _call_binary(node, builder, {"a": value, "b": one}, fields, comment)
         return
     x = builder.tensor(value)
@@ -142,7 +142,7 @@ def _call_binary(
 ) -> None:
     loop = broadcast_loop(builder, node, operands)
     fields |= loop.fields
-    if node.node.dtype != "float32":
+    if node.node.dtype != SINGLE:
         fields["dtype"] = c_dtype(node.node.dtype)
     a, b = loop.operands["a"], loop.operands["b"]
     arguments = [Struct("ext_binary_params", fields), a, b, loop.y]

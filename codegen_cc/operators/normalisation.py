@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import AXIS_NAMES, AXIS_TOLD, along_axis, around, flags, unless
@@ -157,7 +157,7 @@ REDUCE = Operator(
         told_by={"axes": AXIS_TOLD, "kind": ("kind",)},
         unfit=_apart,
     ),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=_reduce_samples,
 )
 
@@ -179,7 +179,7 @@ SOFTMAX = Operator(
         told_by={"log": ("log",)},
         neutral={"log": unless("log", 0)},
     ),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=_softmax_samples,
 )
 
@@ -217,7 +217,7 @@ def _normalisation(op: str, *roles: str) -> Operator:
             told_by={"axes": ("rows n",), "epsilon": ("epsilon",)},
             unfit=_not_rows,
         ),
-        kernels=Kernels(lower, only_float32, supports),
+        kernels=Kernels(lower, only_single, supports),
         samples=lambda: [Sample("", sample_node(op, operands, (4, 32), axes=[1], epsilon=1e-5))],
     )
 
@@ -246,7 +246,7 @@ LRN = Operator(
         },
         told_by={"size": ("window",), **{name: (name,) for name in _LRN_NUMBERS}},
     ),
-    kernels=Kernels(_lrn, only_float32),
+    kernels=Kernels(_lrn, only_single),
     samples=_lrn_samples,
 )
 

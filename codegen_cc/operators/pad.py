@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from codegen_cc.dim import product
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import unless
@@ -85,7 +85,7 @@ PAD = Operator(
         told_by={"pads": (), "mode": ("mode",), "value": ("value",)},
         neutral={"value": unless("value", 0)},
     ),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=_samples,
 )
 

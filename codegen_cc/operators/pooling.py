@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.conv2d import pixels
-from codegen_cc.operators.dtype_rules import c_dtype, only, only_float32
+from codegen_cc.operators.dtype_rules import c_dtype, only, only_single
 from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers, padding
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.sample import REAL, Sample, sample_node
@@ -21,8 +21,8 @@ from codegen_cc.region.graph import RegionNode
 def check_dtypes(node: Node) -> str | None:
     """float32; the maximum of 8-bit integers too."""
     if node.op == "max_pool2d":
-        return only(node, ("float32", *KERNEL_BYTES)) or only(node, (node.dtype,))
-    return only_float32(node)
+        return only(node, (SINGLE, *KERNEL_BYTES)) or only(node, (node.dtype,))
+    return only_single(node)
 
 
 def supports(node: Node) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from codegen_cc.dim import Dim, product, same
-from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 from codegen_cc.node import Node, Operand
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, one_of
@@ -30,10 +30,10 @@ def check_dtypes(node: Node) -> str | None:
         (node.dtype, KERNEL_BYTES) if node.op == "quantize" else (x, (*KERNEL_BYTES, "int32"))
     )
     if node.op == "quantize":
-        reason = one_of("input", x, ("float32",)) or one_of("result", node.dtype, needed)
+        reason = one_of("input", x, (SINGLE,)) or one_of("result", node.dtype, needed)
     else:
-        reason = one_of("input", x, needed) or one_of("result", node.dtype, ("float32",))
-    return reason or one_of("scale", scale, ("float32",)) or one_of("zero_point", zero, (integers,))
+        reason = one_of("input", x, needed) or one_of("result", node.dtype, (SINGLE,))
+    return reason or one_of("scale", scale, (SINGLE,)) or one_of("zero_point", zero, (integers,))
 
 
 def supports(node: Node) -> str | None:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from codegen_cc.dim import Dim, is_static
-from codegen_cc.dtypes import KERNEL_BYTES
+from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 from codegen_cc.node import Node
-from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_float32
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_single
 from codegen_cc.operators.epilogue import activation_struct
 from codegen_cc.operators.packing import PanelFormat, pad_channels
 from codegen_cc.plan.builder import PlanBuilder
@@ -50,7 +50,7 @@ def is_quantised(node: Node) -> bool:
 def product_dtypes(node: Node) -> str | None:
     """float32, or 8-bit data and an int8 weight with float32 scales."""
     if not is_quantised(node):
-        return only_float32(node)
+        return only_single(node)
     data, weight = node.operands[:2]
     reason = one_of(weight.role, weight.dtype, ("int8",))
     return reason or quantised_dtypes(node, (data.role,), (weight.role,))
@@ -68,11 +68,11 @@ def quantised_dtypes(
     for operand in node.operands:
         if operand.role in others:
             continue
-        wanted = KERNEL_BYTES if operand.role in bytes_ else ("float32",)
+        wanted = KERNEL_BYTES if operand.role in bytes_ else (SINGLE,)
         if (reason := one_of(operand.role, operand.dtype, wanted)) is not None:
             return reason
     requantised = any(step.kind == REQUANTISE for step in node.epilogue)
-    return one_of("result", node.dtype, KERNEL_BYTES if requantised else ("float32",))
+    return one_of("result", node.dtype, KERNEL_BYTES if requantised else (SINGLE,))
 
 
 def computed_scale(node: Node) -> str | None:

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen_cc.dim import Dim
+from codegen_cc.dtypes import SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator
-from codegen_cc.operators.dtype_rules import only_float32
+from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -89,7 +90,7 @@ def _tables(
         at, weights = taps_of(size, target, attrs)
         return builder.constant(at), builder.constant(weights)
     shape = (target, TAPS[attrs["method"]])
-    table = builder.space(shape, "int32"), builder.space(shape, "float32")
+    table = builder.space(shape, "int32"), builder.space(shape, SINGLE)
     fields: dict[str, object] = {
         "extent": size,
         "count": target,
@@ -208,7 +209,7 @@ RESIZE2D = Operator(
     about="to the size of the result",
     layout=Layout.IMAGE,
     facts=Facts(ranks={"input": 4}, told_by=dict.fromkeys(_ATTRIBUTES, ())),
-    kernels=Kernels(lower, only_float32, supports),
+    kernels=Kernels(lower, only_single, supports),
     samples=_samples,
 )
 

@@ -1,6 +1,6 @@
 """Values that are stored in fewer bytes than their dtype says, because all who touch them may.
 
-A node that is computed in bfloat16 (``Node.compute``) writes its result in it or in float32, and
+A node that is computed in bfloat16 (``Node.compute``) writes its result in it or in fp32, and
 reads its operands in either.  A value that such a node gives, and only such nodes read, is stored
 as bfloat16: half the memory traffic, and the readers round nothing.
 """

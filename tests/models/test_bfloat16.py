@@ -219,7 +219,7 @@ def test_auto_keeps_in_float32_what_loses_too_much(tmp_path: Path) -> None:
 
 
 def test_auto_says_where_float32_itself_is_off_by_more() -> None:
-    with pytest.raises(byoc.VerifyError, match="with every node in float32; need at most"):
+    with pytest.raises(byoc.VerifyError, match="with every node in fp32; need at most"):
         byoc.choose_precision(residual_network(), 0.0)
 
 

@@ -48,7 +48,7 @@ def supports(node: Node) -> str | None:
     rule = _RULES.get(node.op)
     if rule is None:
         return f"operator {node.op}; need one of {', '.join(_RULES)}"
-    reason = dtype_rules.as_stored(node) or dtype_rules.only_float32(node)
+    reason = dtype_rules.as_stored(node) or dtype_rules.only_single(node)
     return reason or epilogue.supports(node) or _steps(node) or rule(node)
 
 

@@ -16,8 +16,9 @@ from .convnext import convnext
 from .efficientnet import efficientnet_b0
 from .gpt2 import gpt2
 from .mobilenet import mobilenet_v2
-from .resnet import resnet50
+from .resnet import resnet50, resnext50
 from .squeezenet import squeezenet
+from .swin import swin
 from .vgg import vgg19
 from .vit import vit
 from .yolo import yolo
@@ -62,6 +63,18 @@ ZOO = {
             "convnext_small",
             "ConvNeXt, 5 blocks, 64 pixels",
             partial(convnext, depths=(1, 1, 2, 1), widths=(16, 32, 48, 64), size=64),
+        ),
+        ZooModel("swin_t", "Swin-T", swin),
+        ZooModel(
+            "swin_small",
+            "Swin, 4 blocks, 64 pixels",
+            partial(swin, depths=(2, 2), heads=(2, 4), width=32, window=4, size=64),
+        ),
+        ZooModel("resnext50_32x4d", "ResNeXt-50 32x4d", resnext50),
+        ZooModel(
+            "resnext_small",
+            "ResNeXt, 3 blocks of 8 groups, 64 pixels",
+            partial(resnext50, size=64, groups=8, stages=((1, 32, 1), (2, 64, 2))),
         ),
         ZooModel("efficientnet_b0", "EfficientNet-B0", efficientnet_b0),
         ZooModel("yolo", "YOLOv8-style detector, 320 pixels", yolo),

@@ -26,12 +26,13 @@ OCR = {
     "PP-OCRv6_rec_small": [1, 3, 48, 160],
     "ch_ppocr_mobile_v2.0_cls_mobile": [1, 3, 48, 192],
 }
-LARGE = ("vgg19", "bert", "gpt2", "vit_b_16", "convnext_t")
+LARGE = ("vgg19", "bert", "gpt2", "vit_b_16", "convnext_t", "swin_t", "resnext50_32x4d")
 
 #: What must be among the networks here, whatever becomes of the lists.
 NAMED = {
     *("resnet50", "mobilenet_v2", "vgg19", "squeezenet", "inception_v1", "inception_v2"),
     *("densenet121", "shufflenet", "efficientnet_b0", "convnext_t", "bert", "vit_b_16", "gpt2"),
+    *("swin_t", "resnext50_32x4d"),
     *("yolo", "PP-OCRv6_det_small", "PP-OCRv6_rec_small"),
 }
 

@@ -26,6 +26,8 @@ NETWORKS = [
     "gpt2_small",
     "vit_small",
     "convnext_small",
+    "swin_small",
+    "resnext_small",
     "efficientnet_b0",
     "yolo",
     pytest.param("vgg19", marks=pytest.mark.slow),
@@ -43,7 +45,11 @@ def test_agrees_with_onnx_runtime(compiled_case: Cases, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet50", "mobilenet_v2", "bert_small", "gpt2_small", "vit_small", "yolo"]
+    "name",
+    [
+        *("resnet50", "mobilenet_v2", "resnext_small", "yolo"),
+        *("bert_small", "gpt2_small", "vit_small", "swin_small"),
+    ],
 )
 def test_is_one_region(compiled_case: Cases, name: str) -> None:
     report = compiled_case(name).report

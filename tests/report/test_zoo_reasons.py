@@ -32,6 +32,7 @@ NETWORKS: dict[str, tuple[Build, str]] = {
     "gpt2_small": (ZOO["gpt2_small"].build, "relax.nn.gelu_tanh"),
     "vit_small": (ZOO["vit_small"].build, "relax.nn.layer_norm"),
     "convnext_small": (ZOO["convnext_small"].build, "relax.permute_dims"),
+    "swin_small": (ZOO["swin_small"].build, "relax.concat"),
     "squeezenet": (squeezenet, "relax.concat"),
     "efficientnet": (partial(efficientnet_b0, size=32), "relax.sigmoid"),
     "yolo": (partial(yolo, size=64, classes=3), "relax.strided_slice"),

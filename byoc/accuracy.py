@@ -7,6 +7,17 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from codegen_cc.dtypes import SINGLE
+
+#: Greatest |error| as a share of an output's range, by its dtype; all others must be equal.
+TOLERANCES = {"float64": 1e-6, SINGLE: 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
+
+#: The same for floating-point outputs of a network that multiplies in one of these dtypes. Two
+#: roundings of one sum may be a step apart where it lies near the middle between two integers, and
+#: a step of an 8-bit tensor is 4e-3 of its range. Through the layers of a BERT such steps add up:
+#: right engines are off from one another by 6e-2.
+COARSE_TOLERANCES = {"bfloat16": TOLERANCES["bfloat16"], "int8": 1e-1, "uint8": 1e-1}
+
 
 def relative_error(ours: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
     """Greatest |difference| over all outputs, as a share of that output's range.

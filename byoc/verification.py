@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from byoc.accuracy import share_of_range
+from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES, share_of_range
 from byoc.arguments import as_error, as_mapping, as_path, as_whole
 from byoc.deploy.input_tensors import as_array
 from byoc.deploy.loader import Model, load
@@ -20,13 +20,6 @@ from byoc.errors import ByocError, InputError, VerifyError
 from byoc.frontends import GivenModel, given_model
 from byoc.frontends.onnx.references import Answer, Arrays, references, rounding_of
 from codegen_cc.errors import foreign_errors_as, one_line
-
-#: Greatest |error| as a share of an output's range, by its dtype; all others must be equal.
-TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 4e-2}
-
-#: The same for all floating-point outputs of a network that multiplies in one of these dtypes. A
-#: step of an 8-bit tensor is 4e-3 of its range.
-_COARSE = {"bfloat16": TOLERANCES["bfloat16"], "int8": 4e-2, "uint8": 4e-2}
 
 #: Sizes of symbolic axes, one row for each run; the second symbol takes the second, and so on.
 _SIZES = ((1, 1, 1, 1), (2, 3, 4, 5), (5, 2, 7, 3), (16, 9, 8, 10))
@@ -110,8 +103,8 @@ def verify(
     evaluator. ``inputs`` are arrays by name, or an .npz file of them; what it lacks is drawn with
     ``seed``, for several sizes of symbolic axes that it does not fix. An output is right where it
     has the reference's shape, dtype, NaNs and infinities, and where no element is off by more than
-    ``tolerance`` of the reference's range (default: ``TOLERANCES`` by dtype, 0.04 where the library
-    multiplies in bfloat16 or 8-bit integers; integers must be equal).
+    ``tolerance`` of the reference's range (default: ``TOLERANCES`` of ``byoc.accuracy`` by dtype,
+    and ``COARSE_TOLERANCES`` where the library multiplies in those; integers must be equal).
 
     Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
     cannot run here, ``InputError`` for inputs that do not fit.
@@ -140,7 +133,8 @@ def verify(
 def _limits(tolerance: Any, compiled: Model) -> dict[str, float]:
     if tolerance is None:
         nodes = compiled.metadata.report.get("nodes", ())
-        least = max((_COARSE.get(node.get("multiplied_in"), 0.0) for node in nodes), default=0.0)
+        coarse = (COARSE_TOLERANCES.get(node.get("multiplied_in"), 0.0) for node in nodes)
+        least = max(coarse, default=0.0)
         return {dtype: max(limit, least) for dtype, limit in TOLERANCES.items()}
     return dict.fromkeys(TOLERANCES, as_error(tolerance, "tolerance", VerifyError))
 

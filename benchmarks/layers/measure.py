@@ -11,15 +11,16 @@ import numpy as np
 
 from benchmarks.layers.engines import Candidate, Engine
 from benchmarks.layers.network import Layer, Network
-from byoc.accuracy import relative_error
+from byoc.accuracy import TOLERANCES, relative_error
 from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, Turns, take_turns
 from byoc.bench.machine import Machine, measure_peak
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.one_layer import onnx_model
+from codegen_cc.dtypes import SINGLE
 
 #: Greatest error, as a share of the result's range.
-TOLERANCE = 1e-4
+TOLERANCE = TOLERANCES[SINGLE]
 #: A layer is short, and a slow engine would keep the others waiting.
 TURNS = Turns(burst_ms=60.0, slow_ms=50.0, slow_rounds=3)
 

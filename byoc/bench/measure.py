@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.accuracy import relative_error
+from byoc.accuracy import TOLERANCES, relative_error
 from byoc.bench.builds import build
 from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import Entrant, Timing, take_turns
@@ -18,7 +18,6 @@ from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
-from byoc.verification import TOLERANCES
 from codegen_cc.dtypes import KERNEL_HALVES
 
 if TYPE_CHECKING:

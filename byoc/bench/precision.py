@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES
+from codegen_cc.dtypes import SINGLE
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -25,10 +28,9 @@ _MEAN, _MOST = {1: 0.85, 2: 0.85}, {1: 1.0, 2: 1.0}
 
 #: By the name on the command line; a suite has targets of its own for fp32.
 PRECISIONS = {
-    "fp32": Measured(1e-4),
-    "bf16": Measured(4e-2, mean=_MEAN, most=_MOST),
-    # Through the layers of a BERT single steps add up: engines differ by 6e-2 from one another.
-    "int8": Measured(1e-1, quantised=True, mean=_MEAN, most=_MOST),
+    "fp32": Measured(TOLERANCES[SINGLE]),
+    "bf16": Measured(COARSE_TOLERANCES["bfloat16"], mean=_MEAN, most=_MOST),
+    "int8": Measured(COARSE_TOLERANCES["int8"], quantised=True, mean=_MEAN, most=_MOST),
 }
 
 FP32 = "fp32"

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from byoc.accuracy import TOLERANCES, relative_error
+from codegen_cc.dtypes import SINGLE
+
 if TYPE_CHECKING:
     import numpy as np
 
-#: Greatest error, as a share of the result's range; that of ``benchmarks.layers``.
-TOLERANCE = 1e-4
+#: Greatest error, as a share of the result's range.
+TOLERANCE = TOLERANCES[SINGLE]
 #: Bytes that are read before each run, as a network reads the weights of its other layers between
 #: two runs of one: they push the layer's own out of the caches, and only its inputs are there.
 #: Warm, F(6, 3) with its 64 weights for 9 looked 6 % faster than F(4, 3) on two layers of
@@ -94,8 +97,6 @@ class Race(ABC):
 
     def _differs(self, output: np.ndarray) -> str:
         """Why an answer is wrong, or nothing."""
-        from byoc.accuracy import relative_error
-
         error = max((relative_error([output], [right]) for right in self.answers), default=0.0)
         return f"wrong by {error:.1e} of the range (limit {TOLERANCE:g})" * (error > TOLERANCE)
 

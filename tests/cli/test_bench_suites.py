@@ -28,7 +28,7 @@ def row(model: str, engine: str, p50: float, threads: int = 1, batch: int | None
 
 def test_every_network_of_the_suite_is_there() -> None:
     assert SUITES["zoo"].networks.keys() <= zoo.networks().keys()
-    assert len(SUITES["zoo"].networks) == 13
+    assert len(SUITES["zoo"].networks) == 15
 
 
 def test_a_suite_that_lacks_networks_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import byoc
+from byoc.bench.precision import PRECISIONS
 from byoc.frontends.onnx.measured_model import draw_inputs
 from byoc.zoo import build
 from tests.quantised.networks import reference
@@ -25,6 +26,14 @@ def test_quantised_networks_of_the_zoo(name: str, tmp_path: Path) -> None:
     for got, want in zip(found, reference(model, inputs), strict=True):
         # Steps of the last quantisation are a hundredth of the range and more.
         assert np.abs(got - want).max() <= 0.03 * np.abs(want).max()
+
+
+def test_verifying_allows_what_the_benchmark_allows(tmp_path: Path) -> None:
+    model = build("vit_small_int8")
+    byoc.compile(model, tmp_path / "m.so")
+    (run,) = byoc.verify(model, tmp_path / "m.so").runs
+    assert run.holds
+    assert {out.tolerance for out in run.outputs} == {PRECISIONS["int8"].tolerance}
 
 
 def test_they_are_made_once() -> None:

@@ -120,5 +120,5 @@ def test_float32_is_named_in_few_places() -> None:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
         if "float32" in line
     ]
-    assert "byoc.verification" in {line.partition(":")[0] for line in lines}
+    assert "byoc.ir.dataflow" in {line.partition(":")[0] for line in lines}
     assert len(lines) <= MOST_FLOAT32, lines

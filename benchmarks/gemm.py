@@ -21,14 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import abi, harness
 from benchmarks.gemm_shapes import CUBES, SHAPES, Product
 from benchmarks.kernels import join_pool
 from byoc.bench.machine import measure_peak
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError
 from byoc.machine import choose_cores, cpu_name
-from codegen_cc import abi
 from codegen_cc.libraries.blas import Blas, find_blas
 
 _SOURCE = Path(__file__).with_name("gemm.c")

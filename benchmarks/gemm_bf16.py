@@ -21,13 +21,12 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import abi, harness
 from benchmarks.gemm_shapes import CUBES, SHAPES, Product
 from byoc.bench.machine import measure_peak
 from byoc.bench.tables import Sheet
 from byoc.errors import BenchmarkError
 from byoc.machine import choose_cores, cpu_name
-from codegen_cc import abi
 from codegen_cc.errors import LibraryError
 from codegen_cc.instruction_sets import names_in
 from codegen_cc.libraries.onednn.installation import Installation, find_installation

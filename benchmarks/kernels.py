@@ -16,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import harness
+from benchmarks import abi, harness
 from byoc.bench.machine import measure_peak
 from byoc.errors import BenchmarkError
 from byoc.machine import cpu_name
-from codegen_cc import abi
 from codegen_cc.operators.conv2d_ways import rows_in_place
 
 #: (m, n, k) of plain products: square, transformer layers, classifiers, late CNN layers.

@@ -66,8 +66,19 @@ def names_in(bits: int) -> tuple[str, ...]:
 
 
 @cache
-def in_use_here() -> frozenset[str]:
-    """The rows that kernels use on this machine. Raises ``ToolchainError`` without kernels."""
+def kernels_here() -> ctypes.CDLL:
+    """The kernels, to ask what they use on this machine and how fast it multiplies.
+
+    Raises ``ToolchainError`` where they have not been built.
+    """
     library = ctypes.CDLL(str(runtime_file("lib/libext_kernels.so")))
     library.ext_isas.restype = ctypes.c_uint32
-    return frozenset(names_in(library.ext_isas()))
+    library.ext_isa_name.restype = ctypes.c_char_p
+    library.ext_bench_fma_peak.restype = ctypes.c_double
+    return library
+
+
+@cache
+def in_use_here() -> frozenset[str]:
+    """The rows that kernels use on this machine. Raises ``ToolchainError`` without kernels."""
+    return frozenset(names_in(kernels_here().ext_isas()))

@@ -12,9 +12,9 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
+from benchmarks import abi
 from benchmarks.layers.network import Layer
 from byoc.tuning.layers import TO_CHANNELS_LAST
-from codegen_cc import abi
 from codegen_cc.node import Node
 from codegen_cc.operators.conv2d_ways import is_depthwise, own_rows
 from codegen_cc.operators.packing import (

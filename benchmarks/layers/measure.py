@@ -90,7 +90,7 @@ def measure(
     progress: Progress,
 ) -> Run:
     """Compile, check and time every layer with every engine that computes it."""
-    from codegen_cc import abi
+    from benchmarks import abi
 
     if reason := ENGINES["onnxruntime"].absent():
         raise BenchmarkError(f"ONNX Runtime, whose answers are the reference, is {reason}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from byoc.bench.engines import ENGINES
 from byoc.machine import cpu_name, usable_cores
-from codegen_cc.instruction_sets import names_in, table
+from codegen_cc.instruction_sets import kernels_here, names_in, table
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,7 @@ class Machine:
     @classmethod
     def measure(cls, engines: Iterable[str]) -> Machine:
         """Look at the machine, take the versions of engines, and measure the peak."""
-        from codegen_cc import abi
-
-        library = abi.load()
+        library = kernels_here()
         versions = {ENGINES[name].title: ENGINES[name].version() for name in engines}
         return cls(
             cpu=cpu_name(),

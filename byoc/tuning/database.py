@@ -41,9 +41,9 @@ def default_path() -> Path:
 def machine_key(threads: int) -> str:
     """What times depend on besides layer and library: CPU, instruction set in use, threads."""
     from byoc.machine import cpu_name
-    from codegen_cc import abi
+    from codegen_cc.instruction_sets import kernels_here
 
-    isa = abi.load().ext_isa_name().decode()
+    isa = kernels_here().ext_isa_name().decode()
     return machine_name(f"{cpu_name()}, {isa}", threads)
 
 

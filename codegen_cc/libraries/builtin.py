@@ -6,7 +6,8 @@ that compute it.
 
 from __future__ import annotations
 
-from codegen_cc.c_header import kernel_header
+import re
+
 from codegen_cc.libraries.interface import LIBRARY_ABI, Link, Threads
 from codegen_cc.node import Node
 from codegen_cc.operator import is_operator, known_operators, operator_of
@@ -27,7 +28,8 @@ class BuiltinLibrary:
     @property
     def version(self) -> str:
         """That of the C interface. Raises ``ToolchainError`` where the kernels are missing."""
-        return str(kernel_header().constants["EXT_ABI_VERSION"])
+        header = runtime_file("include/ext_common.h").read_text(encoding="utf-8")
+        return re.search(r"#define EXT_ABI_VERSION (\d+)", header)[1]
 
     def supports(self, node: Node) -> str | None:
         """None if the built-in kernels can compute the node, else the reason."""

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 import pytest
 
+from benchmarks import abi
 from byoc.compiler.compile import compile
 from byoc.report import Report
-from codegen_cc import abi
 from tests.conformance import joined_cases, special_values
 from tests.conformance.joined_cases import Case
 from tests.models.in_process import cpu_has, run_in_process

@@ -140,7 +140,7 @@ import sys, numpy as np, byoc
 x = np.random.default_rng(0).random((2, 5), np.float32)
 np.testing.assert_array_equal(byoc.load(sys.argv[1])(x), np.sort(x))
 assert "tvm" not in sys.modules
-assert "codegen_cc.c_header" not in sys.modules
+assert "codegen_cc.operator" not in sys.modules
 """
     for name in ("plain.so", "described.so"):
         subprocess.run([sys.executable, "-c", script, tmp_path / name], check=True)

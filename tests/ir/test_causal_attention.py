@@ -13,8 +13,8 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
+from benchmarks import abi
 from byoc.compiler.partition import partition_with_report
-from codegen_cc import abi
 from tests.models.in_process import ROOT, cpu_has
 
 from .graphs import random, relax_module

@@ -11,9 +11,9 @@ import onnx
 import pytest
 import tvm_ffi.libinfo
 
+from benchmarks.c_header import kernel_header
 from byoc.ir.dataflow import constant
 from codegen_cc import dtypes
-from codegen_cc.c_header import kernel_header
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import registry

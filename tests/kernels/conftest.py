@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.instruction_sets import table
 from codegen_cc.target import HOST, Target, cpu_flags
 from tests.kernels.guest import GuestError, GuestLibrary, SharedMemory

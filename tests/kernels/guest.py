@@ -22,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.errors import ToolchainError
 from codegen_cc.link.foreign_kernels import kernel_file
 from codegen_cc.target import HOST, Target

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.packing import PanelFormat, pad_channels
 from tests.kernels import cases, reference

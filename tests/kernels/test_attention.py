@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from tests.kernels.guard import SENTINEL, assert_close, at_page_end
 
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.packing import PanelFormat
 from tests.kernels import cases, reference

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from tests.kernels import cases, reference
 from tests.kernels.guard import SENTINEL, Rows, assert_close, at_page_end
 

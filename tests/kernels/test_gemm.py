@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.operators.conv2d_ways import TILE_ROWS, rows_in_place
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.instruction_sets import table
 from codegen_cc.link.foreign_kernels import kernel_file
 from tests.kernels.conftest import AARCH64

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
+from benchmarks.c_header import CType, Prototype, kernel_header, read
 from codegen_cc.activations import ACTIVATIONS
-from codegen_cc.c_header import CType, Prototype, kernel_header, read
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.instruction_sets import table
 from codegen_cc.libraries import registry

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.operators.resize2d import taps_of
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.dtypes import (
     DTYPES,
     KERNEL_DTYPES,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.instruction_sets import levels_of, names_in, table, with_fallbacks
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, cpu_flags

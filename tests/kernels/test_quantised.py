@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from tests.kernels.guard import Rows, at_page_end
 from tests.kernels.quantised import (
     EPILOGUES,

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels.guard import at_page_end
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from tests.kernels import cases, reference
 from tests.kernels.guard import at_page_end
 from tests.kernels.quantised import (

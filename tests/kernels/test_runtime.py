@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from tests.kernels.guest import GuestLibrary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ import ctypes, sys
 import numpy as np
 for path in sys.argv[2:]:
     ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
-from codegen_cc import abi
+from benchmarks import abi
 lib = abi.load()
 threads = int(sys.argv.pop(1))
 assert lib.ext_num_threads() == threads, lib.ext_num_threads()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import byoc
-from codegen_cc import abi
+from benchmarks import abi
 from codegen_cc.instruction_sets import names_in
 from tests.conftest import CompiledCase
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen_cc import abi
+from benchmarks import abi
 from models.carried import light, trained
 from models.zoo import ZOO
 from tests.conftest import CompiledCase

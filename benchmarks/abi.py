@@ -1,6 +1,6 @@
 """The C interface of ``ext_kernels.h`` for Python: structures, enumerations, loading.
 
-Generated code never comes through here; kernel tests, benchmarks and tuning do.  All is read from
+Generated code never comes through here; kernel tests and benchmarks do.  All is read from
 the header:
 
 - ``abi.Conv2dParams`` is the ``ctypes.Structure`` of ``ext_conv2d_params``, and so on;
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from codegen_cc.c_header import CType, kernel_header
+from benchmarks.c_header import CType, kernel_header
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST
 

@@ -91,7 +91,7 @@ class _Token:
 
 
 def _fail(place: str, found: str, wanted: str) -> NoReturn:
-    raise CodegenError(f"{place}: found '{found}'; need {wanted}, or teach codegen_cc/c_header.py")
+    raise CodegenError(f"{place}: found '{found}'; need {wanted}, or teach benchmarks/c_header.py")
 
 
 class _Preprocessor:

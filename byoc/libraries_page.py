@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from codegen_cc.errors import LibraryError
@@ -15,9 +14,6 @@ The words of kernel tables ([`my_library.md`](my_library.md)) and of predicates
 ([`annotate.md`](annotate.md)). Images are logically NCHW, weights OIHW; axes are never negative. An
 operator is a record in `codegen_cc/operators`.
 """
-
-#: Columns of a pipe or file, which are not a terminal's.
-_PIPE_WIDTH = 200
 
 _INTRODUCTION = """\
 # Kernel libraries
@@ -61,9 +57,9 @@ def render(surveyed: list[Surveyed]) -> None:
     """Print which libraries there are, what each supports, and how to get the missing ones."""
     from rich.table import Table
 
-    from byoc.terminal import new_console
+    from byoc.terminal import table_console
 
-    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = table_console(200, highlight=False)
     present = [s for s in surveyed if not s.missing]
     console.print(f"{len(present)} of {len(surveyed)} kernel libraries are usable")
     about = Table("library", "version", "from", "linked", "threads", box=None, pad_edge=False)

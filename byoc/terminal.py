@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
 def say(text: str, err: bool = False, nl: bool = True, lines: bool = False) -> None:
     """Write a line to standard output or to standard error, or text that has ``lines``."""
     click.echo(printable(text, keep="\n\t" if lines else ""), err=err, nl=nl)
+
+
+def say_json(value: object, indent: int = 2) -> None:
+    """Write plain numbers, texts, lists and dictionaries as JSON to standard output."""
+    say(json.dumps(value, indent=indent), lines=True)
+
+
+def table_console(pipe_width: int = 160, **options: Any) -> Console:
+    """A console for tables on standard output; those in a pipe or file are ``pipe_width`` wide.
+
+    Rich would fold them to the columns of a terminal that is not there.
+    """
+    return new_console(width=None if sys.stdout.isatty() else pipe_width, **options)
 
 
 def new_console(**options: Any) -> Console:

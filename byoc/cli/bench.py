@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +13,7 @@ from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
 from byoc.cli import control, options, remote
 from byoc.cli.several import SeveralValues
-from byoc.terminal import say
+from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.bench.networks import Outcome
@@ -23,10 +21,7 @@ if TYPE_CHECKING:
     from byoc.partition.rules import Libraries
     from byoc.rpc.devices import Devices
 
-_PIPE_WIDTH = 160
 _DIFFERENT = 1
-
-_COUNT = click.IntRange(min=1)
 
 
 @click.command("bench", cls=SeveralValues)
@@ -51,29 +46,18 @@ _COUNT = click.IntRange(min=1)
     metavar="N...",
     help="Threads of every engine, on as many cores (default: 1 2, where there are two).",
 )
-@click.option(
-    "--rounds",
-    type=_COUNT,
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Turns of each engine, of about 0.4 s.",
-)
-@click.option(
-    "--batch",
-    "batches",
+@options.count("--rounds", "Turns of each engine, of about 0.4 s.", default=8)
+@options.count(
+    "--batch batches",
+    "Measure one model with these extents of axis 0 of every input.",
     multiple=True,
-    type=_COUNT,
     metavar="N...",
-    help="Measure one model with these extents of axis 0 of every input.",
 )
 @options.input_shapes
-@click.option(
-    "--library",
-    "libraries",
-    multiple=True,
-    metavar="NAMES",
-    help="Kernel libraries that byoc asks, as for `byoc compile`; repeatable.",
+@options.words(
+    "--library libraries",
+    "NAMES",
+    "Kernel libraries that byoc asks, as for `byoc compile`; repeatable.",
 )
 @control.tuning_db
 @control.tuning_machine
@@ -90,14 +74,10 @@ _COUNT = click.IntRange(min=1)
 @control.allow_wrong
 @remote.devices(several=True)
 @options.target
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw the ratios to the best peer into this .svg or .png file.",
+@options.file(
+    "--plot plot_file", "FILE", "Draw the ratios to the best peer into this .svg or .png file."
 )
-@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@options.flag("--markdown", "Print the tables as Markdown.")
 @options.as_json
 @options.verbose
 def bench_verb(
@@ -227,13 +207,10 @@ def _check_usage(
 
 
 def _print(outcome: Outcome, markdown: bool, as_json: bool) -> None:
-    from byoc.terminal import new_console
-
     if as_json:
-        say(json.dumps(outcome.to_json(), indent=2), lines=True)
+        say_json(outcome.to_json())
         return
-    # Columns of a pipe or file are not a terminal's, and folding would spoil them.
-    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = table_console(highlight=False)
     for line in outcome.machine.lines():
         say(line)
     for sheet in outcome.sheets():

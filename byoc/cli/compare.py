@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +12,7 @@ from byoc.cli.process import import_without_torch
 from byoc.cli.verify import WRONG
 from byoc.destination import require_file_to_write
 from byoc.errors import VerifyError
-from byoc.terminal import new_console, say
+from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.accuracy import Errors
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from byoc.layer_errors.keep import Kept
     from byoc.layer_errors.layer import Layer
 
-_PIPE_WIDTH = 200
 #: Layers whose errors are drawn as a histogram.
 _DRAWN = 3
 _BAR = 40
@@ -33,37 +30,26 @@ WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 @click.command("compare")
 @click.argument("model", type=click.Path(path_type=Path))
 @options.input_shapes
-@click.option(
+@options.file(
     "--reference",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The ONNX file that MODEL was quantised from: the judge is that network then.",
+    "FILE",
+    "The ONNX file that MODEL was quantised from: the judge is that network then.",
 )
 @options.inputs
 @options.seed
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Print the N nodes that lose most.",
-)
-@click.option(
+@options.count("--top", "Print the N nodes that lose most.", default=20)
+@options.share(
     "--max-error",
-    type=click.FloatRange(min=0),
-    metavar="SHARE",
-    help="Say which nodes to keep in fp32, or in the built-in library, so that no output is off by "
+    "Say which nodes to keep in fp32, or in the built-in library, so that no output is off by "
     "more than this share of its range. Each choice is compiled and run; exit code 1 where none "
     "is enough.",
 )
 @control.rules
 @options.as_json
-@click.option(
+@options.file(
     "--html",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a page that shows the network with nodes in the colours of their errors.",
+    "FILE",
+    "Write a page that shows the network with nodes in the colours of their errors.",
 )
 @options.verbose
 def compare_verb(
@@ -105,7 +91,7 @@ def compare_verb(
         html.write_text(found.to_html(model.name), encoding="utf-8")
     found.report.require(**rules.demand)
     if as_json:
-        say(json.dumps(found.to_json(), indent=1), lines=True)
+        say_json(found.to_json(), indent=1)
     else:
         _print(found, top)
     return 0 if found.kept is None or found.kept.holds else WRONG
@@ -115,7 +101,7 @@ def _print(found: Comparison, top: int) -> None:
     from rich import box
     from rich.table import Table
 
-    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = table_console(200)
     worst = found.worst
     say(found.summary())
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from byoc.cli import control, options
 from byoc.cli.process import give_large_blocks_back, import_without_torch
 from byoc.cli.verify import WRONG, show_verification
-from byoc.terminal import say
+from byoc.terminal import say, say_json
 from codegen_cc.target import Target
 
 if TYPE_CHECKING:
@@ -24,13 +23,11 @@ if TYPE_CHECKING:
 
 @click.command("compile")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
+@options.file(
+    "-o --output",
+    "FILE.so|DIR",
+    "The library for TVM's runtime, or the folder of the standalone form.",
     required=True,
-    metavar="FILE.so|DIR",
-    help="The library for TVM's runtime, or the folder of the standalone form.",
 )
 @click.option(
     "--emit",
@@ -53,34 +50,22 @@ if TYPE_CHECKING:
     metavar="N",
     help="Stored as the default number of threads of whoever loads the library.",
 )
-@click.option(
-    "--dump-code", type=click.Path(path_type=Path), metavar="DIR", help="Keep the emitted C here."
-)
-@click.option(
-    "--dump-ir",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write the module after each pass here.",
-)
-@click.option(
-    "--verify",
-    "verified",
-    is_flag=True,
-    help="Compare the library with ONNX Runtime, or ONNX's evaluator, on made-up inputs, as `byoc "
+@options.file("--dump-code", "DIR", "Keep the emitted C here.")
+@options.dump_ir
+@options.flag(
+    "--verify verified",
+    "Compare the library with ONNX Runtime, or ONNX's evaluator, on made-up inputs, as `byoc "
     "verify` does: exit code 1 where it is wrong. It is written all the same.",
 )
-@click.option(
+@options.share(
     "--max-error",
-    type=click.FloatRange(min=0),
-    metavar="SHARE",
-    help="With --precision auto: the greatest error of an output, as a share of its range "
+    "With --precision auto: the greatest error of an output, as a share of its range "
     "(default: 0.01).",
 )
-@click.option(
+@options.file(
     "--calibration",
-    type=click.Path(path_type=Path),
-    metavar="IN.npz",
-    help="With --precision auto: typical inputs, by name, on which errors are measured (default: "
+    "IN.npz",
+    "With --precision auto: typical inputs, by name, on which errors are measured (default: "
     "made-up ones).",
 )
 @control.rules
@@ -186,7 +171,7 @@ def _show(
     files = getattr(done, "files", None)  # of the standalone form
     if as_json:
         told = {} if found is None else {"verified": found.to_json()}
-        say(json.dumps(_as_dict(done, output, files or {}) | told, indent=2), lines=True)
+        say_json(_as_dict(done, output, files or {}) | told)
         return
     if files is None:
         _print(done, output)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from byoc.cli import options
 from byoc.tuning.choice import CHOICES, select, timed
 
 if TYPE_CHECKING:
@@ -33,11 +34,10 @@ class Choices:
     demand: Demand
 
 
-tuning_db = click.option(
+tuning_db = options.file(
     "--tuning-db",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Let the times that `byoc tune` stored here decide (default: none, so that builds do not "
+    "FILE",
+    "Let the times that `byoc tune` stored here decide (default: none, so that builds do not "
     "depend on the machine's past; with --choose measured the default database).",
 )
 
@@ -49,53 +49,42 @@ tuning_machine = click.option(
     "`byoc tune --rpc` measured (default: this machine's).",
 )
 
-allow_wrong = click.option(
+allow_wrong = options.words(
     "--allow-wrong",
-    multiple=True,
-    metavar="OP",
-    help="Take this ONNX operator, such as Resize, with a warning even in a form whose result is "
+    "OP",
+    "Take this ONNX operator, such as Resize, with a warning even in a form whose result is "
     "known or suspected to be wrong; repeatable.",
 )
 
-exact = click.option(
+exact = options.flag(
     "--exact",
-    is_flag=True,
-    help="Let NaN, infinities and huge numbers flow as through the operators' formulas: no "
+    "Let NaN, infinities and huge numbers flow as through the operators' formulas: no "
     "Winograd, attention operator by operator, no region too small. Slower.",
 )
 
-precision = click.option(
+precision = options.words(
     "--precision",
-    multiple=True,
-    metavar="PRECISION",
-    help="What to multiply in: fp32 (the default) or bf16, with sums in fp32; softmax=fp32 or "
+    "PRECISION",
+    "What to multiply in: fp32 (the default) or bf16, with sums in fp32; softmax=fp32 or "
     "'head/*=fp32' chooses for an operator or for nodes; repeatable. compile takes auto as well.",
 )
 
 _OPTIONS = (
-    click.option(
+    options.words(
         "--skip-op",
-        multiple=True,
-        metavar="OP",
-        help="Leave this Relax operator to TVM, such as softmax or relax.nn.softmax; repeatable.",
+        "OP",
+        "Leave this Relax operator to TVM, such as softmax or relax.nn.softmax; repeatable.",
     ),
-    click.option(
+    options.words(
         "--skip-node",
-        multiple=True,
-        metavar="GLOB",
-        help="Leave the ONNX nodes of these names to TVM, such as 'encoder/*'; repeatable.",
+        "GLOB",
+        "Leave the ONNX nodes of these names to TVM, such as 'encoder/*'; repeatable.",
     ),
-    click.option(
-        "--only",
-        multiple=True,
-        metavar="OP",
-        help="Offload this Relax operator and no other; repeatable.",
-    ),
-    click.option(
+    options.words("--only", "OP", "Offload this Relax operator and no other; repeatable."),
+    options.words(
         "--library",
-        multiple=True,
-        metavar="NAMES",
-        help="Kernel libraries to ask, in order, by name or .py file, such as onednn,builtin; "
+        "NAMES",
+        "Kernel libraries to ask, in order, by name or .py file, such as onednn,builtin; "
         "conv2d=onednn or 'encoder/*=cblas' forces one for an operator or for nodes; repeatable.",
     ),
     click.option(
@@ -124,11 +113,7 @@ _OPTIONS = (
         help="Fail with exit code 1 if less than this share of the multiply-accumulates is "
         "offloaded, such as 0.99.",
     ),
-    click.option(
-        "--require-full",
-        is_flag=True,
-        help="Fail with exit code 1 if any operator stays with TVM.",
-    ),
+    options.flag("--require-full", "Fail with exit code 1 if any operator stays with TVM."),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import options
-from byoc.terminal import say
+from byoc.terminal import say, say_json
 
 if TYPE_CHECKING:
     from byoc.extern.generate import Generated
@@ -19,14 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("extern")
 @click.argument("header", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="Folder for the generated files.",
-)
+@options.file("-o --output", "DIR", "Folder for the generated files.", required=True)
 @click.option(
     "--roles",
     metavar="FILE|TEXT",
@@ -34,29 +26,22 @@ if TYPE_CHECKING:
     "b=weight[k,n] c=output[m,n] m,n,k=size op=matmul' (default: 'byoc: ...' in the header's "
     "comments).",
 )
-@click.option(
-    "--function",
-    "functions",
-    multiple=True,
-    metavar="NAME",
-    help="Only this function; may be repeated (default: all that are annotated).",
+@options.words(
+    "--function functions",
+    "NAME",
+    "Only this function; may be repeated (default: all that are annotated).",
 )
-@click.option(
-    "--link",
-    "links",
+@options.file(
+    "--link links",
+    "FILE",
+    "C code of the functions: a .c, .o or .a file; may be repeated.",
     multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="C code of the functions: a .c, .o or .a file; may be repeated.",
 )
-@click.option(
-    "-I",
-    "--include-dir",
-    "include_dirs",
+@options.file(
+    "-I --include-dir include_dirs",
+    "DIR",
+    "Where the header's own includes are; may be repeated.",
     multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Where the header's own includes are; may be repeated.",
 )
 @options.as_json
 @options.verbose
@@ -85,7 +70,7 @@ def extern_verb(
         include_dirs=include_dirs,
     )
     if as_json:
-        say(json.dumps([_as_dict(item) for item in generated], indent=2), lines=True)
+        say_json([_as_dict(item) for item in generated])
     else:
         _print(generated, output, bool(links))
 

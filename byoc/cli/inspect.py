@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,14 @@ from byoc.cli import options
 from byoc.deploy.compiled_file import CompiledFile, read_compiled, whole_file_problem
 from byoc.deploy.metadata import Metadata
 from byoc.deploy.tvm_runtime import CORE
-from byoc.terminal import say
+from byoc.terminal import say, say_json
 
 _UNKNOWN = "not known"
 
 
 @click.command("inspect")
 @click.argument("library", type=click.Path(path_type=Path))
-@click.option(
-    "--check", is_flag=True, help="Check every byte, weights and all, by the file's checksum."
-)
+@options.flag("--check", "Check every byte, weights and all, by the file's checksum.")
 @options.as_json
 @options.verbose
 def inspect_verb(library: Path, check: bool, as_json: bool) -> int:
@@ -38,7 +35,7 @@ def inspect_verb(library: Path, check: bool, as_json: bool) -> int:
         return 1
     if as_json:
         about = {"file": library.name, "bytes": library.stat().st_size, "machine": file.machine}
-        say(json.dumps(about | metadata.to_dict(), indent=2), lines=True)
+        say_json(about | metadata.to_dict())
         return 0
     for heading, lines in _described(file, metadata):
         for index, line in enumerate(lines or ["none"]):

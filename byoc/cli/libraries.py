@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from byoc.cli import options
-from byoc.terminal import say
+from byoc.terminal import say, say_json
 
 
 @click.command("libraries")
 @click.argument("more", nargs=-1, metavar="[NAME|FILE.py]...")
 @options.as_json
-@click.option("--markdown", is_flag=True, help="Print the page docs/libraries.md.")
+@options.flag("--markdown", "Print the page docs/libraries.md.")
 @options.verbose
 def libraries_verb(more: tuple[str, ...], as_json: bool, markdown: bool) -> None:
     """List the kernel libraries: versions, how they are linked, what they support.
@@ -27,7 +25,7 @@ def libraries_verb(more: tuple[str, ...], as_json: bool, markdown: bool) -> None
 
     found = survey(more)
     if as_json:
-        say(json.dumps(libraries_page.to_json(found), indent=2), lines=True)
+        say_json(libraries_page.to_json(found))
     elif markdown:
         say(libraries_page.markdown(found), nl=False, lines=True)
     else:

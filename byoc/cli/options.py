@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from byoc.arguments import MAX_THREADS
 from byoc.extent import ALLOWED, parse_extent
+from byoc.terminal import new_console
 from codegen_cc.target import NAMES
 
 #: name:[1,3,224,224], the syntax of tvmc; a name may hold anything but ":[".
@@ -30,6 +32,41 @@ def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> Non
         context.ensure_object(Settings).verbose = True
 
 
+#: What adds an option to a verb.
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def file(names: str, metavar: str, help: str, **settings: Any) -> Option:
+    """An option that takes a path; ``names`` are ``--name``, ``-n --name`` or ``--name argument``.
+
+    ``settings`` are further ones of ``click.option``.
+    """
+    kind = click.Path(path_type=Path)
+    return click.option(*names.split(), type=kind, metavar=metavar, help=help, **settings)
+
+
+def count(names: str, help: str, metavar: str = "N", **settings: Any) -> Option:
+    """An option that takes a number of 1 or more, with its default in the help; see ``file``."""
+    kind = settings.pop("type", click.IntRange(min=1))
+    settings.setdefault("show_default", "default" in settings)
+    return click.option(*names.split(), type=kind, metavar=metavar, help=help, **settings)
+
+
+def share(name: str, help: str) -> Option:
+    """An option that takes a share, of 0 or more."""
+    return click.option(name, type=click.FloatRange(min=0), metavar="SHARE", help=help)
+
+
+def flag(names: str, help: str) -> Option:
+    """An option without a value; see ``file``."""
+    return click.option(*names.split(), is_flag=True, help=help)
+
+
+def words(names: str, metavar: str, help: str) -> Option:
+    """An option that takes a text, and may be repeated; see ``file``."""
+    return click.option(*names.split(), multiple=True, metavar=metavar, help=help)
+
+
 verbose = click.option(
     "-v",
     "--verbose",
@@ -40,7 +77,7 @@ verbose = click.option(
     help="Show the traceback of an error.",
 )
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+as_json = flag("--json as_json", "Print JSON instead of tables.")
 
 thread_count = click.IntRange(min=1, max=MAX_THREADS)
 
@@ -53,9 +90,9 @@ threads = click.option(
 )
 
 
-inputs = click.option(
-    "-i", "--inputs", type=click.Path(path_type=Path), metavar="IN.npz", help="Arrays by name."
-)
+dump_ir = file("--dump-ir", "DIR", "Write the module after each pass here.")
+
+inputs = file("-i --inputs", "IN.npz", "Arrays by name.")
 
 seed = click.option(
     "--seed",
@@ -130,8 +167,6 @@ target = click.option(
 def progress() -> Iterator[Callable[[str], None]]:
     """A spinner that names the current stage, where stderr is a terminal."""
     from rich.text import Text
-
-    from byoc.terminal import new_console
 
     with new_console(stderr=True).status("starting") as status:
         yield lambda stage: status.update(Text(stage))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import click
@@ -13,29 +11,17 @@ from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import PartitionError
 from byoc.stages import Stages
-from byoc.terminal import say
-
-_PIPE_WIDTH = 160
+from byoc.terminal import say, say_json, table_console
 
 
 @click.command("partition")
 @click.argument("model", type=click.Path(path_type=Path))
 @options.input_shapes
-@click.option(
-    "--dump-ir",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Write the module after each pass here.",
-)
+@options.dump_ir
 @control.rules
 @options.as_json
-@click.option("--dot", is_flag=True, help="Print the network as Graphviz text instead of tables.")
-@click.option(
-    "--html",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a page that shows the network, the tables and the reasons.",
-)
+@options.flag("--dot", "Print the network as Graphviz text instead of tables.")
+@options.file("--html", "FILE", "Write a page that shows the network, the tables and the reasons.")
 @options.verbose
 def partition_verb(
     model: Path,
@@ -67,12 +53,9 @@ def partition_verb(
     if html is not None:
         html.write_text(report.to_html(model.name), encoding="utf-8")
     if as_json:
-        say(json.dumps(report.to_json(), indent=2), lines=True)
+        say_json(report.to_json())
     elif dot:
         say(report.to_dot(), nl=False, lines=True)
     else:
-        from byoc.terminal import new_console
-
-        # Columns of a pipe or file are not a terminal's, and folding would spoil them.
-        report.render(new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+        report.render(table_console())
     report.require(**rules.demand)

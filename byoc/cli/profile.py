@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from byoc.cli import control, options
-from byoc.terminal import say
+from byoc.terminal import say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.bench.profile import Profile
     from byoc.compiler.keywords import CompileKeywords
-
-_PIPE_WIDTH = 200
 
 
 @click.command("profile")
 @click.argument("model")
 @options.input_shapes
 @click.option("--threads", type=options.thread_count, default=1, show_default=True, metavar="N")
-@click.option(
-    "--runs",
-    type=click.IntRange(min=1),
-    default=30,
-    show_default=True,
-    metavar="N",
-    help="Runs to take the medians of.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Only the N slowest calls (default: all, in the order in which they run).",
-)
-@click.option(
-    "--library",
-    "libraries",
-    multiple=True,
-    metavar="NAMES",
-    help="Kernel libraries, as for `byoc compile`; repeatable.",
+@options.count("--runs", "Runs to take the medians of.", default=30)
+@options.count("--top", "Only the N slowest calls (default: all, in the order in which they run).")
+@options.words(
+    "--library libraries", "NAMES", "Kernel libraries, as for `byoc compile`; repeatable."
 )
 @control.tuning_db
 @control.exact
@@ -79,7 +59,7 @@ def profile_verb(
         compiling["precision"] = precision
         found = profile(subject, threads, runs, compiling, show)
     if as_json:
-        say(json.dumps(found.to_json(), indent=1), lines=True)
+        say_json(found.to_json(), indent=1)
     else:
         _print(found, top)
 
@@ -88,9 +68,7 @@ def _print(found: Profile, top: int | None) -> None:
     from rich import box
     from rich.table import Table
 
-    from byoc.terminal import new_console
-
-    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    console = table_console(200)
     total = found.whole_ms
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     for heading in ("ms", "%", "GFLOP/s", "GB/s"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from byoc.cli import options
 from byoc.errors import ByocError
 from byoc.rpc.address import Address
 
@@ -69,12 +70,8 @@ _OPTIONS = (
         help="How long to wait for a machine, and how long a session on it may last then.",
     ),
 )
-_COUNT = click.option(
-    "--rpc-devices",
-    "count",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Use so many machines of the tracker's at once (default: 1).",
+_COUNT = options.count(
+    "--rpc-devices count", "Use so many machines of the tracker's at once (default: 1)."
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import zipfile
@@ -15,7 +14,7 @@ from byoc.cli import options, remote
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write
 from byoc.errors import RunError
-from byoc.terminal import say
+from byoc.terminal import new_console, say, say_json
 from codegen_cc.unfinished import folder_beside
 
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ _SEED = 0
 @click.command("run")
 @click.argument("library", type=click.Path(path_type=Path))
 @options.inputs
-@click.option(
-    "-o", "--outputs", type=click.Path(path_type=Path), metavar="OUT.npz", help="Write the results."
-)
+@options.file("-o --outputs", "OUT.npz", "Write the results.")
 @click.option(
     "--fill-mode",
     type=click.Choice(_FILL_MODES),
@@ -43,16 +40,9 @@ _SEED = 0
     "normal numbers, and 0 or 1 for integers.",
 )
 @options.input_shapes
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=1, show_default=True, help="Number of runs."
-)
-@click.option("--print-time", is_flag=True, help="Print the time per run, after one warm-up run.")
-@click.option(
-    "--print-top",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Print the N greatest values of each output's first row.",
-)
+@options.count("--repeat", "Number of runs.", default=1)
+@options.flag("--print-time", "Print the time per run, after one warm-up run.")
+@options.count("--print-top", "Print the N greatest values of each output's first row.")
 @options.threads
 @remote.devices(several=False)
 @options.as_json
@@ -110,7 +100,7 @@ def run_verb(
     if print_time:
         answer["milliseconds"] = _statistics(times)
     if as_json:
-        say(json.dumps(answer, indent=2), lines=True)
+        say_json(answer)
     else:
         _print(answer)
 
@@ -213,8 +203,6 @@ def _print(answer: dict[str, Any]) -> None:
             say(f"  {index:>8}  {value:.6g}")
     if times := answer.get("milliseconds"):
         from rich.table import Table
-
-        from byoc.terminal import new_console
 
         table = Table("runs", "min ms", "p50 ms", "p90 ms", "max ms")
         table.add_row(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +14,12 @@ import click
 from byoc.cli import control, options, remote
 from byoc.cli.process import import_without_torch
 from byoc.cli.several import SeveralValues
-from byoc.terminal import say
+from byoc.terminal import new_console, say, say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.rpc.devices import Devices
     from byoc.tuning.tuner import Choice, Progress, Tuned
 
-_PIPE_WIDTH = 160
 _FAILED = 1
 #: Share of the cores that may be at work before that is worth a warning.
 _BUSY = 0.6
@@ -30,11 +27,10 @@ _BUSY = 0.6
 
 @click.command("tune", cls=SeveralValues)
 @click.argument("model")
-@click.option(
+@options.file(
     "--db",
-    type=click.Path(path_type=Path),
-    metavar="FILE.json",
-    help="The database to add to (default: byoc/tuning.json in $XDG_CACHE_HOME, else ~/.cache).",
+    "FILE.json",
+    "The database to add to (default: byoc/tuning.json in $XDG_CACHE_HOME, else ~/.cache).",
 )
 @click.option(
     "--threads",
@@ -45,24 +41,14 @@ _BUSY = 0.6
     metavar="N...",
     help="Numbers of threads to time with; each has times of its own.",
 )
-@click.option(
-    "--library",
-    "libraries",
-    multiple=True,
-    metavar="NAMES",
-    help="Kernel libraries to try, as for `byoc compile` (default: all that are present); "
-    "repeatable.",
+@options.words(
+    "--library libraries",
+    "NAMES",
+    "Kernel libraries to try, as for `byoc compile` (default: all that are present); repeatable.",
 )
 @options.input_shapes
-@click.option(
-    "--rounds",
-    type=click.IntRange(min=1),
-    default=6,
-    show_default=True,
-    metavar="N",
-    help="Turns of each candidate, of four runs.",
-)
-@click.option("--again", is_flag=True, help="Time what the database has already, too.")
+@options.count("--rounds", "Turns of each candidate, of four runs.", default=6)
+@options.flag("--again", "Time what the database has already, too.")
 @control.exact
 @control.allow_wrong
 @remote.devices(several=True)
@@ -120,7 +106,7 @@ def tune_verb(
             progress=show,
         )
     if as_json:
-        say(json.dumps(to_json(tuned), indent=2), lines=True)
+        say_json(to_json(tuned))
     else:
         _print(tuned)
     return _FAILED if any(choice.failed for choice in tuned.choices) else 0
@@ -131,8 +117,6 @@ def _bar() -> Iterator[Progress]:
     """A progress bar of layers with the time that is left, where stderr is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Left
-
-    from byoc.terminal import new_console
 
     columns = (
         BarColumn(),
@@ -152,9 +136,7 @@ def _bar() -> Iterator[Progress]:
 
 
 def _print(tuned: Tuned) -> None:
-    from byoc.terminal import new_console
-
-    console = new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    console = table_console(highlight=False)
     for threads, machine in tuned.machines.items():
         choices = [choice for choice in tuned.choices if choice.threads == threads]
         better = sum(choice.decision is not None and choice.decision.gain > 0 for choice in choices)

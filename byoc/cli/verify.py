@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from byoc.cli import options
-from byoc.terminal import new_console, say
+from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.verification import Verification
 
 #: Exit code of a check that does not hold.
 WRONG = 1
-_PIPE_WIDTH = 160
 
-tolerance = click.option(
+tolerance = options.share(
     "--tolerance",
-    type=click.FloatRange(min=0),
-    metavar="SHARE",
-    help="Greatest error of floating-point outputs as a share of their range (default: 1e-4 for "
+    "Greatest error of floating-point outputs as a share of their range (default: 1e-4 for "
     "fp32, less for float64, more for float16).",
 )
 
@@ -55,7 +50,7 @@ def verify_verb(
 
     found = verify(model, library, inputs, seed=seed, tolerance=tolerance, threads=threads)
     if as_json:
-        say(json.dumps(found.to_json(), indent=2), lines=True)
+        say_json(found.to_json())
     else:
         show_verification(found)
     return 0 if found.holds else WRONG
@@ -78,4 +73,4 @@ def show_verification(found: Verification) -> None:
             verdict = check.problem or ("" if check.holds else "too large")
             kind = f"{check.dtype}{list(check.shape)}"
             table.add_row(sizes, check.name, kind, error, limit, verdict)
-    new_console(width=None if sys.stdout.isatty() else _PIPE_WIDTH).print(table)
+    table_console().print(table)

@@ -8,12 +8,12 @@ Importing this package imports neither TVM nor NumPy; names are resolved at firs
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from byoc import errors
 from byoc.errors import *
 from byoc.version import __version__
+from codegen_cc.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from byoc.compiler.attach_metadata import describe
@@ -54,18 +54,7 @@ _HOMES = {
 
 __all__ = [*errors.__all__, *_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'byoc' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
 def _autoload() -> None:

@@ -9,10 +9,13 @@ Names are resolved at first use: a process that only loads models asks ``codegen
 this machine, and TVM's compiler is needed for ``codegen`` and its like alone.
 """
 
+# ruff: noqa: F401 (what is imported here is for type checkers alone)
+
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from codegen_cc.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from codegen_cc.activations import ACTIVATIONS
@@ -20,22 +23,6 @@ if TYPE_CHECKING:
     from codegen_cc.libraries import supports
     from codegen_cc.module import codegen, generate, metadata_module, plan_functions
     from codegen_cc.node import NODE_ATTRIBUTE, Node, Operand, Step
-
-__all__ = [
-    "ACTIVATIONS",
-    "NODE_ATTRIBUTE",
-    "CodegenError",
-    "LibraryError",
-    "Node",
-    "Operand",
-    "Step",
-    "ToolchainError",
-    "codegen",
-    "generate",
-    "metadata_module",
-    "plan_functions",
-    "supports",
-]
 
 _HOMES = {
     "ACTIVATIONS": "codegen_cc.activations",
@@ -53,15 +40,6 @@ _HOMES = {
     "supports": "codegen_cc.libraries",
 }
 
+__all__ = [*_HOMES]
 
-def __getattr__(name: str) -> object:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

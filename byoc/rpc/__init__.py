@@ -7,44 +7,26 @@ enough, as for ``byoc.load``; the server there needs TVM with its extra ``rpc``.
 Importing this package imports neither TVM nor NumPy; names are resolved at first use.
 """
 
+# ruff: noqa: F401 (what is imported here is for type checkers alone)
+
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from byoc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout
+from codegen_cc.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from byoc.rpc.session import RemoteModel, Session, connect
     from byoc.rpc.tracker import connect_tracker
 
-__all__ = [
-    "RemoteModel",
-    "RpcError",
-    "RpcLost",
-    "RpcRefused",
-    "RpcTimeout",
-    "Session",
-    "connect",
-    "connect_tracker",
-]
-
 _HOMES = {
-    "RemoteModel": "session",
-    "Session": "session",
-    "connect": "session",
-    "connect_tracker": "tracker",
+    "RemoteModel": "byoc.rpc.session",
+    "Session": "byoc.rpc.session",
+    "connect": "byoc.rpc.session",
+    "connect_tracker": "byoc.rpc.tracker",
 }
 
+__all__ = ["RpcError", "RpcLost", "RpcRefused", "RpcTimeout", *_HOMES]
 
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'byoc.rpc' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"byoc.rpc.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -2,7 +2,7 @@
 
 ``RULES`` is the pipeline, to be read from top to bottom. A rule is a function that rewrites one
 open ``Block``; it keeps values (up to the rounding that its docstring states), shapes and dtypes.
-Calls on tensors without elements are offered to no rule but ``reductions_of_nothing``.
+Calls on tensors without elements are offered to no rule but ``values_of_nothing``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
 from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
 from byoc.canonicalise.prelu import where_from_prelu
 from byoc.canonicalise.quantised_movement import quantised_movement
-from byoc.canonicalise.reductions_of_nothing import reductions_of_nothing
 from byoc.canonicalise.remove_no_ops import remove_no_ops
 from byoc.canonicalise.reshape_family import one_reshape
 from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
@@ -54,6 +53,7 @@ from byoc.canonicalise.statistics import mean_from_variance
 from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
+from byoc.canonicalise.values_of_nothing import values_of_nothing
 from byoc.ir.dataflow import Block, map_blocks
 
 Rule = Callable[[Block], None]
@@ -61,7 +61,7 @@ Rule = Callable[[Block], None]
 RULES: tuple[Rule, ...] = (
     # The importer's own noise first, so that later rules see variables and constants alone.
     inline_tuples,
-    reductions_of_nothing,
+    values_of_nothing,
     dequantised_weights,
     block_weights,
     fold_constants,

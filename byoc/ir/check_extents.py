@@ -5,6 +5,9 @@ to allocate. So all extents that may be below 0 are compared, before anything is
 themselves or 0, whichever is greater:
 
     match_cast([max(h - 2, 0)], Shape([h - 2]))
+
+So is what the first window of a pool leaves of an axis: where that is between -stride and 0, ONNX's
+formula rounds down to no window and ONNX Runtime cuts off to one, which sees a part of the image.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from byoc.ir.dataflow import is_candidate, with_blocks
 from byoc.ir.symbols import extents_of, named_in, told_by
 from codegen_cc.dim import Dim, at_most
 from codegen_cc.region.relax_dims import relax_dims
+
+#: Pools, of which TVM computes what was not offloaded.
+_POOLS = {f"relax.nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3)}
 
 
 def check_extents(mod: tvm.IRModule) -> tvm.IRModule:
@@ -34,9 +40,7 @@ def check_extents(mod: tvm.IRModule) -> tvm.IRModule:
         casts = list(takewhile(_defines_symbols, first.bindings))
         found = _doubtful(func, [*func.params, *(cast.var for cast in casts)])
         if found:
-            zero = tirx.IntImm("int64", 0)
-            given = relax.ShapeExpr([tirx.max(extent, zero) for extent in found])
-            ty = relax.ShapeType(found)
+            given, ty = relax.ShapeExpr(list(found.values())), relax.ShapeType(list(found))
             check = relax.MatchCast(relax.Var("extents", ty), given, ty)
             blocks = [
                 relax.BindingBlock([*casts, check]),
@@ -53,26 +57,53 @@ def _defines_symbols(binding: relax.Binding) -> bool:
     return isinstance(binding, relax.MatchCast) and not isinstance(binding.var, relax.DataflowVar)
 
 
-def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> list[tvm.ir.Expr]:
-    """The extents of a function's values that are not known to be 0 or more, each once.
+def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> dict[tvm.ir.Expr, tvm.ir.Expr]:
+    """The extents that are not known to be 0 or more, each once, with what each has to equal.
 
     Those of symbols alone that an axis of the ``tellers`` is.
     """
+    zero = tirx.IntImm("int64", 0)
     known = {symbol for var in tellers for symbol in told_by(var.ty)}
-    found: dict[Dim, tvm.ir.Expr] = {}
+    found: dict[Dim, tuple[tvm.ir.Expr, tvm.ir.Expr]] = {}
     for block in func.body.blocks:
         for binding in block.bindings:
             for ty in _tensors(binding.var.ty):
-                if not known.issuperset(named_in(ty)):
-                    continue
-                for extent in extents_of(ty):
-                    try:
-                        (dim,) = relax_dims([extent])
-                    except ValueError:
-                        continue
-                    if not at_most(0, dim):
-                        found.setdefault(dim, extent)
-    return list(found.values())
+                if known.issuperset(named_in(ty)):
+                    for extent in extents_of(ty):
+                        _note(found, extent, tirx.max(extent, zero))
+            for left, stride in _parts_of_windows(binding):
+                if known.issuperset(tirx.analysis.undefined_vars(left)):
+                    none = tirx.EQ(left, tirx.IntImm("int64", -stride))
+                    _note(found, left, tirx.Select(none, left, tirx.max(left, zero)))
+    return dict(found.values())
+
+
+def _note(found: dict, extent: tvm.ir.Expr, wanted: tvm.ir.Expr) -> None:
+    try:
+        (dim,) = relax_dims([extent])
+    except ValueError:
+        return
+    if not at_most(0, dim):
+        found[dim] = (extent, wanted)
+
+
+def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, int]]:
+    """What a pool's first window leaves of each axis of the image, with the stride there."""
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+        return []
+    if call.op.name not in _POOLS or call.attrs.ceil_mode:
+        return []
+    extents, attrs = extents_of(call.args[0].ty), call.attrs
+    rank, first = len(attrs.pool_size), attrs.layout.index("W") + 1 - len(attrs.pool_size)
+    pads = [int(pad) for pad in attrs.padding]
+    rest = []
+    for axis in range(rank if len(extents) == rank + 2 else 0):
+        reach = (int(attrs.pool_size[axis]) - 1) * int(attrs.dilation[axis]) + 1
+        extent, stride = extents[first + axis], int(attrs.strides[axis])
+        if stride > 1:
+            rest.append((extent + (pads[axis] + pads[rank + axis] - reach), stride))
+    return rest
 
 
 def _tensors(ty: tvm.ir.Type) -> list[tvm.ir.Type]:

@@ -168,11 +168,14 @@ def _check_extents(plan: Plan) -> list[str]:
     """
     known = {dim for value in (*plan.region.inputs, *plan.region.outputs) for dim in value.shape}
     inner = dict.fromkeys(dim for node in plan.region.nodes for dim in _extents_of(node))
+    doubtful = {dim: f"{c_text(dim)} < 0" for dim in inner if dim not in known}
+    for node in plan.region.nodes:
+        doubtful |= _parts_of_windows(node)
     symbol = plan.region.symbol
     return [
-        f'  if ({c_text(dim)} < 0) return ext_raise_negative("{symbol}", "{dim}", {c_text(dim)});'
-        for dim in inner
-        if dim not in known and not at_most(0, dim)
+        f'  if ({small}) return ext_raise_negative("{symbol}", "{dim}", {c_text(dim)});'
+        for dim, small in doubtful.items()
+        if not at_most(0, dim)
     ]
 
 
@@ -196,6 +199,27 @@ def _room_to_pad(node: RegionNode) -> list[Dim]:
         for extent, width in zip(shape, widths, strict=True)
         if width > 0 and not is_static([extent])
     ]
+
+
+def _parts_of_windows(node: RegionNode) -> dict[Dim, str]:
+    """What a pool's first window leaves of each axis, with the condition that it is too large.
+
+    Where that is between -stride and 0, ONNX's formula rounds down to no window and ONNX Runtime
+    cuts off to one, which sees a part of the image. At fixed sizes the importer refuses such pools.
+    """
+    attrs = node.node.attrs
+    if "pool_size" not in attrs or attrs["ceil_mode"]:
+        return {}
+    sides = zip(attrs["padding"][:2], attrs["padding"][2:], strict=True)
+    windows = zip(attrs["pool_size"], attrs["dilation"], attrs["strides"], sides, strict=True)
+    rest = {}
+    for extent, (taps, gap, stride, pads) in zip(
+        node.role("input").shape[2:], windows, strict=True
+    ):
+        left = extent + sum(pads) - (taps - 1) * gap - 1
+        if stride > 1 and not is_static([extent]):
+            rest[left] = f"{c_text(left)} < 0 && {c_text(left)} > -{stride}"
+    return rest
 
 
 def _specs(plan: Plan) -> list[str]:

@@ -86,7 +86,7 @@ def test_values() -> None:
 
     mod = relax_module(build, *shapes)
     out, report = partition_with_report(mod, min_bytes=0)
-    assert report.regions, report.left
+    assert (report.operators, report.left) == (0, ())  # constants all
     byoc._autoload()
     results = run_with_tvm(relax.transform.RunCodegen()(out), *(np.zeros(s, "f4") for s in shapes))
     for name, expected, result in zip(CASES, mod["main"].ret_ty.fields, results, strict=True):
@@ -99,7 +99,7 @@ def test_rules_go_on_beside_an_empty_tensor() -> None:
         return relax.Tuple([emit(op.stack([x, x], 0)), emit(op.stack([empty, empty], 0))])
 
     canonical = canonicalise(relax_module(build, (2, 3), (0, 3)))
-    assert operators(canonical).count("relax.stack") == 1
+    assert operators(canonical).count("relax.stack") == 0
     assert operators(canonical).count("relax.concat") == 1
 
 

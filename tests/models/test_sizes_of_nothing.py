@@ -140,6 +140,39 @@ def test_an_image_smaller_than_a_window(windows: byoc.Model, size: tuple[int, in
         windows.run({"x": random(1, 2, *size)})
 
 
+@pytest.mark.parametrize("skip", [[], ["max_pool2d", "avg_pool2d"]], ids=["ours", "TVM's"])
+@pytest.mark.parametrize("named", [{}, {"auto_pad": "VALID"}], ids=["", "VALID"])
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
+def test_a_part_of_a_window(
+    kind: str, named: dict[str, str], skip: list[str], tmp_path: Path
+) -> None:
+    """ONNX's formula gives none, ONNX Runtime one of whatever the image has: refused."""
+    node = helper.make_node(kind, ["x"], ["y"], kernel_shape=[2, 4], strides=[2, 3], **named)
+    shape: list[int | str | None] = [1, 64, "h", "w"]
+    made = model([node], {"x": shape}, {})
+    report = byoc.compile(made, tmp_path / "m.so", {"x": shape}, skip_ops=skip, min_bytes=0).report
+    assert bool(report.regions) is not bool(skip)
+    loaded = byoc.load(tmp_path / "m.so")
+    for size in [(2, 4), (3, 9), (2, 1)]:  # of 1 the formula gives 0 without a rest
+        arrays = {"x": random(1, 64, *size)}
+        assert_agrees(loaded.run(arrays), onnxruntime_outputs(made, arrays))
+    for size in [(1, 4), (2, 3), (2, 2)]:
+        with pytest.raises(RunError, match=r"would be -[12]; pass larger inputs"):
+            loaded.run({"x": random(1, 64, *size)})
+
+
+@pytest.mark.parametrize("operator", ["Max", "Min", "Sum", "Mean"])
+@pytest.mark.parametrize("shape", [[0], [1, 1, 1, 0], [2, 0, 3]])
+def test_operators_that_tvm_writes_as_reshapes_of_nothing(
+    operator: str, shape: list[int], tmp_path: Path
+) -> None:
+    made = model([helper.make_node(operator, ["x"], ["y"])], {"x": shape}, {})
+    byoc.compile(made, tmp_path / "m.so", {"x": shape}, min_bytes=0)
+    arrays = {"x": np.zeros(shape, "float32")}
+    found = byoc.load(tmp_path / "m.so").run(arrays)
+    assert_agrees(found, onnxruntime_outputs(made, arrays))
+
+
 # ---------------------------------------------------------------------- names of axes
 
 

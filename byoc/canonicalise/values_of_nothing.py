@@ -1,4 +1,8 @@
-"""Write reductions over axes without elements as the constants that they are.
+"""Write what is known without a computation where axes have no elements.
+
+A tensor without elements is the constant without elements, whichever operator made it: TVM's passes
+write some operators as reshapes, and in those an extent of 0 means that of the operand's same axis.
+Reductions over such axes are constants:
 
     sum, mean  0        product  1        max  -inf        min  inf        matmul  0
 
@@ -14,15 +18,18 @@ from tvm import relax
 from byoc.ir.dataflow import Block, dtype_of, op_name, static_shape_of
 
 
-def reductions_of_nothing(block: Block) -> None:
-    """Rewrite those of fixed shape whose result has elements."""
+def values_of_nothing(block: Block) -> None:
+    """Rewrite those of fixed shape."""
     for var in block.ordered():
-        call = block.values.get(var)
-        name = op_name(call) if call is not None else None
-        if name not in FIRST_VALUES:
+        call, shape = block.values.get(var), static_shape_of(var)
+        if shape is not None and 0 in shape and isinstance(call, relax.Call | relax.TupleGetItem):
+            block.replace(var, relax.const(np.empty(shape, dtype_of(var)), dtype_of(var)))
             continue
-        shape, operand = static_shape_of(var), static_shape_of(call.args[0])
-        if shape is None or operand is None or 0 in shape or 0 not in operand:
+        name = op_name(call) if call is not None else None
+        if shape is None or name not in FIRST_VALUES:
+            continue
+        operand = static_shape_of(call.args[0])
+        if operand is None or 0 not in operand:
             continue
         dtype = dtype_of(var)
         first = FIRST_VALUES[name]

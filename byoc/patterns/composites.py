@@ -18,14 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tvm import relax
 
-from byoc.ir.dataflow import (
-    Block,
-    array_of,
-    dtype_of,
-    op_name,
-    scalar_of,
-    shape_of,
-)
+from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, shape_of
+from byoc.ir.pattern import Found as Match
+from byoc.ir.pattern import Number, call, either, find, times
 from byoc.patterns.indexing import build_cumsum, build_take
 from byoc.patterns.row import Candidate, Unfit, tensor
 from codegen_cc.node import Node
@@ -39,7 +34,7 @@ class Group:
     bindings: tuple[relax.Var, ...]
 
 
-#: What a reader finds: the candidate, and the bindings inside in any order, without the last.
+#: What a reader finds: the candidate, and its bindings in any order.
 Found = tuple[Candidate, tuple[relax.Expr, ...]]
 
 
@@ -47,9 +42,9 @@ def find_groups(block: Block) -> list[Group]:
     """All groups of a block that nothing else looks into."""
     position = {var: i for i, var in enumerate(block.ordered())}
     groups: list[Group] = []
-    for var, call in block.calls(*READERS):
+    for var, last in block.calls(*READERS):
         try:
-            found = READERS[op_name(call)](block, var, call)
+            found = READERS[op_name(last)](block, var)
         except Unfit:
             continue
         if found is None:
@@ -67,109 +62,113 @@ def _is_closed(block: Block, bindings: tuple[relax.Var, ...]) -> bool:
     )
 
 
-def _attention(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
+def _is_turned(permuted: relax.Call) -> bool:
+    axes = permuted.attrs.axes
+    return axes is not None and [int(axis) for axis in axes] == [0, 1, 3, 2]
+
+
+_PRODUCT = call("matmul", "query", call("permute_dims", "key", where=_is_turned), name="product")
+_SCALED = either(call("multiply", _PRODUCT, Number("scale")), _PRODUCT)
+_SOFTMAX = call(
+    "nn.softmax",
+    either(call("add", _SCALED, "mask"), _SCALED),
+    where=lambda softmax: int(softmax.attrs.axis) in (-1, 3) and softmax.ty.ndim == 4,
+    name="weights",
+)
+ATTENTION = call("matmul", _SOFTMAX, "value")
+
+
+def _attention(block: Block, var: relax.Var) -> Found | None:
     """Rank 4 throughout; scale a constant, mask broadcastable to the scores."""
-    softmax = block.call(call.args[0], "relax.nn.softmax")
-    if softmax is None or int(softmax.attrs.axis) not in (-1, 3) or call.args[0].ty.ndim != 4:
+    found = find(block, var, ATTENTION)
+    scale = 0.0 if found is None else found.numbers.get("scale", 1.0)
+    if found is None or not np.isfinite(scale):
         return None
-    inside = [call.args[0]]
-    scores, mask, scale = softmax.args[0], None, 1.0
-    added = block.call(scores, "relax.add")
-    if added is not None:
-        inside.append(scores)
-        scores, mask = added.args
-    scaled = block.call(scores, "relax.multiply")
-    if scaled is not None:
-        inside.append(scores)
-        scores, scale = scaled.args[0], scalar_of(scaled.args[1])
-    product = block.call(scores, "relax.matmul")
-    turned = block.call(product.args[1], "relax.permute_dims") if product is not None else None
-    if turned is None or scale is None or not np.isfinite(scale):
-        return None
-    if turned.attrs.axes is None or [int(axis) for axis in turned.attrs.axes] != [0, 1, 3, 2]:
-        return None
-    inside += [scores, product.args[1]]
-    roles = {"query": product.args[0], "key": turned.args[0], "value": call.args[1]}
+    roles = {role: found[role] for role in ("query", "key", "value")}
     operands = [tensor(expr, role) for role, expr in roles.items()]
     outer = operands[0].shape[:2]
     if len(outer) != 2 or any(len(o.shape) != 4 or o.shape[:2] != outer for o in operands):
         return None
-    if mask is not None:
-        if shape_of(scores) != shape_of(call.args[0]):
+    if (mask := found.get("mask")) is not None:
+        if shape_of(found["product"]) != shape_of(found["weights"]):
             return None  # the mask would widen the scores
         roles["mask"] = mask
         operands.append(tensor(mask, "mask"))
     shape = shape_of(var)
     if shape is None:
         return None
-    node = Node("attention", tuple(operands), shape, dtype_of(var), {"scale": float(scale)})
-    return Candidate(node, tuple(roles.values())), tuple(inside)
+    node = Node("attention", tuple(operands), shape, dtype_of(var), {"scale": scale})
+    return Candidate(node, tuple(roles.values())), found.bindings
 
 
-def _prelu(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
-    condition, scaled, source = call.args
-    test = block.call(condition, "relax.less")
-    if test is None:  # PyTorch asks for x > 0, which is the same but for 0 times a negative slope
-        test = block.call(condition, "relax.greater")
-        scaled, source = source, scaled
-    product = block.call(scaled, "relax.multiply")
-    if test is None or product is None or test.args[0] != source or scalar_of(test.args[1]) != 0.0:
+PRELU = either(
+    call("where", call("less", "x", 0.0), times("x", "slope"), "x"),
+    # PyTorch asks for x > 0, which is the same but for 0 times a negative slope.
+    call("where", call("greater", "x", 0.0, name="above"), "x", times("x", "slope")),
+)
+
+
+def _prelu(block: Block, var: relax.Var) -> Found | None:
+    found = find(block, var, PRELU)
+    if found is None:
         return None
-    slopes = [side for side in product.args if side != source]
-    if op_name(test) == "relax.greater":
-        known = array_of(slopes[0]) if slopes else None
+    source, slope = found["x"], found["slope"]
+    if found.get("above") is not None:
+        known = array_of(slope)
         if known is None or not (np.isfinite(known) & ~np.signbit(known)).all():
             return None
-    if len(slopes) != 1 or source not in tuple(product.args) or shape_of(source) != shape_of(var):
+    if slope == source or shape_of(source) != shape_of(var):
         return None
-    operands = (tensor(source, "lhs"), tensor(slopes[0], "rhs"))
+    operands = (tensor(source, "lhs"), tensor(slope, "rhs"))
     node = Node("binary", operands, shape_of(var), dtype_of(var), {"kind": "prelu"})
-    return Candidate(node, (source, slopes[0])), (condition, scaled)
+    return Candidate(node, (source, slope)), found.bindings
 
 
-def _take(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
+def _take(block: Block, var: relax.Var) -> Found | None:
     """``take`` of wrapped negative indices, and the end of a reversed ``cumsum``."""
-    return _reversed_cumsum(block, call) or _wrapped_take(block, call)
+    return _reversed_cumsum(block, var) or _wrapped_take(block, var)
 
 
-def _wrapped_take(block: Block, call: relax.Call) -> Found | None:
-    chosen = block.call(call.args[1], "relax.where")
-    if chosen is None or call.attrs.axis is None:
-        return None
-    condition, wrapped, indices = chosen.args
-    less = block.call(condition, "relax.less")
-    added = block.call(wrapped, "relax.add")
-    shape = shape_of(call.args[0])
-    if less is None or added is None or not shape:
-        return None
-    if less.args[0] != indices or scalar_of(less.args[1]) != 0.0:
-        return None
-    extent = shape[int(call.attrs.axis) % len(shape)]
-    if added.args[0] != indices or scalar_of(added.args[1]) != extent:
-        return None
-    found = build_take(call)  # describes the wrapped indices, which have the same type
-    if shape_of(indices) != shape_of(call.args[1]):
-        return None
-    operands = (found.node.operands[0], tensor(indices, "indices"))
-    node = Node("take", operands, found.node.shape, found.node.dtype, found.node.attrs)
-    return Candidate(node, (call.args[0], indices)), (call.args[1], condition, wrapped)
+WRAPPED_TAKE = call(
+    "take",
+    "x",
+    call("where", call("less", "i", 0.0), call("add", "i", Number("extent")), "i", name="wrapped"),
+)
 
 
-def _reversed_cumsum(block: Block, call: relax.Call) -> Found | None:
-    sums = block.call(call.args[0], "relax.cumsum")
-    first = block.call(sums.args[0], "relax.take") if sums is not None else None
-    if first is None or sums.attrs.axis is None or call.attrs.axis is None:
+def _wrapped_take(block: Block, var: relax.Var) -> Found | None:
+    found, taken = find(block, var, WRAPPED_TAKE), block.values[var]
+    shape = None if found is None else shape_of(found["x"])
+    if not shape or taken.attrs.axis is None:
         return None
-    shape = shape_of(first.args[0])
-    if not shape or first.attrs.axis is None:
+    if found.numbers["extent"] != shape[int(taken.attrs.axis) % len(shape)]:
         return None
-    axes = {int(c.attrs.axis) % len(shape) for c in (call, sums, first)}
-    if len(axes) != 1 or not all(_reverses(c, shape[min(axes)]) for c in (call, first)):
+    like = build_take(taken).node  # describes the wrapped indices, which have the same type
+    indices = found["i"]
+    if shape_of(indices) != shape_of(found["wrapped"]):
         return None
-    found = build_cumsum(sums, reverse=True)
-    source = first.args[0]
-    node = replace(found.node, operands=(tensor(source, "input"),))
-    return Candidate(node, (source,)), (call.args[0], sums.args[0])
+    operands = (like.operands[0], tensor(indices, "indices"))
+    node = Node("take", operands, like.shape, like.dtype, like.attrs)
+    return Candidate(node, (found["x"], indices)), found.bindings
+
+
+REVERSED_CUMSUM = call("take", call("cumsum", call("take", "x", name="first"), name="sums"))
+
+
+def _reversed_cumsum(block: Block, var: relax.Var) -> Found | None:
+    found = find(block, var, REVERSED_CUMSUM)
+    shape = None if found is None else shape_of(found["x"])
+    if not shape:
+        return None
+    last, sums, first = (block.values[v] for v in (var, found["sums"], found["first"]))
+    if any(c.attrs.axis is None for c in (last, sums, first)):
+        return None
+    axes = {int(c.attrs.axis) % len(shape) for c in (last, sums, first)}
+    if len(axes) != 1 or not all(_reverses(c, shape[min(axes)]) for c in (last, first)):
+        return None
+    source = found["x"]
+    node = replace(build_cumsum(sums, reverse=True).node, operands=(tensor(source, "input"),))
+    return Candidate(node, (source,)), found.bindings
 
 
 def _reverses(take: relax.Call, extent: int) -> bool:
@@ -179,47 +178,36 @@ def _reverses(take: relax.Call, extent: int) -> bool:
     return indices.shape == (extent,) and (indices == np.arange(extent)[::-1]).all()
 
 
-def _lrn(block: Block, var: relax.Var, call: relax.Call) -> Found | None:
+#: A pool of a line of faces, as the importer writes it, or of a face of lines.
+_LINE = call("expand_dims reshape", call("multiply", "x", "x", name="squares"), name="line")
+_MEAN = call(
+    "squeeze reshape", call("nn.avg_pool2d nn.avg_pool3d", _LINE, name="pool"), name="mean"
+)
+_TIMES_ALPHA = either(call("multiply", _MEAN, Number("alpha")), _MEAN)
+_PLUS_BIAS = either(call("add", _TIMES_ALPHA, Number("bias")), _TIMES_ALPHA)
+_TO_BETA = either(call("power", _PLUS_BIAS, Number("beta")), _PLUS_BIAS)
+LRN = call("divide", "x", _TO_BETA)
+
+
+def _lrn(block: Block, var: relax.Var) -> Found | None:
     """A factor or exponent of 1 and a bias of 0 may have been left out."""
-    image, value = call.args
-    inside: list[relax.Expr] = []
-    numbers = {"beta": 1.0, "bias": 0.0, "alpha": 1.0}
-    steps = {"beta": "relax.power", "bias": "relax.add", "alpha": "relax.multiply"}
-    for name, operator in steps.items():
-        step = block.call(value, operator)
-        number = scalar_of(step.args[1]) if step is not None else None
-        if number is not None:
-            inside.append(value)
-            value, numbers[name] = step.args[0], number
-    window = _mean_of_channels(block, value)
-    if window is None:
+    found = find(block, var, LRN)
+    size = None if found is None else _channels_of_window(block, found)
+    if size is None:
         return None
-    size, squares, pooled = window
-    square = block.call(squares, "relax.multiply")
-    if square is None or tuple(square.args) != (image, image):
-        return None
-    operand = tensor(image, "input")
+    operand = tensor(found["x"], "input")
+    numbers = {"beta": 1.0, "bias": 0.0, "alpha": 1.0} | found.numbers
     attrs = {"axis": 1, "size": size, **numbers}
     node = Node("lrn", (operand,), operand.shape, operand.dtype, attrs)
-    return Candidate(node, (image,)), (*inside, *pooled, squares)
+    return Candidate(node, (found["x"],)), found.bindings
 
 
-def _mean_of_channels(
-    block: Block, value: relax.Expr
-) -> tuple[int, relax.Expr, tuple[relax.Expr, ...]] | None:
-    """How many channels are averaged, of what, and the bindings that do so.
-
-    They are a pool of a line of faces, as the importer writes it, or of a face of lines.
-    """
-    back = block.call(value, "relax.squeeze", "relax.reshape")
-    pool = block.call(back.args[0], *_MEANS) if back is not None else None
-    there = (
-        block.call(pool.args[0], "relax.expand_dims", "relax.reshape") if pool is not None else None
-    )
-    shapes = (shape_of(there.args[0]), shape_of(value)) if there is not None else ((), ())
-    if there is None or not shapes[0] or shapes[0] != shapes[1]:
+def _channels_of_window(block: Block, found: Match) -> int | None:
+    """How many channels a pool averages around each; None for one of something else."""
+    shape, line = shape_of(found["squares"]), shape_of(found["line"])
+    if not shape or shape != shape_of(found["mean"]):
         return None
-    attrs, line = pool.attrs, shape_of(pool.args[0])
+    attrs = block.values[found["pool"]].attrs
     size, *others = (int(extent) for extent in attrs.pool_size)
     windows = [*others, *map(int, attrs.strides), *map(int, attrs.dilation)]
     padding = [int(side) for side in attrs.padding]
@@ -229,15 +217,10 @@ def _mean_of_channels(
         return None
     if (padding[0], padding[sides]) != ((size - 1) // 2, size // 2):
         return None
-    if line is None or line[:3] != (shapes[0][0], 1, shapes[0][1]):
-        return None
-    return size, there.args[0], (value, back.args[0], pool.args[0])
+    return None if line is None or line[:3] != (shape[0], 1, shape[1]) else size
 
 
-#: Pools whose first window is one of channels.
-_MEANS = ("relax.nn.avg_pool2d", "relax.nn.avg_pool3d")
-
-READERS: dict[str, Callable[[Block, relax.Var, relax.Call], Found | None]] = {
+READERS: dict[str, Callable[[Block, relax.Var], Found | None]] = {
     "relax.matmul": _attention,
     "relax.where": _prelu,
     "relax.take": _take,

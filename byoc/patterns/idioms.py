@@ -88,10 +88,7 @@ def _of_several(block: Block, var: relax.Var) -> Idiom | None:
 
 def _has_kind(call: relax.Call) -> bool:
     """Whether an operator's attributes are those of the function of its name."""
-    if op_name(call) == "relax.nn.softplus":
-        # Above its threshold it is x itself, which then equals the logarithm in fp32.
-        return float(call.attrs.beta) == 1.0 and float(call.attrs.threshold) >= 17.0
-    return True
+    return op_name(call) != "relax.nn.softplus" or smooth.is_softplus(call)
 
 
 def _parameters(call: relax.Call) -> tuple[float, float]:

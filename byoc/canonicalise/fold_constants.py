@@ -14,6 +14,7 @@ from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import dequantised, is_kept
 from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
+from byoc.ir.walk import operands_of
 from codegen_cc.dtypes import KERNEL_NUMBERS
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]
@@ -206,11 +207,10 @@ def _extents(block: Block, value: relax.Expr) -> tuple[int, ...] | None:
 def _operands(call: relax.Call) -> list[np.ndarray] | None:
     """The values of all tensor operands; None if one is no constant of a known dtype."""
     arrays: list[np.ndarray] = []
-    for argument in call.args:
-        if isinstance(argument, relax.ShapeExpr):
+    for item in operands_of(call):
+        if isinstance(item, relax.ShapeExpr):
             continue
-        for item in argument.fields if isinstance(argument, relax.Tuple) else [argument]:
-            if not isinstance(item, Constant) or str(item.ty.dtype) not in DTYPES:
-                return None
-            arrays.append(array_of(item))
+        if not isinstance(item, Constant) or str(item.ty.dtype) not in DTYPES:
+            return None
+        arrays.append(array_of(item))
     return arrays or None

@@ -15,6 +15,7 @@ from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import is_kept
 from byoc.ir.dataflow import Block, Constant, dtype_of, op_name, substitute
+from byoc.ir.walk import bindings_of
 from codegen_cc.dtypes import DTYPES
 
 #: Dtypes that TVM is asked to evaluate. It ends the process on some operators of narrow floats.
@@ -101,8 +102,7 @@ def _evaluated(
     folded = relax.transform.FoldConstant()(builder.finalize())
     (function,) = (f for f in folded.functions.values() if isinstance(f, relax.Function))
     # What was folded is no binding any more, but stands where it is read.
-    bindings = (binding for block in function.body.blocks for binding in block.bindings)
-    values = {binding.var: binding.value for binding in bindings}
+    values = {binding.var: binding.value for binding in bindings_of(function)}
     result = values.get(function.body.body, function.body.body)
     return {
         var: values.get(value, value) for var, value in zip(expressions, result.fields, strict=True)

@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from byoc.canonicalise.take_of_constants import take_of
 from byoc.ir.dataflow import Block, dtype_of, is_kernel_float, static_shape_of
 from byoc.ir.loop_nest import (
     Store,
@@ -133,12 +134,8 @@ def _operator(block: Block, var: relax.Var, source: relax.Expr, copy: Copy) -> r
         return None
     moved = [a for a, t in enumerate(copy.tables) if not np.array_equal(t, np.arange(shape[a]))]
     for axis in moved[:-1]:
-        source = block.emit(var, _take(source, copy.tables[axis], axis))
-    return _take(source, copy.tables[moved[-1]], moved[-1]) if moved else source
-
-
-def _take(source: relax.Expr, table: np.ndarray, axis: int) -> relax.Expr:
-    return relax.op.take(source, relax.const(table.astype("int64"), "int64"), axis=axis)
+        source = block.emit(var, take_of(source, copy.tables[axis], axis))
+    return take_of(source, copy.tables[moved[-1]], moved[-1]) if moved else source
 
 
 def _pad(source: relax.Expr, copy: Copy, shape: tuple[int, ...]) -> relax.Expr | None:

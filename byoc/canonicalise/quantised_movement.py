@@ -15,6 +15,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.ir.dataflow import Block, dtype_of, op_name, scalar_of
+from byoc.ir.walk import items_of
 from codegen_cc.dtypes import KERNEL_BYTES
 
 #: Operators whose first operand, or all in a tuple there, move and nothing else.
@@ -56,13 +57,9 @@ def _are_integers(block: Block, expr: relax.Expr, parameters: Parameters) -> boo
     if call is not None:
         return _parameters(call, dtype_of(call.args[0])) == parameters
     call = block.call(expr, *MOVES)
-    return call is not None and all(_are_integers(block, x, parameters) for x in _operands(call))
-
-
-def _operands(call: relax.Call) -> list[relax.Expr]:
-    """What a call moves."""
-    first = call.args[0]
-    return list(first.fields) if isinstance(first, relax.Tuple) else [first]
+    return call is not None and all(
+        _are_integers(block, x, parameters) for x in items_of(call.args[0])
+    )
 
 
 def _moved(
@@ -76,7 +73,7 @@ def _moved(
     if op_name(call) == "relax.dequantize":
         return call.args[0]
     operands: list[relax.Expr] = []
-    for operand in _operands(call):
+    for operand in items_of(call.args[0]):
         if operand not in known:
             moved = _moved(block, anchor, operand, known)
             bound = block.emit(anchor, moved) if isinstance(moved, relax.Call) else moved

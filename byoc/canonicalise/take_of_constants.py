@@ -22,7 +22,7 @@ def take_of_constants(block: Block) -> None:
             if call.attrs.axis is None:
                 continue
             axis = int(call.attrs.axis) % len(shape)
-            block.replace(var, _take(call.args[0], np.arange(shape[axis])[::-1], axis))
+            block.replace(var, take_of(call.args[0], np.arange(shape[axis])[::-1], axis))
         else:
             _backward_slice(block, var, call, shape)
 
@@ -48,8 +48,8 @@ def _backward_slice(block: Block, var: relax.Var, call: relax.Call, shape: tuple
         return
     source = call.args[0]
     for axis, table in list(zip(axes, tables, strict=True))[:-1]:
-        source = block.emit(var, _take(source, table, axis))
-    block.replace(var, _take(source, tables[-1], axes[-1]))
+        source = block.emit(var, take_of(source, table, axis))
+    block.replace(var, take_of(source, tables[-1], axes[-1]))
 
 
 def _slice(begin: int, end: int, step: int, extent: int) -> slice:
@@ -59,5 +59,6 @@ def _slice(begin: int, end: int, step: int, extent: int) -> slice:
     return slice(begin, end, step)
 
 
-def _take(source: relax.Expr, table: np.ndarray, axis: int) -> relax.Expr:
+def take_of(source: relax.Expr, table: np.ndarray, axis: int) -> relax.Expr:
+    """The elements of a tensor along an axis that stand in a table."""
     return relax.op.take(source, relax.const(table.astype("int64"), "int64"), axis=axis)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import relax
 
+from byoc.ir.walk import bindings_of
+
 
 @dataclass(frozen=True)
 class SingleRegion:
@@ -37,17 +39,16 @@ def single_region(module: tvm.IRModule) -> SingleRegion | str:
     calls: dict[relax.Var, relax.Call] = {}
     views: dict[relax.Var, tuple[relax.Var, int]] = {}
     same: dict[relax.Var, relax.Expr] = {}
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
-                calls[binding.var] = value
-            elif isinstance(value, relax.TupleGetItem) and value.tuple_value in calls:
-                views[binding.var] = (value.tuple_value, int(value.index))
-            elif isinstance(value, relax.Var | relax.Tuple):
-                same[binding.var] = value
-            else:
-                return f"main does more than call regions: {_name(value)}"
+    for binding in bindings_of(main):
+        value = binding.value
+        if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+            calls[binding.var] = value
+        elif isinstance(value, relax.TupleGetItem) and value.tuple_value in calls:
+            views[binding.var] = (value.tuple_value, int(value.index))
+        elif isinstance(value, relax.Var | relax.Tuple):
+            same[binding.var] = value
+        else:
+            return f"main does more than call regions: {_name(value)}"
     if len(calls) != 1:
         return f"main calls {len(calls)} regions; need 1"
     ((result, call),) = calls.items()

@@ -13,6 +13,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_region, sequence, substitute, typed
+from byoc.ir.walk import bindings_of
 from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE
 
 
@@ -29,17 +30,16 @@ def detach_constants(mod: tvm.IRModule) -> tvm.IRModule:
 def _detach(func: relax.Function) -> relax.Function:
     found: dict[tvm.ir.GenericConst, relax.Var] = {}
     bindings: list[relax.Binding] = []
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call):
-                for argument in value.args:
-                    if isinstance(argument, tvm.ir.GenericConst) and argument not in found:
-                        placeholder = _placeholder(argument, len(found))
-                        found[argument] = placeholder.var
-                        bindings.append(placeholder)
-                binding = relax.VarBinding(binding.var, substitute(value, found))
-            bindings.append(binding)
+    for binding in bindings_of(func):
+        value = binding.value
+        if isinstance(value, relax.Call):
+            for argument in value.args:
+                if isinstance(argument, tvm.ir.GenericConst) and argument not in found:
+                    placeholder = _placeholder(argument, len(found))
+                    found[argument] = placeholder.var
+                    bindings.append(placeholder)
+            binding = relax.VarBinding(binding.var, substitute(value, found))
+        bindings.append(binding)
     if not found:
         return func
     body = sequence([relax.DataflowBlock(bindings)], func.body.body)

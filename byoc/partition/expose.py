@@ -39,6 +39,7 @@ from byoc.ir.dataflow import (
     variables,
 )
 from byoc.ir.origin import origin_of
+from byoc.ir.walk import bindings_of
 from codegen_cc.node import NODE_ATTRIBUTE, Node
 
 #: Before the node's name in the names of what the pass adds, as values are called as nodes are.
@@ -78,13 +79,12 @@ def node_results(mod: tvm.IRModule) -> dict[Var, str]:
     takes the others out as well, such as a batch norm's statistics.
     """
     last: dict[str, Var] = {}
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            names = origin_of(value).names
-            further = isinstance(value, relax.TupleGetItem) and value.index > 0
-            if len(names) == 1 and not further:
-                last[names[0]] = binding.var
+    for binding in bindings_of(mod["main"]):
+        value = binding.value
+        names = origin_of(value).names
+        further = isinstance(value, relax.TupleGetItem) and value.index > 0
+        if len(names) == 1 and not further:
+            last[names[0]] = binding.var
     return {var: name for name, var in last.items()}
 
 
@@ -135,9 +135,9 @@ class Expose:
 
     def _find(self, main: relax.Function) -> dict[Var, Judged]:
         composites: dict[Var, Node] = {}
-        held = {v for b in _bindings(main) if _is_opaque(b.value) for v in variables(b.value)}
+        held = {v for b in bindings_of(main) if _is_opaque(b.value) for v in variables(b.value)}
         found: dict[Var, Judged] = {}
-        for binding in _bindings(main):
+        for binding in bindings_of(main):
             var, value = binding.var, binding.value
             if isinstance(value, relax.Function) and NODE_ATTRIBUTE in (value.attrs or {}):
                 composites[var] = Node.from_json(str(value.attrs[NODE_ATTRIBUTE]))
@@ -187,7 +187,7 @@ def _results_before(
     result = main.body.body
     if not isinstance(result.ty, relax.TupleType):
         return [outside.get(result, result)]
-    values = {binding.var: binding.value for binding in _bindings(main)}
+    values = {binding.var: binding.value for binding in bindings_of(main)}
     whole = values.get(result, result)
     if not isinstance(whole, relax.Tuple):
         return [relax.TupleGetItem(result, i) for i in range(len(result.ty.fields))]
@@ -199,10 +199,6 @@ def _results_before(
 
 def _named(prefix: str, judged: Judged) -> TensorInfo:
     return replace(judged.info, name=prefix + judged.name)
-
-
-def _bindings(main: relax.Function) -> list[relax.Binding]:
-    return [binding for block in main.body.blocks for binding in block.bindings]
 
 
 def _is_opaque(value: relax.Expr) -> bool:

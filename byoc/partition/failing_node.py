@@ -11,6 +11,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import Block, op_name, substitute, variables
 from byoc.ir.origin import UNKNOWN, Origin, origin_of
+from byoc.ir.walk import bindings_of
 from codegen_cc.errors import one_line
 
 #: Names of nodes that a message lists.
@@ -61,11 +62,10 @@ def failing_binding(
 
 
 def _compiled_by_tvm(main: relax.Function) -> Iterator[relax.Call]:
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Call) and op_name(value) != "relax.call_dps_packed":
-                yield value
+    for binding in bindings_of(main):
+        value = binding.value
+        if isinstance(value, relax.Call) and op_name(value) != "relax.call_dps_packed":
+            yield value
 
 
 def _alone(module: tvm.IRModule, value: relax.Call) -> tvm.IRModule:

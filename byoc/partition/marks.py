@@ -17,6 +17,7 @@ from byoc.errors import ControlError
 from byoc.ir.dataflow import is_candidate, op_name, with_blocks
 from byoc.ir.names import matches, resolve_op
 from byoc.ir.origin import origin_of, with_origin
+from byoc.ir.walk import bindings_of
 
 #: Attribute of a module of which only marked bindings are offloaded.
 MARKED_ATTRIBUTE = "ext.marked"
@@ -70,8 +71,7 @@ def mark(
             inside = _matched(func, pattern) | _between(func, begin, end)
             marks = {
                 binding.var
-                for block in func.body.blocks
-                for binding in block.bindings
+                for binding in bindings_of(func)
                 if binding.var in inside or chosen(binding)
             }
             count += len(marks)
@@ -95,9 +95,7 @@ def _matched(func: relax.Function, pattern: relax.dpl.DFPattern | None) -> set[r
     found: set[relax.Var] = set()
     if pattern is None:
         return found
-    values = {
-        binding.var: binding.value for block in func.body.blocks for binding in block.bindings
-    }
+    values = {binding.var: binding.value for binding in bindings_of(func)}
     owners: dict[relax.Expr, relax.Var] = {value: var for var, value in values.items()}
     for value in values.values():
         matched = pattern.extract_matched_expr(value, values)
@@ -121,7 +119,7 @@ def _check(mod: tvm.IRModule, wanted: str | relax.Var | None, what: str) -> None
 def _between(
     func: relax.Function, begin: str | relax.Var | None, end: str | relax.Var | None
 ) -> set[relax.Var]:
-    bindings = [binding for block in func.body.blocks for binding in block.bindings]
+    bindings = bindings_of(func)
     if (begin is None and end is None) or not bindings:
         return set()
     firsts = [0] if begin is None else _positions(func, begin)
@@ -135,10 +133,9 @@ def _between(
 
 def _positions(func: relax.Function, wanted: str | relax.Var) -> list[int]:
     """Indices of the bindings of a node, or of the binding of a variable."""
-    bindings = [binding for block in func.body.blocks for binding in block.bindings]
     return [
         index
-        for index, binding in enumerate(bindings)
+        for index, binding in enumerate(bindings_of(func))
         if (wanted in _names(binding) if isinstance(wanted, str) else binding.var.same_as(wanted))
     ]
 

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, is_region, substitute, with_blocks
+from byoc.ir.walk import bindings_of
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.report.coverage import Pruned
 from byoc.report.reasons import Chosen, Reasons
@@ -27,21 +28,15 @@ MIN_COMPUTE_BYTES = 512
 
 def nodes_of(region: relax.Function) -> Iterator[Node]:
     """The nodes of a region function, in order."""
-    for block in region.body.blocks:
-        for binding in block.bindings:
-            if isinstance(binding.value, relax.Function):
-                yield Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
+    for binding in bindings_of(region):
+        if isinstance(binding.value, relax.Function):
+            yield Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
 
 
 def operators_of(region: relax.Function) -> int:
     """How many operators the composites of a region stand for."""
-    return sum(
-        len(inner.bindings)
-        for block in region.body.blocks
-        for binding in block.bindings
-        if isinstance(binding.value, relax.Function)
-        for inner in binding.value.body.blocks
-    )
+    values = (binding.value for binding in bindings_of(region))
+    return sum(len(bindings_of(value)) for value in values if isinstance(value, relax.Function))
 
 
 def computed_bytes(nodes: list[Node]) -> int:

@@ -18,6 +18,7 @@ from byoc.errors import ControlError
 from byoc.ir.dataflow import Block, is_candidate, op_name
 from byoc.ir.names import matches, resolve_op, suggestion
 from byoc.ir.origin import origin_of
+from byoc.ir.walk import bindings_of
 from byoc.partition.marks import is_marked
 from byoc.partition.precision import Precision, PrecisionSpecs
 from byoc.partition.prune import MIN_COMPUTE_BYTES
@@ -171,7 +172,6 @@ def _module_names(mod: tvm.IRModule) -> Iterator[tuple[str, ...]]:
     for func in mod.functions.values():
         if not is_candidate(func):
             continue
-        for block in func.body.blocks:
-            for binding in block.bindings:
-                value = binding.value if isinstance(binding, relax.VarBinding) else None
-                yield (value is not None and origin_of(value).names) or (binding.var.name,)
+        for binding in bindings_of(func):
+            value = binding.value if isinstance(binding, relax.VarBinding) else None
+            yield (value is not None and origin_of(value).names) or (binding.var.name,)

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, op_name, shape_of
+from byoc.ir.walk import bindings_of
 from codegen_cc.dim import Dim, at_most
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
@@ -60,12 +61,11 @@ def least_size(mod: tvm.IRModule) -> int:
 
 def _left(func: relax.Function) -> Iterator[relax.Expr]:
     """What a function computes itself: no calls of regions, and nothing that only names values."""
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            called = isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.GlobalVar)
-            if called or isinstance(value, relax.If):
-                yield value
+    for binding in bindings_of(func):
+        value = binding.value
+        called = isinstance(value, relax.Call) and not isinstance(value.op, tvm.ir.GlobalVar)
+        if called or isinstance(value, relax.If):
+            yield value
 
 
 def _takes_nothing(value: relax.Expr) -> bool:

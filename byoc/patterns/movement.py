@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm import relax, tirx
 
 from byoc.ir.dataflow import describe, shape_of
+from byoc.ir.walk import items_of
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, positive_axis
 from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims
@@ -62,7 +61,7 @@ def build_slice(call: relax.Call) -> Candidate:
 
 
 def _extents(values: relax.Expr) -> list[Dim]:
-    fields: Sequence[relax.Expr] = values.fields if isinstance(values, relax.Tuple) else [values]
+    fields = items_of(values)
     try:
         return list(relax_dims(fields))
     except ValueError as err:
@@ -70,7 +69,7 @@ def _extents(values: relax.Expr) -> list[Dim]:
 
 
 def _constants(values: relax.Expr, what: str) -> list[int]:
-    fields: Sequence[relax.Expr] = values.fields if isinstance(values, relax.Tuple) else [values]
+    fields = items_of(values)
     if not all(isinstance(item, tirx.IntImm) for item in fields):
         raise Unfit(f"{what} [{', '.join(map(str, fields))}]; need constant numbers")
     return integers(fields)

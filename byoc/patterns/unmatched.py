@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import Constant, describe, dtype_of, op_name, touches_empty
+from byoc.ir.walk import operands_of
 from byoc.patterns import SIMPLE_UNARY, Unfit
 from byoc.patterns.registry import row_for
 from byoc.patterns.row import tensor
@@ -104,12 +103,12 @@ def reason_of(call: relax.Call) -> str:
         attributes, need = REWRITTEN[name]
         found = [
             f"{describe(item)}{' constant' * isinstance(item, Constant)}"
-            for item in _operands(call)
+            for item in tensors_of(call)
         ]
         found += [f"{key} {_text(getattr(call.attrs, key))}" for key in attributes]
         elements = ", an element at least" * touches_empty(call)
         return f"{', '.join(found)}; need {need}{elements}"
-    dtypes = " and ".join(dict.fromkeys(map(dtype_of, _operands(call)))) or dtype_of(call)
+    dtypes = " and ".join(dict.fromkeys(map(dtype_of, tensors_of(call)))) or dtype_of(call)
     if name == "relax.call_tir":
         return f"loop nest {_callee(call)} on {dtypes}; need a clip of {FLOAT} or a copy"
     return f"no pattern row for {name} on {dtypes}; need one, as byoc.register_ext_op adds"
@@ -124,12 +123,10 @@ def _callee(call: relax.Call) -> str:
     return type(function).__name__
 
 
-def _operands(call: relax.Call) -> Iterator[relax.Expr]:
+def tensors_of(call: relax.Call) -> list[relax.Expr]:
     """The tensors among the arguments, those of tuples too."""
-    for argument in call.args:
-        for item in argument.fields if isinstance(argument, relax.Tuple) else [argument]:
-            if isinstance(item.ty, relax.TensorType | relax.TupleType):
-                yield item
+    kinds = relax.TensorType | relax.TupleType
+    return [item for item in operands_of(call) if isinstance(item.ty, kinds)]
 
 
 def _text(value: object) -> str:

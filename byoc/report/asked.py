@@ -17,6 +17,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import is_region, op_name
 from byoc.ir.names import matches
+from byoc.ir.walk import bindings_of
 from byoc.patterns import Unfit
 from byoc.patterns.registry import row_for
 from byoc.report.left import NAMES, Left
@@ -67,22 +68,20 @@ def asked_libraries(
 
 def _taken(mod: tvm.IRModule) -> Iterator[_Taken]:
     for func in mod.functions.values():
-        for block in func.body.blocks if is_region(func) else ():
-            for binding in block.bindings:
-                if isinstance(binding.value, relax.Function):
-                    node = Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
-                    yield _Taken(node, tuple(_parts(binding.value)))
+        for binding in bindings_of(func) if is_region(func) else ():
+            if isinstance(binding.value, relax.Function):
+                node = Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
+                yield _Taken(node, tuple(_parts(binding.value)))
 
 
 def _parts(composite: relax.Function) -> Iterator[str]:
-    for block in composite.body.blocks:
-        for binding in block.bindings:
-            row = row_for(op_name(binding.value))
-            try:
-                if row is not None:
-                    yield row.build(binding.value).node.op
-            except Unfit:
-                continue
+    for binding in bindings_of(composite):
+        row = row_for(op_name(binding.value))
+        try:
+            if row is not None:
+                yield row.build(binding.value).node.op
+        except Unfit:
+            continue
 
 
 def _every(library: KernelLibrary, taken: Sequence[_Taken], left: Sequence[Left]) -> Asked:

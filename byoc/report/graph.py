@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import describe, is_candidate, is_region, variables
+from byoc.ir.walk import bindings_of, items_of
 from byoc.report.kernels import Kernel, kernel_of
 from byoc.report.left import NAMES, Left, left_of_binding
 from codegen_cc.dim import at_unit
@@ -98,14 +99,13 @@ def _draw(mod: tvm.IRModule, func: relax.Function, drawing: _Drawing) -> None:
                 straight = isinstance(block, relax.DataflowBlock)
                 sources[binding.var] = _draw_left(binding, straight, sources, drawing)
     result = func.body.body
-    items = list(result.fields) if isinstance(result, relax.Tuple) else [result]
     found = sources.get(result)
     if isinstance(found, list):
         each = [
             (source, relax.Var("", ty)) for source, ty in zip(found, result.ty.fields, strict=True)
         ]
     else:
-        each = [(_source(item, sources), item) for item in items]
+        each = [(_source(item, sources), item) for item in items_of(result)]
     for index, (source, item) in enumerate(each):
         name = "result" if len(each) == 1 else f"result {index}"
         target = drawing.add(GraphNode(OUTPUT, name, "output", describe(item)))
@@ -164,18 +164,17 @@ def _draw_region(
         for param, argument in zip(region.params, call.args, strict=True)
     }
     composites: dict[relax.Var, Node] = {}
-    for block in region.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Function):
-                composites[binding.var] = Node.from_json(str(value.attrs[NODE_ATTRIBUTE]))
-            elif isinstance(value, relax.Call) and value.op in composites:
-                target = drawing.add(_box(composites[value.op], name))
-                for argument in value.args:
-                    drawing.connect(_source(argument, sources), target, describe(argument))
-                sources[binding.var] = target
-            elif isinstance(value, relax.Tuple | relax.TupleGetItem):
-                sources[binding.var] = _source(value, sources)
+    for binding in bindings_of(region):
+        value = binding.value
+        if isinstance(value, relax.Function):
+            composites[binding.var] = Node.from_json(str(value.attrs[NODE_ATTRIBUTE]))
+        elif isinstance(value, relax.Call) and value.op in composites:
+            target = drawing.add(_box(composites[value.op], name))
+            for argument in value.args:
+                drawing.connect(_source(argument, sources), target, describe(argument))
+            sources[binding.var] = target
+        elif isinstance(value, relax.Tuple | relax.TupleGetItem):
+            sources[binding.var] = _source(value, sources)
     return sources.get(region.body.body)
 
 

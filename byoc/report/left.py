@@ -10,7 +10,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import describe, dtype_of, op_name, shape_of
 from byoc.ir.origin import origin_of
-from byoc.patterns.unmatched import has_pattern, reason_of
+from byoc.patterns.unmatched import has_pattern, reason_of, tensors_of
 from codegen_cc.dim import at_unit, product
 
 IN_BRANCH = "a branch; need straight-line code"
@@ -100,12 +100,7 @@ def name_of(call: relax.Call) -> str:
 
 
 def _left(var: relax.Var, call: relax.Call, reason: str) -> Left:
-    operands = [
-        describe(item)
-        for argument in call.args
-        for item in (argument.fields if isinstance(argument, relax.Tuple) else [argument])
-        if isinstance(item.ty, relax.TensorType | relax.TupleType)
-    ]
+    operands = list(map(describe, tensors_of(call)))
     shapes = f"{', '.join(operands)} -> {describe(call)}" if operands else describe(call)
     names = origin_of(call).names
     return Left(

@@ -13,6 +13,7 @@ from tvm import relax
 
 from byoc.errors import CoverageError
 from byoc.ir.dataflow import is_candidate, is_region, shape_in
+from byoc.ir.walk import bindings_of
 from byoc.report.coverage import Coverage, RegionSummary
 from byoc.report.graph import dot_text, graph_of
 from byoc.report.html import html_page
@@ -107,12 +108,11 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 def _summarise(name: str, region: relax.Function) -> RegionSummary:
     nodes: list[Node] = []
     operators = 0
-    for block in region.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.Function):
-                nodes.append(Node.from_json(str(value.attrs[NODE_ATTRIBUTE])))
-                operators += sum(len(inner.bindings) for inner in value.body.blocks)
+    for binding in bindings_of(region):
+        value = binding.value
+        if isinstance(value, relax.Function):
+            nodes.append(Node.from_json(str(value.attrs[NODE_ATTRIBUTE])))
+            operators += len(bindings_of(value))
     weights = region.attrs.get(CONSTANTS_ATTRIBUTE, ())
     return RegionSummary(
         name,

@@ -50,7 +50,7 @@ def test_what_fits(pattern: Pattern, fits: bool) -> None:
 def test_numbers_are_found_by_their_names() -> None:
     block, last = block_of(lambda emit, x, y: op.multiply(emit(op.add(x, number(2.0))), number(3)))
     found = find(block, last, times(plus("x", 2.0), Number("factor")))
-    assert found.numbers == {"factor": 3.0} and found["x"].name_hint == "x"
+    assert found.numbers == {"factor": 3.0} and found["x"].name == "x"
     assert found.get("y") is None
     assert find(block, last, times(plus("x", 2.5), Number("factor"))) is None
 

@@ -48,6 +48,7 @@ from byoc.frontends.onnx.quantised_operators import QUANTISED
 from byoc.frontends.onnx.weights_apart import outline
 from byoc.frontends.onnx.wrong_forms import Form, WrongForm, wrong_forms
 from byoc.ir.dataflow import array_of
+from byoc.ir.walk import items_of
 
 
 class Refusals:
@@ -170,8 +171,7 @@ class CheckedImporter(ONNXGraphImporter):
         self._check_form(node, inputs, attrs)
         result = self.convert_operator(op_name, inputs, attrs, opset)
         if in_branch:
-            parts = result.fields if isinstance(result, relax.Tuple) else [result]
-            for name, part in zip(node.output, parts, strict=False):
+            for name, part in zip(node.output, items_of(result), strict=False):
                 self._check_result(node, name, part)
         return result
 

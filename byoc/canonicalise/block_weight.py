@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
+from byoc.ir.dataflow import Block, Constant, array_of, constant, dtype_of, op_name, static_shape_of
+from byoc.ir.pattern import call, either, find
 from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 
 #: What it is written in.
@@ -31,6 +32,12 @@ _STEPS = (
     "relax.strided_slice",
     "relax.permute_dims",
 )
+
+
+_FLOATS = call("astype", "q", name="cast")
+_SHIFTED = either(call("subtract", _FLOATS, "zero"), _FLOATS)
+_FLAT = call("reshape", call("multiply", _SHIFTED, "scale"))
+_WEIGHT = either(call("strided_slice", _FLAT, name="slice"), _FLAT)
 
 
 @dataclass(frozen=True)
@@ -57,33 +64,20 @@ class BlockWeight:
 
 def block_weight(block: Block, expr: relax.Expr) -> BlockWeight | None:
     """The weight that an expression is; None for others."""
-    shape, bindings = static_shape_of(expr), []
-    sliced = block.call(expr, "relax.strided_slice")
-    if sliced is not None:
-        bindings.append(expr)
-        expr = sliced.args[0]
-    flat = block.call(expr, "relax.reshape")
-    scaled = block.call(flat.args[0], "relax.multiply") if flat is not None else None
-    if shape is None or len(shape) != 2 or scaled is None:
+    shape, found = static_shape_of(expr), find(block, expr, _WEIGHT)
+    if shape is None or len(shape) != 2 or found is None or dtype_of(found["cast"]) != SINGLE:
         return None
-    bindings += [expr, flat.args[0]]
-    wide, zero_point = scaled.args[0], None
-    moved = block.call(wide, "relax.subtract")
-    if moved is not None:
-        bindings.append(wide)
-        wide, zero_point = moved.args
-    cast = block.call(wide, "relax.astype")
-    if cast is None or str(cast.ty.dtype) != SINGLE:
+    q, scale, zero_point = (found.get(name) for name in ("q", "scale", "zero"))
+    numbers = [number for number in (scale, zero_point) if number is not None]
+    if not all(isinstance(item, Constant) for item in (q, *numbers)):
         return None
-    bindings.append(wide)
-    numbers = [number for number in (scaled.args[1], zero_point) if number is not None]
-    if not all(isinstance(item, Constant) for item in (cast.args[0], *numbers)):
+    columns_first, sliced = _columns_first(q, numbers), found.get("slice")
+    if columns_first is None:
         return None
-    columns_first = _columns_first(cast.args[0], numbers)
-    if columns_first is None or (sliced is not None and not _cuts(sliced, columns_first)):
+    if sliced is not None and not _cuts(block.values[sliced], columns_first):
         return None
-    ordered = tuple(reversed(bindings))
-    return BlockWeight(cast.args[0], scaled.args[1], zero_point, columns_first, shape, ordered)
+    ordered = tuple(reversed(found.bindings))
+    return BlockWeight(q, scale, zero_point, columns_first, shape, ordered)
 
 
 def _columns_first(values: Constant, numbers: list[Constant]) -> bool | None:
@@ -98,10 +92,10 @@ def _columns_first(values: Constant, numbers: list[Constant]) -> bool | None:
     return None
 
 
-def _cuts(call: relax.Call, columns_first: bool) -> bool:
+def _cuts(sliced: relax.Call, columns_first: bool) -> bool:
     """Whether a slice takes the first numbers along the axis of the blocks."""
-    whole, part = static_shape_of(call.args[0]), static_shape_of(call)
-    axes, begin, _, *strides = call.args[1:]
+    whole, part = static_shape_of(sliced.args[0]), static_shape_of(sliced)
+    axes, begin, _, *strides = sliced.args[1:]
     steps = [int(step) for group in strides for step in _integers(group)]
     other = 0 if columns_first else 1
     starts = [*_integers(begin)]
@@ -139,10 +133,10 @@ def is_kept_block(block: Block, var: relax.Var) -> bool:
 
 def _turned(block: Block, expr: relax.Expr) -> BlockWeight | None:
     """The weight that an expression is, or is after it was transposed."""
-    call = block.call(expr, "relax.permute_dims")
-    if call is None:
+    turned = block.call(expr, "relax.permute_dims")
+    if turned is None:
         return block_weight(block, expr)
-    found = block_weight(block, call.args[0])
+    found = block_weight(block, turned.args[0])
     if found is None or not found.columns_first:
         return None
     bindings = (*found.bindings, expr)
@@ -151,7 +145,7 @@ def _turned(block: Block, expr: relax.Expr) -> BlockWeight | None:
 
 def block_weights(block: Block) -> None:
     """Transpose the integers instead of the weight."""
-    for var, call in block.calls("relax.permute_dims"):
+    for var, turned in block.calls("relax.permute_dims"):
         found = _turned(block, var)
         if found is None or not all(map(block.is_private, found.bindings[:-1])):
             continue
@@ -160,7 +154,7 @@ def block_weights(block: Block) -> None:
         weight = emit_block_weight(
             lambda expr, at=var: block.emit(at, expr, "blocks"), q, scale, zero_point
         )
-        rows = static_shape_of(call)[0]
+        rows = static_shape_of(turned)[0]
         if rows != static_shape_of(weight)[0]:
             weight = relax.op.strided_slice(weight, [0], [0], [rows])
             block.replace(var, weight)

@@ -15,6 +15,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name
+from byoc.ir.pattern import call, find
 
 QUOTIENTS = ("relax.divide", "relax.floor_divide")
 REMAINDERS = ("relax.mod", "relax.floor_mod")
@@ -22,9 +23,9 @@ REMAINDERS = ("relax.mod", "relax.floor_mod")
 
 def no_division_by_zero(block: Block) -> None:
     """Rewrite divisions of integers whose divisor may be 0, or -1 where a sign is possible."""
-    for var, call in block.calls(*QUOTIENTS, *REMAINDERS):
+    for var, division in block.calls(*QUOTIENTS, *REMAINDERS):
         dtype = dtype_of(var)
-        value, divisor = call.args
+        value, divisor = division.args
         if not dtype.startswith(("int", "uint")) or not isinstance(divisor.ty, relax.TensorType):
             continue
         known = array_of(divisor)
@@ -40,7 +41,7 @@ def no_division_by_zero(block: Block) -> None:
         bad = block.emit(var, relax.op.equal(divisor, number(0)))
         if signed:
             minus = block.emit(var, relax.op.equal(divisor, number(-1)))
-            if op_name(call) in QUOTIENTS:
+            if op_name(division) in QUOTIENTS:
                 # TVM holds that no number of 32 bits equals the least one.
                 flipped = relax.op.bitwise_xor(value, number(np.iinfo(dtype).max))
                 least = relax.op.equal(block.emit(var, flipped), number(-1))
@@ -48,8 +49,8 @@ def no_division_by_zero(block: Block) -> None:
                 minus = block.emit(var, relax.op.logical_and(minus, least))
             bad = block.emit(var, relax.op.logical_or(bad, minus))
         safe = block.emit(var, relax.op.where(bad, number(1), divisor))
-        operator = getattr(relax.op, op_name(call).removeprefix("relax."))
-        if op_name(call) in REMAINDERS:
+        operator = getattr(relax.op, op_name(division).removeprefix("relax."))
+        if op_name(division) in REMAINDERS:
             block.replace(var, operator(value, safe))
             continue
         some = block.emit(var, relax.op.not_equal(divisor, number(0)))
@@ -59,7 +60,6 @@ def no_division_by_zero(block: Block) -> None:
 
 def _is_safe(block: Block, divisor: relax.Expr) -> bool:
     """Whether it is one that this rule made."""
-    chosen = block.call(divisor, "relax.where")
-    one = None if chosen is None else array_of(chosen.args[1])
-    bad = None if chosen is None else block.call(chosen.args[0], "relax.equal", "relax.logical_or")
-    return one is not None and bad is not None and one.ndim == 0 and one == 1
+    found = find(block, divisor, call("where", call("equal logical_or"), "one"))
+    one = None if found is None else array_of(found["one"])
+    return one is not None and one.ndim == 0 and one == 1

@@ -9,12 +9,14 @@ bit from one order to another; NaN and infinities come out the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import pi, sqrt
 
 from tvm import relax
 
 from byoc.ir.algebra import near, polynomial, product
-from byoc.ir.dataflow import Block, is_kernel_float, scalar_of, shape_of
+from byoc.ir.dataflow import Block, is_kernel_float, shape_of
+from byoc.ir.pattern import call, find, plus
 
 SLOPE = sqrt(2.0 / pi)
 
@@ -30,27 +32,26 @@ def gelu_from_pieces(block: Block) -> None:
         for x, gate in (parts.factors, reversed(parts.factors)):
             if shape_of(x) != shape_of(var):
                 continue
-            name = _function_of_gate(block, gate, x)
-            if name is not None:
-                operator = relax.op.nn.gelu if name == "relax.erf" else relax.op.nn.gelu_tanh
+            operator = _operator_of_gate(block, gate, x)
+            if operator is not None:
                 block.replace(var, operator(x))
                 break
 
 
-def _function_of_gate(block: Block, gate: relax.Expr, x: relax.Expr) -> str | None:
-    """``relax.erf`` or ``relax.tanh`` if the expression is one plus that function of x."""
-    one_plus = block.call(gate, "relax.add")
-    if one_plus is None:
-        return None
-    for inner, other in (one_plus.args, reversed(one_plus.args)):
-        if scalar_of(other) != 1.0:
-            continue
-        for name, expected in (
-            ("relax.erf", {"c1": sqrt(0.5)}),
-            ("relax.tanh", {"c1": SLOPE, "c3": SLOPE * 0.044715}),
-        ):
-            function = block.call(inner, name)
-            argument = polynomial(block, function.args[0], x) if function is not None else None
-            if argument is not None and argument.has(**expected):
-                return name
+#: Functions of the gate, one plus which it is: their arguments as polynomials of x, the operator.
+GATES = {
+    "erf": ({"c1": sqrt(0.5)}, relax.op.nn.gelu),
+    "tanh": ({"c1": SLOPE, "c3": SLOPE * 0.044715}, relax.op.nn.gelu_tanh),
+}
+
+
+def _operator_of_gate(
+    block: Block, gate: relax.Expr, x: relax.Expr
+) -> Callable[[relax.Expr], relax.Expr] | None:
+    """``gelu`` or ``gelu_tanh`` if the expression is one plus the function of x that they have."""
+    for name, (expected, operator) in GATES.items():
+        found = find(block, gate, plus(call(name, "argument"), 1.0))
+        argument = None if found is None else polynomial(block, found["argument"], x)
+        if argument is not None and argument.has(**expected):
+            return operator
     return None

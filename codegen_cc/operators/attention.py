@@ -49,16 +49,8 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     descriptor = node.node
     q, k, v = (_rows(builder, builder.tensor(node.role(r))) for r in ("query", "key", "value"))
     y = builder.space(descriptor.shape, descriptor.dtype, result_order(node, builder))
-    batch, heads, queries, depth = q.shape
-    fields: dict[str, object] = {
-        "batch": batch,
-        "heads": heads,
-        "queries": queries,
-        "keys": k.shape[2],
-        "depth": depth,
-        "width": v.shape[3],
-        "scale": float(descriptor.attrs["scale"]),
-    }
+    batch, heads, queries, _ = q.shape
+    fields: dict[str, object] = {**_sizes(descriptor, q.shape, k.shape[2], v.shape[3])}
     for name, tensor in (("q", q), ("k", k), ("v", v), ("y", y)):
         wide = tensor.broadcast_to((batch, heads, *tensor.shape[2:]))
         fields[f"{name}_strides"] = list(wide.strides[:3])
@@ -90,8 +82,11 @@ def _macs(node: Node) -> Dim:
 
 
 def _numbers(node: Node) -> dict[str, Number]:
-    batch, heads, queries, depth = node.operand("query").shape
-    keys, width = node.operand("value").shape[2:]
+    return _sizes(node, node.operand("query").shape, *node.operand("value").shape[2:])
+
+
+def _sizes(node: Node, query: tuple[Dim, ...], keys: Dim, width: Dim) -> dict[str, Number]:
+    batch, heads, queries, depth = query
     numbers = {"batch": batch, "heads": heads, "queries": queries, "keys": keys}
     return numbers | {"depth": depth, "width": width, "scale": float(node.attrs["scale"])}
 

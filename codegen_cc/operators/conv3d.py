@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Number, Operator
 from codegen_cc.operators.conv2d import (
@@ -39,26 +40,15 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
 def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
     """Dense channels-last volumes, and the ``ext_conv3d_params``."""
-    descriptor, attrs = node.node, node.node.attrs
+    descriptor = node.node
     weight = node.role("weight")
     x = builder.dense(builder.tensor(node.role("input")), _ORDER)
     residual = None
     if node.role("residual") is not None:
         residual = builder.dense(builder.tensor(node.role("residual")), _ORDER)
     y = builder.space(descriptor.shape, descriptor.dtype, _ORDER)
-    fields: dict[str, object] = {"batch": x.shape[0]}
-    fields |= dict(zip(("in_d", "in_h", "in_w"), x.shape[2:], strict=True))
-    fields["in_c"] = x.shape[1]
-    fields |= dict(zip(("out_d", "out_h", "out_w"), y.shape[2:], strict=True))
-    fields["out_c"] = y.shape[1]
-    for names, values in (
-        (("kernel_d", "kernel_h", "kernel_w"), weight.shape[2:]),
-        (("stride_d", "stride_h", "stride_w"), attrs["strides"]),
-        (("pad_front", "pad_top", "pad_left"), attrs["padding"][:3]),
-        (("dilation_d", "dilation_h", "dilation_w"), attrs["dilation"]),
-    ):
-        fields |= dict(zip(names, values, strict=True))
-    fields["groups"] = attrs["groups"]
+    numbers = _sizes(descriptor, x.shape, weight.shape, y.shape)
+    fields: dict[str, object] = {name: numbers[name] for name in _NAMES}
     epilogue = epilogue_struct(node, builder, residual, descriptor.shape[1])
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
     return Placement(Struct("ext_conv3d_params", fields), {"input": x}, epilogue, y, comment)
@@ -66,19 +56,26 @@ def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
 
 # ---------------------------------------------------------------- the record
 
+#: The fields of ``ext_conv3d_params``.
 _NAMES = (
-    "batch in_d in_h in_w in_c out_d out_h out_w out_c kernel_d kernel_h kernel_w stride_d "
-    "stride_h stride_w pad_front pad_top pad_left dilation_d dilation_h dilation_w groups"
+    *("batch", "in_d", "in_h", "in_w", "in_c", "out_d", "out_h", "out_w", "out_c"),
+    *("kernel_d", "kernel_h", "kernel_w", "stride_d", "stride_h", "stride_w"),
+    *("pad_front", "pad_top", "pad_left", "dilation_d", "dilation_h", "dilation_w", "groups"),
 )
 
 
 def _numbers(node: Node) -> dict[str, Number]:
-    attrs, weight = node.attrs, node.operand("weight").shape
-    batch, in_c, *sizes = node.operand("input").shape
-    numbers: dict[str, Number] = {"batch": batch, "in_c": in_c, "out_c": node.shape[1]}
+    return _sizes(node, node.operand("input").shape, node.operand("weight").shape, node.shape)
+
+
+def _sizes(
+    node: Node, x: tuple[Dim, ...], weight: tuple[Dim, ...], y: tuple[Dim, ...]
+) -> dict[str, Number]:
+    attrs = node.attrs
+    numbers: dict[str, Number] = {"batch": x[0], "in_c": x[1], "out_c": y[1]}
     for pattern, values in (
-        ("in_{}", sizes),
-        ("out_{}", node.shape[2:]),
+        ("in_{}", x[2:]),
+        ("out_{}", y[2:]),
         ("kernel_{}", weight[2:]),
         ("stride_{}", attrs["strides"]),
         ("dilation_{}", attrs["dilation"]),
@@ -99,7 +96,7 @@ CONV3D = Operator(
     weight_layout="OIDHW",
     facts=Facts(
         ranks={"input": 5, "weight": 5},
-        names=(*_NAMES.split(), "pad_back", *FAR_SIDES),
+        names=(*_NAMES, "pad_back", *FAR_SIDES),
         numbers=_numbers,
         params="ext_conv3d_params",
         told_by={

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 from codegen_cc.operator import Neutral, Number
 from codegen_cc.operators.told import unless
@@ -28,15 +30,21 @@ IMAGE_TOLD = {
 
 def image_numbers(node: Node) -> dict[str, Number]:
     """Sizes of input, result, strides, padding and dilation, as dense channels-last images."""
-    attrs = node.attrs
-    batch, _, in_h, in_w = node.operand("input").shape
+    return sizes_of_images(node.attrs, node.operand("input").shape, node.shape)
+
+
+def sizes_of_images(
+    attrs: Mapping[str, Any], x: tuple[Dim, ...], y: tuple[Dim, ...]
+) -> dict[str, Number]:
+    """The same from the attributes and the shapes of input and result."""
+    batch, channels, in_h, in_w = x
     top, left, bottom, right = attrs["padding"]
     return {
         "batch": batch,
         "in_h": in_h,
         "in_w": in_w,
-        "out_h": node.shape[2],
-        "out_w": node.shape[3],
+        "out_h": y[2],
+        "out_w": y[3],
         "stride_h": attrs["strides"][0],
         "stride_w": attrs["strides"][1],
         "pad_top": top,
@@ -45,8 +53,8 @@ def image_numbers(node: Node) -> dict[str, Number]:
         "pad_right": right,
         "dilation_h": attrs["dilation"][0],
         "dilation_w": attrs["dilation"][1],
-        "x_stride": node.operand("input").shape[1],
-        "y_stride": node.shape[1],
+        "x_stride": channels,
+        "y_stride": y[1],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from codegen_cc import dtypes
-from codegen_cc.dim import product
+from codegen_cc.dim import Dim, product
 from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES, KERNEL_INDICES
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
@@ -35,27 +35,22 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     x = builder.dense(builder.tensor(node.role("input")))
     indices = builder.dense(builder.tensor(node.role("indices")))
     y = builder.space(node.node.shape, x.dtype)
-    fields: dict[str, object] = {
-        "outer": product(x.shape[:axis]),
-        "extent": x.shape[axis],
-        "inner": product(x.shape[axis + 1 :]),
-        "count": indices.size,
-        "element_size": dtypes.of(x.dtype).bytes,
-        "index_dtype": c_dtype(indices.dtype),
-    }
+    fields: dict[str, object] = {**_sizes(x.shape, axis, indices.size)}
+    fields["element_size"] = dtypes.of(x.dtype).bytes
+    fields["index_dtype"] = c_dtype(indices.dtype)
     comment = f"{node.node.composite} axis {axis}: {list(x.shape)} at {list(indices.shape)}"
     builder.call("ext_take", [Struct("ext_take_params", fields), x, indices, y], y, comment)
     builder.place(node.output, y)
 
 
 def _numbers(node: Node) -> dict[str, Number]:
-    shape, axis = node.operand("input").shape, node.attrs["axis"]
-    return {
-        "outer": product(shape[:axis]),
-        "extent": shape[axis],
-        "inner": product(shape[axis + 1 :]),
-        "count": product(node.operand("indices").shape),
-    }
+    count = product(node.operand("indices").shape)
+    return _sizes(node.operand("input").shape, node.attrs["axis"], count)
+
+
+def _sizes(shape: tuple[Dim, ...], axis: int, count: Dim) -> dict[str, Number]:
+    outer, inner = product(shape[:axis]), product(shape[axis + 1 :])
+    return {"outer": outer, "extent": shape[axis], "inner": inner, "count": count}
 
 
 def _samples() -> Iterator[Sample]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from codegen_cc.dim import Dim
 from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.conv2d import pixels
 from codegen_cc.operators.dtype_rules import c_dtype, only, only_single
-from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers, padding
+from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, padding, sizes_of_images
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import unless
@@ -51,44 +52,31 @@ def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> P
     attrs = node.node.attrs
     x = pixels(builder, builder.tensor(node.role("input")), gaps)
     y = builder.image_space(node.output, gaps)
-    top, left, bottom, right = attrs["padding"]
-    fields: dict[str, object] = {
-        "batch": x.shape[0],
-        "in_h": x.shape[2],
-        "in_w": x.shape[3],
-        "channels": x.shape[1],
-        "out_h": y.shape[2],
-        "out_w": y.shape[3],
-        "kernel_h": attrs["pool_size"][0],
-        "kernel_w": attrs["pool_size"][1],
-        "stride_h": attrs["strides"][0],
-        "stride_w": attrs["strides"][1],
-        "pad_top": top,
-        "pad_left": left,
-        "pad_bottom": bottom,
-        "pad_right": right,
-        "dilation_h": attrs["dilation"][0],
-        "dilation_w": attrs["dilation"][1],
-        "x_stride": x.pixel_stride(),
-        "y_stride": y.pixel_stride(),
-        "count_include_pad": int(attrs["count_include_pad"]),
-    }
+    numbers = _sizes(node.node, x.shape, y.shape)
+    numbers |= {"x_stride": x.pixel_stride(), "y_stride": y.pixel_stride()}
+    fields: dict[str, object] = {name: numbers[name] for name in _NAMES}
     comment = f"{node.node.composite} {attrs['pool_size']}: {list(x.shape)} -> {list(y.shape)}"
     return Placement(Struct("ext_pool2d_params", fields), {"input": x}, None, y, comment)
 
 
 # ---------------------------------------------------------------- the records
 
+#: The fields of ``ext_pool2d_params``.
 _NAMES = (
-    "batch in_h in_w channels out_h out_w kernel_h kernel_w stride_h stride_w pad_top pad_left "
-    "pad_bottom pad_right dilation_h dilation_w x_stride y_stride count_include_pad"
+    *("batch", "in_h", "in_w", "channels", "out_h", "out_w", "kernel_h", "kernel_w"),
+    *("stride_h", "stride_w", "pad_top", "pad_left", "pad_bottom", "pad_right"),
+    *("dilation_h", "dilation_w", "x_stride", "y_stride", "count_include_pad"),
 )
 
 
 def _numbers(node: Node) -> dict[str, Number]:
+    return _sizes(node, node.operand("input").shape, node.shape)
+
+
+def _sizes(node: Node, x: tuple[Dim, ...], y: tuple[Dim, ...]) -> dict[str, Number]:
     kernel_h, kernel_w = node.attrs["pool_size"]
-    return image_numbers(node) | {
-        "channels": node.shape[1],
+    return sizes_of_images(node.attrs, x, y) | {
+        "channels": x[1],
         "kernel_h": kernel_h,
         "kernel_w": kernel_w,
         "count_include_pad": int(node.attrs["count_include_pad"]),
@@ -103,7 +91,7 @@ def _uncounted(node: Node, told: Collection[str]) -> bool:
 
 _FACTS = Facts(
     ranks={"input": 4},
-    names=tuple(_NAMES.split()),
+    names=_NAMES,
     numbers=_numbers,
     params="ext_pool2d_params",
     place=place_pool2d,

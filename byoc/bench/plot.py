@@ -84,7 +84,7 @@ def _panel(panel: Axes, rows: Sequence[Row], groups: Sequence[Comparison], threa
                     panel.hlines(group.target, left, left + width, color="black", linewidth=1.5)
     panel.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
     turned = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(groups) > 4 else {}
-    labels = [_label(group) for group in groups]
+    labels = [g.title if g.batch is None else f"{g.title}\nbatch {g.batch}" for g in groups]
     panel.set_xticks(range(len(groups)), labels, fontsize="small", **turned)
     panel.set_ylabel("p50 / best peer's")
     panel.set_ylim(0, 1.15 * min(_HIGHEST, max(1.3, _tallest(times, groups))))
@@ -100,7 +100,3 @@ def _tallest(
         for (*setting, engine), time in times.items()
         if engine in _COLOURS and setting == [group.model, group.batch, group.threads]
     )
-
-
-def _label(group: Comparison) -> str:
-    return group.title if group.batch is None else f"{group.title}\nbatch {group.batch}"

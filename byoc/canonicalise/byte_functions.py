@@ -34,18 +34,6 @@ ENTRIES = 256
 Arrays = list[np.ndarray]
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    return np.array([erf(value) for value in x], np.single)
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.single)
-
-
-def _tanh(x: np.ndarray) -> np.ndarray:
-    return np.tanh(x.astype(np.float64)).astype(np.single)
-
-
 def _quantize(call: relax.Call, arrays: Arrays) -> np.ndarray:
     x, scale, zero = arrays
     bounds = np.iinfo(str(call.ty.dtype))
@@ -55,9 +43,9 @@ def _quantize(call: relax.Call, arrays: Arrays) -> np.ndarray:
 
 
 _PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relax.erf": _erf,
-    "relax.sigmoid": _sigmoid,
-    "relax.tanh": _tanh,
+    "relax.erf": lambda x: np.array([erf(value) for value in x], np.single),
+    "relax.sigmoid": lambda x: (1.0 / (1.0 + np.exp(-x.astype(np.float64)))).astype(np.single),
+    "relax.tanh": lambda x: np.tanh(x.astype(np.float64)).astype(np.single),
     "relax.abs": np.abs,
     "relax.nn.relu": lambda x: np.maximum(x, np.single(0)),
 }

@@ -39,14 +39,6 @@ def _isinf(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     return compare(size, relax.const(np.inf, dtype_of(size)))
 
 
-def _square(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
-    return relax.op.multiply(call.args[0], call.args[0])
-
-
-def _flatten(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:
-    return relax.op.reshape(call.args[0], var.ty.shape)
-
-
 def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     factor = int(call.attrs.upscale_factor)
     channels = shape_of(call.args[0])[-3]
@@ -93,8 +85,8 @@ def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | Non
 WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] = {
     "relax.isinf": _isinf,
     "relax.isfinite": _isinf,
-    "relax.square": _square,
-    "relax.nn.batch_flatten": _flatten,
+    "relax.square": lambda block, var, call: relax.op.multiply(call.args[0], call.args[0]),
+    "relax.nn.batch_flatten": lambda block, var, call: relax.op.reshape(call.args[0], var.ty.shape),
     "relax.nn.pixel_shuffle": _pixel_shuffle,
     "relax.tril": _triangle,
     "relax.triu": _triangle,

@@ -92,7 +92,12 @@ def devices(several: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             **others: Any,
         ) -> Any:
             _check(servers, tracker, key, count, several)
-            return verb(devices=_devices(servers, tracker, key, timeout, count), **others)
+            found = None
+            if servers or tracker is not None:
+                from byoc.rpc.devices import Devices
+
+                found = Devices(servers, tracker, key, count or 1, timeout)
+            return verb(devices=found, **others)
 
         for option in reversed((_server(several), *_OPTIONS, *(_COUNT,) * several)):
             bundled = option(bundled)
@@ -126,17 +131,3 @@ def _check(
         raise click.UsageError("give --rpc once: a run is on one machine")
     if len(set(servers)) < len(servers):
         raise click.UsageError("--rpc names a server twice; it serves one client at a time")
-
-
-def _devices(
-    servers: tuple[Address, ...],
-    tracker: Address | None,
-    key: str,
-    timeout: float,
-    count: int | None,
-) -> Devices | None:
-    if not servers and tracker is None:
-        return None
-    from byoc.rpc.devices import Devices
-
-    return Devices(servers, tracker, key, count or 1, timeout)

@@ -48,7 +48,8 @@ def describe(
     main = _main(mod)
     machine = Target.parse(target)
     types = [param.ty for param in main.params]
-    results = list(main.ret_ty.fields) if _is_tuple(main.ret_ty) else [main.ret_ty]
+    several = isinstance(main.ret_ty, relax.TupleType)
+    results = list(main.ret_ty.fields) if several else [main.ret_ty]
     named = [param.name for param in main.params]
     numbered = [f"output{index}" for index in range(len(results))]
     given = named if inputs is None else as_texts(inputs, "inputs", PartitionError)
@@ -100,7 +101,3 @@ def _info(what: str, name: str, kind: relax.Type) -> TensorInfo:
         raise PartitionError(f"{what} {name!r} of main is {kind}; need a tensor of known rank")
     extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
     return TensorInfo(name, tuple(extents), str(kind.dtype))
-
-
-def _is_tuple(kind: relax.Type) -> bool:
-    return isinstance(kind, relax.TupleType)

@@ -381,10 +381,8 @@ class _Assembly:
             elif not divisor.number:
                 raise self.fail(f"division by {divisor.text}; divide by a number or an attribute")
         return tuple(
-            _at_least_one(attribute) if attribute.name in found else attribute
+            replace(attribute, least=max(attribute.least or 1, 1))
+            if attribute.name in found
+            else attribute
             for attribute in attributes
         )
-
-
-def _at_least_one(attribute: Attribute) -> Attribute:
-    return replace(attribute, least=max(attribute.least or 1, 1))

@@ -89,21 +89,9 @@ _SHAPE: Shape = (4, 32)
 _INPUT = {"input": (_SHAPE, REAL)}
 
 
-def _reshaped(node: Node, x: Tensor) -> Tensor | None:
-    return x.reshape(node.shape)
-
-
-def _permuted(node: Node, x: Tensor) -> Tensor:
-    return x.permute(tuple(node.attrs["axes"]))
-
-
 def _sliced(node: Node, x: Tensor) -> Tensor:
     begin, steps = tuple(map(parse_dim, node.attrs["begin"])), tuple(node.attrs["strides"])
     return x.slice(begin, node.shape, steps)
-
-
-def _broadcast(node: Node, x: Tensor) -> Tensor:
-    return x.broadcast_to(node.shape)
 
 
 _KERNELS = Kernels(lower, check_dtypes, supports)
@@ -113,7 +101,7 @@ RESHAPE = Operator(
     roles=("input",),
     about="to the shape of the result",
     layout=Layout.VIEW,
-    view=_reshaped,
+    view=lambda node, x: x.reshape(node.shape),
     moves=True,
     kernels=_KERNELS,
     samples=lambda: [Sample("", sample_node("reshape", _INPUT, (128,)))],
@@ -124,7 +112,7 @@ PERMUTE = Operator(
     roles=("input",),
     attributes={"axes": "their order"},
     layout=Layout.VIEW,
-    view=_permuted,
+    view=lambda node, x: x.permute(tuple(node.attrs["axes"])),
     moves=True,
     facts=Facts(told_by={"axes": ()}),
     kernels=_KERNELS,
@@ -169,7 +157,7 @@ BROADCAST_TO = Operator(
     roles=("input",),
     about="to the shape of the result",
     layout=Layout.VIEW,
-    view=_broadcast,
+    view=lambda node, x: x.broadcast_to(node.shape),
     moves=True,
     kernels=_KERNELS,
     samples=lambda: [Sample("", sample_node("broadcast_to", _ROW, _SHAPE))],

@@ -39,7 +39,7 @@ from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
 from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
 from byoc.canonicalise.prelu import where_from_prelu
-from byoc.canonicalise.quantised_movement import quantised_movement
+from byoc.canonicalise.quantised_movement import dequantised_rows, quantised_movement
 from byoc.canonicalise.remove_no_ops import remove_no_ops
 from byoc.canonicalise.reshape_family import one_reshape
 from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
@@ -89,6 +89,7 @@ RULES: tuple[Rule, ...] = (
     matmul_over_reshape,
     remove_no_ops,
     quantised_movement,
+    dequantised_rows,
     byte_functions,
     # Functions that arrive in pieces, before the affine rules could take a piece away.
     attention_in_pieces,

@@ -1,12 +1,13 @@
 """Move integers instead of the numbers that they stand for.
 
-quantize(move(dequantize(q, s, z)), s, z)  =  move(q)
+quantize(move(dequantize(q, s, z)), s, z)     =  move(q)
+matmul(reshape(dequantize(q, s, z)), weight)  =  matmul(dequantize(reshape(q), s, z), weight)
 
-where ``move`` is none, one or several operators that only move elements, pick the greatest of a
-window, or join tensors that all have the scale ``s`` and the zero point ``z``, which are constants
-of one element. Dequantising and quantising again gives the same integer: its distance from the zero
-point is below 2^9, and two roundings err by less than 2^-22 of it. It is not so the other way
-around, and there nothing changes.
+In the first, ``move`` is none, one or several operators that only move elements, pick the greatest
+of a window, or join tensors that all have the scale ``s`` and the zero point ``z``, which are
+constants of one element. Dequantising and quantising again gives the same integer: its distance
+from the zero point is below 2^9, and two roundings err by less than 2^-22 of it. It is not so the
+other way around, and there nothing changes. In the second, scale and zero point may be computed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.ir.dataflow import Block, dtype_of, op_name, scalar_of
+from byoc.ir.dataflow import Block, dtype_of, op_name, scalar_of, static_shape_of
 from byoc.ir.walk import items_of
 from codegen_cc.dtypes import KERNEL_BYTES
 
@@ -40,6 +41,19 @@ def quantised_movement(block: Block) -> None:
             block.replace(var, moved)
         else:
             block.alias(var, moved)
+
+
+def dequantised_rows(block: Block) -> None:
+    """Reshape integers on their way to a product, which is one of integers then."""
+    for var, call in block.calls("relax.matmul"):
+        turned = block.call(call.args[0], "relax.reshape")
+        inner = block.call(turned.args[0], "relax.dequantize") if turned is not None else None
+        if inner is None or any(static_shape_of(n) not in ((), (1,)) for n in inner.args[1:]):
+            continue
+        moved = block.emit(var, relax.op.reshape(inner.args[0], turned.args[1]), "integers")
+        scale, zero = inner.args[1:]
+        rows = block.emit(var, relax.op.dequantize(moved, scale, zero, 0, dtype_of(turned)))
+        block.replace(var, relax.Call(call.op, [rows, call.args[1]], call.attrs, call.ty_args))
 
 
 def _parameters(call: relax.Call, dtype: str) -> Parameters | None:

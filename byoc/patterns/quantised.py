@@ -14,8 +14,9 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import DEQUANTIZE
-from byoc.ir.dataflow import Block, Constant, array_of, dtype_of
+from byoc.ir.dataflow import Block, Constant, array_of, dtype_of, shape_of
 from byoc.patterns.row import Candidate, tensor
+from codegen_cc.dim import product, same
 from codegen_cc.dtypes import KERNEL_BYTES
 from codegen_cc.node import Operand
 from codegen_cc.operators.requantise import OUTPUT_SCALES, SCALES
@@ -44,8 +45,7 @@ def on_integers(
     if channels is None or not known or not all(map(block.is_private, sides)):
         return None
     (x, *x_numbers), (w, *w_numbers) = (call.args for call in calls)
-    scale, zero_point = (array_of(number) for number in x_numbers)
-    if dtype_of(x) not in KERNEL_BYTES or not _is_number(scale) or not _is_number(zero_point):
+    if dtype_of(x) not in KERNEL_BYTES or not all(map(_may_scale_data, x_numbers)):
         return None
     if not _is_weight(calls[1], len(node.operands[1].shape) + channels):
         return None
@@ -108,6 +108,14 @@ def _is_weight(call: relax.Call, channels: int) -> bool:
     rank = values.ndim
     along = int(call.attrs.axis) % rank == channels % rank
     return scale.size == 1 or (along and scale.size == values.shape[channels % rank])
+
+
+def _may_scale_data(number: relax.Expr) -> bool:
+    """Whether it is a finite constant, or one number that is computed."""
+    if isinstance(number, Constant):
+        return _is_number(array_of(number))
+    shape = shape_of(number)
+    return shape is not None and same(product(shape), 1)
 
 
 def _is_number(array: np.ndarray | None) -> bool:

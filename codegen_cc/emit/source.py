@@ -18,7 +18,7 @@ from codegen_cc.emit.timers import PREAMBLE, reader, storage, timed
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.plan.builder import RUNTIME, Plan
-from codegen_cc.plan.call import Call, Struct
+from codegen_cc.plan.call import Call, Element, Struct
 from codegen_cc.plan.tensors import Buffer, Tensor
 
 _HEADER = """\
@@ -218,6 +218,9 @@ def _argument(argument: object) -> str:
     if isinstance(argument, Tensor):
         name = argument.buffer.name
         return name if argument.offset == 0 else f"{name} + {_literal(argument.offset)}"
+    if isinstance(argument, Element):
+        ctype = dtypes.of(argument.tensor.dtype).ctype
+        return f"*(const {ctype}*)({_argument(argument.tensor)})"
     if isinstance(argument, Struct):
         return f"&(const {argument.ctype}){{{_fields(argument)}}}"
     return _literal(argument)

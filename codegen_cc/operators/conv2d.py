@@ -41,12 +41,12 @@ from codegen_cc.operators.requantise import (
     INT8_PANELS,
     REQUANTISE,
     SCALES,
+    data_zero_point,
     is_quantised,
     product_dtypes,
     requantise_struct,
     sample_scales,
     unfit_integers,
-    zero_point,
 )
 from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
 from codegen_cc.operators.winograd import pack_winograd
@@ -112,7 +112,7 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
         else pack_conv2d(weight, descriptor.attrs["groups"], INT8_PANELS, whole_taps=True)
     )
     x, y = placed.inputs["input"], placed.output
-    zero = zero_point(node, "x")
+    zero = data_zero_point(node, builder)
     arguments = [placed.params, c_dtype(x.dtype), zero, x, builder.constant(packed)]
     placed.call(node, builder, function, [*arguments, placed.epilogue, y])
 

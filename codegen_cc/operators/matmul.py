@@ -37,12 +37,12 @@ from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.requantise import (
     INT8_PANELS,
     SCALES,
+    data_zero_point,
     is_quantised,
     product_dtypes,
     requantise_struct,
     sample_scales,
     unfit_integers,
-    zero_point,
 )
 from codegen_cc.operators.sample import REAL, Sample, Shape, fused, sample_node
 from codegen_cc.operators.told import equal_shapes
@@ -115,7 +115,7 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
     panels = builder.constant(INT8_PANELS.pack(node.role("rhs").data[None]))
     placed = place_matmul(node, builder, (panels, ()))
     lhs = placed.inputs["lhs"]
-    zero = zero_point(node, "x")
+    zero = data_zero_point(node, builder)
     numbers = [c_dtype(lhs.dtype), zero]
     arguments = [placed.params, *numbers, lhs, panels, placed.epilogue, placed.output]
     placed.call(node, builder, "ext_qmatmul", arguments)

@@ -4,7 +4,8 @@
 
 The scales are operands of the node: of a product ``x_scale`` and ``x_zero_point`` of the data and
 ``w_scale`` of the weight (one, or one for each channel), of a binary function those of ``lhs`` and
-``rhs``; ``y_scale`` and ``y_zero_point`` are those of the step ``requantise``.
+``rhs``; ``y_scale`` and ``y_zero_point`` are those of the step ``requantise``.  The first two may
+be computed, as in networks that are quantised dynamically; the others are constants.
 Sums are exact; the rest is computed in float32.
 """
 
@@ -14,14 +15,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from codegen_cc.dim import Dim, is_static
+from codegen_cc.dim import Dim, is_static, product, same
 from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_single
 from codegen_cc.operators.epilogue import activation_struct
 from codegen_cc.operators.packing import PanelFormat, pad_channels
 from codegen_cc.plan.builder import PlanBuilder
-from codegen_cc.plan.call import Struct
+from codegen_cc.plan.call import Element, Struct
+from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode
 
 #: The step of an epilogue that makes 8-bit integers of the result.
@@ -29,7 +31,8 @@ REQUANTISE = "requantise"
 
 #: Operands that say what integers stand for, of products and of binary functions.
 OUTPUT_SCALES = ("y_scale", "y_zero_point")
-SCALES = ("x_scale", "x_zero_point", "w_scale", *OUTPUT_SCALES)
+DATA_SCALES = ("x_scale", "x_zero_point")
+SCALES = (*DATA_SCALES, "w_scale", *OUTPUT_SCALES)
 BINARY_SCALES = (
     *("lhs_scale", "lhs_zero_point", "rhs_scale", "rhs_zero_point"),
     *OUTPUT_SCALES,
@@ -76,11 +79,18 @@ def quantised_dtypes(
 
 
 def computed_scale(node: Node) -> str | None:
-    """Why a scale or zero point is not known when compiling, or None."""
+    """Why a scale or zero point that has to be known when compiling is not, or None.
+
+    Those of a product's data may be computed, if they are single numbers.
+    """
     for role in (*SCALES, *BINARY_SCALES):
         operand = node.operand(role)
-        if operand is not None and not operand.constant:
+        if operand is None or operand.constant:
+            continue
+        if role not in DATA_SCALES:
             return f"{role} is computed; need a constant"
+        if not same(product(operand.shape), 1):
+            return f"{role} has shape {list(operand.shape)}; need one element"
     return None
 
 
@@ -119,17 +129,38 @@ def scale_fields(node: RegionNode, names: Mapping[str, str]) -> dict[str, object
     return fields
 
 
+def data_zero_point(node: RegionNode, builder: PlanBuilder) -> int | Element:
+    """The zero point of a product's data, as an argument of a call."""
+    value = node.role("x_zero_point")
+    known = value.data is not None
+    return zero_point(node, "x") if known else Element(builder.dense(builder.tensor(value)))
+
+
+def _factors(node: RegionNode, builder: PlanBuilder, shape: tuple[int, ...]) -> Tensor:
+    """The scale of the data times those of the weight, padded; computed where the former is."""
+    data, weight = node.role("x_scale"), node.role("w_scale").data.reshape(-1)
+    if data.data is not None:
+        factors = np.broadcast_to(data.data.reshape(-1) * weight, shape)
+        return builder.constant(pad_channels(factors))
+    each = builder.constant(pad_channels(np.broadcast_to(weight, shape)))
+    factors = builder.space(each.shape, each.dtype)
+    fields = {"kind": "EXT_MUL", "ndim": 1, "shape": [each.size]}
+    fields |= {"a_strides": [1], "b_strides": [0]}
+    one = builder.dense(builder.tensor(data))
+    arguments = [Struct("ext_binary_params", fields), each, one, factors]
+    builder.call("ext_binary", arguments, factors, f"scales of {node.node.composite}")
+    return factors
+
+
 def requantise_struct(node: RegionNode, builder: PlanBuilder, sums: np.ndarray) -> Struct:
     """The ``ext_requantise`` of a quantised product.
 
     ``sums`` are those of the weight's integers for each channel of the result.
     """
     descriptor = node.node
-    scales = [node.role(role).data.reshape(-1) for role in ("x_scale", "w_scale")]
-    factors = np.broadcast_to(scales[0] * scales[1], sums.shape)
     fields: dict[str, object] = {
         "w_sums": builder.constant(pad_channels(sums.astype(np.int32))),
-        "scale": builder.constant(pad_channels(factors)),
+        "scale": _factors(node, builder, sums.shape),
     }
     for step in descriptor.epilogue:
         if step.kind == "bias":

@@ -20,8 +20,16 @@ class Struct:
     fields: dict[str, object]
 
 
-#: An argument of a call: a pointer (Tensor), a parameter block, a number, a C name or NULL.
-Argument = Tensor | Struct | int | float | str | None
+@dataclass(frozen=True)
+class Element:
+    """The one element of a tensor, passed by value."""
+
+    tensor: Tensor
+
+
+#: An argument of a call: a pointer (Tensor), what it points at, a parameter block, a number, a C
+#: name or NULL.
+Argument = Tensor | Element | Struct | int | float | str | None
 
 
 @dataclass
@@ -49,6 +57,8 @@ class Call:
         stack: list[object] = list(self.arguments)
         while stack:
             item = stack.pop()
+            if isinstance(item, Element):
+                item = item.tensor
             if isinstance(item, Tensor):
                 found.append(item)
             elif isinstance(item, Struct):

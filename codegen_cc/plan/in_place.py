@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen_cc.dim import same
-from codegen_cc.plan.call import Argument, Call, Struct
+from codegen_cc.plan.call import Argument, Call, Element, Struct
 from codegen_cc.plan.tensors import Buffer, Tensor
 
 
@@ -69,6 +69,8 @@ def _rename(call: Call, became: dict[Buffer, Buffer]) -> None:
         if isinstance(item, Tensor):
             buffer = became.get(item.buffer)
             return item if buffer is None else replace(item, buffer=buffer)
+        if isinstance(item, Element):
+            return Element(renamed(item.tensor))
         if isinstance(item, Struct):
             fields = {name: renamed(value) for name, value in item.fields.items()}
             return Struct(item.ctype, fields)

@@ -80,7 +80,9 @@ class LayoutCost:
         operator, size = operator_of(node.node.op), estimate(tensor.size)
         layout = operator.layout
         if layout is Layout.IMAGE:
-            return size if tensor.pixel_stride() is None else 0
+            # A scale that is computed is no image, and lies as it lies.
+            image = len(tensor.shape) == 4
+            return size if image and tensor.pixel_stride() is None else 0
         if layout is Layout.VIEW:
             view = operator.view(node.node, tensor)
             return size if view is None else self._moved(node.output, view, depth - 1)

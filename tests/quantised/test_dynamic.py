@@ -170,6 +170,26 @@ def test_a_scaled_product_is_one_of_floats(kind: str, per_channel: bool, order: 
     compiled = backend.prepare(model, min_bytes=0)
     assert compiled.report.offloaded_macs == compiled.report.macs > 0
     assert len(compiled.report.regions) == 1 and compiled.report.left == ()
+    assert list(compiled.report.multiplied_in) == ["uint8"]
+    assert_alike(compiled.run([x])[0], wanted)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 20), (10, 20)])
+def test_rows_that_are_reshaped_stay_integers(shape: tuple[int, ...]) -> None:
+    """Others may read the floats besides."""
+    model = product_of(Draw(8))
+    graph = model.graph
+    for place, node in enumerate(graph.node):
+        if node.op_type == "MatMulInteger":
+            node.input[0] = "rows"
+            extents = numpy_helper.from_array(np.array(shape, np.int64), "extents")
+            graph.initializer.append(extents)
+            graph.node.insert(place, helper.make_node("Reshape", ["x_int", "extents"], ["rows"]))
+            break
+    x = Draw(9).random.standard_normal((2, 5, 20)).astype(f32)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": x})
+    compiled = backend.prepare(model, min_bytes=0)
+    assert list(compiled.report.multiplied_in) == ["uint8"]
     assert_alike(compiled.run([x])[0], wanted)
 
 

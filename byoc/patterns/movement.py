@@ -6,14 +6,9 @@ from tvm import relax, tirx
 
 from byoc.ir.dataflow import describe, shape_of
 from byoc.ir.walk import items_of
-from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, positive_axis
+from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, plain_row, positive_axis
 from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims
-
-
-def build_reshape(call: relax.Call) -> Candidate:
-    """Squeeze, expand_dims and flatten are reshapes as well."""
-    return candidate("reshape", call, [("input", call.args[0])])
 
 
 def build_permute(call: relax.Call) -> Candidate:
@@ -75,11 +70,6 @@ def _constants(values: relax.Expr, what: str) -> list[int]:
     return integers(fields)
 
 
-def build_broadcast_to(call: relax.Call) -> Candidate:
-    """The result's shape says all."""
-    return candidate("broadcast_to", call, [("input", call.args[0])])
-
-
 #: Names of the modes of ``relax.nn.pad`` in a node.
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
 
@@ -102,12 +92,12 @@ def build_pad(call: relax.Call) -> Candidate:
 
 MOVEMENT_ROWS = (
     *(
-        Row(name, build_reshape, "reshape")
+        plain_row(name, "reshape", "input")
         for name in ("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten")
     ),
     Row("relax.permute_dims", build_permute, "permute"),
     Row("relax.concat", build_concat, "concat"),
     Row("relax.strided_slice", build_slice, "slice"),
-    Row("relax.broadcast_to", build_broadcast_to, "broadcast_to"),
+    plain_row("relax.broadcast_to", "broadcast_to", "input"),
     Row("relax.nn.pad", build_pad, "pad"),
 )

@@ -75,6 +75,18 @@ def candidate(
     return Candidate(node, tuple(expr for _, expr in pairs))
 
 
+def plain_row(root: str, op: str, *roles: str, **attrs: Any) -> Row:
+    """The row of an operator whose first arguments have these roles, and its node these attributes.
+
+    What else the call says is in the shape and the dtype of its result.
+    """
+
+    def build(call: relax.Call) -> Candidate:
+        return candidate(op, call, zip(roles, call.args, strict=False), dict(attrs))
+
+    return Row(root, build, op)
+
+
 def results_of(call: relax.Call) -> tuple[Result, ...]:
     """Every result of a call: one, or those in a tuple. Raises ``Unfit`` for an unknown shape."""
     several = isinstance(call.ty, relax.TupleType)

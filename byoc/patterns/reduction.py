@@ -46,10 +46,7 @@ def build_layer_norm(call: relax.Call) -> Candidate:
         known = array_of(values)
         if not used and (known is None or not np.all(known == neutral)):
             raise Unfit(f"{name}=False with values; need {name}=True")
-    rank = image.ty.ndim
-    axes = positive_axes(call.attrs.axes, image)
-    if axes != list(range(rank - len(axes), rank)):
-        raise Unfit(f"axes {axes} of rank {rank}; need the last ones")
+    axes = _last_axes(call)
     if shape_of(gamma) != shape_of(beta):
         raise Unfit(f"gamma {shape_of(gamma)} and beta {shape_of(beta)}; need equal shapes")
     return candidate(
@@ -62,13 +59,17 @@ def build_layer_norm(call: relax.Call) -> Candidate:
 
 def build_rms_norm(call: relax.Call) -> Candidate:
     """Over the last axes, with a scale of their shape."""
-    image, gamma = call.args
-    rank = image.ty.ndim
-    axes = positive_axes(call.attrs.axes, image)
+    attrs = {"axes": _last_axes(call), "epsilon": float(call.attrs.epsilon)}
+    return candidate("rms_norm", call, zip(("input", "gamma"), call.args, strict=True), attrs)
+
+
+def _last_axes(call: relax.Call) -> list[int]:
+    """The axes of a normalisation, which must be the last ones."""
+    rank = call.args[0].ty.ndim
+    axes = positive_axes(call.attrs.axes, call.args[0])
     if axes != list(range(rank - len(axes), rank)):
         raise Unfit(f"axes {axes} of rank {rank}; need the last ones")
-    attrs = {"axes": axes, "epsilon": float(call.attrs.epsilon)}
-    return candidate("rms_norm", call, [("input", image), ("gamma", gamma)], attrs)
+    return axes
 
 
 REDUCTION_ROWS = (

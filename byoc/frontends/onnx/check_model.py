@@ -14,7 +14,13 @@ import onnx
 
 from byoc.errors import ModelError
 from byoc.frontends.onnx.check_nodes import check_nodes, check_texts
-from byoc.frontends.onnx.graph_names import all_graphs, reads_of, subgraphs, tensors_of
+from byoc.frontends.onnx.graph_names import (
+    all_graphs,
+    reads_of,
+    replace_nodes,
+    subgraphs,
+    tensors_of,
+)
 
 _DAMAGED = "the model is damaged, export it again"
 
@@ -190,6 +196,4 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
             else:
                 state[at] = 1
                 stack.append(waiting[0])
-    sorted_ = onnx.GraphProto(node=[graph.node[at] for at in order])
-    del graph.node[:]
-    graph.node.extend(sorted_.node)
+    replace_nodes(graph, [graph.node[at] for at in order])

@@ -35,6 +35,7 @@ from byoc.frontends.onnx.graph_names import (
     definitions,
     reads,
     reads_of,
+    replace_nodes,
     subgraphs,
 )
 from byoc.frontends.onnx.honoured import INFERENCE_ERRS, ONNX_DOMAINS, schema_of
@@ -373,9 +374,7 @@ def _keep(graph: onnx.GraphProto, nodes: list[tuple[int, onnx.NodeProto]]) -> No
     """Let the graph have these nodes, each with its place in it or ``_INLINED``."""
     places = {index for index, _ in nodes}
     if _INLINED in places:
-        fresh = onnx.GraphProto(node=[node for _, node in nodes])
-        del graph.node[:]
-        graph.node.extend(fresh.node)
+        replace_nodes(graph, [node for _, node in nodes])
     else:
         for index in reversed(range(len(graph.node))):
             if index not in places:

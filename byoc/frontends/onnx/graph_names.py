@@ -7,7 +7,7 @@ A branch or a loop body reads values of the graph around it by name alone: they 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 
@@ -55,6 +55,18 @@ def definitions(graph: onnx.GraphProto) -> Counter[str]:
 def known_as(node: onnx.NodeProto) -> str:
     """What a node is called in origins and reports: its name, or that of its first result."""
     return node.name or node.output[0]
+
+
+def makers(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """The node of a graph that gives each value."""
+    return {name: node for node in graph.node for name in node.output if name}
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give a graph these nodes, some of which may be its own, in place."""
+    copies = onnx.GraphProto(node=nodes)
+    del graph.node[:]
+    graph.node.extend(copies.node)
 
 
 def single_results(graph: onnx.GraphProto) -> dict[str, str]:

@@ -21,7 +21,7 @@ import onnx
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.fold_onnx import drop_unused
-from byoc.frontends.onnx.graph_names import FreshNames, reads
+from byoc.frontends.onnx.graph_names import FreshNames, makers, reads, replace_nodes
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 
 #: Products of integers, by the one of floats.
@@ -38,15 +38,9 @@ def products_of_floats(model: onnx.ModelProto) -> None:
     found = {id(mul): nodes for mul, nodes in search.rewritten()}
     if not found:
         return
-    kept = [
-        part
-        for node in model.graph.node
-        if id(node) not in search.replaced
-        for part in found.get(id(node), [node])
-    ]
-    nodes = onnx.GraphProto(node=kept)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes.node)
+    kept = (node for node in model.graph.node if id(node) not in search.replaced)
+    parts = [part for node in kept for part in found.get(id(node), [node])]
+    replace_nodes(model.graph, parts)
     drop_unused(model.graph)
 
 
@@ -69,13 +63,8 @@ class _Search:
         self.names = FreshNames(graph)
         self.readers = reads(graph)
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
-        self.makers = {
-            name: node
-            for node in graph.node
-            if node.domain in ONNX_DOMAINS
-            for name in node.output
-            if name
-        }
+        made = makers(graph).items()
+        self.makers = {name: node for name, node in made if node.domain in ONNX_DOMAINS}
         #: Nodes that nobody needs any more.
         self.replaced: set[int] = set()
 

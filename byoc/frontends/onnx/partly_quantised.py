@@ -14,7 +14,7 @@ import onnx
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.given_model import GivenModel, given_model
-from byoc.frontends.onnx.graph_names import FreshNames, known_as
+from byoc.frontends.onnx.graph_names import FreshNames, known_as, makers, replace_nodes
 from byoc.frontends.onnx.read_model import load_model
 
 
@@ -25,9 +25,9 @@ class PartlyQuantised:
         self._model, theirs = _whole(model), _whole(reference)
         self._weights = {tensor.name: tensor for tensor in theirs.graph.initializer}
         self._theirs = {known_as(node): node for node in theirs.graph.node}
-        self._their_makers = {name: node for node in theirs.graph.node for name in node.output}
+        self._their_makers = makers(theirs.graph)
         graph = self._model.graph
-        self._makers = {name: node for node in graph.node for name in node.output}
+        self._makers = makers(graph)
         self._outputs = {value.name for value in graph.output}
         self.nodes = frozenset(known_as(node) for node in graph.node if self._can(node))
 
@@ -56,9 +56,8 @@ class PartlyQuantised:
             if before in results and node.output[0] in self._outputs and self._is_known(before):
                 of = self._activated(before, fresh, added)
                 node.CopyFrom(onnx.helper.make_node("Identity", [of], node.output[:], node.name))
-        nodes = [*added, *out.graph.node]
-        del out.graph.node[:]
-        out.graph.node.extend(nodes)  # in whatever order: whoever reads the model sorts them
+        # In whatever order: whoever reads the model sorts them.
+        replace_nodes(out.graph, [*added, *out.graph.node])
         return out
 
     def _can(self, node: onnx.NodeProto) -> bool:

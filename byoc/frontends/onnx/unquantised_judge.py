@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.given_model import GivenModel
-from byoc.frontends.onnx.graph_names import known_as
+from byoc.frontends.onnx.graph_names import known_as, makers
 from byoc.frontends.onnx.judge import Judge
 from byoc.frontends.onnx.quantised_operators import QUANTISED, Places
 from byoc.frontends.onnx.references import Arrays
@@ -55,13 +55,11 @@ class UnquantisedJudge(Judge):
                     "network that was quantised"
                 )
         graph = self.model.graph
-        self._makers = {name: node for node in graph.node for name in node.output}
+        self._makers = makers(graph)
         self._stored = {tensor.name: tensor for tensor in graph.initializer}
         self._kept = {*self._makers, *map(known_as, graph.node)}
         self._nodes = {known_as(node): node for node in self._reference.model.graph.node}
-        self._theirs = {
-            name: node for node in self._reference.model.graph.node for name in node.output
-        }
+        self._theirs = makers(self._reference.model.graph)
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         for node in self._reference.model.graph.node:
             for name in node.input:

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from byoc.errors import ModelError
-from byoc.frontends.onnx.graph_names import FreshNames, reads
+from byoc.frontends.onnx.graph_names import FreshNames, makers, reads
 
 #: Weights from this size on, in bytes, are kept apart.
 LARGE_WEIGHT = 1 << 18
@@ -255,7 +255,7 @@ def fold_batch_norm(apart: ApartModel) -> None:
     for value in graph.input:  # one that the caller may replace
         stored.pop(value.name, None)
     uses, names = reads(graph), FreshNames(graph)
-    producers = {name: node for node in graph.node for name in node.output}
+    producers = makers(graph)
     gone: set[int] = set()
     for index, norm in enumerate(graph.node):
         conv = producers.get(norm.input[0]) if norm.op_type == "BatchNormalization" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -83,15 +83,12 @@ _DIFFERENT = 1
 def bench_verb(
     models: tuple[str, ...],
     suite: str | None,
-    engines: tuple[str, ...],
     threads: tuple[int, ...],
-    rounds: int,
     batches: tuple[int, ...],
     input_shapes: dict[str, list[int | str]] | None,
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     tuning_machine: str,
-    precisions: tuple[str, ...],
     exact: bool,
     allow_wrong: tuple[str, ...],
     devices: Devices | None,
@@ -99,6 +96,7 @@ def bench_verb(
     plot_file: Path | None,
     markdown: bool,
     as_json: bool,
+    **others: Any,
 ) -> int:
     """Time MODEL, an ONNX file or a network of the zoo, through byoc and through other engines.
 
@@ -124,16 +122,14 @@ def bench_verb(
         outcome = bench(
             models,
             suite=suite,
-            engines=engines,
             threads=threads,
-            rounds=rounds,
             batches=batches,
             input_shapes=input_shapes,
             compiling=compiling,
-            precisions=precisions,
             devices=devices,
             progress=show,
             tell=lambda line: say(line, err=True),
+            **others,
         )
     _print(outcome, markdown, as_json)
     if plot_file is not None:

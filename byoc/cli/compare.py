@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -53,16 +53,7 @@ WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 )
 @options.verbose
 def compare_verb(
-    model: Path,
-    input_shapes: dict[str, list[int]] | None,
-    reference: Path | None,
-    inputs: Path | None,
-    seed: int,
-    top: int,
-    max_error: float | None,
-    rules: control.Choices,
-    as_json: bool,
-    html: Path | None,
+    model: Path, top: int, rules: control.Choices, as_json: bool, html: Path | None, **others: Any
 ) -> int:
     """Compare the result of every node of the ONNX file MODEL with ONNX Runtime's.
 
@@ -76,17 +67,8 @@ def compare_verb(
         import_without_torch("tvm")
         from byoc.layer_errors.compare import compare
 
-        found = compare(
-            model,
-            inputs,
-            input_shapes,
-            reference=reference,
-            seed=seed,
-            max_error=max_error,
-            allow_wrong=rules.allow_wrong,
-            progress=show,
-            **rules.partition,
-        )
+        asked = {**rules.partition, "allow_wrong": rules.allow_wrong, **others}
+        found = compare(model, progress=show, **asked)
     if html is not None:
         html.write_text(found.to_html(model.name), encoding="utf-8")
     found.report.require(**rules.demand)

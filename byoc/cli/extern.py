@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,13 +46,7 @@ if TYPE_CHECKING:
 @options.as_json
 @options.verbose
 def extern_verb(
-    header: Path,
-    output: Path,
-    roles: str | None,
-    functions: tuple[str, ...],
-    links: tuple[Path, ...],
-    include_dirs: tuple[Path, ...],
-    as_json: bool,
+    header: Path, output: Path, links: tuple[Path, ...], as_json: bool, **others: Any
 ) -> None:
     """Make C functions of HEADER callable from TVM.
 
@@ -61,14 +55,7 @@ def extern_verb(
     """
     from byoc.extern.generate import generate
 
-    generated = generate(
-        header,
-        output,
-        roles=roles,
-        functions=functions,
-        links=links,
-        include_dirs=include_dirs,
-    )
+    generated = generate(header, output, links=links, **others)
     if as_json:
         say_json([_as_dict(item) for item in generated])
     else:

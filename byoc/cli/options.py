@@ -1,4 +1,7 @@
-"""What the verbs share: common options, the syntax of input shapes, progress."""
+"""What the verbs share: common options, the syntax of input shapes, progress.
+
+Options that a verb only hands on to the function behind it are its ``**others``.
+"""
 
 from __future__ import annotations
 

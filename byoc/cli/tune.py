@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -58,16 +58,11 @@ _BUSY = 0.6
 def tune_verb(
     model: str,
     db: Path | None,
-    threads: tuple[int, ...],
     libraries: tuple[str, ...],
-    input_shapes: dict[str, list[int | str]] | None,
-    rounds: int,
-    again: bool,
-    exact: bool,
-    allow_wrong: tuple[str, ...],
     devices: Devices | None,
     target: str | None,
     as_json: bool,
+    **others: Any,
 ) -> int:
     """Time the candidates of each distinct layer of MODEL, an ONNX file or a network of the zoo.
 
@@ -94,16 +89,11 @@ def tune_verb(
         tuned = tune(
             build(model) if in_zoo else model,
             db,
-            input_shapes,
-            threads=threads,
             libraries=libraries or None,
-            rounds=rounds,
-            again=again,
-            exact=exact,
-            allow_wrong=allow_wrong,
             devices=devices,
             target=target,
             progress=show,
+            **others,
         )
     if as_json:
         say_json(to_json(tuned))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -32,15 +32,7 @@ tolerance = options.share(
 @options.threads
 @options.as_json
 @options.verbose
-def verify_verb(
-    model: Path,
-    library: Path,
-    inputs: Path | None,
-    seed: int,
-    tolerance: float | None,
-    threads: int | None,
-    as_json: bool,
-) -> int:
+def verify_verb(model: Path, library: Path, as_json: bool, **others: Any) -> int:
     """Compare LIBRARY, compiled from the ONNX file MODEL, with ONNX Runtime or ONNX's evaluator.
 
     Exit code 1 where an output is off by more than the tolerance, or has NaN or infinity at other
@@ -48,7 +40,7 @@ def verify_verb(
     """
     from byoc.verification import verify
 
-    found = verify(model, library, inputs, seed=seed, tolerance=tolerance, threads=threads)
+    found = verify(model, library, **others)
     if as_json:
         say_json(found.to_json())
     else:

@@ -29,11 +29,13 @@ def networks() -> dict[str, Any]:
 
     Raises ``ModelError`` where the package was installed without them.
     """
-    _find()
-    own = importlib.import_module(f"{_PACKAGE}.zoo")
-    carried = importlib.import_module(f"{_PACKAGE}.carried")
-    quantised = importlib.import_module(f"{_PACKAGE}.quantised")
+    own, carried, quantised = map(_module, ("zoo", "carried", "quantised"))
     return own.ZOO | carried.CARRIED | quantised.QUANTISED
+
+
+def quantised_from(name: str) -> str:
+    """The network that was quantised from one; its own name where there is none."""
+    return _module("quantised").INT8.get(name, name)
 
 
 def build(name: str, **options: Any) -> onnx.ModelProto:
@@ -49,6 +51,11 @@ def build(name: str, **options: Any) -> onnx.ModelProto:
         return known[name].build(**options)
     except TypeError as error:
         raise ModelError(f"network {name!r}: {error}") from error
+
+
+def _module(name: str) -> ModuleType:
+    _find()
+    return importlib.import_module(f"{_PACKAGE}.{name}")
 
 
 def _find() -> None:

@@ -26,6 +26,8 @@ from .zoo import ZOO, ZooModel
 
 _INPUTS = 4
 _NAMES = ("resnet50", "mobilenet_v2", "bert", "bert_small", "vit_b_16", "vit_small")
+#: What the quantised network is called, by the name of the one that it is made from.
+INT8 = {name: f"{name}_int8" for name in _NAMES}
 
 
 def quantised(name: str) -> onnx.ModelProto:
@@ -34,11 +36,11 @@ def quantised(name: str) -> onnx.ModelProto:
     Raises ``ModelError`` where onnxruntime is not installed.
     """
     if find_spec("onnxruntime") is None:
-        raise ModelError(f"{name}_int8 is made by onnxruntime; pip install onnxruntime")
+        raise ModelError(f"{INT8[name]} is made by onnxruntime; pip install onnxruntime")
     model = ZOO[name].build()
     made_of = f"{metadata.version('onnxruntime')} {_INPUTS} ".encode()
     digest = hashlib.sha256(made_of + model.SerializeToString(deterministic=True)).hexdigest()
-    path = cache_folder() / "zoo" / f"{name}_int8-{digest[:16]}.onnx"
+    path = cache_folder() / "zoo" / f"{INT8[name]}-{digest[:16]}.onnx"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -75,6 +77,6 @@ def calibrate(model: onnx.ModelProto, folder: Path) -> Path:
 
 
 QUANTISED = {
-    f"{name}_int8": ZooModel(f"{name}_int8", f"{ZOO[name].title}, int8", partial(quantised, name))
-    for name in _NAMES
+    int8: ZooModel(int8, f"{ZOO[name].title}, int8", partial(quantised, name))
+    for name, int8 in INT8.items()
 }

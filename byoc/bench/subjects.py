@@ -12,7 +12,7 @@ from byoc.errors import BenchmarkError
 from byoc.frontends import GivenModel
 from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes
 from byoc.frontends.onnx.read_model import load_model
-from byoc.zoo import networks
+from byoc.zoo import networks, quantised_from
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ def load_subject(
     quantised from it, and a file is taken to be so already.  Raises ``ByocError``.
     """
     known = networks()
-    if quantised and name in known and f"{name}_int8" in known:
-        name = f"{name}_int8"
+    name = quantised_from(name) if quantised else name
     path = Path(name)
     if name in known and not path.is_file():
         title, model, tokens = known[name].title, known[name].build(), TOKENS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from codegen_cc.errors import LibraryError
@@ -38,17 +39,9 @@ _NOTES = {
 
 def to_json(surveyed: list[Surveyed]) -> list[dict[str, Any]]:
     """Everything that was found out; reasons by operator and variant, null where supported."""
+    absent = ("name", "origin", "missing")
     return [
-        {"name": s.name, "origin": s.origin, "missing": s.missing}
-        if s.missing
-        else {
-            "name": s.name,
-            "origin": s.origin,
-            "version": s.version,
-            "linked": s.linked,
-            "threads": s.threads,
-            "operators": s.operators,
-        }
+        {k: v for k, v in asdict(s).items() if (k in absent if s.missing else k != "missing")}
         for s in surveyed
     ]
 

@@ -8,8 +8,6 @@
 ``KernelLibrary`` itself, as the built-in one does.
 """
 
-from __future__ import annotations
-
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.interface import LIBRARY_ABI, KernelLibrary, Link, Threads
 from codegen_cc.libraries.kernel import Kernel

@@ -11,8 +11,6 @@ this machine, and TVM's compiler is needed for ``codegen`` and its like alone.
 
 # ruff: noqa: F401 (what is imported here is for type checkers alone)
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from codegen_cc.lazy_names import lazy_names

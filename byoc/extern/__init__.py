@@ -5,5 +5,3 @@ In the order in which a prototype travels: ``header`` reads it, ``roles`` its an
 and ``generated_test`` each print one product of it, ``generate`` writes them to a folder.  The
 generated Python uses ``shapes``, ``loading``, ``rewrite`` and ``references``.
 """
-
-from __future__ import annotations

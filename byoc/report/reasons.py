@@ -1,7 +1,5 @@
 """Why calls stay with TVM."""
 
-from __future__ import annotations
-
 from tvm import relax
 
 #: A reason for each call that stays, by the variable that it is bound to.

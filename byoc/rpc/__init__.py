@@ -9,8 +9,6 @@ Importing this package imports neither TVM nor NumPy; names are resolved at firs
 
 # ruff: noqa: F401 (what is imported here is for type checkers alone)
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from byoc.errors import RpcError, RpcLost, RpcRefused, RpcTimeout

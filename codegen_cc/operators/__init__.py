@@ -4,8 +4,6 @@ A family of operators is a file with a tuple ``OPERATORS``.  They are registered
 in which tables list them.
 """
 
-from __future__ import annotations
-
 from codegen_cc.operator import register
 from codegen_cc.operators import (
     along_axis,

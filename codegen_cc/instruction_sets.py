@@ -6,11 +6,16 @@ The header (``runtime/include/ext_isa.h``) is the only place where they are writ
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from dataclasses import dataclass
 from functools import cache
 
+from codegen_cc.errors import CodegenError
 from codegen_cc.runtime_files import runtime_file
+
+#: The row of the CPU that is compiled for, where it is another than this machine's.
+COMPILE_ISA = "BYOC_COMPILE_ISA"
 
 _ROW = re.compile(r"^ *ROW\((\w+), *(\w+), *(\w+), *(\w+),", re.MULTILINE)
 
@@ -82,3 +87,19 @@ def kernels_here() -> ctypes.CDLL:
 def in_use_here() -> frozenset[str]:
     """The rows that kernels use on this machine. Raises ``ToolchainError`` without kernels."""
     return frozenset(names_in(kernels_here().ext_isas()))
+
+
+def compiled_for() -> frozenset[str]:
+    """The rows of the CPU whose speeds decide what is compiled: this one's, or $BYOC_COMPILE_ISA's.
+
+    Raises ``CodegenError`` where that names no row.
+    """
+    name = os.environ.get(COMPILE_ISA)
+    if not name:
+        return in_use_here()
+    names = [row.name for row in table()]
+    if name not in names:
+        raise CodegenError(
+            f"{COMPILE_ISA}={name}: unknown instruction set; need one of {', '.join(names)}"
+        )
+    return frozenset(with_fallbacks(name))

@@ -65,8 +65,9 @@ exact = options.flag(
 precision = options.words(
     "--precision",
     "PRECISION",
-    "What to multiply in: fp32 (the default) or bf16, with sums in fp32; softmax=fp32 or "
-    "'head/*=fp32' chooses for an operator or for nodes; repeatable. compile takes auto as well.",
+    "What to multiply in: fp32 (the default), bf16, or bf16x3 (fp32 as two parts of bf16, where "
+    "that is faster), with sums in fp32; softmax=fp32 or 'head/*=fp32' chooses for an operator or "
+    "for nodes; repeatable. compile takes auto as well.",
 )
 
 _OPTIONS = (

@@ -15,7 +15,9 @@ from codegen_cc.node import Node
 from codegen_cc.operator import is_operator
 
 #: ``Node.compute`` by what users call a precision.
-COMPUTE: Mapping[str, str] = MappingProxyType({"fp32": "", "bf16": "bfloat16"})
+COMPUTE: Mapping[str, str] = MappingProxyType(
+    {"fp32": "", "bf16": "bfloat16", "bf16x3": "bfloat16x3"}
+)
 
 #: What stands for the fewest bits within an error, which has to be measured first.
 AUTO = "auto"

@@ -16,7 +16,13 @@ import numpy as np
 from codegen_cc.dim import Dim, is_static, product, same, symbol
 from codegen_cc.node import Node, Step
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.bfloat16 import BFLOAT16_PANELS, in_bfloat16, storage_struct
+from codegen_cc.operators.bfloat16 import (
+    BFLOAT16_PANELS,
+    BFLOAT16X3_PANELS,
+    in_bfloat16,
+    in_parts,
+    storage_struct,
+)
 from codegen_cc.operators.conv2d_ways import (
     Way,
     algorithm,
@@ -94,6 +100,10 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         lower_integers(node, builder)
     elif in_bfloat16(node.node):
         lower_bfloat16(node, builder)
+    elif in_parts(node.node):
+        weight, attrs = node.role("weight").data, node.node.attrs
+        packed = pack_conv2d(weight, attrs["groups"], BFLOAT16X3_PANELS)
+        call_kernel(node, builder, "ext_conv2d_bf16x3", packed, attrs["padding"][:2])
     elif node in builder.prologues:
         lower_with_prologue(node, builder, builder.prologues[node])
     else:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from codegen_cc.dim import estimate, is_static
 from codegen_cc.node import Node
-from codegen_cc.operators.bfloat16 import in_bfloat16, not_bfloat16, product_rate
+from codegen_cc.operators.bfloat16 import no_gain, product_rate, short_name
 from codegen_cc.operators.packing import PANEL
 from codegen_cc.operators.requantise import is_quantised
 from codegen_cc.operators.winograd import POINTS, best_tile
@@ -88,7 +88,7 @@ def fits_winograd(node: Node) -> bool:
 
 def ways(node: Node) -> tuple[Way, ...]:
     """All that ``lower`` can do, its own choice first."""
-    if is_depthwise(node) or is_point(node) or is_quantised(node) or in_bfloat16(node):
+    if is_depthwise(node) or is_point(node) or is_quantised(node) or node.compute:
         return (Way(),)
     rows = own_rows(node)
     tiles = (winograd_tile(node), 0, *POINTS) if fits_winograd(node) else (0,)
@@ -117,8 +117,8 @@ def algorithm_of(node: Node, way: Way) -> str:
     """The name of what ``lower_with`` would call."""
     if is_quantised(node):
         return "depthwise, int8" if is_depthwise(node) else "GEMM, int8"
-    if in_bfloat16(node):
-        return "GEMM, bf16" if is_point(node) else "implicit GEMM, bf16"
+    if node.compute:
+        return f"{'GEMM' if is_point(node) else 'implicit GEMM'}, {short_name(node)}"
     if is_depthwise(node):
         return "depthwise"
     if way.tile:
@@ -133,15 +133,15 @@ def algorithm_of(node: Node, way: Way) -> str:
 
 def computes(node: Node) -> str | None:
     """None where a convolution gains by being computed in ``node.compute``, else the reason."""
-    if reason := not_bfloat16(node):
+    if reason := no_gain(node):
         return reason
     if is_depthwise(node):
         return "depthwise, which memory limits; float32 is as fast"
-    rate = product_rate()
+    rate = product_rate(node)
     outputs = node.operand("weight").shape[0] // node.attrs["groups"]
     least = PANEL if is_point(node) else _WINDOW_OUTPUTS[rate > _USUAL_RATE]
     if outputs < least:
-        return f"{outputs} outputs in a group; need {least} for bfloat16"
+        return f"{outputs} outputs in a group; need {least} for {node.compute}"
     if tile := winograd_tile(node, rate):
-        return f"Winograd F({tile - 2}, 3) in float32 is faster than bfloat16"
+        return f"Winograd F({tile - 2}, 3) in float32 is faster than {node.compute}"
     return None

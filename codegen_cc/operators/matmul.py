@@ -18,8 +18,11 @@ from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.bfloat16 import (
     BFLOAT16_PANELS,
+    BFLOAT16X3_PANELS,
     in_bfloat16,
-    not_bfloat16,
+    in_parts,
+    no_gain,
+    short_name,
     storage_struct,
 )
 from codegen_cc.operators.block_weight import (
@@ -101,10 +104,12 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     if has_block_weight(node.node):
         lower_block_weight(node, builder)
         return
-    packed = node.role("rhs").data is not None
-    panels = _panels(node, builder, FLOAT32_PANELS) if packed else None
+    panels, function = None, "ext_matmul"
+    if node.role("rhs").data is not None:
+        parts = in_parts(node.node)
+        panels = _panels(node, builder, BFLOAT16X3_PANELS if parts else FLOAT32_PANELS)
+        function = "ext_matmul_bf16x3" if parts else "ext_matmul_packed"
     placed = place_matmul(node, builder, panels)
-    function = "ext_matmul_packed" if packed else "ext_matmul"
     lhs, rhs = placed.inputs["lhs"], placed.inputs["rhs"]
     arguments = [placed.params, lhs, rhs, placed.epilogue, placed.output]
     placed.call(node, builder, function, arguments)
@@ -150,14 +155,14 @@ def algorithm(node: Node) -> str:
     if has_block_weight(node):
         bits = dtype_of(node.operand("rhs").dtype).bits
         return f"matmul, {bits}-bit weight"
-    if in_bfloat16(node):
-        return "matmul, bf16"
+    if node.compute:
+        return f"matmul, {short_name(node)}"
     return "matmul, int8" if is_quantised(node) else "matmul"
 
 
 def computes(node: Node) -> str | None:
-    """None for products with a constant in bfloat16, else the reason."""
-    if reason := not_bfloat16(node):
+    """None for products with a constant in bfloat16 or parts of it, else the reason."""
+    if reason := no_gain(node):
         return reason
     if has_block_weight(node):
         return "a weight of 4 or 8 bits; its products are float32"

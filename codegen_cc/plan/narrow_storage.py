@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.region.graph import Region, RegionNode, Value
 
 
@@ -20,7 +21,7 @@ def narrow_storage(
     return {
         node.output: node.node.compute
         for node in region.nodes
-        if node.node.compute
+        if node.node.compute in KERNEL_HALVES
         and node.output not in outside
         and all(_reads(reader, node) for reader in consumers.get(node.output, ()))
     }

@@ -1,5 +1,6 @@
 /*
- * ext_bfloat16.h - products whose operands are bf16 and whose sums are fp32.
+ * ext_bfloat16.h - products whose operands are bf16, or fp32 as the sum of two bf16, and whose sums
+ * are fp32.
  *
  * ext_kernels.h includes it at its end.  Its conventions hold here; strides count elements.
  *
@@ -18,6 +19,15 @@
  * as [ceil(K / 2)][16][2]: of each column, two rows of B are neighbours.  What lies past N or K is
  * zero.  One format serves every instruction set; two rows of a panel are 64 bytes, one vector of
  * AVX-512 or one row of an AMX tile.
+ *
+ * Two parts (ext_..._bf16x3).  An fp32 x is high + low: high the nearest bf16 that is finite, low
+ * the nearest to x - high.  |low| <= 2^-8 |x|, and both together are off by 2^-17 |x| at most, or
+ * by 2^-126 where low is that small.  Tiles add up high high + high low + low high: without low
+ * low, at most 2^-15 |x w| away from each product x w, and then sums round as in fp32.  Instruction
+ * sets without tiles take x as it is and w as high + low, 2^-17 |x w| away.  Infinities and NaNs
+ * act as in fp32; less than the bound below the greatest fp32, a number may become infinite.  Of
+ * packed weights B[K][N] panel j is [ceil(K / 2)][2][16][2]: the higher parts of two rows of B,
+ * then their lower parts.
  */
 #ifndef EXT_BFLOAT16_H_
 #define EXT_BFLOAT16_H_
@@ -44,6 +54,14 @@ int ext_matmul_bf16(const ext_matmul_params* p, const ext_storage* s, const void
  * [out_c/groups], groups one after the other.  in_place_rows is not read. */
 int ext_conv2d_bf16(const ext_conv2d_params* p, const ext_storage* s, const void* x,
                     const uint16_t* w, const ext_epilogue* e, void* y);
+
+/* ext_matmul_packed of operands in two parts. */
+int ext_matmul_bf16x3(const ext_matmul_params* p, const float* a, const uint16_t* b,
+                      const ext_epilogue* e, float* y);
+
+/* ext_conv2d of operands in two parts; w and in_place_rows as of ext_conv2d_bf16. */
+int ext_conv2d_bf16x3(const ext_conv2d_params* p, const float* x, const uint16_t* w,
+                      const ext_epilogue* e, float* y);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-/* Internal: the blocked product of bf16 matrices under matmul_bf16 and conv2d_bf16. */
+/* Internal: the blocked product of bf16 matrices under matmul_bf16 and conv2d_bf16, and that of
+ * fp32 ones as sums of two bf16 (EXT_PARTS 2) under matmul_bf16x3 and conv2d_bf16x3. */
 #ifndef EXT_BGEMM_H_
 #define EXT_BGEMM_H_
 
@@ -14,20 +15,30 @@ enum { BR = BVR, BN = BVN, BHALF = 1, BK_STEP = 2, BROWS_STEP = 1 };
 enum { BFEW = BWIDE_ROWS }; /* rows of a product whose tiles have BWIDE vectors */
 #endif
 
+/* Parts that a packed row of A has, one after the other. */
+#if defined(EXT_TILES)
+enum { BA_PARTS = EXT_PARTS };
+#else
+enum { BA_PARTS = 1 };
+#endif
+
 enum {
-  BTILE_N = BN * VL,                     /* columns of a full tile */
-  BWIDE_N = BFEW ? BWIDE * VL : BTILE_N, /* of one with few rows */
-  BKC = 8192 / (int)sizeof(ba),          /* a block of K, even: as many bytes as in gemm.h */
-  BA_STRIDE = BKC + EXT_ALIGN / (int)sizeof(ba), /* between packed rows: an odd number of lines */
-  BMC_LEAST = 3,                                 /* micropanels in one block of A */
+  BTILE_N = BN * VL,                         /* columns of a full tile */
+  BWIDE_N = BFEW ? BWIDE * VL : BTILE_N,     /* of one with few rows */
+  BPAIR = EXT_PARTS * 2 * EXT_PANEL,         /* elements of two rows of a panel */
+  BKC = 8192 / (BA_PARTS * (int)sizeof(ba)), /* a block of K, even: as many bytes as in gemm.h */
+  BA_STRIDE = BA_PARTS * BKC +
+      EXT_ALIGN / (int)sizeof(ba), /* between packed rows: an odd number of lines */
+  BMC_LEAST = 3,                   /* micropanels in one block of A */
   BMC_MOST = 16
 };
 
 typedef struct {
   int64_t m, n, k;
   ext_storage s;
-  /* Writes A[row .. row + rows)[k0 .. k0 + kc) to dst, BA_STRIDE elements from row to row; `offset`
-   * is the batch item's place in A.  NULL where A is the plain matrix a. */
+  /* Writes A[row .. row + rows)[k0 .. k0 + kc) to dst, BA_STRIDE elements from row to row, by
+   * ba_run and ba_zeros; `offset` is the batch item's place in A.  NULL where A is the plain matrix
+   * a. */
   void (*pack)(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
                int64_t kc, ba* dst);
   const void* source;
@@ -42,7 +53,12 @@ typedef struct {
 } ext_bgemm;
 
 /* y = epilogue(A B) for every batch item, on all threads. */
-int EXT_NAME(ext_bgemm_run)(const ext_bgemm* g);
+#if EXT_PARTS == 2
+#define EXT_BGEMM_RUN EXT_NAME(ext_bgemm_x3_run)
+#else
+#define EXT_BGEMM_RUN EXT_NAME(ext_bgemm_run)
+#endif
+int EXT_BGEMM_RUN(const ext_bgemm* g);
 
 /* EXT_OK, or EXT_ERR_ARGUMENT where something is stored in another dtype. */
 EXT_INLINE int check_storage(const ext_storage* s, const ext_epilogue* e) {
@@ -57,12 +73,30 @@ EXT_INLINE const void* stored_at(const void* p, ext_dtype dtype, int64_t index) 
   return (const char*)p + index * (dtype == EXT_BFLOAT16 ? 2 : 4);
 }
 
-/* dst[i] = x[i] as packed, i < n. */
+/* dst[i] = x[i] as packed, i < n.  What has two parts is fp32. */
 EXT_INLINE void ba_run(ext_dtype dtype, ba* restrict dst, const void* restrict x, int64_t n) {
+#if EXT_PARTS == 1
   if (dtype == EXT_BFLOAT16)
     ba_run_of_bf16(dst, x, n);
   else
     ba_run_of_float(dst, x, n);
+#else
+  (void)dtype;
+#if defined(EXT_TILES)
+  ba_parts_of_float(dst, dst + BKC, x, n);
+#else
+  const float* from = x;
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) vf_store(dst + i, vf_load(from + i));
+  if (i < n) vf_store_n(dst + i, vf_load_n(from + i, n - i), n - i);
+#endif
+#endif
+}
+
+/* dst[i] = 0 as packed, i < n. */
+EXT_INLINE void ba_zeros(ba* dst, int64_t n) {
+  for (int part = 0; part < BA_PARTS; part++)
+    for (int64_t i = 0; i < n; i++) dst[part * BKC + i] = 0;
 }
 
 #endif /* EXT_BGEMM_H_ */

@@ -3,6 +3,9 @@
  *
  *   v[i][j] = c[i][j] + bias[j] + sum_p a[i][p] * b[p][j],  i < rows <= BR, j < columns
  *
+ * With EXT_PARTS 2 tiles add up high high + high low + low high of the parts; vectors multiply in
+ * fp32, as no unit without tiles does three such products in less time.
+ *
  * Either v is written to `sums`, in whole vectors, or finished in registers: residual, clamp, and
  * storing as fp32 or bf16.
  *

@@ -15,11 +15,39 @@ _Static_assert(BR == 2 * TILE_ROWS && BTILE_N == 2 * EXT_PANEL, "two by two tile
 _Static_assert(BK_STEP == 2 * TILE_PAIRS, "a tile's share of K");
 
 enum {
-  BTILE_PAIR = 2 * EXT_PANEL, /* elements of two rows of a panel */
-  BTILE_STEP = TILE_PAIRS * BTILE_PAIR,
+  BTILE_STEP = TILE_PAIRS * BPAIR,
+  BLINE = 2 * EXT_PANEL, /* elements in a line */
   /* Few rows wait for B: it is fetched so many elements ahead, 4 KB. */
   BAHEAD = 4 * BTILE_STEP
 };
+
+#if EXT_PARTS == 2
+
+EXT_INLINE void btiles_dots(const int high, const int wide, tile_file* f) {
+  tile_dot(f, 0, 4, 6);
+  if (wide) tile_dot(f, 1, 4, 7);
+  if (high) tile_dot(f, 2, 5, 6);
+  if (high && wide) tile_dot(f, 3, 5, 7);
+}
+
+/* One step along K: high low + high high + low high, so that each of the two is loaded once. */
+EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const ba* a,
+                            int64_t a_row, const uint16_t* b, int64_t panel) {
+  const int64_t row_bytes = a_row * (int64_t)sizeof(ba);
+  tile_load(f, 4, a, row_bytes);
+  if (high) tile_load(f, 5, a + TILE_ROWS * a_row, row_bytes);
+  tile_load(f, 6, b + BLINE, BPAIR * 2);
+  if (wide) tile_load(f, 7, b + panel + BLINE, BPAIR * 2);
+  btiles_dots(high, wide, f);
+  tile_load(f, 6, b, BPAIR * 2);
+  if (wide) tile_load(f, 7, b + panel, BPAIR * 2);
+  btiles_dots(high, wide, f);
+  tile_load(f, 4, a + BKC, row_bytes);
+  if (high) tile_load(f, 5, a + TILE_ROWS * a_row + BKC, row_bytes);
+  btiles_dots(high, wide, f);
+}
+
+#else
 
 /* One step along K.  `high` and `wide` tell of a second tile of rows, and of columns; as all that
  * follows, constants. */
@@ -39,6 +67,8 @@ EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const 
     if (wide) tile_dot(f, 3, 5, 7);
   }
 }
+
+#endif
 
 /* The sums' first values: c, or the bias in every row. */
 EXT_INLINE void btiles_begin(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
@@ -65,9 +95,9 @@ EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const b
   for (int64_t p = t->pairs / TILE_PAIRS; p > 0; p--) {
     btiles_step(high, wide, f, a, a_row, b, panel);
     EXT_UNROLL
-    for (int i = 0; i < TILE_PAIRS; i++) {
-      __builtin_prefetch(next + i * BTILE_PAIR, 0, 2);
-      if (!high && wide) __builtin_prefetch(next + panel + i * BTILE_PAIR, 0, 2);
+    for (int i = 0; i < BTILE_STEP; i += BLINE) {
+      __builtin_prefetch(next + i, 0, 2);
+      if (!high && wide) __builtin_prefetch(next + panel + i, 0, 2);
     }
     a += BK_STEP;
     b += BTILE_STEP;
@@ -75,8 +105,8 @@ EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const b
   }
   if (past == 0) return;
   _Alignas(EXT_ALIGN) uint16_t last[2 * BTILE_STEP] = {0};
-  memcpy(last, b, (size_t)(past * BTILE_PAIR) * sizeof *b);
-  if (wide) memcpy(last + BTILE_STEP, b + panel, (size_t)(past * BTILE_PAIR) * sizeof *b);
+  memcpy(last, b, (size_t)(past * BPAIR) * sizeof *b);
+  if (wide) memcpy(last + BTILE_STEP, b + panel, (size_t)(past * BPAIR) * sizeof *b);
   tile_written();
   btiles_step(high, wide, f, a, a_row, last, BTILE_STEP);
 }

@@ -123,16 +123,20 @@ EXT_INLINE void btile_body(const int rows, const int nv, const bgemm_tile* t) {
         for (int i = 0; i < rows; i++) acc[i][v] = vb_dot(acc[i][v], two[i], row);
       }
     }
-    if (rows <= BFEW_ROWS) {
-      EXT_UNROLL
-      for (int v = 0; v < nv; v++) __builtin_prefetch(b + btile_vector(panel, v) + BAHEAD);
-    } else {
-      __builtin_prefetch(next, 0, 2);
+    EXT_UNROLL
+    for (int part = 0; part < EXT_PARTS; part++) {
+      const int64_t line = part * 2 * EXT_PANEL;
+      if (rows <= BFEW_ROWS) {
+        EXT_UNROLL
+        for (int v = 0; v < nv; v++) __builtin_prefetch(b + btile_vector(panel, v) + line + BAHEAD);
+      } else {
+        __builtin_prefetch(next + line, 0, 2);
+      }
     }
     EXT_UNROLL
     for (int i = 0; i < THIRDS; i++) a[i] += 2;
-    b += 2 * EXT_PANEL;
-    next += 2 * EXT_PANEL;
+    b += BPAIR;
+    next += BPAIR;
   }
   /* What the end reads of *t is read anew: registers are for the loop. */
   __asm__("" : "+r"(t) : : "memory");

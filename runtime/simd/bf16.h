@@ -4,9 +4,15 @@
  *   vbf           VL bf16: vbf_load, vbf_store, vbf_load_n, vbf_store_n, vbf_round (of a vf) and
  *                 vbf_widen (to a vf)
  *   ba            an element of packed rows of A: bf16 where the row has a unit for their products
- *                 (EXT_BF16_UNIT, EXT_TILES), else fp32; ba_run_of_float, ba_run_of_bf16 and
- * ba_zeros write n of them vba, vbb      two elements of a row for all columns (vb_row); two rows
- * of VL columns of a panel (vb_panel) vb_dot        sum += two products for each column
+ *                 (EXT_BF16_UNIT, EXT_TILES), else fp32; ba_run_of_float and ba_run_of_bf16 write
+ *                 n of them
+ *   vba, vbb      two elements of a row for all columns (vb_row); two rows of VL columns of a
+ *                 panel (vb_panel)
+ *   vb_dot        sum += two products for each column
+ *
+ * With EXT_PARTS 2 a number is the sum of two bf16, its parts.  In a panel the higher parts of two
+ * rows lie before the lower ones.  Rows of A are packed as both parts for tiles
+ * (ba_parts_of_float), else as the fp32 that they are.
  *
  * The compiler's own vectors do most of it; masks and units have headers of their own, tiles
  * amx_bf16.h.
@@ -15,6 +21,13 @@
 #define EXT_BF16_H_
 
 #include "simd.h"
+
+#if !defined(EXT_PARTS)
+#define EXT_PARTS 1
+#endif
+#if EXT_PARTS == 2 && defined(EXT_BF16_UNIT) && !defined(EXT_TILES)
+#error "no unit without tiles is faster in two parts than in fp32"
+#endif
 
 typedef uint32_t vbits __attribute__((vector_size(4 * VL)));
 
@@ -66,6 +79,21 @@ EXT_INLINE void ba_store_n(ba* p, vf x, int64_t n) {
     vbf_store_n(p, vbf_round(x), n);
 }
 
+/* The parts of x: high, the nearest but no infinity, which would leave no number for low; and low,
+ * the nearest to the rest, which is infinite or NaN where x is. */
+EXT_INLINE void ba_store_parts_n(ba* high, ba* low, vf x, int64_t n) {
+  const vf most = vf_set1(0x1.fep127f), least = vf_set1(-0x1.fep127f);
+  const vf near = vbf_widen(vbf_round(vf_min(most, vf_max(least, x))));
+  ba_store_n(high, near, n);
+  ba_store_n(low, x - near, n);
+}
+EXT_INLINE void ba_parts_of_float(ba* restrict high, ba* restrict low, const float* restrict x,
+                                  int64_t n) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) ba_store_parts_n(high + i, low + i, vf_load(x + i), VL);
+  if (i < n) ba_store_parts_n(high + i, low + i, vf_load_n(x + i, n - i), n - i);
+}
+
 #else /* products are of fp32, whose lower half is 0 */
 
 typedef float ba;
@@ -80,7 +108,13 @@ EXT_INLINE vba vb_row(const ba* p) {
 EXT_INLINE vbb vb_panel(const uint16_t* p) {
   vbits two;
   memcpy(&two, p, sizeof two);
+#if EXT_PARTS == 2
+  vbits low;
+  memcpy(&low, p + 2 * EXT_PANEL, sizeof low);
+  return (vbb){(vf)(two << 16) + (vf)(low << 16), (vf)(two & 0xffff0000) + (vf)(low & 0xffff0000)};
+#else
   return (vbb){(vf)(two << 16), (vf)(two & 0xffff0000)};
+#endif
 }
 EXT_INLINE vf vb_dot(vf sum, vba a, vbb b) {
   return vf_fma(a.odd, b.odd, vf_fma(a.even, b.even, sum));
@@ -107,9 +141,6 @@ EXT_INLINE void ba_run_of_bf16(ba* restrict dst, const uint16_t* restrict x, int
   for (; i + VL <= n; i += VL) vf_store(dst + i, vbf_widen(vbf_load(x + i)));
   if (i < n) vf_store_n(dst + i, vbf_widen(vbf_load_n(x + i, n - i)), n - i);
 #endif
-}
-EXT_INLINE void ba_zeros(ba* dst, int64_t n) {
-  for (int64_t i = 0; i < n; i++) dst[i] = 0;
 }
 
 #endif /* EXT_BF16_H_ */

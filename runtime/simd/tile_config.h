@@ -12,14 +12,9 @@
  *   gemv         MOST_COLUMNS: of a product by dots.  MANY_OF_f: vectors x at once for f vectors w.
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
-<<<<<<< HEAD
- *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide
- *   bgemm        a tile of bf16 products has BVR rows and BVN vectors of columns; one of at most
-=======
  *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide; where
  *                digits of bytes are faster, DIGIT_VECTORS, or it has DIGIT_ROWS rows
- *   bgemm        a tile of bf16 products has BR rows and BN vectors of columns; one of at most
->>>>>>> 97bc2c7 (Sum products of few rows with weights of few bits by byte instructions)
+ *   bgemm        a tile of bf16 products has BVR rows and BVN vectors of columns; one of at most
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
  *                build gives EXT_BF16_UNIT to rows of ext_isa.h with an instruction that adds two

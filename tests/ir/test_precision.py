@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from byoc.errors import ControlError
+from byoc.errors import ByocError, ControlError
 from byoc.partition.precision import Precision
 from codegen_cc.node import Node, Operand
 
@@ -85,11 +85,29 @@ def test_what_gains_nothing_stays_in_float32_and_says_why(node: Node, reason: st
     assert reason in found.kept
 
 
+@pytest.mark.parametrize("node", [matmul(), conv2d(), conv2d(3, stride=2), conv2d(7)])
+def test_three_products_of_parts_pay_with_tiles_alone(
+    monkeypatch: pytest.MonkeyPatch, node: Node
+) -> None:
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "amx_bf16")
+    assert Precision.of("bf16x3").apply(node, ("a",)).compute == "bfloat16x3"
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "avx512_bf16")
+    found = Precision.of("bf16x3").apply(node, ("a",))
+    assert found.compute == ""
+    assert "this CPU does 2 in the time of one in float32; need 4, as AMX has" in found.kept
+
+
+def test_a_cpu_that_no_table_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "amx")
+    with pytest.raises(ByocError, match="BYOC_COMPILE_ISA=amx: unknown instruction set; need one"):
+        Precision.of("bf16x3").apply(matmul(), ("a",))
+
+
 def test_winograd_in_float32_wins_where_the_unit_is_not_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = conv2d(3)
-    monkeypatch.setattr("codegen_cc.operators.conv2d_ways.product_rate", lambda: 2.0)
+    monkeypatch.setattr("codegen_cc.operators.conv2d_ways.product_rate", lambda node: 2.0)
     assert "Winograd" in Precision.of("bf16").apply(node, ("a",)).kept
-    monkeypatch.setattr("codegen_cc.operators.conv2d_ways.product_rate", lambda: 8.0)
+    monkeypatch.setattr("codegen_cc.operators.conv2d_ways.product_rate", lambda node: 8.0)
     assert Precision.of("bf16").apply(node, ("a",)).compute == "bfloat16"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,12 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )
 
 
+@pytest.fixture(scope="session")
+def without_tiles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
+    """Builds what one of ``WITHOUT_TILES`` names, once."""
+    return cache(lambda name: _without_tiles(name, tmp_path_factory.mktemp(name)))
+
+
 def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
     """Products of bf16 as a row with tiles has them, in vectors of a level."""
     vectors, needed = WITHOUT_TILES[name]
@@ -115,8 +122,8 @@ def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
         pytest.skip(f"this CPU lacks {', '.join(sorted(needed - cpu_flags()))}")
     return _built_with(
         f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT",
-        "activation bgemm matmul_bf16 conv2d_bf16",
-        ("ext_matmul_bf16", "ext_conv2d_bf16"),
+        "activation bgemm matmul_bf16 conv2d_bf16 bgemm_x3 matmul_bf16x3 conv2d_bf16x3",
+        ("ext_matmul_bf16", "ext_conv2d_bf16", "ext_matmul_bf16x3", "ext_conv2d_bf16x3"),
         folder,
     )
 
@@ -180,7 +187,7 @@ def bf16_library(
 ) -> ctypes.CDLL | GuestLibrary:
     """The library in one row that has products of bf16; skipped where this CPU lacks it."""
     if request.param in WITHOUT_TILES:
-        return _without_tiles(request.param, tmp_path_factory.mktemp("without_tiles"))
+        return request.getfixturevalue("without_tiles")(request.param)
     return _row(request.param, request, tmp_path_factory)
 
 
@@ -190,4 +197,23 @@ def bf16_lib(
 ) -> Iterator[ctypes.CDLL | GuestLibrary]:
     """The same, and memory for the test that it can reach."""
     with _in_reach(bf16_library) as library:
+        yield library
+
+
+@pytest.fixture(scope="session", params=(*LEVELS, "amx_bf16", *WITHOUT_TILES))
+def bf16x3_library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL | GuestLibrary:
+    """The library in one row that has products of bf16 in two parts."""
+    if request.param in WITHOUT_TILES:
+        return request.getfixturevalue("without_tiles")(request.param)
+    return _row(request.param, request, tmp_path_factory)
+
+
+@pytest.fixture
+def bf16x3_lib(
+    bf16x3_library: ctypes.CDLL | GuestLibrary,
+) -> Iterator[ctypes.CDLL | GuestLibrary]:
+    """The same, and memory for the test that it can reach."""
+    with _in_reach(bf16x3_library) as library:
         yield library

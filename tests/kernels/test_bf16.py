@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
+from codegen_cc.operators.bfloat16 import BFLOAT16X3_PANELS
 from codegen_cc.operators.packing import PanelFormat
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
@@ -21,6 +22,8 @@ PANELS = PanelFormat("bfloat16", 2)
 #: Error limit per sum of |products|, as for fp32; of a result in bf16, half a step.
 RELATIVE, ABSOLUTE = 2e-6, 2e-6
 HALF_STEP = 2.0**-8
+#: Of operands in two parts, beside that: see ext_bfloat16.h.
+RELATIVE_OF_PARTS = 2.0**-15
 #: Storage of x, the residual and y.
 STORED = (
     (FP32, FP32, FP32),
@@ -47,8 +50,10 @@ def _exact(values: np.ndarray) -> np.ndarray:
     return values.astype(BF16).astype(np.float64)
 
 
-def _pack(matrices: np.ndarray) -> np.ndarray:
+def _pack(matrices: np.ndarray, parts: int = 1) -> np.ndarray:
     """Panels of [count, K, N]; nothing may be read past the last one."""
+    if parts == 2:
+        return at_page_end(BFLOAT16X3_PANELS.pack(matrices.astype(FP32)), BF16)
     return at_page_end(PANELS.pack(matrices.astype(BF16)), BF16)
 
 
@@ -62,7 +67,9 @@ class Output:
         stored: Stored,
         size: tuple[int, int],
         gap: int,
+        parts: int = 1,
     ) -> None:
+        self.relative = RELATIVE + (RELATIVE_OF_PARTS if parts == 2 else 0)
         rows, columns = size
         x, own, y = stored
         if case.residual == "y":
@@ -89,7 +96,7 @@ class Output:
         residual = None if self.residual is None else self.residual.astype(np.float64)
         case = self.case
         want = reference.epilogue(acc, self.bias, case.before, residual, case.after)
-        limit = RELATIVE * magnitude + ABSOLUTE
+        limit = self.relative * magnitude + ABSOLUTE
         if self.y.view.dtype == BF16:
             limit = limit * (1 + HALF_STEP) + HALF_STEP * np.abs(want)
         assert_close(self.y.view, want, limit)
@@ -101,7 +108,8 @@ def _batch_strides(array: np.ndarray, broadcast: tuple[int, ...]) -> list[int]:
     return [0 if d in broadcast else s // array.itemsize for d, s in sizes]
 
 
-def _matmul(lib: ctypes.CDLL, case: cases.Matmul, stored: Stored) -> None:
+def matmul(lib: ctypes.CDLL, case: cases.Matmul, stored: Stored, parts: int = 1) -> None:
+    """Run and check one product, of bf16 or of float32 in two parts of bf16."""
     rng = np.random.default_rng(1)
     shape_a = [1 if d in case.a_broadcast else s for d, s in enumerate(case.batch)]
     shape_b = [1 if d in case.b_broadcast else s for d, s in enumerate(case.batch)]
@@ -109,10 +117,10 @@ def _matmul(lib: ctypes.CDLL, case: cases.Matmul, stored: Stored) -> None:
     turned = case.a_transposed
     a = at_page_end(a.swapaxes(-1, -2) if turned else a, stored[0])
     a = a.swapaxes(-1, -2) if turned else a
-    b = _draw(rng, BF16, *shape_b, case.k, case.n)
-    panels = _pack(b.reshape(int(np.prod(shape_b)), case.k, case.n))
+    b = _draw(rng, BF16 if parts == 1 else FP32, *shape_b, case.k, case.n)
+    panels = _pack(b.reshape(int(np.prod(shape_b)), case.k, case.n), parts)
     count = int(np.prod(case.batch, dtype=int))
-    out = Output(rng, case.epilogue, stored, (count * case.m, case.n), case.y_gap)
+    out = Output(rng, case.epilogue, stored, (count * case.m, case.n), case.y_gap, parts)
     p = abi.MatmulParams(m=case.m, n=case.n, k=case.k, y_row=out.y.stride)
     p.a_row, p.a_col = (s // a.itemsize for s in a.strides[-2:])
     p.batch_ndim = len(case.batch)
@@ -123,11 +131,14 @@ def _matmul(lib: ctypes.CDLL, case: cases.Matmul, stored: Stored) -> None:
         p.batch[d], p.a_batch[d] = extent, stride
         p.b_batch[d] = size * int(np.prod(shape_b[d + 1 :], dtype=int)) * (shape_b[d] > 1)
         p.y_batch[d], p.residual_batch[d] = inner * out.y.stride, inner * out.e.residual_stride
-    status = lib.ext_matmul_bf16(
-        p, out.storage, a.ctypes.data, panels.ctypes.data, out.e, out.y.pointer
-    )
+    rest = (a.ctypes.data, panels.ctypes.data, out.e, out.y.pointer)
+    if parts == 1:
+        status = lib.ext_matmul_bf16(p, out.storage, *rest)
+    else:
+        status = lib.ext_matmul_bf16x3(p, *rest)
     assert status == 0
-    x, w, target = _exact(a), _exact(b), (*case.batch, case.m, case.n)
+    exact = _exact if parts == 1 else np.float64
+    x, w, target = exact(a), exact(b), (*case.batch, case.m, case.n)
     acc, magnitude = np.broadcast_to(x @ w, target), np.broadcast_to(abs(x) @ abs(w), target)
     shape = (count * case.m, case.n)
     out.check(acc.reshape(shape), magnitude.reshape(shape))
@@ -149,7 +160,7 @@ MATMUL = (
     ("index", "case"), list(enumerate(MATMUL)), ids=[str(case) for case in MATMUL]
 )
 def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
-    _matmul(bf16_lib, case, STORED[index % len(STORED)])
+    matmul(bf16_lib, case, STORED[index % len(STORED)])
 
 
 @pytest.mark.parametrize("stored", STORED, ids=_NAMES)
@@ -158,30 +169,36 @@ def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
 def test_what_follows_the_sums(
     bf16_lib: ctypes.CDLL, stored: Stored, epilogue: cases.Epilogue, n: int
 ) -> None:
-    _matmul(bf16_lib, cases.Matmul(23, n, 50, y_gap=2, epilogue=epilogue), stored)
+    matmul(bf16_lib, cases.Matmul(23, n, 50, y_gap=2, epilogue=epilogue), stored)
 
 
-def _convolve(lib: ctypes.CDLL, case: cases.Conv, stored: Stored) -> None:
+def convolve(lib: ctypes.CDLL, case: cases.Conv, stored: Stored, parts: int = 1) -> None:
+    """Run and check one convolution, of bf16 or of float32 in two parts of bf16."""
     rng, groups = np.random.default_rng(3), case.groups
     rows = Rows(case.n * case.h * case.w, case.c, case.c + case.x_gap, dtype=stored[0])
     rows.view[...] = _draw(rng, stored[0], *rows.view.shape)
-    weight = _draw(rng, BF16, case.o, case.c // groups, *case.kernel)
+    weight = _draw(rng, BF16 if parts == 1 else FP32, case.o, case.c // groups, *case.kernel)
     pixels, terms = case.n * case.out[0] * case.out[1], int(np.prod(weight.shape[1:]))
-    out = Output(rng, case.epilogue, stored, (pixels, case.o), case.y_gap)
+    out = Output(rng, case.epilogue, stored, (pixels, case.o), case.y_gap, parts)
     p = abi.Conv2dParams(
         case.n, case.h, case.w, case.c, *case.out, case.o, *case.kernel, *case.strides,
         *case.padding[:2], *case.dilation, groups, rows.stride, out.y.stride,
     )  # fmt: skip
-    parts = weight.reshape(groups, case.o // groups, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
-    w = _pack(parts.reshape(groups, terms, case.o // groups))
-    status = lib.ext_conv2d_bf16(p, out.storage, rows.pointer, w.ctypes.data, out.e, out.y.pointer)
+    turned = weight.reshape(groups, case.o // groups, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
+    w = _pack(turned.reshape(groups, terms, case.o // groups), parts)
+    rest = (rows.pointer, w.ctypes.data, out.e, out.y.pointer)
+    if parts == 1:
+        status = lib.ext_conv2d_bf16(p, out.storage, *rest)
+    else:
+        status = lib.ext_conv2d_bf16x3(p, *rest)
     assert status == 0
-    image = _exact(rows.view).reshape(case.n, case.h, case.w, case.c)
+    exact = _exact if parts == 1 else np.float64
+    image = exact(rows.view).reshape(case.n, case.h, case.w, case.c)
     geometry = (case.kernel, case.strides, case.padding, case.dilation, case.out)
     patches = reference.im2col(image, *geometry, 0.0)
     patches = patches.reshape(pixels, *case.kernel, groups, case.c // groups)
     x = patches.transpose(3, 0, 1, 2, 4).reshape(groups, pixels, terms)
-    matrices = _exact(parts).reshape(groups, terms, case.o // groups)
+    matrices = exact(turned).reshape(groups, terms, case.o // groups)
     sums = (x @ matrices).transpose(1, 0, 2).reshape(pixels, case.o)
     out.check(sums, (abs(x) @ abs(matrices)).transpose(1, 0, 2).reshape(pixels, case.o))
 
@@ -200,7 +217,7 @@ CONV = (
 
 @pytest.mark.parametrize(("index", "case"), list(enumerate(CONV)), ids=[str(case) for case in CONV])
 def test_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
-    _convolve(bf16_lib, case, STORED[index % len(STORED)])
+    convolve(bf16_lib, case, STORED[index % len(STORED)])
 
 
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)], ids=["point", "window"])
@@ -211,7 +228,7 @@ def test_conv2d_in_every_storage(
     padding = tuple(size // 2 for size in (*kernel, *kernel))
     case = cases.Conv(7, 9, 12, 22, kernel, padding=padding, groups=2, x_gap=2, y_gap=3,
                       epilogue=cases.EPILOGUES[5])  # fmt: skip
-    _convolve(bf16_lib, case, stored)
+    convolve(bf16_lib, case, stored)
 
 
 def _times_one(

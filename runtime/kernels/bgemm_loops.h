@@ -1,0 +1,267 @@
+/*
+ * bgemm_loops.h - the loops of bgemm.c and bgemm_x3.c.
+ *
+ * y[i][j] = epilogue(sum_p A[i][p] B[p][j]) for A [m][k] of bf16 or fp32, B in panels
+ * [ceil(n / 16)][ceil(k / 2)][16][2] of bf16; or with EXT_PARTS 2 for A of fp32, B in panels
+ * [ceil(n / 16)][ceil(k / 2)][2][16][2] of the higher and the lower parts of two rows.
+ *
+ * The loops are those of gemm.c.  A block of A is packed as the row multiplies it (simd/bf16.h),
+ * and read in place where it is that already.  Sums between blocks of K are fp32 in memory of their
+ * own, as y may be bf16.
+ */
+#ifndef EXT_BGEMM_LOOPS_H_
+#define EXT_BGEMM_LOOPS_H_
+
+#include "activation.h"
+#include "bgemm.h"
+#include "bgemm_tile.h"
+#include "product_split.h"
+
+/* As in gemm.c, some ten microseconds of one core. */
+static const int64_t TASK_MACS = 800000;
+/* A product of fewer rows takes as long as reading B. */
+enum { LEAST_ROWS = 8 };
+/* Columns that a task begins at are a multiple of it. */
+enum { COLUMN_STEP = BWIDE_N > EXT_PANEL ? BWIDE_N : EXT_PANEL };
+enum { TILE_FLOATS = BR * BTILE_N > BFEW* BWIDE_N ? BR * BTILE_N : BFEW * BWIDE_N };
+
+/* Micropanels divide m evenly: no short last one.  Those whose rows are read by many are whole, as
+ * they cost the same.  Micropanel i begins at this row. */
+EXT_INLINE int64_t micropanels(const ext_bgemm* g) {
+  return ceil_div(g->m, BR);
+}
+EXT_INLINE int64_t first_row(const ext_bgemm* g, int64_t i) {
+  return BROWS_STEP > 1 ? i64_min(i * BR, g->m) : i * g->m / micropanels(g);
+}
+
+/* Whether rows of A can be multiplied where they lie: bf16 in whole steps, which many rows must
+ * find in L1 again but where a step reads a whole line. */
+static int in_place(const ext_bgemm* g) {
+  int64_t floats = g->a_row / 2;
+  if (g->pack || sizeof(ba) != 2 || g->s.x != EXT_BFLOAT16) return 0;
+  if (g->k % BK_STEP || g->m % BROWS_STEP) return 0;
+  return BROWS_STEP > 1 || BR <= ext_rows_in_place(floats < 0 ? -floats : floats);
+}
+
+/* Micropanels in a block of A that is kc wide: with it, this tile of B and the next take half of
+ * L2, but fewer than three would read B too often. */
+static int64_t block_micropanels(int64_t kc) {
+  int64_t a = BA_PARTS * BR * kc * (int64_t)sizeof(ba), b = EXT_PARTS * BTILE_N * kc * 2;
+  int64_t fit = (ext_cache_sizes()->l2 / 2 - 2 * b) / i64_max(1, a);
+  return i64_max(BMC_LEAST, i64_min(fit, BMC_MOST));
+}
+
+typedef struct {
+  const ext_bgemm* g;
+  ext_epilogue e;
+  ext_tail tail;
+  int64_t a_offset;
+  int64_t k_blocks, k_block; /* whole steps, but for the end of K */
+  ba* packed;                /* NULL where A is read in place */
+  float* partial;            /* NULL, or sums between K blocks */
+  int64_t partial_row;
+} bgemm_state;
+
+/* Finishes the sums of a tile, [rows][t->sums_row], whose corner in y is t->y. */
+static void finish(const bgemm_state* s, const bgemm_tile* t, int64_t rows, float* sums) {
+  _Alignas(EXT_ALIGN) float added[TILE_FLOATS], result[TILE_FLOATS];
+  const int64_t columns = t->columns, width = t->sums_row;
+  const float* residual = t->residual;
+  int64_t residual_row = t->residual_row;
+  if (residual && t->s.residual == EXT_BFLOAT16) {
+    const uint16_t* stored = t->residual;
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t j = 0; j < columns; j += VL)
+        vf_store(added + i * width + j,
+                 vbf_widen(vbf_load_n(stored + i * residual_row + j, clamp_lanes(columns - j))));
+    residual = added;
+    residual_row = width;
+  }
+  const int narrow = t->s.y == EXT_BFLOAT16;
+  EXT_NAME(ext_finish_tile)
+  (&s->e, rows, columns, sums, width, residual, residual_row, narrow ? result : t->y,
+   narrow ? width : t->y_row);
+  if (!narrow) return;
+  uint16_t* y = t->y;
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j += VL)
+      vbf_store_n(y + i * t->y_row + j, vbf_round(vf_load(result + i * width + j)),
+                  clamp_lanes(columns - j));
+}
+
+/* Runs one tile; i is its first row in y, j its first column, `partial` its corner among the sums
+ * between blocks. */
+static void run_tile(const bgemm_state* s, int64_t block, bgemm_tile* t, int64_t rows, int64_t i,
+                     int64_t j, int64_t vectors, float* partial) {
+  const ext_bgemm* g = s->g;
+  bgemm_tile_function run = btile_function(rows, vectors);
+  t->rows = rows;
+  t->bias = block == 0 && s->e.bias ? s->e.bias + j : NULL;
+  t->c = block > 0 ? partial : NULL;
+  t->c_row = t->sums_row = s->partial_row;
+  t->y = (void*)stored_at(g->y, g->s.y, i * g->y_row + j);
+  t->residual = NULL;
+  if (block < s->k_blocks - 1) {
+    t->sums = partial;
+    run(t);
+    return;
+  }
+  if (s->e.residual)
+    t->residual = stored_at(s->e.residual, g->s.residual, i * s->e.residual_stride + j);
+  t->sums = NULL;
+  if (s->tail.clamp && (BTILE_MASKED || t->columns == vectors * VL)) {
+    run(t);
+    return;
+  }
+  _Alignas(EXT_ALIGN) float sums[TILE_FLOATS];
+  t->sums = sums;
+  t->sums_row = vectors * VL;
+  run(t);
+  finish(s, t, rows, sums);
+}
+
+/* Packs rows of the block of A, by the caller's function or from a plain matrix. */
+static void pack_rows(const bgemm_state* s, int64_t row, int64_t rows, int64_t k0, int64_t kc,
+                      ba* dst) {
+  const ext_bgemm* g = s->g;
+  if (g->pack) g->pack(g->source, s->a_offset, row, rows, k0, kc, dst);
+  for (int64_t r = 0; r < rows; r++, dst += BA_STRIDE) {
+    if (!g->pack)
+      ba_run(g->s.x, dst, stored_at(g->a, g->s.x, s->a_offset + (row + r) * g->a_row + k0), kc);
+    ba_zeros(dst + kc, ceil_div(kc, BK_STEP) * BK_STEP - kc);
+  }
+}
+
+/* Vectors of columns of the next tile, of which so many columns are left: a vector more would lie
+ * past the last panel. */
+EXT_INLINE int64_t tile_vectors(const bgemm_state* s, int64_t columns) {
+  if (s->g->m <= BFEW && columns > (BWIDE - 1) * VL) return BWIDE;
+  return columns > (BN - BHALF) * VL ? BN : BHALF;
+}
+
+/* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
+static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i1, int64_t j0,
+                      int64_t j1) {
+  const ext_bgemm* g = s->g;
+  const int64_t k0 = block * s->k_block, kc = i64_min(s->k_block, g->k - k0), count = i1 - i0;
+  const int64_t panel = ceil_div(g->k, 2) * BPAIR;
+  int64_t row[BMC_MOST + 1];
+  for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
+  for (int64_t i = 0; s->packed && i < count; i++)
+    pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * BR * BA_STRIDE);
+  const ba* a = stored_at(g->a, EXT_BFLOAT16, s->a_offset + k0);
+  bgemm_tile t = {.panel = panel, .pairs = ceil_div(kc, 2), .low = s->tail.low, .s = g->s};
+  t.high = s->tail.high;
+  t.a_row = s->packed ? BA_STRIDE : g->a_row;
+  t.residual_row = s->e.residual_stride;
+  t.y_row = g->y_row;
+  for (int64_t j = j0, vectors; j < j1; j += vectors * VL) {
+    vectors = tile_vectors(s, j1 - j);
+    t.columns = i64_min(vectors * VL, j1 - j);
+    t.b = g->panels + j / EXT_PANEL * panel + k0 / 2 * BPAIR + j % EXT_PANEL * 2;
+    for (int64_t i = 0; i < count; i++) {
+      t.a = s->packed ? s->packed + i * BR * BA_STRIDE : a + row[i] * g->a_row;
+      /* The first micropanels fetch the next tile of B, panel by panel. */
+      int64_t ahead = j + vectors * VL + i * EXT_PANEL;
+      t.next = i < ceil_div(BTILE_N, EXT_PANEL) && ahead < j1
+                   ? g->panels + ahead / EXT_PANEL * panel + k0 / 2 * BPAIR
+                   : t.b;
+      float* partial =
+          s->partial ? s->partial + (row[i] - row[0]) * s->partial_row + (j - j0) : NULL;
+      run_tile(s, block, &t, row[i + 1] - row[i], row[i], j, vectors, partial);
+    }
+  }
+}
+
+/* Micropanels [i0, i1) times columns [j0, j1) on the calling thread. */
+static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
+                     int64_t j1) {
+  bgemm_state s = {.g = g, .e = g->epilogue, .a_offset = a_offset};
+  s.k_blocks = i64_max(1, ceil_div(g->k, BKC));
+  s.k_block = ceil_div(ceil_div(g->k, BK_STEP), s.k_blocks) * BK_STEP;
+  s.tail = ext_plan_tail(&s.e);
+  int64_t mc = i64_min(block_micropanels(s.k_block), i1 - i0);
+  /* Whole lines first: what follows them is aligned as well. */
+  int64_t packed_size = in_place(g) ? 0 : mc * BR * BA_STRIDE * (int64_t)sizeof(ba);
+  int64_t partial_size = 0;
+  if (s.k_blocks > 1) {
+    s.partial_row = ceil_div(j1 - j0, EXT_PANEL) * EXT_PANEL;
+    partial_size = mc * BR * s.partial_row * (int64_t)sizeof(float);
+  }
+  char* memory = NULL;
+  if (packed_size + partial_size > 0) {
+    memory = ext_workspace_alloc((size_t)(packed_size + partial_size));
+    if (!memory) return EXT_ERR_MEMORY;
+  }
+  if (packed_size) s.packed = (ba*)memory;
+  if (partial_size) s.partial = (float*)(memory + packed_size);
+  int64_t blocks = ceil_div(i1 - i0, mc);
+  btile_session_begin();
+  for (int64_t b = 0; b < blocks; b++)
+    for (int64_t k = 0; k < s.k_blocks; k++)
+      run_block(&s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+  btile_session_end();
+  ext_workspace_free(memory);
+  return EXT_OK;
+}
+
+/* Moves the operands of `g` to batch item `index`; returns its offset in A. */
+static int64_t select_batch(ext_bgemm* g, int64_t index) {
+  int64_t a = 0, y = 0, residual = 0, bias = 0;
+  for (int d = g->batch_ndim - 1; d >= 0; d--) {
+    int64_t i = index % g->batch[d];
+    index /= g->batch[d];
+    a += i * g->a_batch[d];
+    g->panels += i * g->b_batch[d];
+    y += i * g->y_batch[d];
+    residual += i * g->residual_batch[d];
+    bias += i * g->bias_batch[d];
+  }
+  ext_epilogue* e = &g->epilogue;
+  g->y = (void*)stored_at(g->y, g->s.y, y);
+  if (e->residual) e->residual = stored_at(e->residual, g->s.residual, residual);
+  if (e->bias) e->bias += bias;
+  return a;
+}
+
+typedef struct {
+  const ext_bgemm* g;
+  product_parts parts;
+} bgemm_job;
+
+static int bgemm_tasks(void* context, int64_t begin, int64_t end) {
+  const bgemm_job* job = context;
+  const product_parts parts = job->parts;
+  for (int64_t task = begin; task < end; task++) {
+    ext_bgemm g = *job->g;
+    int64_t n_part = task % parts.n, rest = task / parts.n, m_part = rest % parts.m;
+    int64_t a_offset = select_batch(&g, rest / parts.m);
+    int64_t steps = ceil_div(g.n, COLUMN_STEP), count = micropanels(&g);
+    int64_t j0 = n_part * steps / parts.n * COLUMN_STEP;
+    int64_t j1 = i64_min(g.n, (n_part + 1) * steps / parts.n * COLUMN_STEP);
+    int64_t i0 = m_part * count / parts.m, i1 = (m_part + 1) * count / parts.m;
+    if (i0 == i1 || j0 >= j1) continue;
+    int status = run_range(&g, a_offset, i0, i1, j0, j1);
+    if (status) return status;
+  }
+  return EXT_OK;
+}
+
+int EXT_BGEMM_RUN(const ext_bgemm* g) {
+  int64_t batches = 1;
+  for (int d = 0; d < g->batch_ndim; d++) batches *= g->batch[d];
+  if (g->m <= 0 || g->n <= 0 || batches <= 0) return EXT_OK;
+  int64_t macs = i64_max(g->m, LEAST_ROWS) * g->n * i64_max(1, g->k);
+  bgemm_job job = {g, {1, 1}};
+  if (macs * batches < 2 * TASK_MACS) return bgemm_tasks(&job, 0, batches);
+  int64_t threads = ext_num_threads();
+  if (threads > 1) {
+    int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
+    job.parts = split_product(micropanels(g), ceil_div(g->n, EXT_PANEL), threads, wanted);
+  }
+  int64_t tasks = batches * job.parts.m * job.parts.n;
+  int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.parts.m * job.parts.n / macs) : tasks;
+  return ext_parallel_for(tasks, grain, bgemm_tasks, &job);
+}
+
+#endif /* EXT_BGEMM_LOOPS_H_ */

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tvm import relax
+
+from codegen_cc.node import NODE_ATTRIBUTE, Node
 
 
 def bindings_of(func: relax.Function) -> list[relax.Binding]:
     """The bindings of all blocks of a function; none of branches or of functions inside."""
     return [binding for block in func.body.blocks for binding in block.bindings]
+
+
+def composites_of(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Function, Node]]:
+    """The composite functions that a function binds, with the nodes that they stand for."""
+    for binding in bindings_of(func):
+        value = binding.value
+        if isinstance(value, relax.Function) and NODE_ATTRIBUTE in (value.attrs or {}):
+            yield binding.var, value, Node.from_json(str(value.attrs[NODE_ATTRIBUTE]))
 
 
 def items_of(expr: relax.Expr) -> list[relax.Expr]:

@@ -39,8 +39,8 @@ from byoc.ir.dataflow import (
     variables,
 )
 from byoc.ir.origin import origin_of
-from byoc.ir.walk import bindings_of
-from codegen_cc.node import NODE_ATTRIBUTE, Node
+from byoc.ir.walk import bindings_of, composites_of
+from codegen_cc.node import Node
 
 #: Before the node's name in the names of what the pass adds, as values are called as nodes are.
 INPUT, OUTPUT = "given:", "judged:"
@@ -134,14 +134,11 @@ class Expose:
         return (*inputs, *self.inputs), (*before, *self.outputs)
 
     def _find(self, main: relax.Function) -> dict[Var, Judged]:
-        composites: dict[Var, Node] = {}
+        composites = {var: node for var, _, node in composites_of(main)}
         held = {v for b in bindings_of(main) if _is_opaque(b.value) for v in variables(b.value)}
         found: dict[Var, Judged] = {}
         for binding in bindings_of(main):
             var, value = binding.var, binding.value
-            if isinstance(value, relax.Function) and NODE_ATTRIBUTE in (value.attrs or {}):
-                composites[var] = Node.from_json(str(value.attrs[NODE_ATTRIBUTE]))
-                continue
             if not isinstance(value, relax.Call) or isinstance(binding, relax.MatchCast):
                 continue
             node = composites.get(value.op)

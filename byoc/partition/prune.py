@@ -8,12 +8,12 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, is_region, substitute, with_blocks
-from byoc.ir.walk import bindings_of
+from byoc.ir.walk import bindings_of, composites_of
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.report.coverage import Pruned
 from byoc.report.reasons import Chosen, Reasons
 from codegen_cc.dim import at_unit
-from codegen_cc.node import NODE_ATTRIBUTE, Node
+from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
 
 #: Least bytes that the computing nodes of a region without a contraction must read and write.
@@ -28,15 +28,12 @@ MIN_COMPUTE_BYTES = 512
 
 def nodes_of(region: relax.Function) -> Iterator[Node]:
     """The nodes of a region function, in order."""
-    for binding in bindings_of(region):
-        if isinstance(binding.value, relax.Function):
-            yield Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
+    return (node for _, _, node in composites_of(region))
 
 
 def operators_of(region: relax.Function) -> int:
     """How many operators the composites of a region stand for."""
-    values = (binding.value for binding in bindings_of(region))
-    return sum(len(bindings_of(value)) for value in values if isinstance(value, relax.Function))
+    return sum(len(bindings_of(composite)) for _, composite, _ in composites_of(region))
 
 
 def computed_bytes(nodes: list[Node]) -> int:

@@ -17,12 +17,12 @@ from tvm import relax
 
 from byoc.ir.dataflow import is_region, op_name
 from byoc.ir.names import matches
-from byoc.ir.walk import bindings_of
+from byoc.ir.walk import bindings_of, composites_of
 from byoc.patterns import Unfit
 from byoc.patterns.registry import row_for
 from byoc.report.left import NAMES, Left
 from codegen_cc.libraries import KernelLibrary, Selection
-from codegen_cc.node import NODE_ATTRIBUTE, Node
+from codegen_cc.node import Node
 
 #: Reasons that are kept for a library.
 _LISTED = 3
@@ -68,10 +68,8 @@ def asked_libraries(
 
 def _taken(mod: tvm.IRModule) -> Iterator[_Taken]:
     for func in mod.functions.values():
-        for binding in bindings_of(func) if is_region(func) else ():
-            if isinstance(binding.value, relax.Function):
-                node = Node.from_json(str(binding.value.attrs[NODE_ATTRIBUTE]))
-                yield _Taken(node, tuple(_parts(binding.value)))
+        for _, composite, node in composites_of(func) if is_region(func) else ():
+            yield _Taken(node, tuple(_parts(composite)))
 
 
 def _parts(composite: relax.Function) -> Iterator[str]:

@@ -9,11 +9,11 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import describe, is_candidate, is_region, variables
-from byoc.ir.walk import bindings_of, items_of
+from byoc.ir.walk import bindings_of, composites_of, items_of
 from byoc.report.kernels import Kernel, kernel_of
 from byoc.report.left import NAMES, Left, left_of_binding
 from codegen_cc.dim import at_unit
-from codegen_cc.node import NODE_ATTRIBUTE, Node
+from codegen_cc.node import Node
 
 #: What computes a box that is no operator.
 NONE = Kernel()
@@ -163,12 +163,10 @@ def _draw_region(
         param: _source(argument, outside)
         for param, argument in zip(region.params, call.args, strict=True)
     }
-    composites: dict[relax.Var, Node] = {}
+    composites = {var: node for var, _, node in composites_of(region)}
     for binding in bindings_of(region):
         value = binding.value
-        if isinstance(value, relax.Function):
-            composites[binding.var] = Node.from_json(str(value.attrs[NODE_ATTRIBUTE]))
-        elif isinstance(value, relax.Call) and value.op in composites:
+        if isinstance(value, relax.Call) and value.op in composites:
             target = drawing.add(_box(composites[value.op], name))
             for argument in value.args:
                 drawing.connect(_source(argument, sources), target, describe(argument))

@@ -13,7 +13,7 @@ from tvm import relax
 
 from byoc.errors import CoverageError
 from byoc.ir.dataflow import is_candidate, is_region, shape_in
-from byoc.ir.walk import bindings_of
+from byoc.ir.walk import bindings_of, composites_of
 from byoc.report.coverage import Coverage, RegionSummary
 from byoc.report.graph import dot_text, graph_of
 from byoc.report.html import html_page
@@ -22,7 +22,7 @@ from byoc.report.render import blockers, coverage_line, render
 from byoc.terminal import new_console
 from codegen_cc import dtypes
 from codegen_cc.dim import at_unit, product
-from codegen_cc.node import CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
+from codegen_cc.node import CONSTANTS_ATTRIBUTE, Node
 from codegen_cc.plan.plan_cost import PlanCost, cost_of
 
 
@@ -108,11 +108,9 @@ def _natural(name: str) -> list[tuple[bool, int, str]]:
 def _summarise(name: str, region: relax.Function) -> RegionSummary:
     nodes: list[Node] = []
     operators = 0
-    for binding in bindings_of(region):
-        value = binding.value
-        if isinstance(value, relax.Function):
-            nodes.append(Node.from_json(str(value.attrs[NODE_ATTRIBUTE])))
-            operators += len(bindings_of(value))
+    for _, composite, node in composites_of(region):
+        nodes.append(node)
+        operators += len(bindings_of(composite))
     weights = region.attrs.get(CONSTANTS_ATTRIBUTE, ())
     return RegionSummary(
         name,

@@ -192,7 +192,8 @@ class Bench:
         self.threads, self.rounds, self.precision = threads, rounds, precision
         self.peak, self.compiling, self.progress = peak, dict(compiling or {}), progress
         if not PRECISIONS[precision].quantised:
-            self.compiling["precision"] = precision
+            exceptions = self.compiling.get("precision", ())
+            self.compiling["precision"] = (precision, *exceptions) if precision != FP32 else ()
 
     def measure(self, subjects: Sequence[Subject]) -> Results:
         """Measure a network, in the batch sizes of ``subjects``, which take turns as well."""

@@ -65,10 +65,10 @@ _DIFFERENT = 1
     "--precision",
     "precisions",
     multiple=True,
-    type=click.Choice(list(PRECISIONS)),
     metavar="NAME...",
     help=f"Any of {', '.join(PRECISIONS)} (default: fp32): each is measured beside the engines "
-    "that compute in it; for int8, a network of the zoo is the one quantised from it.",
+    "that compute in it; for int8, a network of the zoo is the one quantised from it. With bf16, "
+    "softmax=fp32 or 'head/*=fp32' makes exceptions of ours, as for `byoc compile`.",
 )
 @control.exact
 @control.allow_wrong
@@ -89,6 +89,7 @@ def bench_verb(
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     tuning_machine: str,
+    precisions: tuple[str, ...],
     exact: bool,
     allow_wrong: tuple[str, ...],
     devices: Devices | None,
@@ -110,6 +111,7 @@ def bench_verb(
     _check_usage(models, suite, batches, input_shapes, markdown and as_json)
     remote.require_for_target(devices, target)
     _check_plot(plot_file, devices)
+    precisions, exceptions = _exceptions(precisions)
     with options.progress() as show:
         show("load TVM")
         from byoc.bench.networks import bench
@@ -118,6 +120,7 @@ def bench_verb(
             "libraries": _libraries(libraries, tuning_db, tuning_machine, threads, exact),
             "allow_wrong": allow_wrong,
             "target": target,
+            "precision": exceptions,
         }
         outcome = bench(
             models,
@@ -126,6 +129,7 @@ def bench_verb(
             batches=batches,
             input_shapes=input_shapes,
             compiling=compiling,
+            precisions=precisions,
             devices=devices,
             progress=show,
             tell=lambda line: say(line, err=True),
@@ -161,6 +165,17 @@ def _libraries(
     # One file serves all numbers of threads; the first one's times decide.
     first = threads[0] if threads else 1
     return timed(select(names or None, exact=exact), tuning_db, first, machine)
+
+
+def _exceptions(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The precisions to measure, and what is to be computed in another one."""
+    whole = tuple(text for text in given if "=" not in text)
+    if unknown := [name for name in whole if name not in PRECISIONS]:
+        raise click.UsageError(f"precision {unknown[0]!r}; need one of {', '.join(PRECISIONS)}")
+    exceptions = tuple(text for text in given if "=" in text)
+    if exceptions and "bf16" not in whole:
+        raise click.UsageError(f"--precision {exceptions[0]} is an exception; need bf16 besides")
+    return whole, exceptions
 
 
 def _check_plot(file: Path | None, devices: Devices | None) -> None:

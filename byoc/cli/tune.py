@@ -50,6 +50,7 @@ _BUSY = 0.6
 @options.count("--rounds", "Turns of each candidate, of four runs.", default=6)
 @options.flag("--again", "Time what the database has already, too.")
 @control.exact
+@control.precision
 @control.allow_wrong
 @remote.devices(several=True)
 @options.target

@@ -16,6 +16,7 @@ from byoc.frontends import GivenModel, import_model
 from byoc.frontends.onnx.one_layer import onnxruntime_answer
 from byoc.machine import choose_cores
 from byoc.partition import partition
+from byoc.partition.precision import Precision, PrecisionSpecs
 from byoc.partition.rules import Libraries, Rules
 from byoc.rpc.devices import Devices
 from byoc.stages import Stages
@@ -35,6 +36,7 @@ def tune(
     rounds: int = ROUNDS,
     again: bool = False,
     exact: bool = False,
+    precision: PrecisionSpecs = (),
     allow_wrong: Iterable[str] = (),
     devices: Devices | None = None,
     target: str | None = None,
@@ -45,11 +47,11 @@ def tune(
     ``db`` is the database (default: ``byoc.tuning.database.default_path()``). ``libraries`` are the
     kernel libraries to try, as for ``compile`` (default: all that are present, ``builtin`` first).
     Layers that the database has, with these candidates, are not timed again unless ``again``.
-    ``exact`` and ``allow_wrong`` are those of ``compile``; exact layers have times of their own.
-    With ``devices`` the layers are timed there, compiled for ``target`` (see ``byoc.compile``), by
-    libraries that need no file of the device's own.
+    ``exact``, ``precision`` and ``allow_wrong`` are those of ``compile``; exact layers have times
+    of their own. With ``devices`` the layers are timed there, compiled for ``target`` (see
+    ``byoc.compile``), by libraries that need no file of the device's own.
 
-    Raises ``ByocError``. The batches of layers that were done by then are in the database.
+    Raises ``ByocError``. Batches of layers that were done by then are in the database.
     """
     if not isinstance(threads, Iterable) or isinstance(threads, str | bytes):
         raise TuningError(f"threads is of type {type(threads).__name__}; need a list of numbers")
@@ -60,6 +62,7 @@ def tune(
     rounds = as_whole(rounds, "rounds", TuningError, 1, sys.maxsize)
     if devices is None:
         choose_cores(counts[-1])
+    wanted = Precision.of(precision)
     path = database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
@@ -67,7 +70,7 @@ def tune(
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)
-    rules = Rules(libraries=select(libraries, exact=exact))
+    rules = Rules(libraries=select(libraries, exact=exact), precision=wanted)
     progress("partitioning", 0, 1)
     module, _ = partition(module, rules)
     tuned = tune_partitioned(

@@ -29,6 +29,7 @@ def row(model: str, engine: str, p50: float, threads: int = 1, batch: int | None
 def test_every_network_of_the_suite_is_there() -> None:
     assert SUITES["zoo"].networks.keys() <= zoo.networks().keys()
     assert len(SUITES["zoo"].networks) == 15
+    assert {f"{name}_int8" for name in SUITES["zoo"].networks} <= zoo.networks().keys()
 
 
 def test_a_suite_that_lacks_networks_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,3 +108,15 @@ def test_plot_is_written(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"plot.{suffix}"
     plot(path, rows, compare_rows(rows, SUITES["zoo"]), "a CPU; 1 < 2")
     assert path.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("fp64",), "precision 'fp64'; need one of fp32, bf16, int8"),
+        (("softmax=fp32",), "--precision softmax=fp32 is an exception; need bf16 besides"),
+    ],
+)
+def test_precisions_that_mean_nothing(given: tuple[str, ...], message: str, capsys) -> None:
+    assert main(["bench", "squeezenet", "--precision", *given]) == 2
+    assert message in capsys.readouterr().err

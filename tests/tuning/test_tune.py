@@ -155,6 +155,19 @@ def test_layers_with_a_choice_are_stored_once(tmp_path: Path) -> None:
     assert not timed.known and path.read_text() != before
 
 
+def test_layers_in_fewer_bits_offer_no_choice(tmp_path: Path) -> None:
+    """What an operator's or a node's precision leaves in float32 is timed as ever."""
+    model = convolutions()
+    nothing = byoc.tune(model, tmp_path / "a.json", libraries="builtin", rounds=1, precision="bf16")
+    kept = [layer.node.compute for layer in nothing.skipped]
+    timed = [choice.layer.node.compute for choice in nothing.choices]
+    assert "bfloat16" in kept and "bfloat16" not in timed
+    exact = ["bf16", "first=fp32"]
+    found = byoc.tune(model, tmp_path / "b.json", libraries="builtin", rounds=1, precision=exact)
+    assert [choice.layer.name for choice in found.choices] == ["first"]
+    assert [choice.layer.node.compute for choice in found.choices] == [""]
+
+
 def test_symbolic_shapes_are_skipped_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "db.json"
     shapes = {"x": ["n", 32, 20, 20]}

@@ -8,7 +8,7 @@
 enum { STEPS = 20000 };
 
 #if defined(EXT_TILES)
-#include "../simd/amx_bf16.h"
+#include "../simd/amx.h"
 
 /* Four tiles of sums, as a product has them. */
 enum { FLOPS = 4 * 2 * 16 * 16 * 32 };

@@ -8,7 +8,7 @@
 #ifndef EXT_BGEMM_TILES_H_
 #define EXT_BGEMM_TILES_H_
 
-#include "../simd/amx_bf16.h"
+#include "../simd/amx.h"
 #include "bgemm_tile.h"
 
 _Static_assert(BR == 2 * TILE_ROWS && BTILE_N == 2 * EXT_PANEL, "two by two tiles");

@@ -88,14 +88,14 @@ static int is_inside(const ext_conv2d_params* p) {
 static void place_rows(ext_qgemm* g, qconv_source* s, ext_dtype x_dtype) {
   const ext_conv2d_params* p = s->p;
   const int64_t depth = ceil_div(s->channels, K_GROUP) * K_GROUP;
-  if (is_inside(p) && qa_in_place(x_dtype, s->channels, p->stride_w * p->x_stride)) {
+  if (is_inside(p) && qa_in_place(x_dtype, s->channels, p->stride_w * p->x_stride, p->out_w)) {
     s->pixel = p->x_stride;
     s->line = p->in_w * p->x_stride;
     g->a_image = p->in_h * s->line;
   } else {
     const int64_t cache_line = EXT_ALIGN / (int64_t)sizeof(qa);
     const int64_t row = p->stride_w * depth * (int64_t)sizeof(qa) / (int64_t)sizeof(float);
-    s->pixel = depth + (QR <= ext_rows_in_place(row) ? 0 : cache_line);
+    s->pixel = depth + (QROWS_STEP > 1 || QR <= ext_rows_in_place(row) ? 0 : cache_line);
     s->pixels = (p->out_w - 1) * p->stride_w + reach(p->kernel_w, p->dilation_w);
     s->line = s->pixels * s->pixel;
     g->pack = pack_lines;

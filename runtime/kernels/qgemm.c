@@ -43,7 +43,7 @@ void EXT_NAME(ext_qgemm_rows)(ext_qgemm* g, const qgemm_matrix* a, ext_dtype x_d
   g->taps[0] = g->taps[1] = 1;
   g->a = a->a;
   g->a_row = a->row;
-  if (a->column == 1 && qa_in_place(x_dtype, a->k, a->row)) return;
+  if (a->column == 1 && qa_in_place(x_dtype, a->k, a->row, g->m)) return;
   /* An odd number of lines of L1: rows use different sets. */
   const int64_t cache_line = EXT_ALIGN / (int64_t)sizeof(qa);
   g->source = a;
@@ -103,9 +103,10 @@ static void run_tile(const qgemm_state* s, qgemm_tile* t, int64_t row, int64_t r
                      int64_t columns) {
   const ext_qgemm* g = s->g;
   const ext_requantise* e = &g->plan.e;
-  const int all = columns > (QN - 1) * VL;
+  const int all = columns > QTILE_N - QHALF_N;
   t->y = (uint8_t*)g->y + (row * g->y_row + j) * quantised_size(e->y_dtype);
-  t->finish = g->plan.direct && columns == (all ? QTILE_N : VL);
+  t->rows = rows;
+  t->finish = g->plan.direct && columns == (all ? QTILE_N : QHALF_N);
   qtile_function(rows, all)(t);
   if (t->finish) return;
   requantise_tile done = {.rows = rows, .columns = columns, .content = t->sums, .width = t->width};
@@ -119,7 +120,8 @@ static void run_tile(const qgemm_state* s, qgemm_tile* t, int64_t row, int64_t r
   EXT_NAME(ext_requantise_tile)(&g->plan, TILE_INT32_SUMS, &done);
 }
 
-/* All rows of a line times columns [j, j + columns), in tiles of about as many rows. */
+/* All rows of a line times columns [j, j + columns), in tiles of about as many rows, or whole
+ * ones where rows are read by many. */
 static void run_line(const qgemm_state* s, qgemm_tile* t, int64_t line, int64_t j,
                      int64_t columns) {
   const int64_t row = qgemm_first_row(s->g, line), rows = qgemm_first_row(s->g, line + 1) - row;
@@ -127,6 +129,7 @@ static void run_line(const qgemm_state* s, qgemm_tile* t, int64_t line, int64_t 
   const qa* a = line_start(s, line);
   for (int64_t i = 0; i < tiles; i++) {
     int64_t from = i * rows / tiles, past = (i + 1) * rows / tiles;
+    if (QROWS_STEP > 1) from = i * QR, past = i64_min(from + QR, rows);
     t->a = a + from * s->g->a_row;
     run_tile(s, t, row + from, past - from, j, columns);
   }
@@ -138,7 +141,8 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
   const int64_t groups = g->run / K_GROUP, panel = groups_of(g) * K_GROUP * EXT_PANEL;
   _Alignas(EXT_ALIGN) int32_t sums[QR * QTILE_N];
   qgemm_columns common;
-  qgemm_tile t = {.a_row = g->a_row,
+  qgemm_tile t = {.is_signed = g->x_dtype == EXT_INT8,
+                  .a_row = g->a_row,
                   .groups = groups,
                   .columns = &common,
                   .low = g->plan.low_steps,
@@ -147,7 +151,7 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
                   .y_row = g->y_row,
                   .sums = sums,
                   .width = QTILE_N};
-  t.b_step = VL == EXT_PANEL ? panel : VL * K_GROUP;
+  t.b_step = VL == EXT_PANEL || QHALF_N == EXT_PANEL ? panel : VL * K_GROUP;
   for (int i = 0; i < 2; i++) t.taps[i] = g->taps[i];
   t.skip[1] = g->tap_step[1] - g->run;
   t.skip[0] = g->tap_step[0] - g->taps[1] * g->tap_step[1];
@@ -155,7 +159,7 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
   if (s->packed) g->pack(g, s->a_offset, first, past, s->packed);
   for (int64_t j = j0, columns; j < j1; j += columns) {
     /* A vector more would lie past the last panel. */
-    columns = j1 - j > (QN - 1) * VL ? QTILE_N : VL;
+    columns = j1 - j > QTILE_N - QHALF_N ? QTILE_N : QHALF_N;
     t.b = g->panels + j / EXT_PANEL * panel + j % EXT_PANEL * K_GROUP;
     plan_columns(g, j, i64_min(columns, j1 - j), &common);
     for (int64_t line = first; line < past; line++)
@@ -172,14 +176,18 @@ static int run_range(const ext_qgemm* g, int64_t a_offset, int64_t i0, int64_t i
   int64_t most = i64_max(room / i64_max(line < 0 ? -line : line, 1), LINES_LEAST);
   most = i64_min(i64_min(most, LINES_MOST), i1 - i0);
   if (g->pack) {
-    s.packed = ext_workspace_alloc((size_t)(most * g->a_line + g->packed_more) * sizeof(qa));
+    /* Tiles read past the last row and the end of K. */
+    int64_t past = QROWS_STEP > 1 ? QROWS_STEP * g->a_row + QK_STEP : 0;
+    s.packed = ext_workspace_alloc((size_t)(most * g->a_line + g->packed_more + past) * sizeof(qa));
     if (!s.packed) return EXT_ERR_MEMORY;
   }
+  qtile_session_begin();
   for (int64_t from = i0, past; from < i1; from = past) {
     int64_t left = i64_min(i1, (from / g->image_lines + 1) * g->image_lines) - from;
     past = from + ceil_div(left, ceil_div(left, most));
     run_block(&s, from, past, j0, j1);
   }
+  qtile_session_end();
   ext_workspace_free(s.packed);
   return EXT_OK;
 }

@@ -4,9 +4,19 @@
 
 #include "requantise.h"
 
+enum { K_GROUP = 4 }; /* rows of B that are neighbours in a panel */
+
+/* A tile of sums has QR rows and QN vectors of columns, or QHALF for the last columns.  K is read
+ * by QK_STEP, where A has room for it, and rows of A by QROWS_STEP. */
+#if defined(EXT_TILES)
+enum { QR = 32, QN = 32 / VL, QHALF = 16 / VL, QK_STEP = 64, QROWS_STEP = 16 };
+#else
+enum { QR = QVR, QN = QVN, QHALF = 1, QK_STEP = K_GROUP, QROWS_STEP = 1 };
+#endif
+
 enum {
   QTILE_N = QN * VL, /* columns of a full tile */
-  K_GROUP = 4        /* rows of B that are neighbours in a panel */
+  QHALF_N = QHALF * VL
 };
 
 _Static_assert(EXT_PANEL % QTILE_N == 0 || QTILE_N % EXT_PANEL == 0, "tiles and panels do not fit");
@@ -14,8 +24,9 @@ _Static_assert(EXT_PANEL % QTILE_N == 0 || QTILE_N % EXT_PANEL == 0, "tiles and 
 typedef struct ext_qgemm ext_qgemm;
 
 /* Rows of A are divided into lines, and tiles do not cross from one to the next: lines of the
- * output of a convolution, or else even parts of m rows.  A row of A is taps[0] times taps[1] runs
- * of `run` elements, a multiple of K_GROUP, which lie tap_step[0] and tap_step[1] apart. */
+ * output of a convolution, or else parts of m rows, even ones where QROWS_STEP is 1.  A row of A is
+ * taps[0] times taps[1] runs of `run` elements, a multiple of K_GROUP, which lie tap_step[0] and
+ * tap_step[1] apart. */
 struct ext_qgemm {
   int64_t m, n;
   int64_t terms;       /* of a sum, as EXT_QUANTISED_TERMS counts them */
@@ -57,12 +68,13 @@ int EXT_NAME(ext_qgemm_run)(const ext_qgemm* g);
 
 /* The first row of a line. */
 EXT_INLINE int64_t qgemm_first_row(const ext_qgemm* g, int64_t line) {
-  return g->width ? line * g->width : line * g->m / g->lines;
+  if (g->width) return line * g->width;
+  return QROWS_STEP > 1 ? i64_min(line * QR, g->m) : line * g->m / g->lines;
 }
 
 /* What a level adds to an x that it packs: units multiply bytes of one sign only. */
 EXT_INLINE int32_t qa_shift(ext_dtype x_dtype) {
-#if defined(EXT_DOT_WIDE)
+#if defined(EXT_DOT_WIDE) || defined(EXT_TILES)
   (void)x_dtype;
   return 0;
 #elif defined(EXT_DOT_SIGNED)
@@ -72,12 +84,14 @@ EXT_INLINE int32_t qa_shift(ext_dtype x_dtype) {
 #endif
 }
 
-/* Whether x can be multiplied where it lies: as the bytes that it is, in fours, `row` bytes from
- * one row of A to the next. */
-EXT_INLINE int qa_in_place(ext_dtype x_dtype, int64_t run, int64_t row) {
+/* Whether x can be multiplied where it lies: as the bytes that it is, in whole steps, `row` bytes
+ * from one row of A to the next, of which a line has `rows`.  A step that reads whole lines of L1
+ * need not find them there again. */
+EXT_INLINE int qa_in_place(ext_dtype x_dtype, int64_t run, int64_t row, int64_t rows) {
   int64_t floats = (row < 0 ? -row : row) / (int64_t)sizeof(float);
-  int spread = row % (int64_t)sizeof(float) || QR <= ext_rows_in_place(floats);
-  return sizeof(qa) == 1 && qa_shift(x_dtype) == 0 && run % K_GROUP == 0 && spread;
+  int spread = QROWS_STEP > 1 || row % (int64_t)sizeof(float) || QR <= ext_rows_in_place(floats);
+  if (run % QK_STEP || rows % QROWS_STEP) return 0;
+  return sizeof(qa) == 1 && qa_shift(x_dtype) == 0 && spread;
 }
 
 /* dst[i] = x[i] as packed, i < n. */

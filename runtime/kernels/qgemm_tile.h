@@ -1,11 +1,11 @@
 /*
  * qgemm_tile.h - the microkernel of 8-bit products: a tile of int32 sums in registers.
  *
- *   sum[i][j] = start[j] + sum_p a[i][p] * b[p][j],  i < rows <= QR, j < QTILE_N or VL
+ *   sum[i][j] = start[j] + sum_p a[i][p] * b[p][j],  i < rows <= QR, j < QTILE_N or QHALF_N
  *
  * which become y[i][j] = round(limit(sum factor[j] + shift[j])) + zero there, or are stored.
- * One function for each number of rows, with QN vectors of columns and with one, made from one
- * always-inlined body whose loops unroll completely.
+ *
+ * qgemm_vectors.h has the sums in vectors, qgemm_tiles.h in AMX's tiles.
  */
 #ifndef EXT_QGEMM_TILE_H_
 #define EXT_QGEMM_TILE_H_
@@ -19,6 +19,7 @@ typedef struct {
 } qgemm_columns;
 
 typedef struct {
+  int is_signed; /* the x that a tile reads as it is */
   const qa* a;
   int64_t a_row;
   const int8_t* b; /* four rows of a panel; the next four follow; vector v at + v b_step */
@@ -26,6 +27,7 @@ typedef struct {
   int64_t groups;           /* of four rows of B, in a run of A */
   int64_t taps[2], skip[2]; /* runs, and elements of A between the end of one and the next */
   const qgemm_columns* columns;
+  int64_t rows;
   int finish; /* whether y is written, and else sums */
   float low, high;
   int32_t zero;
@@ -37,101 +39,10 @@ typedef struct {
 
 typedef void (*qgemm_tile_function)(const qgemm_tile* t);
 
-/* The sums of a tile, as they are. */
-EXT_INLINE void qtile_store(const int rows, const int nv, const qgemm_tile* t,
-                            const vq acc[QR][QN]) {
-  const int64_t width = t->width;
-  EXT_UNROLL
-  for (int v = 0; v < nv; v++) {
-    const vi start = vi_load(t->columns->start + v * VL);
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) vi_store(t->sums + i * width + v * VL, vq_sum(acc[i][v], start));
-  }
-}
-
-/* The results of a tile. */
-EXT_INLINE void qtile_finish(const int rows, const int nv, const qgemm_tile* t,
-                             const vq acc[QR][QN]) {
-  const vf low = vf_set1(t->low), high = vf_set1(t->high);
-  const vi zero = vi_set1(t->zero);
-  const int64_t y_row = t->y_row;
-  EXT_UNROLL
-  for (int v = 0; v < nv; v++) {
-    const vi start = vi_load(t->columns->start + v * VL);
-    const vf factor = vf_load(t->columns->factor + v * VL);
-    const vf shift = vf_load(t->columns->shift + v * VL);
-    uint8_t* y = t->y + v * VL;
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++, y += y_row) {
-      vf value = vf_fma(vi_to_vf(vq_sum(acc[i][v], start)), factor, shift);
-      vi_store_low(y, vf_to_vi(vf_min(vf_at_least(value, low), high)) + zero);
-    }
-  }
-}
-
-/* All parameters but t are constants.  A pointer to every third row and the distance of rows, which
- * x86 adds once or twice in a load, take fewer registers than a pointer for each. */
-EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
-  enum { THIRDS = (QR + 2) / 3 };
-  const int64_t b_step = t->b_step, a_row = t->a_row;
-  const int8_t* b = t->b;
-  const qa* a[THIRDS];
-  vq acc[QR][QN];
-  EXT_UNROLL
-  for (int i = 0; i < THIRDS; i++) a[i] = t->a + 3 * i * a_row;
-  EXT_UNROLL
-  for (int v = 0; v < nv; v++) {
-    const vq start = vq_start(vi_load(t->columns->start + v * VL));
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) acc[i][v] = start;
-  }
-  for (int64_t h = t->taps[0]; h > 0; h--) {
-    for (int64_t w = t->taps[1]; w > 0; w--) {
-      EXT_NO_UNROLL
-      for (int64_t g = t->groups; g > 0; g--) {
-        vqb row[QN];
-        EXT_UNROLL
-        for (int v = 0; v < nv; v++) row[v] = vq_panel(b + v * b_step);
-        EXT_UNROLL
-        for (int i = 0; i < rows; i++) {
-          vqa four = vq_row(a[i / 3] + i % 3 * a_row);
-          EXT_UNROLL
-          for (int v = 0; v < nv; v++) acc[i][v] = vq_dot(acc[i][v], four, row[v]);
-        }
-        EXT_UNROLL
-        for (int i = 0; i < THIRDS; i++) a[i] += K_GROUP;
-        b += K_GROUP * EXT_PANEL;
-      }
-      EXT_UNROLL
-      for (int i = 0; i < THIRDS; i++) a[i] += t->skip[1];
-    }
-    EXT_UNROLL
-    for (int i = 0; i < THIRDS; i++) a[i] += t->skip[0];
-  }
-  if (t->finish)
-    qtile_finish(rows, nv, t, acc);
-  else
-    qtile_store(rows, nv, t, acc);
-}
-
-#define EXT_QTILE_1(rows, k, i)                     \
-  static void qtile_1_##rows(const qgemm_tile* t) { \
-    qtile_body(rows, 1, t);                         \
-  }
-#define EXT_QTILE_N(rows, k, i)                     \
-  static void qtile_n_##rows(const qgemm_tile* t) { \
-    qtile_body(rows, QN, t);                        \
-  }
-#define EXT_QTILE_ENTRY_1(rows, k, i) qtile_1_##rows,
-#define EXT_QTILE_ENTRY_N(rows, k, i) qtile_n_##rows,
-EXT_QROWS(EXT_QTILE_1, 0, 0)
-EXT_QROWS(EXT_QTILE_N, 0, 0)
-
-/* The function for a tile of so many rows, and of all vectors of columns or of one. */
-EXT_INLINE qgemm_tile_function qtile_function(int64_t rows, int all) {
-  static const qgemm_tile_function table[2][QR] = {{EXT_QROWS(EXT_QTILE_ENTRY_1, 0, 0)},
-                                                   {EXT_QROWS(EXT_QTILE_ENTRY_N, 0, 0)}};
-  return table[all][rows - 1];
-}
+#if defined(EXT_TILES)
+#include "qgemm_tiles.h"
+#else
+#include "qgemm_vectors.h"
+#endif
 
 #endif /* EXT_QGEMM_TILE_H_ */

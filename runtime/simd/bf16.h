@@ -15,7 +15,7 @@
  * (ba_parts_of_float), else as the fp32 that they are.
  *
  * The compiler's own vectors do most of it; masks and units have headers of their own, tiles
- * amx_bf16.h.
+ * amx.h.
  */
 #ifndef EXT_BF16_H_
 #define EXT_BF16_H_

@@ -18,9 +18,9 @@
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
  *                build gives EXT_BF16_UNIT to rows of ext_isa.h with an instruction that adds two
- *                products, and EXT_TILES to those with tiles (bgemm.h)
- *   qgemm        a tile of 8-bit products has QR rows and QN vectors of columns, whose sums are a
- *                vq each; EXT_QROWS lists the rows.  QW pixels of a depthwise convolution are
+ *                products, and EXT_TILES to those with tiles (bgemm.h, qgemm.h)
+ *   qgemm        a tile of 8-bit products has QVR rows and QVN vectors of columns, whose sums are
+ *                a vq each; EXT_QROWS lists the rows.  QW pixels of a depthwise convolution are
  *                summed at once, 4 vq each.  Packed rows of A (qa) hold unsigned bytes, signed ones
  *                with EXT_DOT_SIGNED, 16 bits with EXT_DOT_WIDE.  The build gives EXT_DOT to rows
  *                of ext_isa.h with an instruction that adds four products of bytes
@@ -53,10 +53,10 @@ enum { WIDTH_OF_BLOCKS = 4 };
 #if defined(EXT_DOT)
 #define DIGIT_ROWS 4
 #define DIGIT_VECTORS 4
-enum { QR = 14, QN = 2, QW = 4 };
+enum { QVR = 14, QVN = 2, QW = 4 };
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #else
-enum { QR = 12, QN = 1, QW = 2 };
+enum { QVR = 12, QVN = 1, QW = 2 };
 #define EXT_QROWS(X, k, i) \
   EXT_ROWS_8(X, k, i)      \
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
@@ -93,9 +93,9 @@ enum { WIDTH_OF_BLOCKS = 4 };
 #if defined(EXT_DOT)
 #define DIGIT_ROWS 2
 #define DIGIT_VECTORS 2
-enum { QR = 6, QN = 2, QW = 2 };
+enum { QVR = 6, QVN = 2, QW = 2 };
 #else
-enum { QR = 6, QN = 1, QW = 1 };
+enum { QVR = 6, QVN = 1, QW = 1 };
 #define EXT_DOT_WIDE
 #endif
 /* bgemm: 8 vectors of sums, 4 of B widened, 2 of A. */
@@ -120,9 +120,9 @@ enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 24 vectors of sums, 4 or 2 of B, 1 of A, 1 of products. */
 #if defined(EXT_DOT)
-enum { QR = 6, QN = 4, QW = 4 };
+enum { QVR = 6, QVN = 4, QW = 4 };
 #else
-enum { QR = 6, QN = 2, QW = 2 };
+enum { QVR = 6, QVN = 2, QW = 2 };
 #endif
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
 #define EXT_DOT_SIGNED
@@ -145,7 +145,7 @@ enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 4 vectors of sums, 2 of B, 2 of A, 4 of products. */
-enum { QR = 4, QN = 1, QW = 1 };
+enum { QVR = 4, QVN = 1, QW = 1 };
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i)
 #define EXT_DOT_WIDE
 /* bgemm: 8 vectors of sums, 4 of B widened, 2 of A, 1 of products. */

@@ -30,6 +30,17 @@ WITHOUT_TILES = {
         {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
     ),
 }
+#: The row amx_int8 in the same way.
+BYTES_WITHOUT_TILES = {
+    "amx_int8_without_unit": (
+        "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT_WITHOUT_UNIT",
+        {"avx2", "fma"},
+    ),
+    "amx_int8_without_unit_avx512": (
+        f"{WITHOUT_TILES['amx_bf16_without_unit_avx512'][0]} -mavx512vnni",
+        {*WITHOUT_TILES["amx_bf16_without_unit_avx512"][1], "avx512_vnni"},
+    ),
+}
 #: The row avx_vnni with its one instruction written out, for all CPUs with AVX2.
 WITHOUT_UNIT = "avx_vnni_without_unit"
 
@@ -111,17 +122,21 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @pytest.fixture(scope="session")
 def without_tiles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
-    """Builds what one of ``WITHOUT_TILES`` names, once."""
+    """Builds what ``WITHOUT_TILES`` or ``BYTES_WITHOUT_TILES`` names, once."""
     return cache(lambda name: _without_tiles(name, tmp_path_factory.mktemp(name)))
 
 
 def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
-    """Products of bf16 as a row with tiles has them, in vectors of a level."""
-    vectors, needed = WITHOUT_TILES[name]
+    """Products as a row with tiles has them, in vectors of a level."""
+    vectors, needed = (WITHOUT_TILES | BYTES_WITHOUT_TILES)[name]
     if not needed <= cpu_flags():
         pytest.skip(f"this CPU lacks {', '.join(sorted(needed - cpu_flags()))}")
+    tiles = f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT"
+    if name in BYTES_WITHOUT_TILES:
+        families = "activation requantise qgemm qmatmul qconv2d"
+        return _built_with(f"{tiles} -DEXT_DOT", families, ("ext_qmatmul", "ext_qconv2d"), folder)
     return _built_with(
-        f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT",
+        tiles,
         "activation bgemm matmul_bf16 conv2d_bf16 bgemm_x3 matmul_bf16x3 conv2d_bf16x3",
         ("ext_matmul_bf16", "ext_conv2d_bf16", "ext_matmul_bf16x3", "ext_conv2d_bf16x3"),
         folder,
@@ -217,3 +232,13 @@ def bf16x3_lib(
     """The same, and memory for the test that it can reach."""
     with _in_reach(bf16x3_library) as library:
         yield library
+
+
+@pytest.fixture(scope="session", params=("amx_int8", *BYTES_WITHOUT_TILES))
+def byte_tiles(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
+    """Products of 8-bit integers in tiles; skipped where this CPU lacks what they need."""
+    if request.param in BYTES_WITHOUT_TILES:
+        return request.getfixturevalue("without_tiles")(request.param)
+    return _row(request.param, request, tmp_path_factory)

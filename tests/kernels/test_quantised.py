@@ -41,7 +41,7 @@ def _sums(a: np.ndarray, zero: int, w: np.ndarray) -> np.ndarray:
     return (a.astype(np.int64) - zero) @ w.astype(np.int64)
 
 
-def _multiply(
+def multiply(
     lib: ctypes.CDLL, x: tuple[str, int], a: np.ndarray, w: np.ndarray, case: Requantise, gap: int
 ) -> None:
     """One product of a [m, k] and w [k, n], rows ``gap`` apart, and its check."""
@@ -64,7 +64,7 @@ def test_sums_are_exact(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int])
     rng = np.random.default_rng(m * n * k)
     x = INPUTS[(m + n + k) % len(INPUTS)]
     a, w = draw(rng, x[0], m, k), draw(rng, "int8", k, n)
-    _multiply(quantised_lib, x, a, w, SUMS, (m + n) % 3)
+    multiply(quantised_lib, x, a, w, SUMS, (m + n) % 3)
 
 
 @pytest.mark.parametrize("x", INPUTS, ids=str)
@@ -78,7 +78,7 @@ def test_the_largest_numbers_do_not_saturate(
         a = np.full((3, k), value, x[0])
         w = np.full((k, 18), -128, np.int8)
         w[:, 1::2] = 127
-        _multiply(quantised_lib, x, a, w, SUMS, 0)
+        multiply(quantised_lib, x, a, w, SUMS, 0)
 
 
 @pytest.mark.parametrize("x", [INPUTS[1], INPUTS[3]], ids=str)
@@ -88,12 +88,12 @@ def test_what_follows_the_sums(
 ) -> None:
     rng = np.random.default_rng(7)
     a, w = draw(rng, x[0], 29, 45), draw(rng, "int8", 45, 43)
-    _multiply(quantised_lib, x, a, w, case, 3)
+    multiply(quantised_lib, x, a, w, case, 3)
 
 
 def test_many_results_are_as_many_near_ties_as_expected(quantised_lib: ctypes.CDLL) -> None:
     rng = np.random.default_rng(8)
-    _multiply(quantised_lib, INPUTS[1], draw(rng, "uint8", 150, 64), draw(rng, "int8", 64, 96),
+    multiply(quantised_lib, INPUTS[1], draw(rng, "uint8", 150, 64), draw(rng, "int8", 64, 96),
               PLAIN, 0)  # fmt: skip
 
 

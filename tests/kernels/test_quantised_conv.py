@@ -60,13 +60,14 @@ def _patches(case: cases.Conv, x: np.ndarray, zero: int) -> np.ndarray:
     return reference.im2col(image, *geometry, 0.0)
 
 
-def _convolve(
+def convolve(
     lib: ctypes.CDLL,
     case: cases.Conv,
     follows: Requantise,
     x: tuple[str, int],
     depthwise: bool = False,
 ) -> None:
+    """One convolution, and its check."""
     rng, (dtype, zero), groups = np.random.default_rng(3), x, case.groups
     rows = strided(draw(rng, dtype, case.n * case.h * case.w, case.c), case.x_gap)
     weight = draw(rng, "int8", case.o, case.c // groups, *case.kernel)
@@ -100,7 +101,7 @@ def _convolve(
 def test_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:
-    _convolve(quantised_lib, case, SUMS, x)
+    convolve(quantised_lib, case, SUMS, x)
 
 
 @pytest.mark.parametrize("x", [INPUTS[1], INPUTS[5]], ids=str)
@@ -108,7 +109,7 @@ def test_conv2d_sums_are_exact(
 def test_depthwise_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:
-    _convolve(quantised_lib, case, SUMS, x, depthwise=True)
+    convolve(quantised_lib, case, SUMS, x, depthwise=True)
 
 
 @pytest.mark.parametrize("follows", EPILOGUES, ids=str)
@@ -124,7 +125,7 @@ def test_depthwise_conv2d_sums_are_exact(
 def test_what_follows_convolutions(
     quantised_lib: ctypes.CDLL, case: cases.Conv, follows: Requantise
 ) -> None:
-    _convolve(quantised_lib, case, follows, INPUTS[1], depthwise=case.groups == case.c)
+    convolve(quantised_lib, case, follows, INPUTS[1], depthwise=case.groups == case.c)
 
 
 @pytest.mark.parametrize("zero", [0, 255])

@@ -1,5 +1,5 @@
 /*
- * amx_bf16.h - the words for AMX's tiles: registers of 16 rows of 64 bytes.
+ * amx.h - the words for AMX's tiles: registers of 16 rows of 64 bytes.
  *
  *   tile_file             the registers 0 .. 7 of a thread; their numbers are literals
  *   tile_begin, tile_end  around all others, on each thread: nothing else touches the registers
@@ -9,17 +9,20 @@
  *   tile_zero(t, n)
  *   tile_dot(t, c, a, b)  c[i][j] += a[i][2 q] b[q][j][0] + a[i][2 q + 1] b[q][j][1], q < 16: sums
  *                         [16][16] of fp32, a row of bf16 [16][32], two rows of a panel [16][16][2]
+ *   tile_dot_unsigned, tile_dot_signed(t, c, a, b)
+ *                         c[i][j] += sum_r a[i][4 q + r] b[q][j][r], r < 4, q < 16: sums [16][16]
+ * of int32, rows of uint8 or int8 [16][64], four rows of a panel of int8 [16][16][4]
  *
  * The instructions, or with EXT_TILES_WITHOUT_UNIT what they do in plain C, for tests on any CPU.
  */
-#ifndef EXT_AMX_BF16_H_
-#define EXT_AMX_BF16_H_
+#ifndef EXT_AMX_H_
+#define EXT_AMX_H_
 
 #include "simd.h"
 
 enum {
   TILE_ROWS = 16,
-  TILE_PAIRS = 16, /* rows of B, by two */
+  TILE_PAIRS = 16, /* rows of B, by two; of bytes by four */
   TILE_BYTES = 64  /* of a row */
 };
 
@@ -61,6 +64,25 @@ EXT_INLINE void tile_dot(tile_file* t, int sums, int rows, int panel) {
         c[i][j] += even * tile_number(b[q][j][0]) + odd * tile_number(b[q][j][1]);
     }
   memcpy(t->tile[sums], c, sizeof c);
+}
+EXT_INLINE void tile_dot_bytes(const int is_signed, tile_file* t, int sums, int rows, int panel) {
+  uint32_t c[TILE_ROWS][16];
+  int8_t b[TILE_PAIRS][16][4];
+  memcpy(c, t->tile[sums], sizeof c);
+  memcpy(b, t->tile[panel], sizeof b);
+  for (int i = 0; i < TILE_ROWS; i++)
+    for (int p = 0; p < 4 * TILE_PAIRS; p++) {
+      const uint8_t byte = t->tile[rows][i][p];
+      const int32_t a = is_signed ? (int8_t)byte : byte;
+      for (int j = 0; j < 16; j++) c[i][j] += (uint32_t)(a * b[p / 4][j][p % 4]);
+    }
+  memcpy(t->tile[sums], c, sizeof c);
+}
+EXT_INLINE void tile_dot_unsigned(tile_file* t, int sums, int rows, int panel) {
+  tile_dot_bytes(0, t, sums, rows, panel);
+}
+EXT_INLINE void tile_dot_signed(tile_file* t, int sums, int rows, int panel) {
+  tile_dot_bytes(1, t, sums, rows, panel);
 }
 
 #else
@@ -109,6 +131,16 @@ EXT_INLINE void tile_written(void) {
     (void)(t);                         \
     _tile_dpbf16ps(sums, rows, panel); \
   } while (0)
+#define tile_dot_unsigned(t, sums, rows, panel) \
+  do {                                          \
+    (void)(t);                                  \
+    _tile_dpbusd(sums, rows, panel);            \
+  } while (0)
+#define tile_dot_signed(t, sums, rows, panel) \
+  do {                                        \
+    (void)(t);                                \
+    _tile_dpbssd(sums, rows, panel);          \
+  } while (0)
 
 #endif
-#endif /* EXT_AMX_BF16_H_ */
+#endif /* EXT_AMX_H_ */

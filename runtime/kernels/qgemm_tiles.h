@@ -1,0 +1,153 @@
+/*
+ * qgemm_tiles.h - a tile of sums in AMX's tiles (see qgemm_tile.h): 2 x 2 of them, of 16 x 16 sums
+ * each, or fewer for fewer rows or columns.
+ *
+ * Rows of A are read by 16, whether the tile has them or not, and each run by 64 bytes: what is
+ * packed has room.  The last rows of a panel are copied, and zeros after them, so that it does not
+ * matter what is read past the end of a run.
+ */
+#ifndef EXT_QGEMM_TILES_H_
+#define EXT_QGEMM_TILES_H_
+
+#include "../simd/amx.h"
+#include "qgemm_tile.h"
+
+_Static_assert(QR == 2 * TILE_ROWS && QTILE_N == 2 * EXT_PANEL, "two by two tiles");
+_Static_assert(QK_STEP == (int)TILE_BYTES && K_GROUP * EXT_PANEL == TILE_BYTES,
+               "a tile's share of K");
+
+enum {
+  QTILE_STEP = TILE_PAIRS * TILE_BYTES, /* bytes of a panel */
+  /* Few rows wait for B: it is fetched so many bytes ahead. */
+  QAHEAD = 4 * QTILE_STEP
+};
+
+/* One step along K.  `is_signed` tells of x, `high` and `wide` of a second tile of rows, and of
+ * columns; as all that follows, constants. */
+EXT_INLINE void qtiles_dots(const int is_signed, const int high, const int wide, tile_file* f,
+                            const qa* a, int64_t a_row, const int8_t* b, int64_t panel) {
+  tile_load(f, 6, b, TILE_BYTES);
+  if (wide) tile_load(f, 7, b + panel, TILE_BYTES);
+  tile_load(f, 4, a, a_row);
+  if (high) tile_load(f, 5, a + TILE_ROWS * a_row, a_row);
+  if (is_signed) {
+    tile_dot_signed(f, 0, 4, 6);
+    if (wide) tile_dot_signed(f, 1, 4, 7);
+    if (high) tile_dot_signed(f, 2, 5, 6);
+    if (high && wide) tile_dot_signed(f, 3, 5, 7);
+  } else {
+    tile_dot_unsigned(f, 0, 4, 6);
+    if (wide) tile_dot_unsigned(f, 1, 4, 7);
+    if (high) tile_dot_unsigned(f, 2, 5, 6);
+    if (high && wide) tile_dot_unsigned(f, 3, 5, 7);
+  }
+}
+
+/* A run of A. */
+EXT_INLINE void qtiles_run(const int is_signed, const int high, const int wide, tile_file* f,
+                           const qa* a, int64_t a_row, const int8_t* b, int64_t panel,
+                           int64_t groups) {
+  for (int64_t g = groups / TILE_PAIRS; g > 0; g--) {
+    qtiles_dots(is_signed, high, wide, f, a, a_row, b, panel);
+    EXT_UNROLL
+    for (int i = 0; i < TILE_PAIRS && !high; i++) {
+      __builtin_prefetch(b + QAHEAD + i * TILE_BYTES, 0, 2);
+      if (wide) __builtin_prefetch(b + panel + QAHEAD + i * TILE_BYTES, 0, 2);
+    }
+    a += QK_STEP;
+    b += QTILE_STEP;
+  }
+  const int64_t past = groups % TILE_PAIRS;
+  if (past == 0) return;
+  _Alignas(EXT_ALIGN) int8_t last[2 * QTILE_STEP] = {0};
+  memcpy(last, b, (size_t)(past * TILE_BYTES));
+  if (wide) memcpy(last + QTILE_STEP, b + panel, (size_t)(past * TILE_BYTES));
+  tile_written();
+  qtiles_dots(is_signed, high, wide, f, a, a_row, last, QTILE_STEP);
+}
+
+/* All runs of A, and sums [rows][width] from the first values on. */
+EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, const qgemm_tile* t,
+                           int32_t* sums, int64_t width) {
+  tile_file file, *f = &file;
+  const int32_t* start = t->columns->start;
+  const int64_t bytes = width * (int64_t)sizeof *sums;
+  const int8_t* b = t->b;
+  const qa* a = t->a;
+  tile_written();
+  tile_load(f, 0, start, 0);
+  if (wide) tile_load(f, 1, start + EXT_PANEL, 0);
+  if (high) tile_load(f, 2, start, 0);
+  if (high && wide) tile_load(f, 3, start + EXT_PANEL, 0);
+  for (int64_t h = t->taps[0]; h > 0; h--) {
+    for (int64_t w = t->taps[1]; w > 0; w--) {
+      qtiles_run(is_signed, high, wide, f, a, t->a_row, b, t->b_step, t->groups);
+      a += t->groups * K_GROUP + t->skip[1];
+      b += t->groups * TILE_BYTES;
+    }
+    a += t->skip[0];
+  }
+  tile_store(f, 0, sums, bytes);
+  if (wide) tile_store(f, 1, sums + EXT_PANEL, bytes);
+  if (high) tile_store(f, 2, sums + TILE_ROWS * width, bytes);
+  if (high && wide) tile_store(f, 3, sums + TILE_ROWS * width + EXT_PANEL, bytes);
+}
+
+/* The results of a tile. */
+EXT_INLINE void qtiles_finish(const int wide, const qgemm_tile* t, const int32_t* sums) {
+  const int nv = wide ? QN : QHALF;
+  const vf low = vf_set1(t->low), high = vf_set1(t->high);
+  const vi zero = vi_set1(t->zero);
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    const vf factor = vf_load(t->columns->factor + v * VL);
+    const vf shift = vf_load(t->columns->shift + v * VL);
+    for (int64_t i = 0; i < t->rows; i++) {
+      vf value = vf_fma(vi_to_vf(vi_load(sums + i * QTILE_N + v * VL)), factor, shift);
+      vi_store_low(t->y + i * t->y_row + v * VL,
+                   vf_to_vi(vf_min(vf_at_least(value, low), high)) + zero);
+    }
+  }
+}
+
+EXT_INLINE void qtiles_body(const int high, const int wide, const qgemm_tile* t) {
+  _Alignas(EXT_ALIGN) int32_t own[QR * QTILE_N];
+  int32_t* sums = t->finish ? own : t->sums;
+  const int64_t width = t->finish ? QTILE_N : t->width;
+  if (t->is_signed)
+    qtiles_sum(1, high, wide, t, sums, width);
+  else
+    qtiles_sum(0, high, wide, t, sums, width);
+  tile_written();
+  if (t->finish) qtiles_finish(wide, t, own);
+}
+
+static void qtiles_low_narrow(const qgemm_tile* t) {
+  qtiles_body(0, 0, t);
+}
+static void qtiles_low_wide(const qgemm_tile* t) {
+  qtiles_body(0, 1, t);
+}
+static void qtiles_high_narrow(const qgemm_tile* t) {
+  qtiles_body(1, 0, t);
+}
+static void qtiles_high_wide(const qgemm_tile* t) {
+  qtiles_body(1, 1, t);
+}
+
+/* The function for a tile of so many rows, and of all columns or of a panel's. */
+EXT_INLINE qgemm_tile_function qtile_function(int64_t rows, int all) {
+  static const qgemm_tile_function table[2][2] = {{qtiles_low_narrow, qtiles_low_wide},
+                                                  {qtiles_high_narrow, qtiles_high_wide}};
+  return table[rows > TILE_ROWS][all];
+}
+
+/* Around the tiles of a thread. */
+EXT_INLINE void qtile_session_begin(void) {
+  tile_begin();
+}
+EXT_INLINE void qtile_session_end(void) {
+  tile_end();
+}
+
+#endif /* EXT_QGEMM_TILES_H_ */

@@ -11,6 +11,7 @@
 #ifndef EXT_BLOCK_DIGITS_H_
 #define EXT_BLOCK_DIGITS_H_
 
+#include "../simd/math.h"
 #include "block_weight.h"
 
 #if defined(DIGIT_ROWS)
@@ -26,8 +27,8 @@ typedef struct {
   int32_t high, low; /* sums of the digits: 256 first + second, 256 third + fourth */
 } digit_chunk;
 
-/* Digits of the rows of a, [row][DIGITS][padded], and what belongs to their chunks, [row][chunks].
- */
+/* Digits of the rows of a, [row][padded / 4][DIGITS][4], and what belongs to their chunks, [row]
+ * [chunks]. */
 typedef struct {
   int64_t padded, chunks;
   int8_t* digits;
@@ -47,35 +48,35 @@ EXT_INLINE float power_of_2(int32_t biased) {
   return x;
 }
 
-/* Digits of n numbers x; those of one place are `padded` apart. */
-static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits, int64_t padded) {
-  int32_t most = 0, high = 0, low = 0;
-  for (int64_t i = 0; i < n; i++) {
-    int32_t bits;
-    memcpy(&bits, x + i, sizeof bits);
-    bits &= INT32_MAX;
-    most = bits > most ? bits : most;
+/* Digits of n numbers x, and of zeros up to VL more. */
+static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
+  vf most = vf_zero();
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) most = vf_max(most, vf_abs(vf_load(x + i)));
+  if (i < n) most = vf_max(most, vf_abs(vf_load_n(x + i, n - i)));
+  const float largest = vf_most(most);
+  int32_t bits;
+  memcpy(&bits, &largest, sizeof bits);
+  const int32_t exponent = bits >> 23 > LEAST_EXPONENT ? bits >> 23 : LEAST_EXPONENT;
+  const vf factor = vf_set1(power_of_2(283 - exponent)); /* below 2^30 */
+  const vi byte = vi_set1(255), half = vi_set1(0x808080);
+  vi high = vi_set1(0), low = vi_set1(0);
+  for (i = 0; i < n; i += VL) {
+    vi v = __builtin_convertvector(vf_load_n(x + i, i64_min(VL, n - i)) * factor, vi);
+    vi d = (v + half) ^ half; /* digits -128 .. 127 from those of two's complement */
+    vi rest = ((d << 16 >> 24) << 8) + (d << 24 >> 24);
+    high += (v - rest) >> 16;
+    low += rest;
+    vi first = (vi)((vu)d >> 24), second = d >> 16 & byte, third = d >> 8 & byte;
+    vx_store(digits + DIGITS * i, vx_narrow(first, second, third, d & byte));
   }
-  int32_t exponent = most >> 23 > LEAST_EXPONENT ? most >> 23 : LEAST_EXPONENT;
-  const float factor = power_of_2(283 - exponent); /* below 2^30 */
-  int8_t *first = digits, *second = first + padded, *third = second + padded;
-  int8_t* fourth = third + padded;
-  for (int64_t i = 0; i < n; i++) {
-    int32_t v = (int32_t)(x[i] * factor);
-    int32_t d = (int8_t)v, c = (int8_t)((v = (v - d) >> 8)), b = (int8_t)((v = (v - c) >> 8));
-    v = (v - b) >> 8;
-    first[i] = (int8_t)v;
-    second[i] = (int8_t)b;
-    third[i] = (int8_t)c;
-    fourth[i] = (int8_t)d;
-    high += v * 256 + b;
-    low += c * 256 + d;
-  }
-  return (digit_chunk){power_of_2(exponent - 13), high, low};
+  /* Sums of less than 2^24: exact as floats. */
+  return (digit_chunk){power_of_2(exponent - 13), (int32_t)vf_sum(vi_to_vf(high)),
+                       (int32_t)vf_sum(vi_to_vf(low))};
 }
 
 static void digits_of_row(const float* x, int64_t step, int64_t k, int64_t block, int8_t* digits,
-                          int64_t padded, digit_chunk* chunks) {
+                          digit_chunk* chunks) {
   float gathered[CHUNK];
   for (int64_t p = 0, end; p < k; p = end) {
     end = chunk_end(p, block, k);
@@ -84,10 +85,8 @@ static void digits_of_row(const float* x, int64_t step, int64_t k, int64_t block
       at = gathered;
       for (int64_t i = p; i < end; i++) gathered[i - p] = x[i * step];
     }
-    *chunks++ = digits_of_chunk(at, end - p, digits + p, padded);
+    *chunks++ = digits_of_chunk(at, end - p, digits + DIGITS * p);
   }
-  for (int d = 0; d < DIGITS; d++)
-    for (int64_t p = k; p < padded; p++) digits[d * padded + p] = 0;
 }
 
 /* Makes the digits of all rows of all batch items; the caller frees d->memory. */
@@ -97,11 +96,12 @@ static int make_digits(const ext_matmul_params* p, const ext_block_weight* w, co
   const int64_t block = i64_max(1, i64_min(w->block, p->k));
   d->padded = ceil_div(p->k, step) * step;
   d->chunks = ceil_div(p->k, block) * ceil_div(block, CHUNK);
-  size_t chunks = (size_t)(rows * d->chunks) * sizeof(digit_chunk);
-  d->memory = ext_workspace_alloc(chunks + (size_t)(rows * d->padded * DIGITS) + 1);
+  const int64_t bytes = rows * d->padded * DIGITS + (int64_t)sizeof(vx); /* as the last ones end */
+  d->memory = ext_workspace_alloc((size_t)(ceil_div(bytes, 64) * 64) +
+                                  (size_t)(rows * d->chunks) * sizeof(digit_chunk));
   if (!d->memory) return EXT_ERR_MEMORY;
-  d->of_chunks = d->memory;
-  d->digits = (int8_t*)d->memory + chunks;
+  d->digits = d->memory;
+  d->of_chunks = (digit_chunk*)(d->digits + ceil_div(bytes, 64) * 64);
   for (int64_t b = 0; b < batches; b++) {
     const float* item = a;
     int64_t rest = b;
@@ -112,8 +112,7 @@ static int make_digits(const ext_matmul_params* p, const ext_block_weight* w, co
     for (int64_t r = 0; r < p->m; r++) {
       const int64_t row = b * p->m + r;
       digits_of_row(item + r * p->a_row, p->a_col, p->k, w->block,
-                    d->digits + row * DIGITS * d->padded, d->padded,
-                    d->of_chunks + row * d->chunks);
+                    d->digits + row * DIGITS * d->padded, d->of_chunks + row * d->chunks);
     }
   }
   return EXT_OK;
@@ -130,33 +129,48 @@ typedef struct {
   int64_t width;
 } digit_walk;
 
-/* Lines of w that are fetched ahead: what the CPU fetches by itself ends with a page. */
-enum { DIGIT_AHEAD = 16 * EXT_PANEL };
+/* Words of a panel, and numbers of its blocks, that are fetched ahead: the CPU fetches so many
+ * streams badly, and none from where the next panels begin. */
+enum { WORDS_AHEAD = 32 * EXT_PANEL, NUMBERS_AHEAD = 4 * EXT_PANEL };
 
-/* acc += products of a word's rows with the digits at x. */
-EXT_INLINE void dot_word(const int rows, const int bits, const digit_walk* s, const int8_t* x,
-                         vi word, vq acc[DIGIT_ROWS][DIGITS]) {
+/* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
+ * of w apart. */
+EXT_INLINE void dot_word(const int rows, const int bits, const int8_t* x, int64_t padded, vi word,
+                         vq acc[DIGIT_ROWS][DIGITS]) {
   const vi low = vi_set1(0x0f0f0f0f);
   const vi fours[2] = {bits == 8 ? word : word & low, (vi)((vu)word >> 4) & low};
-  const int64_t padded = s->digits->padded;
   EXT_UNROLL
   for (int i = 0; i < 8 / bits; i++) {
     EXT_UNROLL
     for (int r = 0; r < rows; r++) {
       EXT_UNROLL
       for (int d = 0; d < DIGITS; d++) { /* bytes of w have no sign, digits have one */
-        vqb digit = (vqb)vq_row((const qa*)x + (r * DIGITS + d) * padded + 4 * i);
-        acc[r][d] = vq_dot(acc[r][d], (vqa)fours[i], digit);
+        vqb digit = (vqb)vq_row((const qa*)x + (r * padded + 4 * i + d) * DIGITS);
+        acc[r][d] = vq_dot_in_place(acc[r][d], (vqa)fours[i], digit);
       }
     }
   }
 }
 
-/* The sums of a chunk, without its unit. */
-EXT_INLINE vf chunk_sum(const digit_chunk* c, vi zero, const vq acc[DIGITS]) {
+/* What the sums of a chunk begin with: a zero point that all columns share is taken off here. */
+EXT_INLINE void start_chunk(const int bits, const zero_kind zeros, const digit_chunk* c,
+                            vq acc[DIGITS]) {
+  const int32_t zero = zeros == MIDDLE ? 1 << (bits - 1) : 0;
+  acc[0] = acc[2] = vq_start(vi_set1(0));
+  acc[1] = vq_start(vi_set1(-zero * c->high));
+  acc[3] = vq_start(vi_set1(-zero * c->low));
+}
+
+/* The sums of a chunk, without its unit; `zero` is that of INTEGERS. */
+EXT_INLINE vf chunk_sum(const zero_kind zeros, const digit_chunk* c, vi zero,
+                        const vq acc[DIGITS]) {
   const vi none = vi_set1(0);
-  vi high = (vq_sum(acc[0], none) << 8) + vq_sum(acc[1], none) - zero * vi_set1(c->high);
-  vi low = (vq_sum(acc[2], none) << 8) + vq_sum(acc[3], none) - zero * vi_set1(c->low);
+  vi high = (vq_sum(acc[0], none) << 8) + vq_sum(acc[1], none);
+  vi low = (vq_sum(acc[2], none) << 8) + vq_sum(acc[3], none);
+  if (zeros == INTEGERS) {
+    high -= zero * vi_set1(c->high);
+    low -= zero * vi_set1(c->low);
+  }
   return vf_fma(vi_to_vf(low), vf_set1(0x1p-16f), vi_to_vf(high));
 }
 
@@ -165,51 +179,55 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
                             const zero_kind zeros, const digit_walk* s) {
   const ext_block_weight* w = s->w;
   const int64_t k = s->k, step = 32 / bits, panel = words_of(bits, k);
-  const int64_t numbers = blocks_of(w, k) * EXT_PANEL;
+  const int64_t numbers = blocks_of(w, k) * EXT_PANEL, padded = s->digits->padded;
   const int32_t* at = (const int32_t*)w->values + s->j / EXT_PANEL * panel + s->j % EXT_PANEL;
   int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
-  const int8_t* x = s->digits->digits + s->row * DIGITS * s->digits->padded;
+  const int8_t* x = s->digits->digits + s->row * DIGITS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
+  const int64_t others = vectors > PER_PANEL ? vectors / PER_PANEL - 1 : 0, first = place;
   vf sum[DIGIT_ROWS][DIGIT_VECTORS];
   EXT_UNROLL
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
-  for (int64_t p = 0; p < k; place += EXT_PANEL) {
-    const int64_t block_end = i64_min(k, p + w->block);
-    vf part[DIGIT_ROWS][DIGIT_VECTORS];
+  for (int64_t p = 0, block_end = i64_min(k, w->block); p < k; chunk++) {
+    const int64_t end = i64_min(block_end, p + CHUNK);
+    /* Past the end of these panels, the next ones begin. */
+    const int64_t left = panel - p / step * EXT_PANEL, numbers_left = numbers - (place - first);
+    const int64_t ahead = WORDS_AHEAD + (WORDS_AHEAD < left ? 0 : others * panel);
+    const int64_t numbers_ahead =
+        NUMBERS_AHEAD + (NUMBERS_AHEAD < numbers_left ? 0 : others * numbers);
+    vq acc[DIGIT_VECTORS][DIGIT_ROWS][DIGITS];
     EXT_UNROLL
-    for (int i = 0; i < rows * vectors; i++) part[i / vectors][i % vectors] = vf_zero();
-    for (; p < block_end; chunk++) {
-      const int64_t end = i64_min(block_end, p + CHUNK);
-      vq acc[DIGIT_VECTORS][DIGIT_ROWS][DIGITS];
-      EXT_UNROLL
-      for (int i = 0; i < vectors * rows * DIGITS; i++)
-        acc[i / (rows * DIGITS)][i / DIGITS % rows][i % DIGITS] = vq_start(vi_set1(0));
-      for (; p < end; p += step, at += EXT_PANEL) {
-        EXT_UNROLL
-        for (int v = 0; v < vectors; v++) {
-          const int32_t* from = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
-          if (v % PER_PANEL == 0) __builtin_prefetch(from + DIGIT_AHEAD);
-          dot_word(rows, bits, s, x + p, vi_load(from), acc[v]);
-        }
-      }
-      p = end;
+    for (int i = 0; i < vectors * rows; i++)
+      start_chunk(bits, zeros, chunk + i % rows * s->digits->chunks, acc[i / rows][i % rows]);
+    for (; p < end; p += step, at += EXT_PANEL) {
       EXT_UNROLL
       for (int v = 0; v < vectors; v++) {
-        const int64_t n = place + v / PER_PANEL * numbers + v % PER_PANEL * VL;
-        vi zero =
-            zeros == MIDDLE ? vi_set1(1 << (bits - 1)) : vi_load_u8((const uint8_t*)w->zero + n);
-        EXT_UNROLL
-        for (int r = 0; r < rows; r++) {
-          const digit_chunk* c = chunk + r * s->digits->chunks;
-          part[r][v] = vf_fma(vf_set1(c->unit), chunk_sum(c, zero, acc[v][r]), part[r][v]);
-        }
+        const int32_t* from = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
+        if (v % PER_PANEL == 0) __builtin_prefetch(from + ahead);
+        dot_word(rows, bits, x + p * DIGITS, padded, vi_load(from), acc[v]);
       }
     }
+    p = end;
     EXT_UNROLL
     for (int v = 0; v < vectors; v++) {
-      vf scale = vf_load(w->scale + place + v / PER_PANEL * numbers + v % PER_PANEL * VL);
+      const int64_t n = place + v / PER_PANEL * numbers + v % PER_PANEL * VL;
+      const uint8_t* zero_at = (const uint8_t*)w->zero + n;
+      vi zero = zeros == INTEGERS ? vi_load_u8(zero_at) : vi_set1(0);
+      vf scale = vf_load(w->scale + n);
+      if (v % PER_PANEL == 0) {
+        __builtin_prefetch(w->scale + n + numbers_ahead);
+        if (zeros == INTEGERS) __builtin_prefetch(zero_at + numbers_ahead);
+      }
       EXT_UNROLL
-      for (int r = 0; r < rows; r++) sum[r][v] = vf_fma(scale, part[r][v], sum[r][v]);
+      for (int r = 0; r < rows; r++) {
+        const digit_chunk* c = chunk + r * s->digits->chunks;
+        vf part = vf_set1(c->unit) * chunk_sum(zeros, c, zero, acc[v][r]);
+        sum[r][v] = vf_fma(scale, part, sum[r][v]);
+      }
+    }
+    if (p == block_end) {
+      place += EXT_PANEL;
+      block_end = i64_min(k, block_end + w->block);
     }
   }
   EXT_UNROLL

@@ -50,6 +50,9 @@ EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return _mm256_dpbusd_avx_epi32(sum, a, b);
 }
 #endif
+EXT_INLINE vq vq_dot_in_place(vq sum, vqa a, vqb b) {
+  return vq_dot(sum, a, b);
+}
 EXT_INLINE vi vq_sum(vq sum, vi start) {
   (void)start;
   return (vi)sum;

@@ -38,6 +38,10 @@ EXT_INLINE vq vq_start(vi start) {
 EXT_INLINE vq vq_dot(vq sum, vqa a, vqb b) {
   return _mm512_dpbusd_epi32(sum, a, b);
 }
+EXT_INLINE vq vq_dot_in_place(vq sum, vqa a, vqb b) { /* GCC copies many sums of the intrinsic */
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+  return sum;
+}
 EXT_INLINE vi vq_sum(vq sum, vi start) {
   (void)start;
   return (vi)sum;

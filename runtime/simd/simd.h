@@ -23,7 +23,8 @@
  *   vqa, vqb      four elements of a row for all columns (vq_row); four rows of VL columns of a
  *                 panel (vq_panel)
  *   vq            sums of VL columns: vq_start(start), vq_dot (sum += four products for each
- *                 column), and vq_sum(sum, start), which gives start and all products as VL int32_t
+ *                 column), vq_sum(sum, start), which gives start and all products as VL int32_t;
+ *                 where there are DIGIT_ROWS, vq_dot_in_place is vq_dot for many sums at once
  *   vx            4 VL bytes.  vx_low and vx_high interleave bytes, vx_low_pairs and vx_high_pairs
  *                 pairs of them: of every 16 bytes the lower or the higher half.  vx_narrow undoes
  *                 both, for four vi of numbers 0 .. 255.  vq_dot_quads (sum += ...) takes four

@@ -91,7 +91,7 @@ def _dtypes() -> dict[str, object]:
     return {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
 
 
-def _raised(model: onnx.ModelProto) -> onnx.ModelProto:
+def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model in an opset that has what quantised networks are written in."""
     if model.opset_import[0].version >= _WITH_AXIS:
         return model
@@ -106,7 +106,7 @@ def _folded(model: onnx.ModelProto, folder: Path) -> Path:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     plain, folded = folder / "plain.onnx", folder / "folded.onnx"
-    onnx.save(_raised(model), plain)
+    onnx.save(raised(model), plain)
     quant_pre_process(plain, folded, skip_symbolic_shape=True)
     return folded
 

@@ -238,3 +238,17 @@ def test_mixed_dtypes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ByocError, match="uint8") as raised:
         byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert "\n" not in str(raised.value) and "DequantizeLinear" in str(raised.value)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [("uint8", 300), ("uint8", -1), ("int8", 128)])
+def test_zero_points_out_of_range_are_one_line(dtype: str, number: int, tmp_path: Path) -> None:
+    """ONNX stores them in fields of 32 bits, and whoever reads them drops what is above 8."""
+    weights = parameters(dtype, None)
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])
+    model = network([node], {"x": numbers()}, {"q": dtype}, weights)
+    (zero,) = (tensor for tensor in model.graph.initializer if tensor.name == "z")
+    zero.ClearField("raw_data")
+    zero.int32_data.append(number)
+    with pytest.raises(ByocError, match=f"'z' of {dtype} has the number {number}") as raised:
+        byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert "\n" not in str(raised.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from math import prod
 
+import numpy as np
 import onnx
 
 from byoc.errors import ModelError
@@ -26,6 +27,9 @@ _DAMAGED = "the model is damaged, export it again"
 
 #: Bits of an element that is smaller than a byte.
 _SMALL_BITS = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2}
+
+#: Integers whose numbers are stored as wider ones where they are no raw data.
+_IN_INT32 = ("UINT8", "INT8", "UINT16", "INT16")
 
 
 def check_model(model: onnx.ModelProto, absent: Collection[str] = ()) -> None:
@@ -108,11 +112,15 @@ def _check_tensor(tensor: onnx.TensorProto, absent: Collection[str]) -> None:
         count = need
     elif tensor.data_type in (types.COMPLEX64, types.COMPLEX128):
         count *= 2
-    have = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type)))
-    if have != count:
-        raise ModelError(
-            f"{what} {list(tensor.dims)} has {have} numbers of data and needs {count}; {_DAMAGED}"
-        )
+    numbers = getattr(tensor, onnx.helper.tensor_dtype_to_field(tensor.data_type))
+    if len(numbers) != count:
+        have = f"{len(numbers)} numbers of data and needs {count}"
+        raise ModelError(f"{what} {list(tensor.dims)} has {have}; {_DAMAGED}")
+    if (name := types.Name(tensor.data_type)) in _IN_INT32 and len(numbers):
+        bounds = np.iinfo(name.lower())
+        for number in (min(numbers), max(numbers)):
+            if not bounds.min <= number <= bounds.max:
+                raise ModelError(f"{what} of {name.lower()} has the number {number}; {_DAMAGED}")
 
 
 # ---------------------------------------------------------------------- names

@@ -87,7 +87,7 @@ def test_what_a_node_computes_in_is_part_of_what_is_timed() -> None:
     assert Node.from_json(narrow.to_json()) == narrow
     assert signature(narrow) != signature(plain)
     reason = registry.library("builtin").supports(replace(plain, compute="float16"))
-    assert reason == "to be computed in float16; need float32 or bfloat16"
+    assert reason == "to be computed in float16; need float32, bfloat16 or bfloat16x3"
     computed = replace(narrow, operands=(operands[0], replace(operands[1], constant=False)))
     assert registry.library("builtin").supports(computed).startswith("rhs is computed")
     assert registry.library("builtin").supports(narrow) is None

@@ -157,11 +157,6 @@ UNSUPPORTED: dict[str, tuple[Callable[..., relax.Expr], list[relax.Type], str]] 
         [floats("n", 3)],
         "float32[n, 3], repeats [2, 1]; need a static shape",
     ),
-    "no elements": (
-        lambda x: op.flip(x, 0),
-        [floats(0, 3)],
-        "float32[0, 3], axis 0; need a static shape, an axis, an element at least",
-    ),
     "function of a library": (
         lambda x: relax.call_pure_packed("some.function", x, ty_args=[floats(2, 3)]),
         [floats(2, 3)],

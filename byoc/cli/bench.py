@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 _DIFFERENT = 1
 
 
+class _Precision(click.Choice):
+    """A precision, or an exception such as ``softmax=fp32``, which compiling judges."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text as it is."""
+        return value if "=" in str(value) else super().convert(value, param, ctx)
+
+
 @click.command("bench", cls=SeveralValues)
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option(
@@ -65,6 +73,7 @@ _DIFFERENT = 1
     "--precision",
     "precisions",
     multiple=True,
+    type=_Precision(list(PRECISIONS)),
     metavar="NAME...",
     help=f"Any of {', '.join(PRECISIONS)} (default: fp32): each is measured beside the engines "
     "that compute in it; for int8, a network of the zoo is the one quantised from it. With bf16, "
@@ -170,8 +179,6 @@ def _libraries(
 def _exceptions(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The precisions to measure, and what is to be computed in another one."""
     whole = tuple(text for text in given if "=" not in text)
-    if unknown := [name for name in whole if name not in PRECISIONS]:
-        raise click.UsageError(f"precision {unknown[0]!r}; need one of {', '.join(PRECISIONS)}")
     exceptions = tuple(text for text in given if "=" in text)
     if exceptions and "bf16" not in whole:
         raise click.UsageError(f"--precision {exceptions[0]} is an exception; need bf16 besides")

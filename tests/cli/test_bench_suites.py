@@ -17,6 +17,7 @@ from byoc.bench.plot import plot
 from byoc.bench.suite import SUITES
 from byoc.bench.tables import batch_sheet, growth_lines, suite_sheet
 from byoc.cli import main
+from byoc.cli.bench import bench_verb
 from byoc.errors import BenchmarkError
 from tests.cli.test_bench import PAIR, QUICK
 
@@ -113,10 +114,17 @@ def test_plot_is_written(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("fp64",), "precision 'fp64'; need one of fp32, bf16, int8"),
+        (("fp64",), "'fp64' is not one of 'fp32', 'bf16'"),
         (("softmax=fp32",), "--precision softmax=fp32 is an exception; need bf16 besides"),
     ],
 )
 def test_precisions_that_mean_nothing(given: tuple[str, ...], message: str, capsys) -> None:
     assert main(["bench", "squeezenet", "--precision", *given]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_several_precisions_stand_in_a_row() -> None:
+    words = ["squeezenet", "--precision", "fp32", "bf16", "head/*=fp32", "--threads", "1"]
+    given = bench_verb.make_context("bench", words).params
+    assert given["models"] == ("squeezenet",)
+    assert given["precisions"] == ("fp32", "bf16", "head/*=fp32")

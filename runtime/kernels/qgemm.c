@@ -89,11 +89,11 @@ static void plan_columns(const ext_qgemm* g, int64_t j, int64_t columns, qgemm_c
     const int64_t lanes = i64_min(VL, columns - i);
     const vi sums = vi_load_n(plan->e.w_sums + j + i, lanes);
     vi_store(c->start + i, vi_set1(0) - sums * plan->x_zero);
-    if (!plan->direct) continue;
-    const vf y_scale = vf_set1(plan->e.y_scale);
-    vf_store(c->factor + i, vf_load_n(plan->e.scale + j + i, lanes) / y_scale);
+    if (!plan->direct && !plan->stepwise) continue;
+    const vf step = vf_set1(first_scale(plan));
+    vf_store(c->factor + i, vf_load_n(plan->e.scale + j + i, lanes) / step);
     vf bias = plan->e.bias ? vf_load_n(plan->e.bias + j + i, lanes) : vf_zero();
-    vf_store(c->shift + i, bias / y_scale);
+    vf_store(c->shift + i, bias / step);
   }
 }
 
@@ -112,6 +112,8 @@ static void run_tile(const qgemm_state* s, qgemm_tile* t, int64_t row, int64_t r
   requantise_tile done = {.rows = rows, .columns = columns, .content = t->sums, .width = t->width};
   done.scale = e->scale + j;
   done.bias = e->bias ? e->bias + j : NULL;
+  done.factor = t->columns->factor;
+  done.shift = t->columns->shift;
   if (e->residual)
     done.residual = (const uint8_t*)e->residual +
                     (row * e->residual_stride + j) * quantised_size(e->residual_dtype);
@@ -141,13 +143,12 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
   const int64_t groups = g->run / K_GROUP, panel = groups_of(g) * K_GROUP * EXT_PANEL;
   _Alignas(EXT_ALIGN) int32_t sums[QR * QTILE_N];
   qgemm_columns common;
+  const vx_steps steps = requantise_steps(&g->plan);
   qgemm_tile t = {.is_signed = g->x_dtype == EXT_INT8,
                   .a_row = g->a_row,
                   .groups = groups,
                   .columns = &common,
-                  .low = g->plan.low_steps,
-                  .high = g->plan.high_steps,
-                  .zero = g->plan.e.y_zero,
+                  .steps = &steps,
                   .y_row = g->y_row,
                   .sums = sums,
                   .width = QTILE_N};

@@ -29,8 +29,7 @@ typedef struct {
   const qgemm_columns* columns;
   int64_t rows;
   int finish; /* whether y is written, and else sums */
-  float low, high;
-  int32_t zero;
+  const vx_steps* steps;
   uint8_t* y;
   int64_t y_row;
   int32_t* sums; /* [rows][width] */

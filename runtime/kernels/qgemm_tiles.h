@@ -93,19 +93,27 @@ EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, 
   if (high && wide) tile_store(f, 3, sums + TILE_ROWS * width + EXT_PANEL, bytes);
 }
 
-/* The results of a tile. */
+/* The results of a tile, four rows at once, of which the last may be none. */
 EXT_INLINE void qtiles_finish(const int wide, const qgemm_tile* t, const int32_t* sums) {
+  enum { AT_ONCE = 4 };
   const int nv = wide ? QN : QHALF;
-  const vf low = vf_set1(t->low), high = vf_set1(t->high);
-  const vi zero = vi_set1(t->zero);
+  const vx_steps steps = *t->steps;
   EXT_UNROLL
   for (int v = 0; v < nv; v++) {
     const vf factor = vf_load(t->columns->factor + v * VL);
     const vf shift = vf_load(t->columns->shift + v * VL);
-    for (int64_t i = 0; i < t->rows; i++) {
-      vf value = vf_fma(vi_to_vf(vi_load(sums + i * QTILE_N + v * VL)), factor, shift);
-      vi_store_low(t->y + i * t->y_row + v * VL,
-                   vf_to_vi(vf_min(vf_at_least(value, low), high)) + zero);
+    for (int64_t i = 0; i < t->rows; i += AT_ONCE) {
+      vf value[AT_ONCE];
+      EXT_UNROLL
+      for (int r = 0; r < AT_ONCE; r++) {
+        const int64_t row = i64_min(i + r, t->rows - 1);
+        value[r] = vf_fma(vi_to_vf(vi_load(sums + row * QTILE_N + v * VL)), factor, shift);
+      }
+      const vx bytes = vx_in_order(vx_of_steps(value[0], value[1], value[2], value[3], &steps));
+      uint8_t* y = t->y + i * t->y_row + v * VL;
+      EXT_UNROLL
+      for (int r = 0; r < AT_ONCE; r++)
+        if (i + r < t->rows) vx_store_piece(y + r * t->y_row, bytes, r, AT_ONCE);
     }
   }
 }

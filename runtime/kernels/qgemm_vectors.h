@@ -20,23 +20,33 @@ EXT_INLINE void qtile_store(const int rows, const int nv, const qgemm_tile* t,
   }
 }
 
-/* The results of a tile. */
+/* The results of a tile, as many rows at once as fill a vx. */
 EXT_INLINE void qtile_finish(const int rows, const int nv, const qgemm_tile* t,
                              const vq acc[QR][QN]) {
-  const vf low = vf_set1(t->low), high = vf_set1(t->high);
-  const vi zero = vi_set1(t->zero);
+  enum { MOST = 4 };
+  const int at_once = MOST / nv;
+  const vx_steps steps = *t->steps;
   const int64_t y_row = t->y_row;
+  vi start[QN];
+  vf factor[QN], shift[QN];
   EXT_UNROLL
   for (int v = 0; v < nv; v++) {
-    const vi start = vi_load(t->columns->start + v * VL);
-    const vf factor = vf_load(t->columns->factor + v * VL);
-    const vf shift = vf_load(t->columns->shift + v * VL);
-    uint8_t* y = t->y + v * VL;
+    start[v] = vi_load(t->columns->start + v * VL);
+    factor[v] = vf_load(t->columns->factor + v * VL);
+    shift[v] = vf_load(t->columns->shift + v * VL);
+  }
+  EXT_UNROLL
+  for (int i = 0; i < rows; i += at_once) {
+    vf value[MOST];
     EXT_UNROLL
-    for (int i = 0; i < rows; i++, y += y_row) {
-      vf value = vf_fma(vi_to_vf(vq_sum(acc[i][v], start)), factor, shift);
-      vi_store_low(y, vf_to_vi(vf_min(vf_at_least(value, low), high)) + zero);
+    for (int k = 0; k < MOST; k++) {
+      const int row = i + k / nv < rows ? i + k / nv : i, v = k % nv;
+      value[k] = vf_fma(vi_to_vf(vq_sum(acc[row][v], start[v])), factor[v], shift[v]);
     }
+    const vx bytes = vx_in_order(vx_of_steps(value[0], value[1], value[2], value[3], &steps));
+    EXT_UNROLL
+    for (int r = 0; r < at_once; r++)
+      if (i + r < rows) vx_store_piece(t->y + (i + r) * y_row, bytes, r, at_once);
   }
 }
 

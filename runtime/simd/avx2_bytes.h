@@ -116,6 +116,21 @@ EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
   return (vx)_mm256_packus_epi16(_mm256_packs_epi32((__m256i)a, (__m256i)b),
                                  _mm256_packs_epi32((__m256i)c, (__m256i)d));
 }
+EXT_INLINE vx vx_in_order(vx x) {
+  return (vx)_mm256_permutevar8x32_epi32((__m256i)x, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+/* The least integer stands for a NaN and what does not fit. */
+EXT_INLINE vi vf_to_vi_saturated(vf x) {
+  return (vi)_mm256_cvtps_epi32(x);
+}
+EXT_INLINE vx vx_narrow_saturated(vi a, vi b, vi c, vi d, vx zero) {
+  __m256i low = _mm256_adds_epi16(_mm256_packs_epi32((__m256i)a, (__m256i)b), (__m256i)zero);
+  __m256i high = _mm256_adds_epi16(_mm256_packs_epi32((__m256i)c, (__m256i)d), (__m256i)zero);
+  return (vx)_mm256_packus_epi16(low, high);
+}
+EXT_INLINE vx vx_max(vx a, vx b) {
+  return (vx)_mm256_max_epu8((__m256i)a, (__m256i)b);
+}
 
 /* table[x] of 256 bytes.  A shuffle looks up 16 of them where bit 7 of an index is clear, and gives
  * 0 elsewhere: adding 112 with saturation leaves it clear where the upper half is the part's. */

@@ -107,6 +107,30 @@ EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
   return (vx)_mm512_packus_epi16(_mm512_packs_epi32((__m512i)a, (__m512i)b),
                                  _mm512_packs_epi32((__m512i)c, (__m512i)d));
 }
+EXT_INLINE vx vx_in_order(vx x) {
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return (vx)_mm512_permutexvar_epi32(order, (__m512i)x);
+}
+/* The least integer stands for a NaN and what does not fit. */
+EXT_INLINE vi vf_to_vi_saturated(vf x) {
+  return (vi)_mm512_cvtps_epi32(x);
+}
+EXT_INLINE vx vx_narrow_saturated(vi a, vi b, vi c, vi d, vx zero) {
+  __m512i low = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)a, (__m512i)b), (__m512i)zero);
+  __m512i high = _mm512_adds_epi16(_mm512_packs_epi32((__m512i)c, (__m512i)d), (__m512i)zero);
+  return (vx)_mm512_packus_epi16(low, high);
+}
+EXT_INLINE vx vx_max(vx a, vx b) {
+  return (vx)_mm512_max_epu8((__m512i)a, (__m512i)b);
+}
+EXT_INLINE void vx_store_piece(void* p, vx x, const int i, const int pieces) {
+  if (pieces == 1)
+    vx_store(p, x);
+  else if (pieces == 2)
+    _mm256_storeu_si256(p, _mm512_extracti64x4_epi64((__m512i)x, i));
+  else
+    _mm_storeu_si128(p, _mm512_extracti32x4_epi32((__m512i)x, i));
+}
 EXT_INLINE vx vx_load_n(const void* p, int64_t n) {
   return (vx)_mm512_maskz_loadu_epi8(n < 64 ? (1ull << n) - 1 : ~0ull, p);
 }

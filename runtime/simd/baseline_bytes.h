@@ -93,6 +93,9 @@ EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
   }
   return y;
 }
+EXT_INLINE vx vx_in_order(vx x) {
+  return x;
+}
 
 /* table[x] of 256 bytes. */
 EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {

@@ -106,6 +106,9 @@ EXT_INLINE vx vx_narrow(vi a, vi b, vi c, vi d) {
   int16x8_t high = vcombine_s16(vmovn_s32(c), vmovn_s32(d));
   return (vx)vcombine_s8(vmovn_s16(low), vmovn_s16(high));
 }
+EXT_INLINE vx vx_in_order(vx x) {
+  return x;
+}
 
 /* table[x] of 256 bytes, 64 at a time; others give 0. */
 EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {

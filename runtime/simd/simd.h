@@ -203,4 +203,6 @@ EXT_INLINE void zero_run(float* dst, int64_t n) {
   for (; i < n; i++) dst[i] = 0.0f;
 }
 
+#include "byte_steps.h"
+
 #endif /* EXT_SIMD_H_ */

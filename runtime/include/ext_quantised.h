@@ -29,6 +29,8 @@ extern "C" {
 /* What becomes of the sums of column (channel) c, where sum is that of (x - x_zero) * w:
  *
  *   v = before(sum * scale[c] + bias[c])
+ *   v = (quantise(v) - inner_zero) * inner_scale, where inner_dtype is 8-bit: what is left of v in
+ *       integers of that dtype, made as y is
  *   v = after(v + (residual - residual_zero) * residual_scale)
  *   y = v, where y_dtype is EXT_FLOAT32
  *   y = round(v / y_scale) + y_zero, limited to what y_dtype holds, where it is 8-bit: a division
@@ -42,6 +44,9 @@ typedef struct {
   const float* scale;    /* x's scale times w's */
   const float* bias;     /* NULL or what is added, in units of v; a bias of int32 times scale */
   ext_activation before;
+  ext_dtype inner_dtype; /* EXT_FLOAT32 (for none), EXT_INT8 or EXT_UINT8 */
+  float inner_scale;
+  int32_t inner_zero;
   const void* residual;     /* NULL or [M, N]; may be y itself, if both dtypes are of one size */
   int64_t residual_stride;  /* between rows (pixels) of residual */
   ext_dtype residual_dtype; /* EXT_FLOAT32, EXT_INT8 or EXT_UINT8 */

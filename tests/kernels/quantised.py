@@ -20,18 +20,26 @@ INPUTS = (("uint8", 0), ("uint8", 128), ("uint8", 255), ("int8", 0), ("int8", -1
 RELATIVE = 2e-6
 #: The same of activations that are polynomials, of numbers up to about 4.
 ABSOLUTE = 4e-6
+#: Of the integers that sums are rounded to first.
+INNER_SCALE = 0.0251
 #: The largest share of results that may lie so close to a tie that fp32 may round either way.
 NEAR_TIES = 0.01
 
 
 @dataclass(frozen=True)
 class Requantise:
-    """What follows the sums; ``residual`` is "", a dtype, or "y" (y itself)."""
+    """What follows the sums.
+
+    ``inner`` is "" or the dtype that they are rounded to first; ``residual`` is "", a dtype, or "y"
+    (y itself).
+    """
 
     y: str = "uint8"
     y_zero: int = 128
     bias: bool = True
     before: cases.Act = cases.NONE
+    inner: str = ""
+    inner_zero: int = 0
     residual: str = ""
     residual_zero: int = 0
     after: cases.Act = cases.NONE
@@ -39,7 +47,8 @@ class Requantise:
     def __str__(self) -> str:
         residual = f"-{self.residual}{self.residual_zero}" * bool(self.residual)
         y = f"{self.y}_{self.y_zero}{'-bias' * self.bias}"
-        return f"{y}-{self.before[0]}{residual}-{self.after[0]}"
+        inner = f"-{self.inner}{self.inner_zero}" * bool(self.inner)
+        return f"{y}-{self.before[0]}{inner}{residual}-{self.after[0]}"
 
 
 PLAIN = Requantise()
@@ -59,6 +68,14 @@ EPILOGUES: tuple[Requantise, ...] = (
     Requantise("int8", -7, residual="y", residual_zero=-7, after=cases.RELU),
     Requantise("uint8", 3, residual="y", residual_zero=3, before=("gelu", 0, 0)),
     Requantise("float32", residual="y", after=("silu", 0, 0)),
+    Requantise(inner="uint8", inner_zero=3),
+    Requantise("int8", 5, inner="int8", inner_zero=-20, before=cases.RELU, bias=False),
+    Requantise(inner="uint8", inner_zero=140, residual="uint8", residual_zero=7, after=cases.RELU),
+    Requantise("int8", -9, inner="int8", residual="int8", residual_zero=4, before=cases.RELU6),
+    Requantise("int8", 1, inner="uint8", inner_zero=128, residual="y", residual_zero=1),
+    Requantise("float32", inner="int8", inner_zero=9, residual="uint8", residual_zero=128),
+    Requantise(inner="uint8", inner_zero=99, residual="float32"),
+    Requantise(inner="int8", before=("silu", 0, 0), residual="uint8", after=("sigmoid", 0, 0)),
 )
 
 
@@ -119,6 +136,9 @@ class Output:
             y_scale=0.0173,
             y_zero=case.y_zero,
         )
+        if case.inner:
+            self.e.inner_dtype, self.e.inner_zero = code(case.inner), case.inner_zero
+            self.e.inner_scale = INNER_SCALE
         self.residual: np.ndarray | None = None
         if case.residual:
             self._draw_residual(rng, rows, columns)
@@ -147,18 +167,33 @@ class Output:
     def _check_values(self, sums: np.ndarray) -> None:
         case = self.case
         acc = sums * self.scale.astype(np.float64)
-        v = reference.epilogue(acc, self.bias, case.before, self.residual, case.after)
         parts = [part for part in (acc, self.bias, self.residual) if part is not None]
         limit = RELATIVE * sum(np.abs(part).astype(np.float64) for part in parts) + ABSOLUTE
+        if case.inner:
+            v = reference.epilogue(acc, self.bias, case.before, None, cases.NONE)
+            step = float(np.float32(INNER_SCALE))
+            near, integers = _rounded(v, step, case.inner, case.inner_zero, limit)
+            limit = limit + near * step  # where fp32 may round to the integer beside it
+            acc = (integers - case.inner_zero) * step
+            v = reference.epilogue(acc, None, cases.NONE, self.residual, case.after)
+        else:
+            v = reference.epilogue(acc, self.bias, case.before, self.residual, case.after)
         if case.y == "float32":
             assert_close(self.y.view, v, limit)
             return
         step = float(np.float32(0.0173))
-        near = np.abs(np.abs(v / step - np.floor(v / step)) - 0.5) <= limit / step
-        held = np.iinfo(case.y)
-        want = np.clip(np.rint(v / step) + case.y_zero, held.min, held.max)
-        assert near.mean() <= NEAR_TIES if near.size > 1000 else True
-        assert_close(self.y.view, want, near.astype(np.float64))
+        near, want = _rounded(v, step, case.y, case.y_zero, limit)
+        assert_close(self.y.view, want, near * np.ceil(limit / step))
+
+
+def _rounded(
+    v: np.ndarray, step: float, dtype: str, zero: int, limit: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Whether v, off by ``limit``, may become the integer beside its own; its own integer."""
+    near = np.abs(np.abs(v / step - np.floor(v / step)) - 0.5) <= limit / step
+    assert near.mean() <= NEAR_TIES if near.size > 1000 else True
+    held = np.iinfo(dtype)
+    return near.astype(np.float64), np.clip(np.rint(v / step) + zero, held.min, held.max)
 
 
 def matmul_params(m: int, n: int, k: int, a_row: int, y_row: int) -> ctypes.Structure:

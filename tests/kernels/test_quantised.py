@@ -162,6 +162,8 @@ def test_blocks_that_cannot_be_are_refused(quantised_lib: ctypes.CDLL) -> None:
     assert status(k=65537) == status(batch_ndim=5) == 2
     assert status(block={"y_dtype": code("int64")}) == status(block={"y_zero": -1}) == 2
     assert status(block={"y_dtype": code("int8"), "y_zero": 128}) == 2
+    assert status(block={"inner_dtype": code("int64")}) == 2
+    assert status(block={"inner_dtype": code("uint8"), "inner_zero": 256}) == 2
     y = Rows(2, 3)
     other = {"residual": y.pointer, "residual_dtype": code("int32")}
     assert status(block=other) == 2

@@ -11,8 +11,9 @@ NCHW with OIHW weights; which layout they have in memory is the planner's choice
 negative.  Of every dtype there are nodes; libraries say what they compute.
 
 An epilogue is the ordered steps ``[bias] [activation] [residual] [activation]``, each at most once,
-in this order, as far as the operator's record has them.  ``bias`` and ``residual`` have operands of
-those roles, and ``codegen_cc.activations`` lists the others.
+in this order, as far as the operator's record has them; products of integers may be requantised
+after either activation.  ``bias`` and ``residual`` have operands of those roles, and
+``codegen_cc.activations`` lists the others.
 """
 
 from __future__ import annotations

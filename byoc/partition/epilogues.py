@@ -8,6 +8,7 @@ from math import prod
 
 from tvm import relax
 
+from byoc.canonicalise.dequantised_weights import DEQUANTIZE
 from byoc.ir.dataflow import Block, Constant, dtype_of, shape_of
 from byoc.patterns import (
     ACTIVATION,
@@ -18,7 +19,7 @@ from byoc.patterns import (
     Idiom,
     Row,
 )
-from byoc.patterns.quantised import quantize_parameters
+from byoc.patterns.quantised import dequantized_again, quantize_parameters, residual_of
 from codegen_cc import supports
 from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.libraries import Selection
@@ -101,6 +102,8 @@ class Epilogues:
         return _with_operand(found, Step(BIAS), other), (reader,)
 
     def _residual(self, found: Candidate, var: relax.Var) -> Grown | None:
+        if found.node.operand("y_scale") is not None:
+            return self._quantised_residual(found, var)
         reader = self._only_reader(var, "relax.add")
         if reader is None:
             return None
@@ -110,6 +113,34 @@ class Epilogues:
         if shape_of(other) != found.node.shape:
             return None
         return _with_operand(found, Step(RESIDUAL), other), (reader,)
+
+    def _quantised_residual(self, found: Candidate, var: relax.Var) -> Grown | None:
+        """The sum of two dequantised tensors, of which the node's result is one."""
+        whole = self._dequantized(found, var)
+        reader = self._only_reader(whole[1], "relax.add") if whole is not None else None
+        if reader is None:
+            return None
+        node, other = whole[0].node, _other(self.block.values[reader], whole[1])
+        added = residual_of(self.block, other)
+        if added is None or other in self.claimed or not self.block.is_private(other):
+            return None
+        if shape_of(other) != node.shape or shape_of(reader) != node.shape:
+            return None
+        node = replace(
+            node,
+            operands=(*node.operands, *added[0]),
+            epilogue=(*node.epilogue, Step(RESIDUAL)),
+        )
+        candidate = Candidate(node, (*whole[0].arguments, *added[1]))
+        return candidate, (other, whole[1], reader)
+
+    def _dequantized(self, found: Candidate, var: relax.Var) -> tuple[Candidate, relax.Var] | None:
+        """The node with the binding that alone reads its integers, and dequantises them."""
+        reader = self._only_reader(var, DEQUANTIZE)
+        if reader is None:
+            return None
+        candidate = dequantized_again(found, self.block.values[reader])
+        return None if candidate is None else (candidate, reader)
 
     def _activation(self, found: Candidate, var: relax.Var) -> Grown | None:
         if self.block.is_fixed(var):
@@ -126,6 +157,13 @@ class Epilogues:
         return None
 
     def _requantise(self, found: Candidate, var: relax.Var) -> Grown | None:
+        inside: tuple[relax.Var, ...] = ()
+        if found.node.operand("y_scale") is not None:  # its integers become others
+            whole = self._dequantized(found, var)
+            if whole is None or found.node.operand("inner_scale") is not None:
+                return None
+            found, var = whole
+            inside = (var,)
         reader = self._only_reader(var, "relax.quantize")
         numbers = quantize_parameters(self.block.values[reader]) if reader is not None else None
         if numbers is None:
@@ -136,7 +174,7 @@ class Epilogues:
             epilogue=(*found.node.epilogue, Step(REQUANTISE)),
             dtype=dtype_of(reader),
         )
-        return Candidate(node, (*found.arguments, *numbers[1])), (reader,)
+        return Candidate(node, (*found.arguments, *numbers[1])), (*inside, reader)
 
 
 def _other(call: relax.Call, var: relax.Var) -> relax.Expr:

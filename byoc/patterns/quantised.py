@@ -19,7 +19,12 @@ from byoc.patterns.row import Candidate, tensor
 from codegen_cc.dim import product, same
 from codegen_cc.dtypes import KERNEL_BYTES
 from codegen_cc.node import Operand
-from codegen_cc.operators.requantise import OUTPUT_SCALES, SCALES
+from codegen_cc.operators.requantise import (
+    INNER_SCALES,
+    INPUT_SCALES,
+    OUTPUT_SCALES,
+    RESIDUAL_SCALES,
+)
 
 #: The axis of a weight along which the channels of the result lie.
 _CHANNELS = {"conv2d": 0, "matmul": -1}
@@ -54,7 +59,7 @@ def on_integers(
     operands = (
         replace(data, dtype=dtype_of(x), constant=isinstance(x, Constant)),
         replace(filters, dtype=dtype_of(w), constant=True),
-        *(tensor(value, role) for role, value in zip(SCALES[:3], extra, strict=True)),
+        *(tensor(value, role) for role, value in zip(INPUT_SCALES, extra, strict=True)),
     )
     return Candidate(replace(node, operands=operands), (x, w, *extra)), sides
 
@@ -92,6 +97,43 @@ def quantize_parameters(call: relax.Call) -> tuple[list[Operand], list[relax.Exp
     values = list(call.args[1:])
     operands = [tensor(value, role) for role, value in zip(OUTPUT_SCALES, values, strict=True)]
     return operands, values
+
+
+def dequantized_again(found: Candidate, call: relax.Call) -> Candidate | None:
+    """A node that gives the numbers of its integers, where ``call`` dequantises its result.
+
+    None where that takes other numbers than the node quantised with.
+    """
+    names = dict(zip(OUTPUT_SCALES, INNER_SCALES, strict=True))
+    own = {
+        operand.role: array_of(argument)
+        for operand, argument in zip(found.node.operands, found.arguments, strict=True)
+        if operand.role in names
+    }
+    arrays = [array_of(argument) for argument in call.args[1:]]
+    pairs = zip(own.values(), arrays, strict=False)
+    if len(own) != len(arrays) or not all(_is_number(b) and a.item() == b.item() for a, b in pairs):
+        return None
+    operands = tuple(
+        replace(operand, role=names.get(operand.role, operand.role))
+        for operand in found.node.operands
+    )
+    node = replace(found.node, operands=operands, dtype=dtype_of(call))
+    return Candidate(node, found.arguments)
+
+
+def residual_of(block: Block, var: relax.Expr) -> tuple[list[Operand], list[relax.Expr]] | None:
+    """The operands of a step that adds a dequantised tensor; None for others."""
+    call = block.call(var, DEQUANTIZE)
+    if call is None or not isinstance(call.args[0], relax.Var):
+        return None
+    values = list(call.args)
+    if dtype_of(values[0]) not in KERNEL_BYTES:
+        return None
+    if not all(_is_number(array_of(value)) for value in values[1:]):
+        return None
+    roles = ("residual", *RESIDUAL_SCALES)
+    return [tensor(value, role) for value, role in zip(values, roles, strict=True)], values
 
 
 def _is_weight(call: relax.Call, channels: int) -> bool:

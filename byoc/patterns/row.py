@@ -13,8 +13,8 @@ from byoc.ir.dataflow import Constant, describe, describe_type, dtype_of, shape_
 from codegen_cc.node import Node, Operand, Result
 from codegen_cc.operator import is_operator, operator_of
 
-#: Names of the steps that may follow an operator, in this order: a bias, an activation, a residual,
-#: an activation, and of products of integers a quantisation.
+#: Names of the steps that may follow an operator: a bias, an activation, a residual and an
+#: activation, and of products of integers a quantisation after either activation.
 BIAS, ACTIVATION, RESIDUAL, REQUANTISE = "bias", "activation", "residual", "requantise"
 
 

@@ -252,7 +252,7 @@ def place_conv2d(
     }
     if is_quantised(descriptor):
         sums = weight.data.sum(axis=(1, 2, 3), dtype=np.int64)
-        epilogue = requantise_struct(node, builder, sums)
+        epilogue = requantise_struct(node, builder, sums, residual, residual_stride)
     else:
         epilogue = epilogue_struct(node, builder, residual, residual_stride)
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"

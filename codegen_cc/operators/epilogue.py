@@ -16,8 +16,8 @@ from codegen_cc.region.graph import RegionNode
 #: The steps of contractions, in order.
 FULL_EPILOGUE = ("bias", "activation", "residual", "activation")
 
-#: Those of products that have a form on integers.
-QUANTISED_EPILOGUE = (*FULL_EPILOGUE, "requantise")
+#: Those of products that have a form on integers, which may be rounded before a residual is added.
+QUANTISED_EPILOGUE = (*FULL_EPILOGUE[:2], "requantise", *FULL_EPILOGUE[2:], "requantise")
 
 
 def supports(node: Node) -> str | None:

@@ -214,7 +214,7 @@ def place_matmul(
             fields[f"{name}_batch"] = [getattr(axis, name) for axis in batch]
     if is_quantised(node.node):
         sums = node.role("rhs").data.sum(axis=0, dtype=np.int64)
-        epilogue = requantise_struct(node, builder, sums)
+        epilogue = requantise_struct(node, builder, sums, residual, rows.residual)
     else:
         epilogue = epilogue_struct(node, builder, residual, rows.residual)
     right = list(node.role("rhs").shape)

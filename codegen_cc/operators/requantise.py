@@ -1,11 +1,15 @@
 """Nodes on 8-bit integers that stand for other numbers, and what follows the sums of products.
 
-    v = after(before(sum scale + bias)),  y = v, or round(v / y_scale) + y_zero_point
+    v = before(sum scale + bias)
+    v = (round(v / inner_scale)) inner_scale, where a step ``requantise`` is not the last one
+    v = after(v + (residual - residual_zero_point) residual_scale)
+    y = v, or round(v / y_scale) + y_zero_point
 
 The scales are operands of the node: of a product ``x_scale`` and ``x_zero_point`` of the data and
 ``w_scale`` of the weight (one, or one for each channel), of a binary function those of ``lhs`` and
-``rhs``; ``y_scale`` and ``y_zero_point`` are those of the step ``requantise``.  The first two may
-be computed, as in networks that are quantised dynamically; the others are constants.
+``rhs``; ``y_scale`` and ``y_zero_point`` are those of the last step ``requantise``, ``inner_scale``
+and ``inner_zero_point`` those of one before it.  The first two may be computed, as in networks that
+are quantised dynamically; the others are constants.
 Sums are exact; the rest is computed in float32.
 """
 
@@ -32,7 +36,10 @@ REQUANTISE = "requantise"
 #: Operands that say what integers stand for, of products and of binary functions.
 OUTPUT_SCALES = ("y_scale", "y_zero_point")
 DATA_SCALES = ("x_scale", "x_zero_point")
-SCALES = (*DATA_SCALES, "w_scale", *OUTPUT_SCALES)
+INPUT_SCALES = (*DATA_SCALES, "w_scale")
+INNER_SCALES = ("inner_scale", "inner_zero_point")
+RESIDUAL_SCALES = ("residual_scale", "residual_zero_point")
+SCALES = (*INPUT_SCALES, *INNER_SCALES, *RESIDUAL_SCALES, *OUTPUT_SCALES)
 BINARY_SCALES = (
     *("lhs_scale", "lhs_zero_point", "rhs_scale", "rhs_zero_point"),
     *OUTPUT_SCALES,
@@ -66,15 +73,15 @@ def quantised_dtypes(
 
     ``integers`` are the roles of 8-bit operands, ``others`` those that are judged elsewhere.
     """
-    bytes_ = (*integers, *(role for role in BINARY_SCALES if role.endswith("zero_point")))
-    bytes_ = (*bytes_, "x_zero_point")
+    zero_points = (role for role in (*SCALES, *BINARY_SCALES) if role.endswith("zero_point"))
+    bytes_ = (*integers, "residual", *zero_points)
     for operand in node.operands:
         if operand.role in others:
             continue
         wanted = KERNEL_BYTES if operand.role in bytes_ else (SINGLE,)
         if (reason := one_of(operand.role, operand.dtype, wanted)) is not None:
             return reason
-    requantised = any(step.kind == REQUANTISE for step in node.epilogue)
+    requantised = node.operand("y_scale") is not None
     return one_of("result", node.dtype, KERNEL_BYTES if requantised else (SINGLE,))
 
 
@@ -101,8 +108,8 @@ def unfit_integers(node: Node, products: Dim) -> str | None:
     """
     if not is_quantised(node):
         return None
-    if any(step.kind == "residual" for step in node.epilogue):
-        return "a residual after sums of integers; need none"
+    if node.operand("residual") is not None and node.operand("inner_scale") is None:
+        return "a residual after sums of integers; need them requantised before"
     if is_static([products]) and products > MOST_PRODUCTS:
         return f"sums of {products} products of integers; need at most {MOST_PRODUCTS}"
     return computed_scale(node)
@@ -152,7 +159,13 @@ def _factors(node: RegionNode, builder: PlanBuilder, shape: tuple[int, ...]) -> 
     return factors
 
 
-def requantise_struct(node: RegionNode, builder: PlanBuilder, sums: np.ndarray) -> Struct:
+def requantise_struct(
+    node: RegionNode,
+    builder: PlanBuilder,
+    sums: np.ndarray,
+    residual: Tensor | None,
+    residual_stride: Dim,
+) -> Struct:
     """The ``ext_requantise`` of a quantised product.
 
     ``sums`` are those of the weight's integers for each channel of the result.
@@ -162,11 +175,19 @@ def requantise_struct(node: RegionNode, builder: PlanBuilder, sums: np.ndarray) 
         "w_sums": builder.constant(pad_channels(sums.astype(np.int32))),
         "scale": _factors(node, builder, sums.shape),
     }
+    slot = "before"
     for step in descriptor.epilogue:
         if step.kind == "bias":
             fields["bias"] = builder.constant(pad_channels(node.role("bias").data))
-        elif step.kind != REQUANTISE:
-            fields["after" if "before" in fields else "before"] = activation_struct(step)
+        elif step.kind == REQUANTISE:
+            slot = "after"
+        elif step.kind != "residual":
+            fields["after" if "before" in fields else slot] = activation_struct(step)
+    if (inner := node.role("inner_zero_point")) is not None:
+        fields["inner_dtype"] = c_dtype(inner.data.dtype.name)
+    if residual is not None:
+        fields |= {"residual": residual, "residual_stride": residual_stride}
+        fields["residual_dtype"] = c_dtype(residual.dtype)
     fields["y_dtype"] = c_dtype(descriptor.dtype)
-    fields |= scale_fields(node, {"y": "y"})
+    fields |= scale_fields(node, {name: name for name in ("inner", "residual", "y")})
     return Struct("ext_requantise", fields)

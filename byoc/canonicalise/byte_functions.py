@@ -53,6 +53,9 @@ _ARITHMETIC = (
     *("relax.add", "relax.subtract", "relax.multiply", "relax.divide"),
     *("relax.maximum", "relax.minimum", "relax.negative", "relax.sqrt"),
 )
+#: Products whose kernels quantise their results, and steps between the two.
+_PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+_FUSED = ("relax.add", "relax.nn.relu", "relax.clip")
 _STEPS = ("relax.dequantize", "relax.quantize")
 
 
@@ -61,6 +64,8 @@ def byte_functions(block: Block) -> None:
     for var, call in block.calls("relax.quantize"):
         x = _source(block, var)
         if not isinstance(x, relax.Var) or x.same_as(var) or shape_of(x) != shape_of(var):
+            continue
+        if _follows_product(block, call.args[0], x):
             continue
         indices = np.arange(ENTRIES, dtype=np.uint8).view(dtype_of(x))
         table = _value(block, var, x, indices, {})
@@ -77,6 +82,25 @@ def lookup_table(call: relax.Call) -> np.ndarray | None:
     if dtype_of(table) not in KERNEL_BYTES or shape_of(table) != (ENTRIES,):
         return None
     return array_of(table) if call.attrs.mode == "wrap" else None
+
+
+def _follows_product(block: Block, var: relax.Expr, x: relax.Var) -> bool:
+    """Whether ``var`` only dequantises what a product quantised to ``x``.
+
+    The kernel of the product makes the other integers as well.
+    """
+    call = block.call(var, "relax.dequantize")
+    if call is None or not call.args[0].same_as(x) or not block.is_private(x):
+        return False
+    made = block.call(x, "relax.quantize")
+    while made is not None:
+        source = made.args[0]
+        if block.call(source, *_PRODUCTS) is not None:
+            return True
+        made = block.call(source, *_FUSED)
+        if made is not None and not all(isinstance(other, Constant) for other in made.args[1:]):
+            return False
+    return False
 
 
 def _source(block: Block, expr: relax.Expr) -> relax.Expr | None:

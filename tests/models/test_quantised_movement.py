@@ -130,12 +130,12 @@ def test_integers_move(name: str, dtype: str, scale: float, zero: int, tmp_path:
     assert run(model, inputs, tmp_path) == MOVES[name][2]
 
 
-def test_every_part_of_a_concatenation_has_the_parameters(tmp_path: Path) -> None:
+def test_parts_of_a_concatenation_get_its_parameters(tmp_path: Path) -> None:
     weights = {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.int8(3)}
     inputs = {name: whole_range(*SHAPE, dtype="int8", seed=i) for i, name in enumerate("qp")}
     for second, kernels in (
         ("s", {"concat": 1}),
-        ("t", {"dequantize": 2, "concat": 1, "quantize": 1}),
+        ("t", {"lookup": 1, "concat": 1}),
     ):
         nodes = [
             make("DequantizeLinear", ["q", "s", "z"], ["x"]),
@@ -145,6 +145,20 @@ def test_every_part_of_a_concatenation_has_the_parameters(tmp_path: Path) -> Non
         ]
         kept = {name: weights[name] for name in {"s", second, "z"}}
         assert run(network(nodes, inputs, {"r": "int8"}, kept), inputs, tmp_path) == kernels
+
+
+def test_a_concatenation_that_is_read_as_numbers_stays_one_of_numbers(tmp_path: Path) -> None:
+    weights = {"s": np.float32(0.1), "t": np.float32(0.2), "z": np.int8(3)}
+    inputs = {name: whole_range(*SHAPE, dtype="int8", seed=i) for i, name in enumerate("qp")}
+    nodes = [
+        make("DequantizeLinear", ["q", "s", "z"], ["x"]),
+        make("DequantizeLinear", ["p", "t", "z"], ["y"]),
+        make("Concat", ["x", "y"], ["c"], axis=1),
+        make("QuantizeLinear", ["c", "s", "z"], ["r"]),
+    ]
+    model = network(nodes, inputs, {"r": "int8", "c": "float32"}, weights)
+    wanted = {"dequantize": 2, "concat": 1, "quantize": 1}
+    assert run(model, inputs, tmp_path) == wanted
 
 
 @pytest.mark.parametrize(

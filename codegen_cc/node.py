@@ -74,7 +74,8 @@ class Node:
     elements as through the formula.
     ``dtype`` and those of the operands say what is stored; ``compute`` names the dtype that is
     multiplied in, empty for the stored one (see ``codegen_cc.dtypes``), and ``kept`` tells people
-    why it is the stored one where they asked for another.
+    why it is the stored one where they asked for another.  Inside of a region values may be stored
+    as ``storage``, if it is not empty and all who touch them agree (``plan/narrow_storage.py``).
     ``shape`` and ``dtype`` are those of the first result, ``further`` the results after it.
     """
 
@@ -90,6 +91,7 @@ class Node:
     chosen: str = ""
     exact: bool = False
     compute: str = ""
+    storage: str = ""
     kept: str = ""
     further: tuple[Result, ...] = ()
 
@@ -154,6 +156,7 @@ class Node:
             chosen=raw.get("chosen", ""),
             exact=raw.get("exact", False),
             compute=raw.get("compute", ""),
+            storage=raw.get("storage", ""),
             kept=raw.get("kept", ""),
             further=tuple(Result(_dims(r["shape"]), r["dtype"]) for r in raw.get("further", ())),
         )

@@ -71,6 +71,20 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Narrow:
+    """Which of a node's values its kernels read or write in fewer bits than their dtype has.
+
+    ``roles`` are those of operands, and ``output``.  With ``alike`` all of them are stored in one
+    dtype, whichever it is; the result ``follows`` the operand of that role: it is stored so only
+    if that is.
+    """
+
+    roles: frozenset[str] = frozenset()
+    alike: bool = False
+    follows: str = ""
+
+
+@dataclass(frozen=True)
 class Kernels:
     """How the built-in kernels compute an operator.
 
@@ -79,7 +93,8 @@ class Kernels:
     own choice first, and ``algorithm(node)`` is the name of the way that the node says or that is
     chosen; both are the operator's name where there is one way.  ``computes(node)`` is None, or the
     reason, for a node with a ``compute`` of its own: that it is not offered, or that nothing is
-    gained by it.  Without it, nodes are computed in what they are stored in.
+    gained by it.  Without it, nodes are computed in what they are stored in.  ``narrow(node)``
+    tells which values may be stored as ``Node.storage`` says.
     """
 
     lower: Callable[[Any, Any], None]
@@ -88,6 +103,7 @@ class Kernels:
     algorithm: Callable[[Any], str] | None = None
     algorithms: Callable[[Any], tuple[str, ...]] | None = None
     computes: Callable[[Any], str | None] | None = None
+    narrow: Callable[[Any], Narrow] = lambda node: Narrow()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from byoc.arguments import as_texts
 from byoc.errors import ControlError
-from codegen_cc.dtypes import SINGLE
+from codegen_cc.dtypes import KERNEL_HALVES, SINGLE
 from codegen_cc.libraries import library_for
 from codegen_cc.libraries.assignment import assigned, parse, split_text, unknown_pattern
 from codegen_cc.node import Node
@@ -87,6 +87,8 @@ class Precision:
         compute = COMPUTE[self.wanted(node, names)]
         if not compute or node.dtype != SINGLE:
             return node
+        if compute in KERNEL_HALVES:
+            node = replace(node, storage=compute)
         trial = replace(node, compute=compute)
         reason = library_for(node).supports(trial)
         if reason is None:

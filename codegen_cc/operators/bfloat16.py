@@ -17,6 +17,7 @@ import numpy as np
 
 from codegen_cc.instruction_sets import compiled_for
 from codegen_cc.node import Node
+from codegen_cc.operator import Narrow
 from codegen_cc.operators.dtype_rules import c_dtype
 from codegen_cc.operators.packing import PanelFormat
 from codegen_cc.plan.call import Struct
@@ -24,6 +25,9 @@ from codegen_cc.plan.tensors import Tensor
 
 BFLOAT16 = "bfloat16"
 BFLOAT16X3 = "bfloat16x3"
+
+#: The role of a result, beside those of operands.
+_RESULT = "output"
 
 #: What the kernels for bfloat16 read: two products at a time.
 BFLOAT16_PANELS = PanelFormat(BFLOAT16, 2)
@@ -105,6 +109,16 @@ def no_gain(node: Node) -> str | None:
         f"bf16x3 takes three products in bfloat16, of which this CPU does {_rate():g} in the time"
         f" of one in {node.dtype}; need {_LEAST_RATE_OF_THREE:g}, as AMX has"
     )
+
+
+def narrow(*roles: str, alike: bool = False, follows: str = "") -> Narrow:
+    """The result of a node, and operands of these roles, may be stored as bfloat16."""
+    return Narrow(frozenset((*roles, _RESULT)), alike, follows)
+
+
+def all_alike(node: Node) -> Narrow:
+    """Operands and result may be stored as bfloat16, if all of them are."""
+    return narrow(*(operand.role for operand in node.operands), alike=True)
 
 
 def storage_struct(x: Tensor, residual: Tensor | None, y: Tensor) -> Struct:

@@ -15,12 +15,14 @@ import numpy as np
 
 from codegen_cc.dim import Dim, is_static, product, same, symbol
 from codegen_cc.node import Node, Step
-from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
 from codegen_cc.operators.bfloat16 import (
+    BFLOAT16,
     BFLOAT16_PANELS,
     BFLOAT16X3_PANELS,
     in_bfloat16,
     in_parts,
+    narrow,
     storage_struct,
 )
 from codegen_cc.operators.conv2d_ways import (
@@ -57,7 +59,7 @@ from codegen_cc.operators.requantise import (
 from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
 from codegen_cc.operators.winograd import pack_winograd
 from codegen_cc.plan.builder import PlanBuilder
-from codegen_cc.plan.call import Struct
+from codegen_cc.plan.call import Argument, Struct
 from codegen_cc.plan.prologue import Prologue, channel_vector
 from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
 from codegen_cc.region.graph import RegionNode, Value
@@ -94,18 +96,19 @@ def pixels(builder: PlanBuilder, tensor: Tensor, gaps: bool = True) -> Tensor:
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call: ``ext_depthwise_conv2d``, ``ext_conv2d_winograd`` or ``ext_conv2d``.
 
-    With a prologue it is ``ext_conv2d_prologue``, whatever else could be chosen.
+    With a prologue it is ``ext_conv2d_prologue``, whatever else could be chosen.  For bfloat16 and
+    for integers there are kernels of their own.
     """
     if is_quantised(node.node):
         lower_integers(node, builder)
+    elif node in builder.prologues:
+        lower_with_prologue(node, builder, builder.prologues[node])
     elif in_bfloat16(node.node):
         lower_bfloat16(node, builder)
     elif in_parts(node.node):
         weight, attrs = node.role("weight").data, node.node.attrs
         packed = pack_conv2d(weight, attrs["groups"], BFLOAT16X3_PANELS)
         call_kernel(node, builder, "ext_conv2d_bf16x3", packed, attrs["padding"][:2])
-    elif node in builder.prologues:
-        lower_with_prologue(node, builder, builder.prologues[node])
     else:
         lower_with(node, builder, way_of(node.node))
 
@@ -133,9 +136,23 @@ def lower_bfloat16(node: RegionNode, builder: PlanBuilder) -> None:
     placed = place_conv2d(node, builder, attrs["padding"][:2])
     packed = pack_conv2d(node.role("weight").data, attrs["groups"], BFLOAT16_PANELS)
     x, y = placed.inputs["input"], placed.output
-    residual = placed.epilogue.fields.get("residual") if placed.epilogue else None
-    arguments = [placed.params, storage_struct(x, residual, y), x, builder.constant(packed)]
+    if reads_again(node.node) and x.dtype != BFLOAT16 and x.order() is not None:
+        x = builder.rounded(x, BFLOAT16)
+        placed = replace(placed, inputs={"input": x})
+    arguments = [placed.params, placed_storage(placed), x, builder.constant(packed)]
     placed.call(node, builder, "ext_conv2d_bf16", [*arguments, placed.epilogue, y])
+
+
+def reads_again(node: Node) -> bool:
+    """Whether windows overlap, so that a pixel is packed more than once."""
+    window, strides = node.operand("weight").shape[2:], node.attrs["strides"]
+    return product(window) > product(strides)
+
+
+def placed_storage(placed: Placement) -> Struct:
+    """The ``ext_storage`` of a convolution that has been placed."""
+    residual = placed.epilogue.fields.get("residual") if placed.epilogue else None
+    return storage_struct(placed.inputs["input"], residual, placed.output)
 
 
 def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue) -> None:
@@ -153,19 +170,23 @@ def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue
         fields["shift"] = builder.constant(channel_vector(before.shift, channels))
     if before.activation is not None:
         fields["activation"] = activation_struct(before.activation)
-    prologue = Struct("ext_prologue", fields)
-    weight = builder.constant(pack_conv2d(node.role("weight").data, 1, FLOAT32_PANELS))
-    x, y = placed.inputs["input"], placed.output
     placed = replace(placed, comment=f"{placed.comment}; {before} of the input first")
-    arguments = [placed.params, prologue, x, weight, placed.epilogue, y]
-    placed.call(node, builder, "ext_conv2d_prologue", arguments)
+    x, y, epilogue = placed.inputs["input"], placed.output, placed.epilogue
+    arguments: list[Argument] = [placed.params, Struct("ext_prologue", fields)]
+    narrow = in_bfloat16(node.node)
+    if narrow:
+        arguments.append(placed_storage(placed))
+    panels = BFLOAT16_PANELS if narrow else FLOAT32_PANELS
+    weight = builder.constant(pack_conv2d(node.role("weight").data, 1, panels))
+    function = "ext_conv2d_bf16_prologue" if narrow else "ext_conv2d_prologue"
+    placed.call(node, builder, function, [*arguments, x, weight, epilogue, y])
 
 
 def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
     """The call for a node computed this way."""
     weight, pads = node.role("weight").data, node.node.attrs["padding"][:2]
     if is_depthwise(node.node):
-        call_kernel(node, builder, "ext_depthwise_conv2d", pack_depthwise(weight), pads)
+        lower_depthwise(node, builder)
     elif way.tile:
         placed = place_conv2d(node, builder, pads)
         packed = builder.constant(pack_winograd(weight, way.tile))
@@ -175,6 +196,24 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
     else:
         packed = pack_conv2d(weight, node.node.attrs["groups"], FLOAT32_PANELS)
         call_product(node, builder, packed, pads, way)
+
+
+def lower_depthwise(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_depthwise_conv2d``, or of its form for an image in bfloat16."""
+    placed = place_conv2d(node, builder, node.node.attrs["padding"][:2])
+    weight = builder.constant(pack_depthwise(node.role("weight").data))
+    x, y = placed.inputs["input"], placed.output
+    function, before = "ext_depthwise_conv2d", [placed.params]
+    if x.dtype == BFLOAT16:
+        function, before = f"{function}_bf16", [placed.params, c_dtype(y.dtype)]
+    placed.call(node, builder, function, [*before, x, weight, placed.epilogue, y])
+
+
+def narrow_storage(node: Node) -> Narrow:
+    """Products in bfloat16 store all as they like; others widen the image they read."""
+    if in_bfloat16(node):
+        return narrow("input", "residual")
+    return narrow("input", follows="input") if is_depthwise(node) else Narrow()
 
 
 def call_product(
@@ -361,7 +400,9 @@ CONV2D = Operator(
     channel_axis=1,
     weight_layout="OIHW",
     facts=CONVOLUTION_FACTS,
-    kernels=Kernels(lower, product_dtypes, supports, algorithm, algorithms, computes),
+    kernels=Kernels(
+        lower, product_dtypes, supports, algorithm, algorithms, computes, narrow_storage
+    ),
     samples=lambda: (*convolution_samples("conv2d", 2), *_quantised_samples()),
 )
 

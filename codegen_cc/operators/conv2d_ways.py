@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 from codegen_cc.dim import estimate, is_static
 from codegen_cc.node import Node
-from codegen_cc.operators.bfloat16 import no_gain, product_rate, short_name
+from codegen_cc.operators.bfloat16 import in_parts, no_gain, product_rate, short_name
 from codegen_cc.operators.packing import PANEL
 from codegen_cc.operators.requantise import is_quantised
 from codegen_cc.operators.winograd import POINTS, best_tile
 
-#: Outputs from which products in bfloat16 pay for packing the windows that they read, which float32
-#: reads in place: with AVX512-BF16, as measured on AMD's Zen 5, and with AMX.
-_WINDOW_OUTPUTS = (64, 32)
-_USUAL_RATE = 2.0
+#: Outputs from which products in bfloat16 pay, as measured on AMD's Zen 5: columns of a panel that
+#: are not there are computed as well, in each group.
+_LEAST_OUTPUTS, _LEAST_IN_GROUP = 4, PANEL
+#: Those from which windows in bfloat16x3 pay, whose images are taken apart for each tap.
+_LEAST_OF_PARTS = 32
 
 #: ``EXT_TILE_ROWS``: the tallest register tile of any level.
 TILE_ROWS = 14
@@ -137,11 +138,13 @@ def computes(node: Node) -> str | None:
         return reason
     if is_depthwise(node):
         return "depthwise, which memory limits; float32 is as fast"
-    rate = product_rate(node)
-    outputs = node.operand("weight").shape[0] // node.attrs["groups"]
-    least = PANEL if is_point(node) else _WINDOW_OUTPUTS[rate > _USUAL_RATE]
+    groups = node.attrs["groups"]
+    outputs = node.operand("weight").shape[0] // groups
+    least = _LEAST_OUTPUTS if groups == 1 else _LEAST_IN_GROUP
+    if in_parts(node):
+        least = PANEL if is_point(node) else _LEAST_OF_PARTS
     if outputs < least:
         return f"{outputs} outputs in a group; need {least} for {node.compute}"
-    if tile := winograd_tile(node, rate):
+    if tile := winograd_tile(node, product_rate(node)):
         return f"Winograd F({tile - 2}, 3) in float32 is faster than {node.compute}"
     return None

@@ -11,7 +11,8 @@ from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import Dim, estimate
 from codegen_cc.dtypes import KERNEL_INTEGERS, SINGLE
 from codegen_cc.node import Node, Step
-from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator, operator_of
+from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator, operator_of
+from codegen_cc.operators.bfloat16 import BFLOAT16, narrow, storage_struct
 from codegen_cc.operators.dtype_rules import c_dtype, only
 from codegen_cc.operators.epilogue import activation_struct
 from codegen_cc.operators.operands import all_constant
@@ -145,9 +146,20 @@ def _call_binary(
     if node.node.dtype != SINGLE:
         fields["dtype"] = c_dtype(node.node.dtype)
     a, b = loop.operands["a"], loop.operands["b"]
-    arguments = [Struct("ext_binary_params", fields), a, b, loop.y]
-    builder.call("ext_binary", arguments, loop.y, comment, over=[a, b])
+    function, before = "ext_binary", [Struct("ext_binary_params", fields)]
+    if BFLOAT16 in (a.dtype, b.dtype, loop.y.dtype):
+        function = "ext_binary_bf16"
+        before.append(storage_struct(a, b, loop.y))
+    builder.call(function, [*before, a, b, loop.y], loop.y, comment, over=[a, b])
     builder.place(node.output, loop.y)
+
+
+def _narrow(node: Node) -> Narrow:
+    """Sums and products of images, whose vectors over channels stay as they are."""
+    if node.attrs["kind"] not in ("add", "mul") or len(node.shape) != 4:
+        return Narrow()
+    whole = (each.role for each in node.operands if equal_shapes(each.shape, node.shape))
+    return narrow(*whole)
 
 
 def _not(node: RegionNode, builder: PlanBuilder) -> None:
@@ -191,7 +203,7 @@ def broadcast_loop(builder: PlanBuilder, node: RegionNode, operands: dict[str, V
 
     order = builder.layout_cost.best(node.output, orders or candidate_orders(shape), turned)
     tensors |= {name: _along(builder, tensor, order) for name, tensor in full.items()}
-    y = builder.space(shape, node.node.dtype, order)
+    y = builder.space(shape, builder.stored_dtype(node.output), order)
     if waiting is not None:
         pending = builder.pending(operands[waiting])
         views = _unfolded(pending, tensors, y)
@@ -325,7 +337,11 @@ BINARY = Operator(
         params="ext_binary_params",
     ),
     kernels=Kernels(
-        lower, check_dtypes, supports, lambda node: "binary" + ", int8" * is_quantised(node)
+        lower,
+        check_dtypes,
+        supports,
+        lambda node: "binary" + ", int8" * is_quantised(node),
+        narrow=_narrow,
     ),
     samples=_binary_samples,
 )

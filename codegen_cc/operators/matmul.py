@@ -15,12 +15,13 @@ import numpy as np
 from codegen_cc.dim import Dim, estimate, normal, product, same, symbol
 from codegen_cc.dtypes import of as dtype_of
 from codegen_cc.node import Node
-from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
 from codegen_cc.operators.bfloat16 import (
     BFLOAT16_PANELS,
     BFLOAT16X3_PANELS,
     in_bfloat16,
     in_parts,
+    narrow,
     no_gain,
     short_name,
     storage_struct,
@@ -383,7 +384,14 @@ MATMUL = Operator(
         params="ext_matmul_params",
         place=place_matmul,
     ),
-    kernels=Kernels(lower, dtypes, supports, algorithm, computes=computes),
+    kernels=Kernels(
+        lower,
+        dtypes,
+        supports,
+        algorithm,
+        computes=computes,
+        narrow=lambda node: narrow("lhs", "residual") if in_bfloat16(node) else Narrow(),
+    ),
     samples=_samples,
 )
 

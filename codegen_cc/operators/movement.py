@@ -6,6 +6,7 @@ from codegen_cc.dim import estimate, parse_dim, product, same
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator, operator_of
+from codegen_cc.operators.bfloat16 import all_alike
 from codegen_cc.operators.dtype_rules import only
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.sample import REAL, Sample, Shape, sample_node
@@ -55,7 +56,7 @@ def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     if order == CHANNELS_LAST and axis == 1 and node.output.is_image:
         y = builder.joined(node)
     else:
-        y = builder.space(shape, node.node.dtype, order)
+        y = builder.space(shape, builder.stored_dtype(node.output), order)
     begin = 0
     for index, part in enumerate(node.inputs):
         corner = tuple(begin if i == axis else 0 for i in range(len(shape)))
@@ -94,7 +95,7 @@ def _sliced(node: Node, x: Tensor) -> Tensor:
     return x.slice(begin, node.shape, steps)
 
 
-_KERNELS = Kernels(lower, check_dtypes, supports)
+_KERNELS = Kernels(lower, check_dtypes, supports, narrow=all_alike)
 
 RESHAPE = Operator(
     "reshape",

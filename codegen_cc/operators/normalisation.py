@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator
 
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
-from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
+from codegen_cc.operators.bfloat16 import BFLOAT16
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
@@ -52,7 +53,8 @@ def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
         y = builder.space(node.node.shape, node.node.dtype, tuple(rank_of[axis] for axis in kept))
     kind = f"EXT_REDUCE_{attrs['kind'].upper()}"
     comment = f"{node.node.composite} axes {attrs['axes']}: {list(x.shape)} -> {list(y.shape)}"
-    builder.call("ext_reduce", [kind, outer, reduce, inner, x, y], y, comment)
+    function = "ext_reduce_bf16" if x.dtype == BFLOAT16 else "ext_reduce"
+    builder.call(function, [kind, outer, reduce, inner, x, y], y, comment)
     builder.place(node.output, y)
 
 
@@ -157,7 +159,7 @@ REDUCE = Operator(
         told_by={"axes": AXIS_TOLD, "kind": ("kind",)},
         unfit=_apart,
     ),
-    kernels=Kernels(lower, only_single, supports),
+    kernels=Kernels(lower, only_single, supports, narrow=lambda node: Narrow(frozenset({"input"}))),
     samples=_reduce_samples,
 )
 

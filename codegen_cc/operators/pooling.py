@@ -8,6 +8,7 @@ from codegen_cc.dim import Dim
 from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
+from codegen_cc.operators.bfloat16 import BFLOAT16, all_alike
 from codegen_cc.operators.conv2d import pixels
 from codegen_cc.operators.dtype_rules import c_dtype, only, only_single
 from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, padding, sizes_of_images
@@ -37,14 +38,15 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_max_pool2d``, ``ext_max_pool2d_bytes`` or ``ext_avg_pool2d``."""
+    """One call of ``ext_max_pool2d``, ``ext_avg_pool2d`` or a form of them for what is stored."""
     placed = place_pool2d(node, builder)
     tensors = [placed.inputs["input"], placed.output]
     if node.node.dtype in KERNEL_BYTES:
         arguments = [placed.params, c_dtype(node.node.dtype), *tensors]
         placed.call(node, builder, "ext_max_pool2d_bytes", arguments)
         return
-    placed.call(node, builder, f"ext_{node.node.op}", [placed.params, *tensors])
+    form = "_bf16" if placed.output.dtype == BFLOAT16 else ""
+    placed.call(node, builder, f"ext_{node.node.op}{form}", [placed.params, *tensors])
 
 
 def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> Placement:
@@ -136,7 +138,7 @@ def _pooling(op: str) -> Operator:
         },
         layout=Layout.IMAGE,
         facts=_FACTS,
-        kernels=Kernels(lower, check_dtypes, supports),
+        kernels=Kernels(lower, check_dtypes, supports, narrow=all_alike),
         samples=lambda: _samples(op),
     )
 

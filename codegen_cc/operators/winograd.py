@@ -56,6 +56,9 @@ _VECTOR = 16
 #: What a core's L2 holds; measured on AMD's Zen 5, where products in bfloat16 beat Winograd's in
 #: float32 from 128 channels on, whose transformed weights come from L3.
 _L2_BYTES = 1 << 20
+#: In a network weights come from beyond L2, in bfloat16 an eighth of the bytes and less; and what
+#: Winograd's algorithm reads and writes is float32.
+_PER_COLD_BYTE, _MARGIN_OF_NARROW = 1 / 10e9, 0.85
 
 
 def estimated_seconds(
@@ -92,7 +95,8 @@ def best_tile(
     """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct.
 
     ``direct_rate`` is how many times as fast as in float32 direct convolution is computed, whose
-    weights then are smaller, too: transformed ones have to stay in L2 beside it.
+    weights and images then are smaller, too: transformed ones have to stay in L2 beside it, and
+    reading them counts.
     """
     best, seconds = 0, estimated_seconds(0, images, height, width, inputs, outputs) / direct_rate
     for tile in POINTS:
@@ -100,6 +104,10 @@ def best_tile(
         nbytes = 4 * tile * tile * inputs * outputs
         if tile > most or (direct_rate > 1 and nbytes > _L2_BYTES):
             continue
-        if found < (_MARGIN_OF_MANY if nbytes > _MANY_BYTES else _MARGIN) * seconds:
+        margin = _MARGIN_OF_MANY if nbytes > _MANY_BYTES else _MARGIN
+        if direct_rate > 1:
+            found += nbytes * _PER_COLD_BYTE
+            margin = margin if best else _MARGIN_OF_NARROW
+        if found < margin * seconds:
             best, seconds = tile, found
     return best

@@ -85,6 +85,7 @@ class PlanBuilder:
         self._pending: dict[Value, Pending] = {}
         self.layout_cost = LayoutCost(region, self.consumers, self._tensors)
         self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
+        self._rounded: dict[tuple[Tensor, str], Tensor] = {}
         self._poured: set[tuple[Value, Tensor]] = set()
         self._joined: dict[RegionNode, Tensor] = {}
         self._weight_buffers: dict[str, Buffer] = {}
@@ -144,10 +145,11 @@ class PlanBuilder:
         }
         order = self.layout_cost.best(value, sorted(views, key=turns.__getitem__))
         image = order == CHANNELS_LAST and value.is_image
-        target = self.image_space(value) if image else self.space(shape, value.dtype, order)
+        stored = self.stored_dtype(value)
+        target = self.image_space(value) if image else self.space(shape, stored, order)
         pair = pending.onto(target)
         if pair is None:  # in a concatenation there are gaps between pixels
-            target = self.space(shape, value.dtype, order)
+            target = self.space(shape, stored, order)
             pair = pending.onto(target)
         change = f"{list(source.shape)} to {list(shape)}, axes {list(order)}"
         self.copy(*pair, f"reorder {change}")
@@ -236,6 +238,18 @@ class PlanBuilder:
             self.plan.reorders += 1
             self._copies[key] = target
         return self._copies[key]
+
+    def rounded(self, tensor: Tensor, dtype: str) -> Tensor:
+        """A copy in another dtype of a tensor without gaps, made once; the same layout."""
+        key = (tensor, dtype)
+        if key not in self._rounded:
+            target = self.space(tensor.shape, dtype, tensor.order())
+            names = [str(dtypes.of(each).enumerator) for each in (tensor.dtype, dtype)]
+            comment = f"{list(tensor.shape)} as {dtype}"
+            arguments: list[Argument] = [*names, tensor.size, tensor, target]
+            self.plan.calls.append(Call("ext_cast", arguments, (target,), comment, RUNTIME, "cast"))
+            self._rounded[key] = target
+        return self._rounded[key]
 
     def compact(self, tensor: Tensor) -> Tensor:
         """The tensor itself if it is dense in any order, else a copy in the order that it has."""

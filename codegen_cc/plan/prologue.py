@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codegen_cc.dim import same
+from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.node import Step
 from codegen_cc.region.graph import Region, RegionNode, Value
 
@@ -105,7 +106,9 @@ def channel_vector(value: Value, channels: int) -> np.ndarray:
 
 
 def _is_point(node: RegionNode) -> bool:
-    if node.node.op != "conv2d" or not node.output.is_float or node.node.compute:
+    if node.node.op != "conv2d" or not node.output.is_float:
+        return False
+    if node.node.compute and node.node.compute not in KERNEL_HALVES:
         return False
     attrs, kernel = node.node.attrs, node.node.operand("weight").shape[2:]
     plain = list(attrs["strides"]) == [1, 1] and attrs["groups"] == 1 and not any(attrs["padding"])

@@ -54,6 +54,26 @@ int ext_matmul_bf16(const ext_matmul_params* p, const ext_storage* s, const void
  * [out_c/groups], groups one after the other.  in_place_rows is not read. */
 int ext_conv2d_bf16(const ext_conv2d_params* p, const ext_storage* s, const void* x,
                     const uint16_t* w, const ext_epilogue* e, void* y);
+/* ext_conv2d_prologue of bf16 operands: x, fp32 or widened, goes through the prologue in fp32 and
+ * is rounded then. */
+int ext_conv2d_bf16_prologue(const ext_conv2d_params* p, const ext_prologue* before,
+                             const ext_storage* s, const void* x, const uint16_t* w,
+                             const ext_epilogue* e, void* y);
+
+/* Operators that compute in fp32 what is stored as bf16.  Rounding aside they give what their
+ * namesakes give.
+ *
+ * ext_depthwise_conv2d of x as bf16; w, bias and residual are fp32. */
+int ext_depthwise_conv2d_bf16(const ext_conv2d_params* p, ext_dtype y_dtype, const uint16_t* x,
+                              const float* w, const ext_epilogue* e, void* y);
+int ext_max_pool2d_bf16(const ext_pool2d_params* p, const uint16_t* x, uint16_t* y);
+int ext_avg_pool2d_bf16(const ext_pool2d_params* p, const uint16_t* x, uint16_t* y);
+int ext_reduce_bf16(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner,
+                    const uint16_t* x, float* y);
+/* ext_binary of floats; s->residual tells how b is stored.  p->dtype is not read.  In place is
+ * allowed on an operand that is stored as y is. */
+int ext_binary_bf16(const ext_binary_params* p, const ext_storage* s, const void* a, const void* b,
+                    void* y);
 
 /* ext_matmul_packed of operands in two parts. */
 int ext_matmul_bf16x3(const ext_matmul_params* p, const float* a, const uint16_t* b,

@@ -28,7 +28,7 @@ enum {
   BPAIR = EXT_PARTS * 2 * EXT_PANEL,         /* elements of two rows of a panel */
   BKC = 8192 / (BA_PARTS * (int)sizeof(ba)), /* a block of K, even: as many bytes as in gemm.h */
   BA_STRIDE = BA_PARTS * BKC +
-      EXT_ALIGN / (int)sizeof(ba), /* between packed rows: an odd number of lines */
+      EXT_ALIGN / (int)sizeof(ba), /* between packed rows at most: an odd number of lines */
   BMC_LEAST = 3,                   /* micropanels in one block of A */
   BMC_MOST = 16
 };
@@ -36,14 +36,17 @@ enum {
 typedef struct {
   int64_t m, n, k;
   ext_storage s;
-  /* Writes A[row .. row + rows)[k0 .. k0 + kc) to dst, BA_STRIDE elements from row to row, by
+  /* Writes A[row .. row + rows)[k0 .. k0 + kc) to dst, `stride` elements from row to row, by
    * ba_run and ba_zeros; `offset` is the batch item's place in A.  NULL where A is the plain matrix
    * a. */
   void (*pack)(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
-               int64_t kc, ba* dst);
+               int64_t kc, ba* dst, int64_t stride);
   const void* source;
   const void* a; /* where pack is NULL: A itself, rows a_row apart, columns adjacent */
   int64_t a_row;
+  const ext_prologue*
+      prologue; /* NULL, or what to apply to the plain matrix; columns are channels; one part */
+  int64_t image_rows; /* rows of an image, for the prologue's scale */
   const uint16_t* panels;
   void* y;
   int64_t y_row;

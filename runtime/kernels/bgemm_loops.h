@@ -38,7 +38,7 @@ EXT_INLINE int64_t first_row(const ext_bgemm* g, int64_t i) {
  * find in L1 again but where a step reads a whole line. */
 static int in_place(const ext_bgemm* g) {
   int64_t floats = g->a_row / 2;
-  if (g->pack || sizeof(ba) != 2 || g->s.x != EXT_BFLOAT16) return 0;
+  if (g->pack || g->prologue || sizeof(ba) != 2 || g->s.x != EXT_BFLOAT16) return 0;
   if (g->k % BK_STEP || g->m % BROWS_STEP) return 0;
   return BROWS_STEP > 1 || BR <= ext_rows_in_place(floats < 0 ? -floats : floats);
 }
@@ -51,6 +51,13 @@ static int64_t block_micropanels(int64_t kc) {
   return i64_max(BMC_LEAST, i64_min(fit, BMC_MOST));
 }
 
+/* Elements between packed rows: an odd number of lines, so that rows use different sets of L1, and
+ * no more, so that they share pages. */
+static int64_t row_stride(int64_t kc) {
+  if (BA_PARTS > 1) return BA_STRIDE; /* the second part lies BKC behind the first */
+  return (ceil_div(kc * (int64_t)sizeof(ba), EXT_ALIGN) | 1) * EXT_ALIGN / (int64_t)sizeof(ba);
+}
+
 typedef struct {
   const ext_bgemm* g;
   ext_epilogue e;
@@ -58,6 +65,7 @@ typedef struct {
   int64_t a_offset;
   int64_t k_blocks, k_block; /* whole steps, but for the end of K */
   ba* packed;                /* NULL where A is read in place */
+  int64_t stride;            /* between packed rows */
   float* partial;            /* NULL, or sums between K blocks */
   int64_t partial_row;
 } bgemm_state;
@@ -120,14 +128,76 @@ static void run_tile(const bgemm_state* s, int64_t block, bgemm_tile* t, int64_t
   finish(s, t, rows, sums);
 }
 
+/* x[c] * scale[c] + shift[c], VL of them or the first `lanes` where `whole`, a constant, is 0. */
+EXT_INLINE vf scaled(const int whole, const ext_dtype dtype, const void* x, const float* scale,
+                     const float* shift, int64_t c, int64_t lanes) {
+  vf v = btile_load(whole, dtype, stored_at(x, dtype, c), lanes);
+  vf s = !scale ? vf_set1(1.0f) : whole ? vf_load(scale + c) : vf_load_n(scale + c, lanes);
+  vf t = !shift ? vf_zero() : whole ? vf_load(shift + c) : vf_load_n(shift + c, lanes);
+  return vf_fma(v, s, t);
+}
+
+/* dst[c] = x[c] * scale[c] + shift[c] within [low, high], c < n, with x of `dtype`, a constant. */
+EXT_INLINE void scale_row(const ext_dtype dtype, int64_t n, const void* x, const float* scale,
+                          const float* shift, float low, float high, ba* dst) {
+  const vf least = vf_set1(low), most = vf_set1(high);
+  int64_t c = 0;
+  for (; c + VL <= n; c += VL) {
+    vf v = scaled(1, dtype, x, scale, shift, c, VL);
+    ba_store_n(dst + c, vf_min(most, vf_max(least, v)), VL);
+  }
+  if (c == n) return;
+  vf v = scaled(0, dtype, x, scale, shift, c, n - c);
+  ba_store_n(dst + c, vf_min(most, vf_max(least, v)), n - c);
+}
+
+/* Takes apart what a channel may lack, so that no loop asks for it. */
+EXT_INLINE void clamp_row(const ext_dtype dtype, int64_t n, const void* x, const float* scale,
+                          const float* shift, float low, float high, ba* dst) {
+  if (scale && shift)
+    scale_row(dtype, n, x, scale, shift, low, high, dst);
+  else if (scale)
+    scale_row(dtype, n, x, scale, NULL, low, high, dst);
+  else
+    scale_row(dtype, n, x, NULL, shift, low, high, dst);
+}
+
+/* dst = activation(x * scale + shift) of a row of A, whose first column is channel k0. */
+static void apply_prologue(const ext_bgemm* g, int64_t row, const void* x, int64_t k0, int64_t kc,
+                           ba* dst) {
+  enum { CHUNK = 256 };
+  const ext_prologue* p = g->prologue;
+  const float* shift = p->shift ? p->shift + k0 : NULL;
+  const float* scale = p->scale ? p->scale + row / g->image_rows * p->scale_stride + k0 : NULL;
+  float low, high;
+  if (ext_clamp_bounds(&p->activation, &low, &high)) {
+    if (g->s.x == EXT_BFLOAT16)
+      clamp_row(EXT_BFLOAT16, kc, x, scale, shift, low, high, dst);
+    else
+      clamp_row(EXT_FLOAT32, kc, x, scale, shift, low, high, dst);
+    return;
+  }
+  float values[CHUNK];
+  for (int64_t from = 0; from < kc; from += CHUNK) {
+    const int64_t count = i64_min(CHUNK, kc - from);
+    for (int64_t c = 0; c < count; c += VL)
+      vf_store(values + c, scaled(0, g->s.x, x, scale, shift, from + c, i64_min(VL, count - c)));
+    EXT_NAME(ext_activate)(&p->activation, count, values, values);
+    ba_run_of_float(dst + from, values, count);
+  }
+}
+
 /* Packs rows of the block of A, by the caller's function or from a plain matrix. */
 static void pack_rows(const bgemm_state* s, int64_t row, int64_t rows, int64_t k0, int64_t kc,
                       ba* dst) {
   const ext_bgemm* g = s->g;
-  if (g->pack) g->pack(g->source, s->a_offset, row, rows, k0, kc, dst);
-  for (int64_t r = 0; r < rows; r++, dst += BA_STRIDE) {
-    if (!g->pack)
-      ba_run(g->s.x, dst, stored_at(g->a, g->s.x, s->a_offset + (row + r) * g->a_row + k0), kc);
+  if (g->pack) g->pack(g->source, s->a_offset, row, rows, k0, kc, dst, s->stride);
+  for (int64_t r = 0; r < rows; r++, dst += s->stride) {
+    const void* a = stored_at(g->a, g->s.x, s->a_offset + (row + r) * g->a_row + k0);
+    if (g->prologue)
+      apply_prologue(g, row + r, a, k0, kc, dst);
+    else if (!g->pack)
+      ba_run(g->s.x, dst, a, kc);
     ba_zeros(dst + kc, ceil_div(kc, BK_STEP) * BK_STEP - kc);
   }
 }
@@ -148,11 +218,11 @@ static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i
   int64_t row[BMC_MOST + 1];
   for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
   for (int64_t i = 0; s->packed && i < count; i++)
-    pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * BR * BA_STRIDE);
+    pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * BR * s->stride);
   const ba* a = stored_at(g->a, EXT_BFLOAT16, s->a_offset + k0);
   bgemm_tile t = {.panel = panel, .pairs = ceil_div(kc, 2), .low = s->tail.low, .s = g->s};
   t.high = s->tail.high;
-  t.a_row = s->packed ? BA_STRIDE : g->a_row;
+  t.a_row = s->packed ? s->stride : g->a_row;
   t.residual_row = s->e.residual_stride;
   t.y_row = g->y_row;
   for (int64_t j = j0, vectors; j < j1; j += vectors * VL) {
@@ -160,7 +230,7 @@ static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i
     t.columns = i64_min(vectors * VL, j1 - j);
     t.b = g->panels + j / EXT_PANEL * panel + k0 / 2 * BPAIR + j % EXT_PANEL * 2;
     for (int64_t i = 0; i < count; i++) {
-      t.a = s->packed ? s->packed + i * BR * BA_STRIDE : a + row[i] * g->a_row;
+      t.a = s->packed ? s->packed + i * BR * s->stride : a + row[i] * g->a_row;
       /* The first micropanels fetch the next tile of B, panel by panel. */
       int64_t ahead = j + vectors * VL + i * EXT_PANEL;
       t.next = i < ceil_div(BTILE_N, EXT_PANEL) && ahead < j1
@@ -181,8 +251,9 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
   s.k_block = ceil_div(ceil_div(g->k, BK_STEP), s.k_blocks) * BK_STEP;
   s.tail = ext_plan_tail(&s.e);
   int64_t mc = i64_min(block_micropanels(s.k_block), i1 - i0);
+  s.stride = row_stride(s.k_block);
   /* Whole lines first: what follows them is aligned as well. */
-  int64_t packed_size = in_place(g) ? 0 : mc * BR * BA_STRIDE * (int64_t)sizeof(ba);
+  int64_t packed_size = in_place(g) ? 0 : mc * BR * s.stride * (int64_t)sizeof(ba);
   int64_t partial_size = 0;
   if (s.k_blocks > 1) {
     s.partial_row = ceil_div(j1 - j0, EXT_PANEL) * EXT_PANEL;

@@ -12,12 +12,12 @@ typedef struct {
 
 /* Columns of a are apart: reads them one after the other. */
 static void pack_strided(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
-                         int64_t kc, ba* dst) {
+                         int64_t kc, ba* dst, int64_t stride) {
   const strided_rows* s = source;
   offset += row * s->a_row + k0 * s->a_col;
   for (int64_t k = 0; k < kc; k++)
     for (int64_t r = 0; r < rows; r++)
-      ba_run(s->dtype, dst + r * BA_STRIDE + k,
+      ba_run(s->dtype, dst + r * stride + k,
              stored_at(s->a, s->dtype, offset + k * s->a_col + r * s->a_row), 1);
 }
 

@@ -5,17 +5,17 @@
  * Vectorised over channels, BLOCK vectors at a time, those of bytes by the compiler; each pixel's
  * window is clipped to the image once.  Memory speed decides.
  */
-#include "../simd/simd.h"
+#include "../simd/bf16.h"
 
 enum { BLOCK = 4 };
 /* What a maximum begins with: the least number, not -inf, so that a window of padding alone, or of
  * -inf alone, has the value that ONNX Runtime, TVM and oneDNN give it. */
-static const float LOWEST = -3.402823466e+38f;
+static const float LOWEST = -3.402823466e+38f, LOWEST_BF16 = -3.3895313892515355e+38f;
 /* Elements read by one task at least, some ten microseconds. */
 static const int64_t TASK_READS = 1 << 16;
 
 /* What is computed, of which elements. */
-typedef enum { MEAN, GREATEST, GREATEST_INT8, GREATEST_UINT8 } pool_kind;
+typedef enum { MEAN, GREATEST, MEAN_BF16, GREATEST_BF16, GREATEST_INT8, GREATEST_UINT8 } pool_kind;
 
 typedef struct {
   const ext_pool2d_params* p;
@@ -32,18 +32,37 @@ static void clip_axis(int64_t start, int64_t kernel, int64_t dilation, int64_t l
   if (*past < *first) *past = *first;
 }
 
-EXT_INLINE void window(const int is_max, const int vectors, int64_t lanes, const float* x,
-                       int64_t rows, int64_t row_step, int64_t taps, int64_t tap_step,
-                       float divisor, float* y) {
+/* VL elements, or the first `lanes`, as fp32; `narrow` (a constant): they are bf16. */
+EXT_INLINE vf load(const int narrow, const void* p, int64_t lanes) {
+  if (narrow) return vbf_widen(lanes == VL ? vbf_load(p) : vbf_load_n(p, lanes));
+  return lanes == VL ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+EXT_INLINE void store(const int narrow, void* p, vf x, int64_t lanes) {
+  if (narrow && lanes == VL)
+    vbf_store(p, vbf_round(x));
+  else if (narrow)
+    vbf_store_n(p, vbf_round(x), lanes);
+  else if (lanes == VL)
+    vf_store(p, x);
+  else
+    vf_store_n(p, x, lanes);
+}
+
+EXT_INLINE void window(const int is_max, const int narrow, const int vectors, int64_t lanes,
+                       const char* x, int64_t rows, int64_t row_step, int64_t taps,
+                       int64_t tap_step, float divisor, char* y) {
+  const int64_t size = narrow ? 2 : 4;
   vf acc[BLOCK];
   EXT_UNROLL
-  for (int v = 0; v < vectors; v++) acc[v] = vf_set1(is_max ? LOWEST : 0.0f);
+  for (int v = 0; v < vectors; v++)
+    acc[v] = vf_set1(!is_max ? 0.0f : narrow ? LOWEST_BF16 : LOWEST);
   for (int64_t i = 0; i < rows; i++) {
-    const float* tap = x + i * row_step;
-    for (int64_t j = 0; j < taps; j++, tap += tap_step) {
+    const char* tap = x + i * row_step * size;
+    for (int64_t j = 0; j < taps; j++, tap += tap_step * size) {
       EXT_UNROLL
       for (int v = 0; v < vectors; v++) {
-        vf value = lanes == VL ? vf_load(tap + v * VL) : vf_load_n(tap + v * VL, lanes);
+        vf value = load(narrow, tap + v * VL * size, lanes);
         acc[v] = is_max ? vf_max_nan(acc[v], value) : acc[v] + value;
       }
     }
@@ -51,24 +70,21 @@ EXT_INLINE void window(const int is_max, const int vectors, int64_t lanes, const
   EXT_UNROLL
   for (int v = 0; v < vectors; v++) {
     if (!is_max) acc[v] = acc[v] / vf_set1(divisor);
-    if (lanes == VL)
-      vf_store(y + v * VL, acc[v]);
-    else
-      vf_store_n(y + v * VL, acc[v], lanes);
+    store(narrow, y + v * VL * size, acc[v], lanes);
   }
 }
 
-EXT_INLINE void channels_of(const int is_max, int64_t channels, const void* image, int64_t rows,
-                            int64_t row_step, int64_t taps, int64_t tap_step, float divisor,
-                            void* result) {
-  const float* x = image;
-  float* y = result;
+EXT_INLINE void channels_of(const int is_max, const int narrow, int64_t channels, const char* x,
+                            int64_t rows, int64_t row_step, int64_t taps, int64_t tap_step,
+                            float divisor, char* y) {
+  const int64_t size = narrow ? 2 : 4;
   int64_t c = 0;
   for (; c + BLOCK * VL <= channels; c += BLOCK * VL)
-    window(is_max, BLOCK, VL, x + c, rows, row_step, taps, tap_step, divisor, y + c);
+    window(is_max, narrow, BLOCK, VL, x + c * size, rows, row_step, taps, tap_step, divisor,
+           y + c * size);
   for (; c < channels; c += VL)
-    window(is_max, 1, i64_min(VL, channels - c), x + c, rows, row_step, taps, tap_step, divisor,
-           y + c);
+    window(is_max, narrow, 1, i64_min(VL, channels - c), x + c * size, rows, row_step, taps,
+           tap_step, divisor, y + c * size);
 }
 
 /* The greatest of bytes; the result stays in L1 while the taps pass. */
@@ -113,7 +129,9 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
       case GREATEST_INT8: greatest_int8(p->channels, x, rows, row_step, taps, tap_step, y); break;
       case GREATEST_UINT8: greatest_uint8(p->channels, x, rows, row_step, taps, tap_step, y); break;
       default:
-        channels_of(kind == GREATEST, p->channels, x, rows, row_step, taps, tap_step, divisor, y);
+        channels_of(kind == GREATEST || kind == GREATEST_BF16,
+                    kind == MEAN_BF16 || kind == GREATEST_BF16, p->channels, x, rows, row_step,
+                    taps, tap_step, divisor, y);
     }
   }
 }
@@ -125,6 +143,8 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
   }
 POOL_ROWS(average_rows, MEAN)
 POOL_ROWS(max_rows, GREATEST)
+POOL_ROWS(average_rows_bf16, MEAN_BF16)
+POOL_ROWS(max_rows_bf16, GREATEST_BF16)
 POOL_ROWS(max_rows_int8, GREATEST_INT8)
 POOL_ROWS(max_rows_uint8, GREATEST_UINT8)
 
@@ -149,8 +169,20 @@ int EXT_NAME(ext_max_pool2d_bytes)(const ext_pool2d_params* p, ext_dtype dtype, 
   return run(p, 1, x, y, dtype == EXT_INT8 ? max_rows_int8 : max_rows_uint8);
 }
 
+int EXT_NAME(ext_max_pool2d_bf16)(const ext_pool2d_params* p, const uint16_t* x, uint16_t* y) {
+  return run(p, 2, x, y, max_rows_bf16);
+}
+
+int EXT_NAME(ext_avg_pool2d_bf16)(const ext_pool2d_params* p, const uint16_t* x, uint16_t* y) {
+  return run(p, 2, x, y, average_rows_bf16);
+}
+
 EXT_DISPATCH(ext_max_pool2d, (const ext_pool2d_params* p, const float* x, float* y), (p, x, y))
 EXT_DISPATCH(ext_avg_pool2d, (const ext_pool2d_params* p, const float* x, float* y), (p, x, y))
 EXT_DISPATCH(ext_max_pool2d_bytes,
              (const ext_pool2d_params* p, ext_dtype dtype, const void* x, void* y),
              (p, dtype, x, y))
+EXT_DISPATCH(ext_max_pool2d_bf16, (const ext_pool2d_params* p, const uint16_t* x, uint16_t* y),
+             (p, x, y))
+EXT_DISPATCH(ext_avg_pool2d_bf16, (const ext_pool2d_params* p, const uint16_t* x, uint16_t* y),
+             (p, x, y))

@@ -1,10 +1,10 @@
 /*
  * y[o][i] = sum, mean, max, min or product over r of x[o][r][i]; over nothing 0, 0, -inf, inf or 1.
  *
- * Sums are built in three levels (GROUP terms, GROUP groups, all), so that their error stays a few
- * ULP up to millions of terms.
+ * x is fp32 or bf16, y fp32.  Sums are built in three levels (GROUP terms, GROUP groups, all), so
+ * that their error stays a few ULP up to millions of terms.
  */
-#include "../simd/simd.h"
+#include "../simd/bf16.h"
 
 enum { GROUP = 64, BLOCK = 4 };
 /* Elements of one task at least: some ten microseconds. */
@@ -13,9 +13,20 @@ static const int64_t TASK_ELEMENTS = 1 << 16;
 typedef struct {
   ext_reduce_kind kind;
   int64_t reduce, inner, blocks; /* blocks of BLOCK * VL columns in `inner` */
-  const float* x;
+  const void* x;
   float* y;
+  int narrow; /* x is bf16 */
 } reduce_job;
+
+/* VL elements behind x[index], or the first `lanes`; `narrow` (a constant): they are bf16. */
+EXT_INLINE vf load(const int narrow, const void* x, int64_t index, int64_t lanes) {
+  if (narrow) {
+    const uint16_t* p = (const uint16_t*)x + index;
+    return vbf_widen(lanes == VL ? vbf_load(p) : vbf_load_n(p, lanes));
+  }
+  const float* p = (const float*)x + index;
+  return lanes == VL ? vf_load(p) : vf_load_n(p, lanes);
+}
 
 EXT_INLINE vf first_value(ext_reduce_kind kind) {
   return vf_set1(kind == EXT_REDUCE_MAX    ? -__builtin_inff()
@@ -39,7 +50,8 @@ EXT_INLINE float join_one(ext_reduce_kind kind, float a, float b) {
 }
 
 /* One contiguous slice of n elements. */
-EXT_INLINE float slice(const ext_reduce_kind kind, const float* x, int64_t n) {
+EXT_INLINE float slice(const ext_reduce_kind kind, const int narrow, const void* x, int64_t at,
+                       int64_t n) {
   vf total = first_value(kind), middle = total;
   int64_t i = 0, groups = 0;
   while (i + BLOCK * VL <= n) {
@@ -48,7 +60,8 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const float* x, int64_t n) {
     for (int v = 0; v < BLOCK; v++) acc[v] = first_value(kind);
     for (int g = 0; g < GROUP && i + BLOCK * VL <= n; g++, i += BLOCK * VL) {
       EXT_UNROLL
-      for (int v = 0; v < BLOCK; v++) acc[v] = join(kind, acc[v], vf_load(x + i + v * VL));
+      for (int v = 0; v < BLOCK; v++)
+        acc[v] = join(kind, acc[v], load(narrow, x, at + i + v * VL, VL));
     }
     middle = join(kind, middle, join(kind, join(kind, acc[0], acc[1]), join(kind, acc[2], acc[3])));
     if (++groups % GROUP == 0) {
@@ -57,18 +70,20 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const float* x, int64_t n) {
     }
   }
   total = join(kind, total, middle);
-  for (; i + VL <= n; i += VL) total = join(kind, total, vf_load(x + i));
-  float lanes[VL];
+  for (; i + VL <= n; i += VL) total = join(kind, total, load(narrow, x, at + i, VL));
+  float lanes[VL], rest[VL];
   vf_store(lanes, total);
   for (int width = VL / 2; width > 0; width /= 2)
     for (int k = 0; k < width; k++) lanes[k] = join_one(kind, lanes[k], lanes[k + width]);
-  for (; i < n; i++) lanes[0] = join_one(kind, lanes[0], x[i]);
+  if (i < n) vf_store(rest, load(narrow, x, at + i, n - i));
+  for (int64_t k = 0; i < n; i++, k++) lanes[0] = join_one(kind, lanes[0], rest[k]);
   return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)i64_max(1, n) : lanes[0];
 }
 
 /* `vectors` (a constant) vectors of neighbouring columns; `lanes` of the last one are there. */
-EXT_INLINE void columns(const ext_reduce_kind kind, const int vectors, int64_t lanes,
-                        const float* x, int64_t reduce, int64_t inner, float* y) {
+EXT_INLINE void columns(const ext_reduce_kind kind, const int narrow, const int vectors,
+                        int64_t lanes, const void* x, int64_t at, int64_t reduce, int64_t inner,
+                        float* y) {
   vf total[BLOCK], middle[BLOCK], acc[BLOCK];
   EXT_UNROLL
   for (int v = 0; v < vectors; v++) total[v] = middle[v] = first_value(kind);
@@ -78,10 +93,8 @@ EXT_INLINE void columns(const ext_reduce_kind kind, const int vectors, int64_t l
     int64_t stop = i64_min(reduce, r + GROUP);
     for (; r < stop; r++) {
       EXT_UNROLL
-      for (int v = 0; v < vectors; v++) {
-        const float* p = x + r * inner + v * VL;
-        acc[v] = join(kind, acc[v], lanes == VL ? vf_load(p) : vf_load_n(p, lanes));
-      }
+      for (int v = 0; v < vectors; v++)
+        acc[v] = join(kind, acc[v], load(narrow, x, at + r * inner + v * VL, lanes));
     }
     EXT_UNROLL
     for (int v = 0; v < vectors; v++) middle[v] = join(kind, middle[v], acc[v]);
@@ -102,47 +115,68 @@ EXT_INLINE void columns(const ext_reduce_kind kind, const int vectors, int64_t l
   }
 }
 
-EXT_INLINE void items(const ext_reduce_kind kind, const reduce_job* job, int64_t begin,
-                      int64_t end) {
+EXT_INLINE void items(const ext_reduce_kind kind, const int narrow, const reduce_job* job,
+                      int64_t begin, int64_t end) {
   for (int64_t item = begin; item < end; item++) {
     if (job->inner == 1) {
-      job->y[item] = slice(kind, job->x + item * job->reduce, job->reduce);
+      job->y[item] = slice(kind, narrow, job->x, item * job->reduce, job->reduce);
       continue;
     }
     int64_t o = item / job->blocks, i = item % job->blocks * BLOCK * VL;
-    int64_t stop = i64_min(job->inner, i + BLOCK * VL);
-    const float* x = job->x + o * job->reduce * job->inner;
+    int64_t stop = i64_min(job->inner, i + BLOCK * VL), first = o * job->reduce * job->inner;
     float* y = job->y + o * job->inner;
     if (stop - i == BLOCK * VL)
-      columns(kind, BLOCK, VL, x + i, job->reduce, job->inner, y + i);
+      columns(kind, narrow, BLOCK, VL, job->x, first + i, job->reduce, job->inner, y + i);
     else
       for (; i < stop; i += VL)
-        columns(kind, 1, i64_min(VL, stop - i), x + i, job->reduce, job->inner, y + i);
+        columns(kind, narrow, 1, i64_min(VL, stop - i), job->x, first + i, job->reduce, job->inner,
+                y + i);
+  }
+}
+
+EXT_INLINE void range_of(const int narrow, const reduce_job* job, int64_t begin, int64_t end) {
+  switch (job->kind) {
+    case EXT_REDUCE_SUM: items(EXT_REDUCE_SUM, narrow, job, begin, end); break;
+    case EXT_REDUCE_MEAN: items(EXT_REDUCE_MEAN, narrow, job, begin, end); break;
+    case EXT_REDUCE_MAX: items(EXT_REDUCE_MAX, narrow, job, begin, end); break;
+    case EXT_REDUCE_MIN: items(EXT_REDUCE_MIN, narrow, job, begin, end); break;
+    case EXT_REDUCE_PROD: items(EXT_REDUCE_PROD, narrow, job, begin, end); break;
   }
 }
 
 static int reduce_range(void* context, int64_t begin, int64_t end) {
   const reduce_job* job = context;
-  switch (job->kind) {
-    case EXT_REDUCE_SUM: items(EXT_REDUCE_SUM, job, begin, end); break;
-    case EXT_REDUCE_MEAN: items(EXT_REDUCE_MEAN, job, begin, end); break;
-    case EXT_REDUCE_MAX: items(EXT_REDUCE_MAX, job, begin, end); break;
-    case EXT_REDUCE_MIN: items(EXT_REDUCE_MIN, job, begin, end); break;
-    case EXT_REDUCE_PROD: items(EXT_REDUCE_PROD, job, begin, end); break;
-  }
+  if (job->narrow)
+    range_of(1, job, begin, end);
+  else
+    range_of(0, job, begin, end);
   return EXT_OK;
 }
 
-int EXT_NAME(ext_reduce)(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner,
-                         const float* x, float* y) {
+static int run(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const void* x,
+               float* y, int narrow) {
   if (outer <= 0 || inner <= 0) return EXT_OK;
-  reduce_job job = {kind, reduce, inner, ceil_div(inner, BLOCK * VL), x, y};
+  reduce_job job = {kind, reduce, inner, ceil_div(inner, BLOCK * VL), x, y, narrow};
   int64_t elements = i64_max(1, reduce) * i64_min(inner, BLOCK * VL);
   return ext_parallel_for(outer * job.blocks, i64_max(1, TASK_ELEMENTS / elements), reduce_range,
                           &job);
 }
 
+int EXT_NAME(ext_reduce)(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner,
+                         const float* x, float* y) {
+  return run(kind, outer, reduce, inner, x, y, 0);
+}
+
+int EXT_NAME(ext_reduce_bf16)(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner,
+                              const uint16_t* x, float* y) {
+  return run(kind, outer, reduce, inner, x, y, 1);
+}
+
 EXT_DISPATCH(ext_reduce,
              (ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
+              float* y),
+             (kind, outer, reduce, inner, x, y))
+EXT_DISPATCH(ext_reduce_bf16,
+             (ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const uint16_t* x,
               float* y),
              (kind, outer, reduce, inner, x, y))

@@ -135,11 +135,28 @@ EXT_INLINE void ba_run_of_float(ba* restrict dst, const float* restrict x, int64
 EXT_INLINE void ba_run_of_bf16(ba* restrict dst, const uint16_t* restrict x, int64_t n) {
   int64_t i = 0;
 #if defined(EXT_BF16_UNIT) || defined(EXT_TILES)
-  for (; i + VL <= n; i += VL) vbf_store(dst + i, vbf_load(x + i));
-  if (i < n) vbf_store_n(dst + i, vbf_load_n(x + i, n - i), n - i);
+  /* Whole registers; the last one begins early, where there is as much before it. */
+  for (; i + 2 * VL <= n; i += 2 * VL) memcpy(dst + i, x + i, 4 * VL);
+  if (i == n) return;
+  if (n >= 2 * VL) {
+    memcpy(dst + n - 2 * VL, x + n - 2 * VL, 4 * VL);
+  } else if (n >= VL) {
+    vbf_store(dst, vbf_load(x));
+    vbf_store(dst + n - VL, vbf_load(x + n - VL));
+  } else {
+    vbf_store_n(dst, vbf_load_n(x, n), n);
+  }
 #else
   for (; i + VL <= n; i += VL) vf_store(dst + i, vbf_widen(vbf_load(x + i)));
   if (i < n) vf_store_n(dst + i, vbf_widen(vbf_load_n(x + i, n - i)), n - i);
+#endif
+}
+/* VL elements of dst. */
+EXT_INLINE void ba_vector_of_bf16(ba* dst, const uint16_t* x) {
+#if defined(EXT_BF16_UNIT) || defined(EXT_TILES)
+  vbf_store(dst, vbf_load(x));
+#else
+  vf_store(dst, vbf_widen(vbf_load(x)));
 #endif
 }
 

@@ -172,18 +172,27 @@ def test_what_follows_the_sums(
     matmul(bf16_lib, cases.Matmul(23, n, 50, y_gap=2, epilogue=epilogue), stored)
 
 
+def _pixels(rng: np.random.Generator, case: cases.Conv, dtype: np.dtype) -> Rows:
+    rows = Rows(case.n * case.h * case.w, case.c, case.c + case.x_gap, dtype=dtype)
+    rows.view[...] = _draw(rng, dtype, *rows.view.shape)
+    return rows
+
+
+def _params(case: cases.Conv, x: Rows, y: Rows) -> abi.Conv2dParams:
+    return abi.Conv2dParams(
+        case.n, case.h, case.w, case.c, *case.out, case.o, *case.kernel, *case.strides,
+        *case.padding[:2], *case.dilation, case.groups, x.stride, y.stride,
+    )  # fmt: skip
+
+
 def convolve(lib: ctypes.CDLL, case: cases.Conv, stored: Stored, parts: int = 1) -> None:
     """Run and check one convolution, of bf16 or of float32 in two parts of bf16."""
     rng, groups = np.random.default_rng(3), case.groups
-    rows = Rows(case.n * case.h * case.w, case.c, case.c + case.x_gap, dtype=stored[0])
-    rows.view[...] = _draw(rng, stored[0], *rows.view.shape)
+    rows = _pixels(rng, case, stored[0])
     weight = _draw(rng, BF16 if parts == 1 else FP32, case.o, case.c // groups, *case.kernel)
     pixels, terms = case.n * case.out[0] * case.out[1], int(np.prod(weight.shape[1:]))
     out = Output(rng, case.epilogue, stored, (pixels, case.o), case.y_gap, parts)
-    p = abi.Conv2dParams(
-        case.n, case.h, case.w, case.c, *case.out, case.o, *case.kernel, *case.strides,
-        *case.padding[:2], *case.dilation, groups, rows.stride, out.y.stride,
-    )  # fmt: skip
+    p = _params(case, rows, out.y)
     turned = weight.reshape(groups, case.o // groups, *weight.shape[1:]).transpose(0, 3, 4, 2, 1)
     w = _pack(turned.reshape(groups, terms, case.o // groups), parts)
     rest = (rows.pointer, w.ctypes.data, out.e, out.y.pointer)
@@ -229,6 +238,84 @@ def test_conv2d_in_every_storage(
     case = cases.Conv(7, 9, 12, 22, kernel, padding=padding, groups=2, x_gap=2, y_gap=3,
                       epilogue=cases.EPILOGUES[5])  # fmt: skip
     convolve(bf16_lib, case, stored)
+
+
+@pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
+@pytest.mark.parametrize("act", [cases.NONE, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
+@pytest.mark.parametrize(("index", "case"), list(enumerate(cases.PROLOGUE)))
+def test_conv2d_prologue(
+    bf16_lib: ctypes.CDLL, index: int, case: cases.Conv, act: cases.Act, parts: str
+) -> None:
+    """What is multiplied is rounded after the prologue, which is computed in float32."""
+    rng, stored = np.random.default_rng(4), STORED[index]
+    rows = _pixels(rng, case, stored[0])
+    # Powers of two and multiples of 1/4: that the scale and the shift are fused rounds nothing.
+    scale = 2.0 ** rng.integers(-1, 2, (case.n if parts == "image scale" else 1, 1, 1, case.c))
+    scale, shift = scale.astype(FP32), (rng.integers(-4, 5, case.c) / 4).astype(FP32)
+    weight = _draw(rng, BF16, case.c, case.o)
+    pixels = case.n * case.out[0] * case.out[1]
+    out = Output(rng, case.epilogue, stored, (pixels, case.o), case.y_gap)
+    before = abi.Prologue(activation=abi.activation(*act))
+    wanted = rows.view.astype(np.float64).reshape(case.n, case.h, case.w, case.c)
+    if parts != "shift":
+        before.scale, wanted = scale.ctypes.data, wanted * scale
+        before.scale_stride = case.c if parts == "image scale" else 0
+    if parts in ("shift", "both"):
+        before.shift, wanted = shift.ctypes.data, wanted + shift
+    panels = _pack(weight[None])
+    status = bf16_lib.ext_conv2d_bf16_prologue(
+        _params(case, rows, out.y), before, out.storage, rows.pointer, panels.ctypes.data, out.e,
+        out.y.pointer,
+    )  # fmt: skip
+    assert status == 0
+    wanted = reference.activate(act[0], wanted, *act[1:]).reshape(pixels, case.c)
+    exact, w = _exact(wanted.astype(FP32)), _exact(weight)
+    magnitude = np.abs(exact) @ np.abs(w)
+    # The activation may be off by an ULP, and be rounded the other way.
+    slack = 0.0 if act[0] != "silu" else 2.0**-8 * np.sqrt(case.c) / case.c
+    out.check(exact @ w, magnitude * (1 + slack / RELATIVE))
+
+
+def test_a_prologue_needs_a_point(bf16_lib: ctypes.CDLL) -> None:
+    for case in (
+        cases.Conv(4, 4, 6, 6),
+        cases.Conv(4, 4, 6, 6, kernel=(1, 1), strides=(2, 2)),
+        cases.Conv(4, 4, 6, 6, kernel=(1, 1), groups=2),
+    ):
+        p = _params(case, Rows(1, case.c), Rows(1, case.o))
+        none = (abi.Storage(), None, None, None, None)
+        assert bf16_lib.ext_conv2d_bf16_prologue(p, abi.Prologue(), *none) == 2
+
+
+@pytest.mark.parametrize(
+    ("index", "case"), list(enumerate(cases.DEPTHWISE)), ids=[str(case) for case in cases.DEPTHWISE]
+)
+def test_depthwise_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
+    """x is stored as bf16, y as either; weights and the residual are fp32."""
+    rng, y = np.random.default_rng(3), (BF16, FP32)[index % 2]
+    if case.epilogue.residual == "y" and y == BF16:
+        y = FP32
+    rows = _pixels(rng, case, BF16)
+    weight = _draw(rng, FP32, *case.kernel, case.c)
+    pixels = case.n * case.out[0] * case.out[1]
+    out = Output(rng, case.epilogue, (BF16, FP32, y), (pixels, case.c), case.y_gap)
+    w = at_page_end(abi.pad_to_panel(weight))
+    status = bf16_lib.ext_depthwise_conv2d_bf16(
+        _params(case, rows, out.y), _code(y), rows.pointer, w.ctypes.data, out.e, out.y.pointer
+    )
+    assert status == 0
+    image = _exact(rows.view).reshape(case.n, case.h, case.w, case.c)
+    geometry = (case.kernel, case.strides, case.padding, case.dilation, case.out)
+    patches = reference.im2col(image, *geometry, 0.0).reshape(pixels, *case.kernel, case.c)
+    products = patches * weight.astype(np.float64)
+    out.check(products.sum((1, 2)), np.abs(products).sum((1, 2)))
+
+
+def test_depthwise_results_of_other_dtypes_are_refused(bf16_lib: ctypes.CDLL) -> None:
+    p = _params(cases.DEPTHWISE[0], Rows(1, 16), Rows(1, 16))
+    for dtype in set(KERNEL_DTYPES) - {"float32", "bfloat16"}:
+        code = KERNEL_DTYPES.index(dtype)
+        assert bf16_lib.ext_depthwise_conv2d_bf16(p, code, None, None, None, None) == 2
 
 
 def _times_one(

@@ -1,0 +1,152 @@
+/*
+ * y[i] = f(a[i] op b[i]) over `shape`, strides 0 broadcast, y dense: sums and products of numbers
+ * that are stored as bf16 or fp32, each.
+ *
+ * A run is computed in registers, the clamps among the activations too; others find their input in
+ * L1.
+ */
+#include "../simd/bf16.h"
+#include "activation.h"
+#include "broadcast.h"
+#include "halves.h"
+
+enum { CHUNK = 1024 };
+
+typedef struct {
+  const ext_binary_params* p;
+  int narrow[2], narrow_y; /* whether it is bf16 */
+  int clamp;               /* the activation is min(max(v, low), high) */
+  float low, high;
+} stored_binary;
+
+EXT_INLINE const void* at(const int narrow, const void* p, int64_t index) {
+  return (const char*)p + index * (narrow ? 2 : 4);
+}
+
+EXT_INLINE float one(int narrow, const void* p, int64_t index) {
+  const void* x = at(narrow, p, index);
+  return narrow ? float_of_bfloat16(*(const uint16_t*)x) : *(const float*)x;
+}
+
+EXT_INLINE vf load(const int narrow, const int whole, const void* p, int64_t i, int64_t lanes) {
+  const void* x = at(narrow, p, i);
+  if (narrow) return vbf_widen(whole ? vbf_load(x) : vbf_load_n(x, lanes));
+  return whole ? vf_load(x) : vf_load_n(x, lanes);
+}
+
+EXT_INLINE void store(const int whole, int narrow, void* p, int64_t i, vf v, int64_t lanes) {
+  void* y = (void*)at(narrow, p, i);
+  if (narrow && whole)
+    vbf_store(y, vbf_round(v));
+  else if (narrow)
+    vbf_store_n(y, vbf_round(v), lanes);
+  else if (whole)
+    vf_store(y, v);
+  else
+    vf_store_n(y, v, lanes);
+}
+
+/* a contiguous, b contiguous or (b_step 0) one value; what is not a pointer or n is a constant. */
+EXT_INLINE void run_of(const ext_binary_kind kind, const int narrow_a, const int narrow_b,
+                       const int b_step, const stored_binary* s, int64_t n, const void* a,
+                       const void* b, int narrow_y, void* y) {
+  const vf all = vf_set1(b_step ? 0.0f : one(narrow_b, b, 0));
+  const vf low = vf_set1(s->low), high = vf_set1(s->high);
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) {
+    vf u = load(narrow_a, 1, a, i, VL), v = b_step ? load(narrow_b, 1, b, i, VL) : all;
+    v = kind == EXT_ADD ? u + v : u * v;
+    store(1, narrow_y, y, i, vf_min(high, vf_max(low, v)), VL);
+  }
+  if (i == n) return;
+  vf u = load(narrow_a, 0, a, i, n - i), v = b_step ? load(narrow_b, 0, b, i, n - i) : all;
+  v = kind == EXT_ADD ? u + v : u * v;
+  store(0, narrow_y, y, i, vf_min(high, vf_max(low, v)), n - i);
+}
+
+EXT_INLINE void run_kind(const ext_binary_kind kind, const int* narrow, int b_step,
+                         const stored_binary* s, int64_t n, const void* a, const void* b,
+                         int narrow_y, void* y) {
+#define EXT_CASE(narrow_a, narrow_b, step)                                    \
+  if (narrow[0] == (narrow_a) && narrow[1] == (narrow_b) && b_step == (step)) \
+  run_of(kind, narrow_a, narrow_b, step, s, n, a, b, narrow_y, y)
+  EXT_CASE(0, 0, 0);
+  EXT_CASE(0, 0, 1);
+  EXT_CASE(0, 1, 0);
+  EXT_CASE(0, 1, 1);
+  EXT_CASE(1, 0, 0);
+  EXT_CASE(1, 0, 1);
+  EXT_CASE(1, 1, 0);
+  EXT_CASE(1, 1, 1);
+#undef EXT_CASE
+}
+
+/* An operand as fp32 in `chunk`. */
+static void gather(int narrow, const void* p, int64_t step, int64_t n, float* chunk) {
+  for (int64_t i = 0; i < n; i++) chunk[i] = one(narrow, p, i * step);
+}
+
+/* At most CHUNK elements. */
+static void chunk_run(const stored_binary* s, int64_t n, const void* const* x, const int64_t* step,
+                      void* y) {
+  float gathered[2][CHUNK], values[CHUNK];
+  const void* operands[2];
+  int narrow[2], first = step[0] == 0; /* what is one value comes last: both kinds commute */
+  int64_t steps[2];
+  for (int k = 0; k < 2; k++) {
+    const int from = first ? 1 - k : k;
+    operands[k] = x[from];
+    narrow[k] = s->narrow[from];
+    steps[k] = step[from];
+    if (steps[k] == 1 || (steps[k] == 0 && k == 1)) continue;
+    gather(narrow[k], operands[k], steps[k], n, gathered[k]);
+    operands[k] = gathered[k];
+    narrow[k] = 0;
+    steps[k] = 1;
+  }
+  void* to = s->clamp ? y : values;
+  const int narrow_to = s->clamp && s->narrow_y;
+  if (s->p->kind == EXT_ADD)
+    run_kind(EXT_ADD, narrow, (int)steps[1], s, n, operands[0], operands[1], narrow_to, to);
+  else
+    run_kind(EXT_MUL, narrow, (int)steps[1], s, n, operands[0], operands[1], narrow_to, to);
+  if (s->clamp) return;
+  EXT_NAME(ext_activate)(&s->p->activation, n, values, values);
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) store(1, s->narrow_y, y, i, vf_load(values + i), VL);
+  if (i < n) store(0, s->narrow_y, y, i, vf_load_n(values + i, n - i), n - i);
+}
+
+static void stored_run(const void* context, int64_t n, const void* const* x, const int64_t* step,
+                       void* y) {
+  const stored_binary* s = context;
+  for (int64_t i = 0; i < n; i += CHUNK) {
+    const void* from[] = {at(s->narrow[0], x[0], i * step[0]), at(s->narrow[1], x[1], i * step[1])};
+    chunk_run(s, i64_min(CHUNK, n - i), from, step, (void*)at(s->narrow_y, y, i));
+  }
+}
+
+int EXT_NAME(ext_binary_bf16)(const ext_binary_params* p, const ext_storage* s, const void* a,
+                              const void* b, void* y) {
+  const ext_dtype dtypes[] = {s->x, s->residual, s->y};
+  for (int i = 0; i < 3; i++)
+    if (dtypes[i] != EXT_FLOAT32 && dtypes[i] != EXT_BFLOAT16) return EXT_ERR_ARGUMENT;
+  if (p->kind != EXT_ADD && p->kind != EXT_MUL) return EXT_ERR_ARGUMENT;
+  stored_binary stored = {
+      p, {s->x == EXT_BFLOAT16, s->residual == EXT_BFLOAT16}, s->y == EXT_BFLOAT16, 0, 0, 0};
+  stored.clamp = ext_clamp_bounds(&p->activation, &stored.low, &stored.high);
+  broadcast_job job = {.run = stored_run,
+                       .context = &stored,
+                       .operands = 2,
+                       .sizes = {stored.narrow[0] ? 2 : 4, stored.narrow[1] ? 2 : 4},
+                       .y_size = stored.narrow_y ? 2 : 4,
+                       .x = {a, b},
+                       .y = y};
+  const int64_t* strides[] = {p->a_strides, p->b_strides};
+  return broadcast(&job, p->ndim, p->shape, strides);
+}
+
+EXT_DISPATCH(ext_binary_bf16,
+             (const ext_binary_params* p, const ext_storage* s, const void* a, const void* b,
+              void* y),
+             (p, s, a, b, y))

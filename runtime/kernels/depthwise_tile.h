@@ -1,0 +1,326 @@
+/*
+ * depthwise_tile.h - a convolution whose channels are groups of their own, on all threads:
+ *
+ * y[n][oh][ow][c] = epilogue(sum_{kh,kw} x[n][oh sh + kh dh - top][ow sw + kw dw - left][c]
+ *                                        * w[kh][kw][c])
+ *
+ * One vector is VL channels.  A tile is TILE_W neighbouring pixels of an output row: each input
+ * column is loaded once per kernel row and goes to every pixel that it touches.  Rows outside the
+ * image are left out of the kernel's range.  Tiles that touch the left or right border, or are not
+ * full, ask for each column whether it is there; the others need no checks.
+ *
+ * The file that includes this one says how x is stored: `enum { X_BF16 = 1 }`, or 0, stands for
+ * bf16, or fp32.  Sums, weights and the residual are fp32.  y is fp32, or with X_BF16 what the job
+ * says.
+ */
+#ifndef EXT_DEPTHWISE_TILE_H_
+#define EXT_DEPTHWISE_TILE_H_
+
+#include "../simd/bf16.h"
+#include "activation.h"
+#include "conv2d.h"
+
+/* Multiply-adds in a task at least, some ten microseconds. */
+static const int64_t TASK_MACS = 100000;
+
+typedef struct {
+  ext_conv2d_params p;
+  const void* x;
+  const float* w;
+  ext_epilogue e;
+  ext_tail tail;
+  void* y;
+  int narrow_y;  /* y is bf16 */
+  int64_t w_row; /* channels padded to EXT_PANEL */
+} depthwise_job;
+
+/* One output row: the kernel rows that lie inside the image, and their first image row. */
+typedef struct {
+  const void* x; /* image row of kernel row kh0, pixel 0 */
+  int64_t kh0, kh1;
+  void* y; /* pixel 0 of the output row */
+  const float* residual;
+  float* sums; /* NULL, or [TILE_W][w_row]: where a tile's sums wait for an epilogue that is no
+                  clamp; behind them as many results, with y as bf16 */
+} output_row;
+
+/* The element `index` of an image that is stored so. */
+EXT_INLINE const void* element_of(const int narrow, const void* p, int64_t index) {
+  return (const char*)p + index * (narrow ? 2 : 4);
+}
+
+/* What a span of channels has in common: `full` (a constant) says that all VL lanes are there. */
+EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
+  return full ? vf_load(p) : vf_load_n(p, lanes);
+}
+
+/* The same of x. */
+EXT_INLINE vf load_x(const int full, const void* p, int64_t lanes) {
+  if (X_BF16) return vbf_widen(full ? vbf_load(p) : vbf_load_n(p, lanes));
+  return load(full, p, lanes);
+}
+
+EXT_INLINE void store_y(const int full, const int narrow, const void* y, int64_t index, vf v,
+                        int64_t lanes) {
+  void* at = (void*)element_of(narrow, y, index);
+  if (narrow && full)
+    vbf_store(at, vbf_round(v));
+  else if (narrow)
+    vbf_store_n(at, vbf_round(v), lanes);
+  else if (full)
+    vf_store(at, v);
+  else
+    vf_store_n(at, v, lanes);
+}
+
+EXT_INLINE vf first_sum(const depthwise_job* job, int64_t c) {
+  return job->e.bias ? vf_load(job->e.bias + c) : vf_zero(); /* padded to whole panels */
+}
+
+/* Finishes `count` (a constant) neighbouring pixels from pixel i, channel c on; pixel i is the
+ * tile's pixel `first`.  With `later` (a constant) the epilogue waits for finish_sums. */
+EXT_INLINE void finish(const int count, const int full, const int later, const depthwise_job* job,
+                       const output_row* row, int64_t i, int64_t first, int64_t c, int64_t lanes,
+                       vf* sum) {
+  if (later) {
+    EXT_UNROLL
+    for (int k = 0; k < count; k++) vf_store(row->sums + (first + k) * job->w_row + c, sum[k]);
+    return;
+  }
+  int64_t y_stride = job->p.y_stride, residual_stride = job->e.residual_stride;
+  const int64_t at = i * y_stride + c;
+  const float* residual = row->residual ? row->residual + i * residual_stride + c : NULL;
+  if (residual) {
+    EXT_UNROLL
+    for (int k = 0; k < count; k++) sum[k] += load(full, residual + k * residual_stride, lanes);
+  }
+  vf low = vf_set1(job->tail.low), high = vf_set1(job->tail.high);
+  EXT_UNROLL
+  for (int k = 0; k < count; k++) sum[k] = vf_min(high, vf_max(low, sum[k]));
+  if (X_BF16 && job->narrow_y) {
+    EXT_UNROLL
+    for (int k = 0; k < count; k++) store_y(full, 1, row->y, at + k * y_stride, sum[k], lanes);
+  } else {
+    EXT_UNROLL
+    for (int k = 0; k < count; k++) store_y(full, 0, row->y, at + k * y_stride, sum[k], lanes);
+  }
+}
+
+/* Applies an epilogue that is no clamp to pixels [i, i + count) of a row, all channels at once: the
+ * functions in it are fastest over long runs. */
+EXT_INLINE void finish_sums(const depthwise_job* job, const output_row* row, int64_t i,
+                            int64_t count) {
+  const float* residual = row->residual ? row->residual + i * job->e.residual_stride : NULL;
+  const int narrow = X_BF16 && job->narrow_y;
+  float* result = row->sums + TILE_W * job->w_row;
+  const int64_t channels = job->p.in_c, y_stride = job->p.y_stride;
+  EXT_NAME(ext_finish_tile)
+  (&job->e, count, channels, row->sums, job->w_row, residual, job->e.residual_stride,
+   narrow ? result : (float*)row->y + i * y_stride, narrow ? job->w_row : y_stride);
+  if (!narrow) return;
+  for (int64_t k = 0; k < count; k++) {
+    const float* from = result + k * job->w_row;
+    const int64_t at = (i + k) * y_stride;
+    int64_t c = 0;
+    for (; c + VL <= channels; c += VL) store_y(1, 1, row->y, at + c, vf_load(from + c), VL);
+    if (c < channels) store_y(0, 1, row->y, at + c, vf_load(from + c), channels - c);
+  }
+}
+
+/* The taps of one pixel's window that lie inside the image. */
+typedef struct {
+  int64_t kh, kw, x_row, x_tap;
+  const void* x; /* of the first such tap, as is w */
+  const float* w;
+} taps_inside;
+
+EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const output_row* row,
+                               const taps_inside* in, int64_t ow, int64_t c, int64_t lanes) {
+  vf sum = first_sum(job, c), odd = vf_zero();
+  for (int64_t i = 0; i < in->kh; i++) {
+    const float* w = in->w + i * job->p.kernel_w * job->w_row + c;
+    const void* x = element_of(X_BF16, in->x, i * in->x_row + c);
+    const void* next = element_of(X_BF16, x, in->x_tap);
+    int64_t k = 0;
+    for (; k + 2 <= in->kw; k += 2, w += 2 * job->w_row) {
+      sum = vf_fma(load_x(full, x, lanes), vf_load(w), sum);
+      odd = vf_fma(load_x(full, next, lanes), vf_load(w + job->w_row), odd);
+      x = element_of(X_BF16, x, 2 * in->x_tap);
+      next = element_of(X_BF16, x, in->x_tap);
+    }
+    if (k < in->kw) sum = vf_fma(load_x(full, x, lanes), vf_load(w), sum);
+  }
+  sum += odd;
+  if (row->sums)
+    finish(1, full, 1, job, row, ow, 0, c, lanes, &sum);
+  else
+    finish(1, full, 0, job, row, ow, 0, c, lanes, &sum);
+}
+
+/* One pixel, any kernel. */
+static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
+  const ext_conv2d_params* p = &job->p;
+  int64_t iw0 = ow * p->stride_w - p->pad_left;
+  int64_t kw0 = iw0 < 0 ? ceil_div(-iw0, p->dilation_w) : 0;
+  int64_t kw1 = iw0 < p->in_w ? i64_min(p->kernel_w, ceil_div(p->in_w - iw0, p->dilation_w)) : 0;
+  taps_inside in = {.kh = row->kh1 - row->kh0, .kw = kw1 - kw0};
+  in.x_row = p->dilation_h * p->in_w * p->x_stride;
+  in.x_tap = p->dilation_w * p->x_stride;
+  if (in.kw > 0) {
+    in.x = element_of(X_BF16, row->x, (iw0 + kw0 * p->dilation_w) * p->x_stride);
+    in.w = job->w + (row->kh0 * p->kernel_w + kw0) * job->w_row;
+  } else {
+    in.kh = 0;
+  }
+  int64_t c = 0;
+  for (; c + VL <= p->in_c; c += VL) pixel_channels(1, job, row, &in, ow, c, VL);
+  if (c < p->in_c) pixel_channels(0, job, row, &in, ow, c, p->in_c - c);
+  if (row->sums) finish_sums(job, row, ow, 1);
+}
+
+/* TILE_W pixels from ow on, one vector of channels; kernel width `taps` and `stride` are constants,
+ * dilation_w is 1.  `checked` (a constant): columns may be missing, and so may pixels. */
+EXT_INLINE void tile_channels(const int taps, const int stride, const int checked, const int full,
+                              const int later, const depthwise_job* job, const output_row* row,
+                              int64_t ow, int64_t c, int64_t lanes) {
+  const ext_conv2d_params* p = &job->p;
+  const int columns = (TILE_W - 1) * stride + taps;
+  int64_t x_stride = p->x_stride, x_row = p->dilation_h * p->in_w * x_stride;
+  int64_t w_tap = job->w_row, iw0 = ow * stride - p->pad_left;
+  int64_t before = iw0 < 0 ? -iw0 : 0, past = p->in_w - iw0; /* columns [before, past) are there */
+  const void* x = element_of(X_BF16, row->x, (iw0 + before) * x_stride + c);
+  const float* w = job->w + row->kh0 * taps * w_tap + c;
+  vf sum[TILE_W];
+  sum[0] = first_sum(job, c);
+  EXT_UNROLL
+  for (int i = 1; i < TILE_W; i++) sum[i] = sum[0];
+  for (int64_t kh = row->kh0; kh < row->kh1; kh++, x = element_of(X_BF16, x, x_row)) {
+    vf weight[8];
+    EXT_UNROLL
+    for (int k = 0; k < taps; k++, w += w_tap) weight[k] = vf_load(w);
+    const void* column = x;
+    EXT_UNROLL
+    for (int j = 0; j < columns; j++) {
+      if (checked && (j < before || j >= past)) continue;
+      vf v = vf_keep(load_x(full, column, lanes));
+      column = element_of(X_BF16, column, x_stride);
+      EXT_UNROLL
+      for (int k = 0; k < taps; k++) {
+        int i = (j - k) / stride;
+        if (j >= k && (j - k) % stride == 0 && i < TILE_W) sum[i] = vf_fma(v, weight[k], sum[i]);
+      }
+    }
+  }
+  if (!checked || ow + TILE_W <= p->out_w) {
+    finish(TILE_W, full, later, job, row, ow, 0, c, lanes, sum);
+    return;
+  }
+  float rest[TILE_W * VL];
+  EXT_UNROLL
+  for (int i = 0; i < TILE_W; i++) vf_store(rest + i * VL, sum[i]);
+  for (int64_t i = 0; ow + i < p->out_w; i++) {
+    vf one = vf_load(rest + i * VL);
+    finish(1, full, later, job, row, ow + i, i, c, lanes, &one);
+  }
+}
+
+/* The job and the row are copied: a vector store may alias what a pointer leads to, and nothing
+ * would stay in registers from one vector of channels to the next. */
+EXT_INLINE void tile(const int taps, const int stride, const int checked, const int later,
+                     const depthwise_job* at, const output_row* at_row, int64_t ow) {
+  const depthwise_job job = *at;
+  const output_row row = *at_row;
+  int64_t c = 0, channels = job.p.in_c;
+  for (; c + VL <= channels; c += VL)
+    tile_channels(taps, stride, checked, 1, later, &job, &row, ow, c, VL);
+  if (c < channels) tile_channels(taps, stride, checked, 0, later, &job, &row, ow, c, channels - c);
+  if (later) finish_sums(&job, &row, ow, i64_min(TILE_W, job.p.out_w - ow));
+}
+
+typedef void (*tile_function)(const depthwise_job* job, const output_row* row, int64_t ow);
+
+/* The four functions for a kernel width and a stride: [later][checked]. */
+#define EXT_TILE_OF(taps, stride, name, checked, later)                                 \
+  static void name##_##taps##_##stride(const depthwise_job* job, const output_row* row, \
+                                       int64_t ow) {                                    \
+    tile(taps, stride, checked, later, job, row, ow);                                   \
+  }
+#define EXT_TILES_OF(taps, stride)                             \
+  EXT_TILE_OF(taps, stride, inner, 0, 0)                       \
+  EXT_TILE_OF(taps, stride, border, 1, 0)                      \
+  EXT_TILE_OF(taps, stride, inner_later, 0, 1)                 \
+  EXT_TILE_OF(taps, stride, border_later, 1, 1)                \
+  static const tile_function tiles_##taps##_##stride[2][2] = { \
+      {inner_##taps##_##stride, border_##taps##_##stride},     \
+      {inner_later_##taps##_##stride, border_later_##taps##_##stride}};
+EXT_TILES_OF(3, 1)
+EXT_TILES_OF(3, 2)
+EXT_TILES_OF(5, 1)
+EXT_TILES_OF(5, 2)
+EXT_TILES_OF(7, 1)
+EXT_TILES_OF(7, 2)
+
+/* NULL, or the functions for tiles inside of the image and at its border. */
+static const tile_function* find_tiles(const ext_conv2d_params* p, int later) {
+#define EXT_CASE(taps, stride)                                                \
+  if (p->dilation_w == 1 && p->kernel_w == (taps) && p->stride_w == (stride)) \
+  return tiles_##taps##_##stride[later]
+  EXT_CASE(3, 1);
+  EXT_CASE(3, 2);
+  EXT_CASE(5, 1);
+  EXT_CASE(5, 2);
+  EXT_CASE(7, 1);
+  EXT_CASE(7, 2);
+#undef EXT_CASE
+  return NULL;
+}
+
+static void one_row(const depthwise_job* job, int64_t index, const tile_function* tiles,
+                    float* sums) {
+  const ext_conv2d_params* p = &job->p;
+  const kernel_rows inside = kernel_rows_inside(p, index);
+  output_row row = {.kh0 = inside.first, .kh1 = inside.past, .sums = sums};
+  row.x = element_of(X_BF16, job->x, inside.line * p->in_w * p->x_stride);
+  row.y = (void*)element_of(job->narrow_y, job->y, index * p->out_w * p->y_stride);
+  row.residual =
+      job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride : NULL;
+  if (!tiles) {
+    for (int64_t ow = 0; ow < p->out_w; ow++) pixel(job, &row, ow);
+    return;
+  }
+  for (int64_t ow = 0; ow < p->out_w; ow += TILE_W) {
+    int64_t first = ow * p->stride_w - p->pad_left;
+    int64_t last = first + (TILE_W - 1) * p->stride_w + p->kernel_w - 1;
+    int inside = first >= 0 && last < p->in_w && ow + TILE_W <= p->out_w;
+    tiles[!inside](job, &row, ow);
+  }
+}
+
+static int rows(void* context, int64_t begin, int64_t end) {
+  const depthwise_job* job = context;
+  const tile_function* tiles = find_tiles(&job->p, !job->tail.clamp);
+  float* sums = NULL;
+  if (!job->tail.clamp) {
+    const int64_t tiles_of_sums = 1 + (X_BF16 && job->narrow_y);
+    sums = ext_workspace_alloc((size_t)(tiles_of_sums * TILE_W * job->w_row) * sizeof(float));
+    if (!sums) return EXT_ERR_MEMORY;
+  }
+  for (int64_t i = begin; i < end; i++) one_row(job, i, tiles, sums);
+  ext_workspace_free(sums);
+  return EXT_OK;
+}
+
+/* The convolution on all threads. */
+static int run_depthwise(const ext_conv2d_params* p, const void* x, const float* w,
+                         const ext_epilogue* e, void* y, int narrow_y) {
+  if (p->groups != p->in_c || p->groups != p->out_c) return EXT_ERR_ARGUMENT;
+  depthwise_job job = {.p = *p, .x = x, .w = w, .y = y, .narrow_y = narrow_y};
+  if (e) job.e = *e;
+  job.tail = ext_plan_tail(&job.e);
+  job.w_row = ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL;
+  int64_t macs = p->out_w * p->in_c * p->kernel_h * p->kernel_w;
+  return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_MACS / i64_max(1, macs)), rows,
+                          &job);
+}
+
+#endif /* EXT_DEPTHWISE_TILE_H_ */

@@ -4,8 +4,9 @@
  * Axes are sorted by y's stride and merged where both sides walk them as one.  Then either the
  * innermost axis is contiguous on both sides (a copy of runs), or x is contiguous along another
  * axis (a transpose, in tiles of VL x VL in registers), or elements are copied one by one.  The
- * vector code moves 4 bytes, whatever they mean; elements of 1, 2 and 8 bytes, which are masks,
- * indices and what is stored short, and few, have plain loops.
+ * vector code moves 4 bytes, whatever they mean; elements of 1 and 2 bytes, which are masks and
+ * what is stored short, have the loops that compilers find vectors in, and those of 8 bytes plain
+ * ones.
  */
 #include "axes.h"
 
@@ -151,6 +152,9 @@ EXT_INTERLEAVE(4, float, )
 EXT_INTERLEAVE(2, uint8_t, _bytes)
 EXT_INTERLEAVE(3, uint8_t, _bytes)
 EXT_INTERLEAVE(4, uint8_t, _bytes)
+EXT_INTERLEAVE(2, uint16_t, _halves)
+EXT_INTERLEAVE(3, uint16_t, _halves)
+EXT_INTERLEAVE(4, uint16_t, _halves)
 
 /* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
 static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
@@ -192,24 +196,27 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
     for (int64_t k = j; k < columns; k++) y[i * ys + k] = x[k * xs + i];
 }
 
-/* The same for bytes. */
-static void transpose_bytes(int64_t rows, int64_t columns, const uint8_t* x, int64_t xs, uint8_t* y,
-                            int64_t ys) {
-  switch (ys == columns ? columns : 0) {
-    case 2: interleave2_bytes(rows, x, xs, y); return;
-    case 3: interleave3_bytes(rows, x, xs, y); return;
-    case 4: interleave4_bytes(rows, x, xs, y); return;
-    default: break;
+/* The same for elements of another size. */
+#define EXT_TRANSPOSE(type, name)                                                                \
+  static void transpose##name(int64_t rows, int64_t columns, const type* x, int64_t xs, type* y, \
+                              int64_t ys) {                                                      \
+    switch (ys == columns ? columns : 0) {                                                       \
+      case 2: interleave2##name(rows, x, xs, y); return;                                         \
+      case 3: interleave3##name(rows, x, xs, y); return;                                         \
+      case 4: interleave4##name(rows, x, xs, y); return;                                         \
+      default: break;                                                                            \
+    }                                                                                            \
+    switch (xs == rows ? rows : 0) {                                                             \
+      case 2: separate2##name(columns, x, y, ys); return;                                        \
+      case 3: separate3##name(columns, x, y, ys); return;                                        \
+      case 4: separate4##name(columns, x, y, ys); return;                                        \
+      default: break;                                                                            \
+    }                                                                                            \
+    for (int64_t j = 0; j < columns; j++)                                                        \
+      for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];                          \
   }
-  switch (xs == rows ? rows : 0) {
-    case 2: separate2_bytes(columns, x, y, ys); return;
-    case 3: separate3_bytes(columns, x, y, ys); return;
-    case 4: separate4_bytes(columns, x, y, ys); return;
-    default: break;
-  }
-  for (int64_t j = 0; j < columns; j++)
-    for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];
-}
+EXT_TRANSPOSE(uint8_t, _bytes)
+EXT_TRANSPOSE(uint16_t, _halves)
 
 /* The last two axes are the transpose's: [rows] (contiguous in x), [columns] (contiguous in y); the
  * one before them is made of blocks of rows, whose last one may be shorter. */
@@ -230,6 +237,9 @@ static int transposes(void* context, int64_t begin, int64_t end) {
     if (t->job.element == 1)
       transpose_bytes(count, columns.size, (const uint8_t*)x + i, columns.x,
                       (uint8_t*)y + i * rows.y, rows.y);
+    else if (t->job.element == 2)
+      transpose_halves(count, columns.size, (const uint16_t*)x + i, columns.x,
+                       (uint16_t*)y + i * rows.y, rows.y);
     else
       transpose(count, columns.size, (const float*)x + i, columns.x, (float*)y + i * rows.y,
                 rows.y);
@@ -265,7 +275,7 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   copy_job job = {.axes = axes_of(p), .element = element, .x = x, .y = y};
   int32_t ndim = job.axes.ndim;
   axis inner = ndim ? axis_at(&job, ndim - 1) : (axis){1, 1, 1};
-  if ((element == 4 || element == 1) && inner.y == 1 && inner.x != 1 && inner.x != 0) {
+  if (element != 8 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
     for (int32_t d = ndim - 2; d >= 0; d--)
       if (job.axes.stride[0][d] == 1) return run_transpose(&job, d);
   }

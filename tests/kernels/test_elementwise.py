@@ -195,7 +195,8 @@ def test_copy_of_other_sizes(
 ) -> None:
     shape, order, broadcast, _ = case
     own = [1 if d in broadcast else size for d, size in enumerate(shape)]
-    values = np.random.default_rng(7).integers(0, 256, [own[d] for d in order])
+    most = min(np.iinfo(dtype).max, 1 << 60)
+    values = np.random.default_rng(7).integers(0, most, [own[d] for d in order])
     x = np.broadcast_to(at_page_end(values, dtype).transpose(np.argsort(order)), shape)
     y = at_page_end(np.zeros(shape), dtype)
     p = abi.CopyParams(len(shape), element_size=y.itemsize)

@@ -71,9 +71,10 @@ def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> dict[tvm.ir.Exp
                 if known.issuperset(named_in(ty)):
                     for extent in extents_of(ty):
                         _note(found, extent, tirx.max(extent, zero))
-            for left, stride in _parts_of_windows(binding):
+            for extent, left, stride in _parts_of_windows(binding):
                 if known.issuperset(tirx.analysis.undefined_vars(left)):
-                    none = tirx.EQ(left, tirx.IntImm("int64", -stride))
+                    whole = tirx.EQ(left, tirx.IntImm("int64", -stride))
+                    none = tirx.Or(whole, tirx.EQ(extent, zero))
                     _note(found, left, tirx.Select(none, left, tirx.max(left, zero)))
     return dict(found.values())
 
@@ -87,8 +88,8 @@ def _note(found: dict, extent: tvm.ir.Expr, wanted: tvm.ir.Expr) -> None:
         found[dim] = (extent, wanted)
 
 
-def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, int]]:
-    """What a pool's first window leaves of each axis of the image, with the stride there."""
+def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr, int]]:
+    """Extents of an image, what a pool's first window leaves of each, and the stride there."""
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return []
@@ -102,7 +103,8 @@ def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, int]]:
         reach = (int(attrs.pool_size[axis]) - 1) * int(attrs.dilation[axis]) + 1
         extent, stride = extents[first + axis], int(attrs.strides[axis])
         if stride > 1:
-            rest.append((extent + (pads[axis] + pads[rank + axis] - reach), stride))
+            left = extent + (pads[axis] + pads[rank + axis] - reach)
+            rest.append((extent, left, stride))
     return rest
 
 

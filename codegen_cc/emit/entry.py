@@ -206,6 +206,7 @@ def _parts_of_windows(node: RegionNode) -> dict[Dim, str]:
 
     Where that is between -stride and 0, ONNX's formula rounds down to no window and ONNX Runtime
     cuts off to one, which sees a part of the image. At fixed sizes the importer refuses such pools.
+    Of an image without elements both make nothing.
     """
     attrs = node.node.attrs
     if "pool_size" not in attrs or attrs["ceil_mode"]:
@@ -218,7 +219,8 @@ def _parts_of_windows(node: RegionNode) -> dict[Dim, str]:
     ):
         left = extent + sum(pads) - (taps - 1) * gap - 1
         if stride > 1 and not is_static([extent]):
-            rest[left] = f"{c_text(left)} < 0 && {c_text(left)} > -{stride}"
+            part = f"{c_text(left)} < 0 && {c_text(left)} > -{stride}"
+            rest[left] = f"{part} && {c_text(extent)} > 0"
     return rest
 
 

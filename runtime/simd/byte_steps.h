@@ -7,7 +7,7 @@
 #define EXT_BYTE_STEPS_H_
 
 /* What all numbers of a tensor have in common; it is one of int8 where `is_signed`. */
-#if defined(EXT_SIMD_AVX512) || defined(EXT_SIMD_AVX2)
+#if defined(EXT_SATURATING_NARROW)
 typedef struct {
   vf high;
   vx zero; /* of 16 bits */
@@ -49,7 +49,7 @@ EXT_INLINE vx vx_of_steps(vf a, vf b, vf c, vf d, const vx_steps* k) {
 }
 #endif
 
-#if !defined(EXT_SIMD_AVX512)
+#if !defined(EXT_STORED_PIECES)
 /* Part i of `pieces` equal parts. */
 EXT_INLINE void vx_store_piece(void* p, vx x, const int i, const int pieces) {
   memcpy(p, (const uint8_t*)&x + i * (4 * VL / pieces), (size_t)(4 * VL / pieces));

@@ -23,7 +23,9 @@
  *                a vq each; EXT_QROWS lists the rows.  QW pixels of a depthwise convolution are
  *                summed at once, 4 vq each.  Packed rows of A (qa) hold unsigned bytes, signed ones
  *                with EXT_DOT_SIGNED, 16 bits with EXT_DOT_WIDE.  The build gives EXT_DOT to rows
- *                of ext_isa.h with an instruction that adds four products of bytes
+ *                of ext_isa.h with an instruction that adds four products of bytes.  With
+ *                EXT_SATURATING_NARROW integers saturate on their way to bytes, with
+ *                EXT_STORED_PIECES there is an instruction that stores a part of a vx
  *   depthwise    TILE_W pixels of a row in a tile
  *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
  *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
@@ -62,6 +64,8 @@ enum { QVR = 12, QVN = 1, QW = 2 };
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
 #define EXT_DOT_WIDE
 #endif
+#define EXT_SATURATING_NARROW
+#define EXT_STORED_PIECES
 /* bgemm: as gemm; without the unit, B takes two vectors widened. */
 #if defined(EXT_BF16_UNIT)
 enum { BVR = 14, BVN = 2, BWIDE_ROWS = 6, BWIDE = 4 };
@@ -98,6 +102,7 @@ enum { QVR = 6, QVN = 2, QW = 2 };
 enum { QVR = 6, QVN = 1, QW = 1 };
 #define EXT_DOT_WIDE
 #endif
+#define EXT_SATURATING_NARROW
 /* bgemm: 8 vectors of sums, 4 of B widened, 2 of A. */
 enum { BVR = 4, BVN = 2, BWIDE_ROWS = 2, BWIDE = 4 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)

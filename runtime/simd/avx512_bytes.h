@@ -123,13 +123,19 @@ EXT_INLINE vx vx_narrow_saturated(vi a, vi b, vi c, vi d, vx zero) {
 EXT_INLINE vx vx_max(vx a, vx b) {
   return (vx)_mm512_max_epu8((__m512i)a, (__m512i)b);
 }
+/* The instructions take literals alone. */
 EXT_INLINE void vx_store_piece(void* p, vx x, const int i, const int pieces) {
   if (pieces == 1)
     vx_store(p, x);
   else if (pieces == 2)
-    _mm256_storeu_si256(p, _mm512_extracti64x4_epi64((__m512i)x, i));
+    _mm256_storeu_si256(p, i == 0 ? _mm512_extracti64x4_epi64((__m512i)x, 0)
+                                  : _mm512_extracti64x4_epi64((__m512i)x, 1));
+  else if (i < 2)
+    _mm_storeu_si128(p, i == 0 ? _mm512_extracti32x4_epi32((__m512i)x, 0)
+                               : _mm512_extracti32x4_epi32((__m512i)x, 1));
   else
-    _mm_storeu_si128(p, _mm512_extracti32x4_epi32((__m512i)x, i));
+    _mm_storeu_si128(p, i == 2 ? _mm512_extracti32x4_epi32((__m512i)x, 2)
+                               : _mm512_extracti32x4_epi32((__m512i)x, 3));
 }
 EXT_INLINE vx vx_load_n(const void* p, int64_t n) {
   return (vx)_mm512_maskz_loadu_epi8(n < 64 ? (1ull << n) - 1 : ~0ull, p);

@@ -88,10 +88,8 @@ def array_of(expr: Expr) -> np.ndarray | None:
 
 def scalar_of(expr: Expr) -> float | None:
     """The value of a constant with one element, whatever its rank; None for others."""
-    if not isinstance(expr, Constant):
-        return None
     values = array_of(expr)
-    return float(values.reshape(())) if values.size == 1 else None
+    return float(values.reshape(())) if values is not None and values.size == 1 else None
 
 
 def is_kernel_float(expr: Expr, stored: bool = False) -> bool:
@@ -184,6 +182,8 @@ class Block:
         self._casts: dict[Var, relax.MatchCast] = {}
         self._order: list[Var] = []
         self._before: dict[Var, list[Var]] = {}
+        self._behind: dict[Var, list[Var]] = {}
+        self._moved: set[Var] = set()
         self._users: dict[Var, list[Var]] = {}
         self._pinned: set[Var] = set()
         self._origins: dict[Var, Origin] = {}
@@ -210,11 +210,12 @@ class Block:
         def expand(var: Var) -> None:
             for earlier in self._before.get(var, ()):
                 expand(earlier)
-            if var in self.values:
+            if var in self.values and var not in self._moved:
                 found.append(var)
+            found.extend(self._behind.get(var, ()))
 
         for base in self._order:
-            if base in self._before:
+            if base in self._before or base in self._behind or base in self._moved:
                 expand(base)
             elif base in self.values:
                 found.append(base)
@@ -274,6 +275,11 @@ class Block:
         self._pieces.setdefault(anchor, []).append(var)
         self._bind(var, expr)
         return var
+
+    def move_behind(self, var: Var, anchor: Var) -> None:
+        """Bind a variable just behind ``anchor``; nothing up to there may read it."""
+        self._moved.add(var)
+        self._behind.setdefault(anchor, []).append(var)
 
     def replace(self, var: Var, expr: Expr) -> None:
         """Bind a variable to another expression of the same shape and dtype."""

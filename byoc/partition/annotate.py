@@ -39,6 +39,7 @@ from byoc.partition.rules import FREE, Rules
 from byoc.patterns import (
     BIAS,
     Candidate,
+    Group,
     Idiom,
     Row,
     Unfit,
@@ -169,9 +170,11 @@ class Matcher:
             kind.append((var, call, row))
         for group in find_groups(self.block):
             if not self.claimed.intersection(group.bindings):
-                found = self._assign(group.candidate, group.bindings)
+                found = self._assign(group.candidate, group.bindings, len(group.results))
                 if isinstance(found, Candidate):
-                    self._claim(found, group.bindings)
+                    several = len(group.results) > 1
+                    self._claim(found, self._gather(group) if several else group.bindings)
+        self.block.remove_unused()
         for var, call, row in reversed(contractions):
             self._claim_root(var, call, row)
         reserved = self._reserve_idioms()
@@ -194,10 +197,30 @@ class Matcher:
         self.matches.append(Match(node, found.arguments, bindings))
         self.claimed.update(bindings)
 
-    def _assign(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> Candidate | str:
-        """The candidate with the library that is to compute it, or the reason why none can."""
+    def _gather(self, group: Group) -> tuple[relax.Var, ...]:
+        """A group's bindings, the last of which is a tuple of its results; these are its items."""
+        block, last = self.block, group.bindings[-1]
+        copies: dict[relax.Expr, relax.Expr] = {}
+        for var in group.bindings:
+            copies[var] = block.emit(last, substitute(block.values[var], copies), var.name)
+        whole = block.emit(last, relax.Tuple([copies[result] for result in group.results]))
+        for index, result in enumerate(group.results):
+            block.replace(result, relax.TupleGetItem(whole, index))
+            if index:
+                block.move_behind(result, last)
+        self.position[whole] = self.position[last]
+        self.claimed.update(group.bindings)
+        return (*copies.values(), whole)
+
+    def _assign(
+        self, found: Candidate, bindings: tuple[relax.Var, ...], results: int = 0
+    ) -> Candidate | str:
+        """The candidate with the library that is to compute it, or the reason why none can.
+
+        It has so many ``results``, by default as many as the last binding.
+        """
         node = replace(found.node, exact=self.exact)
-        library = _miscounted(node, bindings[-1])
+        library = _miscounted(node, results or _results_of(bindings[-1]))
         library = library or self._undefined(node) or self._unpassed(found, bindings)
         if library is None:
             library = self.libraries.pick(node, self._names(bindings))
@@ -303,9 +326,12 @@ class Matcher:
                 self.reasons[var] = reason_of(call)
 
 
-def _miscounted(node: Node, var: relax.Var) -> str | None:
+def _results_of(var: relax.Var) -> int:
+    return len(var.ty.fields) if isinstance(var.ty, relax.TupleType) else 1
+
+
+def _miscounted(node: Node, count: int) -> str | None:
     """Why a node of a registered builder does not have the results of its call, or None."""
-    count = len(var.ty.fields) if isinstance(var.ty, relax.TupleType) else 1
     if len(node.results) == count:
         return None
     return f"node {node.op} has {len(node.results)} results; need the {count} of the call"

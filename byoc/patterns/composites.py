@@ -5,15 +5,18 @@
     take(x, i)               = take(x, where(i < 0, i + n, i))      n: the axis' extent
     cumsum(x, reverse)       = take(cumsum(take(x, r)), r)          r: n - 1, ..., 1, 0
     lrn(x)                   = x / (alpha mean(x x) + bias)^beta    mean: a pool of channels
+    dynamic_quantize(x)      = quantize(x, scale, zero), scale, zero        both from x's range
 
-The composite keeps the pieces. Everything inside must be read by nothing else, or the operators
-stay single. Each reader below gets the last binding and returns the group that ends there.
+The composite keeps the pieces. What is inside and no result must be read by nothing else, or the
+operators stay single. Each reader below gets the last binding and returns the group that ends
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from tvm import relax
@@ -23,19 +26,28 @@ from byoc.ir.pattern import Found as Match
 from byoc.ir.pattern import Number, call, either, find, times
 from byoc.patterns.indexing import build_cumsum, build_take
 from byoc.patterns.row import Candidate, Unfit, tensor
-from codegen_cc.node import Node
+from codegen_cc.node import Node, Result
 
 
 @dataclass(frozen=True)
 class Group:
-    """A node and the bindings that it stands for, in order."""
+    """A node, the bindings that it stands for, in order, and those that are its results.
+
+    The last binding is the first result; further ones are read by nothing outside that comes
+    before it.
+    """
 
     candidate: Candidate
     bindings: tuple[relax.Var, ...]
+    results: tuple[relax.Var, ...]
 
 
-#: What a reader finds: the candidate, and its bindings in any order.
-Found = tuple[Candidate, tuple[relax.Expr, ...]]
+class Found(NamedTuple):
+    """What a reader finds: the candidate, its bindings in any order, results behind the first."""
+
+    candidate: Candidate
+    bindings: tuple[relax.Expr, ...]
+    further: tuple[relax.Var, ...] = ()
 
 
 def find_groups(block: Block) -> list[Group]:
@@ -49,17 +61,23 @@ def find_groups(block: Block) -> list[Group]:
             continue
         if found is None:
             continue
-        inside = sorted({*found[1], var}, key=position.__getitem__)
-        if _is_closed(block, tuple(inside)):
-            groups.append(Group(found[0], tuple(inside)))
+        inside = sorted({*found.bindings, var}, key=position.__getitem__)
+        group = Group(found.candidate, tuple(inside), (var, *found.further))
+        if _is_closed(block, group, position):
+            groups.append(group)
     return groups
 
 
-def _is_closed(block: Block, bindings: tuple[relax.Var, ...]) -> bool:
-    inside = set(bindings)
-    return all(
-        not block.is_fixed(var) and inside.issuperset(block.users(var)) for var in bindings[:-1]
-    )
+def _is_closed(block: Block, group: Group, position: Mapping[relax.Var, int]) -> bool:
+    inside, last = set(group.bindings), group.bindings[-1]
+    for var in group.bindings[:-1]:
+        outside = [user for user in block.users(var) if user not in inside]
+        if var in group.results:
+            if any(position[user] < position[last] for user in outside):
+                return False
+        elif outside or block.is_fixed(var):
+            return False
+    return True
 
 
 def _is_turned(permuted: relax.Call) -> bool:
@@ -98,7 +116,7 @@ def _attention(block: Block, var: relax.Var) -> Found | None:
     if shape is None:
         return None
     node = Node("attention", tuple(operands), shape, dtype_of(var), {"scale": scale})
-    return Candidate(node, tuple(roles.values())), found.bindings
+    return Found(Candidate(node, tuple(roles.values())), found.bindings)
 
 
 PRELU = either(
@@ -121,7 +139,7 @@ def _prelu(block: Block, var: relax.Var) -> Found | None:
         return None
     operands = (tensor(source, "lhs"), tensor(slope, "rhs"))
     node = Node("binary", operands, shape_of(var), dtype_of(var), {"kind": "prelu"})
-    return Candidate(node, (source, slope)), found.bindings
+    return Found(Candidate(node, (source, slope)), found.bindings)
 
 
 def _take(block: Block, var: relax.Var) -> Found | None:
@@ -149,7 +167,7 @@ def _wrapped_take(block: Block, var: relax.Var) -> Found | None:
         return None
     operands = (like.operands[0], tensor(indices, "indices"))
     node = Node("take", operands, like.shape, like.dtype, like.attrs)
-    return Candidate(node, (found["x"], indices)), found.bindings
+    return Found(Candidate(node, (found["x"], indices)), found.bindings)
 
 
 REVERSED_CUMSUM = call("take", call("cumsum", call("take", "x", name="first"), name="sums"))
@@ -168,7 +186,7 @@ def _reversed_cumsum(block: Block, var: relax.Var) -> Found | None:
         return None
     source = found["x"]
     node = replace(build_cumsum(sums, reverse=True).node, operands=(tensor(source, "input"),))
-    return Candidate(node, (source,)), found.bindings
+    return Found(Candidate(node, (source,)), found.bindings)
 
 
 def _reverses(take: relax.Call, extent: int) -> bool:
@@ -199,7 +217,7 @@ def _lrn(block: Block, var: relax.Var) -> Found | None:
     numbers = {"beta": 1.0, "bias": 0.0, "alpha": 1.0} | found.numbers
     attrs = {"axis": 1, "size": size, **numbers}
     node = Node("lrn", (operand,), operand.shape, operand.dtype, attrs)
-    return Candidate(node, (found["x"],)), found.bindings
+    return Found(Candidate(node, (found["x"],)), found.bindings)
 
 
 def _channels_of_window(block: Block, found: Match) -> int | None:
@@ -220,9 +238,38 @@ def _channels_of_window(block: Block, found: Match) -> int | None:
     return None if line is None or line[:3] != (shape[0], 1, shape[1]) else size
 
 
+def _is_whole(reduction: relax.Call) -> bool:
+    return reduction.attrs.axis is None and not reduction.attrs.keepdims
+
+
+def _is_byte(clip: relax.Call) -> bool:
+    return [float(limit.value) for limit in clip.args[1:]] == [0.0, 255.0]
+
+
+#: As the front end writes ONNX's DynamicQuantizeLinear, after canonicalisation.
+_HIGH = call("nn.relu", call("max", "x", where=_is_whole), name="high")
+_LOW = call("minimum", call("min", "x", where=_is_whole), 0.0, name="low")
+_WIDTH = call("divide", call("subtract", "high", "low"), 255.0)
+_SCALE = call("where", call("equal", _HIGH, _LOW), 1.0, _WIDTH, name="scale")
+_POINT = call("subtract", 0.0, call("divide", "low", "scale"))
+_ZERO_POINT = call("astype", call("round", call("clip", _POINT, where=_is_byte)), name="zero_point")
+DYNAMIC_QUANTIZE = call("quantize", "x", _SCALE, _ZERO_POINT)
+
+
+def _dynamic_quantize(block: Block, var: relax.Var) -> Found | None:
+    found = find(block, var, DYNAMIC_QUANTIZE)
+    if found is None:
+        return None
+    operand, further = tensor(found["x"], "input"), (found["scale"], found["zero_point"])
+    results = tuple(Result(shape_of(result), dtype_of(result)) for result in further)
+    node = Node("dynamic_quantize", (operand,), operand.shape, dtype_of(var), further=results)
+    return Found(Candidate(node, (found["x"],)), found.bindings, further)
+
+
 READERS: dict[str, Callable[[Block, relax.Var], Found | None]] = {
     "relax.matmul": _attention,
     "relax.where": _prelu,
     "relax.take": _take,
     "relax.divide": _lrn,
+    "relax.quantize": _dynamic_quantize,
 }

@@ -1,19 +1,20 @@
-"""quantize and dequantize: between float32 and the integers of 8 bits that stand for it."""
+"""quantize, dynamic_quantize, dequantize: float32 and the integers of 8 bits that stand for it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
-from codegen_cc.node import Node, Operand
+from codegen_cc.node import Node, Operand, Result
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import c_dtype, one_of
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, operands_only
 from codegen_cc.operators.normalisation import adjacent
 from codegen_cc.operators.operands import all_constant
-from codegen_cc.operators.sample import REAL, Sample
+from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import around
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -21,6 +22,9 @@ from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
 PARAMETERS = ("scale", "zero_point")
+
+#: Integers of a tensor that is quantised by its own range; of ONNX's operators, one dtype.
+RANGED = "uint8"
 
 
 def check_dtypes(node: Node) -> str | None:
@@ -102,6 +106,27 @@ def _parameter(builder: PlanBuilder, value: Value, channels: Dim) -> Tensor:
     return builder.constant(np.full(channels, value.data.reshape(()), value.data.dtype))
 
 
+def check_dynamic_dtypes(node: Node) -> str | None:
+    """float32 to uint8, with a scale and a zero point of their dtypes."""
+    needed = zip(node.results, (RANGED, SINGLE, RANGED), strict=True)
+    reasons = (one_of("result", result.dtype, (dtype,)) for result, dtype in needed)
+    return operands_only(node, (SINGLE,)) or next(filter(None, reasons), None)
+
+
+def lower_dynamic(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_dynamic_quantize``; the integers lie in the order of the operand."""
+    x = builder.compact(builder.tensor(node.role("input")))
+    order = (x.walk(), None, None)
+    tensors = [
+        builder.space(value.shape, value.dtype, axes)
+        for value, axes in zip(node.outputs, order, strict=True)
+    ]
+    comment = f"{node.node.composite} {x.dtype} to {RANGED} by its range: {list(x.shape)}"
+    builder.call("ext_dynamic_quantize", [x.size, x, *tensors], tensors, comment)
+    for value, tensor in zip(node.outputs, tensors, strict=True):
+        builder.place(value, tensor)
+
+
 # ---------------------------------------------------------------- the records
 
 
@@ -148,7 +173,30 @@ def _operator(op: str, about: str) -> Operator:
     )
 
 
+def _dynamic_samples() -> Iterator[Sample]:
+    node = sample_node("dynamic_quantize", {"input": ((4, 32), REAL)}, (4, 32), RANGED)
+    yield Sample("", replace(node, further=(Result((), SINGLE), Result((), RANGED))))
+
+
+DYNAMIC_QUANTIZE = Operator(
+    "dynamic_quantize",
+    roles=("input",),
+    attributes={},
+    results=("integers", *PARAMETERS),
+    about="quantize with the scale (high - low) / 255 and the zero point -low / scale; high is the"
+    " greatest element or 0, low the least or 0; scale 1 for a tensor of zeros",
+    layout=Layout.KEEP,
+    facts=Facts(
+        names=("size",),
+        numbers=lambda node: {"size": product(node.shape)},
+    ),
+    kernels=Kernels(lower_dynamic, check_dynamic_dtypes),
+    samples=_dynamic_samples,
+)
+
+
 OPERATORS = (
+    DYNAMIC_QUANTIZE,
     _operator(
         "quantize",
         "input / scale, rounded to the nearest integer, halves to the even one, plus zero_point;"

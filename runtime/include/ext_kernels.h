@@ -112,6 +112,12 @@ typedef struct {
 int ext_quantize(const ext_quantise_params* p, const float* x, const float* scale, const void* zero,
                  void* y);
 
+/* Quantises n numbers by their own range, with 0 in it: high = max(x, 0), low = min(x, 0),
+ *   scale = (high - low) / 255, or 1 where high = low,
+ *   zero = -low / scale, limited to 0 .. 255 and rounded,    y[i] as ext_quantize gives it.
+ * The scale keeps a NaN of x; a zero point that is none is 0. */
+int ext_dynamic_quantize(int64_t n, const float* x, uint8_t* y, float* scale, uint8_t* zero);
+
 /* y[o][c][i] = (x[o][c][i] - zero[c]) * scale[c]; y is dense. */
 int ext_dequantize(const ext_quantise_params* p, const void* x, const float* scale,
                    const void* zero, float* y);

@@ -1,4 +1,4 @@
-"""ext_quantize and ext_dequantize against numpy: every dtype, order of channels and gap."""
+"""quantize, dynamic_quantize and dequantize against numpy: every dtype, order of channels, gap."""
 
 from __future__ import annotations
 
@@ -88,6 +88,49 @@ def test_special_values(lib: ctypes.CDLL, scale: float, dtype: str) -> None:
     data = (array.ctypes.data for array in (x, scales, zero, y))
     assert lib.ext_quantize(p, *data) == 0
     np.testing.assert_array_equal(y, quantized(x[None], scales, zero)[0])
+
+
+def by_range(x: np.ndarray) -> tuple[np.ndarray, np.float32, int]:
+    """By ONNX's formula in float32; scale 1 for zeros, as in ONNX Runtime."""
+    f32 = np.float32
+    with np.errstate(all="ignore"):
+        high, low = (np.append(x, f32(0)).max(), np.append(x, f32(0)).min())
+        scale = f32(1) if high == low else (high - low) / f32(255)
+        point = np.clip(f32(0) - low / scale, 0, 255)
+        zero = 0 if np.isnan(point) else int(np.rint(point))
+    found = quantized(x[None], np.array([scale]), np.array([zero], np.uint8))
+    return found[0], scale, zero
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 64, 65, 127, 1000, 70001, 3000001])
+@pytest.mark.parametrize("kind", ["normal", "positive", "negative", "zero", "tiny", "ends"])
+def test_dynamic_quantize(lib: ctypes.CDLL, size: int, kind: str) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal(size).astype(np.float32)
+    x = {"positive": abs(x), "negative": -abs(x), "zero": 0 * x, "tiny": x * 1e-43}.get(kind, x)
+    if kind == "ends" and size:
+        x[[0, -1]] = 9, -7
+    given, y = at_page_end(x), at_page_end(np.full(size, 77), np.uint8)
+    scale, zero = at_page_end([np.nan]), at_page_end([77], np.uint8)
+    data = (array.ctypes.data for array in (given, y, scale, zero))
+    assert lib.ext_dynamic_quantize(size, *data) == 0
+    wanted, *numbers = by_range(given)
+    assert [scale[0], zero[0]] == numbers
+    np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 17, 99, 40000])
+def test_dynamic_quantize_of_special_values(lib: ctypes.CDLL, place: int, odd: float) -> None:
+    x = np.random.default_rng(4).standard_normal(40003)
+    x[place] = odd
+    given, y = at_page_end(x), at_page_end(np.zeros(x.size), np.uint8)
+    scale, zero = at_page_end([0.0]), at_page_end([77], np.uint8)
+    data = (array.ctypes.data for array in (given, y, scale, zero))
+    assert lib.ext_dynamic_quantize(x.size, *data) == 0
+    wanted, *numbers = by_range(given)
+    np.testing.assert_array_equal([scale[0], zero[0]], numbers)
+    np.testing.assert_array_equal(y, wanted)
 
 
 @pytest.mark.parametrize("dtype", [*KERNEL_BYTES, "int32"])

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import tvm
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from tvm import relax
 
 import byoc
 import byoc.frontends.onnx.backend as backend
+from byoc.compiler.partition import partition_with_report
 from byoc.frontends.onnx import prepare
 from tests.quantised.float_networks import bert_like, resnet_like
 from tests.quantised.nodes import (
@@ -46,6 +49,93 @@ def test_dynamic_quantize_linear() -> None:
     x = draw.standard_normal((4, 50)).astype(f32)
     values = [x, np.abs(x), -np.abs(x), 0 * x, x + 9, x[:, :1], 1e-30 * x, x.reshape(2, 2, 5, 10)]
     check([One("DynamicQuantizeLinear", v, [], by_formula(v)) for v in values])
+
+
+@pytest.mark.parametrize("shape", [(4, 50), (2, 3, 5, 7), (1,), (300, 301)])
+def test_one_kernel_finds_the_range_and_quantises(shape: tuple[int, ...]) -> None:
+    """All three results are read by other nodes, on each side of the integers' last one."""
+    node = helper.make_node
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        node("Cast", ["zero"], ["floats"], to=1),
+        node("Add", ["scale", "floats"], ["numbers"]),
+        node("DequantizeLinear", ["q", "scale", "zero"], ["real"]),
+        node("Sub", ["real", "scale"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, shape)
+    outputs = map(helper.make_empty_tensor_value_info, ("y", "numbers"))
+    model = helper.make_model(
+        helper.make_graph(nodes, "range", [x], list(outputs)),
+        opset_imports=[helper.make_opsetid("", 19)],
+        ir_version=8,
+    )
+    compiled = backend.prepare(model, min_bytes=0)
+    report = compiled.report
+    assert len(report.regions) == 1 and report.left == ()
+    kernels = {use.algorithm: use.nodes for use in report.kernels}
+    assert kernels.pop("dynamic_quantize") == 1
+    assert set(kernels) == {"cast", "binary", "dequantize"}
+    values = Draw(10).random.standard_normal(shape).astype(f32)
+    for given in (values, abs(values), -abs(values), 0 * values):
+        q, scale, zero = by_formula(given)
+        found = compiled.run([given])
+        assert_alike(found[0], (q.astype(f32) - f32(zero)) * scale - scale)
+        assert_alike(found[1], scale + f32(zero))
+
+
+@pytest.mark.parametrize("read", [(), ("scale",), ("zero", "q"), ("scale", "zero", "q"), ("Min",)])
+def test_results_that_are_outputs_too(read: tuple[str, ...]) -> None:
+    """One kernel gives them all; what it has inside it does not give."""
+    node = helper.make_node
+    nodes = [
+        node("ReduceMin", ["x"], ["Min"], keepdims=0),
+        node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
+        node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, (4, 5))
+    outputs = map(helper.make_empty_tensor_value_info, ("y", *read))
+    model = helper.make_model(
+        helper.make_graph(nodes, "range", [x], list(outputs)),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    compiled = backend.prepare(model, min_bytes=0)
+    assert compiled.report.left == ()
+    assert "dynamic_quantize" in {use.algorithm for use in compiled.report.kernels}
+    given = Draw(11).random.standard_normal((4, 5)).astype(f32)
+    q, scale, zero = by_formula(given)
+    values = {"q": q, "scale": scale, "zero": zero, "Min": given.min()}
+    found = compiled.run([given])
+    assert_alike(found[0], (q.astype(f32) - f32(zero)) * scale)
+    for name, got in zip(read, found[1:], strict=True):
+        assert_alike(got, values[name])
+
+
+def test_pieces_that_are_read() -> None:
+    """The least number is an output as well, so that the pieces stay apart."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 5), "float32"))
+    op, zero = relax.op, relax.const(0.0, "float32")
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            low = builder.emit(op.minimum(op.min(x), zero))
+            high = builder.emit(op.maximum(op.max(x), zero))
+            width = op.divide(op.subtract(high, low), relax.const(255.0, "float32"))
+            one = relax.const(1.0, "float32")
+            scale = builder.emit(op.where(op.equal(high, low), one, width))
+            point = op.clip(op.subtract(zero, op.divide(low, scale)), 0.0, 255.0)
+            point = builder.emit(op.astype(op.round(point), "uint8"))
+            q = builder.emit(op.quantize(x, scale, point, axis=0, out_dtype="uint8"))
+            out = builder.emit_output(relax.Tuple([q, low]))
+        builder.emit_func_output(out)
+    mod, report = partition_with_report(builder.get(), min_bytes=0)
+    kernels = {use.algorithm for use in report.kernels}
+    assert report.left == () and "quantize" in kernels and "dynamic_quantize" not in kernels
+    given = Draw(12).random.standard_normal((4, 5)).astype(f32)
+    executable = tvm.compile(relax.transform.RunCodegen()(mod), "llvm")
+    found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(given))
+    assert_alike(found[0].numpy(), by_formula(given)[0])
+    assert_alike(found[1].numpy(), given.min())
 
 
 def test_mat_mul_integer() -> None:
@@ -224,6 +314,8 @@ def test_networks(network, per_channel: bool, tmp_path: Path) -> None:
     compiled = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert compiled.report.offloaded_macs == compiled.report.macs > 0
     assert len(compiled.report.regions) == 1 and compiled.report.left == ()
+    kernels = {use.algorithm for use in compiled.report.kernels}
+    assert "dynamic_quantize" in kernels and "quantize" not in kernels
     (value,) = model.graph.input
     shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
     x = Draw(7).random.standard_normal(shape).astype(f32)

@@ -12,6 +12,7 @@ import numpy as np
 
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
+from codegen_cc.dtypes import SINGLE
 
 if TYPE_CHECKING:
     from byoc.compiler.keywords import CompileKeywords
@@ -33,11 +34,15 @@ _PNNX_DTYPES = {
 
 @dataclass(frozen=True)
 class Built:
-    """A file for an engine; from ours also the network's multiply-accumulates, and a shortfall."""
+    """A file for an engine; from ours also the network's multiply-accumulates, and a shortfall.
+
+    ``kept`` says why no product of ours is in the precision that was asked for.
+    """
 
     file: Path
     macs: int | None = None
     shortfall: Shortfall | None = None
+    kept: str = ""
 
 
 def build(engine: str, subject: Subject, source: Path, compiling: CompileKeywords) -> Built:
@@ -60,7 +65,8 @@ def _byoc(subject: Subject, output: Path, compiling: CompileKeywords) -> Built:
     from byoc.compiler.compile import compile
 
     report = compile(subject.model, output, **compiling).report
-    return Built(output, report.macs, report.shortfall)
+    kept = "; ".join(report.kept) if set(report.multiplied_in) <= {SINGLE} else ""
+    return Built(output, report.macs, report.shortfall, kept)
 
 
 def _tvm(subject: Subject, output: Path, compiling: CompileKeywords) -> Path:

@@ -100,6 +100,8 @@ class Results:
     absent: dict[str, str] = field(default_factory=dict)
     #: Networks of which ours offloads less than half: what stays with TVM, by title.
     shortfalls: dict[str, Shortfall] = field(default_factory=dict)
+    #: Networks in a precision that none of our products is in: why, by title.
+    kept: dict[str, str] = field(default_factory=dict)
 
     def wrong(self, ours: bool) -> list[Row]:
         """Rows of ours, or of others, whose answers differ by more than the tolerance."""
@@ -110,6 +112,7 @@ class Results:
         self.rows += more.rows
         self.failures += more.failures
         self.shortfalls |= more.shortfalls
+        self.kept |= more.kept
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and texts."""
@@ -118,6 +121,7 @@ class Results:
             "failures": [asdict(failure) for failure in self.failures],
             "absent": self.absent,
             "shortfalls": {name: asdict(found) for name, found in self.shortfalls.items()},
+            "kept": self.kept,
         }
 
     @property
@@ -188,8 +192,9 @@ class Bench:
         progress: Progress = lambda stage: None,
         precision: str = FP32,
     ) -> None:
-        self.engines = [name for name in engines if precision in ENGINES[name].precisions]
         self.threads, self.rounds, self.precision = threads, rounds, precision
+        self.theirs = PRECISIONS[precision].peers or precision
+        self.engines = [name for name in engines if self.theirs in ENGINES[name].precisions]
         self.peak, self.compiling, self.progress = peak, dict(compiling or {}), progress
         if not PRECISIONS[precision].quantised:
             exceptions = self.compiling.get("precision", ())
@@ -230,6 +235,8 @@ class Bench:
             measured.macs = measured.macs or built.macs
             if built.shortfall is not None:
                 results.shortfalls[title] = built.shortfall
+            if built.kept:
+                results.kept[f"{title} in {self.precision}"] = built.kept
         if ENGINES[REFERENCE].absent() is None:
             self.progress(f"{title}: asking {ENGINES[REFERENCE].title} for the answer")
             self._answer(measured, results)
@@ -253,7 +260,7 @@ class Bench:
             for engine, file in one.files.items():
                 name = one.name(engine)
                 owners[name] = (one, engine)
-                entrants.append(Entrant(name, engine, file, one.inputs, self.precision))
+                entrants.append(Entrant(name, engine, file, one.inputs, self.theirs))
         failed: dict[str, str] = {}
         timings = take_turns(entrants, threads, self.rounds, folder, failed=failed)
         for timing in timings:

@@ -16,12 +16,14 @@ class Measured:
     It is a share of each output's range. With ``quantised``, what is measured is a network whose
     file is quantised, and the answer is ONNX Runtime's to this file. ``mean`` and ``most`` are the
     targets of a suite by number of threads: of the geometric mean of ratios, and of each.
+    ``peers`` is the precision that other engines compute in beside it; empty for the same.
     """
 
     tolerance: float
     quantised: bool = False
     mean: Mapping[int, float] | None = None
     most: Mapping[int, float] | None = None
+    peers: str = ""
 
 
 _MEAN, _MOST = {1: 0.85, 2: 0.85}, {1: 1.0, 2: 1.0}
@@ -30,6 +32,7 @@ _MEAN, _MOST = {1: 0.85, 2: 0.85}, {1: 1.0, 2: 1.0}
 PRECISIONS = {
     "fp32": Measured(TOLERANCES[SINGLE]),
     "bf16": Measured(COARSE_TOLERANCES["bfloat16"], mean=_MEAN, most=_MOST),
+    "bf16x3": Measured(TOLERANCES[SINGLE], peers="fp32"),
     "int8": Measured(COARSE_TOLERANCES["int8"], quantised=True, mean=_MEAN, most=_MOST),
 }
 

@@ -146,6 +146,7 @@ def note_lines(results: Results) -> list[str]:
     lines = [f"not compared: {ENGINES[name].title}: {why}" for name, why in results.absent.items()]
     lines += [f"not measured: {failure}" for failure in results.failures]
     lines += [f"note: {_differs(row)}" for row in results.wrong(ours=False)]
+    lines += [f"note: no product of {title}: {why}" for title, why in results.kept.items()]
     if any(row.error is None for row in results.rows):
         lines.append("note: answers without an error were not compared: ONNX Runtime gave none")
     return lines

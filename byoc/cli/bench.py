@@ -76,8 +76,9 @@ class _Precision(click.Choice):
     type=_Precision(list(PRECISIONS)),
     metavar="NAME...",
     help=f"Any of {', '.join(PRECISIONS)} (default: fp32): each is measured beside the engines "
-    "that compute in it; for int8, a network of the zoo is the one quantised from it. With bf16, "
-    "softmax=fp32 or 'head/*=fp32' makes exceptions of ours, as for `byoc compile`.",
+    "that compute in it, bf16x3 beside those in fp32; for int8, a network of the zoo is the one "
+    "quantised from it. With bf16 or bf16x3, softmax=fp32 or 'head/*=fp32' makes exceptions of "
+    "ours, as for `byoc compile`.",
 )
 @control.exact
 @control.allow_wrong
@@ -180,8 +181,10 @@ def _exceptions(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...
     """The precisions to measure, and what is to be computed in another one."""
     whole = tuple(text for text in given if "=" not in text)
     exceptions = tuple(text for text in given if "=" in text)
-    if exceptions and "bf16" not in whole:
-        raise click.UsageError(f"--precision {exceptions[0]} is an exception; need bf16 besides")
+    if exceptions and not {"bf16", "bf16x3"}.intersection(whole):
+        raise click.UsageError(
+            f"--precision {exceptions[0]} is an exception; need bf16 or bf16x3 besides"
+        )
     return whole, exceptions
 
 

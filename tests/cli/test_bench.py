@@ -23,6 +23,7 @@ from byoc.bench.subjects import load_subject
 from byoc.cli import main
 from byoc.errors import ShapeError
 from byoc.frontends.onnx.measured_model import draw_inputs, separate_weights
+from codegen_cc.instruction_sets import COMPILE_ISA
 from models.builder import GraphBuilder
 from tests.ir.graphs import refused_model
 from tests.test_tiny import tiny_model
@@ -376,3 +377,26 @@ def test_a_refused_form_is_measured_for_whoever_insists(
     assert not found["failures"]
     assert "greatest weighted corner of each; taken all the same" in err
     assert {row["engine"] for row in found["rows"]} == {"byoc", "tvm", "onnxruntime"}
+
+
+@pytest.mark.parametrize(("row", "in_parts"), [("amx_bf16", True), ("avx512_bf16", False)])
+def test_two_parts_of_bf16_beside_float32(
+    tiny: Path, row: str, in_parts: bool, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """What is compiled for a CPU without AMX says that its products are in float32."""
+    monkeypatch.setenv(COMPILE_ISA, row)
+    given = ["bench", str(tiny), "--precision", "bf16x3", *map(str, (*PAIR, *QUICK))]
+    assert main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(one["engine"], one["precision"]) for one in found["rows"]} == {
+        ("byoc", "bf16x3"),
+        ("onnxruntime", "bf16x3"),
+    }
+    assert all(one["error"] < 1e-4 for one in found["rows"])
+    (comparison,) = found["comparisons"]
+    assert comparison["precision"] == "bf16x3"
+    reasons = "".join(found["kept"].values())
+    assert bool(reasons) != in_parts and ("as AMX has" in reasons) != in_parts
+    assert main(given) == 0
+    said = capsys.readouterr().out
+    assert ("note: no product of " in said) != in_parts

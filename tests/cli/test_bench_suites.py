@@ -115,7 +115,10 @@ def test_plot_is_written(tmp_path: Path, suffix: str) -> None:
     ("given", "message"),
     [
         (("fp64",), "'fp64' is not one of 'fp32', 'bf16'"),
-        (("softmax=fp32",), "--precision softmax=fp32 is an exception; need bf16 besides"),
+        (
+            ("softmax=fp32",),
+            "softmax=fp32 is an exception; need bf16 or bf16x3 besides",
+        ),
     ],
 )
 def test_precisions_that_mean_nothing(given: tuple[str, ...], message: str, capsys) -> None:

@@ -1,4 +1,4 @@
-"""conv2d over channels-last images: implicit GEMM, Winograd, or the depthwise kernel.
+"""conv2d over channels-last images: implicit GEMM, Winograd, kernels for groups or channels.
 
 An implicit GEMM reads the image in place, or packs patches of it first.  Which is faster depends
 on the distance of pixels and on the height of a register tile, which each level has its own of, and
@@ -43,7 +43,7 @@ from codegen_cc.operators.epilogue import (
 )
 from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers
 from codegen_cc.operators.operands import not_constant
-from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise, pack_grouped
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.requantise import (
     INT8_PANELS,
@@ -94,7 +94,7 @@ def pixels(builder: PlanBuilder, tensor: Tensor, gaps: bool = True) -> Tensor:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call: ``ext_depthwise_conv2d``, ``ext_conv2d_winograd`` or ``ext_conv2d``.
+    """One call, of ``ext_conv2d`` or of its forms for special cases.
 
     With a prologue it is ``ext_conv2d_prologue``, whatever else could be chosen.  For bfloat16 and
     for integers there are kernels of their own.
@@ -193,6 +193,9 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
         x, y = placed.inputs["input"], placed.output
         arguments = [placed.params, way.tile, x, packed, placed.epilogue, y]
         placed.call(node, builder, "ext_conv2d_winograd", arguments)
+    elif way.grouped:
+        packed = pack_grouped(weight, FLOAT32_PANELS)
+        call_kernel(node, builder, "ext_grouped_conv2d", packed, pads)
     else:
         packed = pack_conv2d(weight, node.node.attrs["groups"], FLOAT32_PANELS)
         call_product(node, builder, packed, pads, way)

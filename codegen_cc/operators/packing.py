@@ -91,6 +91,11 @@ def pack_conv2d(
     return format.pack(parts.reshape(groups, -1, outputs))
 
 
+def pack_grouped(weight: np.ndarray, format: PanelFormat) -> np.ndarray:
+    """Pack OIHW weights [O, I/groups, KH, KW] into panels of all groups' outputs side by side."""
+    return format.pack(weight.transpose(2, 3, 1, 0).reshape(1, -1, weight.shape[0]))
+
+
 def pack_conv2d_transpose(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndarray:
     """Pack IOHW weights [I, O/groups, KH, KW] into panels per group: K is I, N is (kh, kw, o)."""
     matrices = weight.transpose(0, 2, 3, 1).reshape(groups, weight.shape[0] // groups, -1)

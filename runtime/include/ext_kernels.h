@@ -235,6 +235,12 @@ int ext_conv2d_winograd(const ext_conv2d_params* p, int32_t tile, const float* x
 int ext_depthwise_conv2d(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y);
 
+/* ext_conv2d for groups of O = out_c/groups outputs, a multiple of 16, or a divisor of it that is
+ * at least in_c/groups; vectors of outputs are those of several groups where O is small.  w: the
+ * panels of B[kernel_h * kernel_w * in_c/groups][out_c], where each output has its own group's. */
+int ext_grouped_conv2d(const ext_conv2d_params* p, const float* x, const float* w,
+                       const ext_epilogue* e, float* y);
+
 /* y[n][oh][ow][o] = epilogue(sum x[n][ih][iw][c] * w[c][o][kh][kw]) over the c, kh, kw, ih, iw with
  * oh = ih sh + kh dh - top and ow = iw sw + kw dw - left: the transpose of ext_conv2d, in whose
  * parameters x is still the input.  w: per group the panels of B[in_c/groups][kernel_h * kernel_w *

@@ -69,6 +69,11 @@ EXT_INLINE float vf_most(vf x) {
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+/* Lane i is x[from[i]]; from counts lanes of x. */
+EXT_INLINE vf vf_lanes(vf x, vi from) {
+  return _mm256_permutevar8x32_ps(x, (__m256i)from);
+}
+
 /* Transposes in place the tile whose row i is r[i]: pairs, quads, then 128-bit lanes. */
 EXT_INLINE void vf_transpose(vf r[VL]) {
   vf t[VL];

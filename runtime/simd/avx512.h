@@ -68,6 +68,11 @@ EXT_INLINE float vf_most(vf x) {
   return _mm512_reduce_max_ps(x);
 }
 
+/* Lane i is x[from[i]]; from counts lanes of x. */
+EXT_INLINE vf vf_lanes(vf x, vi from) {
+  return _mm512_permutexvar_ps((__m512i)from, x);
+}
+
 /* Transposes in place the tile whose row i is r[i]: pairs, quads, then 128-bit lanes. */
 EXT_INLINE void vf_transpose(vf r[VL]) {
   vf t[VL];

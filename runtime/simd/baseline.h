@@ -69,6 +69,11 @@ EXT_INLINE float vf_most(vf x) {
   return a > b ? a : b;
 }
 
+/* Lane i is x[from[i]]; from counts lanes of x. */
+EXT_INLINE vf vf_lanes(vf x, vi from) {
+  return (vf){x[from[0]], x[from[1]], x[from[2]], x[from[3]]};
+}
+
 EXT_INLINE void vf_transpose(vf r[VL]) {
   vf a = r[0], b = r[1], c = r[2], d = r[3];
   r[0] = (vf){a[0], b[0], c[0], d[0]};

@@ -82,6 +82,12 @@ EXT_INLINE float vf_most(vf x) {
   return vmaxvq_f32(x);
 }
 
+/* Lane i is x[from[i]]; from counts lanes of x. */
+EXT_INLINE vf vf_lanes(vf x, vi from) {
+  const vi bytes = from * 0x04040404 + 0x03020100;
+  return (vf)vqtbl1q_u8((uint8x16_t)x, (uint8x16_t)bytes);
+}
+
 /* Transposes in place the tile whose row i is r[i]: pairs, then halves. */
 EXT_INLINE void vf_transpose(vf r[VL]) {
   float64x2_t a = (float64x2_t)vtrn1q_f32(r[0], r[1]), b = (float64x2_t)vtrn2q_f32(r[0], r[1]);

@@ -13,7 +13,8 @@
  * vf_max, vf_min (NaN where the second argument is; where the first alone is, NaN or the second),
  * vf_sqrt, vf_select (mask ? a : b), vm_lt, vm_nan, vf_keep (the same value, in a register),
  * vf_pow2 (x 2^n for integral n), vf_sum and vf_most (over the lanes; vf_most skips NaNs or keeps
- * them, whichever), vf_transpose (a VL x VL tile in registers).
+ * them, whichever), vf_transpose (a VL x VL tile in registers), vf_lanes (the lanes that a vi
+ * says).
  *
  * For 8-bit integers there are, in a header of their own:
  *

@@ -27,6 +27,7 @@
  *                EXT_SATURATING_NARROW integers saturate on their way to bytes, with
  *                EXT_STORED_PIECES there is an instruction that stores a part of a vx
  *   depthwise    TILE_W pixels of a row in a tile
+ *   grouped      GROUPED_W pixels of a row in a tile, GROUPED_C inputs of a group at once
  *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
  *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
  *
@@ -79,6 +80,8 @@ enum { BVR = 12, BVN = 2, BWIDE_ROWS = 4, BWIDE = 4 };
 #define EXT_MASKED_LANES
 /* depthwise: 8 sums, 7 weights and the input column. */
 enum { TILE_W = 8 };
+/* grouped: 14 sums, 6 weights, 2 permutations, the input column and its lanes. */
+enum { GROUPED_W = 14, GROUPED_C = 2 };
 /* peak: two units of four cycles need 8 chains; 12 with two factors fit 16 registers as well. */
 enum { PEAK_CHAINS = 12 };
 
@@ -108,6 +111,8 @@ enum { BVR = 4, BVN = 2, BWIDE_ROWS = 2, BWIDE = 4 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)
 /* depthwise: weights come from L1 for each tile anew. */
 enum { TILE_W = 4 };
+/* grouped: 8 sums, 3 weights, the permutation, the input column and its lanes. */
+enum { GROUPED_W = 8, GROUPED_C = 1 };
 enum { PEAK_CHAINS = 12 };
 
 #elif defined(EXT_SIMD_NEON) /* 32 registers of 4 floats */
@@ -135,6 +140,7 @@ enum { QVR = 6, QVN = 2, QW = 2 };
 enum { BVR = 8, BVN = 2, BWIDE_ROWS = 2, BWIDE = 8 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_8(X, k, i)
 enum { TILE_W = 8 };
+enum { GROUPED_W = 14, GROUPED_C = 2 };
 /* peak: some cores have four units; the sum is what the multiply-add adds to. */
 enum { PEAK_CHAINS = 24 };
 #define EXT_PEAK_ADDS
@@ -157,6 +163,8 @@ enum { QVR = 4, QVN = 1, QW = 1 };
 enum { BVR = 4, BVN = 2, BWIDE_ROWS = 1, BWIDE = 8 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_4(X, k, i)
 enum { TILE_W = 4 };
+/* grouped: 8 sums, 3 weights, the permutation, the input column and its lanes. */
+enum { GROUPED_W = 8, GROUPED_C = 1 };
 enum { PEAK_CHAINS = 12 };
 #endif
 

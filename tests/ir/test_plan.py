@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from codegen_cc.emit.entry import c_identifier
 from codegen_cc.emit.source import emit_source
@@ -53,6 +54,37 @@ def test_depthwise_is_chosen_by_groups():
     attrs = {"strides": [1, 1], "padding": [1] * 4, "dilation": [1, 1], "groups": 8}
     y = b.add("conv2d", {"input": x, "weight": b.constant(8, 1, 3, 3)}, (1, 8, 6, 6), **attrs)
     assert "ext_depthwise_conv2d" in functions(plan(b.done(y)))
+
+
+@pytest.mark.parametrize(
+    ("groups", "inputs", "outputs", "window", "stride", "shared"),
+    [
+        (4, 4, 4, 3, 1, True),
+        (4, 4, 4, 3, 2, True),
+        (4, 4, 4, 5, 1, True),
+        (4, 4, 4, 1, 1, True),
+        (4, 8, 8, 1, 1, False),
+        (2, 32, 32, 3, 1, True),
+        (2, 32, 32, 3, 2, False),
+        (2, 64, 64, 3, 1, False),
+        (2, 24, 24, 3, 1, False),
+        (2, 8, 4, 3, 1, False),
+        (1, 16, 16, 3, 2, False),
+    ],
+)
+def test_groups_share_vectors_where_they_are_small(
+    groups: int, inputs: int, outputs: int, window: int, stride: int, shared: bool
+):
+    """What stays a product for each group fills vectors, or does not fit into shared ones."""
+    b = RegionBuilder()
+    x = b.input(1, groups * inputs, 8, 8)
+    attrs = {"strides": [stride] * 2, "padding": [window // 2] * 4, "dilation": [1, 1]}
+    weight = b.constant(groups * outputs, inputs, window, window)
+    shape = (1, groups * outputs, 8 // stride, 8 // stride)
+    y = b.add("conv2d", {"input": x, "weight": weight}, shape, groups=groups, **attrs)
+    found = functions(plan(b.done(y)))
+    assert ("ext_grouped_conv2d" in found) == shared
+    assert ("ext_conv2d" in found) != shared
 
 
 def test_attention_copies_nothing():

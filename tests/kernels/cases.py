@@ -274,6 +274,38 @@ DEPTHWISE: tuple[Conv, ...] = (
     *(_depthwise(4, 12, 20, epilogue=Epilogue(bias=True, after=a)) for a in ACTIVATIONS[:12]),
 )
 
+#: Groups that share a vector of 16, 8 or 4 outputs, or have one or several; with and without tiles.
+GROUPED: tuple[Conv, ...] = (
+    *(
+        Conv(5, w, g * i, g * o, strides=(1, s), padding=_SAME, groups=g, x_gap=gap, y_gap=gap)
+        for g, i, o in ((8, 2, 2), (5, 2, 2), (5, 4, 4), (3, 2, 4), (3, 8, 8), (2, 16, 16))
+        for w, s, gap in ((6, 1, 0), (33, 1, 3), (16, 2, 0), (60, 2, 5))
+    ),
+    *(
+        Conv(6, 31, g * i, g * o, padding=_SAME, groups=g)
+        for g, i, o in ((20, 1, 2), (6, 1, 8), (3, 3, 4), (3, 6, 32), (2, 24, 48))
+    ),
+    Conv(7, 20, 12, 12, padding=(0, 1, 2, 0), strides=(2, 1), groups=3),
+    Conv(7, 20, 12, 12, padding=(2, 3, 1, 0), groups=3, n=2),
+    Conv(9, 20, 24, 24, padding=(2, 2, 2, 2), dilation=(2, 2), groups=3),
+    Conv(9, 20, 64, 64, padding=(2, 2, 2, 2), dilation=(2, 2), groups=2),
+    Conv(9, 20, 12, 12, padding=_SAME, dilation=(2, 1), groups=3),
+    Conv(9, 20, 24, 24, strides=(3, 3), groups=6),
+    Conv(9, 20, 24, 24, kernel=(5, 5), padding=(2, 2, 2, 2), groups=6),
+    Conv(9, 20, 24, 24, kernel=(2, 4), padding=(0, 1, 1, 2), groups=3),
+    Conv(9, 20, 24, 24, kernel=(1, 3), padding=(0, 1, 0, 1), groups=6),
+    Conv(9, 20, 24, 24, kernel=(1, 1), groups=6),
+    Conv(9, 20, 24, 24, kernel=(1, 1), strides=(2, 2), groups=3),
+    Conv(2, 2, 8, 8, padding=(4, 4, 4, 4), groups=2),
+    Conv(1, 1, 64, 64, padding=_SAME, groups=16),
+    Conv(7, 7, 96, 96, padding=_SAME, groups=3, n=3),
+    Conv(0, 5, 8, 8, padding=_SAME, groups=2),
+    Conv(5, 5, 8, 8, padding=_SAME, groups=2, n=0),
+    Conv(5, 5, 0, 8, padding=_SAME, groups=2),
+    *(Conv(6, 19, 20, 20, padding=_SAME, groups=5, y_gap=3, epilogue=e) for e in EPILOGUES),
+    *(Conv(6, 19, 32, 32, padding=_SAME, groups=2, y_gap=3, epilogue=e) for e in EPILOGUES),
+)
+
 POOL: tuple[Conv, ...] = (
     _depthwise(13, 12, 16, kernel=(2, 2), strides=(2, 2)),
     _depthwise(13, 12, 100, kernel=(3, 3), strides=(2, 2), padding=_SAME, x_gap=3, y_gap=5),

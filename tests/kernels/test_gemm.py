@@ -141,6 +141,19 @@ def _patches(case: cases.Conv, x: np.ndarray) -> np.ndarray:
     )
 
 
+def _sums_of_groups(
+    case: cases.Conv, x: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The convolution [pixels, o] in double precision, and the same of absolute values."""
+    pixels, groups = case.n * case.out[0] * case.out[1], case.groups
+    patches = _patches(case, x).reshape(pixels, *case.kernel, groups, case.c // groups)
+    w = weight.astype(np.float64).reshape(groups, case.o // groups, *weight.shape[1:])
+    form = "phwgc,gochw->pgo"
+    acc = np.einsum(form, patches, w, optimize=True).reshape(pixels, case.o)
+    size = np.einsum(form, np.abs(patches), np.abs(w), optimize=True).reshape(pixels, case.o)
+    return acc, size
+
+
 def test_rows_in_place_are_those_of_the_planner(lib: ctypes.CDLL) -> None:
     """The rule is in C for products, in Python for convolutions."""
     distances = (0, 1, 3, *range(16, 5000, 16), 1 << 20)
@@ -160,13 +173,7 @@ def test_conv2d(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
     p = _conv_params(case, rows.stride, out.y.stride, in_place_rows)
     packed = abi.pack_conv_weight(weight, case.groups)
     assert lib.ext_conv2d(p, rows.pointer, packed.ctypes.data, out.epilogue, out.y.pointer) == 0
-    groups = case.groups
-    patches = _patches(case, x).reshape(pixels, *case.kernel, groups, case.c // groups)
-    w = weight.astype(np.float64).reshape(groups, case.o // groups, *weight.shape[1:])
-    form = "phwgc,gochw->pgo"
-    acc = np.einsum(form, patches, w, optimize=True).reshape(pixels, case.o)
-    size = np.einsum(form, np.abs(patches), np.abs(w), optimize=True).reshape(pixels, case.o)
-    out.check(acc, size)
+    out.check(*_sums_of_groups(case, x, weight))
 
 
 @pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
@@ -221,6 +228,45 @@ def test_depthwise_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
     assert status == 0
     products = _patches(case, x).reshape(pixels, *case.kernel, case.c) * weight
     out.check(products.sum((1, 2)), np.abs(products).sum((1, 2)))
+
+
+@pytest.mark.parametrize("case", cases.GROUPED, ids=str)
+def test_grouped_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
+    rng = np.random.default_rng(5)
+    rows, x = _image(rng, case)
+    weight = _draw(rng, case.o, case.c // case.groups, *case.kernel)
+    out = Output(rng, case.epilogue, case.n * case.out[0] * case.out[1], case.o, case.y_gap)
+    p = _conv_params(case, rows.stride, out.y.stride)
+    w = abi.pack_panels(weight.transpose(2, 3, 1, 0).reshape(-1, case.o))
+    status = lib.ext_grouped_conv2d(p, rows.pointer, w.ctypes.data, out.epilogue, out.y.pointer)
+    assert status == 0
+    out.check(*_sums_of_groups(case, x, weight))
+
+
+def test_grouped_conv2d_keeps_groups_apart(lib: ctypes.CDLL) -> None:
+    """Groups share vectors; what is infinite or no number stays in its own."""
+    case = cases.Conv(3, 5, 16, 16, padding=(1, 1, 1, 1), groups=4)
+    x, y = np.ones((15, 16), np.float32), np.zeros((15, 16), np.float32)
+    x[7, 2], x[7, 9] = np.nan, np.inf
+    w = abi.pack_panels(np.ones((36, 16)))
+    p = _conv_params(case, 16, 16)
+    assert lib.ext_grouped_conv2d(p, x.ctypes.data, w.ctypes.data, None, y.ctypes.data) == 0
+    near = y.reshape(3, 5, 4, 4)[:, 1:4]
+    assert np.isnan(near[..., 0, :]).all() and (near[..., 2, :] == np.inf).all()
+    assert np.isfinite(near[..., [1, 3], :]).all() and np.isfinite(y[::5]).all()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        cases.Conv(4, 4, 5, 6, groups=4),
+        cases.Conv(4, 4, 6, 18, groups=3),
+        cases.Conv(4, 4, 16, 8, groups=2),
+    ],
+    ids=["no divisor", "6 outputs", "more inputs"],
+)
+def test_grouped_conv2d_refuses_what_fills_no_vectors(lib: ctypes.CDLL, case: cases.Conv) -> None:
+    assert lib.ext_grouped_conv2d(_conv_params(case, case.c, case.o), None, None, None, None) == 2
 
 
 def test_conv2d_refuses_groups_that_do_not_divide(lib: ctypes.CDLL) -> None:

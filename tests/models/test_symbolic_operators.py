@@ -208,6 +208,7 @@ CASES: dict[str, Build] = {
     "Conv 3x3": lambda g: conv(g, 3, 3, pads=[1] * 4),
     "Conv strides": lambda g: conv(g, 3, 3, pads=[1] * 4, strides=[2, 2]),
     "Conv depthwise": lambda g: conv(g, 3, 3, pads=[1] * 4, group=CHANNELS),
+    "Conv of groups": lambda g: conv(g, 3, 3, pads=[1] * 4, group=CHANNELS // 2),
     "Conv of lines": lambda g: g.call(
         "Conv", "line", g.floats(3, CHANNELS, 3), pads=[1, 1], strides=[2]
     ),

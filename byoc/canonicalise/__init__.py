@@ -34,6 +34,7 @@ from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.canonicalise.layer_norm import layer_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
 from byoc.canonicalise.log_sum_exp import finite_shift_of_log_sum_exp
+from byoc.canonicalise.mask_over_reshape import mask_over_reshape
 from byoc.canonicalise.matmul_of_vectors import matmul_of_vectors
 from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
@@ -108,6 +109,7 @@ RULES: tuple[Rule, ...] = (
     fold_affine,
     merge_affine,
     remove_no_ops,
+    mask_over_reshape,
     # Last, because it writes transposes of transposes that the one before would join.
     attention_from_pieces,
     fold_constants,

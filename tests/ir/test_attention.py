@@ -138,6 +138,57 @@ def test_two_masks() -> None:
     )
 
 
+def windows(wide: tuple[int, ...], mask: relax.Expr | None) -> Callable[..., relax.Expr]:
+    """Scores plus a bias, and in the shape ``wide`` plus a mask, as Swin Transformers write it."""
+
+    def build(emit, q, k, v, *masks):
+        def scores(s):
+            narrow = emit(op.add(s, constant(random(1, 3, 4, 5, seed=3))))
+            added = emit(op.add(emit(op.reshape(narrow, wide)), masks[0] if masks else mask))
+            return emit(op.reshape(added, s.ty.shape))
+
+        return attend(emit, q, turned(emit, k), v, scores)
+
+    return build
+
+
+#: Four windows of two images.
+WINDOWS = random(8, 3, 4, 8), random(8, 3, 5, 8, seed=1), random(8, 3, 5, 6, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("wide", "shape"),
+    [
+        ((2, 4, 3, 4, 5), (1, 4, 1, 4, 5)),
+        ((2, 4, 3, 4, 5), (2, 1, 1, 1, 5)),
+        ((2, 4, 3, 4, 5), (4, 3, 1, 1)),
+        ((8, 12, 5), (12, 5)),
+    ],
+    ids=str,
+)
+def test_mask_of_shifted_windows(wide: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    node = check(windows(wide, constant(random(*shape, seed=4))), *WINDOWS, bodies=True)
+    mask = node.operand("mask")
+    assert mask.constant and mask.shape == (1 if shape == (12, 5) else 8, 3, 4, 5)
+
+
+def test_mask_of_windows_that_is_the_same_for_all() -> None:
+    node = check(windows((2, 4, 3, 4, 5), constant(np.full((1, 4, 1, 4, 5), -2.0))), *WINDOWS)
+    assert node.operand("mask").shape == (1, 3, 4, 5)
+
+
+def test_mask_that_is_added_in_another_shape() -> None:
+    def build(emit, q, k, v):
+        def scores(s):
+            wide = emit(op.reshape(s, (2, 4, 3, 5, 4)))
+            added = emit(op.add(wide, constant(random(1, 4, 1, 5, 4, seed=4))))
+            return emit(op.reshape(added, (8, 3, 4, 5)))
+
+        return attend(emit, q, turned(emit, k), v, scores)
+
+    assert check(build, *WINDOWS).operand("mask").shape == (8, 1, 4, 5)
+
+
 def test_heads_turned_with_the_key() -> None:
     def build(emit, q, k, v):
         q, v = (emit(op.permute_dims(x, [0, 2, 1, 3])) for x in (q, v))
@@ -184,6 +235,10 @@ def test_operator_with_scale_bias_and_causal_mask(corner: str) -> None:
 
 
 # ---------------------------------------------------------------------- no attention
+
+
+def test_computed_mask_of_windows_is_none() -> None:
+    check(windows((2, 4, 3, 4, 5), None), *WINDOWS, random(1, 4, 1, 4, 5, seed=4), found=False)
 
 
 def test_softmax_of_another_axis_is_none() -> None:

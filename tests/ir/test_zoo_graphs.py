@@ -28,7 +28,7 @@ NETWORKS = {
     "gpt2_small": (ZOO["gpt2_small"].build, {"ext.attention": 2, "ext.matmul_bias_gelu_tanh": 2}),
     "vit_small": (ZOO["vit_small"].build, {"ext.attention": 2, "ext.matmul_bias_gelu": 2}),
     "convnext_small": (ZOO["convnext_small"].build, {"ext.matmul_bias_gelu": 5}),
-    "swin_small": (ZOO["swin_small"].build, {"ext.matmul_bias_gelu": 4}),
+    "swin_small": (ZOO["swin_small"].build, {"ext.attention": 4, "ext.matmul_bias_gelu": 4}),
     "resnext_small": (ZOO["resnext_small"].build, {"ext.conv2d_bias_relu": 7}),
     "efficientnet": (partial(efficientnet_b0, size=32), {"ext.conv2d_bias_sigmoid": 16}),
     "yolo": (partial(yolo, size=64, classes=3), {"ext.max_pool2d": 3, "ext.broadcast_to": 2}),

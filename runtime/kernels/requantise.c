@@ -24,12 +24,12 @@ static void limits_of(ext_dtype dtype, int32_t zero, float* least, float* most) 
   *most = *least + 255.0f;
 }
 
-/* Whether a plan with inner integers has no number on its way that is not far from infinity. */
+/* Whether all numbers on the way of a plan with inner integers lie well within int32. */
 static int is_tame(const ext_requantise* e) {
   const float sum = 256.0f * (e->inner_scale + (e->residual ? e->residual_scale : 0.0f));
   const float reciprocal = 1.0f / e->y_scale;
   return e->inner_scale > 0 && (!e->residual || e->residual_scale > 0) && e->y_scale > 0 &&
-         __builtin_isfinite(reciprocal) && sum > 1e-30f && sum * reciprocal < 1e30f && sum < 1e30f;
+         __builtin_isfinite(reciprocal) && sum > 1e-30f && sum * reciprocal < 1e9f && sum < 1e30f;
 }
 
 /* What only bytes need. */
@@ -47,6 +47,7 @@ static void plan_bytes(requantise_plan* plan) {
   plan->low_steps = limited(low / scale, plan->least, plan->most);
   plan->high_steps = limited(high / scale, plan->least, plan->most);
   if (!plan->stepwise) return;
+  plan->reciprocal = 1.0f / scale;
   plan->inner_low = limited(plan->low[0] / e->inner_scale, plan->inner_least, plan->inner_most);
   plan->inner_high = limited(plan->high[0] / e->inner_scale, plan->inner_least, plan->inner_most);
 }
@@ -153,81 +154,139 @@ EXT_INLINE void finish(const tile_content content, const int bytes, const requan
 }
 
 /* What follows the sums of a direct or a stepwise plan. */
-typedef enum { STEPS_OF_SUMS, STEPS_OF_INTEGERS, STEPS_WITH_RESIDUAL } step_kind;
+typedef enum { STEPS_OF_SUMS, STEPS_OF_INTEGERS, STEPS_WITH_UINT8, STEPS_WITH_INT8 } step_kind;
 
-/* What the columns of a vector have in common. */
+/* Copies of what all vectors have in common: stores of bytes may alias whatever a pointer leads
+ * to. */
 typedef struct {
-  vf factor, shift, low, high, inner_scale, y_scale, reciprocal;
+  vf low, high, inner_scale, y_scale, reciprocal, residual_scale;
+  vi residual_zero;
+  vx_steps steps;
 } step_constants;
 
-/* A vector of results in steps of y, zero point and limits aside. */
-EXT_INLINE vf step_value(const step_kind kind, const int full, const requantise_plan* plan,
-                         const requantise_tile* t, const step_constants* k, int64_t i, int64_t c,
-                         int64_t lanes) {
-  const vf magic = vf_set1(12582912.0f); /* 1.5 2^23: adding and subtracting it rounds */
-  vf u =
-      vf_fma(vi_to_vf(vi_load((const int32_t*)t->content + i * t->width + c)), k->factor, k->shift);
+static step_constants constants_of(const requantise_plan* plan) {
+  const ext_requantise* e = &plan->e;
+  return (step_constants){.low = vf_set1(plan->inner_low),
+                          .high = vf_set1(plan->inner_high),
+                          .inner_scale = vf_set1(e->inner_scale),
+                          .y_scale = vf_set1(e->y_scale),
+                          .reciprocal = vf_set1(plan->reciprocal),
+                          .residual_scale = vf_set1(e->residual_scale),
+                          .residual_zero = vi_set1(e->residual_zero),
+                          .steps = requantise_steps(plan)};
+}
+
+/* A vector of results in steps of y, zero point and limits aside: of u, the sums in steps of the
+ * first scale, and what is added to them.  Products are kept: one that becomes part of a
+ * multiply-add decides halves otherwise. */
+EXT_INLINE vf step_value(const step_kind kind, const step_constants* k, vf u,
+                         const uint8_t* added) {
   if (kind == STEPS_OF_SUMS) return u;
-  u = (vf_min(vf_at_least(u, k->low), k->high) + magic) - magic;
+  u = vf_rounded(vf_min(vf_at_least(u, k->low), k->high));
   vf v = vf_keep(u * k->inner_scale);
-  if (kind == STEPS_WITH_RESIDUAL)
-    v += load_bytes(full, &plan->e, t->residual + i * plan->e.residual_stride + c, lanes);
+  if (kind != STEPS_OF_INTEGERS) {
+    vi x = kind == STEPS_WITH_UINT8 ? vi_load_u8(added) : vi_load_s8(added);
+    v += vf_keep(vi_to_vf(x - k->residual_zero) * k->residual_scale);
+  }
   return vf_quotient(v, k->y_scale, k->reciprocal);
 }
 
-/* One vector of columns from column c on; as finish_columns. */
-EXT_INLINE void step_columns(const step_kind kind, const int full, const requantise_plan plan,
-                             const requantise_tile t, int64_t c) {
-  enum { AT_ONCE = 4 };
-  const int64_t lanes = i64_min(VL, t.columns - c);
-  const vf first = vf_set1(first_scale(&plan)), y_scale = vf_set1(plan.e.y_scale);
-  step_constants k = {.low = vf_set1(plan.inner_low),
-                      .high = vf_set1(plan.inner_high),
-                      .inner_scale = first,
-                      .y_scale = y_scale,
-                      .reciprocal = vf_set1(1.0f) / y_scale};
-  if (t.factor) {
-    k.factor = vf_load(t.factor + c);
-    k.shift = vf_load(t.shift + c);
-  } else {
-    k.factor = vf_load_n(t.scale + c, lanes) / first;
-    k.shift = t.bias ? vf_load_n(t.bias + c, lanes) / first : vf_zero();
+/* Four vectors of results as bytes.  With inner integers no number is near the limits of int32. */
+EXT_INLINE vx step_bytes(const step_kind kind, const step_constants* k, const vf v[4]) {
+  if (kind == STEPS_OF_SUMS) return vx_in_order(vx_of_steps(v[0], v[1], v[2], v[3], &k->steps));
+  return vx_in_order(vx_of_tame_steps(v[0], v[1], v[2], v[3], &k->steps));
+}
+
+/* Where rows of a tile lie, from a column on. */
+typedef struct {
+  const int32_t* sums;
+  const uint8_t* added;
+  uint8_t* y;
+  int64_t width, added_row, y_row;
+} step_rows;
+
+/* The next `rows` rows of nv vectors of columns; both are constants. */
+EXT_INLINE void step_next(const step_kind kind, const int rows, const int nv,
+                          const step_constants* k, const vf factor[], const vf shift[],
+                          step_rows* at) {
+  vf value[4];
+  EXT_UNROLL
+  for (int i = 0; i < 4; i++) {
+    const int row = i / nv < rows ? i / nv : 0, v = i % nv;
+    vf u = vi_to_vf(vi_load(at->sums + row * at->width + v * VL));
+    value[i] = step_value(kind, k, vf_fma(u, factor[v], shift[v]),
+                          at->added + row * at->added_row + v * VL);
   }
-  const vx_steps steps = requantise_steps(&plan);
-  uint8_t* y = t.y + c;
-  int64_t i = 0;
-  for (; full && i + AT_ONCE <= t.rows; i += AT_ONCE) {
-    vf v[AT_ONCE];
-    EXT_UNROLL
-    for (int r = 0; r < AT_ONCE; r++) v[r] = step_value(kind, 1, &plan, &t, &k, i + r, c, VL);
-    const vx bytes = vx_in_order(vx_of_steps(v[0], v[1], v[2], v[3], &steps));
-    EXT_UNROLL
-    for (int r = 0; r < AT_ONCE; r++) vx_store_piece(y + (i + r) * t.y_row, bytes, r, AT_ONCE);
+  const vx bytes = step_bytes(kind, k, value);
+  EXT_UNROLL
+  for (int r = 0; r < rows; r++) vx_store_piece(at->y + r * at->y_row, bytes, r, 4 / nv);
+  at->sums += rows * at->width;
+  at->added += rows * at->added_row;
+  at->y += rows * at->y_row;
+}
+
+/* All rows of nv vectors of columns, a constant, from column c on: as many rows at once as fill a
+ * vx. */
+EXT_INLINE void step_columns(const step_kind kind, const int nv, const requantise_plan* plan,
+                             const requantise_tile* t, int64_t c) {
+  const int at_once = 4 / nv;
+  const vf first = vf_set1(first_scale(plan));
+  const step_constants k = constants_of(plan);
+  vf factor[4], shift[4];
+  EXT_UNROLL
+  for (int v = 0; v < nv; v++) {
+    const int64_t at = c + v * VL;
+    factor[v] = t->factor ? vf_load(t->factor + at) : vf_load(t->scale + at) / first;
+    shift[v] = t->factor ? vf_load(t->shift + at) : vf_zero();
+    if (!t->factor && t->bias) shift[v] = vf_load(t->bias + at) / first;
   }
-  for (; i < t.rows; i++) {
-    vf v = step_value(kind, full, &plan, &t, &k, i, c, lanes);
-    const vx bytes = vx_in_order(vx_of_steps(v, v, v, v, &steps));
-    if (full)
-      vx_store_piece(y + i * t.y_row, bytes, 0, AT_ONCE);
-    else
-      vx_store_n(y + i * t.y_row, bytes, lanes);
+  step_rows at = {.sums = (const int32_t*)t->content + c, .y = t->y + c};
+  if (kind >= STEPS_WITH_UINT8) at.added = t->residual + c;
+  at.width = t->width;
+  at.added_row = kind >= STEPS_WITH_UINT8 ? plan->e.residual_stride : 0;
+  at.y_row = t->y_row;
+  int64_t left = t->rows;
+  for (; left >= at_once; left -= at_once) step_next(kind, at_once, nv, &k, factor, shift, &at);
+  for (; left > 0; left--) step_next(kind, 1, nv, &k, factor, shift, &at);
+}
+
+/* The last columns, from c on, which are no whole vector. */
+EXT_INLINE void step_last_columns(const step_kind kind, const requantise_plan* plan,
+                                  const requantise_tile* t, int64_t c) {
+  const int64_t lanes = t->columns - c;
+  const vf first = vf_set1(first_scale(plan));
+  const step_constants k = constants_of(plan);
+  const vf factor = t->factor ? vf_load(t->factor + c) : vf_load_n(t->scale + c, lanes) / first;
+  vf shift = t->factor ? vf_load(t->shift + c) : vf_zero();
+  if (!t->factor && t->bias) shift = vf_load_n(t->bias + c, lanes) / first;
+  for (int64_t i = 0; i < t->rows; i++) {
+    uint8_t added[sizeof(vx)];
+    if (kind >= STEPS_WITH_UINT8)
+      vx_store(added, vx_load_n(t->residual + i * plan->e.residual_stride + c, lanes));
+    vf u = vf_fma(vi_to_vf(vi_load((const int32_t*)t->content + i * t->width + c)), factor, shift);
+    u = step_value(kind, &k, u, added);
+    const vf v[4] = {u, u, u, u};
+    vx_store_n(t->y + c + i * t->y_row, step_bytes(kind, &k, v), lanes);
   }
 }
 
 EXT_INLINE void finish_steps_of(const step_kind kind, const requantise_plan* plan,
                                 const requantise_tile* t) {
   int64_t c = 0;
-  for (; c + VL <= t->columns; c += VL) step_columns(kind, 1, *plan, *t, c);
-  if (c < t->columns) step_columns(kind, 0, *plan, *t, c);
+  for (; c + 2 * VL <= t->columns; c += 2 * VL) step_columns(kind, 2, plan, t, c);
+  for (; c + VL <= t->columns; c += VL) step_columns(kind, 1, plan, t, c);
+  if (c < t->columns) step_last_columns(kind, plan, t, c);
 }
 
 static void finish_steps(const requantise_plan* plan, const requantise_tile* t) {
   if (plan->direct)
     finish_steps_of(STEPS_OF_SUMS, plan, t);
-  else if (t->residual)
-    finish_steps_of(STEPS_WITH_RESIDUAL, plan, t);
-  else
+  else if (!t->residual)
     finish_steps_of(STEPS_OF_INTEGERS, plan, t);
+  else if (plan->e.residual_dtype == EXT_UINT8)
+    finish_steps_of(STEPS_WITH_UINT8, plan, t);
+  else
+    finish_steps_of(STEPS_WITH_INT8, plan, t);
 }
 
 static void finish_clamps(tile_content content, const requantise_plan* plan,

@@ -21,6 +21,7 @@ typedef struct {
    * to [low_steps, high_steps]; a residual is of bytes as well. */
   int stepwise;
   float low_steps, high_steps, inner_low, inner_high;
+  float reciprocal; /* 1 / y_scale, of a stepwise plan */
 } requantise_plan;
 
 /* What a tile holds: sums of (x - x_zero) * w, of which fp32 ones are whole numbers, or values. */

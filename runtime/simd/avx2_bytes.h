@@ -131,6 +131,9 @@ EXT_INLINE vx vx_narrow_saturated(vi a, vi b, vi c, vi d, vx zero) {
 EXT_INLINE vx vx_max(vx a, vx b) {
   return (vx)_mm256_max_epu8((__m256i)a, (__m256i)b);
 }
+EXT_INLINE vx vx_min(vx a, vx b) {
+  return (vx)_mm256_min_epu8((__m256i)a, (__m256i)b);
+}
 
 /* table[x] of 256 bytes.  A shuffle looks up 16 of them where bit 7 of an index is clear, and gives
  * 0 elsewhere: adding 112 with saturation leaves it clear where the upper half is the part's. */

@@ -123,6 +123,9 @@ EXT_INLINE vx vx_narrow_saturated(vi a, vi b, vi c, vi d, vx zero) {
 EXT_INLINE vx vx_max(vx a, vx b) {
   return (vx)_mm512_max_epu8((__m512i)a, (__m512i)b);
 }
+EXT_INLINE vx vx_min(vx a, vx b) {
+  return (vx)_mm512_min_epu8((__m512i)a, (__m512i)b);
+}
 /* The instructions take literals alone. */
 EXT_INLINE void vx_store_piece(void* p, vx x, const int i, const int pieces) {
   if (pieces == 1)

@@ -11,15 +11,16 @@
 typedef struct {
   vf high;
   vx zero; /* of 16 bits */
-  vx least, flip;
+  vx least, most, flip;
 } vx_steps;
 
 EXT_INLINE vx_steps vx_steps_of(float low, float high, int32_t zero, int is_signed) {
   const int32_t bytes = zero + (is_signed ? 128 : 0);
   const int32_t least = (int32_t)__builtin_rintf(low) + bytes;
+  const int32_t most = (int32_t)__builtin_rintf(high) + bytes;
   typedef int16_t vh __attribute__((vector_size(4 * VL)));
   return (vx_steps){vf_set1(high), (vx)((vh){0} + (int16_t)bytes), (vx){0} + (uint8_t)least,
-                    (vx){0} + (uint8_t)(is_signed ? 128 : 0)};
+                    (vx){0} + (uint8_t)most, (vx){0} + (uint8_t)(is_signed ? 128 : 0)};
 }
 /* In the order of vx_narrow.  Integers saturate on their way to bytes, so that only what would pass
  * an int32 has to be limited before. */
@@ -28,6 +29,12 @@ EXT_INLINE vx vx_of_steps(vf a, vf b, vf c, vf d, const vx_steps* k) {
       vf_to_vi_saturated(vf_min(k->high, a)), vf_to_vi_saturated(vf_min(k->high, b)),
       vf_to_vi_saturated(vf_min(k->high, c)), vf_to_vi_saturated(vf_min(k->high, d)), k->zero);
   return vx_max(y, k->least) ^ k->flip;
+}
+/* Of numbers between -2^31 and 2^31: bytes are limited, four vectors at once. */
+EXT_INLINE vx vx_of_tame_steps(vf a, vf b, vf c, vf d, const vx_steps* k) {
+  vx y = vx_narrow_saturated(vf_to_vi_saturated(a), vf_to_vi_saturated(b), vf_to_vi_saturated(c),
+                             vf_to_vi_saturated(d), k->zero);
+  return vx_max(vx_min(y, k->most), k->least) ^ k->flip;
 }
 #else
 typedef struct {
@@ -46,6 +53,9 @@ EXT_INLINE vi vx_limited(vf v, const vx_steps* k) {
 EXT_INLINE vx vx_of_steps(vf a, vf b, vf c, vf d, const vx_steps* k) {
   return vx_narrow(vx_limited(a, k), vx_limited(b, k), vx_limited(c, k), vx_limited(d, k)) ^
          k->flip;
+}
+EXT_INLINE vx vx_of_tame_steps(vf a, vf b, vf c, vf d, const vx_steps* k) {
+  return vx_of_steps(a, b, c, d, k);
 }
 #endif
 

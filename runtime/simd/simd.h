@@ -133,6 +133,16 @@ EXT_INLINE vi vf_to_vi(vf x) {
   return (vi)(x + magic) - (vi)magic;
 }
 
+/* The same as floats. */
+EXT_INLINE vf vf_rounded(vf x) {
+#if defined(EXT_SIMD_AVX512)
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  const vf magic = vf_set1(12582912.0f);
+  return (x + magic) - magic;
+#endif
+}
+
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 
 /* v / s as division rounds it, where r = 1 / s and the quotient are no infinities. */
@@ -142,7 +152,7 @@ EXT_INLINE vf vf_quotient(vf v, vf s, vf r) {
   return v / s;
 #else
   vf q = v * r;
-  return vf_fma(vf_fma(vf_zero() - q, s, v), r, q);
+  return vf_fma(vf_fma(-q, s, v), r, q);
 #endif
 }
 

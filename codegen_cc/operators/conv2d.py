@@ -186,7 +186,7 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
     """The call for a node computed this way."""
     weight, pads = node.role("weight").data, node.node.attrs["padding"][:2]
     if is_depthwise(node.node):
-        lower_depthwise(node, builder)
+        call_as_stored(node, builder, "ext_depthwise_conv2d", pack_depthwise(weight))
     elif way.tile:
         placed = place_conv2d(node, builder, pads)
         packed = builder.constant(pack_winograd(weight, way.tile))
@@ -195,18 +195,20 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
         placed.call(node, builder, "ext_conv2d_winograd", arguments)
     elif way.grouped:
         packed = pack_grouped(weight, FLOAT32_PANELS)
-        call_kernel(node, builder, "ext_grouped_conv2d", packed, pads)
+        call_as_stored(node, builder, "ext_grouped_conv2d", packed)
     else:
         packed = pack_conv2d(weight, node.node.attrs["groups"], FLOAT32_PANELS)
         call_product(node, builder, packed, pads, way)
 
 
-def lower_depthwise(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_depthwise_conv2d``, or of its form for an image in bfloat16."""
+def call_as_stored(
+    node: RegionNode, builder: PlanBuilder, function: str, packed: np.ndarray
+) -> None:
+    """One call of a kernel, or of its form for an image in bfloat16."""
     placed = place_conv2d(node, builder, node.node.attrs["padding"][:2])
-    weight = builder.constant(pack_depthwise(node.role("weight").data))
+    weight = builder.constant(packed)
     x, y = placed.inputs["input"], placed.output
-    function, before = "ext_depthwise_conv2d", [placed.params]
+    before: list[Argument] = [placed.params]
     if x.dtype == BFLOAT16:
         function, before = f"{function}_bf16", [placed.params, c_dtype(y.dtype)]
     placed.call(node, builder, function, [*before, x, weight, placed.epilogue, y])
@@ -216,7 +218,8 @@ def narrow_storage(node: Node) -> Narrow:
     """Products in bfloat16 store all as they like; others widen the image they read."""
     if in_bfloat16(node):
         return narrow("input", "residual")
-    return narrow("input", follows="input") if is_depthwise(node) else Narrow()
+    in_vectors = is_depthwise(node) or way_of(node).grouped
+    return narrow("input", follows="input") if in_vectors else Narrow()
 
 
 def call_product(

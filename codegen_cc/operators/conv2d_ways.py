@@ -22,6 +22,9 @@ _LEAST_OF_PARTS = 32
 #: measured on AMD's Zen 5: of 1 x 1 kernels, and where tiles of 3 columns share their inputs.
 _MOST_OF_POINTS, _MOST_SIDE_BY_SIDE = 4, 3 * PANEL
 
+#: Rate of products in bfloat16 up to which it is faster than those of groups of a panel.
+_MOST_RATE_OF_GROUPS = 2.0
+
 #: ``EXT_TILE_ROWS``: the tallest register tile of any level.
 TILE_ROWS = 14
 
@@ -187,6 +190,9 @@ def computes(node: Node) -> str | None:
         least = PANEL if is_point(node) else _LEAST_OF_PARTS
     if outputs < least:
         return f"{outputs} outputs in a group; need {least} for {node.compute}"
+    in_vectors = outputs == PANEL and fits_grouped(node) and prefers_grouped(node)
+    if in_vectors and product_rate(node) <= _MOST_RATE_OF_GROUPS:
+        return f"{outputs} outputs in a group; {node.dtype} in vectors of them is faster"
     if tile := winograd_tile(node, product_rate(node)):
         return f"Winograd F({tile - 2}, 3) in float32 is faster than {node.compute}"
     return None

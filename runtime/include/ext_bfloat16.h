@@ -66,6 +66,9 @@ int ext_conv2d_bf16_prologue(const ext_conv2d_params* p, const ext_prologue* bef
  * ext_depthwise_conv2d of x as bf16; w, bias and residual are fp32. */
 int ext_depthwise_conv2d_bf16(const ext_conv2d_params* p, ext_dtype y_dtype, const uint16_t* x,
                               const float* w, const ext_epilogue* e, void* y);
+/* The same for ext_grouped_conv2d. */
+int ext_grouped_conv2d_bf16(const ext_conv2d_params* p, ext_dtype y_dtype, const uint16_t* x,
+                            const float* w, const ext_epilogue* e, void* y);
 int ext_max_pool2d_bf16(const ext_pool2d_params* p, const uint16_t* x, uint16_t* y);
 int ext_avg_pool2d_bf16(const ext_pool2d_params* p, const uint16_t* x, uint16_t* y);
 int ext_reduce_bf16(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner,

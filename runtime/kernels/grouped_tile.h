@@ -105,7 +105,9 @@ EXT_INLINE void finish(const int count, const grouped_job* job, const grouped_ro
   void* y = (void*)element_of(narrow, row->y, i * y_stride);
   EXT_UNROLL
   for (int k = 0; k < count; k++) {
-    if (narrow)
+    if (narrow && full)
+      vbf_store((uint16_t*)y + k * y_stride, vbf_round(sum[k]));
+    else if (narrow)
       vbf_store_n((uint16_t*)y + k * y_stride, vbf_round(sum[k]), row->lanes);
     else if (full)
       vf_store((float*)y + k * y_stride, sum[k]);

@@ -59,6 +59,11 @@ def depthwise(graph: Graph) -> str:
     return graph.point(graph.op("Sigmoid", graph.deep(x, stride=2)))
 
 
+def groups(graph: Graph) -> str:
+    x = graph.conv(graph.point("x"), (CHANNELS, CHANNELS), 3, groups=CHANNELS // 4)
+    return graph.point(graph.op("Relu", x))
+
+
 def pools_and_sums(graph: Graph) -> str:
     x = graph.point("x")
     y = graph.op("MaxPool", x, kernel_shape=[3, 3], strides=[1, 1], pads=[1] * 4)
@@ -94,6 +99,7 @@ NARROW, WIDE = "bfloat16", "float32"
 #: What is written, and the dtypes of what some functions give.
 KEPT = {
     "depthwise": (depthwise, {"ext_depthwise_conv2d_bf16": [NARROW] * 2}),
+    "groups": (groups, {"ext_grouped_conv2d_bf16": [NARROW]}),
     "pools, sums": (
         pools_and_sums,
         {

@@ -103,6 +103,17 @@ def test_a_cpu_that_no_table_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -
         Precision.of("bf16x3").apply(matmul(), ("a",))
 
 
+def test_groups_that_fill_a_vector_multiply_in_float32_but_on_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = conv2d(3, groups=4)
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "avx512_bf16")
+    found = Precision.of("bf16").apply(node, ("a",))
+    assert found.compute == "" and "16 outputs in a group; float32" in found.kept
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "amx_bf16")
+    assert Precision.of("bf16").apply(node, ("a",)).compute == "bfloat16"
+
+
 def test_winograd_in_float32_wins_where_the_unit_is_not_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -137,13 +137,14 @@ def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
         return _built_with(f"{tiles} -DEXT_DOT", families, ("ext_qmatmul", "ext_qconv2d"), folder)
     return _built_with(
         tiles,
-        "activation bgemm matmul_bf16 conv2d_bf16 depthwise_bf16 binary_bf16 bgemm_x3"
-        " matmul_bf16x3 conv2d_bf16x3",
+        "activation bgemm matmul_bf16 conv2d_bf16 depthwise_bf16 grouped_bf16 binary_bf16"
+        " bgemm_x3 matmul_bf16x3 conv2d_bf16x3",
         (
             "ext_matmul_bf16",
             "ext_conv2d_bf16",
             "ext_conv2d_bf16_prologue",
             "ext_depthwise_conv2d_bf16",
+            "ext_grouped_conv2d_bf16",
             "ext_binary_bf16",
             "ext_matmul_bf16x3",
             "ext_conv2d_bf16x3",

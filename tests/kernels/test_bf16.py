@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -291,31 +292,53 @@ def test_a_prologue_needs_a_point(bf16_lib: ctypes.CDLL) -> None:
     ("index", "case"), list(enumerate(cases.DEPTHWISE)), ids=[str(case) for case in cases.DEPTHWISE]
 )
 def test_depthwise_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
-    """x is stored as bf16, y as either; weights and the residual are fp32."""
+    weight = _draw(np.random.default_rng(3), FP32, *case.kernel, case.c)
+    function = bf16_lib.ext_depthwise_conv2d_bf16
+    _in_single(function, case, index, abi.pad_to_panel(weight), weight[..., None, None])
+
+
+@pytest.mark.parametrize(
+    ("index", "case"), list(enumerate(cases.GROUPED)), ids=[str(case) for case in cases.GROUPED]
+)
+def test_grouped_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
+    inputs, outputs = case.c // case.groups, case.o // case.groups
+    weight = _draw(np.random.default_rng(3), FP32, *case.kernel, inputs, case.o)
+    packed = abi.pack_panels(weight.reshape(-1, case.o))
+    grouped = weight.reshape(*case.kernel, inputs, case.groups, outputs).swapaxes(2, 3)
+    _in_single(bf16_lib.ext_grouped_conv2d_bf16, case, index, packed, grouped)
+
+
+def _in_single(
+    function: Callable[..., int], case: cases.Conv, index: int, packed: np.ndarray, w: np.ndarray
+) -> None:
+    """x is stored as bf16, y as either; the weights [kh, kw, group, input, output] are fp32."""
     rng, y = np.random.default_rng(3), (BF16, FP32)[index % 2]
     if case.epilogue.residual == "y" and y == BF16:
         y = FP32
     rows = _pixels(rng, case, BF16)
-    weight = _draw(rng, FP32, *case.kernel, case.c)
     pixels = case.n * case.out[0] * case.out[1]
-    out = Output(rng, case.epilogue, (BF16, FP32, y), (pixels, case.c), case.y_gap)
-    w = at_page_end(abi.pad_to_panel(weight))
-    status = bf16_lib.ext_depthwise_conv2d_bf16(
-        _params(case, rows, out.y), _code(y), rows.pointer, w.ctypes.data, out.e, out.y.pointer
+    out = Output(rng, case.epilogue, (BF16, FP32, y), (pixels, case.o), case.y_gap)
+    weight = at_page_end(packed)
+    status = function(
+        _params(case, rows, out.y), _code(y), rows.pointer, weight.ctypes.data, out.e, out.y.pointer
     )
     assert status == 0
     image = _exact(rows.view).reshape(case.n, case.h, case.w, case.c)
     geometry = (case.kernel, case.strides, case.padding, case.dilation, case.out)
-    patches = reference.im2col(image, *geometry, 0.0).reshape(pixels, *case.kernel, case.c)
-    products = patches * weight.astype(np.float64)
-    out.check(products.sum((1, 2)), np.abs(products).sum((1, 2)))
+    patches = reference.im2col(image, *geometry, 0.0)
+    patches = patches.reshape(pixels, *case.kernel, case.groups, case.c // case.groups)
+    exact, form = w.astype(np.float64), "phwgc,hwgco->pgo"
+    acc = np.einsum(form, patches, exact, optimize=True).reshape(pixels, case.o)
+    size = np.einsum(form, np.abs(patches), np.abs(exact), optimize=True).reshape(pixels, case.o)
+    out.check(acc, size)
 
 
-def test_depthwise_results_of_other_dtypes_are_refused(bf16_lib: ctypes.CDLL) -> None:
+@pytest.mark.parametrize("name", ["ext_depthwise_conv2d_bf16", "ext_grouped_conv2d_bf16"])
+def test_results_of_other_dtypes_are_refused(bf16_lib: ctypes.CDLL, name: str) -> None:
     p = _params(cases.DEPTHWISE[0], Rows(1, 16), Rows(1, 16))
     for dtype in set(KERNEL_DTYPES) - {"float32", "bfloat16"}:
         code = KERNEL_DTYPES.index(dtype)
-        assert bf16_lib.ext_depthwise_conv2d_bf16(p, code, None, None, None, None) == 2
+        assert getattr(bf16_lib, name)(p, code, None, None, None, None) == 2
 
 
 def _times_one(

@@ -43,7 +43,13 @@ from codegen_cc.operators.epilogue import (
 )
 from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers
 from codegen_cc.operators.operands import not_constant
-from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_depthwise, pack_grouped
+from codegen_cc.operators.packing import (
+    FLOAT32_PANELS,
+    join_groups,
+    pack_conv2d,
+    pack_depthwise,
+    pack_grouped,
+)
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.requantise import (
     INT8_PANELS,
@@ -119,11 +125,12 @@ def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
     placed = place_conv2d(node, builder, descriptor.attrs["padding"][:2])
     deep = is_depthwise(descriptor)
     function = "ext_qdepthwise_conv2d" if deep else "ext_qconv2d"
-    packed = (
-        pack_depthwise(weight)
-        if deep
-        else pack_conv2d(weight, descriptor.attrs["groups"], INT8_PANELS, whole_taps=True)
-    )
+    if deep:
+        packed = pack_depthwise(weight)
+    else:
+        joined, groups = join_groups(weight, descriptor.attrs["groups"])
+        packed = pack_conv2d(joined, groups, INT8_PANELS, whole_taps=True)
+        placed.params.fields["groups"] = groups
     x, y = placed.inputs["input"], placed.output
     zero = data_zero_point(node, builder)
     arguments = [placed.params, c_dtype(x.dtype), zero, x, builder.constant(packed)]

@@ -91,6 +91,23 @@ def pack_conv2d(
     return format.pack(parts.reshape(groups, -1, outputs))
 
 
+def join_groups(weight: np.ndarray, groups: int) -> tuple[np.ndarray, int]:
+    """Make groups of small ones: OIHW weights, zero between what was apart, and how many groups.
+
+    As many as divide ``groups`` and have ``PANEL`` outputs together at most.  A panel has that many
+    columns anyhow.
+    """
+    outputs, inputs = weight.shape[0] // groups, weight.shape[1]
+    fit = range(1, min(groups, PANEL // max(1, outputs)) + 1)
+    many = max((count for count in fit if groups % count == 0), default=1)
+    joined = np.zeros((groups // many, many, outputs, many, *weight.shape[1:]), weight.dtype)
+    apart = weight.reshape(groups // many, many, outputs, *weight.shape[1:])
+    for i in range(many):
+        joined[:, i, :, i] = apart[:, i]
+    shape = (weight.shape[0], many * inputs, *weight.shape[2:])
+    return joined.reshape(shape), groups // many
+
+
 def pack_grouped(weight: np.ndarray, format: PanelFormat) -> np.ndarray:
     """Pack OIHW weights [O, I/groups, KH, KW] into panels of all groups' outputs side by side."""
     return format.pack(weight.transpose(2, 3, 1, 0).reshape(1, -1, weight.shape[0]))

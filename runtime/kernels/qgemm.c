@@ -16,6 +16,9 @@
 static const int64_t TASK_MACS = 800000;
 /* Lines in one block of A, at least and at most. */
 enum { LINES_LEAST = 2, LINES_MOST = 32 };
+/* Tiles that fetch the weights of the next columns, at most: few enough to be done in time, and so
+ * many that none waits for memory. */
+enum { FETCHING_TILES = 8 };
 /* Columns that a task begins at are a multiple of it. */
 enum { COLUMN_STEP = QTILE_N > EXT_PANEL ? QTILE_N : EXT_PANEL };
 
@@ -71,6 +74,9 @@ typedef struct {
   int64_t a_offset;
   int64_t first; /* line of a block */
   qa* packed;    /* NULL where A is read in place */
+  /* The panels of the next columns: as many tiles as `next_tiles` fetch a share each. */
+  const int8_t* next;
+  int64_t next_tiles, next_share, next_step; /* of a tile, and of four rows in it */
 } qgemm_state;
 
 /* The first row of a line, where it is read. */
@@ -85,28 +91,39 @@ static const qa* line_start(const qgemm_state* s, int64_t line) {
 /* What columns [j, j + columns) have in common. */
 static void plan_columns(const ext_qgemm* g, int64_t j, int64_t columns, qgemm_columns* c) {
   const requantise_plan* plan = &g->plan;
+  const vf most = vf_set1((float)(255 * 128 * i64_max(1, g->terms)));
+  vf large = vf_zero();
   for (int64_t i = 0; i < columns; i += VL) {
     const int64_t lanes = i64_min(VL, columns - i);
     const vi sums = vi_load_n(plan->e.w_sums + j + i, lanes);
     vi_store(c->start + i, vi_set1(0) - sums * plan->x_zero);
     if (!plan->direct && !plan->stepwise) continue;
     const vf step = vf_set1(first_scale(plan));
-    vf_store(c->factor + i, vf_load_n(plan->e.scale + j + i, lanes) / step);
-    vf bias = plan->e.bias ? vf_load_n(plan->e.bias + j + i, lanes) : vf_zero();
-    vf_store(c->shift + i, bias / step);
+    const vf factor = vf_load_n(plan->e.scale + j + i, lanes) / step;
+    const vf bias = plan->e.bias ? vf_load_n(plan->e.bias + j + i, lanes) : vf_zero();
+    const vf shift = bias / step;
+    vf_store(c->factor + i, factor);
+    vf_store(c->shift + i, shift);
+    const vf bound = vf_fma(vf_max(factor, -factor), most, vf_max(shift, -shift));
+    large = vf_max(large, vf_select(vm_lt(bound, vf_set1(1e9f)), vf_zero(), vf_set1(1.0f)));
   }
+  c->tame = vf_most(large) == 0;
 }
 
 /* Rows [row, row + rows) times columns [j, j + columns), of which one tile has all vectors or one
  * vector's. */
-static void run_tile(const qgemm_state* s, qgemm_tile* t, int64_t row, int64_t rows, int64_t j,
+static void run_tile(qgemm_state* s, qgemm_tile* t, int64_t row, int64_t rows, int64_t j,
                      int64_t columns) {
   const ext_qgemm* g = s->g;
   const ext_requantise* e = &g->plan.e;
   const int all = columns > QTILE_N - QHALF_N;
   t->y = (uint8_t*)g->y + (row * g->y_row + j) * quantised_size(e->y_dtype);
   t->rows = rows;
-  t->finish = g->plan.direct && columns == (all ? QTILE_N : QHALF_N);
+  t->finish = g->plan.direct && t->columns->tame && columns == (all ? QTILE_N : QHALF_N);
+  const int fetches = s->next_tiles-- > 0;
+  t->next = fetches ? s->next : t->b;
+  t->next_step = fetches ? s->next_step : 0;
+  s->next += s->next_share;
   qtile_function(rows, all)(t);
   if (t->finish) return;
   requantise_tile done = {.rows = rows, .columns = columns, .content = t->sums, .width = t->width};
@@ -124,8 +141,7 @@ static void run_tile(const qgemm_state* s, qgemm_tile* t, int64_t row, int64_t r
 
 /* All rows of a line times columns [j, j + columns), in tiles of about as many rows, or whole
  * ones where rows are read by many. */
-static void run_line(const qgemm_state* s, qgemm_tile* t, int64_t line, int64_t j,
-                     int64_t columns) {
+static void run_line(qgemm_state* s, qgemm_tile* t, int64_t line, int64_t j, int64_t columns) {
   const int64_t row = qgemm_first_row(s->g, line), rows = qgemm_first_row(s->g, line + 1) - row;
   const int64_t tiles = ceil_div(rows, QR);
   const qa* a = line_start(s, line);
@@ -135,6 +151,15 @@ static void run_line(const qgemm_state* s, qgemm_tile* t, int64_t line, int64_t 
     t->a = a + from * s->g->a_row;
     run_tile(s, t, row + from, past - from, j, columns);
   }
+}
+
+/* Shares `size` bytes of panels among the first tiles of `lines`. */
+static void plan_fetch(qgemm_state* s, const int8_t* panels, int64_t lines, int64_t size) {
+  const int64_t tiles = lines * (s->g->width ? ceil_div(s->g->width, QR) : 1);
+  s->next = panels;
+  s->next_tiles = size ? i64_min(tiles, FETCHING_TILES) : 0;
+  s->next_share = size / i64_max(1, s->next_tiles);
+  s->next_step = s->next_share / i64_max(1, groups_of(s->g));
 }
 
 /* Lines [first, past), of one image, times columns [j0, j1). */
@@ -163,6 +188,8 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
     columns = j1 - j > QTILE_N - QHALF_N ? QTILE_N : QHALF_N;
     t.b = g->panels + j / EXT_PANEL * panel + j % EXT_PANEL * K_GROUP;
     plan_columns(g, j, i64_min(columns, j1 - j), &common);
+    plan_fetch(s, t.b + ceil_div(columns, EXT_PANEL) * panel, past - first,
+               ceil_div(i64_min(QTILE_N, j1 - j - columns), EXT_PANEL) * panel);
     for (int64_t line = first; line < past; line++)
       run_line(s, &t, line, j, i64_min(columns, j1 - j));
   }

@@ -16,6 +16,7 @@
 typedef struct {
   _Alignas(EXT_ALIGN) int32_t start[QTILE_N];
   _Alignas(EXT_ALIGN) float factor[QTILE_N], shift[QTILE_N];
+  int tame; /* whether all results, in steps of y, are far from the limits of int32 */
 } qgemm_columns;
 
 typedef struct {
@@ -24,6 +25,8 @@ typedef struct {
   int64_t a_row;
   const int8_t* b; /* four rows of a panel; the next four follow; vector v at + v b_step */
   int64_t b_step;
+  const int8_t* next; /* goes to L2 meanwhile, so many bytes for each four rows */
+  int64_t next_step;
   int64_t groups;           /* of four rows of B, in a run of A */
   int64_t taps[2], skip[2]; /* runs, and elements of A between the end of one and the next */
   const qgemm_columns* columns;

@@ -109,7 +109,8 @@ EXT_INLINE void qtiles_finish(const int wide, const qgemm_tile* t, const int32_t
         const int64_t row = i64_min(i + r, t->rows - 1);
         value[r] = vf_fma(vi_to_vf(vi_load(sums + row * QTILE_N + v * VL)), factor, shift);
       }
-      const vx bytes = vx_in_order(vx_of_steps(value[0], value[1], value[2], value[3], &steps));
+      const vx bytes =
+          vx_in_order(vx_of_tame_steps(value[0], value[1], value[2], value[3], &steps));
       uint8_t* y = t->y + i * t->y_row + v * VL;
       EXT_UNROLL
       for (int r = 0; r < AT_ONCE; r++)

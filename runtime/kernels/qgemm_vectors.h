@@ -43,7 +43,7 @@ EXT_INLINE void qtile_finish(const int rows, const int nv, const qgemm_tile* t,
       const int row = i + k / nv < rows ? i + k / nv : i, v = k % nv;
       value[k] = vf_fma(vi_to_vf(vq_sum(acc[row][v], start[v])), factor[v], shift[v]);
     }
-    const vx bytes = vx_in_order(vx_of_steps(value[0], value[1], value[2], value[3], &steps));
+    const vx bytes = vx_in_order(vx_of_tame_steps(value[0], value[1], value[2], value[3], &steps));
     EXT_UNROLL
     for (int r = 0; r < at_once; r++)
       if (i + r < rows) vx_store_piece(t->y + (i + r) * y_row, bytes, r, at_once);
@@ -55,7 +55,7 @@ EXT_INLINE void qtile_finish(const int rows, const int nv, const qgemm_tile* t,
 EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
   enum { THIRDS = (QR + 2) / 3 };
   const int64_t b_step = t->b_step, a_row = t->a_row;
-  const int8_t* b = t->b;
+  const int8_t *b = t->b, *next = t->next;
   const qa* a[THIRDS];
   vq acc[QR][QN];
   EXT_UNROLL
@@ -71,6 +71,8 @@ EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
       EXT_NO_UNROLL
       for (int64_t g = t->groups; g > 0; g--) {
         vqb row[QN];
+        __builtin_prefetch(next, 0, 2);
+        next += t->next_step;
         EXT_UNROLL
         for (int v = 0; v < nv; v++) row[v] = vq_panel(b + v * b_step);
         EXT_UNROLL

@@ -125,11 +125,13 @@ def test_batches_of_any_layout(
     out.check(sums.reshape(-1, n))
 
 
+@pytest.mark.parametrize("times", [1, 4], ids=["tail", "tiles"])
 @pytest.mark.parametrize("y", ["uint8", "int8"])
-def test_halves_nan_and_what_does_not_fit(quantised_lib: ctypes.CDLL, y: str) -> None:
+def test_halves_nan_and_what_does_not_fit(quantised_lib: ctypes.CDLL, y: str, times: int) -> None:
     """v = bias here; as ONNX's QuantizeLinear and ONNX Runtime on x86-64 have it."""
     held, zero = np.iinfo(y), 3
     steps = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 300, -300, 1e30, np.inf, -np.inf, np.nan, 124.5])
+    steps = np.tile(steps, times)
     want = np.rint(np.where(np.isnan(steps), -1e9, steps)) + zero
     n = len(steps)
     out = Output(np.random.default_rng(0), Requantise(y, zero), 5, np.zeros(n), 1)

@@ -45,7 +45,7 @@ def quantised(name: str) -> onnx.ModelProto:
     if find_spec("onnxruntime") is None:
         raise ModelError(f"{INT8[name]} is made by onnxruntime; pip install onnxruntime")
     model = _MADE_OF[name].build()
-    made_of = f"{metadata.version('onnxruntime')} {_INPUTS} ".encode()
+    made_of = metadata.version("onnxruntime").encode() + Path(__file__).read_bytes()
     digest = hashlib.sha256(made_of + model.SerializeToString(deterministic=True)).hexdigest()
     path = cache_folder() / "zoo" / f"{INT8[name]}-{digest[:16]}.onnx"
     if not path.is_file():

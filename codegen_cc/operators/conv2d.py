@@ -197,9 +197,11 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
     elif way.tile:
         placed = place_conv2d(node, builder, pads)
         packed = builder.constant(pack_winograd(weight, way.tile))
-        x, y = placed.inputs["input"], placed.output
-        arguments = [placed.params, way.tile, x, packed, placed.epilogue, y]
-        placed.call(node, builder, "ext_conv2d_winograd", arguments)
+        x, y, before = placed.inputs["input"], placed.output, [placed.params, way.tile]
+        function, storage = "ext_conv2d_winograd", placed_storage(placed)
+        if c_dtype(BFLOAT16) in storage.fields.values():
+            function, before = f"{function}_bf16", [*before, storage]
+        placed.call(node, builder, function, [*before, x, packed, placed.epilogue, y])
     elif way.grouped:
         packed = pack_grouped(weight, FLOAT32_PANELS)
         call_as_stored(node, builder, "ext_grouped_conv2d", packed)
@@ -222,8 +224,8 @@ def call_as_stored(
 
 
 def narrow_storage(node: Node) -> Narrow:
-    """Products in bfloat16 store all as they like; others widen the image they read."""
-    if in_bfloat16(node):
+    """Products in bfloat16 and Winograd's store all as they like; others widen what they read."""
+    if in_bfloat16(node) or (not node.compute and way_of(node).tile):
         return narrow("input", "residual")
     in_vectors = is_depthwise(node) or way_of(node).grouped
     return narrow("input", follows="input") if in_vectors else Narrow()

@@ -10,7 +10,7 @@ from codegen_cc.node import Node
 from codegen_cc.operators.bfloat16 import in_parts, no_gain, product_rate, short_name
 from codegen_cc.operators.packing import PANEL
 from codegen_cc.operators.requantise import is_quantised
-from codegen_cc.operators.winograd import POINTS, best_tile
+from codegen_cc.operators.winograd import POINTS, best_tile, best_tile_beside
 
 #: Outputs from which products in bfloat16 pay, as measured on AMD's Zen 5: columns of a panel that
 #: are not there are computed as well, in each group.
@@ -53,10 +53,11 @@ def is_depthwise(node: Node) -> bool:
     return groups > 1 and groups == node.operand("input").shape[1] == node.shape[1]
 
 
-def winograd_tile(node: Node, direct_rate: float = 1.0) -> int:
+def winograd_tile(node: Node) -> int:
     """The tile with which Winograd's algorithm should compute the node, or 0 for not at all.
 
-    ``direct_rate`` is how many times as fast as in float32 it is computed directly.
+    Direct convolution is the other choice, as fast as what the node multiplies in, or what its
+    values are stored as.
     """
     if not fits_winograd(node):
         return 0
@@ -64,8 +65,10 @@ def winograd_tile(node: Node, direct_rate: float = 1.0) -> int:
     images, outputs, height, width = node.shape
     # Of an unknown size it is only known that it may be small.
     most = 8 if is_static([images, height, width]) else 6
-    sizes = (estimate(images), estimate(height), estimate(width))
-    return best_tile(*sizes, inputs, outputs, most, direct_rate)
+    sizes = (estimate(images), estimate(height), estimate(width), inputs, outputs, most)
+    if node.compute or node.storage:
+        return best_tile_beside(product_rate(node), *sizes)
+    return best_tile(*sizes)
 
 
 def fits_grouped(node: Node) -> bool:
@@ -193,6 +196,6 @@ def computes(node: Node) -> str | None:
     in_vectors = outputs == PANEL and fits_grouped(node) and prefers_grouped(node)
     if in_vectors and product_rate(node) <= _MOST_RATE_OF_GROUPS:
         return f"{outputs} outputs in a group; {node.dtype} in vectors of them is faster"
-    if tile := winograd_tile(node, product_rate(node)):
+    if tile := winograd_tile(node):
         return f"Winograd F({tile - 2}, 3) in float32 is faster than {node.compute}"
     return None

@@ -63,7 +63,10 @@ int ext_conv2d_bf16_prologue(const ext_conv2d_params* p, const ext_prologue* bef
 /* Operators that compute in fp32 what is stored as bf16.  Rounding aside they give what their
  * namesakes give.
  *
- * ext_depthwise_conv2d of x as bf16; w, bias and residual are fp32. */
+ * ext_conv2d_winograd; w is fp32. */
+int ext_conv2d_winograd_bf16(const ext_conv2d_params* p, int32_t tile, const ext_storage* s,
+                             const void* x, const float* w, const ext_epilogue* e, void* y);
+/* ext_depthwise_conv2d of x as bf16; w, bias and residual are fp32. */
 int ext_depthwise_conv2d_bf16(const ext_conv2d_params* p, ext_dtype y_dtype, const uint16_t* x,
                               const float* w, const ext_epilogue* e, void* y);
 /* The same for ext_grouped_conv2d. */

@@ -195,3 +195,35 @@ def test_an_image_that_windows_read_again_is_rounded_once() -> None:
         "ext_cast",
         "ext_conv2d_bf16",
     ]
+
+
+def test_winograd_reads_and_gives_bfloat16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It computes in float32 between products in bfloat16, with a residual."""
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "avx512_bf16")
+    graph, shape = Graph(), (1, CHANNELS, 80, 80)
+    x = graph.op("Relu", graph.conv("x", (CHANNELS, 64), 1))
+    y = graph.op("Relu", graph.op("Add", graph.conv(x, (64, 64), 3), x))
+    z = graph.conv(y, (64, 64), 3)
+    graph.input("x", shape)
+    graph.output(graph.conv(z, (64, CHANNELS), 1), "y", ("n", "c", "h", "w"))
+    model = onnx.shape_inference.infer_shapes(graph.build())
+    plan = plan_of(model)
+    assert stored(plan, "ext_conv2d_winograd_bf16") == [NARROW, NARROW]
+    assert stored(plan, "ext_conv2d_bf16") == [NARROW, WIDE]
+    assert stored(plan, "ext_cast") == []
+    compiled = byoc.compile(model, tmp_path / "m.so", precision="bf16")
+    assert len(compiled.report.regions) == 1 and compiled.report.left == ()
+    values = np.random.default_rng(4).standard_normal(shape, dtype=np.float32)
+    (found,) = byoc.load(tmp_path / "m.so").run({"x": values}).values()
+    (expected,) = onnxruntime_outputs(model, {"x": values}).values()
+    assert 1e-5 < share_of_range(found, expected) < LIMIT
+
+
+def test_winograd_of_a_result_gives_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "avx512_bf16")
+    graph = Graph()
+    graph.input("x", (1, CHANNELS, 112, 112))
+    graph.output(graph.conv(graph.point("x"), (CHANNELS, 96), 3), "y", ("n", "c", "h", "w"))
+    plan = plan_of(onnx.shape_inference.infer_shapes(graph.build()))
+    assert stored(plan, "ext_conv2d_bf16") == [NARROW]
+    assert stored(plan, "ext_conv2d_winograd_bf16") == [WIDE]

@@ -225,6 +225,23 @@ def bf16_lib(
         yield library
 
 
+@pytest.fixture(scope="session", params=(*LEVELS, *BF16_ROWS))
+def winograd_library(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL | GuestLibrary:
+    """The library in one row that stores bf16; skipped where this CPU lacks it."""
+    return _row(request.param, request, tmp_path_factory)
+
+
+@pytest.fixture
+def winograd_lib(
+    winograd_library: ctypes.CDLL | GuestLibrary,
+) -> Iterator[ctypes.CDLL | GuestLibrary]:
+    """The same, and memory for the test that it can reach."""
+    with _in_reach(winograd_library) as library:
+        yield library
+
+
 @pytest.fixture(scope="session", params=(*LEVELS, "amx_bf16", *WITHOUT_TILES))
 def bf16x3_library(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

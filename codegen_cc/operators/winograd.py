@@ -95,9 +95,9 @@ def best_tile(
 #: bfloat16: an element of V, one of M, and a byte of weights that comes from beyond L2.  Direct
 #: convolution packs inputs for every tap, and stores outputs.  Fitted to 44 layers from 7 x 7 x 512
 #: to 224 x 224 x 64 on AMD's Zen 5.
-_PRODUCTS_PER_INPUT = {6: 19, 8: 23}
-_PRODUCTS_PER_OUTPUT = {6: 25, 8: 31}
-_PRODUCTS_PER_BYTE = 4.2
+_PRODUCTS_PER_INPUT = {6: 17, 8: 23}
+_PRODUCTS_PER_OUTPUT = {6: 17, 8: 26}
+_PRODUCTS_PER_BYTE = 2
 _PRODUCTS_PER_PACKED, _PRODUCTS_PER_STORED = 3, 16
 _MARGIN_OF_STORED = 0.97
 

@@ -95,11 +95,13 @@ EXT_INLINE void store_image(const int narrow, const int full, void* p, vf v, int
 
 /* ------------------------------------------------------------------ 1: the input */
 
-/* Transforms `lanes` channels of one tile whose corner is at (ih, iw); `inside` (a constant) says
- * that the whole tile is in the image.  Frequency f goes to slots[f]. */
-EXT_INLINE void transform_input(const int tile, const int narrow, const int inside,
+/* Transforms `lanes` channels of one tile whose corner is at (ih, iw); `inside` and `full`
+ * (constants) say that the whole tile is in the image, and that all VL lanes are there.  Frequency
+ * f goes to slots[f]. */
+EXT_INLINE void transform_input(const int tile, const int narrow, const int inside, const int full,
                                 const ext_conv2d_params* p, const void* image, int64_t ih,
                                 int64_t iw, int64_t lanes, float* const* slots, int64_t channel) {
+  static const float nothing[VL] = {0};
   vf columns[WINOGRAD_MAX_TILE][WINOGRAD_MAX_TILE], line[WINOGRAD_MAX_TILE];
   const int64_t step = p->in_w * p->x_stride;
   EXT_UNROLL
@@ -110,8 +112,8 @@ EXT_INLINE void transform_input(const int tile, const int narrow, const int insi
     EXT_UNROLL
     for (int i = 0; i < tile; i++) {
       int there = inside || (column_inside && ih + i >= 0 && ih + i < p->in_h);
-      const void* from = element_of(narrow, image, pixel + i * step);
-      d[i] = there ? load_image(narrow, inside && lanes == VL, from, lanes) : vf_zero();
+      const void* from = there ? element_of(narrow, image, pixel + i * step) : nothing;
+      d[i] = load_image(narrow, full, from, lanes);
     }
     winograd_input(tile, d, d);
     EXT_UNROLL
@@ -145,9 +147,11 @@ EXT_INLINE void transform_inputs(const int tile, const int narrow, const winogra
       for (int64_t c = c0; c < c1; c += VL) {
         int64_t lanes = i64_min(VL, c1 - c);
         if (inside && lanes == VL)
-          transform_input(tile, narrow, 1, p, image, ih, iw, VL, slots, c);
+          transform_input(tile, narrow, 1, 1, p, image, ih, iw, VL, slots, c);
+        else if (lanes == VL)
+          transform_input(tile, narrow, 0, 1, p, image, ih, iw, VL, slots, c);
         else
-          transform_input(tile, narrow, 0, p, image, ih, iw, lanes, slots, c);
+          transform_input(tile, narrow, 0, 0, p, image, ih, iw, lanes, slots, c);
       }
     }
   }
@@ -171,11 +175,18 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
       for (int64_t j = j0; j < j1; j += TILE_N) {
         t.columns = i64_min(TILE_N, ceil_div(j1 - j, TILE_STEP) * TILE_STEP);
         t.b = u + (j / EXT_PANEL * k + k0) * EXT_PANEL + j % EXT_PANEL;
+        const int last = j + TILE_N >= j1;
+        const float* next = u + k0 * EXT_PANEL;
+        if (last && block + 1 < job->k_blocks)
+          next += job->k_block * EXT_PANEL;
+        else if (last && f + 1 < job->tile * job->tile)
+          next = u + panels * k * EXT_PANEL;
         for (int64_t i = 0; i < micropanels; i++) {
           int64_t r0 = i * rows / micropanels, r1 = (i + 1) * rows / micropanels;
-          int64_t ahead = j + TILE_N + i * EXT_PANEL;
+          /* The first micropanels fetch what is multiplied next, panel by panel. */
+          int64_t ahead = (last ? j0 : j + TILE_N) + i * EXT_PANEL;
           t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
-                       ? u + (ahead / EXT_PANEL * k + k0) * EXT_PANEL
+                       ? next + ahead / EXT_PANEL * k * EXT_PANEL
                        : t.b;
           t.a = a + r0 * A_STRIDE;
           t.y = products + (f * job->rows + r0) * job->columns + (j - j0);
@@ -349,7 +360,7 @@ static void plan(winograd_job* job, int64_t threads) {
   job->slots = i64_max(1, A_STRIDE / job->slot);
   /* V may take five eighths of L2, where rows need not be many, and M a quarter. */
   const ext_caches* caches = ext_cache_sizes();
-  int64_t most = caches->l2 / 8 * 5 / (area * i64_max(k, 1) * (int64_t)sizeof(float)) / MR * MR;
+  int64_t most = caches->l2 / 8 * 5 / (area * i64_max(k, 1) * (int64_t)sizeof(float));
   int64_t least =
       area * k * n * (int64_t)sizeof(float) > caches->l3 / 4 ? MEMORY_ROWS : STREAM_ROWS;
   job->blocks = ceil_div(job->tiles, i64_max(most, least));

@@ -110,7 +110,8 @@ def _summarise(name: str, region: relax.Function) -> RegionSummary:
     operators = 0
     for _, composite, node in composites_of(region):
         nodes.append(node)
-        operators += len(bindings_of(composite))
+        bindings = bindings_of(composite)
+        operators += sum(isinstance(binding.value, relax.Call) for binding in bindings)
     weights = region.attrs.get(CONSTANTS_ATTRIBUTE, ())
     return RegionSummary(
         name,

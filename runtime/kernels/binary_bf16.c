@@ -19,31 +19,9 @@ typedef struct {
   float low, high;
 } stored_binary;
 
-EXT_INLINE const void* at(const int narrow, const void* p, int64_t index) {
-  return (const char*)p + index * (narrow ? 2 : 4);
-}
-
 EXT_INLINE float one(int narrow, const void* p, int64_t index) {
-  const void* x = at(narrow, p, index);
+  const void* x = stored_element(narrow, p, index);
   return narrow ? float_of_bfloat16(*(const uint16_t*)x) : *(const float*)x;
-}
-
-EXT_INLINE vf load(const int narrow, const int whole, const void* p, int64_t i, int64_t lanes) {
-  const void* x = at(narrow, p, i);
-  if (narrow) return vbf_widen(whole ? vbf_load(x) : vbf_load_n(x, lanes));
-  return whole ? vf_load(x) : vf_load_n(x, lanes);
-}
-
-EXT_INLINE void store(const int whole, int narrow, void* p, int64_t i, vf v, int64_t lanes) {
-  void* y = (void*)at(narrow, p, i);
-  if (narrow && whole)
-    vbf_store(y, vbf_round(v));
-  else if (narrow)
-    vbf_store_n(y, vbf_round(v), lanes);
-  else if (whole)
-    vf_store(y, v);
-  else
-    vf_store_n(y, v, lanes);
 }
 
 /* a contiguous, b contiguous or (b_step 0) one value; what is not a pointer or n is a constant. */
@@ -54,14 +32,16 @@ EXT_INLINE void run_of(const ext_binary_kind kind, const int narrow_a, const int
   const vf low = vf_set1(s->low), high = vf_set1(s->high);
   int64_t i = 0;
   for (; i + VL <= n; i += VL) {
-    vf u = load(narrow_a, 1, a, i, VL), v = b_step ? load(narrow_b, 1, b, i, VL) : all;
+    vf u = stored_load(narrow_a, 1, a, i, VL),
+       v = b_step ? stored_load(narrow_b, 1, b, i, VL) : all;
     v = kind == EXT_ADD ? u + v : u * v;
-    store(1, narrow_y, y, i, vf_min(high, vf_max(low, v)), VL);
+    stored_store(narrow_y, 1, y, i, vf_min(high, vf_max(low, v)), VL);
   }
   if (i == n) return;
-  vf u = load(narrow_a, 0, a, i, n - i), v = b_step ? load(narrow_b, 0, b, i, n - i) : all;
+  vf u = stored_load(narrow_a, 0, a, i, n - i),
+     v = b_step ? stored_load(narrow_b, 0, b, i, n - i) : all;
   v = kind == EXT_ADD ? u + v : u * v;
-  store(0, narrow_y, y, i, vf_min(high, vf_max(low, v)), n - i);
+  stored_store(narrow_y, 0, y, i, vf_min(high, vf_max(low, v)), n - i);
 }
 
 EXT_INLINE void run_kind(const ext_binary_kind kind, const int* narrow, int b_step,
@@ -113,16 +93,17 @@ static void chunk_run(const stored_binary* s, int64_t n, const void* const* x, c
   if (s->clamp) return;
   EXT_NAME(ext_activate)(&s->p->activation, n, values, values);
   int64_t i = 0;
-  for (; i + VL <= n; i += VL) store(1, s->narrow_y, y, i, vf_load(values + i), VL);
-  if (i < n) store(0, s->narrow_y, y, i, vf_load_n(values + i, n - i), n - i);
+  for (; i + VL <= n; i += VL) stored_store(s->narrow_y, 1, y, i, vf_load(values + i), VL);
+  if (i < n) stored_store(s->narrow_y, 0, y, i, vf_load_n(values + i, n - i), n - i);
 }
 
 static void stored_run(const void* context, int64_t n, const void* const* x, const int64_t* step,
                        void* y) {
   const stored_binary* s = context;
   for (int64_t i = 0; i < n; i += CHUNK) {
-    const void* from[] = {at(s->narrow[0], x[0], i * step[0]), at(s->narrow[1], x[1], i * step[1])};
-    chunk_run(s, i64_min(CHUNK, n - i), from, step, (void*)at(s->narrow_y, y, i));
+    const void* from[] = {stored_element(s->narrow[0], x[0], i * step[0]),
+                          stored_element(s->narrow[1], x[1], i * step[1])};
+    chunk_run(s, i64_min(CHUNK, n - i), from, step, (void*)stored_element(s->narrow_y, y, i));
   }
 }
 

@@ -44,11 +44,6 @@ typedef struct {
                   clamp; behind them as many results, with y as bf16 */
 } output_row;
 
-/* The element `index` of an image that is stored so. */
-EXT_INLINE const void* element_of(const int narrow, const void* p, int64_t index) {
-  return (const char*)p + index * (narrow ? 2 : 4);
-}
-
 /* What a span of channels has in common: `full` (a constant) says that all VL lanes are there. */
 EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
   return full ? vf_load(p) : vf_load_n(p, lanes);
@@ -56,21 +51,7 @@ EXT_INLINE vf load(const int full, const float* p, int64_t lanes) {
 
 /* The same of x. */
 EXT_INLINE vf load_x(const int full, const void* p, int64_t lanes) {
-  if (X_BF16) return vbf_widen(full ? vbf_load(p) : vbf_load_n(p, lanes));
-  return load(full, p, lanes);
-}
-
-EXT_INLINE void store_y(const int full, const int narrow, const void* y, int64_t index, vf v,
-                        int64_t lanes) {
-  void* at = (void*)element_of(narrow, y, index);
-  if (narrow && full)
-    vbf_store(at, vbf_round(v));
-  else if (narrow)
-    vbf_store_n(at, vbf_round(v), lanes);
-  else if (full)
-    vf_store(at, v);
-  else
-    vf_store_n(at, v, lanes);
+  return stored_load(X_BF16, full, p, 0, lanes);
 }
 
 EXT_INLINE vf first_sum(const depthwise_job* job, int64_t c) {
@@ -99,10 +80,10 @@ EXT_INLINE void finish(const int count, const int full, const int later, const d
   for (int k = 0; k < count; k++) sum[k] = vf_min(high, vf_max(low, sum[k]));
   if (X_BF16 && job->narrow_y) {
     EXT_UNROLL
-    for (int k = 0; k < count; k++) store_y(full, 1, row->y, at + k * y_stride, sum[k], lanes);
+    for (int k = 0; k < count; k++) stored_store(1, full, row->y, at + k * y_stride, sum[k], lanes);
   } else {
     EXT_UNROLL
-    for (int k = 0; k < count; k++) store_y(full, 0, row->y, at + k * y_stride, sum[k], lanes);
+    for (int k = 0; k < count; k++) stored_store(0, full, row->y, at + k * y_stride, sum[k], lanes);
   }
 }
 
@@ -122,8 +103,8 @@ EXT_INLINE void finish_sums(const depthwise_job* job, const output_row* row, int
     const float* from = result + k * job->w_row;
     const int64_t at = (i + k) * y_stride;
     int64_t c = 0;
-    for (; c + VL <= channels; c += VL) store_y(1, 1, row->y, at + c, vf_load(from + c), VL);
-    if (c < channels) store_y(0, 1, row->y, at + c, vf_load(from + c), channels - c);
+    for (; c + VL <= channels; c += VL) stored_store(1, 1, row->y, at + c, vf_load(from + c), VL);
+    if (c < channels) stored_store(1, 0, row->y, at + c, vf_load(from + c), channels - c);
   }
 }
 
@@ -139,14 +120,14 @@ EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const o
   vf sum = first_sum(job, c), odd = vf_zero();
   for (int64_t i = 0; i < in->kh; i++) {
     const float* w = in->w + i * job->p.kernel_w * job->w_row + c;
-    const void* x = element_of(X_BF16, in->x, i * in->x_row + c);
-    const void* next = element_of(X_BF16, x, in->x_tap);
+    const void* x = stored_element(X_BF16, in->x, i * in->x_row + c);
+    const void* next = stored_element(X_BF16, x, in->x_tap);
     int64_t k = 0;
     for (; k + 2 <= in->kw; k += 2, w += 2 * job->w_row) {
       sum = vf_fma(load_x(full, x, lanes), vf_load(w), sum);
       odd = vf_fma(load_x(full, next, lanes), vf_load(w + job->w_row), odd);
-      x = element_of(X_BF16, x, 2 * in->x_tap);
-      next = element_of(X_BF16, x, in->x_tap);
+      x = stored_element(X_BF16, x, 2 * in->x_tap);
+      next = stored_element(X_BF16, x, in->x_tap);
     }
     if (k < in->kw) sum = vf_fma(load_x(full, x, lanes), vf_load(w), sum);
   }
@@ -167,7 +148,7 @@ static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
   in.x_row = p->dilation_h * p->in_w * p->x_stride;
   in.x_tap = p->dilation_w * p->x_stride;
   if (in.kw > 0) {
-    in.x = element_of(X_BF16, row->x, (iw0 + kw0 * p->dilation_w) * p->x_stride);
+    in.x = stored_element(X_BF16, row->x, (iw0 + kw0 * p->dilation_w) * p->x_stride);
     in.w = job->w + (row->kh0 * p->kernel_w + kw0) * job->w_row;
   } else {
     in.kh = 0;
@@ -188,13 +169,13 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
   int64_t x_stride = p->x_stride, x_row = p->dilation_h * p->in_w * x_stride;
   int64_t w_tap = job->w_row, iw0 = ow * stride - p->pad_left;
   int64_t before = iw0 < 0 ? -iw0 : 0, past = p->in_w - iw0; /* columns [before, past) are there */
-  const void* x = element_of(X_BF16, row->x, (iw0 + before) * x_stride + c);
+  const void* x = stored_element(X_BF16, row->x, (iw0 + before) * x_stride + c);
   const float* w = job->w + row->kh0 * taps * w_tap + c;
   vf sum[TILE_W];
   sum[0] = first_sum(job, c);
   EXT_UNROLL
   for (int i = 1; i < TILE_W; i++) sum[i] = sum[0];
-  for (int64_t kh = row->kh0; kh < row->kh1; kh++, x = element_of(X_BF16, x, x_row)) {
+  for (int64_t kh = row->kh0; kh < row->kh1; kh++, x = stored_element(X_BF16, x, x_row)) {
     vf weight[8];
     EXT_UNROLL
     for (int k = 0; k < taps; k++, w += w_tap) weight[k] = vf_load(w);
@@ -203,7 +184,7 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
     for (int j = 0; j < columns; j++) {
       if (checked && (j < before || j >= past)) continue;
       vf v = vf_keep(load_x(full, column, lanes));
-      column = element_of(X_BF16, column, x_stride);
+      column = stored_element(X_BF16, column, x_stride);
       EXT_UNROLL
       for (int k = 0; k < taps; k++) {
         int i = (j - k) / stride;
@@ -280,8 +261,8 @@ static void one_row(const depthwise_job* job, int64_t index, const tile_function
   const ext_conv2d_params* p = &job->p;
   const kernel_rows inside = kernel_rows_inside(p, index);
   output_row row = {.kh0 = inside.first, .kh1 = inside.past, .sums = sums};
-  row.x = element_of(X_BF16, job->x, inside.line * p->in_w * p->x_stride);
-  row.y = (void*)element_of(job->narrow_y, job->y, index * p->out_w * p->y_stride);
+  row.x = stored_element(X_BF16, job->x, inside.line * p->in_w * p->x_stride);
+  row.y = (void*)stored_element(job->narrow_y, job->y, index * p->out_w * p->y_stride);
   row.residual =
       job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride : NULL;
   if (!tiles) {

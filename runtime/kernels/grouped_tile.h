@@ -58,17 +58,11 @@ typedef struct {
   const float* residual;
 } grouped_row;
 
-EXT_INLINE const void* element_of(const int narrow, const void* p, int64_t index) {
-  return (const char*)p + index * (narrow ? 2 : 4);
-}
-
 /* Input `c` of each lane's group.  `column` is a pixel of x; `shared` (a constant): groups share
  * the vector, whose inputs begin there; `full` (a constant): a whole vector of x is there. */
 EXT_INLINE vf inputs_of(const int shared, const int full, const void* column, int64_t there,
                         int64_t c, vi lane) {
-  if (shared && X_BF16)
-    return vf_lanes(vbf_widen(full ? vbf_load(column) : vbf_load_n(column, there)), lane);
-  if (shared) return vf_lanes(full ? vf_load(column) : vf_load_n(column, there), lane);
+  if (shared) return vf_lanes(stored_load(X_BF16, full, column, 0, there), lane);
   return X_BF16 ? vf_set1_bf16((const uint16_t*)column + c) : vf_set1(((const float*)column)[c]);
 }
 
@@ -102,18 +96,9 @@ EXT_INLINE void finish(const int count, const grouped_job* job, const grouped_ro
   }
   EXT_UNROLL
   for (int k = 0; k < count; k++) sum[k] = vf_min(high, vf_max(low, sum[k]));
-  void* y = (void*)element_of(narrow, row->y, i * y_stride);
+  void* y = (void*)stored_element(narrow, row->y, i * y_stride);
   EXT_UNROLL
-  for (int k = 0; k < count; k++) {
-    if (narrow && full)
-      vbf_store((uint16_t*)y + k * y_stride, vbf_round(sum[k]));
-    else if (narrow)
-      vbf_store_n((uint16_t*)y + k * y_stride, vbf_round(sum[k]), row->lanes);
-    else if (full)
-      vf_store((float*)y + k * y_stride, sum[k]);
-    else
-      vf_store_n((float*)y + k * y_stride, sum[k], row->lanes);
-  }
+  for (int k = 0; k < count; k++) stored_store(narrow, full, y, k * y_stride, sum[k], row->lanes);
 }
 
 /* Adds `chunk` inputs from c on of `taps` columns of one kernel row to `width` pixels (constants
@@ -130,9 +115,9 @@ EXT_INLINE void add_taps(const int width, const int taps, const int64_t stride, 
   EXT_UNROLL
   for (int k = 0; k < taps; k++) EXT_UNROLL
   for (int d = 0; d < chunk; d++) weight[k * chunk + d] = vf_load(w + k * tap + d * EXT_PANEL);
-  const void* column = element_of(X_BF16, x, first * x_stride + (shared ? 0 : c));
+  const void* column = stored_element(X_BF16, x, first * x_stride + (shared ? 0 : c));
   EXT_UNROLL
-  for (int j = 0; j < columns; j++, column = element_of(X_BF16, column, step * x_stride)) {
+  for (int j = 0; j < columns; j++, column = stored_element(X_BF16, column, step * x_stride)) {
     if (checked && (uint64_t)(first + j * step) >= (uint64_t)in_w) continue;
     EXT_UNROLL
     for (int d = 0; d < chunk; d++) {
@@ -165,7 +150,7 @@ EXT_INLINE void tile(const int width, const int taps, const int fixed_stride, co
   for (int i = 0; i < width; i++) sum[i] = row.bias;
   for (int64_t kh = row.kh0; kh < row.kh1; kh++)
     for (int64_t c = 0; c < job.inputs; c += chunk) {
-      const void* x = element_of(X_BF16, row.x, (kh - row.kh0) * x_row);
+      const void* x = stored_element(X_BF16, row.x, (kh - row.kh0) * x_row);
       const float* w = row.w + (kh - row.kh0) * w_row + c * EXT_PANEL;
       vi lane[GROUPED_C];
       EXT_UNROLL
@@ -248,14 +233,15 @@ static void one_vector(const grouped_job* job, int64_t index, int64_t first, til
   const kernel_rows inside = kernel_rows_inside(p, index);
   const int64_t input = first / job->outputs * job->inputs, pixel = index * p->out_w;
   const float* panel = job->w + first / EXT_PANEL * job->k * EXT_PANEL + first % EXT_PANEL;
-  grouped_row row = {.kh0 = inside.first,
-                     .kh1 = inside.past,
-                     .x = element_of(X_BF16, job->x, inside.line * p->in_w * p->x_stride + input),
-                     .w = panel + inside.first * p->kernel_w * job->inputs * EXT_PANEL,
-                     .bias = job->e.bias ? vf_load(job->e.bias + first) : vf_zero(),
-                     .there = job->outputs < VL ? clamp_lanes(p->in_c - input) : VL,
-                     .lanes = clamp_lanes(p->out_c - first),
-                     .y = (void*)element_of(job->narrow_y, job->y, pixel * p->y_stride + first)};
+  grouped_row row = {
+      .kh0 = inside.first,
+      .kh1 = inside.past,
+      .x = stored_element(X_BF16, job->x, inside.line * p->in_w * p->x_stride + input),
+      .w = panel + inside.first * p->kernel_w * job->inputs * EXT_PANEL,
+      .bias = job->e.bias ? vf_load(job->e.bias + first) : vf_zero(),
+      .there = job->outputs < VL ? clamp_lanes(p->in_c - input) : VL,
+      .lanes = clamp_lanes(p->out_c - first),
+      .y = (void*)stored_element(job->narrow_y, job->y, pixel * p->y_stride + first)};
   if (job->e.residual) row.residual = job->e.residual + pixel * job->e.residual_stride + first;
   row_tiles(job, &row, tiles, any);
 }

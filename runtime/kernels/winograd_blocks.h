@@ -73,24 +73,7 @@ EXT_INLINE int is_narrow(ext_dtype dtype) {
 
 /* The element `index` of an image, or NULL where there is none. */
 EXT_INLINE const void* element_of(const int narrow, const void* p, int64_t index) {
-  return p ? (const char*)p + index * (narrow ? 2 : 4) : NULL;
-}
-
-/* `full` (a constant) says that all VL lanes are there. */
-EXT_INLINE vf load_image(const int narrow, const int full, const void* p, int64_t lanes) {
-  if (narrow) return vbf_widen(full ? vbf_load(p) : vbf_load_n(p, lanes));
-  return full ? vf_load(p) : vf_load_n(p, lanes);
-}
-
-EXT_INLINE void store_image(const int narrow, const int full, void* p, vf v, int64_t lanes) {
-  if (narrow && full)
-    vbf_store(p, vbf_round(v));
-  else if (narrow)
-    vbf_store_n(p, vbf_round(v), lanes);
-  else if (full)
-    vf_store(p, v);
-  else
-    vf_store_n(p, v, lanes);
+  return p ? stored_element(narrow, p, index) : NULL;
 }
 
 /* ------------------------------------------------------------------ 1: the input */
@@ -113,7 +96,7 @@ EXT_INLINE void transform_input(const int tile, const int narrow, const int insi
     for (int i = 0; i < tile; i++) {
       int there = inside || (column_inside && ih + i >= 0 && ih + i < p->in_h);
       const void* from = there ? element_of(narrow, image, pixel + i * step) : nothing;
-      d[i] = load_image(narrow, full, from, lanes);
+      d[i] = stored_load(narrow, full, from, 0, lanes);
     }
     winograd_input(tile, d, d);
     EXT_UNROLL
@@ -210,16 +193,14 @@ EXT_INLINE void finish_line(const int narrow, const winograd_job* job, int64_t w
   int64_t residual_stride = job->e.residual_stride, y_stride = job->p->y_stride;
   if (residual && is_narrow(job->s.residual)) {
     for (int64_t j = 0; j < width; j++)
-      vf_store(wide + j * VL,
-               load_image(1, 0, element_of(1, residual, j * residual_stride), lanes));
+      vf_store(wide + j * VL, stored_load(1, 0, residual, j * residual_stride, lanes));
     residual = wide;
     residual_stride = VL;
   }
   EXT_NAME(ext_finish_tile)(&job->e, width, lanes, t, VL, residual, residual_stride,
                             narrow ? values : y, narrow ? VL : y_stride);
   for (int64_t j = 0; narrow && j < width; j++)
-    store_image(1, 0, (void*)element_of(1, y, j * y_stride), vf_load_n(values + j * VL, lanes),
-                lanes);
+    stored_store(1, 0, y, j * y_stride, vf_load_n(values + j * VL, lanes), lanes);
 }
 
 /* The m x m pixels of one tile and `lanes` channels from `channel` on, of which `height` x `width`
@@ -263,14 +244,14 @@ EXT_INLINE void transform_output(const int tile, const int narrow, const winogra
       if (j >= width) break;
       vf value = line[j] + bias;
       if (from && lanes == VL)
-        value += load_image(narrow_residual, 1, from, VL);
+        value += stored_load(narrow_residual, 1, from, 0, VL);
       else if (from)
-        value += load_image(narrow_residual, 0, from, lanes);
+        value += stored_load(narrow_residual, 0, from, 0, lanes);
       value = vf_min(high, vf_max(low, value));
       if (lanes == VL)
-        store_image(narrow, 1, to, value, VL);
+        stored_store(narrow, 1, to, 0, value, VL);
       else
-        store_image(narrow, 0, to, value, lanes);
+        stored_store(narrow, 0, to, 0, value, lanes);
       to = (void*)element_of(narrow, to, pixel);
       if (from) from = element_of(narrow_residual, from, residual_pixel);
     }

@@ -166,4 +166,32 @@ EXT_INLINE void ba_vector_of_bf16(ba* dst, const uint16_t* x) {
 #endif
 }
 
+/* ------------------------------------------------------------------ stored as bf16 or as fp32 */
+
+/* The element `index` of numbers that are bf16 where `narrow`, else fp32. */
+EXT_INLINE const void* stored_element(const int narrow, const void* p, int64_t index) {
+  return (const char*)p + index * (narrow ? 2 : 4);
+}
+
+/* VL of them from that element on, or the first `lanes` unless `full`; both flags are constants. */
+EXT_INLINE vf stored_load(const int narrow, const int full, const void* p, int64_t index,
+                          int64_t lanes) {
+  const void* x = stored_element(narrow, p, index);
+  if (narrow) return vbf_widen(full ? vbf_load(x) : vbf_load_n(x, lanes));
+  return full ? vf_load(x) : vf_load_n(x, lanes);
+}
+
+EXT_INLINE void stored_store(const int narrow, const int full, void* p, int64_t index, vf v,
+                             int64_t lanes) {
+  void* y = (void*)stored_element(narrow, p, index);
+  if (narrow && full)
+    vbf_store(y, vbf_round(v));
+  else if (narrow)
+    vbf_store_n(y, vbf_round(v), lanes);
+  else if (full)
+    vf_store(y, v);
+  else
+    vf_store_n(y, v, lanes);
+}
+
 #endif /* EXT_BF16_H_ */

@@ -5,6 +5,7 @@ The package brings an archive for the architecture that it was installed on, and
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -71,24 +72,30 @@ def _build(target: Target, folder: Path) -> None:
         )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # On the same file system, so that a finished build appears at once and whole.
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
-            built = Path(name, "kernels")
-            command = ["make", "-s", "-C", str(sources()), "install", f"DEST={built}"]
-            command += [f"BUILD={name}/build", f"CC={target.compiler()}", f"AR={target.tool('ar')}"]
-            command.append(f"-j{len(os.sched_getaffinity(0))}")
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                lines = done.stderr.strip().splitlines() or ["no message"]
-                first = next((line for line in lines if "error" in line.lower()), lines[0])
-                raise ToolchainError(f"building the kernels for {target.name} failed: {first}")
-            try:
-                built.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else another process was faster
-                    raise
+        with open(folder.parent / f"kernels-{target.triple}.lock", "w") as lock:
+            # Processes that need the kernels at the same time build them once.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                _build_alone(target, folder)
     except OSError as error:
         raise ToolchainError(
             f"cannot keep the kernels for {target.name} in {folder.parent}: {error}; "
             "set XDG_CACHE_HOME to a folder that can be written"
         ) from error
+
+
+def _build_alone(target: Target, folder: Path) -> None:
+    # On the same file system, so that a finished build appears at once and whole.
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as name:
+        built, objects = Path(name, "kernels"), Path(name, "build")
+        if sources() == _SOURCE_TREE:  # there objects stay, and what did not change is not built
+            objects = _SOURCE_TREE.parent / "build" / f"kernels-{target.triple}"
+        command = ["make", "-s", "-C", str(sources()), "install", f"DEST={built}"]
+        command += [f"BUILD={objects}", f"CC={target.compiler()}", f"AR={target.tool('ar')}"]
+        command.append(f"-j{len(os.sched_getaffinity(0))}")
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            first = next((line for line in lines if "error" in line.lower()), lines[0])
+            raise ToolchainError(f"building the kernels for {target.name} failed: {first}")
+        built.rename(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,7 @@ from byoc.compiler.compile import compile
 from byoc.deploy.compiled_file import read_compiled
 from byoc.errors import ControlError
 from codegen_cc.errors import ToolchainError
+from codegen_cc.link import foreign_kernels
 from codegen_cc.link.foreign_kernels import kernel_archive
 from codegen_cc.target import NAMES, X86_64_LEVELS, Target, missing_flags, own_level
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
@@ -101,6 +103,24 @@ def test_kernels_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ToolchainError, match="set XDG_CACHE_HOME to a folder that can be written"):
         kernel_archive(Target.parse("aarch64-linux-gnu"))
+
+
+def test_kernels_that_two_need_at_once_are_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not _has_cross_compiler():
+        pytest.skip("no cross compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources/Makefile").write_text(
+        "install:\n\techo built >> said; sleep 0.2; mkdir -p $(DEST)/lib\n"
+        "\techo kernels > $(DEST)/lib/libext_kernels.a\n"
+    )
+    monkeypatch.setattr(foreign_kernels, "sources", lambda: tmp_path / "sources")
+    with ThreadPoolExecutor() as pool:
+        archives = set(pool.map(kernel_archive, [Target.parse("aarch64-linux-gnu")] * 2))
+    assert [archive.read_text() for archive in archives] == ["kernels\n"]
+    assert (tmp_path / "sources/said").read_text() == "built\n"
 
 
 def _has_cross_compiler() -> bool:

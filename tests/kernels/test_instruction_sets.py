@@ -165,3 +165,18 @@ def test_a_family_in_a_further_row(tmp_path: Path) -> None:
         assert re.findall(r" T (ext_arange\w*)$", symbols[row], re.MULTILINE) == [
             f"ext_arange_{row}"
         ]
+
+
+def test_a_warning_of_the_compiler_is_kept_for_lint(tmp_path: Path) -> None:
+    """``make`` builds in spite of it; ``make warnings`` refuses it, also when nothing is built."""
+    folder, forced = tmp_path / "build", tmp_path / "forced.h"
+    command = ["make", "-s", "-C", str(RUNTIME), f"BUILD={folder}", f"CC={HOST.compiler()}"]
+    command += ["LEVELS=", "SOME=", "ROWS_BF16=", "FAMILIES=arange", "COMMON=status", "STANDALONE="]
+    command.append(f"CFLAGS=-O0 -include {forced}")
+    forced.write_text("#warning of a test\n")
+    subprocess.run(command, check=True, capture_output=True)
+    refused = subprocess.run([*command, "warnings"], capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert "warning: #warning of a test" in refused.stderr
+    forced.write_text("")
+    subprocess.run([*command, "warnings"], check=True)

@@ -50,6 +50,10 @@ EXT_INLINE void qtile_finish(const int rows, const int nv, const qgemm_tile* t,
   }
 }
 
+#if defined(EXT_DOT_PAIRS)
+#include "qgemm_pairs.h"
+#else
+
 /* All parameters but t are constants.  A pointer to every third row and the distance of rows, which
  * x86 adds once or twice in a load, take fewer registers than a pointer for each. */
 EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
@@ -96,6 +100,8 @@ EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
   else
     qtile_store(rows, nv, t, acc);
 }
+
+#endif
 
 #define EXT_QTILE_1(rows, k, i)                     \
   static void qtile_1_##rows(const qgemm_tile* t) { \

@@ -59,6 +59,44 @@ EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
   return vdotq_s32(sum, (int8x16_t)a, b);
 }
 
+#if defined(EXT_DOT_PAIRS)
+
+typedef int8x16_t vqa_pair; /* eight terms of a row, and of the next */
+typedef struct {
+  int8x16_t half[2]; /* eight terms of two columns each */
+} vqb_pair;
+typedef struct {
+  int32x4_t half[2]; /* two columns of a row, and of the next */
+} vq_pair;
+
+/* 4 `groups` terms, 1 or 2 (a constant), of two rows; NULL is a row of zeros. */
+EXT_INLINE vqa_pair vq_rows(const int groups, const qa* first, const qa* second) {
+  uint64_t bytes[2] = {0, 0};
+  memcpy(&bytes[0], first, groups * sizeof(uint32_t));
+  if (second) memcpy(&bytes[1], second, groups * sizeof(uint32_t));
+  return vreinterpretq_s8_u64(vcombine_u64(vcreate_u64(bytes[0]), vcreate_u64(bytes[1])));
+}
+/* As many of VL columns; the second four rows of a panel lie `step` bytes behind the first. */
+EXT_INLINE vqb_pair vq_columns(const int groups, const int8_t* p, int64_t step) {
+  int32x4_t low = vreinterpretq_s32_s8(vld1q_s8(p)), high = vdupq_n_s32(0);
+  if (groups == 2) high = vreinterpretq_s32_s8(vld1q_s8(p + step));
+  return (vqb_pair){
+      {vreinterpretq_s8_s32(vzip1q_s32(low, high)), vreinterpretq_s8_s32(vzip2q_s32(low, high))}};
+}
+EXT_INLINE vq_pair vq_dot_pairs(vq_pair sum, vqa_pair a, vqb_pair b) {
+  return (vq_pair){{vmmlaq_s32(sum.half[0], a, b.half[0]), vmmlaq_s32(sum.half[1], a, b.half[1])}};
+}
+EXT_INLINE vq_pair vq_pair_of(vq first, vq second) {
+  return (vq_pair){{vcombine_s32(vget_low_s32(first), vget_low_s32(second)),
+                    vcombine_s32(vget_high_s32(first), vget_high_s32(second))}};
+}
+EXT_INLINE vq vq_of_pair(vq_pair sum, const int second) {
+  return second ? vcombine_s32(vget_high_s32(sum.half[0]), vget_high_s32(sum.half[1]))
+                : vcombine_s32(vget_low_s32(sum.half[0]), vget_low_s32(sum.half[1]));
+}
+
+#endif
+
 #else
 
 typedef int8x8_t vqa;

@@ -23,7 +23,8 @@
  *                a vq each; EXT_QROWS lists the rows.  QW pixels of a depthwise convolution are
  *                summed at once, 4 vq each.  Packed rows of A (qa) hold unsigned bytes, signed ones
  *                with EXT_DOT_SIGNED, 16 bits with EXT_DOT_WIDE.  The build gives EXT_DOT to rows
- *                of ext_isa.h with an instruction that adds four products of bytes.  With
+ *                of ext_isa.h with an instruction that adds four products of bytes, and
+ *                EXT_DOT_PAIRS to those with one for two rows and two columns.  With
  *                EXT_SATURATING_NARROW integers saturate on their way to bytes, with
  *                EXT_STORED_PIECES there is an instruction that stores a part of a vx
  *   depthwise    TILE_W pixels of a row in a tile

@@ -261,11 +261,20 @@ def bf16x3_lib(
         yield library
 
 
-@pytest.fixture(scope="session", params=("amx_int8", *BYTES_WITHOUT_TILES))
-def byte_tiles(
+@pytest.fixture(scope="session", params=("amx_int8", "i8mm", *BYTES_WITHOUT_TILES))
+def byte_tiles_library(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> ctypes.CDLL:
-    """Products of 8-bit integers in tiles; skipped where this CPU lacks what they need."""
+) -> ctypes.CDLL | GuestLibrary:
+    """Rows whose products of 8-bit integers have a tile of their own; skipped as above."""
     if request.param in BYTES_WITHOUT_TILES:
         return request.getfixturevalue("without_tiles")(request.param)
     return _row(request.param, request, tmp_path_factory)
+
+
+@pytest.fixture
+def byte_tiles(
+    byte_tiles_library: ctypes.CDLL | GuestLibrary,
+) -> Iterator[ctypes.CDLL | GuestLibrary]:
+    """The same, and memory for the test that it can reach."""
+    with _in_reach(byte_tiles_library) as library:
+        yield library

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers in AMX's tiles, as the instructions and as plain C have them."""
+"""Products of 8-bit integers in AMX's tiles, real and in plain C, and in I8MM's pairs of rows."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from codegen_cc.operators.conv2d_ways import (
     is_depthwise,
     is_point,
     own_rows,
+    shares_bytes,
     way_of,
 )
 from codegen_cc.operators.dtype_rules import c_dtype
@@ -120,14 +121,15 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
 
 def lower_integers(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_qconv2d`` or ``ext_qdepthwise_conv2d``."""
+    """One call of ``ext_qconv2d``, ``ext_qdepthwise_conv2d`` or ``ext_qgrouped_conv2d``."""
     descriptor, weight = node.node, node.role("weight").data
     placed = place_conv2d(node, builder, descriptor.attrs["padding"][:2])
-    deep = is_depthwise(descriptor)
-    function = "ext_qdepthwise_conv2d" if deep else "ext_qconv2d"
-    if deep:
-        packed = pack_depthwise(weight)
+    if is_depthwise(descriptor):
+        function, packed = "ext_qdepthwise_conv2d", pack_depthwise(weight)
+    elif shares_bytes(descriptor):
+        function, packed = "ext_qgrouped_conv2d", pack_grouped(weight, INT8_PANELS)
     else:
+        function = "ext_qconv2d"
         joined, groups = join_groups(weight, descriptor.attrs["groups"])
         packed = pack_conv2d(joined, groups, INT8_PANELS, whole_taps=True)
         placed.params.fields["groups"] = groups

@@ -113,6 +113,11 @@ int ext_qconv2d(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero, c
  * read. */
 int ext_qdepthwise_conv2d(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero,
                           const void* x, const int8_t* w, const ext_requantise* e, void* y);
+/* The same for groups of as many inputs as outputs, 4, 8 or a multiple of 16; others are
+ * EXT_ERR_ARGUMENT.  w is one packed B[kernel_h * kernel_w * in_c/groups][out_c] of all groups'
+ * outputs side by side. */
+int ext_qgrouped_conv2d(const ext_conv2d_params* p, ext_dtype x_dtype, int32_t x_zero,
+                        const void* x, const int8_t* w, const ext_requantise* e, void* y);
 
 #ifdef __cplusplus
 }

@@ -135,6 +135,10 @@ EXT_INLINE vx vx_min(vx a, vx b) {
   return (vx)_mm256_min_epu8((__m256i)a, (__m256i)b);
 }
 
+EXT_INLINE vx vx_load_quarter(const void* p) {
+  return (vx)_mm256_castsi128_si256(_mm_loadl_epi64((const __m128i*)p));
+}
+
 /* table[x] of 256 bytes.  A shuffle looks up 16 of them where bit 7 of an index is clear, and gives
  * 0 elsewhere: adding 112 with saturation leaves it clear where the upper half is the part's. */
 EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {

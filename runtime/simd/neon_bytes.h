@@ -148,6 +148,12 @@ EXT_INLINE vx vx_in_order(vx x) {
   return x;
 }
 
+EXT_INLINE vx vx_load_quarter(const void* p) {
+  vx x = {0};
+  memcpy(&x, p, VL);
+  return x;
+}
+
 /* table[x] of 256 bytes, 64 at a time; others give 0. */
 EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {
   uint8x16_t y = vdupq_n_u8(0);

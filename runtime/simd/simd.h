@@ -29,8 +29,9 @@
  *   vx            4 VL bytes.  vx_low and vx_high interleave bytes, vx_low_pairs and vx_high_pairs
  *                 pairs of them: of every 16 bytes the lower or the higher half.  vx_narrow undoes
  *                 both, for four vi of numbers 0 .. 255.  vq_dot_quads (sum += ...) takes four
- *                 bytes for each column, unsigned ones, or signed ones where QUADS_SIGNED.
- *                 vx_lookup(table, x) looks each byte up
+ *                 bytes for each column, unsigned ones, or signed ones where QUADS_SIGNED; vx_lanes
+ *                 gives each column four, as vf_lanes does; vx_load_quarter reads VL bytes, the
+ *                 others are any.  vx_lookup(table, x) looks each byte up
  *
  * bf16.h has more words, for bf16.
  *
@@ -103,6 +104,11 @@ EXT_INLINE void vx_store_n(void* p, vx x, int64_t n) {
   memcpy(p, &x, (size_t)n);
 }
 #endif
+
+/* Four bytes of x for each lane: those that a vi names. */
+EXT_INLINE vx vx_lanes(vx x, vi from) {
+  return (vx)vf_lanes((vf)x, from);
+}
 
 EXT_INLINE vf vf_zero(void) {
   return vf_set1(0.0f);

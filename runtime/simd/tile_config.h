@@ -28,7 +28,8 @@
  *                EXT_SATURATING_NARROW integers saturate on their way to bytes, with
  *                EXT_STORED_PIECES there is an instruction that stores a part of a vx
  *   depthwise    TILE_W pixels of a row in a tile
- *   grouped      GROUPED_W pixels of a row in a tile, GROUPED_C inputs of a group at once
+ *   grouped      GROUPED_W pixels of a row in a tile, GROUPED_C inputs of a group at once; of 8-bit
+ *                integers QGROUPED_W pixels, whose sums are a vq each
  *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
  *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
  *
@@ -57,10 +58,10 @@ enum { WIDTH_OF_BLOCKS = 4 };
 #if defined(EXT_DOT)
 #define DIGIT_ROWS 4
 #define DIGIT_VECTORS 4
-enum { QVR = 14, QVN = 2, QW = 4 };
+enum { QVR = 14, QVN = 2, QW = 4, QGROUPED_W = 14 };
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #else
-enum { QVR = 12, QVN = 1, QW = 2 };
+enum { QVR = 12, QVN = 1, QW = 2, QGROUPED_W = 8 };
 #define EXT_QROWS(X, k, i) \
   EXT_ROWS_8(X, k, i)      \
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
@@ -101,9 +102,9 @@ enum { WIDTH_OF_BLOCKS = 4 };
 #if defined(EXT_DOT)
 #define DIGIT_ROWS 2
 #define DIGIT_VECTORS 2
-enum { QVR = 6, QVN = 2, QW = 2 };
+enum { QVR = 6, QVN = 2, QW = 2, QGROUPED_W = 8 };
 #else
-enum { QVR = 6, QVN = 1, QW = 1 };
+enum { QVR = 6, QVN = 1, QW = 1, QGROUPED_W = 4 };
 #define EXT_DOT_WIDE
 #endif
 #define EXT_SATURATING_NARROW
@@ -131,9 +132,9 @@ enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 24 vectors of sums, 4 or 2 of B, 1 of A, 1 of products. */
 #if defined(EXT_DOT)
-enum { QVR = 6, QVN = 4, QW = 4 };
+enum { QVR = 6, QVN = 4, QW = 4, QGROUPED_W = 14 };
 #else
-enum { QVR = 6, QVN = 2, QW = 2 };
+enum { QVR = 6, QVN = 2, QW = 2, QGROUPED_W = 8 };
 #endif
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
 #define EXT_DOT_SIGNED
@@ -157,7 +158,7 @@ enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 4 vectors of sums, 2 of B, 2 of A, 4 of products. */
-enum { QVR = 4, QVN = 1, QW = 1 };
+enum { QVR = 4, QVN = 1, QW = 1, QGROUPED_W = 4 };
 #define EXT_QROWS(X, k, i) EXT_ROWS_4(X, k, i)
 #define EXT_DOT_WIDE
 /* bgemm: 8 vectors of sums, 4 of B widened, 2 of A, 1 of products. */

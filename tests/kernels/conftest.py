@@ -113,9 +113,15 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("this CPU lacks AVX2")
     return _built_with(
         "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT",
-        "activation requantise qgemm qmatmul qconv2d qdepthwise depthwise"
+        "activation requantise qgemm qmatmul qconv2d qdepthwise qgrouped depthwise"
         " matmul_block matmul_block_few matmul gemm gemv gemv_dots gemv_walk",
-        ("ext_qmatmul", "ext_qconv2d", "ext_qdepthwise_conv2d", "ext_matmul_block"),
+        (
+            "ext_qmatmul",
+            "ext_qconv2d",
+            "ext_qdepthwise_conv2d",
+            "ext_qgrouped_conv2d",
+            "ext_matmul_block",
+        ),
         tmp_path_factory.mktemp("without_unit"),
     )
 

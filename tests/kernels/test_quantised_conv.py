@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -32,6 +33,11 @@ def _geometries(every: tuple[cases.Conv, ...]) -> list[cases.Conv]:
     return list(dict.fromkeys(replace(case, epilogue=cases.Epilogue()) for case in every))
 
 
+def _in_quads(case: cases.Conv) -> bool:
+    """Whether ``ext_qgrouped_conv2d`` computes it."""
+    return case.c == case.o and case.c // case.groups % 4 == 0
+
+
 CONV = (
     *_geometries(cases.CONV),
     *(cases.Conv(5, 7, c, 18, padding=_SAME) for c in (1, 2, 4, 15)),
@@ -43,6 +49,16 @@ DEPTHWISE = (
     cases.Conv(40, 130, 70, 70, padding=_SAME, groups=70, x_gap=2, y_gap=1),
     cases.Conv(33, 20, 35, 35, padding=(2, 2, 2, 2), kernel=(5, 5), strides=(2, 2), groups=35, n=3),
     cases.Conv(17, 40, 3, 3, padding=(8, 16, 7, 15), kernel=(16, 32), groups=3),
+)
+
+
+#: Of groups of 4, 8, 16 and 32 channels: vectors of several, of one and of a part; absent lanes.
+GROUPED = (
+    *(case for case in _geometries(cases.GROUPED) if _in_quads(case)),
+    *(cases.Conv(5, 57, 16 * g, 16 * g, padding=_SAME, groups=g) for g in (2, 5)),
+    cases.Conv(8, 14, 64, 64, padding=_SAME, strides=(2, 2), groups=2, n=2, x_gap=3),
+    cases.Conv(3, 1, 8, 8, padding=_SAME, groups=1),
+    cases.Conv(2, 120, 40, 40, padding=_SAME, groups=10, y_gap=2),
 )
 
 
@@ -65,7 +81,7 @@ def convolve(
     case: cases.Conv,
     follows: Requantise,
     x: tuple[str, int],
-    depthwise: bool = False,
+    kernel: str = "ext_qconv2d",
 ) -> None:
     """One convolution, and its check."""
     rng, (dtype, zero), groups = np.random.default_rng(3), x, case.groups
@@ -79,18 +95,19 @@ def convolve(
     patches = _patches(case, rows.view, zero).reshape(shape)
     wide = weight.astype(np.float64).reshape(groups, case.o // groups, *weight.shape[1:])
     sums = np.einsum("phwgc,gochw->pgo", patches, wide, optimize=True)
-    if depthwise:
+    if kernel == "ext_qdepthwise_conv2d":
         w = np.pad(weight[:, 0].transpose(1, 2, 0), ((0, 0), (0, 0), (0, -case.c % 16)))
         out.e.w_sums = None
-        function = lib.ext_qdepthwise_conv2d
+    elif kernel == "ext_qgrouped_conv2d":
+        w = PANELS.pack(weight.transpose(2, 3, 1, 0).reshape(1, -1, case.o))
     else:
         parts = weight.reshape(groups, case.o // groups, *weight.shape[1:])
         parts = np.pad(parts, ((0, 0), (0, 0), (0, -parts.shape[2] % 4), (0, 0), (0, 0)))
         terms4 = int(np.prod(parts.shape[2:]))
         matrices = parts.transpose(0, 3, 4, 2, 1).reshape(groups, terms4, case.o // groups)
         w = PANELS.pack(matrices)
-        function = lib.ext_qconv2d
     w = at_page_end(w, np.int8)
+    function = getattr(lib, kernel)
     status = function(p, code(dtype), zero, rows.pointer, w.ctypes.data, out.e, out.y.pointer)
     assert status == 0
     out.check(sums.reshape(pixels, case.o))
@@ -109,23 +126,31 @@ def test_conv2d_sums_are_exact(
 def test_depthwise_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:
-    convolve(quantised_lib, case, SUMS, x, depthwise=True)
+    convolve(quantised_lib, case, SUMS, x, "ext_qdepthwise_conv2d")
+
+
+@pytest.mark.parametrize(("case", "x"), zip(GROUPED, cycle((INPUTS[1], INPUTS[5]))), ids=str)
+def test_grouped_conv2d_sums_are_exact(
+    quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
+) -> None:
+    convolve(quantised_lib, case, SUMS, x, "ext_qgrouped_conv2d")
 
 
 @pytest.mark.parametrize("follows", EPILOGUES, ids=str)
 @pytest.mark.parametrize(
     "case",
     [
-        cases.Conv(7, 9, 12, 22, padding=_SAME, groups=2, y_gap=3),
-        cases.Conv(7, 9, 20, 21, kernel=(1, 1), y_gap=3),
-        cases.Conv(7, 9, 45, 45, padding=_SAME, groups=45, y_gap=3),
+        ("ext_qconv2d", cases.Conv(7, 9, 12, 22, padding=_SAME, groups=2, y_gap=3)),
+        ("ext_qconv2d", cases.Conv(7, 9, 20, 21, kernel=(1, 1), y_gap=3)),
+        ("ext_qdepthwise_conv2d", cases.Conv(7, 9, 45, 45, padding=_SAME, groups=45, y_gap=3)),
+        ("ext_qgrouped_conv2d", cases.Conv(7, 9, 44, 44, padding=_SAME, groups=11, y_gap=3)),
     ],
-    ids=["groups", "point", "depthwise"],
+    ids=["groups", "point", "depthwise", "grouped"],
 )
 def test_what_follows_convolutions(
-    quantised_lib: ctypes.CDLL, case: cases.Conv, follows: Requantise
+    quantised_lib: ctypes.CDLL, case: tuple[str, cases.Conv], follows: Requantise
 ) -> None:
-    convolve(quantised_lib, case, follows, INPUTS[1], depthwise=case.groups == case.c)
+    convolve(quantised_lib, case[1], follows, INPUTS[1], case[0])
 
 
 @pytest.mark.parametrize("zero", [0, 255])
@@ -155,6 +180,14 @@ def test_blocks_that_cannot_be_are_refused(quantised_lib: ctypes.CDLL) -> None:
     assert status("ext_qconv2d", replace(conv, groups=0)) == 2
     assert status("ext_qconv2d", cases.Conv(4, 4, 65537, 1, kernel=(1, 1))) == 2
     assert status("ext_qdepthwise_conv2d", conv) == 2
+    assert status("ext_qgrouped_conv2d", conv) == 2
+    assert status("ext_qgrouped_conv2d", cases.Conv(4, 4, 12, 12)) == 2
+    assert status("ext_qgrouped_conv2d", cases.Conv(4, 4, 8, 8, groups=4)) == 2
+    assert status("ext_qgrouped_conv2d", cases.Conv(130, 130, 4, 4, kernel=(129, 128))) == 2
+    grouped = cases.Conv(0, 4, 8, 8, groups=2)
+    assert status("ext_qgrouped_conv2d", grouped) == 0
+    assert status("ext_qgrouped_conv2d", grouped, "float32") == 2
+    assert status("ext_qgrouped_conv2d", grouped, "int8", 128) == 2
     depthwise = cases.Conv(0, 4, 4, 4, groups=4)
     assert status("ext_qdepthwise_conv2d", depthwise) == 0
     assert status("ext_qdepthwise_conv2d", depthwise, "float32") == 2

@@ -69,6 +69,8 @@ PLAIN = {
     "conv_dilated": convolution(dilations=[2, 2], pads=[2, 2, 2, 2]),
     "conv_groups": convolution(channels=12, outputs=24, group=3),
     "conv_small_groups": convolution(channels=24, outputs=24, group=6, pads=[1, 1, 1, 1]),
+    "conv_joined_groups": convolution(channels=12, outputs=24, group=6, pads=[1, 1, 1, 1]),
+    "conv_groups_of_a_panel": convolution(channels=48, outputs=48, group=3, strides=[2, 2]),
     "conv_relu": convolution(after=("Relu",)),
     "conv_sigmoid": convolution(after=("Sigmoid",), result=np.uint8(0)),
     "conv_without_bias": convolution(bias=False),

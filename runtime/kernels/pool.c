@@ -2,8 +2,8 @@
  * y[n][oh][ow][c] = max or mean over the window of x[n][oh sh + kh dh - top][ow sw + kw dw -
  * left][c]
  *
- * Vectorised over channels, BLOCK vectors at a time, those of bytes by the compiler; each pixel's
- * window is clipped to the image once.  Memory speed decides.
+ * Vectorised over channels, BLOCK vectors at a time, of bytes one; a window that reaches past the
+ * image is clipped once for each pixel.  Memory speed decides.
  */
 #include "../simd/bf16.h"
 
@@ -87,33 +87,64 @@ EXT_INLINE void channels_of(const int is_max, const int narrow, int64_t channels
            tap_step, divisor, y + c * size);
 }
 
-/* The greatest of bytes; the result stays in L1 while the taps pass. */
-#define EXT_GREATEST(name, type, least)                                                 \
-  static void name(int64_t channels, const void* image, int64_t rows, int64_t row_step, \
-                   int64_t taps, int64_t tap_step, void* result) {                      \
-    type* restrict y = result;                                                          \
-    for (int64_t c = 0; c < channels; c++) y[c] = (least);                              \
-    for (int64_t i = 0; i < rows; i++)                                                  \
-      for (int64_t j = 0; j < taps; j++) {                                              \
-        const type* restrict x = (const type*)image + i * row_step + j * tap_step;      \
-        for (int64_t c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c];        \
-      }                                                                                 \
+/* The greatest of bytes, of fewer channels than a vector has; the result stays in L1 while the taps
+ * pass. */
+#define EXT_GREATEST(name, type, least)                                                    \
+  static void name(int64_t channels, const uint8_t* image, int64_t rows, int64_t row_step, \
+                   int64_t taps, int64_t tap_step, uint8_t* result) {                      \
+    type* restrict y = (type*)result;                                                      \
+    for (int64_t c = 0; c < channels; c++) y[c] = (least);                                 \
+    for (int64_t i = 0; i < rows; i++)                                                     \
+      for (int64_t j = 0; j < taps; j++) {                                                 \
+        const type* restrict x = (const type*)(image + i * row_step + j * tap_step);       \
+        for (int64_t c = 0; c < channels; c++) y[c] = x[c] > y[c] ? x[c] : y[c];           \
+      }                                                                                    \
   }
-EXT_GREATEST(greatest_int8, int8_t, INT8_MIN)
-EXT_GREATEST(greatest_uint8, uint8_t, 0)
+EXT_GREATEST(few_int8, int8_t, INT8_MIN)
+EXT_GREATEST(few_uint8, uint8_t, 0)
+
+/* A vector of them; bytes are flipped to unsigned ones and back. */
+EXT_INLINE void greatest_vector(vx flip, const uint8_t* x, int64_t rows, int64_t row_step,
+                                int64_t taps, int64_t tap_step, uint8_t* y) {
+  vx most = {0};
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < taps; j++)
+      most = vx_max(most, vx_load(x + i * row_step + j * tap_step) ^ flip);
+  vx_store(y, most ^ flip);
+}
+
+EXT_INLINE void greatest_bytes(const int is_signed, int64_t channels, const void* x, int64_t rows,
+                               int64_t row_step, int64_t taps, int64_t tap_step, void* y) {
+  enum { BYTES = sizeof(vx) };
+  const vx flip = (vx){0} + (uint8_t)(is_signed ? 0x80 : 0);
+  if (channels < BYTES) {
+    (is_signed ? few_int8 : few_uint8)(channels, x, rows, row_step, taps, tap_step, y);
+    return;
+  }
+  for (int64_t c = 0; c < channels; c += BYTES) {
+    const int64_t at = i64_min(c, channels - BYTES); /* some once more */
+    greatest_vector(flip, (const uint8_t*)x + at, rows, row_step, taps, tap_step, (uint8_t*)y + at);
+  }
+}
 
 EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t index) {
   const ext_pool2d_params* p = job->p;
   int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
   int64_t kh0, kh1, kw0, kw1, all0, all1, padded_rows;
+  const int64_t reach = (p->kernel_w - 1) * p->dilation_w;
   clip_axis(ih0, p->kernel_h, p->dilation_h, 0, p->in_h, &kh0, &kh1);
   clip_axis(ih0, p->kernel_h, p->dilation_h, -p->pad_top, p->in_h + p->pad_bottom, &all0, &all1);
   padded_rows = all1 - all0;
   int64_t image = n * p->in_h * p->in_w * p->x_stride;
   for (int64_t ow = 0; ow < p->out_w; ow++) {
     int64_t iw0 = ow * p->stride_w - p->pad_left;
-    clip_axis(iw0, p->kernel_w, p->dilation_w, 0, p->in_w, &kw0, &kw1);
-    clip_axis(iw0, p->kernel_w, p->dilation_w, -p->pad_left, p->in_w + p->pad_right, &all0, &all1);
+    kw0 = all0 = 0;
+    kw1 = all1 = p->kernel_w;
+    if (iw0 < 0 || iw0 + reach >= p->in_w) {
+      clip_axis(iw0, p->kernel_w, p->dilation_w, 0, p->in_w, &kw0, &kw1);
+      clip_axis(iw0, p->kernel_w, p->dilation_w, -p->pad_left, p->in_w + p->pad_right, &all0,
+                &all1);
+    }
     int64_t rows = kh1 - kh0, taps = kw1 - kw0;
     float divisor = (float)(p->count_include_pad ? padded_rows * (all1 - all0) : rows * taps);
     /* An empty window is not read; its corner may lie outside x, so it is not formed either. */
@@ -126,8 +157,10 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
     int64_t row_step = p->dilation_h * p->in_w * p->x_stride,
             tap_step = p->dilation_w * p->x_stride;
     switch (kind) {
-      case GREATEST_INT8: greatest_int8(p->channels, x, rows, row_step, taps, tap_step, y); break;
-      case GREATEST_UINT8: greatest_uint8(p->channels, x, rows, row_step, taps, tap_step, y); break;
+      case GREATEST_INT8:
+      case GREATEST_UINT8:
+        greatest_bytes(kind == GREATEST_INT8, p->channels, x, rows, row_step, taps, tap_step, y);
+        break;
       default:
         channels_of(kind == GREATEST || kind == GREATEST_BF16,
                     kind == MEAN_BF16 || kind == GREATEST_BF16, p->channels, x, rows, row_step,

@@ -97,6 +97,10 @@ EXT_INLINE vx vx_in_order(vx x) {
   return x;
 }
 
+EXT_INLINE vx vx_max(vx a, vx b) {
+  const vx more = (vx)(a > b);
+  return (a & more) | (b & ~more);
+}
 EXT_INLINE vx vx_load_quarter(const void* p) {
   vx x = {0};
   memcpy(&x, p, VL);

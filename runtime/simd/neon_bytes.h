@@ -148,6 +148,9 @@ EXT_INLINE vx vx_in_order(vx x) {
   return x;
 }
 
+EXT_INLINE vx vx_max(vx a, vx b) {
+  return (vx)vmaxq_u8((uint8x16_t)a, (uint8x16_t)b);
+}
 EXT_INLINE vx vx_load_quarter(const void* p) {
   vx x = {0};
   memcpy(&x, p, VL);

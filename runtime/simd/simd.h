@@ -31,7 +31,8 @@
  *                 both, for four vi of numbers 0 .. 255.  vq_dot_quads (sum += ...) takes four
  *                 bytes for each column, unsigned ones, or signed ones where QUADS_SIGNED; vx_lanes
  *                 gives each column four, as vf_lanes does; vx_load_quarter reads VL bytes, the
- *                 others are any.  vx_lookup(table, x) looks each byte up
+ *                 others are any; vx_max is of unsigned bytes.  vx_lookup(table, x) looks each byte
+ * up
  *
  * bf16.h has more words, for bf16.
  *

@@ -1,4 +1,7 @@
-"""attention on ``ext_attention``, which reads and writes heads where they lie."""
+"""attention on ``ext_attention`` or, in bfloat16, ``ext_attention_bf16``.
+
+Both read and write heads where they lie.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from collections.abc import Collection, Iterator
 
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
-from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
-from codegen_cc.operators.dtype_rules import only_single
+from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
+from codegen_cc.operators.bfloat16 import in_bfloat16, narrow, short_name
+from codegen_cc.operators.dtype_rules import as_stored, c_dtype, only_single
 from codegen_cc.operators.matmul import result_order
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import equal_shapes
@@ -48,7 +52,9 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call; an operand is copied only if its rows are not contiguous."""
     descriptor = node.node
     q, k, v = (_rows(builder, builder.tensor(node.role(r))) for r in ("query", "key", "value"))
-    y = builder.space(descriptor.shape, descriptor.dtype, result_order(node, builder))
+    y = builder.space(
+        descriptor.shape, builder.stored_dtype(node.output), result_order(node, builder)
+    )
     batch, heads, queries, _ = q.shape
     fields: dict[str, object] = {**_sizes(descriptor, q.shape, k.shape[2], v.shape[3])}
     for name, tensor in (("q", q), ("k", k), ("v", v), ("y", y)):
@@ -61,8 +67,22 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         fields["mask_strides"] = [*wide.strides[:3], wide.strides[3] if k.shape[2] != 1 else 0]
     comment = f"{descriptor.composite}: {list(q.shape)}, {list(k.shape)} -> {list(y.shape)}"
     arguments = [Struct("ext_attention_params", fields), q, k, v, mask, y]
-    builder.call("ext_attention", arguments, y, comment)
+    function = "ext_attention"
+    if in_bfloat16(descriptor):
+        stored = {name: c_dtype(x.dtype) for name, x in (("q", q), ("k", k), ("v", v), ("y", y))}
+        arguments.insert(1, Struct("ext_attention_storage", stored))
+        function = "ext_attention_bf16"
+    builder.call(function, arguments, y, comment)
     builder.place(node.output, y)
+
+
+def _computes(node: Node) -> str | None:
+    """None for bfloat16, else the reason."""
+    return None if in_bfloat16(node) else as_stored(node)
+
+
+def _narrow(node: Node) -> Narrow:
+    return narrow("query", "key", "value") if in_bfloat16(node) else Narrow()
 
 
 def _rows(builder: PlanBuilder, tensor: Tensor) -> Tensor:
@@ -126,7 +146,14 @@ ATTENTION = Operator(
         told_by={"scale": ("scale",)},
         unfit=_unfit,
     ),
-    kernels=Kernels(lower, only_single, supports),
+    kernels=Kernels(
+        lower,
+        only_single,
+        supports,
+        algorithm=lambda node: f"attention, {short_name(node)}" if node.compute else "attention",
+        computes=_computes,
+        narrow=_narrow,
+    ),
     samples=_samples,
 )
 

@@ -60,6 +60,16 @@ int ext_conv2d_bf16_prologue(const ext_conv2d_params* p, const ext_prologue* bef
                              const ext_storage* s, const void* x, const uint16_t* w,
                              const ext_epilogue* e, void* y);
 
+/* What lies in memory of an attention: EXT_FLOAT32 or EXT_BFLOAT16 each. */
+typedef struct {
+  ext_dtype q, k, v, y;
+} ext_attention_storage;
+
+/* ext_attention of bf16 operands: q, k and v are rounded, and so are the exponentials, of which the
+ * greatest in a row is 1.  Their sums, by which the result is divided last, are fp32. */
+int ext_attention_bf16(const ext_attention_params* p, const ext_attention_storage* s, const void* q,
+                       const void* k, const void* v, const float* mask, void* y);
+
 /* Operators that compute in fp32 what is stored as bf16.  Rounding aside they give what their
  * namesakes give.
  *

@@ -16,6 +16,11 @@
 #include "bgemm.h"
 #include "bgemm_tile.h"
 #include "product_split.h"
+#if defined(EXT_TILES)
+#include "bgemm_tiles.h"
+#else
+#include "bgemm_vectors.h"
+#endif
 
 /* As in gemm.c, some ten microseconds of one core. */
 static const int64_t TASK_MACS = 800000;

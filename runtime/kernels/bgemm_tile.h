@@ -15,6 +15,9 @@
 #define EXT_BGEMM_TILE_H_
 
 #include "bgemm.h"
+#if defined(EXT_TILES)
+#include "../simd/amx.h"
+#endif
 
 typedef struct {
   const ba* a; /* rows a_row apart */
@@ -90,10 +93,19 @@ EXT_INLINE void btile_write(const int nv, const ext_dtype dtype, const bgemm_til
   }
 }
 
+/* Around the tiles of a thread. */
+EXT_INLINE void btile_session_begin(void) {
 #if defined(EXT_TILES)
-#include "bgemm_tiles.h"
-#else
-#include "bgemm_vectors.h"
+  tile_begin();
 #endif
+}
+EXT_INLINE void btile_session_end(void) {
+#if defined(EXT_TILES)
+  tile_end();
+#endif
+}
+
+/* The function of bgemm.c for a tile of so many rows and vectors, BHALF or BN. */
+bgemm_tile_function EXT_NAME(ext_bgemm_tile)(int64_t rows, int64_t vectors);
 
 #endif /* EXT_BGEMM_TILE_H_ */

@@ -8,7 +8,6 @@
 #ifndef EXT_BGEMM_TILES_H_
 #define EXT_BGEMM_TILES_H_
 
-#include "../simd/amx.h"
 #include "bgemm_tile.h"
 
 _Static_assert(BR == 2 * TILE_ROWS && BTILE_N == 2 * EXT_PANEL, "two by two tiles");
@@ -159,14 +158,6 @@ EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
   static const bgemm_tile_function table[2][2] = {{btiles_low_narrow, btiles_low_wide},
                                                   {btiles_high_narrow, btiles_high_wide}};
   return table[rows > TILE_ROWS][vectors > BHALF];
-}
-
-/* Around the tiles of a thread. */
-EXT_INLINE void btile_session_begin(void) {
-  tile_begin();
-}
-EXT_INLINE void btile_session_end(void) {
-  tile_end();
 }
 
 #endif /* EXT_BGEMM_TILES_H_ */

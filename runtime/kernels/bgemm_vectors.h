@@ -172,7 +172,4 @@ EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
   return table[vectors == 1 ? 0 : vectors == BN ? 1 : 2][rows - 1];
 }
 
-EXT_INLINE void btile_session_begin(void) {}
-EXT_INLINE void btile_session_end(void) {}
-
 #endif /* EXT_BGEMM_VECTORS_H_ */

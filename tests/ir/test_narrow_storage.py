@@ -95,6 +95,24 @@ def upsampled(graph: Graph) -> str:
     return graph.op("Concat", graph.point(total), graph.point(total), axis=1)
 
 
+def attention(graph: Graph) -> str:
+    """Four heads over the pixels, each side a product of its own, and a projection behind them."""
+    rows = graph.op("Transpose", graph.reshape("x", (2, CHANNELS, -1)), perm=[0, 2, 1])
+    query, key, value = (
+        graph.op(
+            "Transpose",
+            graph.reshape(graph.linear(rows, (CHANNELS, CHANNELS)), (2, -1, 4, CHANNELS // 4)),
+            perm=perm,
+        )
+        for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+    )
+    scale = graph.constant(np.float32(0.4))
+    scores = graph.op("Mul", graph.op("MatMul", query, key), scale)
+    mixed = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), value)
+    mixed = graph.reshape(graph.op("Transpose", mixed, perm=[0, 2, 1, 3]), (2, -1, CHANNELS))
+    return graph.reshape(graph.linear(mixed, (CHANNELS, CHANNELS)), (2, 10, 12, CHANNELS))
+
+
 NARROW, WIDE = "bfloat16", "float32"
 #: What is written, and the dtypes of what some functions give.
 KEPT = {
@@ -116,6 +134,10 @@ KEPT = {
             "ext_reduce_bf16": [WIDE],
             "ext_binary_bf16": [NARROW],
         },
+    ),
+    "attention": (
+        attention,
+        {"ext_matmul_bf16": [*[NARROW] * 3, WIDE], "ext_attention_bf16": [NARROW]},
     ),
     "upsampled": (upsampled, {"ext_max_pool2d_bf16": [NARROW], "ext_copy": [WIDE, NARROW, WIDE]}),
 }

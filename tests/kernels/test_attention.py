@@ -54,20 +54,14 @@ def _split(memory: np.ndarray, inside: bool) -> np.ndarray:
     return memory.transpose(0, 2, 1, 3) if inside else memory
 
 
-def _heads(rng: np.random.Generator, case: Case, rows: int, columns: int, heads: int) -> np.ndarray:
-    shape = (case.batch, heads, rows, columns)
-    if case.heads_inside:
-        shape = (case.batch, rows, heads, columns)
-    return _split(at_page_end(rng.standard_normal(shape)), case.heads_inside)
-
-
 def _strides(array: np.ndarray, count: int = 3) -> list[int]:
-    return [stride // 4 for stride in array.strides[:count]]
+    return [stride // array.itemsize for stride in array.strides[:count]]
 
 
-def _reference(
+def reference(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float
 ) -> np.ndarray:
+    """In float64."""
     with np.errstate(all="ignore"):
         scores = scale * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2))
         scores = scores if mask is None else scores + mask
@@ -75,31 +69,31 @@ def _reference(
         return (weights / weights.sum(-1, keepdims=True)) @ v.astype(np.float64)
 
 
-def _run(
-    lib: ctypes.CDLL,
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    mask: np.ndarray | None,
-    y: np.ndarray,
-    scale: float,
-) -> int:
-    p = abi.AttentionParams(*q.shape[:3], k.shape[2], q.shape[3], v.shape[3], scale)
-    for name, array in (("q", q), ("k", k), ("v", v), ("y", y)):
-        getattr(p, f"{name}_strides")[:] = _strides(array)
-    if mask is not None:
-        p.mask_strides[:] = _strides(mask, 4)
-    pointer = None if mask is None else mask.ctypes.data
-    return lib.ext_attention(p, q.ctypes.data, k.ctypes.data, v.ctypes.data, pointer, y.ctypes.data)
+@dataclass
+class Drawn:
+    """Operands of a case, before pages that nobody may touch, and room for the result."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    mask: np.ndarray | None
+    y: np.ndarray
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_attention(lib: ctypes.CDLL, case: Case) -> None:
+def draw(case: Case, stored: tuple[np.dtype, ...] = (np.dtype(np.float32),) * 4) -> Drawn:
+    """``stored`` are the dtypes of q, k, v and y."""
     rng = np.random.default_rng(6)
+
+    def heads(rows: int, columns: int, count: int, dtype: np.dtype) -> np.ndarray:
+        shape = (case.batch, count, rows, columns)
+        if case.heads_inside:
+            shape = (case.batch, rows, count, columns)
+        return _split(at_page_end(rng.standard_normal(shape), dtype), case.heads_inside)
+
     kv_heads = 1 if case.shared_keys else case.heads
-    q = _heads(rng, case, case.queries, case.depth, case.heads)
-    k = _heads(rng, case, case.keys, case.depth, kv_heads)
-    v = _heads(rng, case, case.keys, case.width, kv_heads)
+    q = heads(case.queries, case.depth, case.heads, stored[0])
+    k = heads(case.keys, case.depth, kv_heads, stored[1])
+    v = heads(case.keys, case.width, kv_heads, stored[2])
     if case.shared_keys:
         k = np.broadcast_to(k, (*q.shape[:2], *k.shape[2:]))
         v = np.broadcast_to(v, (*q.shape[:2], *v.shape[2:]))
@@ -112,10 +106,46 @@ def test_attention(lib: ctypes.CDLL, case: Case) -> None:
     layout = [case.batch, case.heads, case.queries, case.width]
     if case.heads_inside:
         layout = [case.batch, case.queries, case.heads, case.width]
-    y = _split(at_page_end(np.full(layout, SENTINEL)), case.heads_inside)
-    assert _run(lib, q, k, v, mask, y, 0.3) == 0
-    if y.size:
-        assert_close(y, _reference(q, k, v, mask, float(np.float32(0.3))), 2e-5)
+    y = _split(at_page_end(np.full(layout, SENTINEL), stored[3]), case.heads_inside)
+    return Drawn(q, k, v, mask, y)
+
+
+def params(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None,
+    y: np.ndarray,
+    scale: float,
+) -> abi.AttentionParams:
+    p = abi.AttentionParams(*q.shape[:3], k.shape[2], q.shape[3], v.shape[3], scale)
+    for name, array in (("q", q), ("k", k), ("v", v), ("y", y)):
+        getattr(p, f"{name}_strides")[:] = _strides(array)
+    if mask is not None:
+        p.mask_strides[:] = _strides(mask, 4)
+    return p
+
+
+def _run(
+    lib: ctypes.CDLL,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray | None,
+    y: np.ndarray,
+    scale: float,
+) -> int:
+    p = params(q, k, v, mask, y, scale)
+    pointer = None if mask is None else mask.ctypes.data
+    return lib.ext_attention(p, q.ctypes.data, k.ctypes.data, v.ctypes.data, pointer, y.ctypes.data)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_attention(lib: ctypes.CDLL, case: Case) -> None:
+    d = draw(case)
+    assert _run(lib, d.q, d.k, d.v, d.mask, d.y, 0.3) == 0
+    if d.y.size:
+        assert_close(d.y, reference(d.q, d.k, d.v, d.mask, float(np.float32(0.3))), 2e-5)
 
 
 def test_special_values(lib: ctypes.CDLL) -> None:
@@ -129,7 +159,7 @@ def test_special_values(lib: ctypes.CDLL) -> None:
     mask[0, 0, 4, 5] = np.inf
     y = np.empty_like(q)
     assert _run(lib, q, k, v, mask, y, 0.5) == 0
-    assert_close(y, _reference(q, k, v, mask, 0.5), 1e-5)
+    assert_close(y, reference(q, k, v, mask, 0.5), 1e-5)
     np.testing.assert_allclose(y[0, 0, 0], v[0, 0, 0], rtol=1e-6)
     assert np.isnan(y[0, 0, 1:5]).all() and np.isfinite(y[0, 0, 5]).all()
 

@@ -1,0 +1,329 @@
+/*
+ * y[b][h][i][:] = sum_j p[i][j] v[b][h][j][:] / sum_j p[i][j],
+ * p[i][j] = exp(scale q[b][h][i] . k[b][h][j] + mask[b][h][i][j] - the greatest of these),
+ * with q, k, v and p as bf16, and all sums in fp32.
+ *
+ * As in attention.c k and v of a head are packed once, as panels of bf16; then as many rows of
+ * queries as a tile has pass: scores, exponentials, times v, and the division last.
+ */
+#include "../simd/math.h"
+#include "bgemm_tile.h"
+
+/* Bytes of a head's operands at most that are fetched while the head before it is computed: more
+ * would push each other out of L2 (512 queries and keys of 64: twice the time on Zen 5). */
+enum { FETCH_BYTES = 1 << 17 };
+
+typedef struct {
+  const ext_attention_params* p;
+  const ext_attention_storage* s;
+  const void *q, *k, *v;
+  const float* mask;
+  void* y;
+  uint16_t* packed;       /* all heads' panels, or NULL: a task packs for itself */
+  int64_t k_size, v_size; /* elements of one head's panels */
+  int64_t blocks;         /* of rows in a head */
+  int64_t q_row, p_row;   /* elements between packed rows */
+  int64_t sums_row;       /* floats between rows of scores, and of results */
+} attention_job;
+
+/* What a task works with. */
+typedef struct {
+  uint16_t* panels;
+  float* sums; /* [BR][sums_row] */
+  ba *q, *p;   /* [BR][q_row], [BR][p_row] */
+} attention_memory;
+
+static int64_t head_offset(const attention_job* job, const int64_t* strides, int64_t head) {
+  return head / job->p->heads * strides[0] + head % job->p->heads * strides[1];
+}
+
+/* Whole lines of elements of some size: an odd number, so that rows use different sets of L1. */
+static int64_t whole_lines(int64_t count, int64_t size) {
+  return (ceil_div(count * size, EXT_ALIGN) | 1) * EXT_ALIGN / size;
+}
+
+/* VL stored numbers as bf16, or the first `lanes` of them where `whole` is 0. */
+EXT_INLINE vbf as_bf16(const int whole, ext_dtype dtype, const void* x, int64_t lanes) {
+  if (dtype == EXT_BFLOAT16) return whole ? vbf_load(x) : vbf_load_n(x, lanes);
+  return vbf_round(whole ? vf_load(x) : vf_load_n(x, lanes));
+}
+
+static void copy_as_bf16(ext_dtype dtype, const void* x, int64_t n, uint16_t* y) {
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) vbf_store(y + i, as_bf16(1, dtype, stored_at(x, dtype, i), VL));
+  if (i < n) vbf_store_n(y + i, as_bf16(0, dtype, stored_at(x, dtype, i), n - i), n - i);
+}
+
+/* dst [ceil(depth / 2)][EXT_PANEL][2] = `keys` rows of k, further ones as zeros: pairs of numbers,
+ * transposed. */
+static void pack_keys(const attention_job* job, const void* k, int64_t keys, uint16_t* dst) {
+  enum { CHUNK = 2 * VL }; /* elements of a row in one vector of pairs */
+  const ext_dtype dtype = job->s->k;
+  const int64_t depth = job->p->depth, row = job->p->k_strides[2];
+  for (int64_t from = 0; from < depth; from += CHUNK) {
+    const int64_t count = i64_min(CHUNK, depth - from);
+    const int direct = dtype == EXT_BFLOAT16 && count == CHUNK;
+    for (int64_t v = 0; v < EXT_PANEL; v += VL) {
+      vf pairs[VL];
+      EXT_UNROLL
+      for (int c = 0; c < VL; c++) {
+        const void* x = stored_at(k, dtype, (v + c) * row + from);
+        pairs[c] = vf_zero();
+        if (v + c >= keys) continue;
+        if (direct) {
+          memcpy(&pairs[c], x, sizeof(vf));
+        } else {
+          uint16_t rounded[CHUNK] = {0};
+          copy_as_bf16(dtype, x, count, rounded);
+          memcpy(&pairs[c], rounded, sizeof(vf));
+        }
+      }
+      vf_transpose(pairs);
+      for (int64_t c = 0; c < ceil_div(count, 2); c++)
+        memcpy(dst + (from / 2 + c) * BPAIR + 2 * v, &pairs[c], sizeof(vf));
+    }
+  }
+}
+
+/* dst [ceil(keys / 2)][EXT_PANEL][2] = so many columns of v, further ones as zeros: two rows, one
+ * number of each in turn. */
+static void pack_values(const attention_job* job, const void* v, int64_t columns, uint16_t* dst) {
+  const ext_dtype dtype = job->s->v;
+  const int64_t keys = job->p->keys, row = job->p->v_strides[2];
+  for (int64_t j = 0; j < keys; j += 2, dst += BPAIR) {
+    for (int64_t c = 0; c < EXT_PANEL; c += VL) {
+      const int64_t lanes = clamp_lanes(columns - c), whole = lanes == VL;
+      const void *first = stored_at(v, dtype, j * row + c),
+                 *second = stored_at(v, dtype, (j + 1) * row + c);
+      vbits pairs = __builtin_convertvector(as_bf16(whole, dtype, first, lanes), vbits);
+      if (j + 1 < keys)
+        pairs |= __builtin_convertvector(as_bf16(whole, dtype, second, lanes), vbits) << 16;
+      memcpy(dst + 2 * c, &pairs, sizeof pairs);
+    }
+  }
+}
+
+typedef struct {
+  const void *q, *k, *v;
+} attention_head;
+
+static attention_head operands(const attention_job* job, int64_t head) {
+  const ext_attention_params* p = job->p;
+  const ext_attention_storage* s = job->s;
+  return (attention_head){stored_at(job->q, s->q, head_offset(job, p->q_strides, head)),
+                          stored_at(job->k, s->k, head_offset(job, p->k_strides, head)),
+                          stored_at(job->v, s->v, head_offset(job, p->v_strides, head))};
+}
+
+static void pack_head(const attention_job* job, int64_t head, uint16_t* dst) {
+  const ext_attention_params* p = job->p;
+  const ext_attention_storage* s = job->s;
+  const attention_head from = operands(job, head);
+  for (int64_t j = 0; j < p->keys; j += EXT_PANEL, dst += ceil_div(p->depth, 2) * BPAIR)
+    pack_keys(job, stored_at(from.k, s->k, j * p->k_strides[2]), i64_min(EXT_PANEL, p->keys - j),
+              dst);
+  for (int64_t j = 0; j < p->width; j += EXT_PANEL, dst += ceil_div(p->keys, 2) * BPAIR)
+    pack_values(job, stored_at(from.v, s->v, j), p->width - j, dst);
+}
+
+/* sums[i][j] = sum_p a[i][p] b[p][j], i < rows, j < n, for b [2 pairs][n] in panels. */
+static void product(int64_t rows, int64_t n, int64_t pairs, const ba* a, int64_t a_row,
+                    const uint16_t* panels, float* sums, int64_t sums_row) {
+  bgemm_tile t = {.a = a, .a_row = a_row, .panel = pairs * BPAIR, .pairs = pairs, .rows = rows};
+  t.sums_row = t.y_row = sums_row;
+  t.s = (ext_storage){EXT_FLOAT32, EXT_FLOAT32, EXT_FLOAT32};
+  for (int64_t j = 0, vectors; j < n; j += vectors * VL) {
+    vectors = n - j > (BN - BHALF) * VL ? BN : BHALF;
+    t.columns = i64_min(vectors * VL, n - j);
+    t.b = t.next = panels + j / EXT_PANEL * t.panel + j % EXT_PANEL * 2;
+    t.y = t.sums = sums + j;
+    EXT_NAME(ext_bgemm_tile)(rows, vectors)(&t);
+  }
+}
+
+/* 2^x for x <= 0, within 8e-5 of itself, which is little beside the rounding to bf16: x = n + f,
+ * |f| <= 1/2, and a polynomial of degree 3, fitted as those of math.h. */
+EXT_INLINE vf power_of_two(vf x) {
+  const vf t = vf_max(vf_set1(-150.0f), x), n = vf_rounded(t), f = t - n;
+  vf p = vf_fma(vf_set1(0.05517166853f), f, vf_set1(0.2426111251f));
+  p = vf_fma(p, f, vf_set1(0.6932609677f));
+  p = vf_fma(p, f, vf_set1(0.9999280572f));
+  return vf_pow2(p, n);
+}
+
+/* p[j] = exp(s[j] scale + mask[j] - most), j < n, where most is the greatest exponent; returns the
+ * sum.  After n, s has room up to a multiple of VL, and p gets zeros; `past` is what to add to the
+ * last vector, -inf from n on.  A NaN, or a greatest exponent of -inf or +inf, makes the sum NaN.
+ * `masked` is a constant, `step` 0 or 1. */
+EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, const float* mask,
+                              int64_t step, float* restrict s, ba* restrict p) {
+  const float per_nat = 1.44269504f;
+  vf most = vf_set1(-__builtin_inff()), sum = vf_zero(), all = vf_zero();
+  if (masked && step == 0 && n > 0) all = vf_set1(*mask);
+  int64_t j = 0;
+  for (; j + VL <= n; j += VL) {
+    const vf u = vf_fma(vf_load(s + j), scale, masked && step ? vf_load(mask + j) : all);
+    vf_store(s + j, u);
+    most = vf_max(most, u);
+  }
+  if (j < n) {
+    const vf more = masked && step ? vf_load_n(mask + j, n - j) : all;
+    const vf u = vf_fma(vf_load(s + j), scale, more) + past;
+    vf_store(s + j, u);
+    most = vf_max(most, u);
+  }
+  const vf factor = vf_set1(per_nat), shift = vf_set1(-per_nat * vf_most(most));
+  for (j = 0; j < n; j += VL) {
+    const vf u = power_of_two(vf_fma(vf_load(s + j), factor, shift));
+    sum += u;
+    ba_store_n(p + j, u, VL);
+  }
+  return vf_sum(sum);
+}
+
+/* y[j] = x[j] factor, j < n. */
+EXT_INLINE void scale_run(const int narrow, int64_t n, float factor, const float* x, void* y) {
+  const vf f = vf_set1(factor);
+  int64_t j = 0;
+  for (; j + VL <= n; j += VL) stored_store(narrow, 1, y, j, vf_load(x + j) * f, VL);
+  if (j < n) stored_store(narrow, 0, y, j, vf_load_n(x + j, n - j) * f, n - j);
+}
+
+EXT_INLINE void fetch_run(ext_dtype dtype, const void* x, int64_t at, int64_t n) {
+  const char *from = stored_at(x, dtype, at), *to = stored_at(x, dtype, at + n);
+  for (; from < to; from += EXT_ALIGN) __builtin_prefetch(from);
+}
+
+/* Fetches row i of a head's operands. */
+EXT_INLINE void fetch_row(const attention_job* job, const attention_head* head, int64_t i) {
+  const ext_attention_params* p = job->p;
+  const ext_attention_storage* s = job->s;
+  fetch_run(s->q, head->q, i * p->q_strides[2], p->depth);
+  if (i >= p->keys) return;
+  fetch_run(s->k, head->k, i * p->k_strides[2], p->depth);
+  fetch_run(s->v, head->v, i * p->v_strides[2], p->width);
+}
+
+/* Queries [i0, i1) of one head, whose panels are there; fetches rows of the next one, if any. */
+static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
+                  const attention_head* next, const attention_memory* m) {
+  const ext_attention_params* p = job->p;
+  const ext_dtype q_dtype = job->s->q, y_dtype = job->s->y;
+  const int64_t rows = i1 - i0, keys = ceil_div(p->keys, BK_STEP) * BK_STEP;
+  const int64_t q_at = head_offset(job, p->q_strides, head) + i0 * p->q_strides[2];
+  const ba* q = m->q;
+  int64_t q_row = job->q_row;
+  if (BROWS_STEP == 1 && sizeof(ba) == 2 && q_dtype == EXT_BFLOAT16 && p->depth % BK_STEP == 0) {
+    q = stored_at(job->q, q_dtype, q_at);
+    q_row = p->q_strides[2];
+  } else {
+    for (int64_t i = 0; i < rows; i++) {
+      const void* x = stored_at(job->q, q_dtype, q_at + i * p->q_strides[2]);
+      ba_run(q_dtype, m->q + i * q_row, x, p->depth);
+      ba_zeros(m->q + i * q_row + p->depth, ceil_div(p->depth, BK_STEP) * BK_STEP - p->depth);
+    }
+  }
+  product(rows, p->keys, ceil_div(p->depth, 2), q, q_row, m->panels, m->sums, job->sums_row);
+  float totals[BR], past[VL];
+  for (int i = 0; i < VL; i++) past[i] = i < p->keys % VL ? 0.0f : -__builtin_inff();
+  const vf scale = vf_set1(p->scale), after = vf_load(past);
+  for (int64_t i = 0; i < rows; i++) {
+    float* s = m->sums + i * job->sums_row;
+    ba* to = m->p + i * job->p_row;
+    if (next) fetch_row(job, next, i0 + i);
+    const float* mask = NULL;
+    if (job->mask)
+      mask = job->mask + head_offset(job, p->mask_strides, head) + (i0 + i) * p->mask_strides[2];
+    totals[i] = mask ? exponentials(1, p->keys, scale, after, mask, p->mask_strides[3], s, to)
+                     : exponentials(0, p->keys, scale, after, NULL, 0, s, to);
+    const int64_t written = ceil_div(p->keys, VL) * VL;
+    if (written < keys) ba_zeros(to + written, keys - written);
+  }
+  product(rows, p->width, ceil_div(p->keys, 2), m->p, job->p_row, m->panels + job->k_size, m->sums,
+          job->sums_row);
+  const int64_t y_at = head_offset(job, p->y_strides, head) + i0 * p->y_strides[2];
+  for (int64_t i = 0; i < rows; i++) {
+    void* y = (void*)stored_at(job->y, y_dtype, y_at + i * p->y_strides[2]);
+    const float* x = m->sums + i * job->sums_row;
+    if (y_dtype == EXT_BFLOAT16)
+      scale_run(1, p->width, 1.0f / totals[i], x, y);
+    else
+      scale_run(0, p->width, 1.0f / totals[i], x, y);
+  }
+}
+
+/* Items are blocks of rows, those of a head side by side. */
+static int blocks(void* context, int64_t begin, int64_t end) {
+  const attention_job* job = context;
+  const int64_t queries = job->p->queries, head_size = job->k_size + job->v_size;
+  const int64_t panels = whole_lines(job->packed ? 0 : head_size, sizeof(uint16_t));
+  const int64_t sums_bytes = BR * job->sums_row * (int64_t)sizeof(float);
+  const int64_t ba_bytes = BR * (job->q_row + job->p_row) * (int64_t)sizeof(ba);
+  char* memory =
+      ext_workspace_alloc((size_t)(panels * (int64_t)sizeof(uint16_t) + sums_bytes + ba_bytes));
+  if (!memory) return EXT_ERR_MEMORY;
+  attention_memory m = {.panels = (uint16_t*)memory};
+  m.sums = (float*)(memory + panels * (int64_t)sizeof(uint16_t));
+  m.q = (ba*)((char*)m.sums + sums_bytes);
+  m.p = m.q + BR * job->q_row;
+  const int64_t heads = job->p->batch * job->p->heads;
+  const int fetch = (job->k_size + job->v_size) * 3 <= FETCH_BYTES;
+  attention_head next;
+  int64_t packed_head = -1;
+  btile_session_begin();
+  for (int64_t item = begin; item < end; item++) {
+    const int64_t head = item / job->blocks, part = item % job->blocks;
+    const int follows = fetch && head + 1 < heads;
+    if (follows) next = operands(job, head + 1);
+    if (job->packed) {
+      m.panels = job->packed + head * head_size;
+    } else if (head != packed_head) {
+      pack_head(job, head, m.panels);
+      packed_head = head;
+    }
+    block(job, head, part * queries / job->blocks, (part + 1) * queries / job->blocks,
+          follows ? &next : NULL, &m);
+  }
+  btile_session_end();
+  ext_workspace_free(memory);
+  return EXT_OK;
+}
+
+static int pack_heads(void* context, int64_t begin, int64_t end) {
+  const attention_job* job = context;
+  for (int64_t head = begin; head < end; head++)
+    pack_head(job, head, job->packed + head * (job->k_size + job->v_size));
+  return EXT_OK;
+}
+
+int EXT_NAME(ext_attention_bf16)(const ext_attention_params* p, const ext_attention_storage* s,
+                                 const void* q, const void* k, const void* v, const float* mask,
+                                 void* y) {
+  const int64_t heads = p->batch * p->heads;
+  const ext_dtype dtypes[] = {s->q, s->k, s->v, s->y};
+  for (int i = 0; i < 4; i++)
+    if (dtypes[i] != EXT_FLOAT32 && dtypes[i] != EXT_BFLOAT16) return EXT_ERR_ARGUMENT;
+  if (mask && p->mask_strides[3] != 0 && p->mask_strides[3] != 1) return EXT_ERR_ARGUMENT;
+  if (heads <= 0 || p->queries <= 0 || p->width <= 0) return EXT_OK;
+  attention_job job = {.p = p, .s = s, .q = q, .k = k, .v = v, .mask = mask, .y = y};
+  job.k_size = ceil_div(p->keys, EXT_PANEL) * ceil_div(p->depth, 2) * BPAIR;
+  job.v_size = ceil_div(p->width, EXT_PANEL) * ceil_div(p->keys, 2) * BPAIR;
+  job.blocks = ceil_div(p->queries, BR);
+  job.q_row = whole_lines(ceil_div(p->depth, BK_STEP) * BK_STEP, sizeof(ba));
+  job.p_row = whole_lines(ceil_div(p->keys, EXT_ALIGN / 2) * (EXT_ALIGN / 2), sizeof(ba));
+  job.sums_row = whole_lines(i64_max(p->keys, p->width), sizeof(float));
+  const int64_t threads = ext_num_threads();
+  if (threads == 1 || heads >= 2 * threads)
+    return ext_parallel_for(heads * job.blocks, job.blocks, blocks, &job);
+  job.packed = ext_workspace_alloc((size_t)(heads * (job.k_size + job.v_size)) * sizeof(uint16_t));
+  if (!job.packed) return EXT_ERR_MEMORY;
+  int status = ext_parallel_for(heads, 1, pack_heads, &job);
+  if (!status) status = ext_parallel_for(heads * job.blocks, 1, blocks, &job);
+  ext_workspace_free(job.packed);
+  return status;
+}
+
+EXT_DISPATCH(ext_attention_bf16,
+             (const ext_attention_params* p, const ext_attention_storage* s, const void* q,
+              const void* k, const void* v, const float* mask, void* y),
+             (p, s, q, k, v, mask, y))

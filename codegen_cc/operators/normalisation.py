@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from codegen_cc.dim import Dim, product, same
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
-from codegen_cc.operators.bfloat16 import BFLOAT16
+from codegen_cc.operators.bfloat16 import BFLOAT16, narrow, storage_struct
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
@@ -72,11 +72,15 @@ def _norm(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     axes = list(attrs["axes"])
     x, rows, n = innermost(builder, builder.tensor(node.role("input")), axes)
-    y = builder.space(x.shape, node.node.dtype, x.order())
+    y = builder.space(x.shape, builder.stored_dtype(node.output), x.order())
     affine = [builder.tensor(value) for value in node.inputs[1:]]
     comment = f"{node.node.composite} axes {axes}: {list(x.shape)}"
-    arguments = [rows, n, float(attrs["epsilon"]), x, *affine, y]
-    builder.call(f"ext_{node.node.op}", arguments, y, comment, over=[x])
+    arguments: list[object] = [rows, n, float(attrs["epsilon"]), x, *affine, y]
+    function = f"ext_{node.node.op}"
+    if y.dtype == BFLOAT16:
+        arguments.insert(3, storage_struct(x, None, y))
+        function += "_bf16"
+    builder.call(function, arguments, y, comment, over=[x])
     builder.place(node.output, y)
 
 
@@ -206,6 +210,11 @@ def _not_rows(node: Node, told: Collection[str], function: str) -> str | None:
     return None
 
 
+def _narrow(node: Node) -> Narrow:
+    """The result of ``layer_norm`` may be; what it reads are often sums of many layers."""
+    return narrow() if node.op == "layer_norm" else Narrow()
+
+
 def _normalisation(op: str, *roles: str) -> Operator:
     operands = _ROWS | {role: ((32,), "constant") for role in roles}
     return Operator(
@@ -219,7 +228,7 @@ def _normalisation(op: str, *roles: str) -> Operator:
             told_by={"axes": ("rows n",), "epsilon": ("epsilon",)},
             unfit=_not_rows,
         ),
-        kernels=Kernels(lower, only_single, supports),
+        kernels=Kernels(lower, only_single, supports, narrow=_narrow),
         samples=lambda: [Sample("", sample_node(op, operands, (4, 32), axes=[1], epsilon=1e-5))],
     )
 

@@ -113,6 +113,14 @@ def attention(graph: Graph) -> str:
     return graph.reshape(graph.linear(mixed, (CHANNELS, CHANNELS)), (2, 10, 12, CHANNELS))
 
 
+def normalised(graph: Graph) -> str:
+    """Rows of float32 numbers, whose normalised ones a product reads in another order."""
+    rows = graph.op("Transpose", graph.reshape("x", (2, CHANNELS, -1)), perm=[0, 2, 1])
+    normal = graph.layer_norm(graph.op("Sigmoid", rows), CHANNELS)
+    turned = graph.op("Transpose", graph.reshape(normal, (2, 10, 12, CHANNELS)), perm=[0, 2, 1, 3])
+    return graph.linear(turned, (CHANNELS, CHANNELS))
+
+
 NARROW, WIDE = "bfloat16", "float32"
 #: What is written, and the dtypes of what some functions give.
 KEPT = {
@@ -139,6 +147,7 @@ KEPT = {
         attention,
         {"ext_matmul_bf16": [*[NARROW] * 3, WIDE], "ext_attention_bf16": [NARROW]},
     ),
+    "normalised": (normalised, {"ext_layer_norm_bf16": [NARROW], "ext_matmul_bf16": [WIDE]}),
     "upsampled": (upsampled, {"ext_max_pool2d_bf16": [NARROW], "ext_copy": [WIDE, NARROW, WIDE]}),
 }
 

@@ -147,3 +147,33 @@ def test_binary_of_other_dtypes_and_kinds_is_refused(bf16_lib: ctypes.CDLL) -> N
         codes = [_code(BF16)] * 3
         codes[wrong] = KERNEL_DTYPES.index("int8")
         assert bf16_lib.ext_binary_bf16(p, abi.Storage(*codes), None, None, None) == 2
+
+
+@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
+@pytest.mark.parametrize("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
+def test_layer_norm(
+    winograd_lib: ctypes.CDLL, shape: tuple[int, int], stored: tuple[np.dtype, np.dtype]
+) -> None:
+    rng = np.random.default_rng(11)
+    rows, n = shape
+    x = at_page_end(rng.standard_normal(shape) + 3, stored[0])
+    gamma, beta = at_page_end(rng.standard_normal(n)), at_page_end(rng.standard_normal(n))
+    y = Rows(rows, n, dtype=stored[1])
+    storage = abi.Storage(_code(stored[0]), _code(FP32), _code(stored[1]))
+    affine = (gamma.ctypes.data, beta.ctypes.data) if n % 2 else (None, None)
+    function = winograd_lib.ext_layer_norm_bf16
+    assert function(rows, n, 1e-5, storage, x.ctypes.data, *affine, y.pointer) == 0
+    if x.size:
+        wide = x.astype(np.float64)
+        deviation = np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+        want = (wide - wide.mean(1, keepdims=True)) / deviation
+        want = want * gamma + beta if n % 2 else want
+        limit = 1e-5 + 2e-6 / deviation
+        assert_close(y.view, want, limit + HALF_STEP * abs(want) * (stored[1] == BF16))
+    y.check_gaps()
+
+
+def test_layer_norm_of_other_dtypes_is_refused(winograd_lib: ctypes.CDLL) -> None:
+    for codes in ((KERNEL_DTYPES.index("int32"), _code(BF16)), (_code(BF16), 99)):
+        storage = abi.Storage(codes[0], 0, codes[1])
+        assert winograd_lib.ext_layer_norm_bf16(1, 1, 0.0, storage, None, None, None, None) == 2

@@ -129,7 +129,7 @@ def test_depthwise_conv2d_sums_are_exact(
     convolve(quantised_lib, case, SUMS, x, "ext_qdepthwise_conv2d")
 
 
-@pytest.mark.parametrize(("case", "x"), zip(GROUPED, cycle((INPUTS[1], INPUTS[5]))), ids=str)
+@pytest.mark.parametrize(("case", "x"), [*zip(GROUPED, cycle((INPUTS[1], INPUTS[5])))], ids=str)
 def test_grouped_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:

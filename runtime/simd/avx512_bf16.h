@@ -7,6 +7,15 @@ EXT_INLINE void vbf_store_n(uint16_t* p, vbf x, int64_t n) {
   _mm256_mask_storeu_epi16(p, vm_first(n), (__m256i)x);
 }
 
+/* GCC 12 makes five instructions of the compiler's own conversions. */
+#define EXT_CONVERTS_HALVES
+EXT_INLINE vf vbf_widen(vbf x) {
+  return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)x), 16);
+}
+EXT_INLINE vbf vbf_upper(vf x) {
+  return (vbf)_mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)x, 16));
+}
+
 #if defined(EXT_BF16_UNIT)
 
 typedef __m512bh vba, vbb;

@@ -1,8 +1,9 @@
 /*
  * bf16.h - bf16, the upper halves of fp32, in the words of simd.h.
  *
- *   vbf           VL bf16: vbf_load, vbf_store, vbf_load_n, vbf_store_n, vbf_round (of a vf) and
- *                 vbf_widen (to a vf); vf_set1_bf16 widens one for all lanes
+ *   vbf           VL bf16: vbf_load, vbf_store, vbf_load_n, vbf_store_n, vbf_round (of a vf),
+ *                 vbf_upper (of a vf whose lower halves are 0), vbf_widen (to a vf); vf_set1_bf16
+ *                 widens one for all lanes
  *   ba            an element of packed rows of A: bf16 where the row has a unit for their products
  *                 (EXT_BF16_UNIT, EXT_TILES), else fp32; ba_run_of_float and ba_run_of_bf16 write
  *                 n of them
@@ -39,9 +40,14 @@ EXT_INLINE vbf vbf_load(const uint16_t* p) {
 EXT_INLINE void vbf_store(uint16_t* p, vbf x) {
   memcpy(p, &x, sizeof x);
 }
+#if !defined(EXT_CONVERTS_HALVES)
 EXT_INLINE vf vbf_widen(vbf x) {
   return (vf)(__builtin_convertvector(x, vbits) << 16);
 }
+EXT_INLINE vbf vbf_upper(vf x) {
+  return __builtin_convertvector((vbits)x >> 16, vbf);
+}
+#endif
 
 /* All lanes are *p. */
 EXT_INLINE vf vf_set1_bf16(const uint16_t* p) {

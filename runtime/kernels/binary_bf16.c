@@ -24,41 +24,66 @@ EXT_INLINE float one(int narrow, const void* p, int64_t index) {
   return narrow ? float_of_bfloat16(*(const uint16_t*)x) : *(const float*)x;
 }
 
-/* a contiguous, b contiguous or (b_step 0) one value; what is not a pointer or n is a constant. */
-EXT_INLINE void run_of(const ext_binary_kind kind, const int narrow_a, const int narrow_b,
-                       const int b_step, const stored_binary* s, int64_t n, const void* a,
-                       const void* b, int narrow_y, void* y) {
-  const vf all = vf_set1(b_step ? 0.0f : one(narrow_b, b, 0));
+/* Runs of n elements; a and b are `a_row` and `b_row` elements from run to run. */
+typedef struct {
+  int64_t rows, n;
+  const void *a, *b;
+  int64_t a_row, b_row;
+  int narrow_y;
+  void* y;
+} binary_rows;
+
+/* a contiguous, b contiguous or (b_step 0) one value; what is not a pointer is a constant. */
+EXT_INLINE void rows_of(const ext_binary_kind kind, const int narrow_a, const int narrow_b,
+                        const int narrow_y, const int b_step, const stored_binary* s,
+                        const binary_rows* r) {
   const vf low = vf_set1(s->low), high = vf_set1(s->high);
-  int64_t i = 0;
-  for (; i + VL <= n; i += VL) {
-    vf u = stored_load(narrow_a, 1, a, i, VL),
-       v = b_step ? stored_load(narrow_b, 1, b, i, VL) : all;
+  const int64_t n = r->n;
+  for (int64_t row = 0; row < r->rows; row++) {
+    const void *a = stored_element(narrow_a, r->a, row * r->a_row),
+               *b = stored_element(narrow_b, r->b, row * r->b_row);
+    void* y = (void*)stored_element(narrow_y, r->y, row * n);
+    const vf all = vf_set1(b_step ? 0.0f : one(narrow_b, b, 0));
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+      vf u = stored_load(narrow_a, 1, a, i, VL),
+         v = b_step ? stored_load(narrow_b, 1, b, i, VL) : all;
+      v = kind == EXT_ADD ? u + v : u * v;
+      stored_store(narrow_y, 1, y, i, vf_min(high, vf_max(low, v)), VL);
+    }
+    if (i == n) continue;
+    vf u = stored_load(narrow_a, 0, a, i, n - i),
+       v = b_step ? stored_load(narrow_b, 0, b, i, n - i) : all;
     v = kind == EXT_ADD ? u + v : u * v;
-    stored_store(narrow_y, 1, y, i, vf_min(high, vf_max(low, v)), VL);
+    stored_store(narrow_y, 0, y, i, vf_min(high, vf_max(low, v)), n - i);
   }
-  if (i == n) return;
-  vf u = stored_load(narrow_a, 0, a, i, n - i),
-     v = b_step ? stored_load(narrow_b, 0, b, i, n - i) : all;
-  v = kind == EXT_ADD ? u + v : u * v;
-  stored_store(narrow_y, 0, y, i, vf_min(high, vf_max(low, v)), n - i);
 }
 
-EXT_INLINE void run_kind(const ext_binary_kind kind, const int* narrow, int b_step,
-                         const stored_binary* s, int64_t n, const void* a, const void* b,
-                         int narrow_y, void* y) {
-#define EXT_CASE(narrow_a, narrow_b, step)                                    \
-  if (narrow[0] == (narrow_a) && narrow[1] == (narrow_b) && b_step == (step)) \
-  run_of(kind, narrow_a, narrow_b, step, s, n, a, b, narrow_y, y)
-  EXT_CASE(0, 0, 0);
-  EXT_CASE(0, 0, 1);
-  EXT_CASE(0, 1, 0);
-  EXT_CASE(0, 1, 1);
-  EXT_CASE(1, 0, 0);
-  EXT_CASE(1, 0, 1);
-  EXT_CASE(1, 1, 0);
-  EXT_CASE(1, 1, 1);
+EXT_INLINE void rows_kind(const ext_binary_kind kind, const int* narrow, int b_step,
+                          const stored_binary* s, const binary_rows* r) {
+#define EXT_CASE(narrow_a, narrow_b, step)                                      \
+  if (narrow[0] == (narrow_a) && narrow[1] == (narrow_b) && b_step == (step)) { \
+    if (r->narrow_y)                                                            \
+      rows_of(kind, narrow_a, narrow_b, 1, step, s, r);                         \
+    else                                                                        \
+      rows_of(kind, narrow_a, narrow_b, 0, step, s, r);                         \
+  }
+  EXT_CASE(0, 0, 0)
+  EXT_CASE(0, 0, 1)
+  EXT_CASE(0, 1, 0)
+  EXT_CASE(0, 1, 1)
+  EXT_CASE(1, 0, 0)
+  EXT_CASE(1, 0, 1)
+  EXT_CASE(1, 1, 0)
+  EXT_CASE(1, 1, 1)
 #undef EXT_CASE
+}
+
+static void compute(const int* narrow, int b_step, const stored_binary* s, const binary_rows* r) {
+  if (s->p->kind == EXT_ADD)
+    rows_kind(EXT_ADD, narrow, b_step, s, r);
+  else
+    rows_kind(EXT_MUL, narrow, b_step, s, r);
 }
 
 /* An operand as fp32 in `chunk`. */
@@ -84,12 +109,13 @@ static void chunk_run(const stored_binary* s, int64_t n, const void* const* x, c
     narrow[k] = 0;
     steps[k] = 1;
   }
-  void* to = s->clamp ? y : values;
-  const int narrow_to = s->clamp && s->narrow_y;
-  if (s->p->kind == EXT_ADD)
-    run_kind(EXT_ADD, narrow, (int)steps[1], s, n, operands[0], operands[1], narrow_to, to);
-  else
-    run_kind(EXT_MUL, narrow, (int)steps[1], s, n, operands[0], operands[1], narrow_to, to);
+  const binary_rows r = {.rows = 1,
+                         .n = n,
+                         .a = operands[0],
+                         .b = operands[1],
+                         .narrow_y = s->clamp && s->narrow_y,
+                         .y = s->clamp ? y : values};
+  compute(narrow, (int)steps[1], s, &r);
   if (s->clamp) return;
   EXT_NAME(ext_activate)(&s->p->activation, n, values, values);
   int64_t i = 0;
@@ -107,6 +133,25 @@ static void stored_run(const void* context, int64_t n, const void* const* x, con
   }
 }
 
+/* Short runs: in registers, without asking for each what it is, where nothing is to be gathered. */
+static void stored_rows(const void* context, const broadcast_rows* r) {
+  const stored_binary* s = context;
+  const int first = r->step[0] == 0, other = 1 - first;
+  if (s->clamp && r->step[first] == 1 && (r->step[other] == 0 || r->step[other] == 1)) {
+    const int narrow[] = {s->narrow[first], s->narrow[other]};
+    const binary_rows all = {
+        r->rows,     r->n, r->x[first], r->x[other], r->row_step[first], r->row_step[other],
+        s->narrow_y, r->y};
+    compute(narrow, (int)r->step[other], s, &all);
+    return;
+  }
+  for (int64_t i = 0; i < r->rows; i++) {
+    const void* x[] = {stored_element(s->narrow[0], r->x[0], i * r->row_step[0]),
+                       stored_element(s->narrow[1], r->x[1], i * r->row_step[1])};
+    stored_run(s, r->n, x, r->step, (void*)stored_element(s->narrow_y, r->y, i * r->n));
+  }
+}
+
 int EXT_NAME(ext_binary_bf16)(const ext_binary_params* p, const ext_storage* s, const void* a,
                               const void* b, void* y) {
   const ext_dtype dtypes[] = {s->x, s->residual, s->y};
@@ -117,6 +162,7 @@ int EXT_NAME(ext_binary_bf16)(const ext_binary_params* p, const ext_storage* s, 
       p, {s->x == EXT_BFLOAT16, s->residual == EXT_BFLOAT16}, s->y == EXT_BFLOAT16, 0, 0, 0};
   stored.clamp = ext_clamp_bounds(&p->activation, &stored.low, &stored.high);
   broadcast_job job = {.run = stored_run,
+                       .run_rows = stored_rows,
                        .context = &stored,
                        .operands = 2,
                        .sizes = {stored.narrow[0] ? 2 : 4, stored.narrow[1] ? 2 : 4},

@@ -14,8 +14,19 @@ static const int64_t BROADCAST_GRAIN = 1 << 15;
 typedef void (*broadcast_run)(const void* context, int64_t n, const void* const* x,
                               const int64_t* step, void* y);
 
+/* Several runs of n elements, one after the other in y; run i reads x[k][i * row_step[k]] and on.
+ */
+typedef struct {
+  int64_t rows, n;
+  const void* x[AXES_OPERANDS];
+  int64_t row_step[AXES_OPERANDS], step[AXES_OPERANDS];
+  void* y;
+} broadcast_rows;
+
 typedef struct {
   broadcast_run run;
+  /* NULL, or what takes runs together where they are short. */
+  void (*run_rows)(const void* context, const broadcast_rows* r);
   const void* context;
   int32_t operands;                     /* 2 or 3 */
   int64_t sizes[AXES_OPERANDS], y_size; /* bytes of an element */
@@ -26,10 +37,42 @@ typedef struct {
   int64_t part, parts; /* the innermost axis is cut into `parts` of `part` elements */
 } broadcast_job;
 
+/* Items [begin, end), each a run: those along the axis before the last together.  Where the next
+ * ones are is found by steps; a division for each would take longer than a short run. */
+EXT_INLINE int broadcast_together(const int operands, const broadcast_job* job, int64_t begin,
+                                  int64_t end) {
+  const ext_axes* axes = &job->axes;
+  const int32_t last = axes->ndim - 1;
+  int64_t index[EXT_MAX_DIMS + 1], at[AXES_OPERANDS] = {0}, outer = begin;
+  broadcast_rows r = {.n = axes->size[last]};
+  axes_locate(axes, operands, last, begin, at);
+  for (int32_t d = last - 1; d >= 0; outer /= axes->size[d--]) index[d] = outer % axes->size[d];
+  for (int k = 0; k < operands; k++) {
+    r.step[k] = axes->stride[k][last];
+    r.row_step[k] = axes->stride[k][last - 1];
+  }
+  for (; begin < end; begin += r.rows) {
+    r.rows = i64_min(end - begin, axes->size[last - 1] - index[last - 1]);
+    for (int k = 0; k < operands; k++) r.x[k] = (const char*)job->x[k] + at[k] * job->sizes[k];
+    r.y = (char*)job->y + begin * r.n * job->y_size;
+    job->run_rows(job->context, &r);
+    int64_t steps = r.rows;
+    for (int32_t d = last - 1; d >= 0; d--, steps = 1) {
+      const int64_t back = (index[d] += steps) == axes->size[d] ? axes->size[d] : 0;
+      for (int k = 0; k < operands; k++) at[k] += (steps - back) * axes->stride[k][d];
+      index[d] -= back;
+      if (!back) break;
+    }
+  }
+  return EXT_OK;
+}
+
 EXT_INLINE int broadcast_items(const int operands, const broadcast_job* job, int64_t begin,
                                int64_t end) {
   const int32_t last = job->axes.ndim - 1;
   const int64_t run = job->axes.size[last];
+  if (job->run_rows && job->parts == 1 && last > 0)
+    return broadcast_together(operands, job, begin, end);
   for (int64_t item = begin; item < end; item++) {
     int64_t outer = item / job->parts, from = item % job->parts * job->part;
     int64_t at[AXES_OPERANDS], step[AXES_OPERANDS];

@@ -2,6 +2,7 @@
 #include "activation.h"
 
 #include "../simd/math.h"
+#include "../simd/math_bf16.h"
 
 /* `kind` is a constant at every call, so that each gets a loop of its own.  Two vectors at a time
  * hide the latency of the polynomials. */
@@ -75,4 +76,26 @@ void EXT_NAME(ext_finish_tile)(const ext_epilogue* e, int64_t rows, int64_t colu
         vf_store(sum, vf_load(sum) + vf_load_n(residual + i * residual_stride + j, lanes));
       }
   finish_rows(&e->after, rows, columns, t, width, y, y_stride);
+}
+
+/* `kind` is a constant, as above; rows of t are whole vectors. */
+EXT_INLINE void tile_bf16(const ext_unary_kind kind, int64_t rows, int64_t columns, const float* t,
+                          int64_t width, uint16_t* y, int64_t y_stride) {
+  for (int64_t i = 0; i < rows; i++, t += width, y += y_stride) {
+    int64_t j = 0;
+    for (; j + VL <= columns; j += VL)
+      vbf_store(y + j, vbf_round(vf_activate_bf16(kind, vf_load(t + j))));
+    if (j < columns)
+      vbf_store_n(y + j, vbf_round(vf_activate_bf16(kind, vf_load(t + j))), columns - j);
+  }
+}
+
+void EXT_NAME(ext_finish_tile_bf16)(ext_unary_kind f, int64_t rows, int64_t columns, const float* t,
+                                    int64_t width, uint16_t* y, int64_t y_stride) {
+  switch (f) {
+    case EXT_GELU: tile_bf16(EXT_GELU, rows, columns, t, width, y, y_stride); return;
+    case EXT_GELU_TANH: tile_bf16(EXT_GELU_TANH, rows, columns, t, width, y, y_stride); return;
+    case EXT_SILU: tile_bf16(EXT_SILU, rows, columns, t, width, y, y_stride); return;
+    default: tile_bf16(EXT_SIGMOID, rows, columns, t, width, y, y_stride); return;
+  }
 }

@@ -45,4 +45,13 @@ void EXT_NAME(ext_finish_tile)(const ext_epilogue* e, int64_t rows, int64_t colu
                                int64_t width, const float* residual, int64_t residual_stride,
                                float* y, int64_t y_stride);
 
+/* Whether ext_finish_tile_bf16 has the activation. */
+EXT_INLINE int has_bf16_form(ext_unary_kind kind) {
+  return kind == EXT_GELU || kind == EXT_GELU_TANH || kind == EXT_SILU || kind == EXT_SIGMOID;
+}
+
+/* y[i][j] = f(t[i][j]) rounded to bf16, i < rows, j < columns, by a shorter form of f. */
+void EXT_NAME(ext_finish_tile_bf16)(ext_unary_kind f, int64_t rows, int64_t columns, const float* t,
+                                    int64_t width, uint16_t* y, int64_t y_stride);
+
 #endif /* EXT_ACTIVATION_H_ */

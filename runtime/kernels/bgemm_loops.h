@@ -81,6 +81,11 @@ static void finish(const bgemm_state* s, const bgemm_tile* t, int64_t rows, floa
   const int64_t columns = t->columns, width = t->sums_row;
   const float* residual = t->residual;
   int64_t residual_row = t->residual_row;
+  const int narrow = t->s.y == EXT_BFLOAT16;
+  if (narrow && !residual && s->e.before.kind == EXT_IDENTITY && has_bf16_form(s->e.after.kind)) {
+    EXT_NAME(ext_finish_tile_bf16)(s->e.after.kind, rows, columns, sums, width, t->y, t->y_row);
+    return;
+  }
   if (residual && t->s.residual == EXT_BFLOAT16) {
     const uint16_t* stored = t->residual;
     for (int64_t i = 0; i < rows; i++)
@@ -90,7 +95,6 @@ static void finish(const bgemm_state* s, const bgemm_tile* t, int64_t rows, floa
     residual = added;
     residual_row = width;
   }
-  const int narrow = t->s.y == EXT_BFLOAT16;
   EXT_NAME(ext_finish_tile)
   (&s->e, rows, columns, sums, width, residual, residual_row, narrow ? result : t->y,
    narrow ? width : t->y_row);

@@ -16,6 +16,21 @@ EXT_INLINE vbf vbf_upper(vf x) {
   return (vbf)_mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)x, 16));
 }
 
+/* 2^x within 1e-4, and 1 / x within 2^-14: see math_bf16.h.  An instruction for the exponent takes
+ * infinities too. */
+#define EXT_ROUGH_FORMS
+EXT_INLINE vf vf_exp2_rough(vf x) {
+  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), r = x - n;
+  __m512 p = _mm512_set1_ps(0.07802453f); /* 2^r, 0 <= r < 1: 7.5e-5 */
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.22606718f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.69583352f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.99992522f));
+  return _mm512_scalef_ps(p, n);
+}
+EXT_INLINE vf vf_inverse_rough(vf x) {
+  return _mm512_rcp14_ps(x);
+}
+
 #if defined(EXT_BF16_UNIT)
 
 typedef __m512bh vba, vbb;

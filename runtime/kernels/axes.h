@@ -37,4 +37,30 @@ EXT_INLINE void axes_locate(const ext_axes* axes, const int operands, int32_t ou
   }
 }
 
+/* An item over the first axes: its index along each, and where the operands have it. */
+typedef struct {
+  int64_t index[EXT_MAX_DIMS + 1], at[AXES_OPERANDS];
+} axes_place;
+
+EXT_INLINE axes_place axes_begin(const ext_axes* axes, const int operands, int32_t outer,
+                                 int64_t item) {
+  axes_place place = {{0}, {0}};
+  axes_locate(axes, operands, outer, item, place.at);
+  for (int32_t d = outer - 1; d >= 0; item /= axes->size[d--])
+    place.index[d] = item % axes->size[d];
+  return place;
+}
+
+/* Goes on by so many items, at most to the end of the last of these axes: by steps, as a division
+ * for each axis takes longer than a short run. */
+EXT_INLINE void axes_advance(const ext_axes* axes, const int operands, int32_t outer, int64_t items,
+                             axes_place* place) {
+  for (int32_t d = outer - 1; d >= 0; d--, items = 1) {
+    const int64_t back = (place->index[d] += items) == axes->size[d] ? axes->size[d] : 0;
+    for (int k = 0; k < operands; k++) place->at[k] += (items - back) * axes->stride[k][d];
+    place->index[d] -= back;
+    if (!back) return;
+  }
+}
+
 #endif /* EXT_AXES_H_ */

@@ -37,32 +37,24 @@ typedef struct {
   int64_t part, parts; /* the innermost axis is cut into `parts` of `part` elements */
 } broadcast_job;
 
-/* Items [begin, end), each a run: those along the axis before the last together.  Where the next
- * ones are is found by steps; a division for each would take longer than a short run. */
+/* Items [begin, end), each a run: those along the axis before the last together. */
 EXT_INLINE int broadcast_together(const int operands, const broadcast_job* job, int64_t begin,
                                   int64_t end) {
   const ext_axes* axes = &job->axes;
   const int32_t last = axes->ndim - 1;
-  int64_t index[EXT_MAX_DIMS + 1], at[AXES_OPERANDS] = {0}, outer = begin;
+  axes_place place = axes_begin(axes, operands, last, begin);
   broadcast_rows r = {.n = axes->size[last]};
-  axes_locate(axes, operands, last, begin, at);
-  for (int32_t d = last - 1; d >= 0; outer /= axes->size[d--]) index[d] = outer % axes->size[d];
   for (int k = 0; k < operands; k++) {
     r.step[k] = axes->stride[k][last];
     r.row_step[k] = axes->stride[k][last - 1];
   }
   for (; begin < end; begin += r.rows) {
-    r.rows = i64_min(end - begin, axes->size[last - 1] - index[last - 1]);
-    for (int k = 0; k < operands; k++) r.x[k] = (const char*)job->x[k] + at[k] * job->sizes[k];
+    r.rows = i64_min(end - begin, axes->size[last - 1] - place.index[last - 1]);
+    for (int k = 0; k < operands; k++)
+      r.x[k] = (const char*)job->x[k] + place.at[k] * job->sizes[k];
     r.y = (char*)job->y + begin * r.n * job->y_size;
     job->run_rows(job->context, &r);
-    int64_t steps = r.rows;
-    for (int32_t d = last - 1; d >= 0; d--, steps = 1) {
-      const int64_t back = (index[d] += steps) == axes->size[d] ? axes->size[d] : 0;
-      for (int k = 0; k < operands; k++) at[k] += (steps - back) * axes->stride[k][d];
-      index[d] -= back;
-      if (!back) break;
-    }
+    axes_advance(axes, operands, last, r.rows, &place);
   }
   return EXT_OK;
 }

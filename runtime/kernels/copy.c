@@ -6,7 +6,7 @@
  * axis (a transpose, in tiles of VL x VL in registers), or elements are copied one by one.  The
  * vector code moves 4 bytes, whatever they mean; elements of 1 and 2 bytes, which are masks and
  * what is stored short, have the loops that compilers find vectors in, and those of 8 bytes plain
- * ones.
+ * ones.  Shorter elements in pairs are moved as longer ones.
  */
 #include "axes.h"
 
@@ -54,6 +54,33 @@ static ext_axes axes_of(const ext_copy_params* p) {
   for (int32_t d = 0; d < p->ndim; d++)
     axes_add(&axes, 2, sorted[d].size, (const int64_t[]){sorted[d].x, sorted[d].y});
   return axes;
+}
+
+/* Whether all runs are contiguous on both sides, and pairs of elements that lie as one would. */
+static int has_pairs(const copy_job* job) {
+  const int32_t last = job->axes.ndim - 1;
+  axis a = axis_at(job, last);
+  if (a.x != 1 || a.y != 1 || a.size % 2) return 0;
+  if (((uintptr_t)job->x | (uintptr_t)job->y) % (uintptr_t)(2 * job->element)) return 0;
+  for (int32_t d = 0; d < last; d++) {
+    a = axis_at(job, d);
+    if (a.x % 2 || a.y % 2) return 0;
+  }
+  return 1;
+}
+
+/* Takes two elements for one: to 4 bytes, which vectors move, and to 8 where a run is one pair. */
+static void join_pairs(copy_job* job) {
+  for (; job->axes.ndim > 1 && job->element < 8 && has_pairs(job); job->element *= 2) {
+    const int32_t last = job->axes.ndim - 1;
+    if (job->element == 4 && job->axes.size[last] > 2) return;
+    for (int32_t d = 0; d < last; d++) {
+      axis a = axis_at(job, d);
+      set_axis(job, d, (axis){a.size, a.x / 2, a.y / 2});
+    }
+    job->axes.size[last] /= 2;
+    if (job->axes.size[last] == 1) job->axes.ndim--;
+  }
 }
 
 /* The item's place over the first `outer` axes. */
@@ -109,12 +136,13 @@ static void any_plane(int64_t element, axis rows, axis run, const void* x, void*
 
 static int planes(void* context, int64_t begin, int64_t end) {
   const copy_job* job = context;
-  const int32_t ndim = job->axes.ndim;
-  for (int64_t item = begin; item < end; item++) {
-    const void* x;
-    void* y;
-    locate(job, ndim - 2, item, &x, &y);
-    any_plane(job->element, axis_at(job, ndim - 2), axis_at(job, ndim - 1), x, y);
+  const int32_t ndim = job->axes.ndim, outer = ndim - 2;
+  const axis rows = axis_at(job, ndim - 2), run = axis_at(job, ndim - 1);
+  axes_place place = axes_begin(&job->axes, 2, outer, begin);
+  for (; begin < end; begin++) {
+    any_plane(job->element, rows, run, (const char*)job->x + place.at[0] * job->element,
+              (char*)job->y + place.at[1] * job->element);
+    axes_advance(&job->axes, 2, outer, 1, &place);
   }
   return EXT_OK;
 }
@@ -273,6 +301,8 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   for (int32_t d = 0; d < p->ndim; d++) total *= p->shape[d];
   if (total <= 0) return EXT_OK;
   copy_job job = {.axes = axes_of(p), .element = element, .x = x, .y = y};
+  join_pairs(&job);
+  for (; element < job.element; element *= 2) total /= 2;
   int32_t ndim = job.axes.ndim;
   axis inner = ndim ? axis_at(&job, ndim - 1) : (axis){1, 1, 1};
   if (element != 8 && inner.y == 1 && inner.x != 1 && inner.x != 0) {

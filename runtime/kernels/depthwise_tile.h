@@ -30,8 +30,9 @@ typedef struct {
   ext_epilogue e;
   ext_tail tail;
   void* y;
-  int narrow_y;  /* y is bf16 */
-  int64_t w_row; /* channels padded to EXT_PANEL */
+  int narrow_y;       /* y is bf16 */
+  int64_t w_row;      /* channels padded to EXT_PANEL */
+  const float* pairs; /* bias and weights in the order of depthwise_pairs.h */
 } depthwise_job;
 
 /* One output row: the kernel rows that lie inside the image, and their first image row. */
@@ -291,6 +292,8 @@ static int rows(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+#include "depthwise_pairs.h"
+
 /* The convolution on all threads. */
 static int run_depthwise(const ext_conv2d_params* p, const void* x, const float* w,
                          const ext_epilogue* e, void* y, int narrow_y) {
@@ -299,9 +302,16 @@ static int run_depthwise(const ext_conv2d_params* p, const void* x, const float*
   if (e) job.e = *e;
   job.tail = ext_plan_tail(&job.e);
   job.w_row = ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL;
-  int64_t macs = p->out_w * p->in_c * p->kernel_h * p->kernel_w;
-  return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_MACS / i64_max(1, macs)), rows,
-                          &job);
+  const int64_t macs = i64_max(1, p->out_w * p->in_c * p->kernel_h * p->kernel_w);
+  const int64_t grain = i64_max(1, TASK_MACS / macs);
+  if (!runs_in_pairs(&job)) return ext_parallel_for(p->batch * p->out_h, grain, rows, &job);
+  float* pairs = ext_workspace_alloc((size_t)(pairs_blocks(p) * pairs_size(p)) * sizeof(float));
+  if (!pairs) return EXT_ERR_MEMORY;
+  pack_pairs(&job, pairs);
+  job.pairs = pairs;
+  const int status = ext_parallel_for(p->batch * p->out_h, grain, pairs_rows, &job);
+  ext_workspace_free(pairs);
+  return status;
 }
 
 #endif /* EXT_DEPTHWISE_TILE_H_ */

@@ -257,7 +257,7 @@ DEPTHWISE: tuple[Conv, ...] = (
         _depthwise(13, 23, c, kernel=(k, k), strides=(s, s), padding=(k // 2,) * 4, x_gap=g)
         for k in (3, 5, 7)
         for s in (1, 2)
-        for c, g in ((16, 0), (21, 3))
+        for c, g in ((45, 3), (16, 0))
     ),
     _depthwise(13, 23, 20),
     _depthwise(13, 23, 20, padding=(0, 1, 2, 0), strides=(2, 1)),
@@ -267,7 +267,9 @@ DEPTHWISE: tuple[Conv, ...] = (
     _depthwise(9, 10, 8, kernel=(2, 4), strides=(3, 3)),
     _depthwise(2, 2, 8, kernel=(7, 7), padding=(3, 3, 3, 3)),
     _depthwise(2, 2, 8, kernel=(3, 3), padding=(4, 4, 4, 4)),
+    _depthwise(4, 9, 40, padding=(1, 4, 1, 1)),
     _depthwise(5, 5, 1, padding=_SAME),
+    _depthwise(4, 9, 40, padding=(1, 0, 1, 4)),
     _depthwise(7, 7, 48, padding=_SAME, n=2),
     _depthwise(0, 5, 4, padding=_SAME),
     *(_depthwise(6, 19, 37, padding=_SAME, y_gap=3, epilogue=e) for e in EPILOGUES),

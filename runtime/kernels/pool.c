@@ -5,7 +5,7 @@
  * Vectorised over channels, BLOCK vectors at a time, of bytes one; a window that reaches past the
  * image is clipped once for each pixel.  Memory speed decides.
  */
-#include "../simd/bf16.h"
+#include "../simd/bf16_pairs.h"
 
 enum { BLOCK = 4 };
 /* What a maximum begins with: the least number, not -inf, so that a window of padding alone, or of
@@ -87,6 +87,41 @@ EXT_INLINE void channels_of(const int is_max, const int narrow, int64_t channels
            tap_step, divisor, y + c * size);
 }
 
+/* The greatest of 2 VL channels stored as bf16, by integers in the same order, `vectors` (a
+ * constant) vectors at a time. */
+EXT_INLINE void greatest_pairs(const int vectors, const uint16_t* x, int64_t rows, int64_t row_step,
+                               int64_t taps, int64_t tap_step, uint16_t* y) {
+  const vkeys lowest = vbits_key((vbits){0} + 0xff7fff7f);
+  vkeys most[2];
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) most[v] = lowest;
+  for (int64_t i = 0; i < rows; i++) {
+    const uint16_t* tap = x + i * row_step;
+    for (int64_t j = 0; j < taps; j++, tap += tap_step) {
+      EXT_UNROLL
+      for (int v = 0; v < vectors; v++)
+        most[v] = vbits_most(most[v], vbits_key(vbits_load(tap + v * 2 * VL)));
+    }
+  }
+  EXT_UNROLL
+  for (int v = 0; v < vectors; v++) {
+    const vbits result = vbits_of_key(most[v]);
+    memcpy(y + v * 2 * VL, &result, sizeof result);
+  }
+}
+
+/* The last vector begins early, so that it is full. */
+static void greatest_bf16(int64_t channels, const uint16_t* x, int64_t rows, int64_t row_step,
+                          int64_t taps, int64_t tap_step, uint16_t* y) {
+  int64_t c = 0;
+  for (; c + 4 * VL <= channels; c += 4 * VL)
+    greatest_pairs(2, x + c, rows, row_step, taps, tap_step, y + c);
+  for (; c < channels; c += 2 * VL) {
+    const int64_t from = i64_min(c, channels - 2 * VL);
+    greatest_pairs(1, x + from, rows, row_step, taps, tap_step, y + from);
+  }
+}
+
 /* The greatest of bytes, of fewer channels than a vector has; the result stays in L1 while the taps
  * pass. */
 #define EXT_GREATEST(name, type, least)                                                    \
@@ -162,6 +197,11 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
         greatest_bytes(kind == GREATEST_INT8, p->channels, x, rows, row_step, taps, tap_step, y);
         break;
       default:
+        if (kind == GREATEST_BF16 && p->channels >= 2 * VL) {
+          greatest_bf16(p->channels, (const uint16_t*)x, rows, row_step, taps, tap_step,
+                        (uint16_t*)y);
+          break;
+        }
         channels_of(kind == GREATEST || kind == GREATEST_BF16,
                     kind == MEAN_BF16 || kind == GREATEST_BF16, p->channels, x, rows, row_step,
                     taps, tap_step, divisor, y);

@@ -231,6 +231,8 @@ static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i
   const ba* a = stored_at(g->a, EXT_BFLOAT16, s->a_offset + k0);
   bgemm_tile t = {.panel = panel, .pairs = ceil_div(kc, 2), .low = s->tail.low, .s = g->s};
   t.high = s->tail.high;
+  t.has_low = t.low > -__builtin_inff();
+  t.has_high = t.high < __builtin_inff();
   t.a_row = s->packed ? s->stride : g->a_row;
   t.residual_row = s->e.residual_stride;
   t.y_row = g->y_row;

@@ -14,6 +14,7 @@
 #ifndef EXT_BGEMM_TILE_H_
 #define EXT_BGEMM_TILE_H_
 
+#include "../simd/bf16_pairs.h"
 #include "bgemm.h"
 #if defined(EXT_TILES)
 #include "../simd/amx.h"
@@ -32,7 +33,8 @@ typedef struct {
   const float* bias;
   float* sums; /* NULL: finish in registers */
   int64_t sums_row;
-  float low, high; /* y = min(max(v + residual, low), high) */
+  float low, high;       /* y = min(max(v + residual, low), high) */
+  int has_low, has_high; /* whether they are finite */
   ext_storage s;
   const void* residual; /* NULL or a tile; may be y */
   int64_t residual_row;
@@ -80,16 +82,29 @@ EXT_INLINE void btile_add(const int nv, const ext_dtype dtype, const bgemm_tile*
   }
 }
 
-/* Writes row i of y. */
+/* Writes row i of y, of `sums` within the bounds that there are. */
 EXT_INLINE void btile_write(const int nv, const ext_dtype dtype, const bgemm_tile* t, int64_t i,
-                            const vf sums[]) {
+                            vf sums[]) {
   const int64_t lanes = t->columns - (nv - 1) * VL;
-  const vf low = vf_set1(t->low), high = vf_set1(t->high);
+  if (t->has_low) {
+    const vf low = vf_set1(t->low);
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) sums[v] = vf_max(low, sums[v]);
+  }
+  if (t->has_high) {
+    const vf high = vf_set1(t->high);
+    EXT_UNROLL
+    for (int v = 0; v < nv; v++) sums[v] = vf_min(high, sums[v]);
+  }
+  const int in_pairs = dtype == EXT_BFLOAT16 && nv % 2 == 0;
   EXT_UNROLL
-  for (int v = 0; v < nv; v++) {
+  for (int v = 0; v < nv; v += 1 + in_pairs) {
+    const int whole = !BTILE_MASKED || v + in_pairs < nv - 1;
     void* at = (void*)stored_at(t->y, dtype, i * t->y_row + v * VL);
-    vf x = vf_min(high, vf_max(low, sums[v]));
-    btile_store(!BTILE_MASKED || v < nv - 1, dtype, at, x, lanes);
+    if (in_pairs)
+      vbf_store_two(whole, at, sums[v], sums[v + 1], lanes);
+    else
+      btile_store(whole, dtype, at, sums[v], lanes);
   }
 }
 

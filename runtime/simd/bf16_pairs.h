@@ -4,6 +4,8 @@
  *   vbits_load           2 VL bf16
  *   vbits_even, vbits_odd  those of even or odd index, as fp32: one instruction each
  *   vbits_store          rounds both, and stores 2 VL bf16
+ *   vbf_store_two        rounds two vectors, and stores one after the other, of the second one
+ *                        `lanes` unless `whole`, a constant
  *   vbits_key            numbers whose order as int16_t is that of the bf16, with NaNs above
  *                        infinity; vbits_of_key undoes it
  *   vbits_most           the greater of two int16_t
@@ -44,6 +46,22 @@ EXT_INLINE void vbits_store(uint16_t* p, vf even, vf odd) {
 #endif
   const vbits both = low | high << 16;
   memcpy(p, &both, sizeof both);
+#endif
+}
+
+EXT_INLINE void vbf_store_two(const int whole, uint16_t* p, vf a, vf b, int64_t lanes) {
+#if defined(EXT_SIMD_AVX512) && defined(EXT_BF16_UNIT)
+  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+  if (whole)
+    _mm512_storeu_si512(p, both);
+  else
+    _mm512_mask_storeu_epi16(p, 0xffffffffu >> (VL - lanes), both);
+#else
+  vbf_store(p, vbf_round(a));
+  if (whole)
+    vbf_store(p + VL, vbf_round(b));
+  else
+    vbf_store_n(p + VL, vbf_round(b), lanes);
 #endif
 }
 

@@ -10,7 +10,7 @@
 #include "bgemm_tile.h"
 
 /* Bytes of a head's operands at most that are fetched while the head before it is computed: more
- * would push each other out of L2 (512 queries and keys of 64: twice the time on Zen 5). */
+ * would push each other out of L2. */
 enum { FETCH_BYTES = 1 << 17 };
 
 typedef struct {

@@ -31,6 +31,12 @@ EXT_INLINE vf vf_inverse_rough(vf x) {
   return _mm512_rcp14_ps(x);
 }
 
+/* The greater of words; see bf16_pairs.h. */
+#define EXT_GREATER_WORDS
+EXT_INLINE vx vx_max_words(vx a, vx b) {
+  return (vx)_mm512_max_epi16((__m512i)a, (__m512i)b);
+}
+
 #if defined(EXT_BF16_UNIT)
 
 typedef __m512bh vba, vbb;
@@ -48,6 +54,23 @@ EXT_INLINE vf vb_dot(vf sum, vba a, vbb b) {
 }
 EXT_INLINE vbf vbf_round(vf x) {
   return (vbf)_mm512_cvtneps_pbh(x);
+}
+
+/* Two vectors are rounded at once; see bf16_pairs.h. */
+#define EXT_ROUNDS_TWO
+EXT_INLINE void vbits_store(uint16_t* p, vf even, vf odd) {
+  static const uint16_t order[32]
+      __attribute__((aligned(64))) = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
+  _mm512_storeu_si512(p, _mm512_permutexvar_epi16(_mm512_load_si512(order), both));
+}
+EXT_INLINE void vbf_store_two(const int whole, uint16_t* p, vf a, vf b, int64_t lanes) {
+  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+  if (whole)
+    _mm512_storeu_si512(p, both);
+  else
+    _mm512_mask_storeu_epi16(p, 0xffffffffu >> (VL - lanes), both);
 }
 
 #endif

@@ -30,14 +30,8 @@ EXT_INLINE vf vbits_odd(vbits x) {
   return (vf)(x & 0xffff0000);
 }
 
+#if !defined(EXT_ROUNDS_TWO)
 EXT_INLINE void vbits_store(uint16_t* p, vf even, vf odd) {
-#if defined(EXT_SIMD_AVX512) && defined(EXT_BF16_UNIT)
-  static const uint16_t order[32]
-      __attribute__((aligned(64))) = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);
-  _mm512_storeu_si512(p, _mm512_permutexvar_epi16(_mm512_load_si512(order), both));
-#else
 #if defined(EXT_BF16_UNIT)
   const vbits low = __builtin_convertvector(vbf_round(even), vbits);
   const vbits high = __builtin_convertvector(vbf_round(odd), vbits);
@@ -46,24 +40,15 @@ EXT_INLINE void vbits_store(uint16_t* p, vf even, vf odd) {
 #endif
   const vbits both = low | high << 16;
   memcpy(p, &both, sizeof both);
-#endif
 }
-
 EXT_INLINE void vbf_store_two(const int whole, uint16_t* p, vf a, vf b, int64_t lanes) {
-#if defined(EXT_SIMD_AVX512) && defined(EXT_BF16_UNIT)
-  const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(b, a);
-  if (whole)
-    _mm512_storeu_si512(p, both);
-  else
-    _mm512_mask_storeu_epi16(p, 0xffffffffu >> (VL - lanes), both);
-#else
   vbf_store(p, vbf_round(a));
   if (whole)
     vbf_store(p + VL, vbf_round(b));
   else
     vbf_store_n(p + VL, vbf_round(b), lanes);
-#endif
 }
+#endif
 
 /* Of negative numbers the lower bits count down.  0x7f is the number of NaNs of one sign: the
  * negative ones come out lowest, and wrap around to above the positive ones. */
@@ -76,8 +61,8 @@ EXT_INLINE vbits vbits_of_key(vkeys key) {
   return (vbits)(bits ^ (bits >> 15 & 0x7fff));
 }
 EXT_INLINE vkeys vbits_most(vkeys a, vkeys b) {
-#if defined(EXT_SIMD_AVX512)
-  return (vkeys)_mm512_max_epi16((__m512i)a, (__m512i)b);
+#if defined(EXT_GREATER_WORDS)
+  return (vkeys)vx_max_words((vx)a, (vx)b);
 #else
   const vkeys above = a > b;
   return (a & above) | (b & ~above);

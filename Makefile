@@ -32,7 +32,8 @@ demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; ti
 	$(BIN)/python -m models.demo
 
 test: $(BIN)/.test kernels aarch64-libraries ## Run all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	@# Files in the order of their folders: by their number of tests the slowest would come last.
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 
 bench: ARGS := --suite zoo
 bench: $(BIN)/.bench kernels ## Time the zoo's networks beside other engines (ARGS="resnet50 --threads 1")

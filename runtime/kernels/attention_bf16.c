@@ -6,7 +6,7 @@
  * As in attention.c k and v of a head are packed once, as panels of bf16; then as many rows of
  * queries as a tile has pass: scores, exponentials, times v, and the division last.
  */
-#include "../simd/math.h"
+#include "../simd/math_bf16.h"
 #include "bgemm_tile.h"
 
 /* Bytes of a head's operands at most that are fetched while the head before it is computed: more
@@ -141,16 +141,6 @@ static void product(int64_t rows, int64_t n, int64_t pairs, const ba* a, int64_t
   }
 }
 
-/* 2^x for x <= 0, within 8e-5 of itself, which is little beside the rounding to bf16: x = n + f,
- * |f| <= 1/2, and a polynomial of degree 3, fitted as those of math.h. */
-EXT_INLINE vf power_of_two(vf x) {
-  const vf t = vf_max(vf_set1(-150.0f), x), n = vf_rounded(t), f = t - n;
-  vf p = vf_fma(vf_set1(0.05517166853f), f, vf_set1(0.2426111251f));
-  p = vf_fma(p, f, vf_set1(0.6932609677f));
-  p = vf_fma(p, f, vf_set1(0.9999280572f));
-  return vf_pow2(p, n);
-}
-
 /* p[j] = exp(s[j] scale + mask[j] - most), j < n, where most is the greatest exponent; returns the
  * sum.  After n, s has room up to a multiple of VL, and p gets zeros; `past` is what to add to the
  * last vector, -inf from n on.  A NaN, or a greatest exponent of -inf or +inf, makes the sum NaN.
@@ -174,7 +164,7 @@ EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, co
   }
   const vf factor = vf_set1(per_nat), shift = vf_set1(-per_nat * vf_most(most));
   for (j = 0; j < n; j += VL) {
-    const vf u = power_of_two(vf_fma(vf_load(s + j), factor, shift));
+    const vf u = vf_exp2_rough(vf_fma(vf_load(s + j), factor, shift));
     sum += u;
     ba_store_n(p + j, u, VL);
   }

@@ -135,6 +135,7 @@ EXT_INLINE vx vx_min(vx a, vx b) {
   return (vx)_mm256_min_epu8((__m256i)a, (__m256i)b);
 }
 
+#define EXT_LOADS_QUARTERS
 EXT_INLINE vx vx_load_quarter(const void* p) {
   return (vx)_mm256_castsi128_si256(_mm_loadl_epi64((const __m128i*)p));
 }

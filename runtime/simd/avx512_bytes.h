@@ -140,6 +140,7 @@ EXT_INLINE void vx_store_piece(void* p, vx x, const int i, const int pieces) {
     _mm_storeu_si128(p, i == 2 ? _mm512_extracti32x4_epi32((__m512i)x, 2)
                                : _mm512_extracti32x4_epi32((__m512i)x, 3));
 }
+#define EXT_LOADS_QUARTERS
 EXT_INLINE vx vx_load_quarter(const void* p) {
   return (vx)_mm512_castsi128_si512(_mm_loadu_si128((const __m128i*)p));
 }

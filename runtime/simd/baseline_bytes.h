@@ -101,11 +101,6 @@ EXT_INLINE vx vx_max(vx a, vx b) {
   const vx more = (vx)(a > b);
   return (a & more) | (b & ~more);
 }
-EXT_INLINE vx vx_load_quarter(const void* p) {
-  vx x = {0};
-  memcpy(&x, p, VL);
-  return x;
-}
 
 /* table[x] of 256 bytes. */
 EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {

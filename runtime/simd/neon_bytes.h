@@ -151,11 +151,6 @@ EXT_INLINE vx vx_in_order(vx x) {
 EXT_INLINE vx vx_max(vx a, vx b) {
   return (vx)vmaxq_u8((uint8x16_t)a, (uint8x16_t)b);
 }
-EXT_INLINE vx vx_load_quarter(const void* p) {
-  vx x = {0};
-  memcpy(&x, p, VL);
-  return x;
-}
 
 /* table[x] of 256 bytes, 64 at a time; others give 0. */
 EXT_INLINE vx vx_lookup(const uint8_t* table, vx x) {

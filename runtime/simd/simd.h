@@ -30,9 +30,9 @@
  *                 pairs of them: of every 16 bytes the lower or the higher half.  vx_narrow undoes
  *                 both, for four vi of numbers 0 .. 255.  vq_dot_quads (sum += ...) takes four
  *                 bytes for each column, unsigned ones, or signed ones where QUADS_SIGNED; vx_lanes
- *                 gives each column four, as vf_lanes does; vx_load_quarter reads VL bytes, the
- *                 others are any; vx_max is of unsigned bytes.  vx_lookup(table, x) looks each byte
- * up
+ *                 gives each column four, as vf_lanes does.  vx_load_quarter reads VL bytes, the
+ *                 others are any.  vx_max is of unsigned bytes.  vx_lookup(table, x) looks up each
+ *                 byte
  *
  * bf16.h has more words, for bf16.
  *
@@ -103,6 +103,14 @@ EXT_INLINE vx vx_load_n(const void* p, int64_t n) {
 }
 EXT_INLINE void vx_store_n(void* p, vx x, int64_t n) {
   memcpy(p, &x, (size_t)n);
+}
+#endif
+
+#if !defined(EXT_LOADS_QUARTERS)
+EXT_INLINE vx vx_load_quarter(const void* p) {
+  vx x = {0};
+  memcpy(&x, p, VL);
+  return x;
 }
 #endif
 

@@ -110,60 +110,54 @@ def draw(case: Case, stored: tuple[np.dtype, ...] = (np.dtype(np.float32),) * 4)
     return Drawn(q, k, v, mask, y)
 
 
-def params(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    mask: np.ndarray | None,
-    y: np.ndarray,
-    scale: float,
-) -> abi.AttentionParams:
-    p = abi.AttentionParams(*q.shape[:3], k.shape[2], q.shape[3], v.shape[3], scale)
-    for name, array in (("q", q), ("k", k), ("v", v), ("y", y)):
-        getattr(p, f"{name}_strides")[:] = _strides(array)
-    if mask is not None:
-        p.mask_strides[:] = _strides(mask, 4)
-    return p
-
-
-def _run(
-    lib: ctypes.CDLL,
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    mask: np.ndarray | None,
-    y: np.ndarray,
-    scale: float,
-) -> int:
-    p = params(q, k, v, mask, y, scale)
-    pointer = None if mask is None else mask.ctypes.data
-    return lib.ext_attention(p, q.ctypes.data, k.ctypes.data, v.ctypes.data, pointer, y.ctypes.data)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_attention(lib: ctypes.CDLL, case: Case) -> None:
-    d = draw(case)
-    assert _run(lib, d.q, d.k, d.v, d.mask, d.y, 0.3) == 0
-    if d.y.size:
-        assert_close(d.y, reference(d.q, d.k, d.v, d.mask, float(np.float32(0.3))), 2e-5)
-
-
-def test_special_values(lib: ctypes.CDLL) -> None:
+def special(dtype: np.dtype) -> Drawn:
+    """Rows of queries: with one key, without one, with NaN, two infinities, and a plain one."""
     rng = np.random.default_rng(7)
-    q, k, v = (rng.standard_normal((1, 1, 6, 20)).astype(np.float32) for _ in range(3))
+    q, k, v = (rng.standard_normal((1, 1, 6, 20)).astype(dtype) for _ in range(3))
     mask = np.zeros((1, 1, 6, 6), np.float32)
     mask[0, 0, 0, 1:] = -np.inf  # only the first key
     mask[0, 0, 1] = -np.inf  # no key at all
     q[0, 0, 2, 3] = np.nan
     q[0, 0, 3, 3] = np.inf
     mask[0, 0, 4, 5] = np.inf
-    y = np.empty_like(q)
-    assert _run(lib, q, k, v, mask, y, 0.5) == 0
-    assert_close(y, reference(q, k, v, mask, 0.5), 1e-5)
-    np.testing.assert_allclose(y[0, 0, 0], v[0, 0, 0], rtol=1e-6)
+    return Drawn(q, k, v, mask, np.empty_like(q))
+
+
+def params(d: Drawn, scale: float) -> abi.AttentionParams:
+    p = abi.AttentionParams(*d.q.shape[:3], d.k.shape[2], d.q.shape[3], d.v.shape[3], scale)
+    for name in ("q", "k", "v", "y"):
+        getattr(p, f"{name}_strides")[:] = _strides(getattr(d, name))
+    if d.mask is not None:
+        p.mask_strides[:] = _strides(d.mask, 4)
+    return p
+
+
+def pointers(d: Drawn) -> list[int | None]:
+    """Of the operands, the mask and the result, as kernels take them."""
+    return [None if x is None else x.ctypes.data for x in (d.q, d.k, d.v, d.mask, d.y)]
+
+
+def _run(lib: ctypes.CDLL, d: Drawn, scale: float) -> int:
+    return lib.ext_attention(params(d, scale), *pointers(d))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_attention(lib: ctypes.CDLL, case: Case) -> None:
+    d = draw(case)
+    assert _run(lib, d, 0.3) == 0
+    if d.y.size:
+        assert_close(d.y, reference(d.q, d.k, d.v, d.mask, float(np.float32(0.3))), 2e-5)
+
+
+def test_special_values(lib: ctypes.CDLL) -> None:
+    d = special(np.dtype(np.float32))
+    assert _run(lib, d, 0.5) == 0
+    y = d.y
+    assert_close(y, reference(d.q, d.k, d.v, d.mask, 0.5), 1e-5)
+    np.testing.assert_allclose(y[0, 0, 0], d.v[0, 0, 0], rtol=1e-6)
     assert np.isnan(y[0, 0, 1:5]).all() and np.isfinite(y[0, 0, 5]).all()
 
 
 def test_strided_mask_columns_are_refused(lib: ctypes.CDLL) -> None:
     x = np.zeros((1, 1, 2, 2), np.float32)
-    assert _run(lib, x, x, x, x.swapaxes(2, 3), x, 1.0) == 2
+    assert _run(lib, Drawn(x, x, x, x.swapaxes(2, 3), x), 1.0) == 2

@@ -10,7 +10,16 @@ import pytest
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels.guard import assert_close
-from tests.kernels.test_attention import CASES, Case, draw, params, reference
+from tests.kernels.test_attention import (
+    CASES,
+    Case,
+    Drawn,
+    draw,
+    params,
+    pointers,
+    reference,
+    special,
+)
 from tests.kernels.test_bf16 import BF16, FP32, HALF_STEP
 
 #: Storage of q, k, v and y.
@@ -34,23 +43,15 @@ def _exact(values: np.ndarray) -> np.ndarray:
     return values.astype(BF16).astype(np.float64)
 
 
-def _attend(
-    lib: ctypes.CDLL,
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    mask: np.ndarray | None,
-    y: np.ndarray,
-) -> int:
-    stored = abi.AttentionStorage(*(KERNEL_DTYPES.index(str(x.dtype)) for x in (q, k, v, y)))
-    pointers = [None if x is None else x.ctypes.data for x in (q, k, v, mask, y)]
-    return lib.ext_attention_bf16(params(q, k, v, mask, y, SCALE), stored, *pointers)
+def _attend(lib: ctypes.CDLL, d: Drawn) -> int:
+    stored = (KERNEL_DTYPES.index(str(x.dtype)) for x in (d.q, d.k, d.v, d.y))
+    return lib.ext_attention_bf16(params(d, SCALE), abi.AttentionStorage(*stored), *pointers(d))
 
 
 @pytest.mark.parametrize(("index", "case"), [*enumerate((*CASES, *WINDOWS))], ids=str)
 def test_attention(bf16_lib: ctypes.CDLL, index: int, case: Case) -> None:
     d = draw(case, STORED[index % len(STORED)])
-    assert _attend(bf16_lib, d.q, d.k, d.v, d.mask, d.y) == 0
+    assert _attend(bf16_lib, d) == 0
     if not d.y.size:
         return
     exact = [_exact(x) for x in (d.q, d.k, d.v)]
@@ -66,34 +67,26 @@ def test_attention(bf16_lib: ctypes.CDLL, index: int, case: Case) -> None:
 @pytest.mark.parametrize("stored", STORED, ids=lambda stored: "-".join(map(str, stored)))
 def test_storage(bf16_lib: ctypes.CDLL, stored: tuple[np.dtype, ...]) -> None:
     d = draw(Case(2, 2, 19, 37, 24, 40, mask=(1, 2), heads_inside=True), stored)
-    assert _attend(bf16_lib, d.q, d.k, d.v, d.mask, d.y) == 0
+    assert _attend(bf16_lib, d) == 0
     want = reference(*(_exact(x) for x in (d.q, d.k, d.v)), d.mask, SCALE)
     assert_close(d.y, want, 3 * HALF_STEP)
 
 
 def test_special_values(bf16_lib: ctypes.CDLL) -> None:
-    rng = np.random.default_rng(7)
-    q, k, v = (rng.standard_normal((1, 1, 6, 20)).astype(BF16) for _ in range(3))
-    mask = np.zeros((1, 1, 6, 6), np.float32)
-    mask[0, 0, 0, 1:] = -np.inf  # only the first key
-    mask[0, 0, 1] = -np.inf  # no key at all
-    q[0, 0, 2, 3] = np.nan
-    q[0, 0, 3, 3] = np.inf
-    mask[0, 0, 4, 5] = np.inf
-    y = np.empty_like(q)
-    assert _attend(bf16_lib, q, k, v, mask, y) == 0
-    got = y.astype(np.float64)
-    np.testing.assert_array_equal(y[0, 0, 0], v[0, 0, 0])
+    d = special(BF16)
+    assert _attend(bf16_lib, d) == 0
+    got = d.y.astype(np.float64)
+    np.testing.assert_array_equal(d.y[0, 0, 0], d.v[0, 0, 0])
     assert np.isnan(got[0, 0, 1:5]).all()
-    want = reference(*(_exact(x) for x in (q, k, v)), mask, SCALE)
+    want = reference(*(_exact(x) for x in (d.q, d.k, d.v)), d.mask, SCALE)
     assert_close(got[0, 0, 5], want[0, 0, 5], 3 * HALF_STEP)
 
 
 def test_what_is_refused(bf16_lib: ctypes.CDLL) -> None:
     x = np.zeros((1, 1, 2, 2), BF16)
     mask = np.zeros((1, 1, 2, 2), np.float32)
-    assert _attend(bf16_lib, x, x, x, mask.swapaxes(2, 3), x) == 2
+    assert _attend(bf16_lib, Drawn(x, x, x, mask.swapaxes(2, 3), x)) == 2
     for place in range(4):
         operands = [x] * 4
         operands[place] = np.zeros((1, 1, 2, 2), np.int32)
-        assert _attend(bf16_lib, *operands[:3], None, operands[3]) == 2
+        assert _attend(bf16_lib, Drawn(*operands[:3], None, operands[3])) == 2

@@ -22,7 +22,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance tvm-tests fuzz hostile sanitize docs lint \
+.PHONY: help venv demo test bench bench-kernels conformance corpus tvm-tests fuzz hostile sanitize docs lint \
   format clean check-tools kernels aarch64-libraries
 
 help: ## List the targets
@@ -44,6 +44,9 @@ bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's pe
 
 conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/conformance.md (15 minutes)
 	$(BIN)/python -W ignore -m tests.conformance.run --write --jobs $(JOBS)
+
+corpus: $(BIN)/.test kernels ## Compile, compare and time trained networks of public packages (ARGS=--write; 1 hour)
+	$(BIN)/python -m benchmarks.corpus $(ARGS)
 
 tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain TVM (TVM=checkout; 1 hour)
 	@test -d "$(TVM)/tests/python/relax" || { echo "error: TVM=$(TVM) has no tests/python/relax;" \

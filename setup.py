@@ -23,7 +23,8 @@ INSTALLED = Path("codegen_cc", "_runtime")
 #: The model zoo, and where ``byoc.zoo`` looks for it; its demo stays in the source tree.
 ZOO = ROOT / "models"
 INSTALLED_ZOO = Path("byoc", "_models")
-_NOT_ZOO = ("__main__.py", "demo.py", "draw_text_line.py", "text_line.py")
+#: The demo, and the networks of the corpus, which are downloaded.
+_NOT_ZOO = ("__main__.py", "demo.py", "draw_text_line.py", "real.py", "text_line.py")
 
 
 def require_tools() -> None:

@@ -1,0 +1,218 @@
+"""Trained networks of public packages: compiled without sizes, compared, timed.
+
+``python -m benchmarks.corpus [NETWORK ...] [--threads 1] [--rounds 3] [--write]``
+
+With ``--json``, the first network is measured in this process.
+
+Each network of ``models/real.py`` is compiled by ``byoc.compile`` without being told a size, run on
+its input beside ONNX Runtime's answer (``byoc.verify``), and takes turns with ONNX Runtime.  Where
+operators stay with TVM, the share of the time outside of kernel calls tells what they cost.
+``--write`` writes docs/corpus.md, of all networks.
+Exit code 1 where a network is refused or wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import exp, log
+from pathlib import Path
+
+import numpy as np
+
+import byoc
+from benchmarks import harness
+from byoc.bench.interleave import Entrant, take_turns
+from byoc.bench.machine import Machine
+from byoc.bench.profile import profile
+from byoc.bench.subjects import Subject
+from codegen_cc.errors import one_line
+from models.corpus.file import RealNetwork, fetch
+from models.real import NETWORKS
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "corpus.md"
+_ORT = "onnxruntime"
+#: Seconds that a network may take in all.
+_PATIENCE = 900
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a network; ``failed`` says what went wrong, and the rest is then 0."""
+
+    network: str
+    failed: str = ""
+    regions: int = 0
+    operators: int = 0
+    left: tuple[str, ...] = ()
+    share_of_macs: float = 0.0
+    #: Of the time of a run, what no kernel call accounts for, where operators are left.
+    left_share: float = 0.0
+    error: float = 0.0
+    seconds: float = 0.0
+    ours_ms: float = 0.0
+    theirs_ms: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Our time by ONNX Runtime's; 0 where there is none."""
+        return self.ours_ms / self.theirs_ms if self.theirs_ms else 0.0
+
+
+def measure(network: RealNetwork, threads: int, rounds: int, folder: Path) -> Row:
+    """One network, in this process; raises ``ByocError`` where it does not go."""
+    warnings.simplefilter("ignore")
+    model, library, inputs = fetch(network), folder / "model.so", network.draw()
+    start = time.perf_counter()
+    report = byoc.compile(model, library, progress=harness.tell).report
+    seconds = time.perf_counter() - start
+    checked = byoc.verify(model, library, inputs)
+    run = checked.runs[0]
+    wrong = run.failed or "; ".join(
+        f"output {o.name}: {o.problem or f'error {o.error:.1e}'}"
+        for o in run.outputs
+        if not o.holds
+    )
+    if wrong or run.skipped:
+        raise byoc.VerifyError(wrong or run.skipped)
+    arrays = folder / "inputs.npz"
+    np.savez(arrays, **inputs)
+    entrants = [Entrant("byoc", "byoc", library, arrays), Entrant(_ORT, _ORT, model, arrays)]
+    times = {t.engine: t.percentile(50) for t in take_turns(entrants, threads, rounds, folder)}
+    return Row(
+        network.name,
+        regions=len(report.regions),
+        operators=report.operators,
+        left=tuple(sorted({entry.op.removeprefix("relax.") for entry in report.left})),
+        share_of_macs=report.offloaded_macs / report.macs if report.macs else 1.0,
+        left_share=_left_share(network, model, inputs) if report.left else 0.0,
+        error=max((o.error for o in run.outputs), default=0.0),
+        seconds=seconds,
+        ours_ms=times["byoc"],
+        theirs_ms=times[_ORT],
+    )
+
+
+def _left_share(network: RealNetwork, model: Path, inputs: dict[str, np.ndarray]) -> float:
+    found = profile(Subject(network.name, network.name, model, inputs), 1, 10)
+    return found.outside_ms / found.whole_ms
+
+
+def apart(name: str, threads: int, rounds: int) -> Row:
+    """One network in a process of its own, which may die."""
+    counts = ["--threads", str(threads), "--rounds", str(rounds)]
+    command = [sys.executable, "-m", "benchmarks.corpus", name, *counts, "--json"]
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Row(name, f"not done after {_PATIENCE} s")
+    try:
+        found = json.loads(ran.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        said = [line for line in ran.stderr.splitlines() if line.strip()]
+        return Row(name, f"exit status {ran.returncode}: {one_line(said[-1] if said else '')}")
+    return Row(**{**found, "left": tuple(found["left"])})
+
+
+def _one(name: str, threads: int, rounds: int) -> int:
+    with tempfile.TemporaryDirectory(prefix="byoc-corpus-") as folder:
+        try:
+            row = measure(NETWORKS[name], threads, rounds, Path(folder))
+        except byoc.ByocError as error:
+            row = Row(name, one_line(str(error)))
+    print(json.dumps(asdict(row)))
+    return 0
+
+
+# ---------------------------------------------------------------------- the document
+
+
+_HEADINGS = (
+    *("network", "kinds", "regions", "operators", "MACs %", "stays with TVM", "error"),
+    *("compile s", "ms", "ONNX Runtime ms", "ratio"),
+)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    kinds = ", ".join(sorted(NETWORKS[row.network].file.kinds))
+    left = f"{100 * row.left_share:.0f} %: {', '.join(row.left)}" if row.left else ""
+    return (
+        *(row.network, kinds, str(row.regions), str(row.operators)),
+        *(f"{100 * row.share_of_macs:.1f}", left, f"{row.error:.1e}", f"{row.seconds:.1f}"),
+        *(f"{row.ours_ms:.3g}", f"{row.theirs_ms:.3g}", f"{row.ratio:.2f}"),
+    )
+
+
+def document(rows: Sequence[Row], machine: Machine, threads: int) -> str:
+    """docs/corpus.md."""
+    done, failed = [r for r in rows if not r.failed], [r for r in rows if r.failed]
+    mean = exp(sum(log(r.ratio) for r in done) / len(done)) if done else 0.0
+    kinds = sorted({kind for row in rows for kind in NETWORKS[row.network].file.kinds})
+    counted = ", ".join(
+        f"{sum(kind in NETWORKS[r.network].file.kinds for r in rows)} with {kind}" for kind in kinds
+    )
+    lines = [
+        "# Corpus",
+        "",
+        "Trained networks that public packages carry as ONNX files (`models/real.py`), compiled",
+        "without a size given, compared with ONNX Runtime on a realistic input, and timed beside",
+        "it in one interleaved run. Written by `make corpus ARGS=--write`.",
+        "",
+        *machine.lines(),
+        f"{threads} thread{'' if threads == 1 else 's'}, fp32, medians.",
+        "",
+        f"{len(rows)} networks ({counted}): {len(done)} right, {len(failed)} refused or wrong;"
+        f" geometric mean of the ratios {mean:.2f}.",
+        "",
+        "|".join(("", *_HEADINGS, "")),
+        "|".join(("", "---", "---", *["--:"] * 3, "---", *["--:"] * 5, "")),
+        *("|".join(("", *_cells(row), "")) for row in done),
+    ]
+    if failed:
+        lines += ["", "|network|what is in the way|", "|---|---|"]
+        lines += [f"|{row.network}|{row.failed.replace('|', chr(92) + '|')}|" for row in failed]
+    lines += ["", "|network|package|version|licence|", "|---|---|---|---|"]
+    packages = ((row.network, NETWORKS[row.network].package) for row in rows)
+    lines += [f"|{name}|{p.name}|{p.version}|{p.licence}|" for name, p in packages]
+    return "\n".join(lines) + "\n"
+
+
+@harness.one_line_errors()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure networks of the corpus."""
+    parser = harness.parser("corpus", __doc__ or "", threads=1, rounds=3)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="by default all")
+    parser.add_argument("--write", action="store_true", help="write docs/corpus.md")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.networks if name not in NETWORKS]:
+        parser.error(f"no network {unknown[0]!r}; need some of {', '.join(NETWORKS)}")
+    if options.json:
+        return _one(options.networks[0], options.threads, options.rounds)
+    if options.write and options.networks:
+        parser.error("--write is for all networks")
+    rows = []
+    for name in options.networks or NETWORKS:
+        rows.append(apart(name, options.threads, options.rounds))
+        _say(rows[-1])
+    if options.write:
+        machine = Machine.measure(["byoc", _ORT])
+        DOCUMENT.write_text(document(rows, machine, options.threads), encoding="utf-8")
+    return any(row.failed for row in rows)
+
+
+def _say(row: Row) -> None:
+    say = partial(print, flush=True)
+    say(f"{row.network}: {row.failed}" if row.failed else "  ".join(_cells(row)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

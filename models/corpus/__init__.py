@@ -1,0 +1,1 @@
+"""The networks of the corpus by field, their files and their inputs."""

@@ -18,6 +18,10 @@ class SuspectWarning(UserWarning):
     """A module has a form that is legal and hardly ever meant, such as BatchNorm in training."""
 
 
+class AxesNote(UserWarning):
+    """What dynamic axes got, names or sizes, where nobody gave their inputs a shape."""
+
+
 class ModelError(ByocError):
     """The model cannot be read: missing, damaged, or its weights are not where it says."""
 
@@ -102,6 +106,7 @@ class RpcLost(RpcError):
 
 
 __all__ = [
+    "AxesNote",
     "BenchmarkError",
     "ByocError",
     "CodegenError",

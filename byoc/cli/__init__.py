@@ -27,7 +27,7 @@ from byoc.cli.profile import profile_verb
 from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
 from byoc.cli.verify import verify_verb
-from byoc.errors import ByocError, CoverageError
+from byoc.errors import AxesNote, ByocError, CoverageError
 from byoc.terminal import say
 
 _UNMET = 1
@@ -86,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """Warnings are for people: one line, without the place in the source."""
-    say(f"warning: {' '.join(str(message).split())}", err=True)
+    kind = "note" if isinstance(message, AxesNote) else "warning"
+    say(f"{kind}: {' '.join(str(message).split())}", err=True)
 
 
 def entry() -> None:

@@ -51,6 +51,8 @@ def _described(file: CompiledFile, metadata: Metadata) -> Iterator[tuple[str, li
     yield "model", [f"{s.name or 'in memory'}, SHA-256 {s.sha256}" for s in metadata.source]
     yield "inputs", [str(info) for info in metadata.inputs]
     plain = metadata.form == "plain"
+    if axes := metadata.report.get("axes"):
+        yield "axes", [str(axes)]
     yield "outputs", [_UNKNOWN] if plain else [str(info) for info in metadata.outputs]
     yield "target", list(_target(file, metadata))
     yield "threads", [str(metadata.threads or "one for each core, unless the caller says")]

@@ -153,7 +153,8 @@ input_shapes = click.option(
     type=InputShapes(),
     metavar="SHAPES",
     help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]"; a name in place of a size, '
-    'as in "x:[n,3,224,224]", keeps the axis symbolic, and "32*h" stands for all multiples of 32.',
+    'as in "x:[n,3,224,224]", keeps the axis symbolic, and "32*h" stands for all multiples of 32 '
+    "(default: symbols, or usual sizes where something is measured; a note says which).",
 )
 
 target = click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -48,6 +49,7 @@ def partition_verb(
         imported = import_model(model, input_shapes, rules.allow_wrong, Stages(show))
         show("partition")
         module, report = partition_with_report(imported.module, dump_ir=dump_ir, **rules.partition)
+        report = replace(report, axes=imported.axes)
         show("plan")
         report = report.planned(module)
     if html is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import tvm
 import tvm_ffi
@@ -60,6 +60,7 @@ def partition_imported(
             rules = with_times(rules, database, threads or 1)
     with stages("partition", PartitionError):
         module, report = partition(imported.module, rules, request.dump_ir, expose)
+        report = replace(report, axes=imported.axes)
     entry = single_region(module)
     inputs, outputs = imported.inputs, imported.outputs
     if expose is not None:

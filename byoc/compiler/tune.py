@@ -66,7 +66,7 @@ def tune(
     path = database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
-    module = import_model(model, input_shapes, allow_wrong).module
+    module = import_model(model, input_shapes, allow_wrong, sized=True).module
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)

@@ -18,6 +18,7 @@ class Imported:
     in order, by the model's names; a symbolic axis of an input is as the caller gave it.
     ``source`` are the files that the model was read from, or its content where it was in memory.
     ``results`` names the result of each of the model's nodes that has one, by the node's name.
+    ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
     """
 
     module: tvm.IRModule
@@ -25,3 +26,4 @@ class Imported:
     outputs: tuple[TensorInfo, ...]
     source: tuple[SourceFile, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict)
+    axes: str = ""

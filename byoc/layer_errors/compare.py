@@ -45,9 +45,10 @@ def compare(
 
     ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes; ONNX Runtime, without its
     fusions, computes it as it is written. ``inputs`` are arrays by name, or an .npz file of them;
-    what they lack is drawn with ``seed``. Every axis needs a size, by ``input_shapes`` or by
-    ``inputs``. The network is compiled with the keywords of ``compile`` and with more outputs;
-    operators are fused, and libraries chosen, as without these.
+    what they lack is drawn with ``seed``. Dynamic axes get sizes by ``input_shapes`` or by
+    ``inputs``, else usual ones, which an ``AxesNote`` says. The network is compiled with the
+    keywords of ``compile`` and with more outputs; operators are fused, and libraries chosen, as
+    without these.
 
     ``reference`` is the network that ``model`` was quantised from: it is the judge then, of what
     integers stand for, and errors are those of quantisation as well. Values are known by their
@@ -67,9 +68,10 @@ def compare(
     _require_usable(model, request)
     if input_shapes is None and given:
         input_shapes = {name: list(array.shape) for name, array in given.items()}
-    imported = import_model(model, input_shapes, request.allow_wrong, stages)
+    imported = import_model(model, input_shapes, request.allow_wrong, stages, sized=True)
     # Nodes are told by the variables of the module, which are others once it is widened.
     imported = replace(imported, module=widen_halves(imported.module))
+    shapes = {info.name: list(info.shape) for info in imported.inputs}
     drawn = _drawn(imported, given, seed)
     judge = Judge(model) if reference is None else UnquantisedJudge(model, reference)
     network = Network(imported, request, judge, drawn, stages)
@@ -83,7 +85,7 @@ def compare(
         excluded = [remedy.name for remedy in remedies if remedy.is_excluded]
         if partly is not None and excluded:
             edited = partly.with_float(excluded)
-            read = import_model(edited, input_shapes, request.allow_wrong, stages)
+            read = import_model(edited, shapes, request.allow_wrong, stages)
             other = replace(other, imported=read)
         return greatest(other.output_errors())
 

@@ -57,6 +57,8 @@ class Coverage:
     exact: bool = False
     #: The kernel libraries that were asked for.
     asked: tuple[Asked, ...] = ()
+    #: What dynamic axes got that nobody gave a size, in one line.
+    axes: str = ""
 
     @property
     def offloaded(self) -> int:
@@ -134,6 +136,7 @@ class Coverage:
             "macs": self.macs,
             "offloaded_macs": self.offloaded_macs,
             "exact": self.exact,
+            "axes": self.axes,
             "shortfall": None if self.shortfall is None else asdict(self.shortfall),
             "regions": [asdict(region) for region in self.regions],
             "left": [

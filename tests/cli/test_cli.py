@@ -132,14 +132,9 @@ def dynamic_model() -> onnx.ModelProto:
     return graph.build()
 
 
-def test_dynamic_axis_needs_a_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dynamic_axis_may_get_a_size(tmp_path: Path) -> None:
     source, library = tmp_path / "dynamic.onnx", tmp_path / "dynamic.so"
     onnx.save(dynamic_model(), source)
-    message = error_of(capsys, "compile", source, "-o", library)
-    assert "'x'" in message
-    assert "batch" in message
-    assert "--input-shapes" in message
-    assert not library.exists()
     given = ["--input-shapes", "x:[2,3,12,10]"]
     assert main(["compile", str(source), "-o", str(library), *given]) == 0
     assert byoc.load(library).inputs[0].shape == (2, 3, 12, 10)

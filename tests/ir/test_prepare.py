@@ -136,11 +136,6 @@ def test_old_models_list_weights_among_inputs() -> None:
             "input 'x': axis 1 of shape [1, 4, 32*h, 8] is 4, the model's is fixed to 3 in"
             " [n, 3, h, w]; give 3 there",
         ),
-        (
-            {},
-            "input 'x' has dynamic axes 0 (n), 2 (h), 3 (w); give its shape, such as"
-            " --input-shapes x:[1,3,224,224]",
-        ),
     ],
 )
 def test_wrong_shapes(given: dict[str, list[int]], expected: str) -> None:

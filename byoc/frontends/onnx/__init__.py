@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
 import onnx
 import tvm
 
 from byoc.deploy.metadata import SourceFile
-from byoc.errors import ImportFailure, ModelError, UnsupportedForm
+from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals, node_name
+from byoc.frontends.onnx.dynamic_axes import note, set_shapes
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
 from byoc.frontends.onnx.four_bits import widen_four_bits
 from byoc.frontends.onnx.given_model import GivenModel, given_model
@@ -27,13 +29,13 @@ from byoc.frontends.onnx.input_shapes import (
     InputShapes,
     given_shapes,
     model_inputs,
-    set_input_shapes,
     shape_text,
 )
 from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.named_import import import_named
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
+from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes
 from byoc.frontends.onnx.signature import signature
 from byoc.frontends.onnx.suggest_multiples import all_outputs_known, working_multiples
 from byoc.frontends.onnx.weights_apart import (
@@ -55,9 +57,10 @@ def prepare(model: GivenModel, input_shapes: InputShapes | None = None) -> onnx.
     ``model`` is a file, whose external data is looked for beside it, or a model in memory, or its
     serialised bytes.
     ``input_shapes`` gives the shapes of inputs with dynamic axes; an axis that shares its symbol
-    with a given one need not be given again. An extent may be a name, such as ``"n"``: the axis
-    then stays symbolic, and one compiled model serves every size of it. ``"32*h"`` serves every
-    multiple of 32, which networks need that halve an image and add the parts up again.
+    with a given one need not be given again, and others stay symbolic. An extent may be a name,
+    such as ``"n"``: the axis then stays symbolic, and one compiled model serves every size of it.
+    ``"32*h"`` serves every multiple of 32, which networks need that halve an image and add the
+    parts up again.
 
     Raises ``ModelError`` if the file is missing, no ONNX model or without its external data, and
     ``ShapeError`` if shapes are missing, unknown or contradict the model.
@@ -74,7 +77,7 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
     shapes = given_shapes(input_shapes)
     loaded = read(model)
     widen_four_bits(loaded.model)
-    set_input_shapes(loaded.model, shapes)
+    loaded.axes = set_shapes(loaded.model, shapes)
     simplify(loaded)
     explicit_padding(loaded.model)
     products_of_floats(loaded.model)
@@ -86,10 +89,13 @@ def import_model(
     input_shapes: InputShapes | None = None,
     allow_wrong: Iterable[str] = (),
     stages: Stages | None = None,
+    sized: bool = False,
 ) -> Imported:
     """Read a model into a Relax module: ``prepare``, then ``import_onnx``, with names and source.
 
-    ``stages`` are announced and timed. Raises as these two do, and ``CompileError`` for a result
+    Dynamic axes that ``input_shapes`` leaves open get symbols (``settle_axes``), or usual sizes
+    where they are to be ``sized``; an ``AxesNote`` says which. ``stages`` are announced and timed.
+    Raises as these two do, and ``CompileError`` for a result
     of no known rank.
     """
     stages = stages or Stages(None)
@@ -99,9 +105,45 @@ def import_model(
         in_memory = isinstance(given, onnx.ModelProto)
         source = _content_of(given) if in_memory else hash_files(prepared.files)
     with stages("import into TVM", ImportFailure):
-        module = import_onnx(prepared, allow_wrong)
+        chosen = ""
+        if prepared.axes:
+            again = partial(_prepared_again, given, given_shapes(input_shapes))
+            prepared, module, chosen = _settled(prepared, again, tuple(allow_wrong), sized)
+        else:
+            module = import_onnx(prepared, allow_wrong)
         results = single_results(prepared.model.graph)
-        return Imported(module, *signature(prepared.model, module), source, results)
+        return Imported(module, *signature(prepared.model, module), source, results, chosen)
+
+
+def _prepared_again(
+    given: Path | onnx.ModelProto, input_shapes: InputShapes, others: InputShapes
+) -> ApartModel:
+    return prepare_apart(given, {**input_shapes, **others})
+
+
+def _settled(
+    prepared: ApartModel,
+    again: Callable[[InputShapes], ApartModel],
+    allow_wrong: Iterable[str],
+    sized: bool,
+) -> tuple[ApartModel, tvm.IRModule, str]:
+    """A model whose dynamic axes have extents, its module, and a line that says which."""
+    allowed, refusals = tuple(allow_wrong), Refusals()
+
+    def convert(model: ApartModel) -> tvm.IRModule:
+        nonlocal refusals
+        refusals = Refusals(allowed)
+        return _import_quietly(model.model, model.weights, refusals)
+
+    found = with_sizes(prepared, again) if sized else settle_axes(prepared, again, convert)
+    module = found.module
+    if module is None:  # with sizes alone; says what is wrong
+        module = import_onnx(found.prepared, allowed)
+    else:
+        _warn_of(refusals)
+    chosen = note(found.prepared.model, found.prepared.axes)
+    warnings.warn(chosen, AxesNote, stacklevel=3)
+    return found.prepared, module, chosen
 
 
 def _content_of(model: onnx.ModelProto) -> tuple[SourceFile, ...]:
@@ -172,9 +214,13 @@ def import_onnx(
         shapes = working_multiples(model, again)
         if shapes is not None:
             raise ImportFailure(_not_every_size(model, shapes))
-    for message in dict.fromkeys(refusals.tolerated):
-        warnings.warn(f"{message}; taken all the same", stacklevel=2)
+    _warn_of(refusals)
     return module
+
+
+def _warn_of(refusals: Refusals) -> None:
+    for message in dict.fromkeys(refusals.tolerated):
+        warnings.warn(f"{message}; taken all the same", stacklevel=3)
 
 
 def _import_quietly(

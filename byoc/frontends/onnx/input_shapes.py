@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral  # NumPy's integers as well
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnx
 
 from byoc.arguments import as_mapping
 from byoc.errors import ShapeError
-from byoc.extent import ALLOWED, parse_extent
+from byoc.extent import ALLOWED, Extent, parse_extent
 
 #: Shapes by input name, as users give them: sizes, or names for axes that stay symbolic, or
 #: multiples of names.
@@ -44,8 +45,24 @@ def given_shapes(shapes: Any) -> InputShapes:
     return {name: tuple(shape) for name, shape in shapes.items()}
 
 
-def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
-    """Write shapes into the model's inputs, in place. Raises ``ShapeError``."""
+@dataclass(frozen=True)
+class OpenAxis:
+    """An axis of an input that nobody gave an extent."""
+
+    value: onnx.ValueInfoProto
+    axis: int
+
+    @property
+    def dim(self) -> onnx.TensorShapeProto.Dimension:
+        """What the model says of it."""
+        return self.value.type.tensor_type.shape.dim[self.axis]
+
+
+def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> list[OpenAxis]:
+    """Write shapes into the model's inputs, in place; returns the axes that have no extent.
+
+    Raises ``ShapeError``.
+    """
     inputs = {value.name: value for value in model_inputs(model)}
     for value in inputs.values():
         _take_optional(value)
@@ -61,15 +78,19 @@ def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> None:
             for axis, extent in enumerate(shape)
         ]
         _set_given(inputs[name], extents, symbols)
-    for value in inputs.values():
-        if value.name not in shapes:
-            _set_from_symbols(value, symbols)
-    if shapes:
+    left = [
+        axis
+        for value in inputs.values()
+        if value.name not in shapes
+        for axis in _set_from_symbols(value, symbols)
+    ]
+    if shapes or left:
         # Shapes inferred for dynamic axes would contradict the static ones.
         del model.graph.value_info[:]
         for value in model.graph.output:
             if any(fixed_extent(dim) is None for dim in value.type.tensor_type.shape.dim):
                 value.type.tensor_type.ClearField("shape")
+    return left
 
 
 def _take_optional(value: onnx.ValueInfoProto) -> None:
@@ -127,18 +148,18 @@ def _set_given(
                 f"input {value.name!r}: axis {axis} of shape {given} is {extent}, the model's is"
                 f" fixed to {fixed} in {declared}; give {fixed} there"
             )
-        symbol = _symbol(dim)
+        symbol = shared_name(dim)
         if symbol and symbols.setdefault(symbol, extent) != extent:
             raise ShapeError(
                 f"input {value.name!r}: axis {axis} ({symbol!r}) is {extent}, elsewhere"
                 f" {symbols[symbol]}; give the same extent for the same symbol"
             )
-        _write(dim, extent)
+        write_extent(dim, extent)
         if isinstance(extent, str) and extent.isidentifier():
             symbols.setdefault(extent, extent)
 
 
-def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
+def shared_name(dim: onnx.TensorShapeProto.Dimension) -> str:
     """The name of a dynamic axis, which others of that name share; empty where it has none.
 
     Exporters write ``?``, ``-1`` or ``None`` for every axis that they know nothing of.
@@ -147,14 +168,18 @@ def _symbol(dim: onnx.TensorShapeProto.Dimension) -> str:
     return name if _NAME.search(name) and name.casefold() not in _UNKNOWN else ""
 
 
-def _write(dim: onnx.TensorShapeProto.Dimension, extent: int | str) -> None:
-    if isinstance(extent, str):
-        dim.dim_param = extent
-    else:
+def write_extent(dim: onnx.TensorShapeProto.Dimension, extent: int | str | Extent) -> None:
+    """Give an axis a size or a symbol, in place."""
+    if isinstance(extent, int):
         dim.dim_value = extent
+    else:
+        dim.dim_param = str(extent)
 
 
-def _set_from_symbols(value: onnx.ValueInfoProto, symbols: dict[str, int | str]) -> None:
+def _set_from_symbols(
+    value: onnx.ValueInfoProto, symbols: Mapping[str, int | str]
+) -> list[OpenAxis]:
+    """Give axes the extents of others of the same name; returns those that have none."""
     if not value.type.HasField("tensor_type"):
         raise ShapeError(f"input {value.name!r} is no tensor; only tensors can be compiled")
     if not value.type.tensor_type.HasField("shape"):
@@ -162,28 +187,15 @@ def _set_from_symbols(value: onnx.ValueInfoProto, symbols: dict[str, int | str])
             f"input {value.name!r} has no shape in the model;"
             f" give one with --input-shapes {value.name}:[1,3,224,224]"
         )
-    dims = value.type.tensor_type.shape.dim
-    dynamic = []
-    for axis, dim in enumerate(dims):
+    left = []
+    for place, dim in enumerate(value.type.tensor_type.shape.dim):
         if fixed_extent(dim) is None:
-            extent = symbols.get(_symbol(dim))
+            extent = symbols.get(shared_name(dim))
             if extent is None:
-                dynamic.append(f"{axis} ({dim.dim_param})" if dim.dim_param else str(axis))
+                left.append(OpenAxis(value, place))
             else:
-                _write(dim, extent)
-    if dynamic:
-        axes = f"ax{'i' if len(dynamic) == 1 else 'e'}s {', '.join(dynamic)}"
-        raise ShapeError(
-            f"input {value.name!r} has dynamic {axes}; give its shape, such as"
-            f" --input-shapes {value.name}:[{','.join(map(str, _suggestion(value)))}]"
-        )
-
-
-def _suggestion(value: onnx.ValueInfoProto) -> list[int]:
-    """A shape that one might mean: batch 1, images of 224 pixels, sequences of 128."""
-    dims = value.type.tensor_type.shape.dim
-    usual = {4: (1, 3, 224, 224), 3: (1, 128, 128), 2: (1, 128)}.get(len(dims), (1,) * len(dims))
-    return [fixed_extent(dim) or extent for dim, extent in zip(dims, usual, strict=True)]
+                write_extent(dim, extent)
+    return left
 
 
 def shape_text(value: onnx.ValueInfoProto) -> str:

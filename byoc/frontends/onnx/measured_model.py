@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import numpy as np
 import onnx
 
 from byoc.deploy.metadata import EXTENDED_DTYPES
-from byoc.errors import BenchmarkError
-from byoc.frontends.onnx.input_shapes import model_inputs, set_input_shapes
+from byoc.errors import AxesNote, BenchmarkError
+from byoc.frontends.onnx.dynamic_axes import note, set_shapes, sized, write_axes
+from byoc.frontends.onnx.input_shapes import model_inputs
 
 #: The first IR version in which weights need not be inputs as well.
 _SEPARATE_WEIGHTS = 4
@@ -23,12 +25,16 @@ def fix_shapes(
 ) -> None:
     """Write shapes and a batch size into a model, and take weights out of its inputs, in place.
 
+    Dynamic axes that ``shapes`` leaves open get usual sizes, which an ``AxesNote`` says.
     Raises ``ByocError``.
     """
     if batch is not None:
         _set_batch(model, batch)
         shapes = {key: [batch, *shape[1:]] for key, shape in shapes.items()}
-    set_input_shapes(model, shapes)
+    axes = sized(set_shapes(model, shapes))
+    write_axes(model, axes)
+    if axes:
+        warnings.warn(note(model, axes), AxesNote, stacklevel=2)
     separate_weights(model)
 
 

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from byoc.errors import ModelError
+from byoc.frontends.onnx.dynamic_axes import DynamicAxis
 from byoc.frontends.onnx.graph_names import FreshNames, makers, reads
 
 #: Weights from this size on, in bytes, are kept apart.
@@ -46,12 +47,14 @@ _VARINT_BYTES = 10
 class ApartModel:
     """A model, and how to get the data of those initializers that have none, by name.
 
-    ``files`` are those that it was read from, its own first.
+    ``files`` are those that it was read from, its own first; ``axes`` the dynamic ones of its
+    inputs that nobody gave a size, with what they got.
     """
 
     model: onnx.ModelProto
     weights: dict[str, Fetch] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    axes: tuple[DynamicAxis, ...] = ()
 
     def restore(self, names: set[str]) -> None:
         """Put the data of these initializers into the model."""

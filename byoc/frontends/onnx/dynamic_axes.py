@@ -1,0 +1,254 @@
+"""Names, and sizes, for dynamic axes that nobody gave.
+
+The names are those of the file where they say something. Exporters also write ``?``, ``unk__12``
+or nothing at all; such an axis is called after what it usually is: the first one of an input is
+the batch, the last two of an image are its sides. What an axis is also tells a sensible size for
+it, where there has to be one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import onnx
+
+from byoc.extent import Extent, parse_extent
+from byoc.frontends.onnx.input_shapes import (
+    InputShapes,
+    OpenAxis,
+    fixed_extent,
+    model_inputs,
+    set_input_shapes,
+    shared_name,
+    write_extent,
+)
+
+#: Names that exporters number, of axes of which they know nothing else.
+_NUMBERED = re.compile(
+    r"(.*[._:])?_*((unk|unknown|DynamicDimension|dynamic_axes)[._]*\d*|(dim|axis)[._]*\d+)",
+    re.IGNORECASE,
+)
+
+#: What an axis is, by its name; the first that fits.
+_MEANINGS = {
+    "batch": re.compile(r"batch|^(n|b|bs|bsz)$", re.IGNORECASE),
+    "past": re.compile(r"past|cache|prefix", re.IGNORECASE),
+    "height": re.compile(r"height|^h$", re.IGNORECASE),
+    "width": re.compile(r"width|^w$", re.IGNORECASE),
+    "samples": re.compile(r"sample|audio|wav|signal", re.IGNORECASE),
+    "sequence": re.compile(r"seq|len|token|time|frame|text|word|^(t|s|l)$", re.IGNORECASE),
+}
+
+#: Sizes for what needs one: a photograph, a sentence, a second of speech.
+_SIZES = {"batch": 1, "past": 16, "depth": 16, "height": 224, "width": 224, "samples": 16000}
+_OTHER_SIZE = 128
+
+#: Axes that a network may halve, to join the halves again, so that it needs multiples.
+_HALVED = ("depth", "height", "width", "samples", "length", "sequence")
+
+#: Inputs that a line names before it says how many more there are.
+MAX_LISTED = 3
+
+#: Channels of pictures.
+_CHANNELS = (1, 3, 4)
+
+#: Token ids, lengths and masks, rather than measurements.
+_DISCRETE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
+
+
+@dataclass(frozen=True)
+class DynamicAxis:
+    """An axis that nobody gave a size: the extent that it got, and what it is taken for.
+
+    One that is ``named`` has a name in the file that says something.
+    """
+
+    input: str
+    axis: int
+    extent: Extent | int
+    meaning: str
+    named: bool
+
+
+@dataclass
+class _Names:
+    """What axes are called, by what the file calls them."""
+
+    taken: set[str]
+    known: dict[str, tuple[Extent, str, bool]] = field(default_factory=dict)
+    batch: str = ""
+
+    def unused(self, name: str) -> str:
+        """A name that nothing else has."""
+        wanted, number = name, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name
+
+    def keep(self, key: str) -> None:
+        """Note a name of the file, if it says anything."""
+        if not key or key in self.known or _NUMBERED.fullmatch(key):
+            return
+        try:
+            form = parse_extent(key)
+        except ValueError:
+            form = Extent(_identifier(key))
+        if form == Extent(form.name):
+            name = self.unused(form.name)
+        else:  # a multiple of a name, which may stand alone elsewhere
+            self.keep(form.name)
+            name = self.known[form.name][0].name if form.name in self.known else form.name
+        meaning = next((m for m, words in _MEANINGS.items() if words.search(name)), "")
+        if meaning == "batch":
+            self.batch = self.batch or name
+        self.known[key] = (replace(form, name=name), meaning, True)
+
+    def invent(self, key: str, meaning: str) -> tuple[Extent, str, bool]:
+        """A name for an axis without one; all inputs have one batch."""
+        if meaning == "batch":
+            self.batch = self.batch or self.unused(meaning)
+        name = self.batch if meaning == "batch" else self.unused(meaning)
+        return Extent(name), meaning, False
+
+
+def set_shapes(model: onnx.ModelProto, shapes: InputShapes) -> tuple[DynamicAxis, ...]:
+    """Write shapes into the inputs, and names into the dynamic axes that they leave open, in place.
+
+    Returns these axes. Raises ``ShapeError``.
+    """
+    left = set_input_shapes(model, shapes)
+    given = (extent for shape in shapes.values() for extent in shape if isinstance(extent, str))
+    axes = name_axes(left, {parse_extent(text).name for text in given})
+    write_axes(model, axes)
+    return axes
+
+
+def name_axes(axes: Sequence[OpenAxis], taken: Collection[str] = ()) -> tuple[DynamicAxis, ...]:
+    """A name for each axis; ``taken`` are names that have a meaning.
+
+    Axes of one name in the file have one name here, and all inputs have one batch.
+    """
+    names = _Names(set(taken))
+    for axis in axes:
+        names.keep(shared_name(axis.dim))
+    found, begun = [], set()
+    for axis in axes:
+        key = shared_name(axis.dim)
+        usual = _usual_meaning(axis, axis.value.name not in begun)
+        begun.add(axis.value.name)
+        extent, meaning, named = names.known.get(key) or names.invent(key, usual)
+        if key:
+            names.known[key] = extent, meaning or usual, named
+        found.append(DynamicAxis(axis.value.name, axis.axis, extent, meaning or usual, named))
+    return tuple(found)
+
+
+def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
+    """The axes with one name for all that have none in the file and are taken for the same."""
+    names = {axis.meaning: axis.extent.name for axis in reversed(axes)}
+    names |= {axis.meaning: axis.extent.name for axis in reversed(axes) if axis.named}
+    return tuple(
+        axis if axis.named else replace(axis, extent=Extent(names[axis.meaning])) for axis in axes
+    )
+
+
+def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
+    """The axes with multiples for those that networks halve."""
+    halved = {axis.extent.name for axis in axes if axis.meaning in _HALVED}
+    related = Counter(extent.name for extent in {axis.extent for axis in axes})
+    halved -= {name for name, extents in related.items() if extents > 1}
+    return tuple(
+        replace(axis, extent=replace(axis.extent, factor=factor))
+        if axis.extent.name in halved
+        else axis
+        for axis in axes
+    )
+
+
+def sized(axes: tuple[DynamicAxis, ...], meaning: str | None = None) -> tuple[DynamicAxis, ...]:
+    """The axes with usual sizes in place of names: all, or those of one meaning."""
+    values: dict[str, int] = {}
+    for axis in axes:
+        if isinstance(axis.extent, Extent) and meaning in (None, axis.meaning):
+            size = _SIZES.get(axis.meaning, _OTHER_SIZE) - axis.extent.offset
+            values.setdefault(axis.extent.name, max(1, size // axis.extent.factor))
+    return tuple(
+        replace(axis, extent=axis.extent.at(values[axis.extent.name]))
+        if isinstance(axis.extent, Extent) and axis.extent.name in values
+        else axis
+        for axis in axes
+    )
+
+
+def shapes_with(model: onnx.ModelProto, axes: Iterable[DynamicAxis]) -> dict[str, list[int | str]]:
+    """Whole shapes of the inputs that have such axes."""
+    values = {value.name: value for value in model_inputs(model)}
+    shapes: dict[str, list[int | str]] = {}
+    for axis in axes:
+        dims = values[axis.input].type.tensor_type.shape.dim
+        shape = shapes.setdefault(axis.input, [fixed_extent(d) or d.dim_param for d in dims])
+        extent = axis.extent
+        shape[axis.axis] = extent if isinstance(extent, int) else str(extent)
+    return shapes
+
+
+def write_axes(model: onnx.ModelProto, axes: Iterable[DynamicAxis]) -> None:
+    """Give the inputs of a model these extents, in place."""
+    values = {value.name: value for value in model_inputs(model)}
+    for axis in axes:
+        write_extent(values[axis.input].type.tensor_type.shape.dim[axis.axis], axis.extent)
+
+
+def note(model: onnx.ModelProto, axes: tuple[DynamicAxis, ...]) -> str:
+    """What was chosen for the axes, and how to choose otherwise, in one line."""
+    told = _telling(axes)
+    chosen, sizes = (
+        " ".join(f"{name}:[{','.join(map(str, shapes[name]))}]" for name in told[:MAX_LISTED])
+        for shapes in (shapes_with(model, axes), shapes_with(model, sized(axes)))
+    )
+    more = f" and {len(told) - MAX_LISTED} more inputs" if len(told) > MAX_LISTED else ""
+    if all(isinstance(axis.extent, int) for axis in axes):
+        return f'dynamic axes have sizes: --input-shapes "{chosen}"{more}; give others if need be'
+    return f'dynamic axes: {chosen}{more}; sizes run faster, such as --input-shapes "{sizes}"'
+
+
+def _telling(axes: Iterable[DynamicAxis]) -> list[str]:
+    """The inputs that tell sizes, or names that no input before them tells."""
+    seen: set[str] = set()
+    told: list[str] = []
+    for axis in axes:
+        if isinstance(axis.extent, int) or axis.extent.name not in seen:
+            told.append(axis.input)
+        if isinstance(axis.extent, Extent):
+            seen.add(axis.extent.name)
+    return list(dict.fromkeys(told))
+
+
+def _usual_meaning(axis: OpenAxis, first: bool) -> str:
+    """What an axis is by its place; ``first`` of those of its input that have no size."""
+    tensor, place = axis.value.type.tensor_type, axis.axis
+    sizes = [fixed_extent(dim) for dim in tensor.shape.dim]
+    rank = len(sizes)
+    # Of a state, as of an LSTM, the layers come before the batch.
+    if place == 0 or (first and place == 1 and rank == 3 and (sizes[0] or 1) > 1):
+        return "batch"
+    if rank > 3 and _MEANINGS["past"].search(axis.value.name):
+        return "past"
+    if tensor.elem_type in _DISCRETE or (rank == 3 and place == 1):
+        return "sequence"
+    if rank < 4:
+        return "samples" if rank == 2 else "length"
+    channels_last = sizes[-1] in _CHANNELS and sizes[1] not in _CHANNELS
+    sides = range(1, rank - 1) if channels_last else range(2, rank)
+    return ("depth", "height", "width")[place - sides[-1] - 1] if place in sides else "channels"
+
+
+def _identifier(text: str) -> str:
+    """A name of an axis as a symbol can have it."""
+    clean = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "axis"
+    return clean if not clean[0].isdigit() else f"_{clean}"

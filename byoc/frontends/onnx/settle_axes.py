@@ -1,0 +1,144 @@
+"""The extents of dynamic axes that nobody gave: symbols, multiples of symbols, or sizes.
+
+A model is imported with a name for each such axis. Where sizes inside of it cannot be told then,
+less general extents are tried, until they can be, or until fixed sizes would be no better:
+
+    a name for each axis              as the file has them, or after what the axis usually is
+    one name for all of one meaning   inputs that the file has no names for are added or joined
+    multiples, such as 32*height      images are halved, and joined with their doubled form
+    a batch of 1                      the batch is mixed with other axes
+    sizes alone
+
+What came of it is said in one line, which goes into the library as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import tvm
+from tvm import relax
+
+from byoc.frontends.onnx.dynamic_axes import (
+    DynamicAxis,
+    joined,
+    multiplied,
+    shapes_with,
+    sized,
+)
+from byoc.frontends.onnx.input_shapes import InputShapes
+from byoc.frontends.onnx.suggest_multiples import MULTIPLES
+from byoc.frontends.onnx.weights_apart import ApartModel
+
+#: The multiple that tells whether any helps: most networks halve an image five times at most.
+_USUAL = 32
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A prepared model with extents for all axes, and its module; none where no extents help."""
+
+    prepared: ApartModel
+    module: tvm.IRModule | None
+    #: Values in the module that have no known shape.
+    unknown: int = 0
+
+
+def settle_axes(
+    first: ApartModel,
+    prepare: Callable[[InputShapes], ApartModel],
+    convert: Callable[[ApartModel], tvm.IRModule],
+) -> Settled:
+    """Import ``first``, which has names for its dynamic axes, or the model with other extents.
+
+    ``prepare`` takes the shapes of inputs; what ``convert`` raises means that extents do not help.
+    """
+    attempt = partial(_attempt, first, prepare, convert)
+    best = attempt(first.axes, first)
+    if best is not None and not best.unknown:
+        return best
+    fixed = sized(first.axes)
+    at_sizes = attempt(fixed) if best is None else None
+    if best is None and at_sizes is None:
+        return with_sizes(first, prepare)
+    choices = list(dict.fromkeys([joined(first.axes), first.axes]))
+    for axes in (*choices[:-1], *(multiplied(axes, _USUAL) for axes in choices)):
+        best = _better(best, attempt(axes))
+        if best is not None and not best.unknown:
+            return _with_least_multiple(best, attempt)
+    if at_sizes is None:
+        at_sizes = attempt(fixed)
+    for axes in choices:
+        for less in (axes, multiplied(axes, _USUAL)):
+            if _better(best, at_sizes) is at_sizes:
+                best = _better(best, attempt(sized(less, "batch")))
+    return _better(best, at_sizes)
+
+
+def _better(one: Settled | None, other: Settled | None) -> Settled | None:
+    """Of two imports the one that knows more; the first where both know as much."""
+    if one is None or other is None:
+        return one or other
+    return other if other.unknown < one.unknown else one
+
+
+def with_sizes(first: ApartModel, prepare: Callable[[InputShapes], ApartModel]) -> Settled:
+    """The model with sizes for its dynamic axes, not yet imported."""
+    axes = sized(first.axes)
+    prepared = prepare(shapes_with(first.model, axes))
+    prepared.axes = axes
+    return Settled(prepared, None)
+
+
+def _attempt(
+    first: ApartModel,
+    prepare: Callable[[InputShapes], ApartModel],
+    convert: Callable[[ApartModel], tvm.IRModule],
+    axes: tuple[DynamicAxis, ...],
+    prepared: ApartModel | None = None,
+) -> Settled | None:
+    """The model with these extents; None where the import fails."""
+    try:
+        if prepared is None:
+            prepared = prepare(shapes_with(first.model, axes))
+            prepared.axes = axes
+        module = convert(prepared)
+    except Exception:  # converters raise whatever their code runs into
+        return None
+    return Settled(prepared, module, values_without_shape(module))
+
+
+def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:
+    """The import with the least multiple of which it knows all sizes."""
+    factors = [factor for factor in MULTIPLES if factor < _USUAL]
+    if _USUAL not in (axis.extent.factor for axis in found.prepared.axes):
+        return found
+    axes = found.prepared.axes
+    while factors:
+        middle = len(factors) // 2
+        less = attempt(multiplied(axes, factors[middle]))
+        if less is not None and not less.unknown:
+            found, factors = less, factors[:middle]
+        else:
+            factors = factors[middle + 1 :]
+    return found
+
+
+def values_without_shape(module: tvm.IRModule) -> int:
+    """How many tensors of the module's functions have a shape that is not known."""
+    return sum(
+        not isinstance(type_.shape, relax.ShapeExpr)
+        for function in module.functions.values()
+        if isinstance(function, relax.Function)
+        for block in function.body.blocks
+        for binding in block.bindings
+        for type_ in _tensors(binding.var.ty)
+    )
+
+
+def _tensors(type_: tvm.ir.Type) -> Sequence[tvm.ir.Type]:
+    if isinstance(type_, relax.TupleType):
+        return [inner for field in type_.fields for inner in _tensors(field)]
+    return [type_] if isinstance(type_, relax.TensorType) else []

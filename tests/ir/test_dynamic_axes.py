@@ -1,0 +1,177 @@
+"""Files with dynamic axes compile without shapes: what the axes get, that it is said, and right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import byoc
+from byoc.cli import main
+from byoc.errors import AxesNote
+from byoc.frontends import import_model
+from byoc.frontends.onnx import model_inputs, prepare
+from byoc.frontends.onnx.dynamic_axes import name_axes, note, set_shapes
+from byoc.frontends.onnx.input_shapes import set_input_shapes
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+from .graphs import onnx_model, random
+from .test_symbolic_import import NEAREST, pyramid
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+Dims = dict[str, tuple[int, list[int | str | None]]]
+
+
+def with_inputs(dims: Dims) -> onnx.ModelProto:
+    """A model that has these inputs, by dtype and dimensions; it computes nothing of them."""
+    inputs = [helper.make_tensor_value_info(name, *about) for name, about in dims.items()]
+    output = helper.make_tensor_value_info("y", FLOAT, [1])
+    node = helper.make_node("Constant", [], ["y"], value_floats=[1.0])
+    graph = helper.make_graph([node], "inputs", inputs, [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def names_of(dims: Dims) -> dict[str, list[str]]:
+    axes = name_axes(set_input_shapes(with_inputs(dims), {}))
+    return {name: [str(a.extent) for a in axes if a.input == name] for name in dims}
+
+
+@pytest.mark.parametrize(
+    ("dims", "wanted"),
+    [
+        ({"x": (FLOAT, ["n", 3, "h", "w"])}, {"x": ["n", "h", "w"]}),
+        ({"x": (FLOAT, ["?", 3, None, "unk__12"])}, {"x": ["batch", "height", "width"]}),
+        ({"x": (FLOAT, [None, None, "-1", 3])}, {"x": ["batch", "height", "width"]}),
+        ({"x": (FLOAT, ["None", 3, "p2o.DynamicDimension.0", 64])}, {"x": ["batch", "height"]}),
+        ({"x": (FLOAT, ["?", 2, "?", "?", "?"])}, {"x": ["batch", "depth", "height", "width"]}),
+        ({"x": (FLOAT, ["batch size", "größe"])}, {"x": ["batch_size", "gr_e"]}),
+        ({"x": (FLOAT, ["N", "2*w", "w"])}, {"x": ["N", "2*w", "w"]}),
+        ({"x": (FLOAT, ["unk__1", "unk__1"])}, {"x": ["batch", "batch"]}),
+        (
+            {"ids": (INT64, ["?", "?"]), "mask": (INT64, ["?", "?"])},
+            {"ids": ["batch", "sequence"], "mask": ["batch", "sequence_2"]},
+        ),
+        (
+            {"x": (FLOAT, ["?", "?"]), "state": (FLOAT, [2, "?", 128])},
+            {"x": ["batch", "samples"], "state": ["batch"]},
+        ),
+        (
+            {"ids": (INT64, ["b", "s"]), "past_key": (FLOAT, ["b", 4, None, 8])},
+            {"ids": ["b", "s"], "past_key": ["b", "past"]},
+        ),
+        (
+            {"x": (INT64, ["batch_dim", "past + 1"]), "past": (FLOAT, ["batch_dim", "past"])},
+            {"x": ["batch_dim", "past+1"], "past": ["batch_dim", "past"]},
+        ),
+    ],
+)
+def test_names(dims: Dims, wanted: dict[str, list[str]]) -> None:
+    assert names_of(dims) == wanted
+
+
+def perceptron(*inputs: list[int | str | None]) -> onnx.ModelProto:
+    """A dense layer of the sum of inputs."""
+    names = [f"x{number}" for number in range(len(inputs))]
+    nodes = [
+        helper.make_node("Sum", names, ["sum"]),
+        helper.make_node("MatMul", ["sum", "w"], ["y"]),
+    ]
+    weights = {"w": random(64, 32)}
+    return onnx_model(nodes, dict(zip(names, inputs, strict=True)), ["y"], weights)
+
+
+def check(model: onnx.ModelProto, folder: Path, *shapes: list[list[int]]) -> byoc.Model:
+    """The library, compiled without shapes, after a look at its answers at several sizes."""
+    with pytest.warns(AxesNote):
+        report = byoc.compile(model, folder / "m.so").report
+    assert report.offloaded_macs == report.macs > 0
+    loaded = byoc.load(folder / "m.so")
+    for sizes in shapes:
+        inputs = {
+            value.name: random(*shape)
+            for value, shape in zip(model_inputs(model), sizes, strict=True)
+        }
+        assert_agrees(loaded.run(inputs), onnxruntime_outputs(model, inputs))
+    return loaded
+
+
+def test_a_file_compiles_without_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, library = tmp_path / "model.onnx", tmp_path / "model.so"
+    onnx.save(perceptron([None, "length", 64]), path)
+    assert main(["compile", str(path), "-o", str(library)]) == 0
+    said = (
+        "dynamic axes: x0:[batch,length,64]; sizes run faster, such as"
+        ' --input-shapes "x0:[1,128,64]"'
+    )
+    assert capsys.readouterr().err.splitlines()[0] == f"note: {said}"
+    assert main(["inspect", str(library)]) == 0
+    assert f"axes      {said}" in capsys.readouterr().out.splitlines()
+    assert main(["verify", str(path), str(library)]) == 0
+    loaded = byoc.load(library)
+    assert str(loaded.inputs[0]) == "x0: float32[batch, length, 64]"
+    x = {"x0": random(3, 7, 64)}
+    assert_agrees(loaded.run(x), onnxruntime_outputs(path, x))
+
+
+def test_inputs_that_are_added_share_their_sizes(tmp_path: Path) -> None:
+    """Each has a sequence of its own, until they meet."""
+    model = perceptron(["?", "?", 64], ["?", "?", 64])
+    loaded = check(model, tmp_path, [[2, 5, 64], [2, 5, 64]], [[1, 9, 64], [1, 9, 64]])
+    assert [info.shape for info in loaded.inputs] == [("batch", "sequence", 64)] * 2
+
+
+def test_images_that_are_halved_get_the_least_multiples(tmp_path: Path) -> None:
+    model = pyramid([], {}, scales=True, **NEAREST)
+    loaded = check(model, tmp_path, [[1, 3, 8, 12]], [[1, 3, 4, 20]])
+    assert loaded.inputs[0].shape == (1, 3, "4*height", "4*width")
+
+
+def test_the_batch_alone_becomes_one(tmp_path: Path) -> None:
+    """Whether Expand repeats the batch depends on it; the length may be any."""
+    nodes = [
+        helper.make_node("Expand", ["x", "shape"], ["wide"]),
+        helper.make_node("MatMul", ["wide", "w"], ["y"]),
+    ]
+    weights = {"shape": np.array([3, 1, 64]), "w": random(64, 32)}
+    model = onnx_model(nodes, {"x": ["batch", "length", 64]}, ["y"], weights)
+    loaded = check(model, tmp_path, [[1, 5, 64]], [[1, 8, 64]])
+    assert loaded.inputs[0].shape == (1, "length", 64)
+
+
+def test_sizes_where_no_symbols_help() -> None:
+    nodes = [
+        helper.make_node("Expand", ["x", "shape"], ["wide"]),
+        helper.make_node("MatMul", ["wide", "w"], ["y"]),
+    ]
+    weights = {"shape": np.array([1, 128, 64]), "w": random(64, 32)}
+    model = onnx_model(nodes, {"x": ["batch", "length", 64]}, ["y"], weights)
+    with pytest.warns(AxesNote, match=r'dynamic axes have sizes: --input-shapes "x:\[1,128,64\]"'):
+        (x,) = import_model(model).inputs
+    assert x.shape == (1, 128, 64)
+
+
+def test_names_of_given_shapes_are_not_taken_again() -> None:
+    model = with_inputs({"x0": (FLOAT, ["?", 5]), "x1": (FLOAT, ["?", 3, "?", "?"])})
+    axes = set_shapes(model, {"x0": ["height", 5]})
+    assert [str(axis.extent) for axis in axes] == ["batch", "height_2", "width"]
+
+
+def test_what_has_to_have_sizes_gets_usual_ones() -> None:
+    with pytest.warns(AxesNote, match=r'"x0:\[1,128,64\]"'):
+        (x,) = import_model(perceptron(["n", "len", 64]), sized=True).inputs
+    assert x.shape == (1, 128, 64)
+
+
+def test_many_inputs_are_a_short_line() -> None:
+    model = with_inputs({f"x{number}": (FLOAT, [None, None]) for number in range(6)})
+    said = note(model, set_shapes(model, {}))
+    assert "x2:[batch,samples_3] and 3 more inputs; sizes run faster" in said
+
+
+def test_prepare_leaves_axes_symbolic() -> None:
+    dims = prepare(perceptron(["?", "len", 64])).graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in dims] == ["batch", "len", 64]

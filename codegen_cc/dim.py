@@ -30,7 +30,7 @@ FUNCTIONS = {"floor": sympy.floor, "Mod": sympy.Mod, "Max": sympy.Max}
 _SURROGATE = 10007
 
 #: No extent is as large: bounds of slices that mean the end of an axis are.
-BEYOND = 2**31 - 1
+BEYOND = 10**9
 
 #: Most extremes in an expression of which a sign is looked for, in each of their cases.
 MAX_CASES = 4

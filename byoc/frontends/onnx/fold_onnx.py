@@ -9,6 +9,8 @@ node at a time, with the constants found so far) and replaces
     operators on constants              by what ONNX's reference evaluator makes of them
     Identity, Dropout without training  by what they read
     If on a constant                    by the branch that is taken
+    Loop, Scan of few, known rounds     by their rounds (``unroll``)
+    sequences, optionals                by the tensors that they hold (``resolve_sequences``)
 
 Each step sees all those before it, so that one walk finds all there is to find. The size of a
 result is known from its inferred type before it is evaluated, and a result of another type is not
@@ -38,8 +40,18 @@ from byoc.frontends.onnx.graph_names import (
     replace_nodes,
     subgraphs,
 )
-from byoc.frontends.onnx.honoured import INFERENCE_ERRS, ONNX_DOMAINS, schema_of
+from byoc.frontends.onnx.honoured import ONNX_DOMAINS, schema_of
+from byoc.frontends.onnx.inferred_shapes import (
+    NUMBERS,
+    bytes_of,
+    correct,
+    extents_of,
+    fits,
+    shape_of,
+)
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
+from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
+from byoc.frontends.onnx.unroll import Round, rename_reads, unrolled_loop, unrolled_scan
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
@@ -61,12 +73,6 @@ MAX_BYTES, MAX_TOTAL = 1 << 18, 1 << 26
 #: Bytes of one value that is made of constants, and of all together, which TVM's converters would
 #: write out; or as many times what the model stores, if that is more.
 MAX_MADE, MAX_MADE_TOTAL, MAX_TIMES, MAX_TIMES_TOTAL = 1 << 28, 1 << 30, 2, 16
-
-#: Element types that are evaluated.
-NUMBERS = frozenset(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(code)) for code in "?efdbhilBHIL")
-
-#: The place of a node that was none of its graph.
-_INLINED = -1
 
 
 def fold_constants(model: onnx.ModelProto, absent: Iterable[str] = ()) -> None:
@@ -116,9 +122,16 @@ class _Scope:
     #: Values that depend on no input, known or not.
     fixed: set[str] = field(default_factory=set)
     absent: frozenset[str] = frozenset()
+    sequences: Sequences = field(default_factory=Sequences)
 
     def inner(self) -> _Scope:
-        return _Scope(dict(self.types), dict(self.constants), dict(self.renamed), set(self.fixed))
+        known = dict(self.types), dict(self.constants), dict(self.renamed), set(self.fixed)
+        return _Scope(*known, sequences=self.sequences.copy())
+
+    def value(self, name: str) -> np.ndarray | None:
+        """The value of a constant."""
+        tensor = self.constants.get(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
 
     def add(self, tensor: onnx.TensorProto) -> None:
         self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
@@ -151,11 +164,16 @@ class _Walk:
         work, kept = deque(enumerate(graph.node)), []
         while work:
             index, node = work.popleft()
-            _rename_reads([node], scope.renamed)
-            if (branch := _branch_taken(node, scope)) is not None:
-                inlined = self._inlined(node, branch, graph, scope)
+            rename_reads([node], scope.renamed)
+            branch = _branch_taken(node, scope)
+            inlined = (
+                self._written_out(node, scope)
+                if branch is None
+                else self._inlined(node, branch, graph, scope)
+            )
+            if inlined is not None:
                 wanted.update(name for inner in inlined for name in reads_of(inner))
-                work.extendleft((_INLINED, inner) for inner in reversed(inlined))
+                work.extendleft((INLINED, inner) for inner in reversed(inlined))
             elif _passes_on(node, scope, wanted) and node.output[0] not in outputs:
                 scope.renamed[node.output[0]] = node.input[0]
             elif not self._fold(node, graph, scope, outputs):
@@ -163,7 +181,7 @@ class _Walk:
                     _forget_shapes(inner, node)
                     self.graph(inner, scope.inner())
                 kept.append((index, node))
-        _keep(graph, kept)
+        _keep(graph, with_sequences(kept, graph, scope.sequences, scope.renamed))
 
     def _fold(
         self, node: onnx.NodeProto, graph: onnx.GraphProto, scope: _Scope, outputs: set[str]
@@ -176,7 +194,7 @@ class _Walk:
         results = _constant(node)
         if results is None:
             types = self._inferred(node, scope)
-            _correct(node, types, scope)
+            correct(node, types, scope.types)
             scope.types.update(types)
             self._note_fixed(node, scope)
             results = _extents(node, scope) or self._evaluated(node, scope, types)
@@ -214,7 +232,7 @@ class _Walk:
         if not names or not scope.fixed.issuperset(names):
             return
         scope.fixed.update(outputs)
-        size = sum(_size(scope.types.get(name)) or 0 for name in outputs)
+        size = sum(bytes_of(scope.types.get(name)) or 0 for name in outputs)
         self.made += size
         if size > max(MAX_MADE, MAX_TIMES * self.stored) or self.made > max(
             MAX_MADE_TOTAL, MAX_TIMES_TOTAL * self.stored
@@ -241,10 +259,10 @@ class _Walk:
         if None in operands.values() or any(t.data_type not in NUMBERS for t in operands.values()):
             return None
         outputs = [name for name in node.output if name]
-        sizes = [_size(types.get(name)) for name in outputs]
+        sizes = [bytes_of(types.get(name)) for name in outputs]
         if node.op_type == "NonZero":  # at most as many indices per axis as there are elements
             sizes = [8 * len(t.dims) * prod(t.dims) for t in operands.values()]
-        sizes += [_size(scope.types[name]) for name in operands]
+        sizes += [bytes_of(scope.types[name]) for name in operands]
         if any(size is None or size > MAX_BYTES for size in sizes):
             return None
         self.spent += sum(sizes[: len(outputs)])
@@ -264,7 +282,27 @@ class _Walk:
             numpy_helper.from_array(np.asarray(value), name)
             for name, value in zip(outputs, values, strict=True)
         ]
-        return results if all(_fits(t, types.get(t.name)) for t in results) else None
+        return results if all(fits(t, types.get(t.name)) for t in results) else None
+
+    def _written_out(self, node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto] | None:
+        """A loop as its rounds, and what sequences are as tensors; None where a node stays."""
+        if node.domain not in ONNX_DOMAINS:
+            return None
+        write = Round(self.names.fresh, self._version(""))
+
+        def shape(name: str) -> list[int | None] | None:
+            return extents_of(scope.types.get(name))
+
+        if node.op_type == "Loop":
+            nodes = unrolled_loop(node, scope.value, write)
+        elif node.op_type == "Scan":
+            nodes = unrolled_scan(node, shape, write)
+        else:
+            nodes = Resolver(scope.sequences, scope.value, shape, write).nodes(node)
+        for copy in nodes or ():
+            for inner in subgraphs(copy):
+                self.definitions.update(definitions(inner))
+        return nodes
 
     def _inlined(
         self,
@@ -278,7 +316,7 @@ class _Walk:
         own = [tensor.name for tensor in body.initializer]
         own += [name for inner in body.node for name in inner.output if name]
         new = {name: self.names.fresh(name) for name in own if self.definitions[name] > 1}
-        _rename_reads(body.node, new)
+        rename_reads(body.node, new)
         for inner in body.node:
             inner.output[:] = [new.get(name, name) for name in inner.output]
         for tensor in body.initializer:
@@ -322,7 +360,7 @@ def _extents(node: onnx.NodeProto, scope: _Scope) -> list[onnx.TensorProto] | No
     """The result of Shape or Size where the shape is known."""
     if node.op_type not in ("Shape", "Size") or node.domain not in ONNX_DOMAINS:
         return None
-    shape = _shape(scope.types.get(node.input[0]))
+    shape = shape_of(scope.types.get(node.input[0]))
     if shape is None:
         return None
     bounds = {a.name: a.i for a in node.attribute}
@@ -359,76 +397,12 @@ def _forget_shapes(body: onnx.GraphProto, node: onnx.NodeProto) -> None:
         value.type.tensor_type.ClearField("shape")
 
 
-def _rename_reads(nodes: Iterable[onnx.NodeProto], names: dict[str, str]) -> None:
-    """Let nodes, and the graphs inside them, read other values."""
-    if not names:
-        return
-    for node in nodes:
-        if any(name in names for name in node.input):
-            node.input[:] = [names.get(name, name) for name in node.input]
-        for inner in subgraphs(node):
-            _rename_reads(inner.node, names)
-
-
 def _keep(graph: onnx.GraphProto, nodes: list[tuple[int, onnx.NodeProto]]) -> None:
-    """Let the graph have these nodes, each with its place in it or ``_INLINED``."""
+    """Let the graph have these nodes, each with its place in it or ``INLINED``."""
     places = {index for index, _ in nodes}
-    if _INLINED in places:
+    if INLINED in places:
         replace_nodes(graph, [node for _, node in nodes])
     else:
         for index in reversed(range(len(graph.node))):
             if index not in places:
                 del graph.node[index]
-
-
-# ---------------------------------------------------------------------- types
-
-
-def _correct(node: onnx.NodeProto, types: dict[str, onnx.TypeProto], scope: _Scope) -> None:
-    """Mend, in place, shapes that ``onnx.shape_inference`` gets wrong (``INFERENCE_ERRS``).
-
-    A window of a pool that would begin in the padding behind the image does not count (ONNX
-    operator specification, MaxPool). Where nothing better is known, the shape is forgotten.
-    """
-    name = INFERENCE_ERRS.get(node.op_type)
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if not name or node.domain not in ONNX_DOMAINS or not attributes.get(name):
-        return
-    image = _shape(scope.types.get(node.input[0]))
-    for type_ in types.values():
-        tensor, shape = type_.tensor_type, _shape(type_)
-        if image is None or shape is None or name != "ceil_mode" or "auto_pad" in attributes:
-            tensor.ClearField("shape")
-            continue
-        strides = attributes.get("strides", [1] * (len(shape) - 2))
-        pads = attributes.get("pads", [0] * len(strides))
-        dims = tensor.shape.dim[2:]
-        for dim, extent, stride, pad in zip(dims, image[2:], strides, pads, strict=False):
-            while (dim.dim_value - 1) * stride >= extent + pad:
-                dim.dim_value -= 1
-
-
-def _shape(type_: onnx.TypeProto | None) -> list[int] | None:
-    """The extents of a tensor whose shape is wholly known."""
-    if type_ is None or not type_.tensor_type.HasField("shape"):
-        return None
-    dims = type_.tensor_type.shape.dim
-    if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims):
-        return None
-    return [dim.dim_value for dim in dims]
-
-
-def _size(type_: onnx.TypeProto | None) -> int | None:
-    """Bytes of a tensor of numbers of known shape."""
-    shape = _shape(type_)
-    if shape is None or type_.tensor_type.elem_type not in NUMBERS:
-        return None
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type)
-    return prod(shape) * dtype.itemsize
-
-
-def _fits(tensor: onnx.TensorProto, type_: onnx.TypeProto | None) -> bool:
-    """Whether a result is of the type that was inferred, as far as that is known."""
-    if type_ is None or type_.tensor_type.elem_type != tensor.data_type:
-        return False
-    return _shape(type_) in (None, list(tensor.dims))

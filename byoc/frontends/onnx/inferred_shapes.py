@@ -1,0 +1,74 @@
+"""What ONNX's types of values say: extents, bytes, and mending where inference errs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+import onnx
+
+from byoc.frontends.onnx.honoured import INFERENCE_ERRS, ONNX_DOMAINS
+
+#: Element types that are evaluated.
+NUMBERS = frozenset(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(code)) for code in "?efdbhilBHIL")
+
+
+def correct(
+    node: onnx.NodeProto, types: dict[str, onnx.TypeProto], known: Mapping[str, onnx.TypeProto]
+) -> None:
+    """Mend, in place, shapes that ``onnx.shape_inference`` gets wrong (``INFERENCE_ERRS``).
+
+    A window of a pool that would begin in the padding behind the image does not count (ONNX
+    operator specification, MaxPool). Where nothing better is known, the shape is forgotten.
+    """
+    name = INFERENCE_ERRS.get(node.op_type)
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if not name or node.domain not in ONNX_DOMAINS or not attributes.get(name):
+        return
+    image = shape_of(known.get(node.input[0]))
+    for type_ in types.values():
+        tensor, shape = type_.tensor_type, shape_of(type_)
+        if image is None or shape is None or name != "ceil_mode" or "auto_pad" in attributes:
+            tensor.ClearField("shape")
+            continue
+        strides = attributes.get("strides", [1] * (len(shape) - 2))
+        pads = attributes.get("pads", [0] * len(strides))
+        dims = tensor.shape.dim[2:]
+        for dim, extent, stride, pad in zip(dims, image[2:], strides, pads, strict=False):
+            while (dim.dim_value - 1) * stride >= extent + pad:
+                dim.dim_value -= 1
+
+
+def extents_of(type_: onnx.TypeProto | None) -> list[int | None] | None:
+    """The extents of a tensor of known rank, None for each that is not known."""
+    if type_ is None or not type_.tensor_type.HasField("shape"):
+        return None
+    dims = type_.tensor_type.shape.dim
+    return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+
+
+def shape_of(type_: onnx.TypeProto | None) -> list[int] | None:
+    """The extents of a tensor whose shape is wholly known."""
+    if type_ is None or not type_.tensor_type.HasField("shape"):
+        return None
+    dims = type_.tensor_type.shape.dim
+    if any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims):
+        return None
+    return [dim.dim_value for dim in dims]
+
+
+def bytes_of(type_: onnx.TypeProto | None) -> int | None:
+    """Bytes of a tensor of numbers of known shape."""
+    shape = shape_of(type_)
+    if shape is None or type_.tensor_type.elem_type not in NUMBERS:
+        return None
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(type_.tensor_type.elem_type)
+    return prod(shape) * dtype.itemsize
+
+
+def fits(tensor: onnx.TensorProto, type_: onnx.TypeProto | None) -> bool:
+    """Whether a result is of the type that was inferred, as far as that is known."""
+    if type_ is None or type_.tensor_type.elem_type != tensor.data_type:
+        return False
+    return shape_of(type_) in (None, list(tensor.dims))

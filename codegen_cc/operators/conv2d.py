@@ -30,6 +30,7 @@ from codegen_cc.operators.conv2d_ways import (
     algorithm,
     algorithms,
     computes,
+    is_column,
     is_depthwise,
     is_point,
     own_rows,
@@ -265,6 +266,13 @@ def call_kernel(
     placed.call(node, builder, function, [placed.params, x, weight, placed.epilogue, y])
 
 
+#: Fields of ``ext_conv2d_params`` by the axis of the image.
+_OF_AXES = (
+    *((f"{name}_h", f"{name}_w") for name in ("in", "out", "kernel", "stride", "dilation")),
+    ("pad_top", "pad_left"),
+)
+
+
 def place_conv2d(
     node: RegionNode,
     builder: PlanBuilder,
@@ -306,6 +314,11 @@ def place_conv2d(
         "x_stride": x.pixel_stride(),
         "y_stride": y.pixel_stride(),
     }
+    if is_column(descriptor):
+        for pair in _OF_AXES:
+            fields |= {
+                name: fields[other] for name, other in zip(pair, reversed(pair), strict=True)
+            }
     if is_quantised(descriptor):
         sums = weight.data.sum(axis=(1, 2, 3), dtype=np.int64)
         epilogue = requantise_struct(node, builder, sums, residual, residual_stride)

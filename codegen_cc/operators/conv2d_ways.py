@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from codegen_cc.dim import estimate, is_static
+from codegen_cc.dim import estimate, is_static, same
 from codegen_cc.node import Node
 from codegen_cc.operators.bfloat16 import in_parts, no_gain, product_rate, short_name
 from codegen_cc.operators.packing import PANEL
@@ -51,6 +51,22 @@ def is_point(node: Node) -> bool:
     return tuple(node.operand("weight").shape[2:]) == (1, 1)
 
 
+def is_column(node: Node) -> bool:
+    """Whether images and kernel are one pixel wide; kernels take such a column for a row.
+
+    They go along rows, pixel by pixel, and in memory the two are the same.
+    """
+    widths = (node.operand("input").shape[3], node.operand("weight").shape[3], node.shape[3])
+    return all(same(width, 1) for width in widths) and node.attrs["padding"][1] == 0
+
+
+def along_row(node: Node) -> tuple[int, int, int]:
+    """Kernel, stride and dilation along what kernels take for a row."""
+    axis = 0 if is_column(node) else 1
+    window = node.operand("weight").shape[2:]
+    return window[axis], node.attrs["strides"][axis], node.attrs["dilation"][axis]
+
+
 def is_depthwise(node: Node) -> bool:
     """Whether every channel is a group of its own."""
     groups = node.attrs["groups"]
@@ -93,8 +109,8 @@ def prefers_grouped(node: Node) -> bool:
     outputs = node.operand("weight").shape[0] // node.attrs["groups"]
     if is_point(node):
         return outputs <= _MOST_OF_POINTS
-    stride, dilation = node.attrs["strides"][1], node.attrs["dilation"][1]
-    if node.operand("weight").shape[3] != 3 or dilation != 1 or stride > 2:
+    window, stride, dilation = along_row(node)
+    if window != 3 or dilation != 1 or stride > 2:
         return outputs < PANEL
     return outputs <= (_MOST_SIDE_BY_SIDE if stride == 1 else PANEL)
 
@@ -121,7 +137,7 @@ def rows_in_place(distance: int) -> int:
 
 def own_rows(node: Node, pixel: int | None = None) -> int:
     """The own choice of ``Way.in_place_rows``; ``pixel`` is the distance of pixels, else dense."""
-    return rows_in_place(node.attrs["strides"][1] * (pixel or node.operand("input").shape[1]))
+    return rows_in_place(along_row(node)[1] * (pixel or node.operand("input").shape[1]))
 
 
 def fits_winograd(node: Node) -> bool:

@@ -41,7 +41,7 @@ from codegen_cc.dtypes import KERNEL_HALVES, SINGLE
 WIDE = SINGLE
 
 #: Where operators on numbers are: ``relax.add``, ``relax.nn.relu`` and so on.
-_NUMERIC = ("", "nn", "image", "vision")
+_NUMERIC = ("", "nn", "image", "vision", "ext")
 #: Those that call what is written for one dtype, or that are about places and not about numbers.
 _OTHERS = ("call_", "invoke_", "make_closure", "print", "assert_op", "wrap_param", "null_value")
 _PLACES = ("to_vdevice", "hint_on_device")

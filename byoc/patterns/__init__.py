@@ -16,6 +16,7 @@ from byoc.patterns.indexing import INDEXING_ROWS
 from byoc.patterns.movement import MOVEMENT_ROWS
 from byoc.patterns.pooling import POOLING_ROWS
 from byoc.patterns.quantisation import QUANTISATION_ROWS
+from byoc.patterns.recurrent import RECURRENT_ROWS
 from byoc.patterns.reduction import REDUCTION_ROWS
 from byoc.patterns.row import (
     ACTIVATION,
@@ -38,6 +39,7 @@ ROWS: tuple[Row, ...] = (
     *IMAGE_ROWS,
     *MOVEMENT_ROWS,
     *QUANTISATION_ROWS,
+    *RECURRENT_ROWS,
 )
 
 TABLE: dict[str, Row] = {row.root: row for row in ROWS}

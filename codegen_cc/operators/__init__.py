@@ -21,12 +21,14 @@ from codegen_cc.operators import (
     pad,
     pooling,
     quantise,
+    recurrent,
     resize2d,
 )
 
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(along_axis, elementwise, logic, indexing, arange, movement, quantise),
+    recurrent,
 )
 
 for family in FAMILIES:

@@ -389,5 +389,6 @@ int ext_lrn(const ext_lrn_params* p, const float* x, float* y);
 
 #include "ext_bfloat16.h" /* these have the blocks above as parameters */
 #include "ext_quantised.h"
+#include "ext_recurrent.h"
 
 #endif /* EXT_KERNELS_H_ */

@@ -25,7 +25,7 @@ enum { MOST_THREADS = 8 };
 typedef struct {
   char name[48];  /* of the function, or "protect": the bytes integers[1] from integers[0] on */
   int64_t result; /* 'i', 'd', 's' */
-  int64_t integers[8]; /* pointers too */
+  int64_t integers[12]; /* pointers too */
   float floats[2];
 } request;
 
@@ -78,10 +78,10 @@ int TVMBackendParallelLaunch(int (*body)(int, void*, void*), void* context, int 
 
 /* ------------------------------------------------------------------ calls */
 
-/* AArch64 passes the first eight integers and pointers in x0 .. x7, the first floats in s0 .. s7,
- * whatever their order is; so one type fits every kernel. */
+/* AArch64 passes the first eight integers and pointers in x0 .. x7, further ones on the stack, and
+ * the first floats in s0 .. s7, whatever their order is; so one type fits every kernel. */
 typedef int64_t (*any_function)(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t,
-                                int64_t, float, float);
+                                int64_t, int64_t, int64_t, int64_t, int64_t, float, float);
 typedef double (*real_function)(void);
 
 static reply answer(void* library, const request* r) {
@@ -100,8 +100,8 @@ static reply answer(void* library, const request* r) {
     a.real = ((real_function)symbol)();
     return a;
   }
-  a.integer = ((any_function)symbol)(i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], r->floats[0],
-                                     r->floats[1]);
+  a.integer = ((any_function)symbol)(i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9],
+                                     i[10], i[11], r->floats[0], r->floats[1]);
   if (r->result == 's' && a.integer) snprintf(a.text, sizeof a.text, "%s", (const char*)a.integer);
   return a;
 }

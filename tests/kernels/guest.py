@@ -33,7 +33,7 @@ _HERE = Path(__file__).resolve().parent
 _BASE, _SIZE = 0x6000_0000_0000, 8 << 30
 #: Its parts: the blocks that calls point to, guarded pages, numpy's arrays.
 _CALLS, _GUARDED = 1 << 16, 2 << 30
-_REQUEST, _REPLY = struct.Struct("48s q 8q 2f"), struct.Struct("q d 240s")
+_REQUEST, _REPLY = struct.Struct("48s q 12q 2f"), struct.Struct("q d 240s")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -187,7 +187,7 @@ class GuestLibrary:
         if self._process is None:
             self._start()
         assert self._process is not None and self._process.stdin and self._process.stdout
-        integers = integers + [0] * (8 - len(integers))
+        integers = integers + [0] * (12 - len(integers))
         floats = floats + [0.0] * (2 - len(floats))
         with contextlib.suppress(BrokenPipeError):  # an empty answer tells it as well
             request = _REQUEST.pack(name.encode(), ord(kind), *integers, *floats)

@@ -1,0 +1,350 @@
+/*
+ * The steps of a recurrent layer (formulas: ext_recurrent.h): per step the product of the states
+ * with packed weights, [batch, units] x [units, gates * units], and the gates.
+ *
+ *   x [step][row][direction][block][gate][16], r [direction][block][units][gate][16]
+ *
+ * A block is 16 units: its gates' weights are one stream of memory, its sums stay in L1, and its
+ * functions run on the other blocks' products meanwhile.  Odd steps take the blocks in the reverse
+ * order, so that what the last step read last is still in the cache where all of it is not.
+ *
+ * Directions, and groups of rows of a large batch, are independent; what is left of the threads
+ * share the blocks of each step (turns.h).
+ */
+#include "recurrent.h"
+#include "../turns.h"
+
+/* Rows of a group at least: enough for the weights of a step to be read once for many rows. */
+static const int64_t GROUP_ROWS = 8;
+/* Multiply-adds of a thread's part of a step at least: some microsecond, a few times what threads
+ * take to meet. */
+static const int64_t PART_MACS = 1 << 15;
+
+typedef struct {
+  const ext_recurrent_params* p;
+  const float *x, *r, *bias, *peepholes;
+  const int32_t* lengths;
+  float* y;
+  int64_t gates, blocks, width, turns; /* turns of a step: EXT_GRU has two */
+  int64_t groups, parts;               /* of rows; of a step */
+  int usual;                           /* sigmoid and tanh, no clip */
+  gate_function functions[2][3];
+  float *h[2], *c;       /* [direction][row][width]; of even and odd steps */
+  float *update, *reset; /* z and u h of EXT_GRU */
+} recurrent_job;
+
+/* Rows [begin, end) of a direction. */
+typedef struct {
+  const recurrent_job* job;
+  int64_t direction, begin, end;
+  ext_turns turns;
+} recurrent_lane;
+
+/* One row of a tile at a step. */
+typedef struct {
+  const float *sums, *x;
+  const float *h_before, *peepholes, *bias;
+  float *h, *c, *update, *reset;
+} recurrent_cell;
+
+#define GATE(index, argument) \
+  (usual ? index ? vf_tanh(argument) : vf_sigmoid(argument) : gate_of(f + index, clip, argument))
+#define SUM(gate) \
+  (vf_load(cell->sums + (gate) * EXT_PANEL + v) + vf_load(cell->x + (gate) * EXT_PANEL + v))
+
+EXT_INLINE void lstm_cell(const int usual, const recurrent_job* job, const gate_function* f,
+                          const recurrent_cell* cell) {
+  const float clip = job->p->clip;
+  for (int v = 0; v < EXT_PANEL; v += VL) {
+    vf in = SUM(0), out = SUM(1), keep = SUM(2), fresh = SUM(3), c = vf_load(cell->c + v);
+    if (cell->peepholes) {
+      in = vf_fma(vf_load(cell->peepholes + v), c, in);
+      keep = vf_fma(vf_load(cell->peepholes + 2 * EXT_PANEL + v), c, keep);
+    }
+    in = GATE(0, in);
+    keep = job->p->coupled ? vf_set1(1.0f) - in : GATE(0, keep);
+    c = vf_fma(keep, c, in * GATE(1, fresh));
+    vf_store(cell->c + v, c);
+    if (cell->peepholes) out = vf_fma(vf_load(cell->peepholes + EXT_PANEL + v), c, out);
+    vf squashed = usual ? vf_tanh(c) : gate_of(f + 2, 0.0f, c);
+    vf_store(cell->h + v, GATE(0, out) * squashed);
+  }
+}
+
+EXT_INLINE void gru_reset_cell(const int usual, const recurrent_job* job, const gate_function* f,
+                               const recurrent_cell* cell) {
+  const float clip = job->p->clip;
+  for (int v = 0; v < EXT_PANEL; v += VL) {
+    vf_store(cell->update + v, GATE(0, SUM(0)));
+    vf_store(cell->reset + v, GATE(0, SUM(1)) * vf_load(cell->h_before + v));
+  }
+}
+
+/* h' = (1 - z) n + z h. */
+EXT_INLINE vf mixed(vf z, vf n, vf h) {
+  return vf_fma(z, h, (vf_set1(1.0f) - z) * n);
+}
+
+EXT_INLINE void gru_cell(const int usual, const recurrent_job* job, const gate_function* f,
+                         const recurrent_cell* cell) {
+  const float clip = job->p->clip;
+  for (int v = 0; v < EXT_PANEL; v += VL) {
+    vf n = vf_load(cell->sums + v) + vf_load(cell->x + 2 * EXT_PANEL + v);
+    vf h = mixed(vf_load(cell->update + v), GATE(1, n), vf_load(cell->h_before + v));
+    vf_store(cell->h + v, h);
+  }
+}
+
+EXT_INLINE void gru_reset_last_cell(const int usual, const recurrent_job* job,
+                                    const gate_function* f, const recurrent_cell* cell) {
+  const float clip = job->p->clip;
+  for (int v = 0; v < EXT_PANEL; v += VL) {
+    vf product = vf_load(cell->sums + 2 * EXT_PANEL + v) + vf_load(cell->bias + v);
+    vf n = vf_fma(GATE(0, SUM(1)), product, vf_load(cell->x + 2 * EXT_PANEL + v));
+    vf h = mixed(GATE(0, SUM(0)), GATE(1, n), vf_load(cell->h_before + v));
+    vf_store(cell->h + v, h);
+  }
+}
+
+EXT_INLINE void rnn_cell(const recurrent_job* job, const gate_function* f,
+                         const recurrent_cell* cell) {
+  const float clip = job->p->clip;
+  for (int v = 0; v < EXT_PANEL; v += VL) vf_store(cell->h + v, gate_of(f, clip, SUM(0)));
+}
+
+EXT_INLINE void cell_of(const int usual, const recurrent_job* job, const gate_function* f,
+                        int second, const recurrent_cell* cell) {
+  switch (job->p->kind) {
+    case EXT_LSTM: lstm_cell(usual, job, f, cell); return;
+    case EXT_GRU_RESET_LAST: gru_reset_last_cell(usual, job, f, cell); return;
+    case EXT_GRU:
+      if (second)
+        gru_cell(usual, job, f, cell);
+      else
+        gru_reset_cell(usual, job, f, cell);
+      return;
+    default: rnn_cell(job, f, cell);
+  }
+}
+
+/* Where row `row` of the batch is at a step; behind its length nothing changes. */
+typedef struct {
+  int64_t time;
+  int is_over;
+} recurrent_place;
+
+static recurrent_place place_of(const recurrent_job* job, int64_t direction, int64_t row,
+                                int64_t step) {
+  const ext_recurrent_params* p = job->p;
+  const int64_t length = job->lengths ? job->lengths[row] : p->steps;
+  const int backwards = direction == 1 || p->reverse;
+  if (step >= length) return (recurrent_place){step, 1};
+  return (recurrent_place){backwards ? length - 1 - step : step, 0};
+}
+
+static void sum_tile(int64_t rows, int64_t gates, const float* r, int64_t units, const float* h,
+                     int64_t h_row, float* t) {
+#define SUM_ROWS(n, g, i) \
+  case n: sum_rows(n, g, r, units, h, h_row, t); return;
+#define SUM_GATES(g)                                     \
+  case g:                                                \
+    switch (rows) { EXT_RECURRENT_ROWS(SUM_ROWS, g, 0) } \
+    return;
+  switch (gates) { SUM_GATES(1) SUM_GATES(2) SUM_GATES(3) SUM_GATES(4) }
+#undef SUM_GATES
+#undef SUM_ROWS
+}
+
+/* What a lane does at a step, or at one of its two turns. */
+typedef struct {
+  const recurrent_lane* lane;
+  int64_t step, gates; /* gates of this turn */
+  int second;          /* of EXT_GRU's turns */
+  const float *r, *h;  /* of the direction: panels; states that are multiplied */
+} recurrent_turn;
+
+/* The functions of row `row`, whose sums are t, and its result of block `block`. */
+static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, const float* t) {
+  const recurrent_job* job = turn->lane->job;
+  const ext_recurrent_params* p = job->p;
+  const int64_t d = turn->lane->direction, step = turn->step;
+  const int64_t state = (d * p->batch + row) * job->width + block * EXT_PANEL;
+  const int64_t vector = (d * job->blocks + block) * EXT_PANEL;
+  const int gives = job->turns == 1 || turn->second;
+  const recurrent_place place = place_of(job, d, row, step);
+  recurrent_cell cell = {
+      .sums = t,
+      .x = job->x + place.time * p->x_step + row * p->x_row + vector * job->gates,
+      .h_before = job->h[step & 1] + state,
+      .peepholes = job->peepholes ? job->peepholes + 3 * vector : NULL,
+      .bias = job->bias + (job->bias ? vector : 0),
+      .h = job->h[(step + 1) & 1] + state,
+      .c = job->c + state,
+      .update = job->update + state,
+      .reset = job->reset + state,
+  };
+  if (!place.is_over && job->usual)
+    cell_of(1, job, job->functions[d], turn->second, &cell);
+  else if (!place.is_over)
+    cell_of(0, job, job->functions[d], turn->second, &cell);
+  else
+    copy_run(cell.h, cell.h_before, EXT_PANEL);
+  if (!gives || !job->y) return;
+  const int64_t units = i64_min(EXT_PANEL, p->units - block * EXT_PANEL);
+  float* y = job->y + place.time * p->y_step + d * p->y_direction + row * p->y_row;
+  for (int v = 0; v < EXT_PANEL; v += VL)
+    vf_store_n(y + block * EXT_PANEL + v, place.is_over ? vf_zero() : vf_load(cell.h + v),
+               clamp_lanes(units - v));
+}
+
+static void run_block(const recurrent_turn* turn, int64_t block) {
+  const recurrent_lane* lane = turn->lane;
+  const recurrent_job* job = lane->job;
+  const int64_t rows = lane->end - lane->begin, tiles = ceil_div(rows, RECURRENT_ROWS);
+  const float* r = turn->r + block * job->p->units * turn->gates * EXT_PANEL;
+  _Alignas(EXT_ALIGN) float t[RECURRENT_ROWS * TILE_ROW];
+  for (int64_t tile = 0; tile < tiles; tile++) {
+    const int64_t first = lane->begin + tile * rows / tiles;
+    const int64_t past = lane->begin + (tile + 1) * rows / tiles;
+    sum_tile(past - first, turn->gates, r, job->p->units, turn->h + first * job->width, job->width,
+             t);
+    for (int64_t row = first; row < past; row++)
+      finish_row(turn, block, row, t + (row - first) * TILE_ROW);
+  }
+}
+
+/* Part `part` of the blocks of a step. */
+static void run_part(const void* context, int64_t at, int64_t part) {
+  const recurrent_lane* lane = context;
+  const recurrent_job* job = lane->job;
+  const ext_recurrent_params* p = job->p;
+  const int64_t step = at / job->turns, d = lane->direction;
+  const int64_t states = d * p->batch * job->width;
+  const int64_t block_weights = p->units * EXT_PANEL, weights = job->blocks * block_weights;
+  recurrent_turn turn = {.lane = lane,
+                         .step = step,
+                         .gates = job->gates,
+                         .r = job->r + d * weights * job->gates,
+                         .h = job->h[step & 1] + states};
+  if (job->turns == 2) {
+    turn.second = at % 2;
+    turn.gates = turn.second ? 1 : 2;
+    if (turn.second) {
+      turn.r += 2 * weights;
+      turn.h = job->reset + states;
+    }
+  }
+  const int64_t begin = part * job->blocks / job->parts,
+                end = (part + 1) * job->blocks / job->parts;
+  for (int64_t i = begin; i < end; i++) run_block(&turn, step & 1 ? begin + end - 1 - i : i);
+}
+
+/* Items are (lane, part). */
+static int run_lanes(void* context, int64_t begin, int64_t end) {
+  recurrent_lane* lanes = context;
+  const recurrent_job* job = lanes->job;
+  for (int64_t item = begin; item < end; item++) {
+    recurrent_lane* lane = lanes + item / job->parts;
+    ext_take_turns(&lane->turns, item % job->parts, job->p->steps * job->turns, run_part, lane);
+  }
+  return EXT_OK;
+}
+
+static void plan_threads(recurrent_job* job) {
+  const ext_recurrent_params* p = job->p;
+  const int64_t threads = ext_num_threads(), macs = p->units * p->units * job->gates / job->turns;
+  job->groups = job->parts = 1;
+  if (threads <= p->directions) return;
+  const int64_t each = threads / p->directions;
+  job->groups = i64_max(1, i64_min(each, p->batch / GROUP_ROWS));
+  const int64_t rows = ceil_div(p->batch, job->groups);
+  const int64_t parts = i64_min(i64_min(each / job->groups, MOST_PARTS), job->blocks);
+  job->parts = i64_max(1, i64_min(parts, rows * macs / PART_MACS));
+}
+
+/* The first states, padded to whole blocks, as the kernel keeps them. */
+static void set_states(const recurrent_job* job, const float* source, float* states) {
+  const ext_recurrent_params* p = job->p;
+  zero_run(states, p->directions * p->batch * job->width);
+  if (!source) return;
+  for (int64_t d = 0; d < p->directions; d++)
+    for (int64_t row = 0; row < p->batch; row++)
+      copy_run(states + (d * p->batch + row) * job->width,
+               source + d * p->state_direction + row * p->state_row, p->units);
+}
+
+static void give_states(const recurrent_job* job, const float* states, float* result) {
+  const ext_recurrent_params* p = job->p;
+  if (!result) return;
+  for (int64_t d = 0; d < p->directions; d++)
+    for (int64_t row = 0; row < p->batch; row++)
+      copy_run(result + d * p->state_direction + row * p->state_row,
+               states + (d * p->batch + row) * job->width, p->units);
+}
+
+static int run_layer(recurrent_job* job, const float* h, const float* c, float* last_h,
+                     float* last_c) {
+  const ext_recurrent_params* p = job->p;
+  const int64_t count = p->directions * job->groups, state = p->directions * p->batch * job->width;
+  const size_t bytes = (size_t)(count * (int64_t)sizeof(recurrent_lane) + 5 * state * 4);
+  recurrent_lane* lanes = ext_workspace_alloc(bytes);
+  if (!lanes) return EXT_ERR_MEMORY;
+  float* states = (float*)(lanes + count);
+  job->h[0] = states;
+  job->h[1] = states + state;
+  job->c = states + 2 * state;
+  job->update = states + 3 * state;
+  job->reset = states + 4 * state;
+  set_states(job, h, job->h[0]);
+  set_states(job, c, job->c);
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t group = i % job->groups;
+    lanes[i] = (recurrent_lane){.job = job,
+                                .direction = i / job->groups,
+                                .begin = group * p->batch / job->groups,
+                                .end = (group + 1) * p->batch / job->groups,
+                                .turns = {.count = job->parts}};
+  }
+  int status = ext_parallel_for(count * job->parts, 1, run_lanes, lanes);
+  give_states(job, job->h[p->steps & 1], last_h);
+  give_states(job, job->c, last_c);
+  ext_workspace_free(lanes);
+  return status;
+}
+
+int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const float* x, const float* r,
+                            const float* bias, const float* peepholes, const int32_t* lengths,
+                            const float* h, const float* c, float* y, float* last_h,
+                            float* last_c) {
+  static const int64_t gates[] = {
+      [EXT_RNN] = 1, [EXT_GRU] = 3, [EXT_GRU_RESET_LAST] = 3, [EXT_LSTM] = 4};
+  if (p->directions < 1 || p->directions > 2 || (uint32_t)p->kind > EXT_LSTM)
+    return EXT_ERR_ARGUMENT;
+  if (p->units <= 0 || p->batch <= 0) return EXT_OK;
+  for (int64_t row = 0; lengths && row < p->batch; row++)
+    if (lengths[row] < 0 || lengths[row] > p->steps) return EXT_ERR_INDEX;
+  recurrent_job job = {.p = p,
+                       .x = x,
+                       .r = r,
+                       .bias = p->kind == EXT_GRU_RESET_LAST ? bias : NULL,
+                       .peepholes = p->kind == EXT_LSTM ? peepholes : NULL,
+                       .lengths = lengths,
+                       .y = y,
+                       .gates = gates[p->kind],
+                       .turns = p->kind == EXT_GRU ? 2 : 1,
+                       .usual = !(p->clip > 0.0f)};
+  job.blocks = ceil_div(p->units, EXT_PANEL);
+  job.width = job.blocks * EXT_PANEL;
+  for (int i = 0; i < 3 * p->directions; i++) {
+    job.functions[i / 3][i % 3] = (gate_function){p->functions[i], p->alphas[i], p->betas[i]};
+    job.usual &= p->functions[i] == (i % 3 ? EXT_GATE_TANH : EXT_GATE_SIGMOID);
+  }
+  plan_threads(&job);
+  return run_layer(&job, h, c, last_h, last_c);
+}
+
+EXT_DISPATCH(ext_recurrent,
+             (const ext_recurrent_params* p, const float* x, const float* r, const float* bias,
+              const float* peepholes, const int32_t* lengths, const float* h, const float* c,
+              float* y, float* last_h, float* last_c),
+             (p, x, r, bias, peepholes, lengths, h, c, y, last_h, last_c))

@@ -1,0 +1,107 @@
+/* Internal: sums and functions of the gates of recurrent layers. */
+#ifndef EXT_RECURRENT_GATES_H_
+#define EXT_RECURRENT_GATES_H_
+
+#include "../simd/math.h"
+
+enum {
+  MOST_GATES = 4,
+  PANEL_VECTORS = EXT_PANEL / VL,
+  TILE_ROW = MOST_GATES * EXT_PANEL /* floats of a row in a tile of sums */
+};
+
+typedef struct {
+  ext_gate_kind kind;
+  float alpha, beta;
+} gate_function;
+
+static vf rare_gate(const gate_function* f, vf x) {
+  const vf alpha = vf_set1(f->alpha), beta = vf_set1(f->beta), one = vf_set1(1.0f);
+  switch (f->kind) {
+    case EXT_GATE_RELU: return vf_max(vf_zero(), x);
+    case EXT_GATE_AFFINE: return vf_fma(alpha, x, beta);
+    case EXT_GATE_LEAKY_RELU: return vf_select(vm_lt(x, vf_zero()), alpha * x, x);
+    case EXT_GATE_THRESHOLDED_RELU:
+      return vf_select(vm_nan(x), x, vf_select(vm_lt(alpha, x), x, vf_zero()));
+    case EXT_GATE_SCALED_TANH: return alpha * vf_tanh(beta * x);
+    case EXT_GATE_HARD_SIGMOID: return vf_clip(vf_fma(alpha, x, beta), 0.0f, 1.0f);
+    case EXT_GATE_ELU: return vf_select(vm_lt(x, vf_zero()), alpha * vf_expm1(x), x);
+    case EXT_GATE_SOFTSIGN: return x / (one + vf_abs(x));
+    case EXT_GATE_SOFTPLUS: return vf_softplus(x);
+    default: return x;
+  }
+}
+
+/* f(x), x clipped to [-clip, clip] first where clip is above 0. */
+EXT_INLINE vf gate_of(const gate_function* f, float clip, vf x) {
+  if (clip > 0.0f) x = vf_clip(x, -clip, clip);
+  if (f->kind == EXT_GATE_SIGMOID) return vf_sigmoid(x);
+  if (f->kind == EXT_GATE_TANH) return vf_tanh(x);
+  return rare_gate(f, x);
+}
+
+/*
+ * t[i][g] = sum_k h[i][k] r[k][g], i < rows, g < gates, for `vectors` vectors of units from `first`
+ * on.  Of few sums, `chains` of each take turns along k, which hides the multiply-add's latency.
+ */
+EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, const int chains,
+                            const float* r, int64_t units, const float* h, int64_t h_row, int first,
+                            float* t) {
+  const int sums = gates * vectors;
+  vf acc[RECURRENT_CHAINS][MOST_GATES * PANEL_VECTORS];
+  EXT_UNROLL
+  for (int c = 0; c < chains * rows; c++) {
+    EXT_UNROLL
+    for (int s = 0; s < sums; s++) acc[c][s] = vf_zero();
+  }
+  int64_t k = 0;
+  r += first * VL;
+  for (; k + chains <= units; k += chains) {
+    EXT_UNROLL
+    for (int c = 0; c < chains; c++, r += gates * EXT_PANEL) {
+      vf w[MOST_GATES * PANEL_VECTORS];
+      EXT_UNROLL
+      for (int s = 0; s < sums; s++) w[s] = vf_load(r + s / vectors * EXT_PANEL + s % vectors * VL);
+      EXT_UNROLL
+      for (int i = 0; i < rows; i++) {
+        const vf each = vf_set1(h[i * h_row + k + c]);
+        EXT_UNROLL
+        for (int s = 0; s < sums; s++)
+          acc[c * rows + i][s] = vf_fma(each, w[s], acc[c * rows + i][s]);
+      }
+    }
+  }
+  for (; k < units; k++, r += gates * EXT_PANEL) {
+    EXT_UNROLL
+    for (int i = 0; i < rows; i++) {
+      const vf each = vf_set1(h[i * h_row + k]);
+      EXT_UNROLL
+      for (int s = 0; s < sums; s++) {
+        vf w = vf_load(r + s / vectors * EXT_PANEL + s % vectors * VL);
+        acc[i][s] = vf_fma(each, w, acc[i][s]);
+      }
+    }
+  }
+  EXT_UNROLL
+  for (int i = 0; i < rows; i++) {
+    EXT_UNROLL
+    for (int s = 0; s < sums; s++) {
+      vf sum = acc[i][s];
+      EXT_UNROLL
+      for (int c = 1; c < chains; c++) sum = sum + acc[c * rows + i][s];
+      vf_store(t + i * TILE_ROW + s / vectors * EXT_PANEL + (first + s % vectors) * VL, sum);
+    }
+  }
+}
+
+/* The same for all 16 units of a block. */
+EXT_INLINE void sum_rows(const int rows, const int gates, const float* r, int64_t units,
+                         const float* h, int64_t h_row, float* t) {
+  const int vectors = rows == 1 ? RECURRENT_WIDE : RECURRENT_VECTORS;
+  const int at_once = rows * gates * vectors;
+  const int chains = at_once >= RECURRENT_CHAINS ? 1 : RECURRENT_CHAINS / at_once;
+  for (int first = 0; first < PANEL_VECTORS; first += vectors)
+    sum_vectors(rows, gates, vectors, chains, r, units, h, h_row, first, t);
+}
+
+#endif /* EXT_RECURRENT_GATES_H_ */

@@ -14,7 +14,7 @@ halves of an axis that is cut at 3, n - Max(0, n - 3) and Max(0, n - 3), are n a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 
 import sympy
@@ -97,23 +97,32 @@ def same(a: Dim, b: Dim) -> bool:
 
 def at_most(a: Dim, b: Dim) -> bool | None:
     """Whether ``a <= b`` for all values of the symbols; None where that depends on them."""
-    gap = normal(b - a)
-    if isinstance(gap, int):
-        return gap >= 0
-    if _holds(gap, lambda e: e.is_nonnegative):
+    gap = sympy.sympify(normal(b - a))
+    if gap.is_Integer:
+        return bool(gap >= 0)
+    if _never_negative(gap):
         return True
-    return False if _holds(gap, lambda e: e.is_negative) else None
+    return False if _never_negative(sympy.expand(-gap - 1)) else None
 
 
-def _holds(dim: sympy.Expr, test: Callable[[sympy.Expr], bool | None]) -> bool:
-    """Whether a test holds of an expression, with every Max(0, d) in it both 0 and d."""
-    if test(dim):
+def _never_negative(dim: sympy.Expr) -> bool:
+    """Whether an expression is 0 or more, in both cases of every Max(0, d) in it.
+
+    Where Max(0, d) is 0, -d is 0 or more, else d is: what is left without that is looked at too.
+    """
+    if dim.is_nonnegative:
         return True
-    extremes = dim.atoms(sympy.Max)
+    extremes = sympy.sympify(dim).atoms(sympy.Max)
     if not extremes or len(extremes) > MAX_CASES:
         return False
     outer = max(extremes, key=sympy.count_ops)
-    return all(_holds(sympy.expand(dim.xreplace({outer: value})), test) for value in outer.args)
+    inner = next((value for value in outer.args if value != 0), sympy.Integer(0))
+    cases = ((sympy.Integer(0), -inner), (inner, inner))
+    return all(
+        _never_negative(case) or _never_negative(sympy.expand(case - known))
+        for value, known in cases
+        for case in (sympy.expand(dim.xreplace({outer: value})),)
+    )
 
 
 def above_zero(dim: Dim) -> Dim:

@@ -49,6 +49,7 @@ def names_of(dims: Dims) -> dict[str, list[str]]:
         ({"x": (FLOAT, ["None", 3, "p2o.DynamicDimension.0", 64])}, {"x": ["batch", "height"]}),
         ({"x": (FLOAT, ["?", 2, "?", "?", "?"])}, {"x": ["batch", "depth", "height", "width"]}),
         ({"x": (FLOAT, ["batch size", "größe"])}, {"x": ["batch_size", "gr_e"]}),
+        ({"x": (FLOAT, ["batch_size", "N"])}, {"x": ["batch_size", "N"]}),
         ({"x": (FLOAT, ["N", "2*w", "w"])}, {"x": ["N", "2*w", "w"]}),
         ({"x": (FLOAT, ["unk__1", "unk__1"])}, {"x": ["batch", "batch"]}),
         (
@@ -175,3 +176,45 @@ def test_many_inputs_are_a_short_line() -> None:
 def test_prepare_leaves_axes_symbolic() -> None:
     dims = prepare(perceptron(["?", "len", 64])).graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_param or dim.dim_value for dim in dims] == ["batch", "len", 64]
+
+
+def emphasised() -> onnx.ModelProto:
+    """Each sample less a part of the one before, between zeros, as front ends of speech do it."""
+    parts = {"zero": [0], "one": [1], "end": [2**31], "last": [-1], "axis": [1]}
+    ints = {name: np.array(values, np.int64) for name, values in parts.items()}
+    nodes = [
+        helper.make_node("Slice", ["x", "one", "end", "axis"], ["late"]),
+        helper.make_node("Slice", ["x", "zero", "last", "axis"], ["early"]),
+        helper.make_node("Slice", ["x", "zero", "one", "axis"], ["first"]),
+        helper.make_node("Sub", ["late", "early"], ["differences"]),
+        helper.make_node("Concat", ["first", "differences"], ["all"], axis=1),
+        helper.make_node("Shape", ["all"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Sub", ["whole", "length"], ["missing"]),
+        helper.make_node("Max", ["missing", "zero"], ["after"]),
+        helper.make_node("Concat", ["zero", "zero", "zero", "after"], ["pads"], axis=0),
+        helper.make_node("Pad", ["all", "pads"], ["padded"]),
+        helper.make_node("Unsqueeze", ["padded", "axis"], ["line"]),
+        helper.make_node("Conv", ["line", "w"], ["y"], strides=[8]),
+    ]
+    weights = {**ints, "whole": np.array([64], np.int64), "w": random(16, 1, 16)}
+    return onnx_model(nodes, {"x": ["batch_size", "N"]}, ["y"], weights)
+
+
+def test_symbols_of_no_empty_axis_follow_samples_and_pads(tmp_path: Path) -> None:
+    check(emphasised(), tmp_path, [[1, 40]], [[2, 64]], [[1, 200]])
+    with pytest.warns(AxesNote, match=r"x:\[batch_size,N\+1\]"):
+        import_model(emphasised())
+
+
+def test_a_network_of_lines_of_text_gets_their_height(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["tall"], strides=[16, 2]),
+        helper.make_node("ReduceMean", ["tall"], ["flat"], axes=[2]),
+        helper.make_node("AveragePool", ["tall"], ["pooled"], kernel_shape=[3, 1]),
+        helper.make_node("Concat", ["pooled", "flat"], ["y"], axis=1),
+    ]
+    model = onnx_model(nodes, {"x": ["?", 3, "?", "?"]}, ["y"], {"w": random(8, 3, 16, 1)})
+    with pytest.warns(AxesNote, match=r"x:\[batch,3,48,width\]"):
+        import_model(model)
+    check(model, tmp_path, [[1, 3, 48, 32]], [[2, 3, 48, 50]])

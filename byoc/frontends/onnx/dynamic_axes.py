@@ -104,6 +104,8 @@ class _Names:
             self.keep(form.name)
             name = self.known[form.name][0].name if form.name in self.known else form.name
         meaning = next((m for m, words in _MEANINGS.items() if words.search(name)), "")
+        if meaning == "batch" and self.batch and len(key) == 1:
+            meaning = ""  # in [batch_size, N] a number of something else
         if meaning == "batch":
             self.batch = self.batch or name
         self.known[key] = (replace(form, name=name), meaning, True)
@@ -157,6 +159,17 @@ def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
     )
 
 
+def not_empty(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
+    """The axes with ``name+1`` for a name: no axis but the batch may be empty then."""
+    related = Counter(extent.name for extent in {axis.extent for axis in axes})
+    return tuple(
+        replace(axis, extent=replace(axis.extent, offset=1))
+        if axis.meaning not in ("batch", "past") and related[axis.extent.name] == 1
+        else axis
+        for axis in axes
+    )
+
+
 def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
     """The axes with multiples for those that networks halve."""
     halved = {axis.extent.name for axis in axes if axis.meaning in _HALVED}
@@ -170,13 +183,16 @@ def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis,
     )
 
 
-def sized(axes: tuple[DynamicAxis, ...], meaning: str | None = None) -> tuple[DynamicAxis, ...]:
-    """The axes with usual sizes in place of names: all, or those of one meaning."""
+def sized(
+    axes: tuple[DynamicAxis, ...], meaning: str | None = None, size: int | None = None
+) -> tuple[DynamicAxis, ...]:
+    """The axes with ``size``, else usual ones, in place of names: all, or those of one meaning."""
     values: dict[str, int] = {}
     for axis in axes:
         if isinstance(axis.extent, Extent) and meaning in (None, axis.meaning):
-            size = _SIZES.get(axis.meaning, _OTHER_SIZE) - axis.extent.offset
-            values.setdefault(axis.extent.name, max(1, size // axis.extent.factor))
+            usual = size or _SIZES.get(axis.meaning, _OTHER_SIZE)
+            left = usual - axis.extent.offset
+            values.setdefault(axis.extent.name, max(1, left // axis.extent.factor))
     return tuple(
         replace(axis, extent=axis.extent.at(values[axis.extent.name]))
         if isinstance(axis.extent, Extent) and axis.extent.name in values

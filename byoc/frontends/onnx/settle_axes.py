@@ -5,8 +5,10 @@ less general extents are tried, until they can be, or until fixed sizes would be
 
     a name for each axis              as the file has them, or after what the axis usually is
     one name for all of one meaning   inputs that the file has no names for are added or joined
+    no empty axes, as in n+1          the first element is taken apart, or all but the last one
     multiples, such as 32*height      images are halved, and joined with their doubled form
     a batch of 1                      the batch is mixed with other axes
+    a height, such as 48              lines of text are joined with their mean over the height
     sizes alone
 
 What came of it is said in one line, which goes into the library as well.
@@ -25,6 +27,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     DynamicAxis,
     joined,
     multiplied,
+    not_empty,
     shapes_with,
     sized,
 )
@@ -34,6 +37,9 @@ from byoc.frontends.onnx.weights_apart import ApartModel
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
+
+#: Heights of lines of text, for networks that fit one height alone.
+_HEIGHTS = (48, 32, 64)
 
 
 @dataclass(frozen=True)
@@ -64,17 +70,22 @@ def settle_axes(
     if best is None and at_sizes is None:
         return with_sizes(first, prepare)
     choices = list(dict.fromkeys([joined(first.axes), first.axes]))
-    for axes in (*choices[:-1], *(multiplied(axes, _USUAL) for axes in choices)):
+    least = [not_empty(axes) for axes in choices]
+    for axes in (*choices[:-1], *least, *(multiplied(axes, _USUAL) for axes in choices)):
         best = _better(best, attempt(axes))
         if best is not None and not best.unknown:
             return _with_least_multiple(best, attempt)
     if at_sizes is None:
         at_sizes = attempt(fixed)
     for axes in choices:
-        for less in (axes, multiplied(axes, _USUAL)):
+        for less in (axes, not_empty(axes), multiplied(axes, _USUAL)):
             if _better(best, at_sizes) is at_sizes:
                 best = _better(best, attempt(sized(less, "batch")))
-    return _better(best, at_sizes)
+    best = _better(best, at_sizes)
+    if best is None or best.unknown:
+        tall = (attempt(sized(first.axes, "height", height)) for height in _HEIGHTS)
+        best = next((found for found in tall if found and not found.unknown), best)
+    return best
 
 
 def _better(one: Settled | None, other: Settled | None) -> Settled | None:

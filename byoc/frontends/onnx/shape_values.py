@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import sympy
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from codegen_cc.dim import Dim, larger, smaller
 
 #: Most elements of a value that is looked at: shapes have a few, weights have many.
 MAX_ELEMENTS = 64
@@ -147,6 +149,14 @@ def _floor(x: sympy.Expr) -> sympy.Expr | None:
     return sympy.floor(x)
 
 
+def _extreme(pick: Callable[[Dim, Dim], Dim]) -> Rule:
+    def extreme(*elements: sympy.Expr) -> sympy.Expr | None:
+        whole = all(element.is_integer for element in elements)
+        return sympy.sympify(reduce(pick, elements)) if whole else None
+
+    return lambda _, *values: _mapped(extreme, None, *values)
+
+
 def _rounding(function: Callable[[sympy.Expr], sympy.Expr | None]) -> Rule:
     return lambda _, x: _mapped(function, None, x)
 
@@ -247,6 +257,8 @@ _RULES: dict[str, Rule] = {
     "Mul": _binary(lambda x, y: x * y),
     "Div": _divide,
     "Mod": _modulo,
+    "Max": _extreme(larger),
+    "Min": _extreme(smaller),
     "Neg": _rounding(lambda x: -x),
     "Floor": _rounding(_floor),
     "Ceil": _rounding(_ceil),

@@ -8,7 +8,7 @@ with no symbol go TVM's way, so models of static shapes are imported as ever.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from codegen_cc.dim import (
     backward_bounds,
     broadcast_shape,
     is_static,
+    normal,
     product,
     quotient,
     slice_bounds,
@@ -69,7 +70,7 @@ class SymbolicImporter(CheckedImporter):
             "Expand": self._expand,
             "Reshape": self._reshape,
             "Clip": _clip,
-            "Pad": _pad,
+            "Pad": self._pad,
         }
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:
@@ -277,6 +278,52 @@ class SymbolicImporter(CheckedImporter):
         extents = [self._extent(extent) for extent in wanted]
         return relax.op.reshape(inputs[0], relax.ShapeExpr(extents))
 
+    def _pad(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
+        """``nn.pad`` with constant widths; constants of symbolic widths are joined on."""
+        source, widths, value, axes = (*inputs, None, None, None)[:4]
+        shape = shape_of(source)
+        mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(
+            attrs.get("mode", b"constant").decode()
+        )
+        followed = self._values.get(self._node.input[1]) if widths is not None else None
+        pads = attrs.get("pads") or _dims(widths)
+        if followed is not None:
+            pads = [normal(element) for element in followed.elements.ravel()]
+        fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
+        along = _dims(axes) if axes is not None else list(range(len(shape or ())))
+        if shape is None or is_static(shape) or dtype_of(source) != "float32":
+            return None
+        if None in (mode, pads, fill, along) or not all(at_most(0, pad) for pad in pads):
+            return None
+        sides = {
+            int(axis) % len(shape): (pads[place], pads[place + len(along)])
+            for place, axis in enumerate(along)
+        }
+        if is_static(pads):
+            pairs = [side for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
+            return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
+        return self._joined(source, sides, fill) if mode == "constant" else None
+
+    def _joined(
+        self, source: relax.Expr, sides: Mapping[int, tuple[Dim, Dim]], fill: float
+    ) -> relax.Expr:
+        """A tensor between constants of these widths along each axis."""
+        for axis, (before, after) in sides.items():
+            first, last = (self._filled(source, axis, width, fill) for width in (before, after))
+            parts = [part for part in (first, source, last) if part is not None]
+            if len(parts) > 1:
+                source = self.bb.normalize(relax.op.concat(parts, axis))
+        return source
+
+    def _filled(self, like: relax.Expr, axis: int, width: Dim, fill: float) -> relax.Expr | None:
+        """A constant with the shape of a tensor but for its width along an axis; None for 0."""
+        if width == 0:
+            return None
+        shape = list(shape_of(like))
+        shape[axis] = width
+        extents = relax.ShapeExpr([self._extent(extent) for extent in shape])
+        return relax.op.full(extents, relax.const(fill, dtype_of(like)))
+
     def _padded(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> dict[str, Any]:
         """Attributes of a convolution or pool with pads in place of their name, where possible."""
         shape = shape_of(inputs[0])
@@ -335,27 +382,6 @@ def _clip(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.E
         if bound is not None and not np.isnan(bound):  # ONNX Runtime takes NaN for no bound
             value = operator(value, relax.const(bound, "float32"))
     return value
-
-
-def _pad(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
-    """``nn.pad`` with constant widths."""
-    source, widths, value, axes = (*inputs, None, None, None)[:4]
-    shape = shape_of(source)
-    mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(
-        attrs.get("mode", b"constant").decode()
-    )
-    pads = attrs.get("pads") or _dims(widths)
-    fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
-    along = _dims(axes) if axes is not None else list(range(len(shape or ())))
-    if shape is None or is_static(shape) or dtype_of(source) != "float32":
-        return None
-    if None in (mode, pads, fill, along) or min(pads, default=0) < 0:
-        return None
-    pairs = [0] * (2 * len(shape))
-    for place, axis in enumerate(along):
-        first = 2 * (int(axis) % len(shape))
-        pairs[first : first + 2] = [pads[place], pads[place + len(along)]]
-    return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
 
 
 def _dims(expr: relax.Expr | None) -> list[Dim] | None:

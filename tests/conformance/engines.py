@@ -1,5 +1,5 @@
-"""One case through one engine, in this process: this backend, TVM alone, or this backend with the
-operators allowed that the table of wrong forms refuses."""
+"""One case through one engine, in this process: this backend, TVM alone, this backend with the
+operators allowed that the table of wrong forms refuses, or ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnxruntime
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
@@ -18,7 +19,7 @@ from byoc.frontends.onnx.backend import ExtBackend, run_machine
 from codegen_cc import codegen  # noqa: F401
 from tests.conformance.cases import Case
 
-ENGINES = ("ours", "tvm", "allowed")
+ENGINES = ("ours", "tvm", "allowed", "onnxruntime")
 PASSED, WRONG, FAILED = "passed", "wrong", "failed"
 REFUSED, REFUSED_FORM = "refused", "refused form"
 
@@ -57,7 +58,8 @@ def run_case(case: Case, engine: str) -> Result:
     """Compile the case's model, run every data set, compare."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {"ours": _ours, "tvm": _tvm, "allowed": _allowed}[engine](case)
+        engines = {"ours": _ours, "tvm": _tvm, "allowed": _allowed, "onnxruntime": _onnxruntime}
+        return engines[engine](case)
 
 
 def _ours(case: Case, allow_wrong: Sequence[str] = ()) -> Result:
@@ -105,6 +107,24 @@ def _tvm(case: Case) -> Result:
             runs.append((run_machine(machine, inputs), expected))
         except Exception as error:
             return Result(FAILED, short(error))
+    return _verdict(case, runs)
+
+
+def _onnxruntime(case: Case) -> Result:
+    """ONNX Runtime's CPU provider, as it comes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong is raised as well
+    runs = []
+    try:
+        session = onnxruntime.InferenceSession(
+            case.model().SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        names = [value.name for value in session.get_inputs()]
+        for inputs, expected in case.data():
+            given = dict(zip(names, inputs, strict=True))
+            runs.append((session.run(None, given), expected))
+    except Exception as error:
+        return Result(FAILED, short(error))
     return _verdict(case, runs)
 
 

@@ -29,6 +29,20 @@ OUTCOMES = {
 }
 
 
+#: What an outcome is in one word.
+_KINDS_OF_OUTCOME = {
+    OFFLOADED: "pass",
+    IN_TVM: "pass",
+    REFUSED_BY_NAME: "refused",
+    NOT_IMPORTABLE: "refused",
+    WRONG: "fail",
+    OURS: "fail",
+}
+
+#: What the table says of a test that ONNX Runtime passes.
+_PASSES = "passes"
+
+
 @dataclass(frozen=True)
 class Entry:
     """One row of the table."""
@@ -37,38 +51,44 @@ class Entry:
     name: str
     outcome: str
     detail: str = ""
+    #: Whether ONNX Runtime passes.
+    runtime: bool = False
 
 
 #: Between the reason of an entry of the table of wrong forms and what comes out without it.
 IF_ALLOWED = "; if allowed: "
 
 
-def entry(
-    kind: str, name: str, ours: Result, tvm: Result | None, allowed: Result | None = None
-) -> Entry:
-    """What a case's results come to.
+def entry(kind: str, name: str, results: Mapping[str, Result]) -> Entry:
+    """What a case's results come to, by engine.
 
-    ``tvm`` is needed only where ours is no pass, ``allowed`` where the table of wrong forms refuses
-    the case.
+    TVM's is needed only where ours is no pass, that with operators allowed where the table of wrong
+    forms refuses the case.
     """
+    outcome, detail = _outcome(results["ours"], results.get("tvm"), results.get("allowed"))
+    runtime = results.get("onnxruntime")
+    return Entry(kind, name, outcome, detail, runtime is not None and runtime.status == PASSED)
+
+
+def _outcome(ours: Result, tvm: Result | None, allowed: Result | None) -> tuple[str, str]:
     if ours.status == PASSED:
         note = "" if tvm is None or tvm.status == PASSED else f"TVM alone: {_brief(tvm)}"
         if ours.offloaded == 0:
-            return Entry(kind, name, IN_TVM, note)
+            return IN_TVM, note
         count = f"{ours.offloaded} of {ours.operators} operators"
-        return Entry(kind, name, OFFLOADED, "; ".join(filter(None, [count, note])))
+        return OFFLOADED, "; ".join(filter(None, [count, note]))
     if ours.status == REFUSED_FORM:
         note = "; TVM alone passes" if tvm is not None and tvm.status == PASSED else ""
         without = "" if allowed is None else IF_ALLOWED + _brief(allowed)
-        return Entry(kind, name, REFUSED_BY_NAME, ours.message + without + note)
+        return REFUSED_BY_NAME, ours.message + without + note
     if tvm is None or tvm.status == PASSED:
-        return Entry(kind, name, OURS, _brief(ours))
+        return OURS, _brief(ours)
     if REFUSED in (tvm.status, ours.status):
         refusal = ours if ours.status == REFUSED else tvm
-        return Entry(kind, name, NOT_IMPORTABLE, refusal.message)
+        return NOT_IMPORTABLE, refusal.message
     if tvm.status != ours.status:
-        return Entry(kind, name, WRONG, f"{_brief(ours)}; TVM alone: {_brief(tvm)}")
-    return Entry(kind, name, WRONG, _brief(tvm))
+        return WRONG, f"{_brief(ours)}; TVM alone: {_brief(tvm)}"
+    return WRONG, _brief(tvm)
 
 
 def _brief(result: Result) -> str:
@@ -99,8 +119,19 @@ def render(entries: list[Entry]) -> str:
         lines.append(f"| {outcome} | {sum(by_kind)} | {cells} | {meaning} |")
     by_kind = [sum(counts[outcome, kind] for outcome in OUTCOMES) for kind in KINDS]
     lines.append(f"| all | {sum(by_kind)} | {' | '.join(map(str, by_kind))} | |")
+    lines += ["", _beside_runtime(entries)]
     lines += _tests(entries)
     return "\n".join(lines) + "\n"
+
+
+def _beside_runtime(entries: list[Entry]) -> str:
+    """One line on the tests that ONNX Runtime passes."""
+    counts = Counter(_KINDS_OF_OUTCOME[e.outcome] for e in entries if e.runtime)
+    told = ", ".join(f"{counts[kind]} {kind}" for kind in ("pass", "refused", "fail"))
+    return (
+        f"Of the {counts.total()} tests that the CPU provider of ONNX Runtime"
+        f" {version('onnxruntime')} passes: {told}."
+    )
 
 
 def _tests(entries: list[Entry]) -> list[str]:
@@ -108,9 +139,14 @@ def _tests(entries: list[Entry]) -> list[str]:
     for kind in KINDS:
         rows = sorted((e for e in entries if e.kind == kind), key=lambda e: e.name)
         if rows:
-            lines += ["", f"## {kind}", "", "| test | outcome | detail |", "|---|---|---|"]
-            lines += [f"| {e.name} | {e.outcome} | {e.detail} |" for e in rows]
+            lines += ["", f"## {kind}", "", "| test | outcome | ONNX Runtime | detail |"]
+            lines += ["|---|---|---|---|", *map(_line, rows)]
     return lines
+
+
+def _line(row: Entry) -> str:
+    runtime = _PASSES if row.runtime else ""
+    return f"| {row.name} | {row.outcome} | {runtime} | {row.detail} |"
 
 
 def read(text: str) -> Mapping[str, Entry]:
@@ -120,9 +156,10 @@ def read(text: str) -> Mapping[str, Entry]:
     for line in text.splitlines():
         if line.startswith("## "):
             kind = line[3:]
-        row = re.fullmatch(r"\| (\S+) \| ([^|]+?) \| ([^|]*?) ?\|", line)
+        row = re.fullmatch(r"\| (\S+) \| ([^|]+?) \| ([^|]*?) ?\| ([^|]*?) ?\|", line)
         if kind and row and row[1] != "test":
-            entries[row[1]] = Entry(kind, *row.groups())
+            name, outcome, runtime, detail = row.groups()
+            entries[name] = Entry(kind, name, outcome, detail, runtime == _PASSES)
     return entries
 
 

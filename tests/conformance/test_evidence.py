@@ -72,7 +72,7 @@ def test_refused_case_runs_once_more_with_its_operator_allowed() -> None:
     case = named()[TRAINING]
     ours, allowed = run_case(case, "ours"), run_case(case, "allowed")
     assert (ours.status, ours.listed, allowed.status) == (REFUSED_FORM, True, WRONG)
-    row = entry(case.kind, case.name, ours, None, allowed)
+    row = entry(case.kind, case.name, {"ours": ours, "allowed": allowed})
     assert row.outcome == REFUSED_BY_NAME and row.detail.endswith(
         f"{IF_ALLOWED}wrong: other values"
     )
@@ -91,7 +91,7 @@ def test_wrong_result_makes_the_run_propose_an_entry(
 
 def in_process(name: str) -> Entry:
     case = named()[name]
-    return entry(case.kind, name, run_case(case, "ours"), run_case(case, "tvm"))
+    return entry(case.kind, name, {engine: run_case(case, engine) for engine in ("ours", "tvm")})
 
 
 def test_proposed_entry_refuses_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,9 @@ def test_random_operators_stay() -> None:
         helper.make_node("Sum", ["a", "b", "d"], ["y"]),
     ]
     model = onnx_model(nodes, {"x": [3]}, ["y"], {"c": np.full(3, 0.5, np.float32)})
-    assert kinds(folded(model)) == kinds(model)
+    stay = [kind for kind in kinds(folded(model)) if kind != "Cast"]
+    # Bernoulli is written out as ONNX defines it.
+    assert stay == ["RandomNormal", "RandomUniformLike", "RandomUniformLike", "Greater", "Sum"]
 
 
 def test_an_operator_that_fails_stays() -> None:

@@ -12,6 +12,7 @@ dtype or size, and TVM says nothing. Here a node is refused by name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,7 @@ from byoc.frontends.onnx.honoured import (
     ONLY_OF_OTHER_DOMAINS,
     ONNX_DOMAINS,
     OTHER_DOMAINS,
+    TAKE_SHAPES,
     WINDOWS,
     attribute_counts,
     default_of,
@@ -142,9 +144,24 @@ class CheckedImporter(ONNXGraphImporter):
         """Convert a node of the graph itself, and check it."""
         self._begin(node)
         # TVM's loop, one node at a time: it converts all that it is given.
-        ONNXGraphImporter._construct_nodes(self, SimpleNamespace(node=[node]))
+        with self._shapes_as_tensors(node):
+            ONNXGraphImporter._construct_nodes(self, SimpleNamespace(node=[node]))
         for name in filter(None, node.output):
             self._check_result(node, name, self._nodes.get(name))
+
+    @contextmanager
+    def _shapes_as_tensors(self, node: onnx.NodeProto) -> Iterator[None]:
+        """Give a node tensors for the shapes that it reads, unless its converter takes these."""
+        shapes = {}
+        if node.op_type not in TAKE_SHAPES:
+            given = {name: self._nodes.get(name) for name in node.input}
+            shapes = {n: e for n, e in given.items() if isinstance(e, relax.ShapeExpr)}
+        for name, expr in shapes.items():
+            self._nodes[name] = self.bb.normalize(relax.op.shape_to_tensor(expr))
+        try:
+            yield
+        finally:
+            self._nodes.update(shapes)
 
     def _convert_subgraph(self, bb: relax.BlockBuilder, graph: onnx.GraphProto) -> relax.Expr:
         around = self._node

@@ -11,6 +11,7 @@ node at a time, with the constants found so far) and replaces
     If on a constant                    by the branch that is taken
     Loop, Scan of few, known rounds     by their rounds (``unroll``)
     sequences, optionals                by the tensors that they hold (``resolve_sequences``)
+    calls of functions                  by their bodies (``function_bodies``)
 
 Each step sees all those before it, so that one walk finds all there is to find. The size of a
 result is known from its inferred type before it is evaluated, and a result of another type is not
@@ -31,12 +32,14 @@ from onnx.reference import ReferenceEvaluator
 
 from byoc.errors import ModelError
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.function_bodies import Functions
 from byoc.frontends.onnx.graph_names import (
     FreshNames,
     all_tensors,
     definitions,
     reads,
     reads_of,
+    rename_reads,
     replace_nodes,
     subgraphs,
 )
@@ -51,7 +54,7 @@ from byoc.frontends.onnx.inferred_shapes import (
 )
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
-from byoc.frontends.onnx.unroll import Round, rename_reads, unrolled_loop, unrolled_scan
+from byoc.frontends.onnx.unroll import Round, unrolled_loop, unrolled_scan
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
@@ -84,7 +87,9 @@ def fold_constants(model: onnx.ModelProto, absent: Iterable[str] = ()) -> None:
     Raises ``ModelError`` where a few constants ask for a value of hundreds of megabytes.
     """
     stored = sum(8 * prod(tensor.dims) for tensor in all_tensors(model.graph))
-    walk = _Walk(model, FreshNames(model.graph), definitions(model.graph), stored)
+    names = FreshNames(model.graph)
+    functions = Functions(model, names)
+    walk = _Walk(model, names, functions, definitions(model.graph), stored)
     scope = _Scope(absent=frozenset(absent))
     walk.graph(model.graph, scope)
     drop_unused(model.graph)
@@ -146,6 +151,7 @@ class _Walk:
 
     model: onnx.ModelProto
     names: FreshNames
+    functions: Functions
     #: In how many graphs each name is defined: branches may use the same ones.
     definitions: Counter[str]
     #: Bytes that the model stores, were each element of 8.
@@ -285,9 +291,13 @@ class _Walk:
         return results if all(fits(t, types.get(t.name)) for t in results) else None
 
     def _written_out(self, node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto] | None:
-        """A loop as its rounds, and what sequences are as tensors; None where a node stays."""
-        if node.domain not in ONNX_DOMAINS:
-            return None
+        """A function as its body, a loop as its rounds, and what sequences are as tensors.
+
+        None where a node stays.
+        """
+        nodes = self.functions.body(node, scope.types, scope.constants)
+        if nodes is not None or node.domain not in ONNX_DOMAINS:
+            return nodes
         write = Round(self.names.fresh, self._version(""))
 
         def shape(name: str) -> list[int | None] | None:

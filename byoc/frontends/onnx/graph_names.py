@@ -52,6 +52,19 @@ def definitions(graph: onnx.GraphProto) -> Counter[str]:
     return counts
 
 
+def rename_reads(nodes: Iterable[onnx.NodeProto], names: dict[str, str]) -> None:
+    """Let nodes, and the graphs inside them, read other values, in place."""
+    if not names:
+        return
+    for node in nodes:
+        if any(name in names for name in node.input):
+            node.input[:] = [names.get(name, name) for name in node.input]
+        for inner in subgraphs(node):
+            rename_reads(inner.node, names)
+            for value in inner.output:
+                value.name = names.get(value.name, value.name)
+
+
 def known_as(node: onnx.NodeProto) -> str:
     """What a node is called in origins and reports: its name, or that of its first result."""
     return node.name or node.output[0]

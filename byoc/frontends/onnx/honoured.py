@@ -89,6 +89,14 @@ INPUTS_WITH_EFFECT_IF = {
 #: Inputs, by place, that change no result where they are a constant of this value.
 INPUTS_WITHOUT_EFFECT_AS = {"Dropout": {2: False}}
 
+#: Operators whose converter takes a shape where ONNX has a vector of numbers.
+# fmt: off
+TAKE_SHAPES = frozenset((
+    "Cast", "CastLike", "Concat", "ConstantOfShape", "Equal", "Expand", "Gather", "If", "Reshape",
+    "Resize", "Shape", "Slice", "Squeeze", "Where",
+))
+# fmt: on
+
 #: Default values of operators that ``onnx.defs`` does not know (ONNX Runtime's ContribOperators).
 OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
     "Attention": {

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from byoc.frontends.onnx.graph_names import all_graphs
+from byoc.frontends.onnx.graph_names import all_graphs, rename_reads
 
 #: Most rounds, and nodes of all of them, that are written out.
 MAX_ROUNDS, MAX_NODES = 128, 2048
@@ -74,20 +74,6 @@ class Round:
         rename_reads(copies, names)
         self.nodes += copies
         return [names.get(value.name, value.name) for value in graph.output]
-
-
-def rename_reads(nodes: Sequence[onnx.NodeProto], names: dict[str, str]) -> None:
-    """Let nodes, and the graphs inside them, read other values, in place."""
-    if not names:
-        return
-    for node in nodes:
-        if any(name in names for name in node.input):
-            node.input[:] = [names.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                rename_reads(inner.node, names)
-                for value in inner.output:
-                    value.name = names.get(value.name, value.name)
 
 
 def is_short(body: onnx.GraphProto, rounds: int) -> bool:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from tvm import relax
 
+from byoc.frontends.onnx.converters import computed_axes, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from codegen_cc.dim import broadcast_shape, is_static
+
+
+def reduction(node: Node) -> relax.Expr:
+    """Every Reduce*, by what is known of its axes and its dtype."""
+    if computed_axes.is_computed(node):
+        return computed_axes.reduction(node)
+    special = {"Max": of_bool, "Min": of_bool, "Mean": mean}
+    special |= dict.fromkeys(("L1", "L2", "LogSum", "SumSquare"), unreduced)
+    found = special.get(node.operator.removeprefix("Reduce"))
+    return node.tvm() if found is None else found(node)
 
 
 def of_bool(node: Node) -> relax.Expr:
@@ -55,6 +66,8 @@ def top_k(node: Node) -> relax.Expr:
     if node.opset < 10:
         k = node.attrs.get("k")
     else:
+        if computed_sizes.is_computed(node, 1):
+            return computed_sizes.top_k(node)
         given = node.constant(1)
         k = None if given is None else int(given.reshape(-1)[0])
     if k == 0:

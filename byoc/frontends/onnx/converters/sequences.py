@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from byoc.frontends.onnx.converters import computed_sizes
 from byoc.frontends.onnx.converters.node import Node
 
 
 def split(node: Node) -> relax.Expr:
     """Parts of no extent as well, which ``relax.split`` does not make."""
+    if node.opset >= 13 and computed_sizes.is_computed(node, 1):
+        return computed_sizes.split(node)
     sizes = node.attrs.get("split") or node.constant(1)
     shape = node.shape()
     if sizes is None or min(sizes) > 0 or shape is None:

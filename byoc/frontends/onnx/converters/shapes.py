@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
+from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_type
 
+from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from byoc.frontends.onnx.resize import resize
 from codegen_cc.dim import is_static
@@ -17,21 +18,36 @@ def one_hot(node: Node) -> relax.Expr:
     A fraction equals none of them, as in ONNX Runtime and the reference evaluator.
     """
     indices, _, values = node.inputs
-    depth = node.constant(1)
-    if depth is None:
-        raise ValueError("the depth is computed; need a constant")
-    depth = int(depth.reshape(-1)[0])
+    known = node.constant(1)
     if node.dtype() not in ("int32", "int64") and not is_float(node.dtype()):
         indices = relax.op.astype(indices, "int64")
     indices = node.emit(indices)
     dtype, rank = str(indices.ty.dtype), indices.ty.ndim + 1
     axis = node.attrs.get("axis", -1) % rank
-    zero, whole = relax.const(0, dtype), relax.const(depth, dtype)
+    shape = [-1 if i == axis else 1 for i in range(rank)]
+    if known is None:
+        depth = computed_sizes.single_extent(node, 1, "depth")
+        whole = relax.op.astype(relax.op.reshape(node.inputs[1], []), dtype)
+        places = relax.op.reshape(
+            node.emit(relax.op.arange(0, depth, 1, dtype)), [depth if e == -1 else 1 for e in shape]
+        )
+    else:
+        depth = int(known.reshape(-1)[0])
+        whole = relax.const(depth, dtype)
+        places = relax.const(np.arange(depth, dtype=dtype).reshape(shape), dtype)
+    zero = relax.const(0, dtype)
     wrapped = relax.op.where(relax.op.less(indices, zero), relax.op.add(indices, whole), indices)
-    places = np.arange(depth, dtype=dtype).reshape([-1 if i == axis else 1 for i in range(rank)])
-    hot = relax.op.equal(relax.op.expand_dims(wrapped, axis), relax.const(places, dtype))
+    hot = relax.op.equal(relax.op.expand_dims(wrapped, axis), places)
     off, on = (relax.op.take(values, relax.const(i, "int64"), 0) for i in (0, 1))
     return relax.op.where(hot, on, off)
+
+
+def eye_like(node: Node) -> relax.Expr:
+    """Of the dtype that is asked for, else the input's."""
+    wanted = node.attrs.get("dtype")
+    dtype = node.dtype() if wanted is None else get_type(wanted)
+    rows, columns = node.inputs[0].ty.shape.values
+    return relax.op.eye(rows, columns, node.attrs.get("k", 0), dtype)
 
 
 def constant_of_shape(node: Node) -> relax.Expr:
@@ -70,6 +86,8 @@ def expand(node: Node) -> relax.Expr:
 def any_resize(node: Node) -> relax.Expr:
     """Fixed shapes here; symbolic ones TVM's way."""
     shape = node.shape()
+    if any(computed_sizes.is_computed(node, place) for place in range(1, len(node.inputs))):
+        return computed_resize.resize(node)
     if shape is None or not is_static(shape):
         return node.tvm()
     opset = node.opset if node.operator == "Resize" else 0

@@ -1,0 +1,36 @@
+"""Operators that are written out as others of ONNX's domain, by domain and name.
+
+A writer gets a ``Call``, adds nodes to it and gives its results; it returns False for a form that
+it is not for, which is refused by name, or left to the body in ONNX's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from byoc.frontends.onnx.bodies import attention, contrib, contrib_attention, signal, structure
+from byoc.frontends.onnx.bodies.call import Call
+from byoc.frontends.onnx.quantised_operators import MICROSOFT
+
+#: By domain and operator.
+BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
+    ("", "Attention"): attention.attention,
+    ("", "DFT"): signal.dft,
+    ("", "LpNormalization"): structure.lp_normalization,
+    ("", "ReverseSequence"): structure.reverse_sequence,
+    ("", "STFT"): signal.stft,
+    ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
+    ("", "TensorScatter"): structure.tensor_scatter,
+    (MICROSOFT, "Attention"): contrib_attention.attention,
+    (MICROSOFT, "EmbedLayerNormalization"): contrib.embed_layer_norm,
+    (MICROSOFT, "FusedConv"): contrib.fused_conv,
+    (MICROSOFT, "FusedGemm"): contrib.fused_gemm,
+    (MICROSOFT, "FusedMatMul"): contrib.fused_mat_mul,
+    (MICROSOFT, "MultiHeadAttention"): contrib_attention.multi_head_attention,
+    (MICROSOFT, "NhwcMaxPool"): contrib.nhwc_max_pool,
+    (MICROSOFT, "QuickGelu"): contrib.quick_gelu,
+    (MICROSOFT, "RotaryEmbedding"): contrib_attention.rotary_embedding,
+    (MICROSOFT, "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
+    (MICROSOFT, "SkipLayerNormalization"): contrib.skip_layer_norm,
+    (MICROSOFT, "SkipSimplifiedLayerNormalization"): contrib.skip_simplified_layer_norm,
+}

@@ -1,0 +1,128 @@
+"""Attention of ONNX and of com.microsoft, with its masks, past and rotations.
+
+    y = softmax(q k^T * scale + bias) v        [B, N, S, D] of q [B, N, S, E], k [B, N, T, E]
+
+What is written here is the form that ``byoc.canonicalise.attention`` looks for. Rows of queries
+that a mask leaves no key are 0 by ONNX's definition.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import onnx
+
+from byoc.frontends.onnx.bodies.call import Call
+
+_HEADS_FIRST = (0, 2, 1, 3)
+
+
+def attend(call: Call, query: str, key: str, value: str, scale: float, bias: str = "") -> str:
+    """The formula, of tensors of rank 4; ``bias`` is added to the scores."""
+    scores = call.op("MatMul", query, call.transpose(key, 0, 1, 3, 2))
+    if scale != 1.0:
+        scores = call.op("Mul", scores, call.number(scale))
+    if bias:
+        scores = call.op("Add", scores, bias)
+    return call.op("MatMul", call.op("Softmax", scores, axis=3), value)
+
+
+def heads_of(call: Call, value: str, heads: int) -> str:
+    """[B, S, N D] as [B, N, S, D]."""
+    return call.transpose(call.reshape(value, 0, 0, heads, -1), *_HEADS_FIRST)
+
+
+def joined(call: Call, value: str) -> str:
+    """[B, N, S, D] as [B, S, N D]."""
+    return call.reshape(call.transpose(value, *_HEADS_FIRST), 0, 0, -1)
+
+
+def repeated(call: Call, value: str, heads: int, times: int) -> str:
+    """Every head so many times: [B, N, T, D] as [B, N times, T, D]."""
+    if times == 1:
+        return value
+    places = np.repeat(np.arange(heads), times)
+    return call.op("Gather", value, call.integers(*places.tolist()), axis=1)
+
+
+# ---------------------------------------------------------------------- ONNX's
+
+
+def attention(call: Call) -> bool:
+    """Attention of opsets 23 and 24; False for forms that its schema's body has to do.
+
+    Those are nonpad_kv_seqlen, a softcap, the scores as a result, softmax in another precision.
+    """
+    shapes = [call.shape(place) for place in range(3)]
+    if any(shape is None for shape in shapes) or call.input(6) or call.wants(3):
+        return False
+    if call.attrs.get("softcap", 0.0):
+        return False
+    if call.attrs.get("softmax_precision", call.element()) != call.element():
+        return False
+    query, key, value = (call.input(place) for place in range(3))
+    packed = len(shapes[0]) == 3
+    if packed:
+        heads, own = call.attrs["q_num_heads"], call.attrs["kv_num_heads"]
+        width = shapes[0][2] and shapes[0][2] // heads
+        query = heads_of(call, query, heads)
+        key, value = (heads_of(call, x, own) for x in (key, value))
+    else:
+        heads, own, width = shapes[0][1], shapes[1][1], shapes[0][3]
+    if None in (heads, own, width) or heads % own:
+        return False
+    past = call.shape(4)
+    if call.input(4):
+        key = call.op("Concat", call.input(4), key, axis=2)
+        value = call.op("Concat", call.input(5), value, axis=2)
+    call.give(1, key)
+    call.give(2, value)
+    rows = shapes[0][1] if packed else shapes[0][2]
+    columns = shapes[1][1] if packed else shapes[1][2]
+    before = 0 if not call.input(4) else past and past[2]
+    if before is None or columns is None:
+        columns = None
+    else:
+        columns += before
+    found = _bias(call, rows, columns, before)
+    if found is None:
+        return False
+    bias, hidden = found
+    key, value = (repeated(call, x, own, heads // own) for x in (key, value))
+    y = attend(call, query, key, value, call.attrs.get("scale", 1 / sqrt(width)), bias)
+    if hidden:
+        y = call.op("Where", hidden, call.number(0.0), y)
+    call.give(0, joined(call, y) if packed else y)
+    return True
+
+
+def _bias(
+    call: Call, rows: int | None, columns: int | None, before: int | None
+) -> tuple[str, str] | None:
+    """What is added to the scores, and which rows see nothing; None where sizes are not known."""
+    mask, causal = call.input(3), bool(call.attrs.get("is_causal", 0))
+    if causal and (rows is None or columns is None):
+        return None
+    nothing = -np.inf
+    tri = ""
+    if causal:
+        seen = np.tri(rows, columns, before, dtype=bool)
+        tri = call.constant(np.where(seen, 0.0, nothing), call.dtype())
+    if not mask:
+        return tri, ""
+    shape = call.shape(3)
+    if shape is None or len(shape) < 2 or columns is None or shape[-1] is None:
+        return None
+    zero, low = call.number(0.0), call.number(nothing)
+    bias = mask
+    if call.element(3) == onnx.TensorProto.BOOL:
+        bias = call.op("Where", mask, zero, low)
+    if shape[-1] not in (columns, 1):
+        pads = call.integers(*[0] * (2 * len(shape) - 1), columns - shape[-1])
+        bias = call.op("Pad", bias, pads, low)
+    if tri:
+        bias = call.op("Add", bias, tri)
+    least = call.over("ReduceMax", bias, [-1], keepdims=1)
+    hidden = call.op("Equal", least, low)
+    return bias, hidden

@@ -1,0 +1,207 @@
+"""Operators that ONNX Runtime's optimisers fuse, written out as what they were fused from.
+
+Their definition is ONNX Runtime's (ContribOperators, domain com.microsoft).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from byoc.frontends.onnx.bodies.call import Call
+
+#: Operators from these opsets on.
+_LAYER_NORM, _RMS_NORM = 17, 23
+
+#: Has a mean without a beta as well.
+_CENTRED = "SkipLayerNormalization"
+
+#: Attributes that an activation in a fused operator has, in the order of its parameters.
+_ACTIVATIONS = {
+    "Relu": (),
+    "Tanh": (),
+    "Sigmoid": (),
+    "LeakyRelu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "Clip": ("min", "max"),
+}
+
+
+def quick_gelu(call: Call) -> bool:
+    """x sigmoid(alpha x)"""
+    x = call.input(0)
+    inner = call.op("Mul", x, call.number(call.attrs.get("alpha", 1.702)))
+    call.give(0, call.op("Mul", x, call.op("Sigmoid", inner)))
+    return True
+
+
+def fused_mat_mul(call: Call) -> bool:
+    """alpha A' B', where batches may stand behind the rows, and rows and columns be swapped."""
+    operands = []
+    for place, side in enumerate("AB"):
+        shape, name = call.shape(place), call.input(place)
+        if shape is None:
+            return False
+        perm = list(range(len(shape)))
+        if call.attrs.get(f"transBatch{side}", 0):
+            perm = [*perm[1:-1], 0, perm[-1]]
+        if call.attrs.get(f"trans{side}", 0) and len(perm) > 1:
+            perm[-2:] = perm[:-3:-1]
+        if perm != sorted(perm):
+            name = call.transpose(name, *perm)
+        operands.append(name)
+    product = call.op("MatMul", *operands)
+    alpha = call.attrs.get("alpha", 1.0)
+    call.give(0, product if alpha == 1.0 else call.op("Mul", product, call.number(alpha)))
+    return True
+
+
+def _activated(call: Call, value: str, parameters: list[float]) -> str | None:
+    """The activation that a fused operator ends with; None for one that is not known."""
+    name = call.attrs.get("activation", b"").decode()
+    if not name:
+        return value
+    if name not in _ACTIVATIONS or len(parameters) > len(_ACTIVATIONS[name]):
+        return None
+    given = dict(zip(_ACTIVATIONS[name], parameters, strict=False))
+    if name == "Clip" and call.opset >= 11:
+        return call.op("Clip", value, *(call.number(bound) for bound in given.values()))
+    return call.op(name, value, **given)
+
+
+def fused_conv(call: Call) -> bool:
+    """Conv, an image that is added, an activation."""
+    own = ("activation", "activation_params")
+    rest = {name: value for name, value in call.attrs.items() if name not in own}
+    operands = [call.input(place) for place in range(3)]
+    y = call.op("Conv", *(operands if operands[2] else operands[:2]), **rest)
+    if call.input(3):
+        y = call.op("Add", y, call.input(3))
+    y = _activated(call, y, list(call.attrs.get("activation_params", ())))
+    if y is None:
+        return False
+    call.give(0, y)
+    return True
+
+
+def fused_gemm(call: Call) -> bool:
+    """Gemm, an activation."""
+    rest = {n: v for n, v in call.attrs.items() if not n.startswith("activation")}
+    parameters = ("activation_alpha", "activation_beta", "activation_gamma")
+    y = call.op("Gemm", *filter(None, call.node.input), **rest)
+    y = _activated(call, y, [call.attrs[n] for n in parameters if n in call.attrs])
+    if y is None:
+        return False
+    call.give(0, y)
+    return True
+
+
+def nhwc_max_pool(call: Call) -> bool:
+    """MaxPool with the channels last."""
+    shape = call.shape()
+    if shape is None or call.opset < 12:
+        return False
+    rank = len(shape)
+    image = call.transpose(call.input(0), 0, rank - 1, *range(1, rank - 1))
+    call.give(0, call.transpose(call.op("MaxPool", image, **call.attrs), 0, *range(2, rank), 1))
+    return True
+
+
+# ---------------------------------------------------------------------- norms
+
+
+def _normalised(
+    call: Call,
+    value: tuple[str, int],
+    gamma: str,
+    beta: str,
+    axis: int = -1,
+    statistics: tuple[int, int] | None = None,
+) -> bool:
+    """Layer normalisation, or RMS normalisation without ``beta``, as result 0.
+
+    ``value`` comes with the place of an input of its dtype.  ``statistics`` are the places of mean
+    and inverse deviation among the results; those of halves are of float32.
+    """
+    x, place = value
+    epsilon, centred = call.attrs["epsilon"], bool(beta) or call.node.op_type == _CENTRED
+    asked = statistics is not None and any(map(call.wants, statistics))
+    if centred and call.opset >= _LAYER_NORM and not asked:
+        inputs = [x, gamma, beta] if beta else [x, gamma]
+        call.give(0, call.op("LayerNormalization", *inputs, axis=axis, epsilon=epsilon))
+        return True
+    if not centred and call.opset >= _RMS_NORM and not asked:
+        call.give(0, call.op("RMSNormalization", x, gamma, axis=axis, epsilon=epsilon))
+        return True
+    axes, shape = [-1], call.shape(place)
+    if axis != -1:
+        if shape is None:
+            return False
+        axes = list(range(axis % len(shape), len(shape)))
+    dtype = np.float64 if call.dtype(place) == np.float64 else np.float32
+    narrow = call.dtype(place) not in (np.float32, np.float64)
+    wide = call.op("Cast", x, to=onnx.TensorProto.FLOAT) if narrow else x
+    mean = call.over("ReduceMean", wide, axes, keepdims=1) if centred else ""
+    moved = call.op("Sub", wide, mean) if centred else wide
+    square = call.over("ReduceMean", call.op("Mul", moved, moved), axes, keepdims=1)
+    deviation = call.op("Sqrt", call.op("Add", square, call.constant(epsilon, dtype)))
+    y = call.op("Div", moved, deviation)
+    y = call.op("Mul", call.op("Cast", y, to=call.element(place)) if narrow else y, gamma)
+    call.give(0, call.op("Add", y, beta) if beta else y)
+    if asked:
+        call.give(statistics[1], call.op("Reciprocal", deviation))
+        if centred:
+            call.give(statistics[0], mean)
+    return True
+
+
+def simplified_layer_norm(call: Call) -> bool:
+    """RMS normalisation."""
+    call.attrs.setdefault("epsilon", 1e-5)
+    axis = call.attrs.get("axis", -1)
+    # Its second result is the inverse deviation; there is no mean.
+    return _normalised(call, (call.input(0), 0), call.input(1), "", axis, (1, 1))
+
+
+def skip_layer_norm(call: Call) -> bool:
+    """Layer normalisation of a sum, which is a result as well."""
+    return _skip(call, call.input(2), call.input(3), call.input(4))
+
+
+def skip_simplified_layer_norm(call: Call) -> bool:
+    """RMS normalisation of a sum, which is a result as well."""
+    return not call.wants(1) and _skip(call, call.input(2), "", call.input(3))
+
+
+def _skip(call: Call, gamma: str, beta: str, bias: str) -> bool:
+    total = call.op("Add", call.input(0), call.input(1))
+    if bias:
+        total = call.op("Add", total, bias)
+    call.attrs.setdefault("epsilon", 1e-12)
+    call.give(3, total)
+    return _normalised(call, (total, 0), gamma, beta, statistics=(1, 2))
+
+
+def embed_layer_norm(call: Call) -> bool:
+    """Embeddings of words, places and segments, added and normalised.
+
+    The second result says how many words each sentence has, 0 without a mask.
+    """
+    ids, segments, words, places, of_segments, gamma, beta, mask, given = map(call.input, range(9))
+    value = call.op("Gather", words, ids, axis=0)
+    if given:
+        at = call.op("Gather", places, given, axis=0)
+    else:
+        shape = call.shape()
+        if shape is None or shape[1] is None:
+            return False
+        at = call.over("Unsqueeze", call.slice(places, 0, 0, shape[1]), [0])
+    value = call.op("Add", value, at)
+    if segments:
+        value = call.op("Add", value, call.op("Gather", of_segments, segments, axis=0))
+    call.give(2, value)
+    if call.wants(1):
+        counted = mask or call.op("Sub", ids, ids)
+        call.give(1, call.over("ReduceSum", counted, [1], keepdims=0))
+    call.attrs.setdefault("epsilon", 1e-12)
+    return _normalised(call, (value, 2), gamma, beta)

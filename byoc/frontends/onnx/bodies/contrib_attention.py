@@ -1,0 +1,196 @@
+"""Attention as ONNX Runtime's optimisers and exporters for it write it (domain com.microsoft)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+import numpy as np
+import onnx
+
+from byoc.frontends.onnx.bodies.attention import attend, heads_of, joined
+from byoc.frontends.onnx.bodies.call import Call
+
+#: What a mask adds to scores that it hides, unless the node says something else.
+_HIDDEN = -10000.0
+
+
+def attention(call: Call) -> bool:
+    """Attention: products with one weight for query, key and value, from [B, S, I].
+
+    Not with a past that shares its buffer, rotations, or masks that say where rows begin.
+    """
+    heads, shape, weight = call.attrs["num_heads"], call.shape(0), call.shape(1)
+    ours = ("num_heads", "unidirectional", "qkv_hidden_sizes", "mask_filter_value", "scale")
+    if any(call.attrs[name] for name in call.attrs if name not in ours) or call.input(6):
+        return False
+    if shape is None or weight is None or None in (shape[1], weight[1]):
+        return False
+    sizes = list(call.attrs.get("qkv_hidden_sizes", [])) or [weight[1] // 3] * 3
+    product = call.op("MatMul", call.input(0), call.input(1))
+    if call.input(2):
+        product = call.op("Add", product, call.input(2))
+    q, k, v = (heads_of(call, part, heads) for part in call.parts(product, sizes, 2))
+    past = call.shape(4)
+    if call.input(4):
+        if past is None or past[3] is None:
+            return False
+        both = [call.over("Squeeze", part, [0]) for part in call.parts(call.input(4), [1, 1], 0)]
+        k, v = (call.op("Concat", *pair, axis=2) for pair in zip(both, (k, v), strict=True))
+    if call.wants(1):
+        stacked = [call.over("Unsqueeze", part, [0]) for part in (k, v)]
+        call.give(1, call.op("Concat", *stacked, axis=0))
+    columns = shape[1] + (past[3] if call.input(4) else 0)
+    return _attend(call, (q, k, v), (shape[1], columns), 3, 5, sizes[0] // heads)
+
+
+def multi_head_attention(call: Call) -> bool:
+    """MultiHeadAttention: query [B, S, N D], key and value that, or [B, N, T, D].
+
+    Not with packed operands, or a past that shares its buffer.
+    """
+    heads, shapes = call.attrs["num_heads"], [call.shape(place) for place in range(3)]
+    ours = ("num_heads", "unidirectional", "mask_filter_value", "scale")
+    if any(call.attrs[name] for name in call.attrs if name not in ours):
+        return False
+    if any(call.input(place) for place in (8, 9)) or call.wants(3):
+        return False
+    if any(shape is None for shape in shapes) or len(shapes[0]) != 3 or shapes[0][2] is None:
+        return False
+    parts = [call.input(place) for place in range(3)]
+    widths = [shapes[0][2]] * 2 + [
+        shapes[2][2] if len(shapes[2]) == 3 else heads * (shapes[2][3] or 0)
+    ]
+    if call.input(3):
+        if None in widths:
+            return False
+        biases = call.parts(call.input(3), widths, 0)
+        for place in range(3):
+            if len(shapes[place]) == 3:
+                parts[place] = call.op("Add", parts[place], biases[place])
+    q, k, v = (
+        heads_of(call, part, heads) if len(shape) == 3 else part
+        for part, shape in zip(parts, shapes, strict=True)
+    )
+    columns = shapes[1][1] if len(shapes[1]) == 3 else shapes[1][2]
+    if call.input(6):
+        past = call.shape(6)
+        columns = None if None in (past and past[2], columns) else columns + past[2]
+        k = call.op("Concat", call.input(6), k, axis=2)
+        v = call.op("Concat", call.input(7), v, axis=2)
+    call.give(1, k)
+    call.give(2, v)
+    return _attend(call, (q, k, v), (shapes[0][1], columns), 4, 5, shapes[0][2] // heads)
+
+
+def _attend(
+    call: Call,
+    qkv: Sequence[str],
+    size: tuple[int | None, int | None],
+    mask: int,
+    added: int,
+    width: int,
+) -> bool:
+    """Attention with the node's masks, by place: what hides keys, and what is added."""
+    biases = _masks(call, size, mask)
+    if biases is None:
+        return False
+    if call.input(added):
+        biases.append(call.input(added))
+    bias = biases[0] if biases else ""
+    for other in biases[1:]:
+        bias = call.op("Add", bias, other)
+    scale = call.attrs.get("scale", 0.0) or 1 / sqrt(width)
+    call.give(0, joined(call, attend(call, *qkv, scale, bias)))
+    return True
+
+
+def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[str] | None:
+    """What a causal mask and one of keys add to the scores; None for forms that are not known."""
+    rows, columns = size
+    low, found = call.attrs.get("mask_filter_value", _HIDDEN), []
+    if call.attrs.get("unidirectional", 0):
+        if rows is None or columns is None:
+            return None
+        seen = np.tri(rows, columns, columns - rows, dtype=bool)
+        least = float(np.finfo(call.dtype()).min)
+        found.append(call.constant(np.where(seen, 0.0, least), call.dtype()))
+    if not call.input(place):
+        return found
+    shape = call.shape(place)
+    if shape is None or len(shape) > 3 or columns is None:
+        return None
+    given = call.input(place)
+    batch = call.shape(0)[0]
+    if len(shape) == 1:  # how many keys there are
+        if None in (batch, shape[0]) or shape[0] != batch:
+            return None
+        counts = call.over("Unsqueeze", given, [1])
+        places = call.constant(np.arange(columns)[None], call.dtype(place))
+        shown = call.op("Less", places, counts)
+    else:
+        if shape[-1] not in (columns, 1):
+            return None
+        shown = call.op("Cast", given, to=onnx.TensorProto.BOOL)
+    hidden = call.op("Where", shown, call.number(0.0), call.number(low))
+    found.append(call.over("Unsqueeze", hidden, [1] if len(shape) == 3 else [1, 2]))
+    return found
+
+
+# ---------------------------------------------------------------------- rotations
+
+
+def rotary_embedding(call: Call) -> bool:
+    """RotaryEmbedding of [B, S, N D] or [B, N, S, D], by positions [1] or [B, S]."""
+    shape, places, table = call.shape(0), call.shape(1), call.shape(2)
+    if call.attrs.get("is_packed_batching", 0) or None in (shape, places, table):
+        return False
+    if call.attrs.get("scale", 1.0) != 1.0 or table[1] is None:
+        return False
+    x, width = call.input(0), call.attrs.get("rotary_embedding_dim", 0) or 2 * table[1]
+    heads = call.attrs.get("num_heads", 0)
+    flat = len(shape) == 3
+    if flat:
+        if shape[2] is None:
+            return False
+        heads = heads or shape[2] // width
+        x = heads_of(call, x, heads)
+    size = shape[2] // heads if flat else shape[3]
+    rows = shape[1] if flat else shape[2]
+    ids = call.input(1)
+    if len(places) == 1:
+        if rows is None:
+            return False
+        ids = call.over("Unsqueeze", call.op("Add", ids, call.integers(*range(rows))), [0])
+    if size is None:
+        return False
+    y = rotated(call, x, ids, (call.input(2), call.input(3)), (size, width))
+    call.give(0, joined(call, y) if flat else y)
+    return True
+
+
+def rotated(call: Call, x: str, ids: str, tables: tuple[str, str], sizes: tuple[int, int]) -> str:
+    """Pairs of numbers of [B, N, S, D] turned by the angles of their places [B or 1, S].
+
+    ``tables`` are cosines and sines [places, width / 2]; ``sizes`` are D and the width that turns.
+    """
+    size, width = sizes
+    interleaved = bool(call.attrs.get("interleaved", 0) or call.attrs.get("rotary_interleaved", 0))
+    turning, rest = x, ""
+    if width < size:
+        turning, rest = call.parts(x, [width, size - width], 3)
+    cosine, sine = (
+        call.over("Unsqueeze", call.op("Gather", table, ids, axis=0), [1]) for table in tables
+    )
+    if interleaved:
+        first, second = (call.slice(turning, 3, start, width, 2) for start in (0, 1))
+    else:
+        first, second = call.parts(turning, [width // 2] * 2, 3)
+    real = call.op("Sub", call.op("Mul", first, cosine), call.op("Mul", second, sine))
+    imaginary = call.op("Add", call.op("Mul", first, sine), call.op("Mul", second, cosine))
+    if interleaved:
+        pair = [call.over("Unsqueeze", part, [4]) for part in (real, imaginary)]
+        y = call.reshape(call.op("Concat", *pair, axis=4), 0, 0, 0, width)
+    else:
+        y = call.op("Concat", real, imaginary, axis=3)
+    return call.op("Concat", y, rest, axis=3) if rest else y

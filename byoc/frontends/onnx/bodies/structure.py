@@ -1,0 +1,63 @@
+"""Operators that pick, put or scale elements, written out as others of ONNX's domain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from byoc.frontends.onnx.bodies.call import Call
+
+
+def lp_normalization(call: Call) -> bool:
+    """x / norm; where the norm is 0, all of x is, and stays."""
+    axis, p = call.attrs.get("axis", -1), call.attrs.get("p", 2)
+    if p not in (1, 2):
+        return False
+    norm = call.over(f"ReduceL{p}", call.input(0), [axis], keepdims=1)
+    none = call.op("Equal", norm, call.number(0))
+    call.give(0, call.op("Div", call.input(0), call.op("Where", none, call.number(1), norm)))
+    return True
+
+
+def reverse_sequence(call: Call) -> bool:
+    """The first so many elements of each row in reverse, by places that elements are taken from."""
+    shape = call.shape()
+    time, batch = call.attrs.get("time_axis", 0), call.attrs.get("batch_axis", 1)
+    if shape is None or shape[time] is None or {time, batch} != {0, 1}:
+        return False
+    places = np.arange(shape[time]).reshape((-1, 1) if time == 0 else (1, -1))
+    at = call.constant(places, np.int64)
+    lengths = call.over("Unsqueeze", call.input(1), [time])
+    last = call.op("Sub", lengths, call.constant(1, np.int64))
+    turned = call.op("Where", call.op("Less", at, lengths), call.op("Sub", last, at), at)
+    call.give(0, call.op("GatherElements", call.input(0), _wide(call, turned, 0), axis=time))
+    return True
+
+
+def _wide(call: Call, places: str, of: int) -> str:
+    """Places along the first axes, as many as an input has elements."""
+    more = list(range(2, len(call.shape(of))))
+    places = call.over("Unsqueeze", places, more) if more else places
+    return call.op("Expand", places, call.op("Shape", call.input(of)))
+
+
+def tensor_scatter(call: Call) -> bool:
+    """A cache with an update of each batch, from a place of its own on, or round its end."""
+    cache, update = call.shape(0), call.shape(1)
+    if cache is None or update is None:
+        return False
+    axis = call.attrs.get("axis", -2) % len(cache)
+    if axis == 0 or update[axis] is None:
+        return False
+    extents = [1] * len(cache)
+    extents[axis] = update[axis]
+    places = call.constant(np.arange(update[axis]).reshape(extents), np.int64)
+    if call.input(2):
+        axes = list(range(1, len(cache)))
+        places = call.op("Add", call.over("Unsqueeze", call.input(2), axes), places)
+    if call.attrs.get("mode", b"linear") == b"circular":
+        if cache[axis] is None:
+            return False
+        places = call.op("Mod", places, call.constant(cache[axis], np.int64))
+    places = call.op("Expand", places, call.op("Shape", call.input(1)))
+    call.give(0, call.op("ScatterElements", call.input(0), places, call.input(1), axis=axis))
+    return True

@@ -1,0 +1,98 @@
+"""Pools that say where their maximum was, and what puts elements back there."""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relax, te, tirx
+
+from byoc.frontends.onnx.converters import windows
+from byoc.frontends.onnx.converters.computed_sizes import extents_of, is_computed
+from byoc.frontends.onnx.converters.node import Node
+from codegen_cc.dim import is_static
+
+
+def max_pool(node: Node) -> relax.Expr:
+    """MaxPool; with its second result the places of the maxima in the whole tensor, the first ones.
+
+    Places count along rows, or along columns with ``storage_order`` 1.
+    """
+    if node.outputs == 1:
+        return windows.pool(node)
+    shape = node.shape()
+    if shape is None or not is_static(shape):
+        raise ValueError("places of maxima of an image of unknown shape; need a known one")
+    by_columns = bool(node.attrs.get("storage_order", 0))
+    strides, dilations, pads, kernel = _window(node)
+    node.attrs["tvm_custom"] = {**node.attrs["tvm_custom"], "num_outputs": 1}
+    values = node.emit(windows.pool(node))
+    sizes = [int(extent) for extent in values.ty.shape.values]
+
+    def loops(x: te.Tensor, found: te.Tensor) -> te.Tensor:
+        inside = [te.reduce_axis((0, size), name=f"t{i}") for i, size in enumerate(kernel)]
+
+        def at(n: tirx.Var, c: tirx.Var, *place: tirx.Var) -> tirx.Expr:
+            there = [
+                p * s + t * d - b
+                for p, s, t, d, b in zip(place, strides, inside, dilations, pads, strict=False)
+            ]
+            fits = tirx.all(
+                *(tirx.And(i >= 0, i < e) for i, e in zip(there, shape[2:], strict=True))
+            )
+            index = n * shape[1] + c
+            order = range(len(there) - 1, -1, -1) if by_columns else range(len(there))
+            for axis in order:
+                index = index * shape[2 + axis] + there[axis]
+            inner = [tirx.max(tirx.min(i, e - 1), 0) for i, e in zip(there, shape[2:], strict=True)]
+            value = x(n, c, *inner)
+            best = found(n, c, *place)
+            same = tirx.Or(value == best, tirx.And(value != value, best != best))
+            none = tirx.const(np.iinfo(np.int64).max, "int64")
+            chosen = tirx.Select(tirx.And(fits, same), tirx.Cast("int64", index), none)
+            return te.min(chosen, axis=inside)
+
+        return te.compute(sizes, at, name="places")
+
+    return relax.Tuple([values, node.bb.emit_te(loops, node.inputs[0], values)])
+
+
+def _window(node: Node) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Strides, dilations, padding in front, and extents of a pool's window."""
+    kernel, attrs = list(node.attrs["kernel_shape"]), node.attrs
+    ones = [1] * len(kernel)
+    strides, dilations = (list(attrs.get(name, ones)) for name in ("strides", "dilations"))
+    named = attrs.get("auto_pad", b"NOTSET")
+    pads = list(attrs.get("pads", [0] * 2 * len(kernel)))
+    if named.startswith(b"SAME"):
+        lower = named == b"SAME_LOWER"
+        pads = windows.same_pads(node.shape()[2:], kernel, strides, dilations, lower, pool=True)
+    return strides, dilations, pads, kernel
+
+
+def max_unpool(node: Node) -> relax.Expr:
+    """Elements where their places say, zeros elsewhere."""
+    shape = node.shape()
+    if shape is None or not is_static(shape):
+        raise ValueError("an image of unknown shape; need a known one")
+    kernel = node.attrs["kernel_shape"]
+    strides = node.attrs.get("strides", [1] * len(kernel))
+    pads = node.attrs.get("pads", [0] * 2 * len(kernel))
+    sizes = [
+        (extent - 1) * s + k - pads[i] - pads[len(kernel) + i]
+        for i, (extent, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))
+    ]
+    wanted: list = [*shape[:2], *sizes]
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    if given is not None:
+        known = node.constant(2)
+        wanted = (
+            extents_of(node, given, len(shape), "unpooled")
+            if is_computed(node, 2)
+            else [int(extent) for extent in known]
+        )
+    count = wanted[0]
+    for extent in wanted[1:]:
+        count = count * extent
+    zeros = node.emit(relax.op.zeros([count], node.dtype()))
+    values, places = (node.emit(relax.op.reshape(node.inputs[i], [-1])) for i in (0, 1))
+    filled = relax.op.scatter_elements(zeros, places, values, axis=0)
+    return relax.op.reshape(node.emit(filled), wanted)

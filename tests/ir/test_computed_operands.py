@@ -1,0 +1,106 @@
+"""Axes, sizes, widths and scales that are computed while a model runs, against ONNX Runtime.
+
+All nodes of one test are one model, which is compiled once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.ir.test_own_converters import One, check
+
+DRAW = np.random.default_rng(3)
+X = DRAW.standard_normal((3, 4, 5)).astype(np.float32)
+
+
+def integers(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def test_reductions_along_computed_axes() -> None:
+    ones = [
+        One(f"Reduce{kind}", {"x": X, "axes": integers(-1, 0)}, attributes={"keepdims": keep})
+        for kind, keep in zip(
+            ("Sum", "Mean", "Max", "LogSumExp", "L2", "Prod"), (0, 1, 0, 1, 0, 1), strict=True
+        )
+    ]
+    bools = X > 1
+    ones += [
+        One("ReduceMin", {"x": bools, "axes": integers(1)}),
+        One("ReduceMax", {"x": np.zeros((2, 0, 3), "f4"), "axes": integers(1)}),
+        One("ReduceSum", {"x": X, "axes": integers()}, attributes={"noop_with_empty_axes": 1}),
+        One(
+            "ReduceSum",
+            {"x": (X * 4).astype(np.int32), "axes": integers(0, 1, 2)},
+            attributes={"keepdims": 0},
+        ),
+    ]
+    check(ones, 20)
+
+
+def test_computed_sizes() -> None:
+    image = X[None]
+    widths = integers(1, 0, -1, 2)
+    ones = [
+        One("CumSum", {"x": X, "axis": np.array(-2)}, attributes={"reverse": 1}),
+        One("TopK", {"x": X, "k": integers(2)}, outputs=2, attributes={"axis": 1}),
+        One("OneHot", {"i": integers(1, -1), "d": np.array(3), "v": np.array([2, 5], "f4")}),
+        One("Reshape", {"x": X, "shape": integers(0, -1, 2)}),
+        One("Split", {"x": X, "sizes": integers(1, 0, 3)}, outputs=3, attributes={"axis": 1}),
+        *(
+            One(
+                "Pad",
+                {"x": X, "pads": widths, "v": np.array(3, "f4"), "axes": integers(1, -1)},
+                attributes={"mode": mode},
+            )
+            for mode in ("constant", "edge", "reflect", "wrap")
+        ),
+        One("Resize", {"x": image, "roi": np.zeros(0, "f4")}, attributes={"mode": "nearest"}),
+        One("AffineGrid", {"t": X[:2, :2, :3], "size": integers(2, 1, 3, 4)}),
+        One(
+            "Col2Im", {"x": DRAW.random((1, 8, 4), "f4"), "i": integers(3, 3), "b": integers(2, 2)}
+        ),
+    ]
+    ones[9].inputs["scales"] = np.array([1, 1, 1.7, 0.6], np.float32)
+    for mode in ("linear", "cubic"):
+        named = {"mode": mode, "antialias": 1, "axes": [3, 2]}
+        region, scales = np.zeros(0, np.float32), np.array([0.6, 1.5], np.float32)
+        ones.append(One("Resize", {"x": image, "roi": region, "s": scales}, attributes=named))
+    check(ones, 20)
+
+
+def test_operators_with_tensors_of_their_own() -> None:
+    """Converters of single operators, of constants and of inputs."""
+    image = DRAW.standard_normal((1, 2, 6, 6)).astype(np.float32)
+    square = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    weight = DRAW.standard_normal((3, 2, 2, 2)).astype(np.float32)
+    offset = DRAW.standard_normal((1, 8, 5, 5)).astype(np.float32)
+    ones = [
+        One("MaxPool", {"x": image}, outputs=2, attributes=square),
+        One("MaxPool", {"x": image}, outputs=2, attributes={**square, "storage_order": 1}),
+        One(
+            "MaxUnpool",
+            {"x": image, "i": DRAW.permutation(288)[:72].reshape(1, 2, 6, 6)},
+            attributes=square,
+        ),
+        One(
+            "DeformConv",
+            {"x": image, "w": weight, "o": offset},
+            attributes={"kernel_shape": [2, 2]},
+        ),
+        One("EyeLike", {"x": X[0]}, attributes={"k": 1, "dtype": 7}),
+        One("LpNormalization", {"x": X * (X > 0)}, attributes={"axis": 1}),
+        One("ReverseSequence", {"x": X, "n": integers(1, 2, 3, 2)}),
+        One(
+            "STFT",
+            {"x": DRAW.random((1, 20, 1), "f4")},
+            {"step": np.array(4), "w": np.hanning(8).astype("f4")},
+        ),
+        One(
+            "DFT",
+            {"x": DRAW.random((2, 6, 2), "f4")},
+            {"n": np.array(5), "axis": np.array(1)},
+            attributes={"inverse": 1},
+        ),
+    ]
+    check(ones, 20)

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import byoc
 from byoc.compiler.standalone import compile_standalone
@@ -332,3 +333,50 @@ def test_shapes_that_contradict(tmp_path: Path) -> None:
     model = layer("LSTM", [3, 2, 4], 5, given=("B", "initial_h"), batch=1)
     with pytest.raises(ByocError, match=r"initial_h has shape \[1, 1, 5\]; need shape \[1, 2, 5\]"):
         byoc.compile(model, tmp_path / "m.so")
+
+
+# ---------------------------------------------------------------- weights of 8 bits
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("dtype", ["QInt8", "QUInt8"])
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_dynamic_quantize_lstm(
+    direction: str, dtype: str, per_channel: bool, tmp_path: Path
+) -> None:
+    """Exactly an LSTM with the dequantised weights, and close to what ONNX Runtime rounds."""
+    model = layer(
+        "LSTM", [9, 2, 20], 24, batch=2, direction=direction, given=("B", "initial_h", "P")
+    )
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_dynamic(
+        tmp_path / "float.onnx",
+        tmp_path / "quantised.onnx",
+        per_channel=per_channel,
+        weight_type=QuantType[dtype],
+    )
+    quantised = onnx.load(tmp_path / "quantised.onnx")
+    assert [node.op_type for node in quantised.graph.node] == ["DynamicQuantizeLSTM"]
+    inputs = drawn(quantised)
+    got = compiled(quantised, tmp_path, "lstm").run(inputs)
+    compare(got, onnxruntime_outputs(dequantised(model, quantised), inputs))
+    compare(got, onnxruntime_outputs(quantised, inputs), 0.05)
+
+
+def dequantised(model: onnx.ModelProto, quantised: onnx.ModelProto) -> onnx.ModelProto:
+    """The float model with the quantised one's weights."""
+    arrays = {i.name: numpy_helper.to_array(i) for i in quantised.graph.initializer}
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for weight in made.graph.initializer:
+        if weight.name in ("W", "R"):
+            q, scale, zero = (
+                arrays[f"{weight.name}_{part}"] for part in ("quantized", "scale", "zero_point")
+            )
+            count = len(q)
+            values = (q.astype(np.float32) - zero.reshape(count, 1, -1)) * scale.reshape(
+                count, 1, -1
+            )
+            turned = np.ascontiguousarray(values.swapaxes(1, 2).astype(np.float32))
+            weight.CopyFrom(numpy_helper.from_array(turned, weight.name))
+    return made

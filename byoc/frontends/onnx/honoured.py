@@ -39,6 +39,7 @@ OTHER_DOMAINS = {
             *OF_MICROSOFT,
             "Attention",
             "BiasGelu",
+            "DynamicQuantizeLSTM",
             "EmbedLayerNormalization",
             "FastGelu",
             "Gelu",

@@ -48,6 +48,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Div": elementwise.div,
     "Dropout": elementwise.dropout,
     "DynamicQuantizeLinear": quantisation.dynamic,
+    "DynamicQuantizeLSTM": recurrent.dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": quantised.dynamic_quantize_mat_mul,
     "Elu": elementwise.elu,
     "Expand": shapes.expand,

@@ -8,7 +8,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.frontends.onnx.converters.node import Node, is_float
-from byoc.ir.dataflow import dtype_of, shape_of
+from byoc.ir.dataflow import constant, dtype_of, shape_of
 from byoc.ir.recurrent import recurrent
 from codegen_cc.dim import Dim
 from codegen_cc.operators.recurrent import (
@@ -58,6 +58,38 @@ _COUNT = {RNN: 1, GRU: 2, LSTM: 3}
 def layer(node: Node) -> relax.Expr:
     """A layer of any direction; the results that a node leaves out at its end are dropped."""
     return _layer(node, node.operator.lower(), _given(node, range(len(_INPUTS))))
+
+
+def dynamic_quantize_lstm(node: Node) -> relax.Expr:
+    """An LSTM with weights [directions, inputs or units, gates * units] of 8 bits.
+
+    ONNX Runtime rounds inputs and states to 8 bits as well. Here they stay as they are.
+    """
+    operands = _given(node, [0, *range(3, len(_INPUTS))])
+    for role, place in (("weight", 1), ("recurrence", 2)):
+        operands[role] = _dequantised(node, place, 8 + 2 * (place - 1))
+    in_order = {role: operands[role] for role in _INPUTS if role in operands}
+    return _layer(node, LSTM, in_order)
+
+
+def _dequantised(node: Node, place: int, numbers: int) -> relax.Expr:
+    """A weight as floats in ONNX's order; the scale is at the place ``numbers``, the zero point
+    behind it, one of each for a direction, or one for each column."""
+    what = f"{'XWR'[place]} of DynamicQuantizeLSTM"
+    arrays = [node.constant(at) for at in (place, numbers, numbers + 1)]
+    if any(array is None for array in arrays):
+        raise ValueError(f"{what}, its scale or zero point is computed; need constants")
+    integers, scale, zero = arrays
+    directions, _, columns = integers.shape if integers.ndim == 3 else (0, 0, 0)
+    for name, array in (("scale", scale), ("zero point", zero)):
+        if array.shape not in ((directions,), (directions, columns)):
+            raise ValueError(
+                f"{what} has shape {list(integers.shape)}, its {name} {list(array.shape)}; need one"
+                " for each direction, or for each column of each"
+            )
+    wide = [array.reshape(directions, 1, -1).astype(np.single) for array in (scale, zero)]
+    values = (integers.astype(np.single) - wide[1]) * wide[0]
+    return constant(values.swapaxes(1, 2), "float32")
 
 
 def _given(node: Node, places: Iterable[int]) -> dict[str, relax.Expr]:

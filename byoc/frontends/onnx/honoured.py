@@ -65,7 +65,10 @@ ATTRIBUTES_WITHOUT_EFFECT = {
         "seed": "the same",
     },
     "Gemm": {"broadcast": "what is added broadcasts by its shape"},
+    "GRU": {"output_sequence": "the node has the output, or not"},
+    "LSTM": {"output_sequence": "the same"},
     "MaxPool": {"storage_order": "of the second output, which is not converted"},
+    "RNN": {"output_sequence": "as of a GRU"},
     "Split": {"num_outputs": "the node has so many outputs"},
 }
 

@@ -177,7 +177,9 @@ def _functions(
     Each function that has a parameter takes the next one that is given.
     """
     given = node.attrs.get("activations")
-    alphas, betas = (list(node.attrs.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
+    alphas, betas = (
+        list(node.attrs.get(name, ())) for name in ("activation_alpha", "activation_beta")
+    )
     count = _COUNT[kind]
     if not given:
         given = [name.encode() for name in usual_functions(kind)[:count]] * directions

@@ -413,3 +413,14 @@ def test_detections() -> None:
         aligned = {"x": image, "r": regions}
         ones.append(One("RoiAlign", aligned, {"b": np.array([0, 0])}, 1, attributes))
     check(ones, 17)
+
+
+def test_slices_whose_bounds_are_attributes() -> None:
+    x = np.arange(120, dtype="float32").reshape(4, 5, 6)
+    bounds = [
+        {"starts": [1], "ends": [3]},
+        {"starts": [-2, 0], "ends": [2**31 - 1, -1], "axes": [2, 1]},
+        {"starts": [-9, 1], "ends": [9, 40]},
+        {"starts": [3], "ends": [1], "axes": [-1]},
+    ]
+    check([One("Slice", {"x": x}, attributes=given) for given in bounds], opset=9)

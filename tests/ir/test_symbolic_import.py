@@ -437,3 +437,10 @@ def test_regions_are_passed_what_their_inputs_do_not_tell() -> None:
     sizes, image = partitioned[name].params
     assert [symbol.name for symbol in sizes.ty.values] == ["h"]
     assert isinstance(image.ty, relax.TensorType)
+
+
+def test_a_slice_whose_bounds_are_attributes() -> None:
+    node = helper.make_node("Slice", ["x"], ["y"], starts=[-3], ends=[2**31 - 1], axes=[1])
+    model = onnx_model([node], {"x": ["n", "m"]}, ["y"], opset=9)
+    module = import_onnx(prepare(model, {"x": ["n", "m+3"]}))
+    assert [int(module["main"].ret_ty.shape[1])] == [3]

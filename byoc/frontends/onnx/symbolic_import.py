@@ -220,6 +220,8 @@ class SymbolicImporter(CheckedImporter):
         if shape is None or is_static(shape):
             return None
         begins, ends, axes, steps = (_dims(values) for values in lists)
+        if "starts" in attrs:  # up to opset 9
+            begins, ends, axes = (attrs.get(name) for name in ("starts", "ends", "axes"))
         if not begins or not ends:
             return None
         axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]

@@ -95,6 +95,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Selu": elementwise.elu,
     "SequenceInsert": sequences.sequence_insert,
     "Sign": elementwise.sign,
+    "Slice": shapes.slice_by_attributes,
     "Split": sequences.split,
     "SplitToSequence": sequences.split_to_sequence,
     "ThresholdedRelu": elementwise.thresholded_relu,

@@ -9,7 +9,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_typ
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from byoc.frontends.onnx.resize import resize
-from codegen_cc.dim import is_static
+from codegen_cc.dim import is_static, slice_bounds
 
 
 def one_hot(node: Node) -> relax.Expr:
@@ -101,3 +101,20 @@ def by_coordinates(node: Node) -> relax.Expr:
         told = list(indices) if indices else "of unknown shape"
         raise ValueError(f"indices {told}; need a known last extent, the number of coordinates")
     return node.tvm()
+
+
+def slice_by_attributes(node: Node) -> relax.Expr:
+    """A slice; up to opset 9 its bounds are attributes."""
+    if node.opset >= 10:
+        return node.tvm()
+    starts, ends, axes = (node.attrs.get(name) for name in ("starts", "ends", "axes"))
+    axes = list(range(len(starts))) if axes is None else axes
+    shape = node.shape()
+    if shape is None:
+        raise ValueError("the shape of its input is not known")
+    bounds = [
+        slice_bounds(int(start), int(end), shape[axis])
+        for start, end, axis in zip(starts, ends, axes, strict=True)
+    ]
+    first, last = zip(*bounds, strict=True)
+    return relax.op.strided_slice(node.inputs[0], axes, first, last, assume_inbound=True)

@@ -8,10 +8,13 @@ TVM's pass starts at the public functions of a module and follows calls. It has 
    know all functions by name, so that nothing else changes.
 2. It follows calls without end where functions call each other in a circle, and ends the process. A
    call along a circle is made through a variable here (``f = main; f(x)``), which it does not
-   follow.
+   follow. So is every call of a function that is called at several places, as it would follow each
+   of them, and all that they lead to, again.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import tvm
 from tvm import relax
@@ -30,38 +33,41 @@ def reachable_regions(mod: tvm.IRModule) -> tvm.IRModule:
         if isinstance(func, relax.Function)
     }
     regions = {gvar for gvar in calls if is_region(mod[gvar])}
+    sites = Counter(callee for called in calls.values() for callee in called.elements())
+    often = {gvar for gvar, count in sites.items() if count > 1 and is_candidate(mod[gvar])}
     out = mod.clone()
     for gvar, func in mod.functions.items():
         if not is_candidate(func):
             continue
-        if calls[gvar] & regions and _SYMBOL not in (func.attrs or {}):
+        if calls[gvar].keys() & (regions | often) and _SYMBOL not in (func.attrs or {}):
             out[gvar] = func.with_attr(_SYMBOL, gvar.name_hint)
         circle = {callee for callee in calls[gvar] if gvar in _reached_from(callee, calls)}
-        if circle:
-            out[gvar] = _IndirectCalls(circle).visit_expr(out[gvar])
+        indirect = circle | (often & calls[gvar].keys())
+        if indirect:
+            out[gvar] = _IndirectCalls(indirect).visit_expr(out[gvar])
     return out
 
 
-def _called_by(func: relax.Function) -> set[tvm.ir.GlobalVar]:
-    """The functions that a function calls by name, in branches and local functions as well."""
-    called: set[tvm.ir.GlobalVar] = set()
+def _called_by(func: relax.Function) -> Counter[tvm.ir.GlobalVar]:
+    """How often a function calls others by name, in branches and local functions as well."""
+    called: Counter[tvm.ir.GlobalVar] = Counter()
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
-            called.add(expr.op)
+            called[expr.op] += 1
 
     relax.analysis.post_order_visit(func, visit)
     return called
 
 
 def _reached_from(
-    start: tvm.ir.GlobalVar, calls: dict[tvm.ir.GlobalVar, set[tvm.ir.GlobalVar]]
+    start: tvm.ir.GlobalVar, calls: dict[tvm.ir.GlobalVar, Counter[tvm.ir.GlobalVar]]
 ) -> set[tvm.ir.GlobalVar]:
     """A function and all that its calls lead to."""
     reached = {start}
     waiting = [start]
     while waiting:
-        new = calls.get(waiting.pop(), set()) - reached
+        new = calls.get(waiting.pop(), Counter()).keys() - reached
         reached |= new
         waiting += new
     return reached

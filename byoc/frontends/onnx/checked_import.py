@@ -50,7 +50,6 @@ from byoc.frontends.onnx.quantised_operators import QUANTISED
 from byoc.frontends.onnx.weights_apart import outline
 from byoc.frontends.onnx.wrong_forms import Form, WrongForm, wrong_forms
 from byoc.ir.dataflow import array_of
-from byoc.ir.walk import items_of
 
 
 class Refusals:
@@ -134,7 +133,8 @@ class CheckedImporter(ONNXGraphImporter):
         #: False after a shape differed and was taken: those inferred from it differ as well.
         self._shapes_inferred = True
         self._node = onnx.NodeProto()
-        self._branches: list[Iterator[onnx.NodeProto]] = []
+        #: Whether the graph is a branch or a body, which may never run.
+        self.in_branch = False
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         others = [node for node in graph.node if node.op_type not in CONVERTERS]
@@ -163,34 +163,18 @@ class CheckedImporter(ONNXGraphImporter):
         finally:
             self._nodes.update(shapes)
 
-    def _convert_subgraph(self, bb: relax.BlockBuilder, graph: onnx.GraphProto) -> relax.Expr:
-        around = self._node
-        self._branches.append(node for node in graph.node if node.op_type != "If")
-        try:
-            return super()._convert_subgraph(bb, graph)
-        finally:
-            self._branches.pop()
-            self._node = around
-
     def _convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        in_branch = bool(self._branches)
-        if in_branch:  # `convert_node` has begun the others
-            self._begin(next(self._branches[-1]))
         node = self._node
-        if not in_branch:  # which may not be taken
+        if not self.in_branch:
             self._check_indices(node, inputs, attrs)
             self._check_quantised(node, inputs, attrs)
         problem = _window_problem(node.op_type, inputs, attrs)
         if problem:
             self.refusals.refuse(node, problem)
         self._check_form(node, inputs, attrs)
-        result = self.convert_operator(op_name, inputs, attrs, opset)
-        if in_branch:
-            for name, part in zip(node.output, items_of(result), strict=False):
-                self._check_result(node, name, part)
-        return result
+        return self.convert_operator(op_name, inputs, attrs, opset)
 
     def convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int

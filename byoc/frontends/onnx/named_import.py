@@ -17,8 +17,8 @@ import tvm
 from tvm import relax
 
 from byoc.frontends.onnx.checked_import import Refusals, inferred_types
+from byoc.frontends.onnx.control_flow import ControlFlowImporter
 from byoc.frontends.onnx.graph_names import known_as
-from byoc.frontends.onnx.symbolic_import import SymbolicImporter
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
 from byoc.ir.origin import Origin, origin_of, with_origin
@@ -129,7 +129,7 @@ def _same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
     return all(a.same_as(b) for a, b in zip(new, old, strict=True))
 
 
-class _NamingImporter(SymbolicImporter):
+class _NamingImporter(ControlFlowImporter):
     """Tells its builder which node is being converted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -150,11 +150,3 @@ class _NamingImporter(SymbolicImporter):
         if isinstance(value_proto, onnx.NodeProto):
             self.bb.begin(known_as(value_proto))
         return super()._parse_value_proto(value_proto)
-
-    def _convert_operator(
-        self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
-    ) -> relax.Expr:
-        # Nodes of a branch are announced here alone.
-        if name := attrs.get("tvm_custom", {}).get("name"):
-            self.bb.begin(name)
-        return super()._convert_operator(op_name, inputs, attrs, opset)

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
+from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
 from byoc.frontends.onnx.symbolic_resize import (
@@ -83,7 +84,8 @@ class SymbolicImporter(CheckedImporter):
         for node in graph.node:
             if self._variables and self._evaluate(node):
                 continue
-            self._provide(node)
+            if not any(True for _ in subgraphs(node)):
+                self._provide(node)
             self.convert_node(node)
         for output in graph.output:
             if output.name in self._values:
@@ -163,9 +165,7 @@ class SymbolicImporter(CheckedImporter):
 
     def _provide(self, node: onnx.NodeProto) -> None:
         """Give a node that TVM converts the values that it reads, as shapes or as tensors."""
-        branches = any(a.HasField("g") or a.graphs for a in node.attribute)
-        wanted = list(self._values) if branches else list(node.input)
-        for place, name in enumerate(wanted):
+        for place, name in enumerate(node.input):
             value = self._values.get(name)
             if value is None:
                 continue

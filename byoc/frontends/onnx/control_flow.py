@@ -1,0 +1,349 @@
+"""If, Loop and Scan, as functions: what their bodies compute becomes regions like all else.
+
+Each graph inside a node becomes a function of its own, of the values around it that it reads. Only
+functions without operators branch, and only on what others computed: ``if(c, ...)`` is
+``then(...)`` where c, else ``otherwise(...)``; for loops see ``rounds``. Relax types what it can of
+the results; extents that values decide get symbols where the results arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import onnx
+import sympy
+import tvm
+from tvm import relax
+
+from byoc.frontends.onnx.graph_names import all_graphs, reads
+from byoc.frontends.onnx.relax_functions import (
+    Functions,
+    Kind,
+    Variables,
+    call,
+    choice,
+    items,
+    parameters,
+)
+from byoc.frontends.onnx.rounds import FLAG, NUMBER, Part, Rounds
+from byoc.frontends.onnx.symbolic_import import SymbolicImporter
+from byoc.ir.dataflow import array_of
+from codegen_cc.region.relax_dims import relax_extent, variable_symbols
+
+#: More rounds than any loop has.
+_ENDLESS = 2**63 - 1
+
+_FLOWS = ("If", "Loop", "Scan")
+
+Types = Sequence[Kind]
+
+
+class ControlFlowImporter(SymbolicImporter):
+    """Converts nodes with graphs inside into calls of functions."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.functions = Functions(relax.BlockBuilder)
+
+    def from_onnx(self, graph: onnx.GraphProto, opset: int) -> tvm.IRModule:
+        """Import a graph, and the functions that it calls."""
+        module = super().from_onnx(graph, opset)
+        for gvar, function in self.functions.made.items():
+            module[gvar] = function
+        return module
+
+    def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
+        others = [node for node in graph.node if node.op_type not in _FLOWS]
+        super()._check_for_unsupported_ops(SimpleNamespace(node=others))
+
+    def convert_node(self, node: onnx.NodeProto) -> None:
+        """Convert a node, one with graphs inside by functions."""
+        if node.op_type not in _FLOWS:
+            super().convert_node(node)
+            return
+        self._begin(node)
+        self._parse_value_proto(node)
+        convert = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[node.op_type]
+        for name, result in zip(node.output, convert(node), strict=False):
+            if name:
+                self._nodes[name] = result
+                self._check_result(node, name, result)
+
+    # ------------------------------------------------------------------ values
+
+    def _arrived(self, value: relax.Expr, kind: Kind | None = None) -> relax.Expr:
+        """A result of a function as what it is known to be, with symbols for other extents."""
+        if not isinstance(value.ty, relax.TensorType) or isinstance(
+            value.ty.shape, relax.ShapeExpr
+        ):
+            return value
+        kind = kind or self._kind(value)
+        if not kind.dims:
+            return value
+        ty = kind.type(self._variables, f"v{len(self._variables)}")
+        self._variables |= variable_symbols(relax.analysis.tir_vars_in_type(ty))
+        return self.bb.match_cast(value, ty)
+
+    def _operand(self, name: str) -> relax.Expr:
+        """A value of the graph as a tensor that a function can be called with."""
+        if name in self._values:
+            return self._tensor(self._values[name])
+        value = self._nodes[name]
+        if isinstance(value, relax.ShapeExpr):
+            value = self.bb.normalize(relax.op.shape_to_tensor(value))
+        if not isinstance(value.ty, relax.TensorType):
+            raise ValueError(f"value {name!r} is no tensor")
+        if isinstance(value, relax.Var | tvm.ir.GenericConst):
+            return value
+        self._nodes[name] = self.bb.emit(value)
+        return self._nodes[name]
+
+    def _scalar(self, value: relax.Expr) -> relax.Expr:
+        return value if value.ty.ndim == 0 else self.bb.emit(relax.op.reshape(value, []))
+
+    def _around(self, graphs: Iterable[onnx.GraphProto]) -> list[str]:
+        """The values around graphs that they read and that are no constants, each once."""
+        found: dict[str, None] = {}
+        for graph in graphs:
+            own = {name for part in all_graphs(graph) for name in _given(part)}
+            found |= dict.fromkeys(name for name in reads(graph) if name and name not in own)
+        return [name for name in found if self._is_computed(name)]
+
+    def _is_computed(self, name: str) -> bool:
+        if name in self._values:
+            return False
+        return name in self._nodes and not isinstance(self._nodes[name], tvm.ir.GenericConst)
+
+    def _kind(self, value: relax.Expr) -> Kind:
+        return Kind.of(value.ty, list(self._variables))
+
+    def _called(self, gvar: tvm.ir.GlobalVar, operands: Sequence[relax.Expr]) -> list[relax.Expr]:
+        return items(self.bb, self.bb.emit(call(gvar, self._variables, operands)))
+
+    # ------------------------------------------------------------------ bodies
+
+    def _body(
+        self, graph: onnx.GraphProto, kinds: Types, around: Sequence[str]
+    ) -> tuple[tvm.ir.GlobalVar, list[Kind | None]]:
+        """A graph as a function of its inputs and of values around; also what it gives.
+
+        That is None for a sequence.
+        """
+        inner = type(self)({}, "float32")
+        for name in ("weights", "refusals", "expected", "opset", "functions"):
+            setattr(inner, name, getattr(self, name))
+        inner.in_branch = True
+        inner._check_for_unsupported_ops(graph)
+        known = list(self._variables)
+        outside = [self._kind(self._operand(name)) for name in around]
+        variables, params = parameters(known, [*kinds, *outside])
+        inner._variables = dict(variables)
+        inner._values = dict(self._values)
+        constants = {n: e for n, e in self._nodes.items() if isinstance(e, tvm.ir.GenericConst)}
+        names = [*(value.name for value in graph.input), *around]
+        operands = params[1:] if known else params
+        inner._nodes = {**constants, **dict(zip(names, operands, strict=True))}
+        for param in operands:
+            inner._variables |= variable_symbols(relax.analysis.tir_vars_in_type(param.ty))
+        for tensor in graph.initializer:
+            inner._nodes[tensor.name] = relax.const(inner._parse_array(tensor))
+        with inner.bb.function("f", params, private=True):
+            with inner.bb.dataflow():
+                inner._construct_nodes(graph)
+                results = [inner._result(value, bool(kinds)) for value in graph.output]
+                result = inner.bb.emit_output(relax.Tuple(results))
+            inner.bb.emit_func_output(result)
+        function = inner.bb.get()["f"]
+        found = [
+            Kind.of(value.ty, known) if isinstance(value.ty, relax.TensorType) else None
+            for value in results
+        ]
+        return self.functions.named(graph.name or "body", function), found
+
+    def _result(self, value: onnx.ValueInfoProto, checked: bool) -> relax.Expr:
+        """What a graph gives; where it is to be ``checked``, of the declared shape, if any."""
+        if value.name not in self._nodes:
+            raise ValueError(f"result {value.name!r} of its body is an optional without an element")
+        result = self._nodes[value.name]
+        declared = value.type.tensor_type
+        if not (checked and isinstance(result.ty, relax.TensorType) and declared.HasField("shape")):
+            return result
+        dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in declared.shape.dim]
+        if isinstance(result.ty.shape, relax.ShapeExpr) or None in dims:
+            return result
+        ty = relax.TensorType(dims, str(result.ty.dtype))
+        return self.bb.match_cast(self.bb.normalize(result), ty)
+
+    def _if(self, node: onnx.NodeProto) -> list[relax.Expr]:
+        graphs = {a.name: a.g for a in node.attribute}
+        flag = self._scalar(self._operand(node.input[0]))
+        around = self._around(graphs.values())
+        yes, _ = self._body(graphs["then_branch"], [], around)
+        no, _ = self._body(graphs["else_branch"], [], around)
+        operands = [self._operand(name) for name in around]
+
+        def make(
+            builder: relax.BlockBuilder, variables: Variables, given: list[relax.Expr]
+        ) -> relax.Expr:
+            one, other = (call(gvar, variables, given[1:]) for gvar in (yes, no))
+            return choice(builder, given[0], one, other)
+
+        kinds = [FLAG, *map(self._kind, operands)]
+        gvar = self.functions.add("if", list(self._variables), kinds, make)
+        return list(map(self._arrived, self._called(gvar, [flag, *operands])))
+
+    # ------------------------------------------------------------------ loops
+
+    def _loop(self, node: onnx.NodeProto) -> list[relax.Expr]:
+        (graph,) = (a.g for a in node.attribute if a.name == "body")
+        limit, flag = (
+            self._scalar(self._operand(name)) if name else None
+            for name in [*node.input, "", ""][:2]
+        )
+        states = [self._operand(name) for name in node.input[2:]]
+        around = self._around([graph])
+        limit = relax.const(_ENDLESS, "int64") if limit is None else limit
+        kinds = [self._kind(state) for state in states]
+        body, kinds, results = self._stable(graph, [NUMBER, FLAG], kinds, [], around)
+
+        def one(
+            builder: relax.BlockBuilder,
+            variables: Variables,
+            number: relax.Expr,
+            given: list[relax.Expr],
+            outside: list[relax.Expr],
+        ) -> tuple[relax.Expr, list[relax.Expr], list[relax.Expr]]:
+            yes = relax.const(True, "bool")
+            operands = [number, yes, *given, *outside]
+            done = items(builder, builder.emit(call(body, variables, operands)))
+            going = done[0]
+            if going.ty.ndim != 0:
+                going = builder.emit(relax.op.reshape(going, []))
+            return going, done[1 : 1 + len(given)], done[1 + len(given) :]
+
+        parts = [Part(kind) for kind in results[1 + len(states) :]]
+        return self._run(node, kinds, parts, around, one, limit, flag, states)
+
+    def _scan(self, node: onnx.NodeProto) -> list[relax.Expr]:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        if self.opset < 9:
+            raise ValueError("a batch of sequences whose length is not known")
+        graph, count = attributes["body"], attributes["num_scan_inputs"]
+        names = list(node.input)
+        states = [self._operand(name) for name in names[: len(names) - count]]
+        scanned = names[len(names) - count :]
+        sources = [self._kind(self._operand(name)) for name in scanned]
+        nothing = [0] * count
+        axes = attributes.get("scan_input_axes", nothing)
+        backward = attributes.get("scan_input_directions", nothing)
+        if any(kind.dims is None for kind in sources):
+            raise ValueError("scans a tensor of unknown rank")
+        axes = [axis % len(kind.dims) for kind, axis in zip(sources, axes, strict=True)]
+        slices = [
+            Kind(kind.dtype, kind.dims[:axis] + kind.dims[axis + 1 :])
+            for kind, axis in zip(sources, axes, strict=True)
+        ]
+        extent = sources[0].dims[axes[0]]
+        if extent is None:
+            raise ValueError("scans an axis whose extent is not known")
+        limit = self._number(extent)
+        around = [*scanned, *(n for n in self._around([graph]) if n not in scanned)]
+        kinds = [self._kind(state) for state in states]
+        body, kinds, results = self._stable(graph, [], kinds, slices, around)
+
+        def one(
+            builder: relax.BlockBuilder,
+            variables: Variables,
+            number: relax.Expr,
+            given: list[relax.Expr],
+            outside: list[relax.Expr],
+        ) -> tuple[None, list[relax.Expr], list[relax.Expr]]:
+            last = relax_extent(extent - 1, variables)
+            if not isinstance(last, int):
+                shape = builder.emit(relax.op.shape_to_tensor(relax.ShapeExpr([last])))
+                last = builder.emit(relax.op.reshape(shape, []))
+            else:
+                last = relax.const(last, "int64")
+            parts = []
+            for value, axis, back in zip(outside, axes, backward, strict=False):
+                at = builder.emit(relax.op.subtract(last, number)) if back else number
+                parts.append(builder.emit(relax.op.take(value, at, axis)))
+            operands = [*given, *parts, *outside]
+            done = items(builder, builder.emit(call(body, variables, operands)))
+            return None, done[: len(given)], done[len(given) :]
+
+        found = results[len(states) :]
+        zeros = [0] * len(found)
+        places = attributes.get("scan_output_axes", zeros)
+        prepended = attributes.get("scan_output_directions", zeros)
+        parts = [
+            Part(kind, axis % (len(kind.dims or ()) + 1), bool(back))
+            for kind, axis, back in zip(found, places, prepended, strict=True)
+        ]
+        return self._run(node, kinds, parts, around, one, limit, None, states)
+
+    def _number(self, extent: sympy.Expr | int) -> relax.Expr:
+        """An extent as a scalar."""
+        if isinstance(extent, int):
+            return relax.const(extent, "int64")
+        shape = relax.ShapeExpr([relax_extent(extent, self._variables)])
+        return self.bb.emit(relax.op.reshape(self.bb.emit(relax.op.shape_to_tensor(shape)), []))
+
+    def _stable(
+        self,
+        graph: onnx.GraphProto,
+        before: Types,
+        states: list[Kind],
+        after: Types,
+        around: Sequence[str],
+    ) -> tuple[tvm.ir.GlobalVar, list[Kind], list[Kind]]:
+        """The body for states whose types a round does not change; these, and what it gives."""
+        first = 1 if before else 0
+        while True:
+            body, results = self._body(graph, [*before, *states, *after], around)
+            if None in results:
+                raise ValueError("a sequence whose length may change from round to round")
+            found = results[first : first + len(states)]
+            met = [one.meet(other) for one, other in zip(states, found, strict=True)]
+            if any(kind.dims is None for kind in met):
+                raise ValueError("a state whose rank changes from round to round")
+            if met == states:
+                return body, states, results
+            states = met
+
+    def _run(
+        self,
+        node: onnx.NodeProto,
+        kinds: list[Kind],
+        parts: list[Part],
+        around: Sequence[str],
+        body: Any,
+        limit: relax.Expr,
+        flag: relax.Expr | None,
+        states: list[relax.Expr],
+    ) -> list[relax.Expr]:
+        """The rounds from the states on."""
+        if any(part.kind.dims is None or None in part.kind.dims for part in parts):
+            raise ValueError("results of rounds whose shapes are not known")
+        outside = [self._operand(name) for name in around]
+        name = node.op_type.lower()
+        known = list(self._variables)
+        rounds = Rounds(
+            self.functions, known, name, kinds, parts, list(map(self._kind, outside)), body
+        )
+        most = array_of(limit)
+        run = rounds.run(None if most is None or int(most) == _ENDLESS else int(most))
+        going = self.bb.emit(relax.op.less(relax.const(0, "int64"), limit))
+        if flag is not None:
+            going = self.bb.emit(relax.op.logical_and(going, flag))
+        operands = [relax.const(0, "int64"), going, *states, limit, *outside]
+        results = [*kinds, *(part.whole() for part in parts)]
+        return list(map(self._arrived, self._called(run, operands)[2:], results))
+
+
+def _given(graph: onnx.GraphProto) -> list[str]:
+    """The names of the values that a graph gives itself."""
+    values = [value.name for value in (*graph.input, *graph.initializer)]
+    return [*values, *(name for node in graph.node for name in node.output)]

@@ -1,0 +1,283 @@
+"""Branches and loops that values decide: their bodies are regions, and the numbers are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import byoc
+import byoc.frontends.onnx.backend as backend
+from byoc.errors import ImportFailure
+from byoc.frontends.onnx import import_onnx, prepare
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+from .graphs import onnx_model, random
+from .test_unroll import BOOL, FLOAT, INT64, Nodes, node, value
+
+Arrays = dict[str, np.ndarray]
+
+
+def shaped(name: str, *shape: int, dtype: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def check(model: onnx.ModelProto, *feeds: Arrays, left: tuple[str, ...] = ()) -> None:
+    """One compiled model for all inputs: regions alone, and ONNX Runtime's numbers."""
+    compiled = backend.prepare(model, min_bytes=0)
+    assert {entry.op for entry in compiled.report.left} == set(left)
+    assert len(compiled.report.regions) > 1
+    names = [output.name for output in model.graph.output]
+    for feed in feeds:
+        found = dict(zip(names, compiled.run(feed), strict=True))
+        assert_agrees(found, onnxruntime_outputs(model, feed))
+
+
+# ---------------------------------------------------------------------- If
+
+
+def if_model(then: Nodes, otherwise: Nodes, *more: onnx.NodeProto) -> onnx.ModelProto:
+    """``c`` is whether the sum of ``x`` is positive; branches give ``a`` and ``b``."""
+    branches = {
+        "then_branch": helper.make_graph(then, "then", [], [value("a")]),
+        "else_branch": helper.make_graph(otherwise, "else", [], [value("b")]),
+    }
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        node("Greater", "total zero", "c"),
+        node("Relu", "x", "r"),
+        helper.make_node("If", ["c"], ["y"], "choose", **branches),
+        *more,
+    ]
+    weights = {"zero": np.float32(0), "w": random(8, 8), "v": random(8, 8, seed=1)}
+    named = {name: np.asarray(array) for name, array in weights.items()}
+    return onnx_model(nodes, {"x": [4, 8]}, ["z" if more else "y"], named)
+
+
+POSITIVE, NEGATIVE = {"x": abs(random(4, 8))}, {"x": -abs(random(4, 8))}
+
+
+def test_both_branches_are_regions() -> None:
+    model = if_model(
+        [node("MatMul", "r w", "p"), node("Tanh", "p", "a")],
+        [node("MatMul", "x v", "q"), node("Add", "q r", "b")],
+        node("Neg", "y", "z"),
+    )
+    check(model, POSITIVE, NEGATIVE)
+
+
+def test_branches_of_other_shapes() -> None:
+    """The rows that come out are as many as the branch gives."""
+    model = if_model(
+        [node("Concat", "x r", "p", axis=0), node("MatMul", "p w", "a")],
+        [node("MatMul", "x v", "b")],
+        node("Tanh", "y", "z"),
+    )
+    check(model, POSITIVE, NEGATIVE)
+
+
+def test_a_branch_in_a_branch_and_one_that_is_never_taken() -> None:
+    inner = {
+        "then_branch": helper.make_graph([node("MatMul", "m v", "e")], "e", [], [value("e")]),
+        "else_branch": helper.make_graph([node("MatMul", "m w", "f")], "f", [], [value("f")]),
+    }
+    first = [
+        node("MatMul", "x w", "m"),
+        helper.make_node("ReduceMax", ["m"], ["most"], keepdims=0),
+        node("Less", "most zero", "d"),
+        helper.make_node("If", ["d"], ["a"], **inner),
+    ]
+    check(if_model(first, [node("Identity", "r", "b")]), POSITIVE, NEGATIVE)
+
+
+def test_compiled_into_a_file(tmp_path: Path) -> None:
+    """Symbolic rows, which the functions are told."""
+    model = if_model(
+        [
+            node("MatMul", "x w", "p"),
+            node("Shape", "x", "s"),
+            node("Gather", "s first", "rows"),
+            node("Cast", "rows", "count", to=FLOAT),
+            node("Div", "p count", "a"),
+        ],
+        [node("MatMul", "x v", "b")],
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(0), "first"))
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    byoc.compile(model, tmp_path / "m.so", {"x": ["rows", 8]}, min_bytes=0)
+    loaded = byoc.load(tmp_path / "m.so")
+    assert loaded.outputs[0].shape == ("rows", 8)
+    for rows, sign in ((1, 1), (3, -1), (5, 1)):
+        feed = {"x": sign * abs(random(rows, 8))}
+        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
+
+
+# ---------------------------------------------------------------------- Loop
+
+
+def loop_model(body: Nodes, going: str, inputs: str = "count yes x") -> onnx.ModelProto:
+    """``count`` is computed from ``n``; rounds make ``next`` of ``state``, and ``part``."""
+    results = [value(going, BOOL), value("next"), shaped("part", 4, 8)]
+    states = [value("round", INT64), value("go", BOOL), value("state")]
+    graph = helper.make_graph(body, "body", states, results)
+    names = [name if name != "-" else "" for name in inputs.split()]
+    nodes = [
+        helper.make_node("Cast", ["n"], ["counts"], to=INT64),
+        node("Squeeze", "counts", "count"),
+        helper.make_node("Loop", names, ["y", "parts"], "rounds", body=graph),
+        node("Relu", "y", "z"),
+    ]
+    weights = {
+        "yes": np.array(True),
+        "w": random(8, 8, scale=0.4),
+        "low": np.array(-2, np.float32),
+        "last": np.array(6),
+    }
+    return onnx_model(nodes, {"x": [4, 8], "n": [1]}, ["z", "parts"], weights)
+
+
+def feeds(*counts: int) -> list[Arrays]:
+    return [{"x": random(4, 8), "n": np.array([count], np.float32)} for count in counts]
+
+
+STEP = [
+    node("MatMul", "state w", "product"),
+    node("Tanh", "product", "next"),
+    node("Mul", "next x", "part"),
+]
+
+
+def test_a_computed_count() -> None:
+    model = loop_model([*STEP, node("Identity", "go", "again")], "again")
+    check(model, *feeds(0, 1, 2, 5, 1024, 1025))
+
+
+def test_a_computed_condition() -> None:
+    stop = [
+        helper.make_node("ReduceSum", ["next"], ["total"], keepdims=0),
+        node("Greater", "total low", "again"),
+    ]
+    check(loop_model([*STEP, *stop], "again"), *feeds(0, 1, 40))
+
+
+def test_no_count_at_all() -> None:
+    stop = node("Less", "round last", "again")
+    model = loop_model([*STEP, stop], "again", "- yes x")
+    del model.graph.node[:2]
+    check(model, *feeds(0))
+
+
+def test_a_state_that_grows() -> None:
+    body = [
+        node("Concat", "state x", "next", axis=0),
+        node("MatMul", "x w", "product"),
+        node("Tanh", "product", "part"),
+    ]
+    model = loop_model([*body, node("Identity", "go", "again")], "again")
+    check(model, *feeds(0, 1, 2, 7))
+
+
+def test_a_long_loop_in_a_loop() -> None:
+    """Both too long to be written out; the inner one ends by a value."""
+    inner = helper.make_graph(
+        [
+            node("MatMul", "s w", "p"),
+            node("Tanh", "p", "t"),
+            helper.make_node("ReduceMax", ["t"], ["most"], keepdims=0),
+            node("Greater", "most tenth", "on"),
+        ],
+        "inner",
+        [value("i", INT64), value("c", BOOL), value("s")],
+        [value("on", BOOL), value("t")],
+    )
+    body = [
+        helper.make_node("Loop", ["many", "yes", "state"], ["deep"], body=inner),
+        node("Add", "deep x", "next"),
+        node("Mul", "next x", "part"),
+        node("Identity", "go", "again"),
+    ]
+    model = loop_model(body, "again")
+    for name, number in (("many", np.array(300)), ("tenth", np.array(0.1, np.float32))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(number, name))
+    check(model, *feeds(0, 1, 3))
+
+
+def test_unknown_shapes_of_parts_are_refused_by_name() -> None:
+    body = [
+        node("Concat", "state x", "next", axis=0),
+        node("Tanh", "state", "part"),
+        node("Identity", "go", "again"),
+    ]
+    model = loop_model(body, "again")
+    model.graph.node[2].attribute[0].g.output[2].type.tensor_type.ClearField("shape")
+    with pytest.raises(
+        ImportFailure, match=r"operator Loop \(node 'rounds'\).*of rounds whose shap"
+    ):
+        import_onnx(prepare(model))
+
+
+# ---------------------------------------------------------------------- Scan
+
+
+@pytest.mark.parametrize("back", [0, 1])
+@pytest.mark.parametrize(("axis", "output_axis"), [(0, 0), (1, -1)])
+def test_a_scan_of_any_length(back: int, axis: int, output_axis: int, tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            node("MatMul", "s w", "product"),
+            node("Add", "product p", "sum"),
+            node("Tanh", "sum", "t"),
+            node("Neg", "t", "minus"),
+        ],
+        "body",
+        [value("s"), value("p")],
+        [value("t"), value("minus")],
+    )
+    scan = helper.make_node(
+        "Scan",
+        ["x", "a"],
+        ["y", "all"],
+        body=body,
+        num_scan_inputs=1,
+        scan_input_axes=[axis],
+        scan_input_directions=[back],
+        scan_output_axes=[output_axis],
+        scan_output_directions=[back],
+    )
+    shape: list[int | str] = [4, 8]
+    shape.insert(axis, "n")
+    model = onnx_model(
+        [scan], {"x": [4, 8], "a": shape}, ["y", "all"], {"w": random(8, 8, scale=0.2)}
+    )
+    report = byoc.compile(model, tmp_path / "m.so", {"a": shape}, min_bytes=0).report
+    assert {entry.op for entry in report.left} == {"relax.shape_to_tensor"}
+    loaded = byoc.load(tmp_path / "m.so")
+    for length in (1, 2, 7, 130):
+        sizes = [length if extent == "n" else extent for extent in shape]
+        feed = {"x": random(4, 8), "a": random(*sizes, seed=2)}
+        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
+
+
+# ---------------------------------------------------------------------- sizes by values
+
+
+def test_rows_that_values_choose() -> None:
+    """NonZero tells how many rows come out; what follows is computed for as many."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], axes=[1], keepdims=0),
+        node("Greater", "most zero", "chosen"),
+        node("NonZero", "chosen", "places"),
+        node("Squeeze", "places axis", "rows"),
+        node("Gather", "x rows", "found", axis=0),
+        node("MatMul", "found w", "product"),
+        node("Relu", "product", "y"),
+    ]
+    weights = {"zero": np.array(0, np.float32), "axis": np.array([0]), "w": random(8, 8)}
+    model = onnx_model(nodes, {"x": [6, 8]}, ["y"], weights)
+    compiled = backend.prepare(model, min_bytes=0)
+    assert {entry.op for entry in compiled.report.left} <= {"relax.nonzero"}
+    for feed in ({"x": random(6, 8)}, {"x": -abs(random(6, 8))}):
+        assert_agrees({"y": compiled.run(feed)[0]}, onnxruntime_outputs(model, feed))

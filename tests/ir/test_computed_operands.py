@@ -6,7 +6,12 @@ All nodes of one test are one model, which is compiled once.
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from onnx import TensorProto, helper
 
+from byoc.errors import ModelError
+from byoc.frontends.onnx import prepare
+from tests.ir.graphs import onnx_model
 from tests.ir.test_own_converters import One, check
 
 DRAW = np.random.default_rng(3)
@@ -103,4 +108,57 @@ def test_operators_with_tensors_of_their_own() -> None:
             attributes={"inverse": 1},
         ),
     ]
+    ones += [
+        One("Det", {"x": DRAW.standard_normal((2, 4, 4)).astype(np.float32)}),
+        One("Trilu", {"x": np.zeros((2, 0, 3), "f4"), "k": np.array(1)}),
+        One(
+            "TfIdfVectorizer",
+            {"x": DRAW.integers(0, 4, (2, 9)).astype(np.int32)},
+            attributes={
+                "mode": "TFIDF",
+                "min_gram_length": 1,
+                "max_gram_length": 2,
+                "max_skip_count": 2,
+                "ngram_counts": [0, 2],
+                "ngram_indexes": [3, 0, 1, 2],
+                "weights": [1.0, 2.0, 0.5, 3.0],
+                "pool_int64s": [1, 2, 0, 1, 3, 2],
+            },
+        ),
+    ]
     check(ones, 20)
+
+
+def test_operators_of_opset_26() -> None:
+    ones = [
+        One("BitCast", {"x": X}, attributes={"to": 6}),
+        One("CumProd", {"x": X, "axis": np.array(1)}, attributes={"exclusive": 1}),
+    ]
+    check(ones, 26)
+
+
+def test_boxes_with_computed_limits() -> None:
+    boxes = np.sort(DRAW.random((1, 9, 2, 2), "f4"), 2).reshape(1, 9, 4)
+    scores = DRAW.standard_normal((1, 2, 9)).astype(np.float32)
+    limits = {"n": integers(2), "iou": np.array([0.3], "f4"), "least": np.array([-0.5], "f4")}
+    ones = [
+        One("NonMaxSuppression", {"b": boxes, "s": scores, **limits}),
+        One(
+            "NonMaxSuppression",
+            {"b": boxes, "s": scores, "n": integers(3)},
+            attributes={"center_point_box": 1},
+        ),
+    ]
+    check(ones, 13)
+
+
+def test_strings_and_other_domains_are_refused_by_name() -> None:
+    equal = onnx_model([helper.make_node("Equal", ["a", "b"], ["y"])], {"a": [2], "b": [2]}, ["y"])
+    for value in equal.graph.input:
+        value.type.tensor_type.elem_type = TensorProto.STRING
+    with pytest.raises(ModelError, match="input 'a' is of strings"):
+        prepare(equal)
+    del equal.opset_import[:]
+    equal.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    with pytest.raises(ModelError, match=r"domain ai\.onnx\.ml alone"):
+        prepare(equal)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
 
 import byoc.frontends.onnx.backend as backend
+from byoc import zoo
 from byoc.errors import ImportFailure
 from byoc.frontends.onnx import import_onnx, prepare
+from byoc.frontends.onnx.measured_model import draw_inputs
 from tests.ir.graphs import onnx_model
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -108,6 +113,31 @@ def multi_head(
     return inputs, names, 3 if past else 1, {"num_heads": 2}
 
 
+def group_query(
+    past: int, lengths: list[int], rows: int = 1, packed: bool = False, **attributes: Any
+) -> Made:
+    """Four heads of 16 that share two; the past has room for what ``lengths`` and new rows need."""
+    batch = len(lengths)
+    inputs = {
+        "q": floats(batch, rows, 64 + 64 * packed),
+        "k": floats(batch, rows, 32),
+        "v": floats(batch, rows, 32),
+        "pk": floats(batch, 2, past, 16),
+        "pv": floats(batch, 2, past, 16),
+        "last": np.array(lengths, np.int32) - 1,
+        "total": np.array(past + rows, np.int32),
+    }
+    names = list(inputs)
+    if packed:
+        names[1] = names[2] = ""
+    if attributes.get("do_rotary"):
+        angles = DRAW.random((past + rows, 8)).astype(np.float32)
+        inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
+        names += ["cos", "sin"]
+    kept = {name: inputs[name] for name in names if name}
+    return kept, names, 3, {"num_heads": 4, "kv_num_heads": 2, **attributes}
+
+
 def rotary(shape: list[int], places: list[int], **attributes: Any) -> Made:
     angles = DRAW.random((9, attributes.get("rotary_embedding_dim", 4) // 2)).astype(np.float32)
     inputs = {
@@ -177,6 +207,15 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
     "multi_head_added": ("MultiHeadAttention", lambda: multi_head(mask="added")),
     "multi_head_past": ("MultiHeadAttention", lambda: multi_head(3, past=2)),
     "multi_head_cross": ("MultiHeadAttention", lambda: multi_head(heads_first=True)),
+    "group_query": ("GroupQueryAttention", lambda: group_query(4, [5])),
+    "group_query_prompt": (
+        "GroupQueryAttention",
+        lambda: group_query(0, [5], 5, local_window_size=3, do_rotary=1),
+    ),
+    "group_query_ragged": (
+        "GroupQueryAttention",
+        lambda: group_query(4, [3, 5], packed=True, do_rotary=1, rotary_interleaved=1),
+    ),
     "rotary": ("RotaryEmbedding", lambda: rotary([2, 3, 8], [2, 3])),
     "rotary_heads": ("RotaryEmbedding", lambda: rotary([2, 2, 3, 4], [1], interleaved=1)),
     "rotary_part": (
@@ -185,6 +224,9 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
     ),
 }
 
+
+#: Results that ONNX Runtime leaves open in part: keys behind those that count.
+OPEN = ("group_query_ragged_y1", "group_query_ragged_y2")
 
 #: Cases whose first input alone is none of the model's constants, as in networks.
 CONSTANT_WEIGHTS = ("FusedConv", "FusedGemm", "EmbedLayerNormalization")
@@ -222,9 +264,37 @@ def test_agree_with_onnxruntime(opset: int) -> None:
     rep = backend.prepare(model, min_bytes=0)
     results = rep.run(inputs)
     assert rep.report.offloaded > 0.9 * rep.report.operators
-    assert_agrees(
-        dict(zip(results._fields, results, strict=True)), onnxruntime_outputs(model, inputs)
-    )
+    expected = onnxruntime_outputs(model, inputs)
+    found = dict(zip(results._fields, results, strict=True))
+    for name in OPEN:
+        assert found.pop(name).shape == expected.pop(name).shape
+    assert_agrees(found, expected)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_network_that_onnxruntime_has_optimised(half: bool, tmp_path: Path) -> None:
+    """Fused operators become the kernels of the network before, also from float16."""
+    model = zoo.build("gpt2_small")
+    session = onnxruntime.SessionOptions()
+    session.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    session.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    providers = ["CPUExecutionProvider"]
+    onnxruntime.InferenceSession(model.SerializeToString(), session, providers=providers)
+    optimised = onnx.load(tmp_path / "optimised.onnx")
+    fused = {node.op_type for node in optimised.graph.node if node.domain == MICROSOFT}
+    assert {"FusedMatMul", "FastGelu", "SkipLayerNormalization"} <= fused
+    if half:
+        optimised = convert_float_to_float16(optimised)
+    inputs = draw_inputs(optimised)
+    rep = backend.prepare(optimised)
+    results = rep.run(inputs)
+    assert rep.report.left == () and len(rep.report.regions) == 1
+    kernels = {use.algorithm: use.nodes for use in rep.report.kernels}
+    assert (kernels["attention"], kernels["layer_norm"], kernels["matmul"]) == (2, 5, 9)
+    want = onnxruntime_outputs(model, inputs)
+    for (name, expected), got in zip(want.items(), results, strict=True):
+        limit = (5e-3 if half else 1e-5) * np.ptp(expected)
+        np.testing.assert_allclose(got.astype("f4"), expected, rtol=0, atol=limit, err_msg=name)
 
 
 def test_forms_without_a_converter_are_refused_by_name() -> None:

@@ -54,6 +54,11 @@ def _check_versions(model: onnx.ModelProto) -> int:
         )
     versions = [e.version for e in model.opset_import if e.domain in ("", "ai.onnx")]
     newest = onnx.defs.onnx_opset_version()
+    others = sorted({e.domain for e in model.opset_import})
+    if not versions and others:
+        raise ModelError(
+            f"the model has operators of domain {', '.join(others)} alone; need ONNX's own ones"
+        )
     if not versions:
         raise ModelError(f"the model names no opset of ONNX's (opset_import); {_DAMAGED}")
     if not 1 <= versions[0] <= newest:
@@ -72,6 +77,11 @@ def _check_type(value: onnx.ValueInfoProto) -> None:
         elem = value.type.tensor_type.elem_type
         if elem not in types.values() or elem == types.UNDEFINED:
             raise ModelError(f"input {value.name!r} is of the unknown type {elem}; {_DAMAGED}")
+        if elem == types.STRING:
+            raise ModelError(
+                f"input {value.name!r} is of strings; models of numbers can be compiled, split the"
+                " text outside of the model"
+            )
     elif value.type.WhichOneof("value") is None:
         raise ModelError(f"input {value.name!r} has no type; {_DAMAGED}")
 

@@ -91,6 +91,9 @@ OF_MICROSOFT = {
     "DynamicQuantizeMatMul": Quantised("MatMul", (Places(1, 2, 3, axis=-1),)),
 }
 
+#: Operators of com.microsoft whose result is of the first input's type.
+LIKE_THE_FIRST = frozenset(("BiasGelu", "FastGelu", "Gelu"))
+
 #: Others whose zero points are checked; they have no scales.
 _OTHERS = {
     "ConvInteger": Quantised("Conv", (Places(0, None, 2), Places(1, None, 3, axis=0))),
@@ -127,8 +130,12 @@ def result_types(
         result.tensor_type.shape.dim[-1].dim_value = attributes["N"]
         return {node.output[0]: result}
     known = quantised(node.op_type, len(node.input), attributes)
-    if node.op_type not in OF_MICROSOFT or known.operator == "Attention":
+    if node.op_type in LIKE_THE_FIRST:
+        return {node.output[0]: types[node.input[0]]}
+    if node.op_type not in OF_MICROSOFT:
         return {}
+    if known.operator == "Attention":
+        return _attention_types(node, types)
     if attributes.pop("channels_last", 0) or attributes.get("ceil_mode", 0):
         return {}  # no converter is for the one, and inference errs with the other
     version = attributes.pop("opset", opset)
@@ -152,6 +159,18 @@ def result_types(
         integers = zero_point if _given(node, zero_point) else known.operands[0].value
         element = types[node.input[integers]].tensor_type.elem_type
     return {name: _of_type(kind, element) for name, kind in found.items()}
+
+
+def _attention_types(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> dict[str, onnx.TypeProto]:
+    """[B, S, N D] of an input [B, S, I] and a weight [I, 3 N D]."""
+    result = _of_type(types[node.input[0]], onnx.TensorProto.FLOAT)
+    width = types[node.input[1]].tensor_type.shape.dim[1].dim_value
+    if not width or len(result.tensor_type.shape.dim) != 3:
+        return {}
+    result.tensor_type.shape.dim[2].dim_value = width // 3
+    return {node.output[0]: result}
 
 
 def _given(node: onnx.NodeProto, place: int) -> bool:

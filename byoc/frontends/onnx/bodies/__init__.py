@@ -26,6 +26,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     (MICROSOFT, "FusedConv"): contrib.fused_conv,
     (MICROSOFT, "FusedGemm"): contrib.fused_gemm,
     (MICROSOFT, "FusedMatMul"): contrib.fused_mat_mul,
+    (MICROSOFT, "GroupQueryAttention"): contrib_attention.group_query_attention,
     (MICROSOFT, "MultiHeadAttention"): contrib_attention.multi_head_attention,
     (MICROSOFT, "NhwcMaxPool"): contrib.nhwc_max_pool,
     (MICROSOFT, "QuickGelu"): contrib.quick_gelu,

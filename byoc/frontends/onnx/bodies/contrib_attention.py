@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import onnx
 
-from byoc.frontends.onnx.bodies.attention import attend, heads_of, joined
+from byoc.frontends.onnx.bodies.attention import attend, heads_of, joined, repeated
 from byoc.frontends.onnx.bodies.call import Call
 
 #: What a mask adds to scores that it hides, unless the node says something else.
@@ -135,6 +135,79 @@ def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[
     hidden = call.op("Where", shown, call.number(0.0), call.number(low))
     found.append(call.over("Unsqueeze", hidden, [1] if len(shape) == 3 else [1, 2]))
     return found
+
+
+def group_query_attention(call: Call) -> bool:
+    """GroupQueryAttention: [B, S, N D], several heads of the query for one of key and value.
+
+    ``seqlens_k`` tells the place of the last row of each sentence; new keys go behind those that
+    it leaves of the past, [B, M, P, D], and a row sees the keys up to its own place.  Results have
+    room for P + S keys.
+    """
+    attrs, shape = call.attrs, call.shape(0)
+    heads, own = attrs["num_heads"], attrs["kv_num_heads"]
+    off = {"smooth_softmax": (0, -1), "softcap": (0.0,), "qk_output": (0,)}
+    known = ("num_heads", "kv_num_heads", "scale", "do_rotary", "rotary_interleaved")
+    for name in attrs:
+        if attrs[name] not in off.get(name, ()) and name not in (*known, "local_window_size"):
+            return False
+    if call.input(11) or call.wants(3) or shape is None or None in (shape[1], shape[2]):
+        return False
+    rows, parts = shape[1], [call.input(place) for place in range(3)]
+    width = shape[2] // (heads if parts[1] else heads + 2 * own)
+    if not parts[1]:
+        parts = call.parts(parts[0], [heads * width, own * width, own * width], 2)
+    q, k, v = (
+        heads_of(call, part, count) for part, count in zip(parts, (heads, own, own), strict=True)
+    )
+    past = call.shape(3) if call.input(3) else [None, None, 0]
+    if past is None or past[2] is None:
+        return False
+    one = call.constant(1 - rows, np.int64)
+    last = call.reshape(call.op("Cast", call.input(5), to=onnx.TensorProto.INT64), -1, 1)
+    before = call.op("Max", call.op("Add", last, one), call.constant(0, np.int64))
+    own_places = call.op("Add", before, call.constant(np.arange(rows)[None], np.int64))
+    if attrs.get("do_rotary", 0):
+        table = call.shape(7)
+        if table is None or table[1] is None:
+            return False
+        tables, ids = (call.input(7), call.input(8)), call.input(9) or own_places
+        q, k = (rotated(call, x, ids, tables, (width, 2 * table[1])) for x in (q, k))
+    columns = past[2] + rows
+    places = call.constant(np.arange(columns)[None], np.int64)
+    if call.input(3) and past[2]:
+        k, v = (
+            _appended(call, pair, places, before, past[2])
+            for pair in ((call.input(3), k), (call.input(4), v))
+        )
+    call.give(1, k)
+    call.give(2, v)
+    seen_to = call.over("Unsqueeze", own_places, [1, 3])
+    keys = call.constant(np.arange(columns), np.int64)
+    hidden = call.op("Greater", keys, seen_to)
+    window = attrs.get("local_window_size", -1)
+    if window > 0:
+        first = call.op("Sub", seen_to, call.constant(window - 1, np.int64))
+        hidden = call.op("Or", hidden, call.op("Less", keys, first))
+    bias = call.op("Where", hidden, call.number(-np.inf), call.number(0.0))
+    if call.input(10):
+        bias = call.op("Add", bias, call.input(10))
+    k, v = (repeated(call, x, own, heads // own) for x in (k, v))
+    scale = attrs.get("scale", 0.0) or 1 / sqrt(width)
+    call.give(0, joined(call, attend(call, q, k, v, scale, bias)))
+    return True
+
+
+def _appended(call: Call, pair: tuple[str, str], places: str, before: str, room: int) -> str:
+    """New keys behind those of the past that count: [B, M, P + S, D]."""
+    both = call.op("Concat", *pair, axis=2)
+    moved = call.op("Add", places, call.op("Sub", call.constant(room, np.int64), before))
+    taken = call.op("Where", call.op("Less", places, before), places, moved)
+    last = call.constant(room + call.shape(0)[1] - 1, np.int64)
+    taken = call.op("Min", taken, last)
+    taken = call.over("Unsqueeze", taken, [1, 3])
+    wide = call.op("Expand", taken, call.op("Shape", both))
+    return call.op("GatherElements", both, wide, axis=2)
 
 
 # ---------------------------------------------------------------------- rotations

@@ -16,6 +16,7 @@ from byoc.frontends.onnx.converters import (
     computed_axes,
     computed_sizes,
     detection,
+    determinant,
     elementwise,
     old_broadcast,
     quantisation,
@@ -26,6 +27,7 @@ from byoc.frontends.onnx.converters import (
     sequences,
     shapes,
     unpooling,
+    vectoriser,
     windows,
 )
 from byoc.frontends.onnx.converters.node import Node
@@ -36,6 +38,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     **dict.fromkeys((*OF_ONNX, *OF_MICROSOFT), quantised.qlinear),
     "AffineGrid": computed_sizes.affine_grid,
     "AveragePool": windows.pool,
+    "BitCast": elementwise.bit_cast,
     "BitShift": elementwise.bit_shift,
     "Col2Im": columns.col2im,
     "ConstantOfShape": shapes.constant_of_shape,
@@ -45,6 +48,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "CumSum": computed_axes.cum_sum,
     "DeformConv": columns.deform_conv,
     "DequantizeLinear": quantisation.linear,
+    "Det": determinant.det,
     "Div": elementwise.div,
     "Dropout": elementwise.dropout,
     "DynamicQuantizeLinear": quantisation.dynamic,
@@ -53,6 +57,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Elu": elementwise.elu,
     "Expand": shapes.expand,
     "EyeLike": shapes.eye_like,
+    "FastGelu": elementwise.fast_gelu,
     "GatherND": shapes.by_coordinates,
     "GRU": recurrent.layer,
     "IsInf": elementwise.is_inf,
@@ -98,8 +103,10 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Slice": shapes.slice_by_attributes,
     "Split": sequences.split,
     "SplitToSequence": sequences.split_to_sequence,
+    "TfIdfVectorizer": vectoriser.tf_idf,
     "ThresholdedRelu": elementwise.thresholded_relu,
     "TopK": reductions.top_k,
+    "Trilu": shapes.trilu,
     "Upsample": shapes.any_resize,
 }
 

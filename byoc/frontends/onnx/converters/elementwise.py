@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx
+from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
 from byoc.frontends.onnx.converters.node import Node, in_float32, is_float
 from codegen_cc.dim import broadcast_shape
@@ -87,12 +88,34 @@ def prelu(node: Node) -> relax.Expr:
 
 
 def dropout(node: Node) -> relax.Expr:
-    """Inference drops nothing."""
+    """Inference drops nothing, and a ratio of 0 neither."""
     image = node.inputs[0]
+    ratio = node.constant(1) if len(node.inputs) > 1 else None
+    if ratio is not None and not ratio.any():
+        node.inputs[2]  # whether it trains
     if node.outputs == 1:
         return image
     kept = relax.op.full(image.ty.shape, relax.const(True, "bool"), "bool")
     return relax.Tuple([image, kept if node.opset >= 10 else relax.op.ones_like(image)])
+
+
+def fast_gelu(node: Node) -> relax.Expr:
+    """GELU by the hyperbolic tangent, of a sum where there is a bias."""
+    x, bias = node.inputs[0], node.inputs[1] if len(node.inputs) > 1 else None
+    return relax.op.nn.gelu_tanh(x if bias is None else relax.op.add(x, bias))
+
+
+def bit_cast(node: Node) -> relax.Expr:
+    """The same bits, as numbers of another dtype of that size."""
+    to = get_type(node.attrs["to"])
+    sizes = [8 if kind == "bool" else int(kind.lstrip("bfloatuin")) for kind in (node.dtype(), to)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(f"{node.dtype()} as {to}; need dtypes of one size")
+
+    def loops(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda *at: tirx.reinterpret(to, x(*at)), name="bits")
+
+    return node.bb.emit_te(loops, node.inputs[0])
 
 
 def sign(node: Node) -> relax.Expr:

@@ -50,6 +50,15 @@ def eye_like(node: Node) -> relax.Expr:
     return relax.op.eye(rows, columns, node.attrs.get("k", 0), dtype)
 
 
+def trilu(node: Node) -> relax.Expr:
+    """Of no elements as well."""
+    if 0 not in (node.shape() or ()):
+        return node.tvm()
+    node.attrs.get("upper")
+    node.inputs[1:]
+    return node.inputs[0]
+
+
 def constant_of_shape(node: Node) -> relax.Expr:
     """A shape that is computed while the model runs."""
     length = None if isinstance(node.inputs[0], relax.ShapeExpr) else node.shape()

@@ -11,6 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = Settings()
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = partial(_warn, settings)
             code = cli.main(args=arguments, prog_name="byoc", obj=settings, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -84,8 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(settings, f"unexpected {type(error).__name__}: {error} (-v tells more)")
 
 
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """Warnings are for people: one line, without the place in the source."""
+def _warn(
+    settings: Settings, message: Warning | str, category: type, file: str, *_: object, **__: object
+) -> None:
+    """Warnings are for people: one line, without the place in the source; TVM's are for -v."""
+    ours = category.__module__.partition(".")[0] in ("byoc", "codegen_cc")
+    if not ours and f"{os.sep}tvm{os.sep}" in file and not settings.verbose:
+        return
     kind = "note" if isinstance(message, AxesNote) else "warning"
     say(f"{kind}: {' '.join(str(message).split())}", err=True)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from byoc.arguments import MAX_THREADS
+from byoc.cli.process import native_messages_dropped
 from byoc.extent import ALLOWED, parse_extent
 from byoc.terminal import new_console
 from codegen_cc.target import NAMES
@@ -77,7 +78,7 @@ verbose = click.option(
     expose_value=False,
     callback=_set_verbose,
     is_eager=True,
-    help="Show the traceback of an error.",
+    help="Show the traceback of an error, and TVM's own messages.",
 )
 
 as_json = flag("--json as_json", "Print JSON instead of tables.")
@@ -169,8 +170,16 @@ target = click.option(
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A spinner that names the current stage, where stderr is a terminal."""
+    """A spinner that names the current stage, where stderr is a terminal.
+
+    Messages of TVM's own are for -v.
+    """
     from rich.text import Text
 
-    with new_console(stderr=True).status("starting") as status:
+    context = click.get_current_context(silent=True)
+    verbose = context is not None and context.ensure_object(Settings).verbose
+    with (
+        nullcontext() if verbose else native_messages_dropped(),
+        new_console(stderr=True).status("starting") as status,
+    ):
         yield lambda stage: status.update(Text(stage))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+import os
 import sys
+from collections.abc import Iterator
 
+_STDERR = 2
 _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK = 1 << 20
 
@@ -23,6 +27,41 @@ def import_without_torch(name: str) -> None:
         importlib.import_module(name)
     finally:
         del sys.modules["torch"]
+
+
+@contextlib.contextmanager
+def native_messages_dropped() -> Iterator[None]:
+    """Drop what compiled code writes to standard error, such as TVM's warnings; Python's stays.
+
+    What fails there is raised as well, and its message comes with the exception.
+    """
+    sys.stderr.flush()
+    try:
+        terminal = os.dup(_STDERR)
+    except OSError:  # closed: nothing is shown anyway
+        yield
+        return
+    own, before = None, sys.stderr
+    if _is_standard_error(before):
+        own = os.fdopen(os.dup(terminal), "w", 1, encoding=before.encoding, errors=before.errors)
+        sys.stderr = own
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), _STDERR)
+    try:
+        yield
+    finally:
+        if own is not None:
+            sys.stderr = before
+            own.close()
+        os.dup2(terminal, _STDERR)
+        os.close(terminal)
+
+
+def _is_standard_error(stream: object) -> bool:
+    try:
+        return stream.fileno() == _STDERR
+    except (AttributeError, OSError, ValueError):  # a test's, or none
+        return False
 
 
 def give_large_blocks_back() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,10 @@ import onnx
 import pytest
 
 from byoc.cli import main
+from byoc.errors import OffloadWarning
 from codegen_cc.printable import printable
 from models.builder import GraphBuilder
+from tests.test_tiny import tiny_model
 
 #: Clear the screen, rename the window, turn the direction of writing, a bell, a line that pretends
 #: to be another, markup of Rich's that closes what nobody opened, and the ends of other languages.
@@ -107,3 +111,33 @@ def test_printable() -> None:
     assert printable("naïve 名前 ✓") == "naïve 名前 ✓"
     assert printable("a\nb\tc", keep="\n") == "a\nb\\tc"
     assert printable("\x1b\x9b\u202e\ud800\x7f") == "\\x1b\\x9b\\u202e\\ud800\\x7f"
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_messages_of_tvm_are_shown_with_v_alone(
+    verbose: bool,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Written by compiled code to file 2, or warned of by Python code of TVM's."""
+    import byoc.compiler.compile as compiling
+
+    lower = compiling._lower
+
+    def talkative(*arguments: object) -> object:
+        os.write(2, b"tvm: native words\n")
+        warnings.warn_explicit("python words", UserWarning, "/site/tvm/relax/frontend.py", 1)
+        warnings.warn("words of ours", OffloadWarning, stacklevel=1)
+        return lower(*arguments)
+
+    monkeypatch.setattr(compiling, "_lower", talkative)
+    source, library = tmp_path / "m.onnx", tmp_path / "m.so"
+    onnx.save(tiny_model(), source)
+    flag = ["-v"] if verbose else []
+    assert main(["compile", str(source), "-o", str(library), *flag]) == 0
+    said = capfd.readouterr().err
+    assert ("native words" in said, "python words" in said) == (verbose, verbose)
+    assert "warning: words of ours" in said
+    os.write(2, b"afterwards\n")
+    assert capfd.readouterr().err == "afterwards\n"

@@ -214,7 +214,7 @@ def test_unknown_shapes_of_parts_are_refused_by_name() -> None:
     model = loop_model(body, "again")
     model.graph.node[2].attribute[0].g.output[2].type.tensor_type.ClearField("shape")
     with pytest.raises(
-        ImportFailure, match=r"operator Loop \(node 'rounds'\).*of rounds whose shap"
+        ImportFailure, match=r"operator Loop \(node 'rounds'\).*: results of rounds whose"
     ):
         import_onnx(prepare(model))
 

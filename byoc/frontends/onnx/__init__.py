@@ -19,8 +19,9 @@ import tvm
 from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
-from byoc.frontends.onnx.checked_import import Refusals, node_name
+from byoc.frontends.onnx.checked_import import Refusals
 from byoc.frontends.onnx.dynamic_axes import note, set_shapes
+from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
 from byoc.frontends.onnx.four_bits import widen_four_bits
 from byoc.frontends.onnx.given_model import GivenModel, given_model
@@ -45,10 +46,7 @@ from byoc.frontends.onnx.weights_apart import (
 )
 from byoc.frontends.source_files import hash_content, hash_files
 from byoc.stages import Stages
-from codegen_cc.errors import foreign_errors_as
-
-#: Names of nodes and inputs that a message lists before it says how many more there are.
-MAX_LISTED = 5
+from codegen_cc.errors import foreign_errors_as, one_line
 
 
 def prepare(model: GivenModel, input_shapes: InputShapes | None = None) -> onnx.ModelProto:
@@ -192,24 +190,23 @@ def import_onnx(
     refusals = Refusals(allow_wrong)
     model = apart.model
     again = partial(_import_quietly, weights=apart.weights, refusals=refusals)
+    if (problem := unsupported_input(model)) is not None:
+        raise ImportFailure(problem)
     try:
         module = again(model)
     except UnsupportedForm:
         raise
     except tvm.error.OpNotImplemented as err:
-        raise ImportFailure(_unsupported(model, str(err))) from err
+        listed = str(err).rpartition(":")[2].split(",")
+        raise ImportFailure(unsupported(model, (name.strip() for name in listed))) from err
     except Exception as err:  # converters raise whatever their code runs into
         shapes = working_multiples(model, again)
         if shapes is not None:
             raise ImportFailure(_not_every_size(model, shapes)) from err
         node = _node_in_traceback(err.__traceback__)
-        where = (
-            f"operator {node.op_type} (node {node_name(node)})" if node is not None else "the model"
-        )
-        raise ImportFailure(
-            f"TVM's importer cannot convert {where}: {type(err).__name__}: {_first_line(err)};"
-            " try another opset or replace that operator"
-        ) from err
+        if node is not None:
+            raise ImportFailure(failed_node(model, node, err)) from err
+        raise ImportFailure(f"cannot import the model: {one_line(err)}") from err
     if not all_outputs_known(module):
         shapes = working_multiples(model, again)
         if shapes is not None:
@@ -239,20 +236,6 @@ def _not_every_size(model: onnx.ModelProto, shapes: str) -> str:
     )
 
 
-def _unsupported(model: onnx.ModelProto, message: str) -> str:
-    listed = {name.strip() for name in message.rpartition(":")[2].split(",")}
-    parts = []
-    for op in sorted(listed):
-        names = [node_name(node) for node in model.graph.node if node.op_type == op]
-        more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-        parts.append(f"{op} (node {', '.join(names[:MAX_LISTED])}{more})" if names else op)
-    plural = "s" if len(parts) > 1 else ""
-    return (
-        f"TVM's importer has no converter for operator{plural} {', '.join(parts)};"
-        " export the model without them"
-    )
-
-
 def _node_in_traceback(traceback: TracebackType | None) -> onnx.NodeProto | None:
     """The ONNX node that the importer was at: its loop over nodes is among the frames."""
     found = None
@@ -262,8 +245,3 @@ def _node_in_traceback(traceback: TracebackType | None) -> onnx.NodeProto | None
             found = node
         traceback = traceback.tb_next
     return found
-
-
-def _first_line(err: BaseException) -> str:
-    lines = str(err).strip().splitlines()
-    return lines[0] if lines else type(err).__name__

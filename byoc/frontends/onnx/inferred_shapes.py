@@ -48,6 +48,11 @@ def extents_of(type_: onnx.TypeProto | None) -> list[int | None] | None:
     return [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
 
 
+def dtype_text(type_: onnx.TypeProto) -> str:
+    """The dtype of a tensor as ONNX's schemas write it, such as ``float``."""
+    return onnx.TensorProto.DataType.Name(type_.tensor_type.elem_type).lower()
+
+
 def shape_of(type_: onnx.TypeProto | None) -> list[int] | None:
     """The extents of a tensor whose shape is wholly known."""
     if type_ is None or not type_.tensor_type.HasField("shape"):

@@ -1,6 +1,7 @@
 """A recurrent layer as loops of TVM's: right for every form and dtype, and slow.
 
 The formulas are those of ``ext_recurrent.h``. Sums of a step are written down first, then states.
+Where the inputs' weights are integers, the input is rounded as DynamicQuantizeLinear does.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _FUNCTIONS: dict[str, Callable[..., tirx.Expr]] = {
 
 
 def emit_loops(operands: Sequence[te.Tensor], form: LayerForm) -> list[te.Tensor]:
-    """The output and the last states, two of them whatever the kind, and sums of the gates."""
+    """The output and the last states, two of them whatever the kind, sums of the gates, and the
+    scale and the zero point of an input that is rounded."""
     given = dict(zip(form.roles, operands, strict=True))
     x, r = given["input"], given["recurrence"]
     directions, sums, units = r.shape
@@ -56,7 +58,7 @@ def emit_loops(operands: Sequence[te.Tensor], form: LayerForm) -> list[te.Tensor
     else:
         steps, batch, _ = x.shape
         shapes = [[steps, directions, batch, units], *[[directions, batch, units]] * 2]
-    shapes.append([directions, batch, sums])
+    shapes += [[directions, batch, sums], [2]]
     return te.extern(
         shapes,
         list(operands),
@@ -72,7 +74,7 @@ class _Layer:
     def __init__(self, form: LayerForm, ins: Any, outs: Any) -> None:
         self.attrs = form.attrs
         self.given = dict(zip(form.roles, ins, strict=True))
-        self.y, self.h, self.c, self.sums = outs
+        self.y, self.h, self.c, self.sums, self.range = outs
         x = self.given["input"]
         self.dtype = x.dtype
         self.batch_first = self.attrs["batch_first"]
@@ -83,9 +85,12 @@ class _Layer:
     def statement(self) -> tirx.Stmt:
         """All of it."""
         with IRBuilder() as builder:
-            with T.serial(0, self.batch) as b:
-                for d in range(int(self.given["recurrence"].shape[0])):
-                    self._row(d, b)
+            with T.seq_scope():
+                if "weight_scale" in self.given:
+                    self._take_range()
+                with T.serial(0, self.batch) as b:
+                    for d in range(int(self.given["recurrence"].shape[0])):
+                        self._row(d, b)
             return builder.get()
 
     def _row(self, d: int, b: tirx.Expr) -> None:
@@ -113,16 +118,16 @@ class _Layer:
             T.buffer_store(self.y, value(j), place)
 
     def _step(self, d: int, b: tirx.Expr, time: tirx.Expr) -> None:
-        r, h = self.given["recurrence"], lambda k: self.h[self._state(d, b, k)]
+        h = lambda k: self.h[self._state(d, b, k)]  # noqa: E731
         resets = self.kind == GRU
         own = self.units * (2 if resets else self.gates)
         with T.serial(0, self.units * self.gates) as j:
             self._set(d, b, j, self._bias(d, j, reset_last=resets and self.attrs["reset_last"]))
             with T.serial(0, self.inputs) as i:
                 place = [b, time, i] if self.batch_first else [time, b, i]
-                self._add(d, b, j, self.given["input"][place] * self.given["weight"][d, j, i])
+                self._add(d, b, j, self._input(place) * self._weight("weight", d, j, i))
         with T.serial(0, own) as j, T.serial(0, self.units) as k:
-            self._add(d, b, j, h(k) * r[d, j, k])
+            self._add(d, b, j, h(k) * self._weight("recurrence", d, j, k))
         if self.kind == LSTM:
             with T.serial(0, self.units) as j:
                 self._lstm(d, b, j)
@@ -158,7 +163,7 @@ class _Layer:
 
     def _gru(self, d: int, b: tirx.Expr) -> None:
         """``c`` holds what is multiplied by the last gate's weights, or the products."""
-        r, units, last = self.given["recurrence"], self.units, self.attrs["reset_last"]
+        units, last = self.units, self.attrs["reset_last"]
         with T.serial(0, units) as j:
             for index in (0, 1):
                 gate = self._apply(0, d, self._sum(d, b, index, j))
@@ -167,7 +172,7 @@ class _Layer:
                 reset = self._sum(d, b, 1, j) * self.h[self._state(d, b, j)]
                 self._set_state(self.c, d, b, j, reset)
         with T.serial(0, units) as j:
-            weights = partial(_row_of, r, d, 2 * units + j)
+            weights = partial(self._weight, "recurrence", d, 2 * units + j)
             if last:
                 bias = self.given.get("bias")
                 first = self._zero() if bias is None else bias[d, 5 * units + j]
@@ -186,6 +191,37 @@ class _Layer:
             self._set_state(self.h, d, b, j, state)
 
     # ------------------------------------------------------------------ parts
+
+    def _take_range(self) -> None:
+        """The scale and the zero point of the input."""
+        x, zero = self.given["input"], self._zero()
+        low, high = ([i] for i in (0, 1))
+        for place in (low, high):
+            T.buffer_store(self.range, zero, place)
+        extents = [T.serial(0, extent) for extent in x.shape]
+        with extents[0] as i, extents[1] as j, extents[2] as k:
+            T.buffer_store(self.range, tirx.min(self.range[0], x[i, j, k]), low)
+            T.buffer_store(self.range, tirx.max(self.range[1], x[i, j, k]), high)
+        width = (self.range[1] - self.range[0]) / tirx.const(255, self.dtype)
+        one = tirx.const(1, self.dtype)
+        T.buffer_store(self.range, tirx.Select(width > zero, width, one), high)
+        T.buffer_store(self.range, self._byte(-self.range[0] / self.range[1]), low)
+
+    def _byte(self, value: tirx.Expr) -> tirx.Expr:
+        """The nearest of the integers 0 .. 255."""
+        low, high = (tirx.const(bound, self.dtype) for bound in (0, 255))
+        return tirx.nearbyint(tirx.max(tirx.min(value, high), low))
+
+    def _input(self, place: list[Any]) -> tirx.Expr:
+        value = self.given["input"][tuple(place)]
+        if "weight_scale" not in self.given:
+            return value
+        zero, scale = self.range[0], self.range[1]
+        return (self._byte(tirx.nearbyint(value / scale) + zero) - zero) * scale
+
+    def _weight(self, role: str, d: int, j: tirx.Expr, k: tirx.Expr) -> tirx.Expr:
+        value, scale = self.given[role][d, j, k], self.given.get(f"{role}_scale")
+        return value if scale is None else value.astype(self.dtype) * scale[d, j]
 
     def _zero(self) -> tirx.Expr:
         return tirx.const(0, self.dtype)
@@ -226,7 +262,3 @@ class _Layer:
             bound = tirx.const(clip, self.dtype)
             value = tirx.max(tirx.min(value, bound), -bound)
         return _FUNCTIONS[name](value, *(tirx.const(n, self.dtype) for n in (alpha, beta)))
-
-
-def _row_of(r: Any, d: int, j: tirx.Expr, k: tirx.Expr) -> tirx.Expr:
-    return r[d, j, k]

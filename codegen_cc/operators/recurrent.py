@@ -4,6 +4,10 @@ The products of the inputs of all steps and both directions are one matrix produ
 weight lie as ``ext_recurrent`` reads them, the gates of 16 units side by side, so that the steps
 find all sums of a unit together.  Gates are in ONNX's order: z, u, n of a GRU, i, o, f, n of an
 LSTM.
+
+Weights may be int8 with a scale for each row.  Those of inputs are multiplied with integers: the
+input is quantised by its own range, as DynamicQuantizeLinear does.  The others are multiplied with
+states in 16 bits where the functions keep these between -1 and 1, else as floats.
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ from codegen_cc.operator import Facts, Kernels, Number, Operator
 from codegen_cc.operators.dtype_rules import as_stored, one_of
 from codegen_cc.operators.operands import all_constant, not_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, PANEL
+from codegen_cc.operators.requantise import INT8_PANELS, MOST_PRODUCTS
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
-from codegen_cc.plan.call import Struct
+from codegen_cc.plan.call import Element, Struct
 from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
@@ -56,7 +61,13 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 #: Functions of a direction: f, g and k of ``ext_recurrent.h``.
 FUNCTIONS_EACH = 3
 
-_CONSTANTS = ("weight", "recurrence", "bias", "peepholes")
+#: Of weights that are int8.
+_SCALES = {"weight": "weight_scale", "recurrence": "recurrence_scale"}
+
+_CONSTANTS = ("weight", "recurrence", "bias", "peepholes", *_SCALES.values())
+
+#: Functions whose results are between -1 and 1, as f and as k.
+_BOUNDED = {0: ("sigmoid", "hard_sigmoid", "tanh", "softsign"), 2: ("tanh", "softsign", "sigmoid")}
 
 
 def functions_of(attrs: dict[str, Any], direction: int) -> list[tuple[str, float, float]]:
@@ -72,9 +83,11 @@ def backwards(attrs: dict[str, Any], direction: int) -> bool:
 
 
 def dtypes(node: Node) -> str | None:
-    """float32 but for lengths, which are int32."""
+    """float32 but for lengths, which are int32, and weights that have scales, int8."""
     for operand in node.operands:
         wanted = "int32" if operand.role == "lengths" else SINGLE
+        if node.operand(_SCALES.get(operand.role, "")) is not None:
+            wanted = "int8"
         if reason := one_of(operand.role, operand.dtype, (wanted,)):
             return reason
     return as_stored(node) or one_of("result", node.dtype, (SINGLE,))
@@ -91,6 +104,9 @@ def supports(node: Node) -> str | None:
     unknown = [name for name in node.attrs["functions"] if name not in FUNCTIONS]
     if unknown:
         return f"function {unknown[0]}; need one of {', '.join(FUNCTIONS)}"
+    inputs = node.operand("weight").shape[2]
+    if node.operand("weight_scale") is not None and inputs > MOST_PRODUCTS:
+        return f"sums of {inputs} products of integers; need at most {MOST_PRODUCTS}"
     return all_constant(node)
 
 
@@ -127,10 +143,10 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     fields["clip"] = float(attrs["clip"])
     fields["functions"] = [f"EXT_GATE_{name.upper()}" for name in attrs["functions"]]
     fields |= {name: [float(number) for number in attrs[name]] for name in ("alphas", "betas")}
-    operands = [_panels(node, builder), _reset_bias(node, builder), _peepholes(node, builder)]
-    operands += [_plain(node, builder, role) for role in ("lengths", "initial_h", "initial_c")]
+    operands = [_plain(node, builder, role) for role in ("lengths", "initial_h", "initial_c")]
     cell = last[1] if len(last) > 1 else None
-    arguments = [Struct("ext_recurrent_params", fields), sums, *operands, y, last[0], cell]
+    blocks = [Struct("ext_recurrent_params", fields), _weights(node, builder)]
+    arguments = [*blocks, sums, *operands, y, last[0], cell]
     writes = [tensor for tensor in (y, *last) if tensor is not None]
     comment = f"{node.node.composite}: {list(x.shape)} -> {list(node.node.shape)}"
     builder.call("ext_recurrent", arguments, writes, comment)
@@ -153,8 +169,10 @@ def _rows_in_order(builder: PlanBuilder, x: Tensor) -> Tensor:
 
 def _input_sums(node: RegionNode, builder: PlanBuilder, x: Tensor) -> Tensor:
     """x w + biases of all steps, [.., .., directions * columns], rows in the order of ``x``."""
-    attrs, weight = node.node.attrs, node.role("weight").data
-    matrix = _columns(attrs, weight)
+    weight = node.role("weight").data
+    matrix = (
+        _in_blocks(node.node.attrs, weight).reshape(-1, weight.shape[-1]).T
+    )  # [inputs, columns]
     columns = matrix.shape[-1]
     order = [axis for axis in x.order() if axis != 2]
     sums = builder.space((*x.shape[:2], columns), SINGLE, (*order, 2))
@@ -166,14 +184,41 @@ def _input_sums(node: RegionNode, builder: PlanBuilder, x: Tensor) -> Tensor:
         "a_col": 1,
         "y_row": columns,
     }
-    epilogue = None
+    params = Struct("ext_matmul_params", fields)
+    bias: dict[str, object] = {}
     if node.role("bias") is not None:
-        epilogue = Struct("ext_epilogue", {"bias": builder.constant(_input_bias(node))})
-    panels = builder.constant(FLOAT32_PANELS.pack(matrix[None]))
+        bias["bias"] = builder.constant(_input_bias(node))
     comment = f"{node.node.composite}, inputs: {list(x.shape)} x {list(matrix.shape)}"
-    arguments = [Struct("ext_matmul_params", fields), x, panels, epilogue, sums]
-    builder.call("ext_matmul_packed", arguments, sums, comment)
+    if node.role("weight_scale") is not None:
+        integers, zero, factors = _quantised_input(node, builder, x)
+        panels = builder.constant(INT8_PANELS.pack(matrix[None]))
+        column_sums = builder.constant(matrix.sum(axis=0, dtype=np.int32))
+        fields = {"w_sums": column_sums, "scale": factors, **bias, "y_dtype": "EXT_FLOAT32"}
+        requantise = Struct("ext_requantise", fields)
+        arguments = [params, "EXT_UINT8", zero, integers, panels, requantise, sums]
+        builder.call("ext_qmatmul", arguments, sums, comment)
+        return sums
+    panels = builder.constant(FLOAT32_PANELS.pack(matrix[None]))
+    epilogue = Struct("ext_epilogue", bias) if bias else None
+    builder.call("ext_matmul_packed", [params, x, panels, epilogue, sums], sums, comment)
     return sums
+
+
+def _quantised_input(
+    node: RegionNode, builder: PlanBuilder, x: Tensor
+) -> tuple[Tensor, Element, Tensor]:
+    """The input as integers, their zero point, and their scale times those of the columns."""
+    integers = builder.space(x.shape, "uint8", x.order())
+    scale, zero = builder.space((), SINGLE), builder.space((), "uint8")
+    written = [integers, scale, zero]
+    builder.call("ext_dynamic_quantize", [x.size, x, *written], written, "inputs as integers")
+    each = builder.constant(_in_blocks(node.node.attrs, node.role("weight_scale").data).reshape(-1))
+    factors = builder.space(each.shape, each.dtype)
+    fields: dict[str, object] = {"kind": "EXT_MUL", "ndim": 1, "shape": [each.size]}
+    fields |= {"a_strides": [1], "b_strides": [0]}
+    arguments = [Struct("ext_binary_params", fields), each, scale, factors]
+    builder.call("ext_binary", arguments, factors, f"scales of {node.node.composite}")
+    return integers, Element(zero), factors
 
 
 def _in_blocks(attrs: dict[str, Any], array: np.ndarray, gates: int | None = None) -> np.ndarray:
@@ -187,11 +232,6 @@ def _in_blocks(attrs: dict[str, Any], array: np.ndarray, gates: int | None = Non
     return np.ascontiguousarray(blocks.swapaxes(1, 2))
 
 
-def _columns(attrs: dict[str, Any], weight: np.ndarray) -> np.ndarray:
-    """The weight [directions, gates * units, inputs] as a matrix [inputs, columns]."""
-    return _in_blocks(attrs, weight).reshape(-1, weight.shape[-1]).T
-
-
 def _input_bias(node: RegionNode) -> np.ndarray:
     """Both biases of each column, but for the one that a reset gate multiplies."""
     attrs, bias = node.node.attrs, node.role("bias").data
@@ -202,15 +242,50 @@ def _input_bias(node: RegionNode) -> np.ndarray:
     return _in_blocks(attrs, (one + other).astype(np.single)).reshape(-1)
 
 
-def _panels(node: RegionNode, builder: PlanBuilder) -> Tensor:
+def _weights(node: RegionNode, builder: PlanBuilder) -> Struct:
+    """The ``ext_recurrent_weights``."""
+    attrs, weight, scale = node.node.attrs, node.role("recurrence").data, None
+    if node.role("recurrence_scale") is not None:
+        scale = node.role("recurrence_scale").data
+        if not _multiplies_integers(attrs):
+            weight, scale = weight * scale[:, :, None], None
+    fields: dict[str, object] = {"dtype": "EXT_FLOAT32" if scale is None else "EXT_INT8"}
+    if scale is None:
+        fields["r"] = builder.constant(_panels(attrs, weight))
+    else:
+        fields["r"] = builder.constant(_quads(attrs, weight))
+        fields["scale"] = builder.constant(_in_blocks(attrs, scale))
+        sums = weight.sum(axis=2, dtype=np.int32)
+        fields["sums"] = builder.constant(_in_blocks(attrs, sums))
+    found = {"bias": _reset_bias(node, builder), "peepholes": _peepholes(node, builder)}
+    fields |= {name: tensor for name, tensor in found.items() if tensor is not None}
+    return Struct("ext_recurrent_weights", fields)
+
+
+def _multiplies_integers(attrs: dict[str, Any]) -> bool:
+    """Whether there is a kernel for integers: of an LSTM whose states stay between -1 and 1."""
+    names = attrs["functions"]
+    return attrs["kind"] == LSTM and all(
+        name in _BOUNDED[place] for place in _BOUNDED for name in names[place::FUNCTIONS_EACH]
+    )
+
+
+def _panels(attrs: dict[str, Any], weight: np.ndarray) -> np.ndarray:
     """The recurrent weight: [directions, blocks, units, gates, 16], for a GRU in two parts."""
-    attrs = node.node.attrs
-    blocks = _in_blocks(attrs, node.role("recurrence").data).transpose(0, 1, 4, 2, 3)
+    blocks = _in_blocks(attrs, weight).transpose(0, 1, 4, 2, 3)
     if _kind(attrs) != "EXT_GRU":
-        return builder.constant(np.ascontiguousarray(blocks))
+        return np.ascontiguousarray(blocks)
     parts = [blocks[:, :, :, :2], blocks[:, :, :, 2:]]
     flat = [part.reshape(len(blocks), -1) for part in parts]
-    return builder.constant(np.ascontiguousarray(np.concatenate(flat, axis=1)))
+    return np.ascontiguousarray(np.concatenate(flat, axis=1))
+
+
+def _quads(attrs: dict[str, Any], weight: np.ndarray) -> np.ndarray:
+    """The same of integers: [directions, blocks, ceil(units / 4), gates, 16, 4]."""
+    padded = np.pad(weight, ((0, 0), (0, 0), (0, -weight.shape[2] % 4)))
+    blocks = _in_blocks(attrs, padded)
+    split = blocks.reshape(*blocks.shape[:4], -1, 4)
+    return np.ascontiguousarray(split.transpose(0, 1, 4, 2, 3, 5))
 
 
 def _reset_bias(node: RegionNode, builder: PlanBuilder) -> Tensor | None:
@@ -321,9 +396,9 @@ RECURRENT = Operator(
     "recurrent",
     roles=(
         *("input", "weight", "recurrence", "bias", "lengths"),
-        *("initial_h", "initial_c", "peepholes"),
+        *("initial_h", "initial_c", "peepholes", *_SCALES.values()),
     ),
-    optional=("bias", "lengths", "initial_h", "initial_c", "peepholes"),
+    optional=("bias", "lengths", "initial_h", "initial_c", "peepholes", *_SCALES.values()),
     attributes=_ATTRIBUTES,
     results=RESULTS,
     about="the steps of a recurrent layer, one direction or both; the weights, biases and order of"

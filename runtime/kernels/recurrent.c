@@ -11,18 +11,19 @@
  * Directions, and groups of rows of a large batch, are independent; what is left of the threads
  * share the blocks of each step (turns.h).
  */
-#include "recurrent.h"
 #include "../turns.h"
+#include "recurrent_bytes.h"
 
-/* Rows of a group at least: enough for the weights of a step to be read once for many rows. */
-static const int64_t GROUP_ROWS = 8;
+/* Rows of a group at least: as many multiply-adds for each weight as hide its way from L2. */
+static const int64_t GROUP_ROWS = 4;
 /* Multiply-adds of a thread's part of a step at least: some microsecond, a few times what threads
  * take to meet. */
 static const int64_t PART_MACS = 1 << 15;
 
 typedef struct {
   const ext_recurrent_params* p;
-  const float *x, *r, *bias, *peepholes;
+  const ext_recurrent_weights* w;
+  const float *x, *bias, *peepholes;
   const int32_t* lengths;
   float* y;
   int64_t gates, blocks, width, turns; /* turns of a step: EXT_GRU has two */
@@ -31,6 +32,12 @@ typedef struct {
   gate_function functions[2][3];
   float *h[2], *c;       /* [direction][row][width]; of even and odd steps */
   float *update, *reset; /* z and u h of EXT_GRU */
+  /* Of weights that are integers: digits of h [direction][row][2][width], whether these are none
+   * [direction][row], and units of the first states. */
+  int integers;
+  qa* digits[2];
+  int32_t* broken[2];
+  float first_units;
 } recurrent_job;
 
 /* Rows [begin, end) of a direction. */
@@ -197,19 +204,53 @@ static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, c
                clamp_lanes(units - v));
 }
 
+/* Makes the digits of a row's new states of a block. */
+static void round_states(const recurrent_turn* turn, int64_t block, int64_t row) {
+  const recurrent_job* job = turn->lane->job;
+  const int64_t at = turn->lane->direction * job->p->batch + row, next = (turn->step + 1) & 1;
+  const float* h = job->h[next] + at * job->width + block * EXT_PANEL;
+  qa* digits = job->digits[next] + at * STATE_DIGITS * job->width + block * EXT_PANEL;
+  if (!state_digits(h, STATE_UNITS, digits, job->width))
+    __atomic_store_n(job->broken[next] + at, 1, __ATOMIC_RELAXED);
+}
+
+/* Sums of rows [first, past) with weights that are integers; NaN where a state is none. */
+static void sum_integers(const recurrent_turn* turn, int64_t block, int64_t first, int64_t past,
+                         float* t) {
+  const recurrent_job* job = turn->lane->job;
+  const int64_t d = turn->lane->direction, vector = d * job->blocks + block, now = turn->step & 1;
+  const int64_t quads = ceil_div(job->p->units, 4), row = STATE_DIGITS * job->width;
+  const byte_block b = {.r = (const int8_t*)job->w->r + vector * quads * 4 * TILE_ROW,
+                        .sums = job->w->sums + vector * TILE_ROW,
+                        .scale = job->w->scale + vector * TILE_ROW,
+                        .unit = 1.0f / (turn->step ? STATE_UNITS : job->first_units),
+                        .quads = quads,
+                        .apart = job->width};
+  const int64_t state = d * job->p->batch + first;
+  sum_byte_rows(past - first, &b, job->digits[now] + state * row, row, t);
+  for (int64_t i = 0; i < past - first; i++)
+    if (__atomic_load_n(job->broken[now] + state + i, __ATOMIC_RELAXED))
+      for (int64_t v = 0; v < TILE_ROW; v++) t[i * TILE_ROW + v] = __builtin_nanf("");
+}
+
 static void run_block(const recurrent_turn* turn, int64_t block) {
   const recurrent_lane* lane = turn->lane;
   const recurrent_job* job = lane->job;
   const int64_t rows = lane->end - lane->begin, tiles = ceil_div(rows, RECURRENT_ROWS);
-  const float* r = turn->r + block * job->p->units * turn->gates * EXT_PANEL;
+  const int64_t units = job->p->units, at = block * units * turn->gates * EXT_PANEL;
   _Alignas(EXT_ALIGN) float t[RECURRENT_ROWS * TILE_ROW];
   for (int64_t tile = 0; tile < tiles; tile++) {
     const int64_t first = lane->begin + tile * rows / tiles;
     const int64_t past = lane->begin + (tile + 1) * rows / tiles;
-    sum_tile(past - first, turn->gates, r, job->p->units, turn->h + first * job->width, job->width,
-             t);
-    for (int64_t row = first; row < past; row++)
+    if (job->integers)
+      sum_integers(turn, block, first, past, t);
+    else
+      sum_tile(past - first, turn->gates, turn->r + at, units, turn->h + first * job->width,
+               job->width, t);
+    for (int64_t row = first; row < past; row++) {
       finish_row(turn, block, row, t + (row - first) * TILE_ROW);
+      if (job->integers) round_states(turn, block, row);
+    }
   }
 }
 
@@ -224,7 +265,7 @@ static void run_part(const void* context, int64_t at, int64_t part) {
   recurrent_turn turn = {.lane = lane,
                          .step = step,
                          .gates = job->gates,
-                         .r = job->r + d * weights * job->gates,
+                         .r = (const float*)job->w->r + d * weights * job->gates,
                          .h = job->h[step & 1] + states};
   if (job->turns == 2) {
     turn.second = at % 2;
@@ -282,21 +323,55 @@ static void give_states(const recurrent_job* job, const float* states, float* re
                states + (d * p->batch + row) * job->width, p->units);
 }
 
-static int run_layer(recurrent_job* job, const float* h, const float* c, float* last_h,
-                     float* last_c) {
-  const ext_recurrent_params* p = job->p;
-  const int64_t count = p->directions * job->groups, state = p->directions * p->batch * job->width;
-  const size_t bytes = (size_t)(count * (int64_t)sizeof(recurrent_lane) + 5 * state * 4);
-  recurrent_lane* lanes = ext_workspace_alloc(bytes);
-  if (!lanes) return EXT_ERR_MEMORY;
-  float* states = (float*)(lanes + count);
+/* The first states of weights that are integers, as these are multiplied. */
+static void set_digits(recurrent_job* job) {
+  const int64_t rows = job->p->directions * job->p->batch;
+  float most = 1.0f;
+  for (int64_t i = 0; i < rows * job->width; i++) {
+    const float size = fabsf(job->h[0][i]);
+    if (size > most && size < __builtin_inff()) most = size;
+  }
+  job->first_units = STATE_UNITS / most;
+  for (int64_t row = 0; row < rows; row++) {
+    job->broken[0][row] = job->broken[1][row] = 0;
+    for (int64_t at = 0; at < job->width; at += EXT_PANEL) {
+      const float* h = job->h[0] + row * job->width + at;
+      qa* digits = job->digits[0] + row * STATE_DIGITS * job->width + at;
+      if (!state_digits(h, job->first_units, digits, job->width)) job->broken[0][row] = 1;
+    }
+  }
+}
+
+/* Takes memory for what there is of each state; NULL where there is none. */
+static void* take_memory(recurrent_job* job, int64_t lanes) {
+  const int64_t rows = job->p->directions * job->p->batch, state = rows * job->width;
+  const int64_t kept = lanes * (int64_t)sizeof(recurrent_lane) + 5 * state * (int64_t)sizeof(float);
+  const int64_t digits = job->integers ? STATE_DIGITS * state * (int64_t)sizeof(qa) : 0;
+  const int64_t flags = job->integers ? rows * (int64_t)sizeof(int32_t) : 0;
+  char* memory = ext_workspace_alloc((size_t)(kept + 2 * (digits + flags)));
+  if (!memory) return NULL;
+  float* states = (float*)(memory + lanes * (int64_t)sizeof(recurrent_lane));
   job->h[0] = states;
   job->h[1] = states + state;
   job->c = states + 2 * state;
   job->update = states + 3 * state;
   job->reset = states + 4 * state;
+  for (int i = 0; i < 2; i++) {
+    job->digits[i] = (qa*)(memory + kept + i * digits);
+    job->broken[i] = (int32_t*)(memory + kept + 2 * digits + i * flags);
+  }
+  return memory;
+}
+
+static int run_layer(recurrent_job* job, const float* h, const float* c, float* last_h,
+                     float* last_c) {
+  const ext_recurrent_params* p = job->p;
+  const int64_t count = p->directions * job->groups;
+  recurrent_lane* lanes = take_memory(job, count);
+  if (!lanes) return EXT_ERR_MEMORY;
   set_states(job, h, job->h[0]);
   set_states(job, c, job->c);
+  if (job->integers) set_digits(job);
   for (int64_t i = 0; i < count; i++) {
     const int64_t group = i % job->groups;
     lanes[i] = (recurrent_lane){.job = job,
@@ -312,27 +387,29 @@ static int run_layer(recurrent_job* job, const float* h, const float* c, float* 
   return status;
 }
 
-int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const float* x, const float* r,
-                            const float* bias, const float* peepholes, const int32_t* lengths,
-                            const float* h, const float* c, float* y, float* last_h,
-                            float* last_c) {
+int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_weights* w,
+                            const float* x, const int32_t* lengths, const float* h, const float* c,
+                            float* y, float* last_h, float* last_c) {
   static const int64_t gates[] = {
       [EXT_RNN] = 1, [EXT_GRU] = 3, [EXT_GRU_RESET_LAST] = 3, [EXT_LSTM] = 4};
   if (p->directions < 1 || p->directions > 2 || (uint32_t)p->kind > EXT_LSTM)
+    return EXT_ERR_ARGUMENT;
+  if (w->dtype != EXT_FLOAT32 && (w->dtype != EXT_INT8 || p->kind != EXT_LSTM))
     return EXT_ERR_ARGUMENT;
   if (p->units <= 0 || p->batch <= 0) return EXT_OK;
   for (int64_t row = 0; lengths && row < p->batch; row++)
     if (lengths[row] < 0 || lengths[row] > p->steps) return EXT_ERR_INDEX;
   recurrent_job job = {.p = p,
+                       .w = w,
                        .x = x,
-                       .r = r,
-                       .bias = p->kind == EXT_GRU_RESET_LAST ? bias : NULL,
-                       .peepholes = p->kind == EXT_LSTM ? peepholes : NULL,
+                       .bias = p->kind == EXT_GRU_RESET_LAST ? w->bias : NULL,
+                       .peepholes = p->kind == EXT_LSTM ? w->peepholes : NULL,
                        .lengths = lengths,
                        .y = y,
                        .gates = gates[p->kind],
                        .turns = p->kind == EXT_GRU ? 2 : 1,
-                       .usual = !(p->clip > 0.0f)};
+                       .usual = !(p->clip > 0.0f),
+                       .integers = w->dtype == EXT_INT8};
   job.blocks = ceil_div(p->units, EXT_PANEL);
   job.width = job.blocks * EXT_PANEL;
   for (int i = 0; i < 3 * p->directions; i++) {
@@ -344,7 +421,7 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const float* x, const
 }
 
 EXT_DISPATCH(ext_recurrent,
-             (const ext_recurrent_params* p, const float* x, const float* r, const float* bias,
-              const float* peepholes, const int32_t* lengths, const float* h, const float* c,
-              float* y, float* last_h, float* last_c),
-             (p, x, r, bias, peepholes, lengths, h, c, y, last_h, last_c))
+             (const ext_recurrent_params* p, const ext_recurrent_weights* w, const float* x,
+              const int32_t* lengths, const float* h, const float* c, float* y, float* last_h,
+              float* last_c),
+             (p, w, x, lengths, h, c, y, last_h, last_c))

@@ -41,12 +41,13 @@ EXT_INLINE vf gate_of(const gate_function* f, float clip, vf x) {
 }
 
 /*
- * t[i][g] = sum_k h[i][k] r[k][g], i < rows, g < gates, for `vectors` vectors of units from `first`
- * on.  Of few sums, `chains` of each take turns along k, which hides the multiply-add's latency.
+ * t[i][g] = sum_k h[i][k] r[k][g], i < rows, for `gates` gates of all that a row of r has, and
+ * `vectors` vectors of units.  Of few sums, `chains` of each take turns along k, which hides the
+ * multiply-add's latency.
  */
 EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, const int chains,
-                            const float* r, int64_t units, const float* h, int64_t h_row, int first,
-                            float* t) {
+                            const float* r, int64_t r_row, int64_t units, const float* h,
+                            int64_t h_row, float* t) {
   const int sums = gates * vectors;
   vf acc[RECURRENT_CHAINS][MOST_GATES * PANEL_VECTORS];
   EXT_UNROLL
@@ -55,10 +56,9 @@ EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, 
     for (int s = 0; s < sums; s++) acc[c][s] = vf_zero();
   }
   int64_t k = 0;
-  r += first * VL;
   for (; k + chains <= units; k += chains) {
     EXT_UNROLL
-    for (int c = 0; c < chains; c++, r += gates * EXT_PANEL) {
+    for (int c = 0; c < chains; c++, r += r_row) {
       vf w[MOST_GATES * PANEL_VECTORS];
       EXT_UNROLL
       for (int s = 0; s < sums; s++) w[s] = vf_load(r + s / vectors * EXT_PANEL + s % vectors * VL);
@@ -71,7 +71,7 @@ EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, 
       }
     }
   }
-  for (; k < units; k++, r += gates * EXT_PANEL) {
+  for (; k < units; k++, r += r_row) {
     EXT_UNROLL
     for (int i = 0; i < rows; i++) {
       const vf each = vf_set1(h[i * h_row + k]);
@@ -89,19 +89,30 @@ EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, 
       vf sum = acc[i][s];
       EXT_UNROLL
       for (int c = 1; c < chains; c++) sum = sum + acc[c * rows + i][s];
-      vf_store(t + i * TILE_ROW + s / vectors * EXT_PANEL + (first + s % vectors) * VL, sum);
+      vf_store(t + i * TILE_ROW + s / vectors * EXT_PANEL + s % vectors * VL, sum);
     }
   }
 }
 
-/* The same for all 16 units of a block. */
+/* The same for all 16 units of a block and all gates, as many at once as registers hold. */
 EXT_INLINE void sum_rows(const int rows, const int gates, const float* r, int64_t units,
                          const float* h, int64_t h_row, float* t) {
   const int vectors = rows == 1 ? RECURRENT_WIDE : RECURRENT_VECTORS;
-  const int at_once = rows * gates * vectors;
-  const int chains = at_once >= RECURRENT_CHAINS ? 1 : RECURRENT_CHAINS / at_once;
-  for (int first = 0; first < PANEL_VECTORS; first += vectors)
-    sum_vectors(rows, gates, vectors, chains, r, units, h, h_row, first, t);
+  const int most = RECURRENT_SUMS / (rows * vectors);
+  const int at_once = gates <= most ? gates : most == 3 ? 2 : most < 1 ? 1 : most;
+  const int chains = rows * at_once * vectors >= RECURRENT_CHAINS
+                         ? 1
+                         : RECURRENT_CHAINS / (rows * at_once * vectors);
+  const int64_t r_row = gates * EXT_PANEL;
+  for (int v = 0; v < EXT_PANEL; v += vectors * VL) {
+    int g = 0;
+    for (; g + at_once <= gates; g += at_once)
+      sum_vectors(rows, at_once, vectors, chains, r + (g * EXT_PANEL + v), r_row, units, h, h_row,
+                  t + g * EXT_PANEL + v);
+    if (gates % at_once)
+      sum_vectors(rows, gates % at_once, vectors, chains, r + (g * EXT_PANEL + v), r_row, units, h,
+                  h_row, t + g * EXT_PANEL + v);
+  }
 }
 
 #endif /* EXT_RECURRENT_GATES_H_ */

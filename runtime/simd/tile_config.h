@@ -30,9 +30,11 @@
  *   depthwise    TILE_W pixels of a row in a tile
  *   grouped      GROUPED_W pixels of a row in a tile, GROUPED_C inputs of a group at once; of 8-bit
  *                integers QGROUPED_W pixels, whose sums are a vq each
- *   recurrent    a tile of a step has RECURRENT_ROWS rows of the batch, RECURRENT_VECTORS vectors
- *                of each gate, one of a lone row RECURRENT_WIDE; RECURRENT_CHAINS vectors of sums
- *                hide the latency of multiply-adds.  EXT_RECURRENT_ROWS lists the rows
+ *   recurrent    a tile of a step has RECURRENT_ROWS rows of the batch, and RECURRENT_SUMS vectors
+ *                at once: RECURRENT_VECTORS of each of some gates; one of a lone row has
+ *                RECURRENT_WIDE.  RECURRENT_CHAINS vectors of sums hide the latency of
+ *                multiply-adds.  EXT_RECURRENT_ROWS lists the rows.  With weights of 8 bits there
+ *                are RECURRENT_DIGIT_ROWS rows, of four gates and two digits
  *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
  *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
  *
@@ -87,9 +89,12 @@ enum { BVR = 12, BVN = 2, BWIDE_ROWS = 4, BWIDE = 4 };
 enum { TILE_W = 8 };
 /* grouped: 14 sums, 6 weights, 2 permutations, the input column and its lanes. */
 enum { GROUPED_W = 14, GROUPED_C = 2 };
-/* recurrent: 24 sums of four gates, 4 vectors of weights, a state. */
-enum { RECURRENT_ROWS = 6, RECURRENT_VECTORS = 1, RECURRENT_WIDE = 1, RECURRENT_CHAINS = 16 };
-#define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
+/* recurrent: 24 sums, 4 vectors of weights, a state. */
+enum { RECURRENT_ROWS = 12, RECURRENT_SUMS = 24, RECURRENT_CHAINS = 16 };
+enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 1, RECURRENT_DIGIT_ROWS = 3 };
+#define EXT_RECURRENT_ROWS(X, k, i) \
+  EXT_ROWS_8(X, k, i)               \
+  X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
 /* peak: two units of four cycles need 8 chains; 12 with two factors fit 16 registers as well. */
 enum { PEAK_CHAINS = 12 };
 
@@ -121,9 +126,11 @@ enum { BVR = 4, BVN = 2, BWIDE_ROWS = 2, BWIDE = 4 };
 enum { TILE_W = 4 };
 /* grouped: 8 sums, 3 weights, the permutation, the input column and its lanes. */
 enum { GROUPED_W = 8, GROUPED_C = 1 };
-/* recurrent: 12 sums, 4 vectors of weights; of one row 8 sums. */
-enum { RECURRENT_ROWS = 3, RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_CHAINS = 8 };
-#define EXT_RECURRENT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i)
+/* recurrent: 12 sums, a state and the weights; of one row 8 sums, which take weights as they come.
+ */
+enum { RECURRENT_ROWS = 6, RECURRENT_SUMS = 12, RECURRENT_CHAINS = 8 };
+enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_DIGIT_ROWS = 1 };
+#define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS(X, k, i)
 enum { PEAK_CHAINS = 12 };
 
 #elif defined(EXT_SIMD_NEON) /* 32 registers of 4 floats */
@@ -152,9 +159,10 @@ enum { BVR = 8, BVN = 2, BWIDE_ROWS = 2, BWIDE = 8 };
 #define EXT_BROWS(X, k, i) EXT_ROWS_8(X, k, i)
 enum { TILE_W = 8 };
 enum { GROUPED_W = 14, GROUPED_C = 2 };
-/* recurrent: 24 sums of four gates, two vectors of each; of one row 16 sums. */
-enum { RECURRENT_ROWS = 3, RECURRENT_VECTORS = 2, RECURRENT_WIDE = 4, RECURRENT_CHAINS = 16 };
-#define EXT_RECURRENT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i)
+/* recurrent: 24 sums, the weights, a state; of one row 16 sums. */
+enum { RECURRENT_ROWS = 6, RECURRENT_SUMS = 24, RECURRENT_CHAINS = 16 };
+enum { RECURRENT_VECTORS = 2, RECURRENT_WIDE = 4, RECURRENT_DIGIT_ROWS = 3 };
+#define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
 /* peak: some cores have four units; the sum is what the multiply-add adds to. */
 enum { PEAK_CHAINS = 24 };
 #define EXT_PEAK_ADDS
@@ -179,8 +187,9 @@ enum { BVR = 4, BVN = 2, BWIDE_ROWS = 1, BWIDE = 8 };
 enum { TILE_W = 4 };
 /* grouped: 8 sums, 3 weights, the permutation, the input column and its lanes. */
 enum { GROUPED_W = 8, GROUPED_C = 1 };
-enum { RECURRENT_ROWS = 3, RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_CHAINS = 8 };
-#define EXT_RECURRENT_ROWS(X, k, i) X(1, k, i) X(2, k, i) X(3, k, i)
+enum { RECURRENT_ROWS = 4, RECURRENT_SUMS = 12, RECURRENT_CHAINS = 8 };
+enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_DIGIT_ROWS = 1 };
+#define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS_4(X, k, i)
 enum { PEAK_CHAINS = 12 };
 #endif
 

@@ -114,9 +114,10 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return _built_with(
         "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT",
         "activation requantise qgemm qmatmul qconv2d qdepthwise qgrouped depthwise"
-        " matmul_block matmul_block_few matmul gemm gemv gemv_dots gemv_walk",
+        " matmul_block matmul_block_few matmul gemm gemv gemv_dots gemv_walk recurrent",
         (
             "ext_qmatmul",
+            "ext_recurrent",
             "ext_qconv2d",
             "ext_qdepthwise_conv2d",
             "ext_qgrouped_conv2d",

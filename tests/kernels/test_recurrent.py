@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import abi
+from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.recurrent import FUNCTIONS
 from tests.kernels.guard import assert_close, at_page_end
 
@@ -55,6 +56,7 @@ class Layer:
     coupled: bool = False
     with_peepholes: bool = False
     with_states: bool = True
+    integers: bool = False
     functions: list[tuple[str, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class Layer:
         self.x = draw.standard_normal((self.steps, self.batch, d, gates, h))
         self.r = draw.standard_normal((d, gates, h, h)) / np.sqrt(h)
         self.bias = draw.standard_normal((d, h))
+        self.q = draw.integers(-127, 128, self.r.shape)
+        self.scale = draw.uniform(0.5, 2, (d, gates, h)) / 127 / np.sqrt(h)
         self.peepholes = draw.standard_normal((d, 3, h))
         self.h, self.c = draw.standard_normal((2, d, self.batch, h)) * self.with_states
 
@@ -114,16 +118,31 @@ class Layer:
         count = wide.shape[axis] // 16
         return wide.reshape(*wide.shape[:axis], count, 16, *wide.shape[axis + 1 :])
 
+    def gates_last(self, array: np.ndarray) -> np.ndarray:
+        """[direction, gates, units] as [direction, block, gates, 16]."""
+        return at_page_end(self.blocks(array, 2).transpose(0, 2, 1, 3))
+
+    def weights(self) -> tuple[abi.RecurrentWeights, list[np.ndarray]]:
+        """The block, and the arrays that it points at."""
+        split = self.blocks(self.q if self.integers else self.r, 2).transpose(0, 2, 4, 1, 3)
+        d, blocks, units, gates, _ = split.shape  # [d, block, k, gate, 16]
+        if self.integers:
+            quads = np.pad(split, [(0, 0), (0, 0), (0, -units % 4), (0, 0), (0, 0)])
+            quads = quads.reshape(d, blocks, -1, 4, gates, 16).transpose(0, 1, 2, 4, 5, 3)
+            sums = at_page_end(self.blocks(self.q.sum(3), 2).transpose(0, 2, 1, 3), np.int32)
+            arrays = [at_page_end(quads, np.int8), self.gates_last(self.scale), sums]
+        else:
+            bounds = np.cumsum([0, *PARTS[self.kind]])
+            parts = [split[:, :, :, a:b].reshape(d, -1) for a, b in itertools.pairwise(bounds)]
+            arrays = [at_page_end(np.concatenate(parts, axis=1))]
+        pointers = [array.ctypes.data for array in arrays] + [None] * (3 - len(arrays))
+        return abi.RecurrentWeights(KERNEL_DTYPES.index(str(arrays[0].dtype)), *pointers), arrays
+
     def run(self, lib: ctypes.CDLL, gap: int = 0) -> tuple[int, list[np.ndarray]]:
         """The kernel's status and results; ``gap`` elements lie between rows of the output."""
         d, blocks = self.directions, -(-self.units // 16)
         x = at_page_end(self.blocks(self.x, 4).transpose(0, 1, 2, 4, 3, 5))
-        split = self.blocks(self.r, 2).transpose(0, 2, 4, 1, 3)  # d, block, k, gate, 16
-        bounds = np.cumsum([0, *PARTS[self.kind]])
-        parts = [split[:, :, :, a:b].reshape(d, -1) for a, b in itertools.pairwise(bounds)]
-        r = at_page_end(np.concatenate(parts, axis=1))
-        bias = at_page_end(self.blocks(self.bias, 1))
-        peepholes = at_page_end(self.blocks(self.peepholes, 2).transpose(0, 2, 1, 3))
+        bias, peepholes = at_page_end(self.blocks(self.bias, 1)), self.gates_last(self.peepholes)
         lengths = None if self.lengths is None else at_page_end(self.lengths, np.int32)
         y = at_page_end(np.full((self.steps, d, self.batch, self.units + gap), 777.25))
         states = [at_page_end(state) for state in (self.h, self.c)]
@@ -143,16 +162,20 @@ class Layer:
         def at(array: np.ndarray | None, wanted: bool = True) -> int | None:
             return array.ctypes.data if array is not None and wanted else None
 
-        given = [at(x), at(r), at(bias, self.kind == "gru_reset_last")]
-        given += [at(peepholes, self.with_peepholes), at(lengths)]
-        given += [at(state, self.with_states) for state in states]
-        status = lib.ext_recurrent(params, *given, at(y), *map(at, last))
+        weights, arrays = self.weights()
+        weights.bias = at(bias, self.kind == "gru_reset_last")
+        weights.peepholes = at(peepholes, self.with_peepholes)
+        given = [at(x), at(lengths), *(at(state, self.with_states) for state in states)]
+        status = lib.ext_recurrent(params, weights, *given, at(y), *map(at, last))
+        del arrays
         assert not gap or (y[..., self.units :] == np.float32(777.25)).all()
         return status, [y[..., : self.units], *last]
 
     def check(self, lib: ctypes.CDLL, gap: int = 0, limit: float = 1e-5) -> None:
-        for name in ("x", "r", "bias", "peepholes", "h", "c"):  # what float32 holds
+        for name in ("x", "r", "bias", "peepholes", "h", "c", "scale"):  # what float32 holds
             setattr(self, name, getattr(self, name).astype(np.float32).astype(np.float64))
+        if self.integers:
+            self.r = self.q * self.scale[..., None]
         status, found = self.run(lib, gap)
         assert status == 0
         count = 3 if self.kind == "lstm" else 2
@@ -216,6 +239,43 @@ def test_lengths_that_are_refused(lib: ctypes.CDLL, lengths: list[int], kind: st
 
 
 def test_what_is_refused(lib: ctypes.CDLL) -> None:
-    params = abi.RecurrentParams(4, 1)
-    assert lib.ext_recurrent(params, *[None] * 10) == 2
-    assert lib.ext_recurrent(abi.RecurrentParams(3, 3), *[None] * 10) == 2
+    floats, integers = (abi.RecurrentWeights(KERNEL_DTYPES.index(d)) for d in ("float32", "int8"))
+    for params, weights in (((4, 1), floats), ((3, 3), floats), ((1, 1), integers)):
+        assert lib.ext_recurrent(abi.RecurrentParams(*params), weights, *[None] * 7) == 2
+
+
+# ---------------------------------------------------------------- weights of 8 bits
+
+#: States are rounded to half of 1 / 32512; what that does to a few steps.
+ROUNDING = 1e-4
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_integers(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
+    for directions, reverse in ((1, False), (1, True), (2, False)):
+        layer = Layer("lstm", *shape, directions, reverse, integers=True)
+        layer.h /= 4
+        layer.check(quantised_lib, gap=directions, limit=ROUNDING)
+    Layer("lstm", *shape, with_states=False, integers=True).check(quantised_lib, limit=ROUNDING)
+
+
+def test_forms_of_integers(quantised_lib: ctypes.CDLL) -> None:
+    """Lengths, peepholes, clip, and first states that are greater than 1."""
+    forms = [{"lengths": [4, 0, 2]}, {"with_peepholes": True, "clip": 0.5}, {"coupled": True}]
+    for form in forms:
+        Layer("lstm", 4, 3, 21, 2, integers=True, **form).check(quantised_lib, limit=ROUNDING)
+    layer = Layer("lstm", 3, 2, 20, integers=True)
+    layer.h *= 50
+    layer.check(quantised_lib, limit=50 * ROUNDING)
+
+
+def test_special_values_of_integers(quantised_lib: ctypes.CDLL) -> None:
+    """Where a NaN comes in, the whole row is NaN from the next step on, and no other."""
+    layer = Layer("lstm", 4, 5, 40, integers=True, with_states=False)
+    layer.x[1, 2, 0, :, 35] = np.nan
+    layer.x[:, 1] *= 1e4
+    layer.check(quantised_lib, limit=ROUNDING)
+    layer = Layer("lstm", 2, 3, 17, integers=True)
+    layer.h[0, 1, 3] = np.inf
+    status, (y, _, _) = layer.run(quantised_lib)
+    assert status == 0 and np.isnan(y[:, 0, 1]).all() and not np.isnan(y[:, 0, (0, 2)]).any()

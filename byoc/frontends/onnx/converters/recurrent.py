@@ -63,19 +63,20 @@ def layer(node: Node) -> relax.Expr:
 def dynamic_quantize_lstm(node: Node) -> relax.Expr:
     """An LSTM with weights [directions, inputs or units, gates * units] of 8 bits.
 
-    ONNX Runtime rounds inputs and states to 8 bits as well. Here they stay as they are.
+    ONNX Runtime rounds states to 8 bits as well as inputs.
     """
     operands = _given(node, [0, *range(3, len(_INPUTS))])
     for role, place in (("weight", 1), ("recurrence", 2)):
-        operands[role] = _dequantised(node, place, 8 + 2 * (place - 1))
-    in_order = {role: operands[role] for role in _INPUTS if role in operands}
-    return _layer(node, LSTM, in_order)
+        operands |= _quantised_weight(node, role, place, 8 + 2 * (place - 1))
+    roles = (*_INPUTS, "weight_scale", "recurrence_scale")
+    return _layer(node, LSTM, {role: operands[role] for role in roles if role in operands})
 
 
-def _dequantised(node: Node, place: int, numbers: int) -> relax.Expr:
-    """A weight as floats in ONNX's order; the scale is at the place ``numbers``, the zero point
-    behind it, one of each for a direction, or one for each column."""
-    what = f"{'XWR'[place]} of DynamicQuantizeLSTM"
+def _quantised_weight(node: Node, role: str, place: int, numbers: int) -> dict[str, relax.Expr]:
+    """A weight in ONNX's order with its scales, or as floats where int8 cannot hold it without its
+    zero point. The scale is at the place ``numbers``, the zero point behind it: one for each
+    direction, or one for each column."""
+    what = f"{_INPUTS[role]} of DynamicQuantizeLSTM"
     arrays = [node.constant(at) for at in (place, numbers, numbers + 1)]
     if any(array is None for array in arrays):
         raise ValueError(f"{what}, its scale or zero point is computed; need constants")
@@ -87,9 +88,12 @@ def _dequantised(node: Node, place: int, numbers: int) -> relax.Expr:
                 f"{what} has shape {list(integers.shape)}, its {name} {list(array.shape)}; need one"
                 " for each direction, or for each column of each"
             )
-    wide = [array.reshape(directions, 1, -1).astype(np.single) for array in (scale, zero)]
-    values = (integers.astype(np.single) - wide[1]) * wide[0]
-    return constant(values.swapaxes(1, 2), "float32")
+    centred = integers.astype(np.int16) - zero.reshape(directions, 1, -1).astype(np.int16)
+    scale = np.broadcast_to(scale.reshape(directions, -1), (directions, columns))
+    turned = centred.swapaxes(1, 2)
+    if np.abs(centred).max(initial=0) > np.iinfo(np.int8).max:
+        return {role: constant(turned.astype(np.single) * scale[:, :, None], "float32")}
+    return {role: constant(turned, "int8"), f"{role}_scale": constant(scale, "float32")}
 
 
 def _given(node: Node, places: Iterable[int]) -> dict[str, relax.Expr]:
@@ -140,7 +144,7 @@ def _check_shapes(
         raise ValueError(f"X is {dtype}; need floating-point numbers")
     for role, expr in operands.items():
         wanted = "int32" if role == "lengths" else dtype
-        if dtype_of(expr) != wanted:
+        if role in _INPUTS and f"{role}_scale" not in operands and dtype_of(expr) != wanted:
             raise ValueError(f"{_INPUTS[role]} is {dtype_of(expr)}; need {wanted}")
     for role in ("input", "recurrence"):
         shape = shapes[role]

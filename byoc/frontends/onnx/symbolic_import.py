@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import sympy
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.graph_names import subgraphs
@@ -82,7 +82,7 @@ class SymbolicImporter(CheckedImporter):
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         for node in graph.node:
-            if self._variables and self._evaluate(node):
+            if self._evaluate(node):
                 continue
             if not any(True for _ in subgraphs(node)):
                 self._provide(node)
@@ -90,6 +90,39 @@ class SymbolicImporter(CheckedImporter):
         for output in graph.output:
             if output.name in self._values:
                 self._nodes[output.name] = self._tensor(self._values[output.name])
+
+    def convert_node(self, node: onnx.NodeProto) -> None:
+        """Convert a node, and take the symbols of results that are sized by values."""
+        super().convert_node(node)
+        for name in filter(None, node.output):
+            self._take_symbols(name)
+
+    def _take_symbols(self, name: str) -> None:
+        """Know the symbols of a value's shape from now on; converters name several alike."""
+        value = self._nodes.get(name)
+        ty = value.ty if isinstance(value, relax.Expr) else None
+        if not isinstance(ty, relax.TensorType) or shape_of(value) is None:
+            return
+        known = list(self._variables.values())
+        found = [v for v in relax.analysis.tir_vars_in_type(ty) if not any(map(v.same_as, known))]
+        if not found:
+            return
+        new = variable_symbols(found)
+        if not new.keys() & self._variables.keys():
+            self._variables |= new
+            return
+        extents = []
+        for extent in shape_of(value):
+            fresh = isinstance(extent, sympy.Symbol) and extent in new
+            count = len(self._variables)
+            extents.append(tirx.Var(f"{extent}_{count}", "int64") if fresh else extent)
+            if fresh:
+                self._variables |= variable_symbols(extents[-1:])
+        if any(symbol in new for symbol in _symbols([e for e in extents if isinstance(e, Dim)])):
+            raise ValueError(f"the size of {name!r} depends on values in a way that no name tells")
+        shape = [e if isinstance(e, tirx.Var) else self._extent(e) for e in extents]
+        cast = relax.TensorType(shape, str(ty.dtype))
+        self._nodes[name] = self.bb.match_cast(value, cast)
 
     def convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
@@ -127,10 +160,10 @@ class SymbolicImporter(CheckedImporter):
         return True
 
     def _shape_value(self, node: onnx.NodeProto) -> ShapeValue | None:
-        """The shape of a tensor with an axis that depends on the inputs' symbols."""
+        """The shape of a tensor whose extents are known, or depend on the inputs' symbols."""
         source = self._nodes.get(node.input[0])
         shape = shape_of(source) if isinstance(source, relax.Expr) else None
-        if shape is None or is_static(shape):
+        if shape is None:
             return None
         if any(symbol not in self._variables for symbol in _symbols(shape)):
             return None  # an extent that depends on data

@@ -9,7 +9,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_typ
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from byoc.frontends.onnx.resize import resize
-from codegen_cc.dim import is_static, slice_bounds
+from codegen_cc.dim import Dim, is_static, same, slice_bounds
 
 
 def one_hot(node: Node) -> relax.Expr:
@@ -109,7 +109,22 @@ def by_coordinates(node: Node) -> relax.Expr:
     if indices is None or not isinstance(indices[-1], int):
         told = list(indices) if indices else "of unknown shape"
         raise ValueError(f"indices {told}; need a known last extent, the number of coordinates")
+    if node.operator == "ScatterND":
+        _let_updates_fit(node, indices)
     return node.tvm()
+
+
+def _let_updates_fit(node: Node, indices: tuple[Dim, ...]) -> None:
+    """Look at the run whether there are as many updates as coordinates, where values say so."""
+    data, updates = node.shape(), node.shape(2)
+    if data is None or updates is None or is_static((*indices, *data, *updates)):
+        return
+    wanted = (*indices[:-1], *data[int(indices[-1]) :])
+    if len(wanted) != len(updates) or all(map(same, wanted, updates)):
+        return
+    before, after = (node.inputs[place].ty.shape.values for place in (1, 0))
+    fitting = relax.TensorType([*before[:-1], *after[int(indices[-1]) :]], node.dtype(2))
+    node.inputs[2] = node.bb.match_cast(node.inputs[2], fitting)
 
 
 def slice_by_attributes(node: Node) -> relax.Expr:

@@ -234,6 +234,10 @@ def _reshape(attrs: dict[str, Any], x: ShapeValue, shape: ShapeValue) -> ShapeVa
     return _moved(x, x.elements.reshape(extents))
 
 
+def _transpose(attrs: dict[str, Any], x: ShapeValue) -> ShapeValue:
+    return _moved(x, np.transpose(x.elements, attrs.get("perm")))
+
+
 def _moved(x: ShapeValue, elements: Any) -> ShapeValue:
     # Indexing that leaves one element gives that element instead of an array without axes.
     array = np.empty(np.shape(elements), object)
@@ -272,6 +276,7 @@ _RULES: dict[str, Rule] = {
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Reshape": _reshape,
+    "Transpose": _transpose,
     "ReduceProd": _product,
     "ConstantOfShape": _constant_of_shape,
 }

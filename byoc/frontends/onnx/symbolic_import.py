@@ -8,7 +8,7 @@ with no symbol go TVM's way, so models of static shapes are imported as ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.symbolic_pad import joined
 from byoc.frontends.onnx.symbolic_resize import (
     FIRST_WITH_MODES,
     METHODS,
@@ -326,38 +327,22 @@ class SymbolicImporter(CheckedImporter):
             pads = [normal(element) for element in followed.elements.ravel()]
         fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
         along = _dims(axes) if axes is not None else list(range(len(shape or ())))
-        if shape is None or is_static(shape) or dtype_of(source) != "float32":
+        if None in (shape, mode, pads, fill, along) or dtype_of(source) != "float32":
             return None
-        if None in (mode, pads, fill, along) or not all(at_most(0, pad) for pad in pads):
+        if is_static([*shape, *pads]):
             return None
         sides = {
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)
         }
-        if is_static(pads):
-            pairs = [side for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
-            return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
-        return self._joined(source, sides, fill) if mode == "constant" else None
-
-    def _joined(
-        self, source: relax.Expr, sides: Mapping[int, tuple[Dim, Dim]], fill: float
-    ) -> relax.Expr:
-        """A tensor between constants of these widths along each axis."""
-        for axis, (before, after) in sides.items():
-            first, last = (self._filled(source, axis, width, fill) for width in (before, after))
-            parts = [part for part in (first, source, last) if part is not None]
-            if len(parts) > 1:
-                source = self.bb.normalize(relax.op.concat(parts, axis))
-        return source
-
-    def _filled(self, like: relax.Expr, axis: int, width: Dim, fill: float) -> relax.Expr | None:
-        """A constant with the shape of a tensor but for its width along an axis; None for 0."""
-        if width == 0:
+        if not is_static(pads):
+            return (
+                joined(self.bb, source, sides, fill, self._extent) if mode == "constant" else None
+            )
+        if min(pads, default=0) < 0:
             return None
-        shape = list(shape_of(like))
-        shape[axis] = width
-        extents = relax.ShapeExpr([self._extent(extent) for extent in shape])
-        return relax.op.full(extents, relax.const(fill, dtype_of(like)))
+        pairs = [side for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
+        return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
 
     def _padded(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> dict[str, Any]:
         """Attributes of a convolution or pool with pads in place of their name, where possible."""

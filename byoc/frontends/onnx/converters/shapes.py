@@ -122,9 +122,12 @@ def _let_updates_fit(node: Node, indices: tuple[Dim, ...]) -> None:
     wanted = (*indices[:-1], *data[int(indices[-1]) :])
     if len(wanted) != len(updates) or all(map(same, wanted, updates)):
         return
-    before, after = (node.inputs[place].ty.shape.values for place in (1, 0))
-    fitting = relax.TensorType([*before[:-1], *after[int(indices[-1]) :]], node.dtype(2))
-    node.inputs[2] = node.bb.match_cast(node.inputs[2], fitting)
+    before, after, given = (node.inputs[place].ty.shape.values for place in (1, 0, 2))
+    fitting = [*before[:-1], *after[int(indices[-1]) :]]
+    # More by one: an extent that is a symbol would be replaced by what it is compared with.
+    more = [[extent + 1 for extent in extents] for extents in (given, fitting)]
+    node.bb.match_cast(relax.ShapeExpr(more[0]), relax.ShapeType(more[1]))
+    node.inputs[2] = node.emit(relax.op.reshape(node.inputs[2], relax.ShapeExpr(fitting)))
 
 
 def slice_by_attributes(node: Node) -> relax.Expr:

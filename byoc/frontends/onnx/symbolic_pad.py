@@ -1,0 +1,52 @@
+"""Pad with widths that are expressions of symbols, which ``nn.pad`` cannot be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tvm
+from tvm import relax
+
+from byoc.ir.dataflow import dtype_of, shape_of
+from codegen_cc.dim import Dim, above_zero, normal
+
+Extent = Callable[[Dim], int | tvm.ir.Expr]
+
+
+def joined(
+    bb: relax.BlockBuilder,
+    source: relax.Expr,
+    sides: Mapping[int, tuple[Dim, Dim]],
+    fill: float,
+    extent: Extent,
+) -> relax.Expr:
+    """A tensor between constants of these widths before and after it along each axis.
+
+    A width below 0 takes so much away. ``extent`` writes a dimension as Relax has it.
+    """
+    for axis, pair in sides.items():
+        wide = [above_zero(width) for width in pair]
+        first, last = (_filled(source, axis, width, fill, extent) for width in wide)
+        parts = [part for part in (first, source, last) if part is not None]
+        if len(parts) > 1:
+            source = bb.normalize(relax.op.concat(parts, axis))
+        begin, cut = (normal(most - width) for most, width in zip(wide, pair, strict=True))
+        if (begin, cut) != (0, 0):
+            end = normal(shape_of(source)[axis] - cut)
+            bounds = [[extent(begin)], [extent(end)]]
+            source = relax.op.strided_slice(source, [axis], *bounds, assume_inbound=True)
+            source = bb.normalize(source)
+    return source
+
+
+def _filled(
+    like: relax.Expr, axis: int, width: Dim, fill: float, extent: Extent
+) -> relax.Expr | None:
+    """A constant with the shape of a tensor but for its width along an axis; None for 0."""
+    if width == 0:
+        return None
+    shape = list(shape_of(like))
+    shape[axis] = width
+    return relax.op.full(
+        relax.ShapeExpr([extent(e) for e in shape]), relax.const(fill, dtype_of(like))
+    )

@@ -1,0 +1,89 @@
+"""Results that are sized by values: their extents are symbols, which what comes after follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import byoc
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+from .graphs import onnx_model, random
+
+_INTS = {name: np.array(values, np.int64) for name, values in {"zero": [0], "one": [1]}.items()}
+
+
+def _flow() -> onnx.ModelProto:
+    """Positive elements are taken out, scaled by their number, and put back, as in flows of VITS.
+
+    The rest is taken out as well, so that two sizes have the same origin.
+    """
+    nodes = [
+        helper.make_node("Greater", ["x", "least"], ["mask"]),
+        helper.make_node("Not", ["mask"], ["others"]),
+        helper.make_node("NonZero", ["mask"], ["first"]),
+        helper.make_node("NonZero", ["others"], ["second"]),
+        helper.make_node("Transpose", ["first"], ["at"]),
+        helper.make_node("Transpose", ["second"], ["at_others"]),
+        helper.make_node("GatherND", ["x", "at"], ["taken"]),
+        helper.make_node("GatherND", ["x", "at_others"], ["left"]),
+        helper.make_node("Shape", ["taken"], ["shape"]),
+        helper.make_node("Cast", ["shape"], ["count"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["taken", "count"], ["scaled"]),
+        helper.make_node("Slice", ["scaled", "zero", "shape", "zero"], ["updates"]),
+        helper.make_node("ScatterND", ["x", "at", "updates"], ["y"]),
+        helper.make_node("Exp", ["left"], ["z"]),
+    ]
+    weights = {**_INTS, "least": np.float32([0])}
+    return onnx_model(nodes, {"x": ["n", 7]}, ["y", "z"], weights)
+
+
+def test_elements_are_taken_out_and_put_back(tmp_path: Path) -> None:
+    model = _flow()
+    byoc.compile(model, tmp_path / "m.so", {"x": ["n", 7]})
+    loaded = byoc.load(tmp_path / "m.so")
+    for x in (random(5, 7), -np.abs(random(3, 7)), np.abs(random(1, 7))):
+        assert_agrees(loaded.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+
+
+def test_updates_that_are_too_few_are_an_error(tmp_path: Path) -> None:
+    model = _flow()
+    next(n for n in model.graph.node if n.op_type == "ScatterND").input[2] = "fewer"
+    cut = helper.make_node("Slice", ["scaled", "zero", "three", "zero"], ["fewer"])
+    model.graph.node.insert(len(model.graph.node) - 2, cut)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([3]), "three"))
+    byoc.compile(model, tmp_path / "m.so", {"x": ["n", 7]})
+    loaded = byoc.load(tmp_path / "m.so")
+    few = {"x": np.float32([[1, -1, 2, -2, 3, -3, -4]])}
+    assert_agrees(loaded.run(few), onnxruntime_outputs(model, few))
+    with pytest.raises(byoc.ByocError):
+        loaded.run({"x": np.abs(random(1, 7))})
+
+
+def test_a_table_is_padded_to_a_length_or_cut(tmp_path: Path) -> None:
+    """Relative positions: a table of 9 entries gets 2 n - 1, by widths n - 5, some below 0."""
+    ints = {"five": np.array(5, np.int64), "at": np.array(1, np.int64)}
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "at"], ["n"]),
+        helper.make_node("Sub", ["n", "five"], ["more"]),
+        helper.make_node("Unsqueeze", ["more", "zero"], ["width"]),
+        helper.make_node("Concat", ["width", "zero", "width", "zero"], ["flat"], axis=0),
+        helper.make_node("Reshape", ["flat", "pairs"], ["pairs_of_axes"]),
+        helper.make_node("Transpose", ["pairs_of_axes"], ["turned"], perm=[0, 1]),
+        helper.make_node("Reshape", ["turned", "all"], ["pads"]),
+        helper.make_node("Pad", ["table", "pads"], ["padded"]),
+        helper.make_node("Relu", ["padded"], ["y"]),
+    ]
+    shapes = {"pairs": np.array([2, 2], np.int64), "all": np.array([-1], np.int64)}
+    weights = {**_INTS, **ints, **shapes, "table": random(9, 6)}
+    model = onnx_model(nodes, {"x": [1, "n"]}, ["y"], weights)
+    byoc.compile(model, tmp_path / "m.so", {"x": [1, "n+1"]})
+    loaded = byoc.load(tmp_path / "m.so")
+    for n in (1, 4, 5, 12):
+        inputs = {"x": random(1, n)}
+        assert_agrees(loaded.run(inputs), onnxruntime_outputs(model, inputs))

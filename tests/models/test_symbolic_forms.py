@@ -110,7 +110,7 @@ REFUSED = {
     "coordinates": (
         18,
         "(float[n,c] x, int64[k,q] i, float[k,c] u) => (float[a,b] z) { z = ScatterND(x, i, u) }",
-        r"ScatterND \(node with output 'z'\): .*indices \[k, q\]; need a known last extent",
+        r"ScatterND \(node with output 'z'\) of .*indices \[k, q\]; need a known last extent",
     ),
     "a scale": (
         23,

@@ -93,6 +93,7 @@ def test_operators_with_tensors_of_their_own() -> None:
             {"x": image, "w": weight, "o": offset},
             attributes={"kernel_shape": [2, 2]},
         ),
+        One("LayerNormalization", {"x": X.astype("f8"), "g": X[0, 0].astype("f8")}, outputs=1),
         One("EyeLike", {"x": X[0]}, attributes={"k": 1, "dtype": 7}),
         One("LpNormalization", {"x": X * (X > 0)}, attributes={"axis": 1}),
         One("ReverseSequence", {"x": X, "n": integers(1, 2, 3, 2)}),

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import byoc.frontends.onnx.backend as backend
-from byoc.errors import CompileError, UnsupportedForm
+from byoc.errors import UnsupportedForm
 
 
 def model_of(node: onnx.NodeProto, dtypes: dict[str, int], opset: int) -> onnx.ModelProto:
@@ -18,18 +18,6 @@ def model_of(node: onnx.NodeProto, dtypes: dict[str, int], opset: int) -> onnx.M
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
     graph = helper.make_graph([node], "form", inputs, outputs)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-
-
-def test_layer_normalization_of_float64() -> None:
-    node = helper.make_node("LayerNormalization", ["x", "s"], ["y"])
-    model = model_of(node, {"x": TensorProto.DOUBLE, "s": TensorProto.DOUBLE}, 17)
-    with pytest.raises(UnsupportedForm, match="TVM has no code for float64"):
-        backend.prepare(model)
-    with (
-        pytest.warns(UserWarning, match="all the same"),
-        pytest.raises(CompileError, match="only support float32 and float16"),
-    ):
-        backend.prepare(model, allow_wrong=["LayerNormalization"])
 
 
 def test_cast_like_float8_e8m0() -> None:

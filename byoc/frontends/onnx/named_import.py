@@ -71,6 +71,11 @@ class _NamingBuilder(relax.BlockBuilder):
             self._end_block()  # its destructor would print a warning about a block left open
         super()._exit_function_scope(kind, error, traceback)
 
+    @property
+    def node_at_work(self) -> str:
+        """What the node is called that expressions belong to."""
+        return "".join(self._origin.names)
+
     def begin(self, name: str) -> None:
         """From now on expressions belong to the node of this name."""
         self._origin = Origin((name,)) if name else Origin()

@@ -15,6 +15,7 @@ from byoc.frontends.onnx.quantised_operators import MICROSOFT
 #: By domain and operator.
 BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "Attention"): attention.attention,
+    ("", "Bernoulli"): structure.bernoulli,
     ("", "DFT"): signal.dft,
     ("", "LpNormalization"): structure.lp_normalization,
     ("", "ReverseSequence"): structure.reverse_sequence,
@@ -22,6 +23,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
     ("", "TensorScatter"): structure.tensor_scatter,
     (MICROSOFT, "Attention"): contrib_attention.attention,
+    (MICROSOFT, "DequantizeLinear"): contrib.under_its_own_name,
     (MICROSOFT, "EmbedLayerNormalization"): contrib.embed_layer_norm,
     (MICROSOFT, "FusedConv"): contrib.fused_conv,
     (MICROSOFT, "FusedGemm"): contrib.fused_gemm,
@@ -29,6 +31,10 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     (MICROSOFT, "GroupQueryAttention"): contrib_attention.group_query_attention,
     (MICROSOFT, "MultiHeadAttention"): contrib_attention.multi_head_attention,
     (MICROSOFT, "NhwcMaxPool"): contrib.nhwc_max_pool,
+    (MICROSOFT, "QLinearAveragePool"): contrib.channels_last,
+    (MICROSOFT, "QLinearConv"): contrib.channels_last,
+    (MICROSOFT, "QLinearGlobalAveragePool"): contrib.channels_last,
+    (MICROSOFT, "QuantizeLinear"): contrib.under_its_own_name,
     (MICROSOFT, "QuickGelu"): contrib.quick_gelu,
     (MICROSOFT, "RotaryEmbedding"): contrib_attention.rotary_embedding,
     (MICROSOFT, "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,

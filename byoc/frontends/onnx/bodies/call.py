@@ -71,10 +71,12 @@ class Call:
 
     # ------------------------------------------------------------------ what it becomes
 
-    def op(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+    def op(
+        self, operator: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any
+    ) -> Any:
         """Add a node; returns the name of its result, or a list of several."""
         results = [self._names.fresh(f"{known_as(self.node)}/{operator}") for _ in range(outputs)]
-        self._add(operator, inputs, results, attributes)
+        self._add(operator, inputs, results, attributes, domain)
         return results[0] if outputs == 1 else results
 
     def give(self, place: int, value: str) -> None:
@@ -83,11 +85,16 @@ class Call:
             self._add("Identity", [value], [self.node.output[place]], {})
 
     def _add(
-        self, operator: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Any
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Any],
+        domain: str = "",
     ) -> None:
-        given = {name: value for name, value in attributes.items() if value is not None}
+        name, given = known_as(self.node), {k: v for k, v in attributes.items() if v is not None}
         self.nodes.append(
-            onnx.helper.make_node(operator, inputs, outputs, known_as(self.node), **given)
+            onnx.helper.make_node(operator, inputs, outputs, name, domain=domain, **given)
         )
 
     def constant(self, values: Any, dtype: Any) -> str:

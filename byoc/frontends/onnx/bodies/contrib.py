@@ -107,6 +107,33 @@ def nhwc_max_pool(call: Call) -> bool:
     return True
 
 
+def channels_last(call: Call) -> bool:
+    """QLinearConv, a quantised pool or a mean, whose image may have the channels last."""
+    shape = call.shape()
+    kind = call.node.op_type
+    own = "" if kind == "QLinearConv" else call.node.domain
+    rest = {name: value for name, value in call.attrs.items() if name != "channels_last"}
+    if not call.attrs.get("channels_last", 0):
+        if own:
+            return False  # it is converted as it is
+        call.give(0, call.op(kind, *call.node.input, **rest))
+        return True
+    if shape is None:
+        return False
+    rank = len(shape)
+    image = call.transpose(call.input(0), 0, rank - 1, *range(1, rank - 1))
+    y = call.op(kind, image, *call.node.input[1:], domain=own, **rest)
+    call.give(0, call.transpose(y, 0, *range(2, rank), 1))
+    return True
+
+
+def under_its_own_name(call: Call) -> bool:
+    """An operator that ONNX took over as it was: QuantizeLinear, DequantizeLinear."""
+    inputs = list(call.node.input)
+    call.give(0, call.op(call.node.op_type, *inputs, **call.attrs))
+    return True
+
+
 # ---------------------------------------------------------------------- norms
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
 
@@ -15,6 +16,16 @@ def lp_normalization(call: Call) -> bool:
     norm = call.over(f"ReduceL{p}", call.input(0), [axis], keepdims=1)
     none = call.op("Equal", norm, call.number(0))
     call.give(0, call.op("Div", call.input(0), call.op("Where", none, call.number(1), norm)))
+    return True
+
+
+def bernoulli(call: Call) -> bool:
+    """1 with the probability that the input says; the schema's body gives 1 with the rest."""
+    float32 = onnx.TensorProto.FLOAT
+    drawn = call.op("RandomUniformLike", call.input(0), dtype=float32, seed=call.attrs.get("seed"))
+    chance = call.op("Cast", call.input(0), to=float32)
+    to = call.attrs.get("dtype", call.element())
+    call.give(0, call.op("Cast", call.op("Less", drawn, chance), to=to))
     return True
 
 

@@ -19,8 +19,8 @@ from tvm import relax, te, tirx
 
 from byoc.frontends.onnx.converters.node import Node
 
-_U32 = "uint32"
-_BITS = 24
+#: Bits of a hash, of those that become a number, and how often they are mixed.
+_MASK, _BITS, _ROUNDS = (1 << 31) - 1, 24, 3
 
 
 def random(node: Node) -> relax.Expr:
@@ -39,7 +39,7 @@ def random(node: Node) -> relax.Expr:
     if "seed" in attrs:
         seed = int(np.float32(attrs["seed"]).view(np.uint32))
     else:
-        seed = zlib.crc32(attrs["tvm_custom"]["name"].encode())
+        seed = zlib.crc32(node.bb.node_at_work.encode())
     normal = "Normal" in node.operator
     first, second = ("mean", "scale") if normal else ("low", "high")
     begin, width = attrs.get(first, 0.0), attrs.get(second, 1.0)
@@ -56,10 +56,9 @@ def _loops(
             index: tirx.Expr = tirx.const(0, "int64")
             for i, extent in zip(place, extents, strict=True):
                 index = index * extent + i
-            index = tirx.Cast(_U32, index)
             value = _uniform(index, seed)
             if normal:
-                angle = _uniform(index, seed ^ 0x9E3779B9) * tirx.const(2 * math.pi, "float32")
+                angle = _uniform(index, ~seed) * tirx.const(2 * math.pi, "float32")
                 value = tirx.sqrt(tirx.log(value) * tirx.const(-2, "float32")) * tirx.cos(angle)
             return value * tirx.const(width, "float32") + tirx.const(begin, "float32")
 
@@ -69,11 +68,18 @@ def _loops(
 
 
 def _uniform(index: tirx.Expr, seed: int) -> tirx.Expr:
-    """A hash of an index whose every bit depends on every bit of it, as a number in (0, 1)."""
-    c = lambda value: tirx.const(value & 0xFFFFFFFF, _U32)  # noqa: E731
-    x = index * c(0x9E3779B1) + c(seed * 0x85EBCA6B + 0x27D4EB2F)
-    for by, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
-        x = (x ^ (x >> c(by))) * c(factor)
-    x = x ^ (x >> c(16))
-    top = tirx.Cast("float32", x >> c(32 - _BITS))
+    """A hash of an index whose bits depend on all bits of it, as a number in (0, 1).
+
+    Of int64 without overflow: TVM's simplifier gets products of uint32 wrong that do overflow.
+    """
+
+    def c(value: int) -> tirx.Expr:
+        return tirx.const(value, "int64")
+
+    begin = (seed * 0x9E3779B97F4A7C15) % (1 << 47)
+    x = index * c(40503) + c(begin)
+    for _ in range(_ROUNDS):
+        x = tirx.bitwise_and(x ^ tirx.shift_right(x, c(15)), c(_MASK)) * c(0x2C1B3C6D)
+        x = tirx.bitwise_and(x, c(_MASK))
+    top = tirx.Cast("float32", tirx.shift_right(x, c(31 - _BITS)))
     return (top + tirx.const(0.5, "float32")) * tirx.const(2.0**-_BITS, "float32")

@@ -91,16 +91,26 @@ def layer_norm(node: Node) -> relax.Expr:
         if given is not None and given != inside and is_static(inside):
             wide = relax.op.broadcast_to(node.inputs[place], inside)
             node.inputs[place] = node.emit(wide)
-    result = node.tvm()
-    if node.outputs == 1:
+    double = node.dtype() == "float64"
+    result = None if double else node.tvm()
+    if node.outputs == 1 and not double:
         return result
+    dtype = "float64" if double else "float32"
     axes = list(range(axis, len(shape)))
-    image = relax.op.astype(node.inputs[0], "float32")
-    mean = relax.op.mean(image, axes, keepdims=True)
-    epsilon = relax.const(node.attrs.get("epsilon", 1e-5), "float32")
+    image = relax.op.astype(node.inputs[0], dtype)
+    mean = node.emit(relax.op.mean(image, axes, keepdims=True))
+    epsilon = relax.const(node.attrs.get("epsilon", 1e-5), dtype)
     variance = relax.op.variance(image, axes, keepdims=True)
-    deviation = relax.op.sqrt(relax.op.add(variance, epsilon))
-    return relax.Tuple([result[0], mean, relax.op.divide(relax.const(1, "float32"), deviation)])
+    deviation = node.emit(relax.op.sqrt(relax.op.add(variance, epsilon)))
+    if double:  # TVM has no code for that
+        node.attrs.get("stash_type")
+        moved = relax.op.divide(relax.op.subtract(node.inputs[0], mean), deviation)
+        y = relax.op.multiply(moved, node.inputs[1])
+        y = y if node.inputs[2] is None else relax.op.add(y, node.inputs[2])
+        if node.outputs == 1:
+            return y
+        result = [y]
+    return relax.Tuple([result[0], mean, relax.op.divide(relax.const(1, dtype), deviation)])
 
 
 def rms_norm(node: Node) -> relax.Expr:

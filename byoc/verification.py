@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.drawn_inputs import draw_input
 from byoc.errors import ByocError, InputError, VerifyError
 from byoc.frontends import GivenModel, given_model
+from byoc.frontends.onnx.dynamic_axes import sizes_to_try
 from byoc.frontends.onnx.references import Answer, Arrays, references, rounding_of
 from codegen_cc.errors import foreign_errors_as, one_line
 
 #: Sizes of symbolic axes, one row for each run; the second symbol takes the second, and so on.
 _SIZES = ((1, 1, 1, 1), (2, 3, 4, 5), (5, 2, 7, 3), (16, 9, 8, 10))
+
+#: Those that are tried where the reference takes none of these.
+_LARGER = ((1, 512, 512, 512), (2, 512, 512, 512))
 
 
 @dataclass(frozen=True)
@@ -120,12 +124,13 @@ def verify(
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
         errors: list[str] = []
         for name, answer in _references(source, compiled, errors):
-            runs = tuple(
-                _run(compiled, answer, sizes, arrays, limits, rounding)
-                for sizes, arrays in _draws(compiled, given, seed)
-            )
-            if any(not run.skipped for run in runs):
-                return Verification(name, runs)
+            for rows in (_SIZES, _LARGER):
+                runs = tuple(
+                    _run(compiled, answer, sizes, arrays, limits, rounding)
+                    for sizes, arrays in _draws(compiled, given, seed, rows)
+                )
+                if any(not run.skipped for run in runs):
+                    return Verification(name, runs)
             errors.append(f"{name}: {runs[0].skipped}")
     raise VerifyError(f"no reference can compute the model: {'; '.join(errors)}")
 
@@ -159,10 +164,12 @@ def given_inputs(inputs: Any) -> Arrays:
         return {name: np.asarray(value) for name, value in named.items()}
 
 
-def _draws(compiled: Model, given: Arrays, seed: int) -> Iterator[tuple[dict[str, int], Arrays]]:
+def _draws(
+    compiled: Model, given: Arrays, seed: int, rows: Sequence[Sequence[int]]
+) -> Iterator[tuple[dict[str, int], Arrays]]:
     """Inputs for each run, with the sizes of the symbols that the given ones leave open."""
     fixed: dict[str, int] = {}
-    names: list[str] = []
+    factors: dict[str, int] = {}
     for info in compiled.inputs:
         for axis, extent in enumerate(info.shape):
             if isinstance(extent, int):
@@ -170,12 +177,16 @@ def _draws(compiled: Model, given: Arrays, seed: int) -> Iterator[tuple[dict[str
             form = extent_of(extent)
             array = given.get(info.name)
             if array is None:
-                names.append(form.name)
+                factors.setdefault(form.name, form.factor)
             elif axis < array.ndim and (value := form.solve(array.shape[axis])) is not None:
                 fixed[form.name] = value
-    open_names = [name for name in dict.fromkeys(names) if name not in fixed]
-    for row in _SIZES if open_names else _SIZES[:1]:
-        sizes = {name: row[index % len(row)] for index, name in enumerate(open_names)}
+    open_names = [name for name in factors if name not in fixed]
+    columns = {
+        name: sizes_to_try(name, factors[name], [row[index % len(row)] for row in rows])
+        for index, name in enumerate(open_names)
+    }
+    for number in range(len(rows) if open_names else 1):
+        sizes = {name: column[number] for name, column in columns.items()}
         random = np.random.default_rng(seed)
         known = fixed | sizes
         arrays = {

@@ -17,6 +17,7 @@ import byoc
 from byoc import verification
 from byoc.cli import cli, main
 from byoc.frontends.onnx import references
+from byoc.frontends.onnx.dynamic_axes import sizes_to_try
 from codegen_cc.link.checksum import seal
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 
@@ -80,6 +81,8 @@ def test_symbolic_axes_are_tried_at_several_sizes(scaled: Path) -> None:
     found = byoc.verify(_scaled(2), scaled, seed=7)
     assert found.holds
     assert [run.sizes["n"] for run in found.runs] == [1, 2, 5, 16]
+    assert sizes_to_try("height", 32, [1, 2, 5, 16]) == [2, 3, 4, 7]
+    assert sizes_to_try("n", 1, [1, 2, 5, 16]) == [1, 2, 5, 16]
     given = byoc.verify(_scaled(2), scaled, {"x": np.ones((4, 3), np.float32)})
     assert [run.outputs[0].shape for run in given.runs] == [(4, 3)]
 

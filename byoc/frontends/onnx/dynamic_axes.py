@@ -46,6 +46,13 @@ _MEANINGS = {
 _SIZES = {"batch": 1, "past": 16, "depth": 16, "height": 224, "width": 224, "samples": 16000}
 _OTHER_SIZE = 128
 
+#: Sizes at which a library is tried, where few pixels or samples fit no window.
+_TRIED = {
+    "height": (64, 96, 128, 224),
+    "width": (64, 160, 96, 224),
+    "samples": (4096, 8000, 16000, 5000),
+}
+
 #: Axes that a network may halve, to join the halves again, so that it needs multiples.
 _HALVED = ("depth", "height", "width", "samples", "length", "sequence")
 
@@ -148,6 +155,15 @@ def name_axes(axes: Sequence[OpenAxis], taken: Collection[str] = ()) -> tuple[Dy
             names.known[key] = extent, meaning or usual, named
         found.append(DynamicAxis(axis.value.name, axis.axis, extent, meaning or usual, named))
     return tuple(found)
+
+
+def sizes_to_try(name: str, factor: int, usual: Sequence[int]) -> list[int]:
+    """Values of a symbol for several runs: ``usual`` ones, or such that an image has some pixels.
+
+    ``factor`` is by what the axis is greater than the symbol.
+    """
+    meaning = next((m for m, words in _MEANINGS.items() if words.search(name)), "")
+    return [max(1, size // factor) for size in _TRIED[meaning]] if meaning in _TRIED else [*usual]
 
 
 def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:

@@ -1,13 +1,17 @@
-"""Extents of symbolic axes as users write them: a name, or multiples of one, ``32*h + 16``.
+"""Extents of symbolic axes as users write them: a name, multiples of one, ``32*h + 16``, or sums.
 
 A network that halves an image five times and adds the parts up again needs multiples of 32; such an
-axis is written ``32*h``, and every size inside the network is then a whole multiple of ``h``.
+axis is written ``32*h``, and every size inside the network is then a whole multiple of ``h``. The
+mask of a decoder is as long as what it has seen and what it reads: ``past + sequence``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+_SUM = re.compile(r"\s*[A-Za-z_]\w*(\s*\+\s*[A-Za-z_]\w*)+\s*", re.ASCII)
 
 #: What an extent may be, for messages.
 ALLOWED = "positive whole numbers, names for axes that stay symbolic, or multiples as in 32*h"
@@ -21,23 +25,34 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Extent:
-    """``factor * name + offset`` of a name that stands for 0, 1, 2, ..."""
+    """``factor * name + offset`` of a name that stands for 0, 1, 2, ..., plus ``others`` such."""
 
     name: str
     factor: int = 1
     offset: int = 0
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The text that ``parse_extent`` reads, in one form."""
         factor = "" if self.factor == 1 else f"{self.factor}*"
-        return f"{factor}{self.name}" + (f"{self.offset:+d}" if self.offset else "")
+        names = "+".join((self.name, *self.others))
+        return f"{factor}{names}" + (f"{self.offset:+d}" if self.offset else "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names in it."""
+        return (self.name, *self.others)
 
     def at(self, value: int) -> int:
-        """The extent where the name stands for ``value``."""
-        return self.factor * value + self.offset
+        """The extent where every name stands for ``value``."""
+        return self.within(dict.fromkeys(self.names, value))
+
+    def within(self, values: Mapping[str, int]) -> int:
+        """The extent where the names stand for these values."""
+        return self.factor * values[self.name] + self.offset + sum(values[n] for n in self.others)
 
     def solve(self, extent: int) -> int | None:
-        """What the name stands for on an axis of this extent; None where it fits no value."""
+        """What the one name stands for on an axis of this extent; None where it fits no value."""
         value, rest = divmod(extent - self.offset, self.factor)
         return value if rest == 0 and value >= 0 else None
 
@@ -48,7 +63,13 @@ class Extent:
 
 
 def parse_extent(text: str) -> Extent:
-    """Read ``h``, ``32*h``, ``h*32`` or ``32*h + 16``. Raises ``ValueError`` for anything else."""
+    """Read ``h``, ``32*h``, ``h*32``, ``32*h + 16`` or ``p + s``.
+
+    Raises ``ValueError`` for anything else.
+    """
+    if _SUM.fullmatch(text):
+        first, *others = (name.strip() for name in text.split("+"))
+        return Extent(first, others=tuple(others))
     found = _FORM.fullmatch(text)
     if found is None or (found["factor"] and found["after"]):
         raise ValueError(f"{text!r} is neither a name nor a multiple of one")

@@ -177,7 +177,9 @@ def _draws(
             form = extent_of(extent)
             array = given.get(info.name)
             if array is None:
-                factors.setdefault(form.name, form.factor)
+                factors |= {name: form.factor for name in form.names if name not in factors}
+            elif form.others:
+                continue
             elif axis < array.ndim and (value := form.solve(array.shape[axis])) is not None:
                 fixed[form.name] = value
     open_names = [name for name in factors if name not in fixed]
@@ -200,7 +202,7 @@ def _draws(
 
 def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
     forms = (e if isinstance(e, int) else extent_of(e) for e in info.shape)
-    return [form if isinstance(form, int) else form.at(sizes[form.name]) for form in forms]
+    return [form if isinstance(form, int) else form.within(sizes) for form in forms]
 
 
 def _references(

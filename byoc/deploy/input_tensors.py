@@ -155,6 +155,10 @@ def _misfit(
     if isinstance(wanted, int):
         return None if extent == wanted else ""
     form = extent_of(wanted)
+    if form.others:  # TVM compares what is not known yet
+        told = symbols.keys() >= set(form.names)
+        need = form.within(symbols) if told else extent
+        return None if extent == need else f"; axis {axis} is {extent} and must be {need}"
     value = form.solve(extent)
     if value is not None and value < least:
         return f" with {form.name} of {least} or more, as TVM computes a part of the network"

@@ -218,3 +218,42 @@ def test_a_network_of_lines_of_text_gets_their_height(tmp_path: Path) -> None:
     with pytest.warns(AxesNote, match=r"x:\[batch,3,48,width\]"):
         import_model(model)
     check(model, tmp_path, [[1, 3, 48, 32]], [[2, 3, 48, 50]])
+
+
+def decoder(total: str, *, cache_first: bool) -> onnx.ModelProto:
+    """Attention over a cache and new tokens, with a mask that is as long as both."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["q"]),
+        helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+        helper.make_node("Transpose", ["present"], ["k"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "k"], ["scores"]),
+        helper.make_node("Add", ["scores", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "present"], ["y"]),
+    ]
+    cache = {"past": ["batch", "past_sequence_length", 64]}
+    inputs: dict[str, list[int | str | None]] = {"mask": ["batch", 1, total]}
+    inputs = cache | inputs if cache_first else inputs | cache
+    inputs["x"] = ["batch", "sequence_length", 64]
+    return onnx_model(nodes, inputs, ["y", "present"], {"w": random(64, 64, scale=0.1)})
+
+
+@pytest.mark.parametrize("cache_first", [False, True])
+@pytest.mark.parametrize(
+    "total", ["past_sequence_length + sequence_length", "total_sequence_length"]
+)
+def test_a_mask_is_as_long_as_cache_and_input(
+    total: str, cache_first: bool, tmp_path: Path
+) -> None:
+    model = decoder(total, cache_first=cache_first)
+    sizes = {"past": (2, 5, 64), "mask": (2, 1, 8), "x": (2, 3, 64)}
+    order = [value.name for value in model_inputs(model)]
+    loaded = check(model, tmp_path, [list(sizes[name]) for name in order])
+    shapes = {info.name: info.shape for info in loaded.inputs}
+    assert shapes["mask"] == ("batch", 1, "past_sequence_length+sequence_length")
+    assert byoc.verify(model, tmp_path / "m.so").holds
+    with pytest.raises(byoc.ByocError):
+        loaded.run({name: random(*shape) for name, shape in (sizes | {"mask": (2, 1, 7)}).items()})
+    with pytest.warns(AxesNote, match=r"mask:\[1,1,144\]"):
+        found = import_model(model, sized=True)
+    assert {info.name: info.shape for info in found.inputs}["mask"] == (1, 1, 144)

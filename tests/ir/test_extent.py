@@ -19,6 +19,7 @@ from byoc.extent import Extent, parse_extent
         ("32*h+16", Extent("h", 32, 16), "32*h+16"),
         ("2*h - 1", Extent("h", 2, -1), "2*h-1"),
         ("h + 0", Extent("h"), "h"),
+        ("past + new", Extent("past", others=("new",)), "past+new"),
     ],
 )
 def test_reading(text: str, extent: Extent, form: str) -> None:
@@ -32,7 +33,7 @@ def test_reading(text: str, extent: Extent, form: str) -> None:
     [
         *((text, "is neither a name nor a multiple of one") for text in (
             "", "32", "1.5", "-h", "-2*h", "h*w", "2*h*3", "2h", "h h", "h/2", "h//2", "2*(h+1)",
-            "h^2", "h+w", "größe", "*h", "2*", "h+", "h;w", "0x2*h",
+            "h^2", "h+2*w", "größe", "*h", "2*", "h+", "h;w", "0x2*h",
         )),
         ("0*h", "'0*h' is 0 where h is 1"),
         ("h-1", "'h-1' is 0 where h is 1"),
@@ -54,3 +55,12 @@ def test_solving() -> None:
     assert extent.nearest(10) == [48]
     assert all(extent.solve(extent.at(n)) == n for n in range(1, 20))
     assert Extent("n").solve(0) == 0
+
+
+def test_sums() -> None:
+    extent = parse_extent("past+new")
+    assert (extent.names, extent.at(3), extent.within({"past": 4, "new": 2})) == (
+        ("past", "new"),
+        6,
+        6,
+    )

@@ -108,8 +108,12 @@ class _Names:
         if form == Extent(form.name):
             name = self.unused(form.name)
         else:  # a multiple of a name, which may stand alone elsewhere
-            self.keep(form.name)
-            name = self.known[form.name][0].name if form.name in self.known else form.name
+            for part in form.names:
+                self.keep(part)
+            name, *others = (
+                self.known[part][0].name if part in self.known else part for part in form.names
+            )
+            form = replace(form, others=tuple(others))
         meaning = next((m for m, words in _MEANINGS.items() if words.search(name)), "")
         if meaning == "batch" and self.batch and len(key) == 1:
             meaning = ""  # in [batch_size, N] a number of something else
@@ -175,9 +179,24 @@ def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
     )
 
 
+def tied(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
+    """The axes with ``past + sequence`` for what is called a total, of a decoder with a cache."""
+    if any(isinstance(axis.extent, int) for axis in axes):
+        return axes
+    names = {axis.meaning: axis.extent.name for axis in reversed(axes) if not _is_total(axis)}
+    if not {"past", "sequence"} <= names.keys():
+        return axes
+    both = Extent(names["past"], others=(names["sequence"],))
+    return tuple(replace(axis, extent=both) if _is_total(axis) else axis for axis in axes)
+
+
+def _is_total(axis: DynamicAxis) -> bool:
+    return "total" in axis.extent.name and not axis.extent.others
+
+
 def not_empty(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
     """The axes with ``name+1`` for a name: no axis but the batch may be empty then."""
-    related = Counter(extent.name for extent in {axis.extent for axis in axes})
+    related = Counter(n for extent in {axis.extent for axis in axes} for n in extent.names)
     return tuple(
         replace(axis, extent=replace(axis.extent, offset=1))
         if axis.meaning not in ("batch", "past") and related[axis.extent.name] == 1
@@ -189,7 +208,7 @@ def not_empty(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
 def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
     """The axes with multiples for those that networks halve."""
     halved = {axis.extent.name for axis in axes if axis.meaning in _HALVED}
-    related = Counter(extent.name for extent in {axis.extent for axis in axes})
+    related = Counter(n for extent in {axis.extent for axis in axes} for n in extent.names)
     halved -= {name for name, extents in related.items() if extents > 1}
     return tuple(
         replace(axis, extent=replace(axis.extent, factor=factor))
@@ -203,15 +222,17 @@ def sized(
     axes: tuple[DynamicAxis, ...], meaning: str | None = None, size: int | None = None
 ) -> tuple[DynamicAxis, ...]:
     """The axes with ``size``, else usual ones, in place of names: all, or those of one meaning."""
+    axes = tied(axes) if meaning is None else axes
     values: dict[str, int] = {}
     for axis in axes:
-        if isinstance(axis.extent, Extent) and meaning in (None, axis.meaning):
+        form = axis.extent
+        if isinstance(form, Extent) and not form.others and meaning in (None, axis.meaning):
             usual = size or _SIZES.get(axis.meaning, _OTHER_SIZE)
             left = usual - axis.extent.offset
             values.setdefault(axis.extent.name, max(1, left // axis.extent.factor))
     return tuple(
-        replace(axis, extent=axis.extent.at(values[axis.extent.name]))
-        if isinstance(axis.extent, Extent) and axis.extent.name in values
+        replace(axis, extent=axis.extent.within(values))
+        if isinstance(axis.extent, Extent) and values.keys() >= set(axis.extent.names)
         else axis
         for axis in axes
     )
@@ -254,10 +275,10 @@ def _telling(axes: Iterable[DynamicAxis]) -> list[str]:
     seen: set[str] = set()
     told: list[str] = []
     for axis in axes:
-        if isinstance(axis.extent, int) or axis.extent.name not in seen:
+        if isinstance(axis.extent, int) or not seen.issuperset(axis.extent.names):
             told.append(axis.input)
         if isinstance(axis.extent, Extent):
-            seen.add(axis.extent.name)
+            seen.update(axis.extent.names)
     return list(dict.fromkeys(told))
 
 

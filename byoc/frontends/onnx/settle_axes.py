@@ -5,6 +5,7 @@ less general extents are tried, until they can be, or until fixed sizes would be
 
     a name for each axis              as the file has them, or after what the axis usually is
     one name for all of one meaning   inputs that the file has no names for are added or joined
+    past+sequence for a total         a decoder's mask is as long as its cache and its input
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
     multiples, such as 32*height      images are halved, and joined with their doubled form
     a batch of 1                      the batch is mixed with other axes
@@ -30,6 +31,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     not_empty,
     shapes_with,
     sized,
+    tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
@@ -69,7 +71,8 @@ def settle_axes(
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
         return with_sizes(first, prepare)
-    choices = list(dict.fromkeys([joined(first.axes), first.axes]))
+    one = joined(first.axes)
+    choices = list(dict.fromkeys([tied(one), one, first.axes]))
     least = [not_empty(axes) for axes in choices]
     for axes in (*choices[:-1], *least, *(multiplied(axes, _USUAL) for axes in choices)):
         best = _better(best, attempt(axes))

@@ -61,7 +61,7 @@ def _scaled(value: onnx.ValueInfoProto, factor: int) -> str | None:
             extent = parse_extent(dim.dim_param)
         except ValueError:
             continue
-        if extent.offset == 0:
+        if extent.offset == 0 and not extent.others:
             found = True
             dim.dim_param = f"{factor}*{extent.name}"
     if not found:

@@ -183,10 +183,11 @@ def _draws(
             elif axis < array.ndim and (value := form.solve(array.shape[axis])) is not None:
                 fixed[form.name] = value
     open_names = [name for name in factors if name not in fixed]
-    columns = {
-        name: sizes_to_try(name, factors[name], [row[index % len(row)] for row in rows])
-        for index, name in enumerate(open_names)
-    }
+    columns: dict[str, Sequence[int]] = {}
+    for index, name in enumerate(open_names):
+        column = [row[index % len(row)] for row in rows]
+        wide = sizes_to_try(name, factors[name], column) if rows is _SIZES else column
+        columns[name] = wide
     for number in range(len(rows) if open_names else 1):
         sizes = {name: column[number] for name, column in columns.items()}
         random = np.random.default_rng(seed)

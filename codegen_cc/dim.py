@@ -229,8 +229,13 @@ def estimate(dim: Dim) -> int:
 
 
 def at_unit(dim: Dim) -> int:
-    """The value of a dimension where every symbol is 1: work per item, for reports."""
-    return dim if isinstance(dim, int) else int(dim.subs({s: 1 for s in symbols([dim])}))
+    """The value of a dimension where every symbol is 1: work per item, for reports.
+
+    It is 0 where a window is larger than that.
+    """
+    if isinstance(dim, int):
+        return dim
+    return max(0, int(dim.subs({s: 1 for s in symbols([dim])})))
 
 
 def symbols(dims: Iterable[Dim]) -> list[sympy.Symbol]:

@@ -281,3 +281,31 @@ def test_rows_that_values_choose() -> None:
     assert {entry.op for entry in compiled.report.left} <= {"relax.nonzero"}
     for feed in ({"x": random(6, 8)}, {"x": -abs(random(6, 8))}):
         assert_agrees({"y": compiled.run(feed)[0]}, onnxruntime_outputs(model, feed))
+
+
+def test_a_squeeze_of_what_should_be_one(tmp_path: Path) -> None:
+    """A length that convolutions reduce to one; others are refused when the library runs."""
+    branches = {
+        "then_branch": helper.make_graph(
+            [node("Squeeze", "c last", "a")], "then", [], [value("a")]
+        ),
+        "else_branch": helper.make_graph([node("Identity", "c", "b")], "else", [], [value("b")]),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], strides=[4]),
+        node("Shape", "c", "shape"),
+        node("Gather", "shape last", "extent"),
+        node("Equal", "extent one", "single"),
+        helper.make_node("If", ["single"], ["s"], **branches),
+        node("MatMul", "s w", "y"),
+    ]
+    weights = {"k": random(8, 3, 4), "w": random(8, 5), "last": np.array([2]), "one": np.array([1])}
+    model = onnx_model(nodes, {"x": ["n", 3, "length"]}, ["y"], weights)
+    with pytest.warns(byoc.errors.AxesNote):
+        byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    loaded = byoc.load(tmp_path / "m.so")
+    for length in (4, 7):
+        feed = {"x": random(2, 3, length)}
+        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
+    with pytest.raises(byoc.ByocError):
+        loaded.run({"x": random(2, 3, 8)})

@@ -155,7 +155,7 @@ class CheckedImporter(ONNXGraphImporter):
         shapes = {}
         if node.op_type not in TAKE_SHAPES:
             given = {name: self._nodes.get(name) for name in node.input}
-            shapes = {n: e for n, e in given.items() if isinstance(e, relax.ShapeExpr)}
+            shapes = {n: e for n, e in given.items() if _is_shape(e)}
         for name, expr in shapes.items():
             self._nodes[name] = self.bb.normalize(relax.op.shape_to_tensor(expr))
         try:
@@ -363,6 +363,10 @@ class CheckedImporter(ONNXGraphImporter):
                 f"gives shape {shape_text(shape)} for output {name!r};"
                 f" ONNX infers {shape_text(dims)}",
             )
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, relax.Expr) and isinstance(value.ty, relax.ShapeType)
 
 
 def inferred_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:

@@ -91,7 +91,7 @@ class ControlFlowImporter(SymbolicImporter):
         if name in self._values:
             return self._tensor(self._values[name])
         value = self._nodes[name]
-        if isinstance(value, relax.ShapeExpr):
+        if isinstance(value.ty, relax.ShapeType):
             value = self.bb.normalize(relax.op.shape_to_tensor(value))
         if not isinstance(value.ty, relax.TensorType):
             raise ValueError(f"value {name!r} is no tensor")

@@ -9,6 +9,7 @@ node at a time, with the constants found so far) and replaces
     operators on constants              by what ONNX's reference evaluator makes of them
     Identity, Dropout without training  by what they read
     If on a constant                    by the branch that is taken
+    If an extent is 1, to squeeze it    by Squeeze (``squeeze_if_one``)
     Loop, Scan of few, known rounds     by their rounds (``unroll``)
     sequences, optionals                by the tensors that they hold (``resolve_sequences``)
     calls of functions                  by their bodies (``function_bodies``)
@@ -54,6 +55,7 @@ from byoc.frontends.onnx.inferred_shapes import (
 )
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
+from byoc.frontends.onnx.squeeze_if_one import squeezing_branch
 from byoc.frontends.onnx.unroll import Round, unrolled_loop, unrolled_scan
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
@@ -172,6 +174,9 @@ class _Walk:
             index, node = work.popleft()
             rename_reads([node], scope.renamed)
             branch = _branch_taken(node, scope)
+            if branch is None and node.op_type == "If":
+                made = {name: other for _, other in kept for name in other.output}
+                branch = squeezing_branch(node, made, scope.value)
             inlined = (
                 self._written_out(node, scope)
                 if branch is None

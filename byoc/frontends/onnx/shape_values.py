@@ -278,5 +278,6 @@ _RULES: dict[str, Rule] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
     "ReduceProd": _product,
+    "Size": lambda _, x: ShapeValue.of(x.elements.size),
     "ConstantOfShape": _constant_of_shape,
 }

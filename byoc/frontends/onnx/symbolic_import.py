@@ -71,6 +71,7 @@ class SymbolicImporter(CheckedImporter):
             "Slice": self._slice,
             "Expand": self._expand,
             "Reshape": self._reshape,
+            "Squeeze": self._squeeze,
             "Clip": _clip,
             "Pad": self._pad,
         }
@@ -294,6 +295,23 @@ class SymbolicImporter(CheckedImporter):
             )
         extents = [self._extent(extent) for extent in result]
         return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(extents))
+
+    def _squeeze(
+        self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
+    ) -> relax.Expr | None:
+        """A squeeze of axes whose symbolic extents must turn out to be 1; None for others."""
+        source, given = (*inputs, None)[:2]
+        shape = shape_of(source)
+        axes = attrs.get("axes") if given is None else _dims(given)
+        if shape is None or not axes:
+            return None
+        places = {int(axis) % len(shape) for axis in axes}
+        if all(isinstance(shape[place], int) for place in places):
+            return None
+        extents = [1 if i in places else self._extent(e) for i, e in enumerate(shape)]
+        ty = relax.TensorType(extents, dtype_of(source))
+        checked = self.bb.match_cast(self.bb.normalize(source), ty)
+        return relax.op.squeeze(checked, sorted(places))
 
     def _reshape(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
         """A reshape of, or to, symbolic extents; None where TVM's converter will do.

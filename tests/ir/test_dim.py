@@ -50,7 +50,7 @@ def at(dim: Dim, h: int, w: int = 1) -> int:
         (2 * H, H * W, None),
         (0, sympy.floor((H + 1) / 2), True),
         (0, H - sympy.Max(0, H - 3), True),
-        (H - sympy.Max(0, H - 3), 3, None),  # true, but not case by case
+        (H - sympy.Max(0, H - 3), 3, True),
         (sympy.Max(0, H - 3), H, True),
     ],
 )

@@ -138,6 +138,15 @@ class Call:
         """Reshape; 0 keeps an extent, -1 is what is left."""
         return self.op("Reshape", value, self.integers(*extents))
 
+    def extent(self, value: str, axis: int) -> str:
+        """An extent of a value, [1]; it is folded where it is fixed."""
+        return self.slice(self.op("Shape", value), 0, axis, axis + 1)
+
+    def up_to(self, count: str) -> str:
+        """0, 1, and so on, as many as a vector of one number says."""
+        zero, one = (self.constant(number, np.int64) for number in (0, 1))
+        return self.op("Range", zero, self.over("Squeeze", count, [0]), one)
+
     def transpose(self, value: str, *perm: int) -> str:
         """Transpose."""
         return self.op("Transpose", value, perm=list(perm))

@@ -219,10 +219,9 @@ def embed_layer_norm(call: Call) -> bool:
     if given:
         at = call.op("Gather", places, given, axis=0)
     else:
-        shape = call.shape()
-        if shape is None or shape[1] is None:
-            return False
-        at = call.over("Unsqueeze", call.slice(places, 0, 0, shape[1]), [0])
+        count = call.slice(call.op("Shape", ids), 0, 1, 2)
+        first = call.op("Slice", places, call.integers(0), count, call.integers(0))
+        at = call.over("Unsqueeze", first, [0])
     value = call.op("Add", value, at)
     if segments:
         value = call.op("Add", value, call.op("Gather", of_segments, segments, axis=0))

@@ -24,23 +24,23 @@ def attention(call: Call) -> bool:
     ours = ("num_heads", "unidirectional", "qkv_hidden_sizes", "mask_filter_value", "scale")
     if any(call.attrs[name] for name in call.attrs if name not in ours) or call.input(6):
         return False
-    if shape is None or weight is None or None in (shape[1], weight[1]):
+    if shape is None or weight is None or weight[1] is None:
         return False
     sizes = list(call.attrs.get("qkv_hidden_sizes", [])) or [weight[1] // 3] * 3
     product = call.op("MatMul", call.input(0), call.input(1))
     if call.input(2):
         product = call.op("Add", product, call.input(2))
     q, k, v = (heads_of(call, part, heads) for part in call.parts(product, sizes, 2))
-    past = call.shape(4)
+    past, columns = call.shape(4), shape[1]
     if call.input(4):
-        if past is None or past[3] is None:
+        if past is None:
             return False
+        columns = None if None in (past[3], columns) else columns + past[3]
         both = [call.over("Squeeze", part, [0]) for part in call.parts(call.input(4), [1, 1], 0)]
         k, v = (call.op("Concat", *pair, axis=2) for pair in zip(both, (k, v), strict=True))
     if call.wants(1):
         stacked = [call.over("Unsqueeze", part, [0]) for part in (k, v)]
         call.give(1, call.op("Concat", *stacked, axis=0))
-    columns = shape[1] + (past[3] if call.input(4) else 0)
     return _attend(call, (q, k, v), (shape[1], columns), 3, 5, sizes[0] // heads)
 
 
@@ -118,7 +118,7 @@ def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[
     if not call.input(place):
         return found
     shape = call.shape(place)
-    if shape is None or len(shape) > 3 or columns is None:
+    if shape is None or len(shape) > 3 or (len(shape) == 1 and columns is None):
         return None
     given = call.input(place)
     batch = call.shape(0)[0]
@@ -129,7 +129,7 @@ def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[
         places = call.constant(np.arange(columns)[None], call.dtype(place))
         shown = call.op("Less", places, counts)
     else:
-        if shape[-1] not in (columns, 1):
+        if None not in (columns, shape[-1]) and shape[-1] not in (columns, 1):
             return None
         shown = call.op("Cast", given, to=onnx.TensorProto.BOOL)
     hidden = call.op("Where", shown, call.number(0.0), call.number(low))
@@ -151,39 +151,38 @@ def group_query_attention(call: Call) -> bool:
     for name in attrs:
         if attrs[name] not in off.get(name, ()) and name not in (*known, "local_window_size"):
             return False
-    if call.input(11) or call.wants(3) or shape is None or None in (shape[1], shape[2]):
+    if call.input(11) or call.wants(3) or shape is None or shape[2] is None:
         return False
-    rows, parts = shape[1], [call.input(place) for place in range(3)]
+    parts = [call.input(place) for place in range(3)]
     width = shape[2] // (heads if parts[1] else heads + 2 * own)
     if not parts[1]:
         parts = call.parts(parts[0], [heads * width, own * width, own * width], 2)
     q, k, v = (
         heads_of(call, part, count) for part, count in zip(parts, (heads, own, own), strict=True)
     )
-    past = call.shape(3) if call.input(3) else [None, None, 0]
-    if past is None or past[2] is None:
+    rows, past = call.extent(call.input(0), 1), call.shape(3) if call.input(3) else [0] * 4
+    if past is None:
         return False
-    one = call.constant(1 - rows, np.int64)
+    has_past = past[2] != 0
+    room = call.extent(call.input(3), 2) if has_past else call.integers(0)
     last = call.reshape(call.op("Cast", call.input(5), to=onnx.TensorProto.INT64), -1, 1)
-    before = call.op("Max", call.op("Add", last, one), call.constant(0, np.int64))
-    own_places = call.op("Add", before, call.constant(np.arange(rows)[None], np.int64))
+    first = call.op("Sub", call.op("Add", last, call.integers(1)), rows)
+    before = call.op("Max", first, call.constant(0, np.int64))
+    own_places = call.op("Add", before, call.over("Unsqueeze", call.up_to(rows), [0]))
     if attrs.get("do_rotary", 0):
         table = call.shape(7)
         if table is None or table[1] is None:
             return False
         tables, ids = (call.input(7), call.input(8)), call.input(9) or own_places
         q, k = (rotated(call, x, ids, tables, (width, 2 * table[1])) for x in (q, k))
-    columns = past[2] + rows
-    places = call.constant(np.arange(columns)[None], np.int64)
-    if call.input(3) and past[2]:
-        k, v = (
-            _appended(call, pair, places, before, past[2])
-            for pair in ((call.input(3), k), (call.input(4), v))
-        )
+    keys = call.up_to(call.op("Add", room, rows))
+    if has_past:
+        sizes = (keys, before, room, rows)
+        pairs = (call.input(3), k), (call.input(4), v)
+        k, v = (_appended(call, pair, sizes) for pair in pairs)
     call.give(1, k)
     call.give(2, v)
     seen_to = call.over("Unsqueeze", own_places, [1, 3])
-    keys = call.constant(np.arange(columns), np.int64)
     hidden = call.op("Greater", keys, seen_to)
     window = attrs.get("local_window_size", -1)
     if window > 0:
@@ -198,14 +197,17 @@ def group_query_attention(call: Call) -> bool:
     return True
 
 
-def _appended(call: Call, pair: tuple[str, str], places: str, before: str, room: int) -> str:
-    """New keys behind those of the past that count: [B, M, P + S, D]."""
+def _appended(call: Call, pair: tuple[str, str], sizes: tuple[str, str, str, str]) -> str:
+    """New keys behind those of the past that count: [B, M, P + S, D].
+
+    ``sizes`` are 0 to P + S - 1, how many count [B, 1], P, and S.
+    """
+    places, before, room, rows = sizes
     both = call.op("Concat", *pair, axis=2)
-    moved = call.op("Add", places, call.op("Sub", call.constant(room, np.int64), before))
+    moved = call.op("Add", places, call.op("Sub", room, before))
     taken = call.op("Where", call.op("Less", places, before), places, moved)
-    last = call.constant(room + call.shape(0)[1] - 1, np.int64)
-    taken = call.op("Min", taken, last)
-    taken = call.over("Unsqueeze", taken, [1, 3])
+    last = call.op("Sub", call.op("Add", room, rows), call.integers(1))
+    taken = call.over("Unsqueeze", call.op("Min", taken, last), [1, 3])
     wide = call.op("Expand", taken, call.op("Shape", both))
     return call.op("GatherElements", both, wide, axis=2)
 

@@ -2,103 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnx import helper, numpy_helper
 
 import byoc
 from byoc.compiler.standalone import compile_standalone
 from byoc.errors import ByocError
 from tests.deploy.standalone_api import Instance
+from tests.models.recurrent_layers import GATES, compare, compiled, drawn, layer, network
 from tests.reference import onnxruntime_outputs
-
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-RESULTS = ("Y", "Y_h", "Y_c")
-
-
-def tensor(name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto.FLOAT) -> Any:
-    return helper.make_tensor_value_info(name, dtype, shape)
-
-
-def layer(
-    operator: str,
-    shape: Sequence[int | str],
-    units: int,
-    *,
-    given: Sequence[str] = ("B",),
-    computed: Sequence[str] = (),
-    outputs: Sequence[str] | None = None,
-    lengths: Sequence[int] | None = None,
-    batch: int = 1,
-    seed: int = 0,
-    **attributes: Any,
-) -> onnx.ModelProto:
-    """One layer whose inputs ``given`` are constants but for those ``computed``."""
-    draw = np.random.default_rng(seed)
-    count = 2 if attributes.get("direction") == "bidirectional" else 1
-    rows, inputs = GATES[operator] * units, shape[2]
-    state = (batch, count, units) if attributes.get("layout") else (count, batch, units)
-    shapes = {
-        "W": (count, rows, inputs),
-        "R": (count, rows, units),
-        "B": (count, 2 * rows),
-        "sequence_lens": (batch,),
-        "initial_h": state,
-        "initial_c": state,
-        "P": (count, 3 * units),
-    }
-    names, values, free = ["X"], {}, [tensor("X", shape)]
-    for name in list(shapes)[: 7 if operator == "LSTM" else 5]:
-        wanted = name in ("W", "R", *given) or (name == "sequence_lens" and lengths is not None)
-        names.append(name if wanted else "")
-        if name in computed:
-            free.append(tensor(name, shapes[name]))
-        elif name == "sequence_lens" and wanted:
-            values[name] = np.array(lengths, np.int32)
-        elif wanted:
-            values[name] = (draw.standard_normal(shapes[name]) / np.sqrt(units)).astype(np.float32)
-    results = RESULTS[: 3 if operator == "LSTM" else 2] if outputs is None else outputs
-    node = helper.make_node(operator, names, results, "layer", hidden_size=units, **attributes)
-    graph = helper.make_graph(
-        [node],
-        "g",
-        free,
-        [tensor(name, None) for name in results if name],
-        [numpy_helper.from_array(value, name) for name, value in values.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def drawn(model: onnx.ModelProto, seed: int = 1, **sizes: int) -> dict[str, np.ndarray]:
-    draw = np.random.default_rng(seed)
-    found = {}
-    for value in model.graph.input:
-        shape = [sizes.get(d.dim_param, d.dim_value) for d in value.type.tensor_type.shape.dim]
-        found[value.name] = draw.standard_normal(shape).astype(np.float32)
-    return found
-
-
-def compiled(model: onnx.ModelProto, folder: Path, *layers: str, **options: Any) -> byoc.Model:
-    """The model, all of it in one region with these layers."""
-    report = byoc.compile(model, folder / "m.so", min_bytes=0, **options).report
-    assert len(report.regions) == 1 and not report.left, report.left
-    found = [node.operator for node in report.graph.nodes]
-    for name in layers:
-        assert f"ext.{name}" in found
-    return byoc.load(folder / "m.so")
-
-
-def compare(got: dict[str, np.ndarray], want: dict[str, np.ndarray], limit: float = 2e-6) -> None:
-    assert got.keys() == want.keys()
-    for name, expected in want.items():
-        assert got[name].shape == expected.shape, name
-        np.testing.assert_allclose(got[name], expected, rtol=0, atol=limit, err_msg=name)
 
 
 def check(model: onnx.ModelProto, folder: Path, limit: float = 2e-6, **options: Any) -> None:
@@ -210,37 +127,6 @@ def test_symbolic_sizes(operator: str, tmp_path: Path) -> None:
     assert none["Y"].shape == (0, 2, 2, 19) and not none["Y_h"].any()
 
 
-def network(layers: int, units: int, batch: int, steps: int | str) -> onnx.ModelProto:
-    """Layers of both directions as PyTorch writes them, whose directions are joined in between."""
-    draw = np.random.default_rng(4)
-    nodes, values, name, inputs = [], {}, "X", 12
-    for i in range(layers):
-        made = {
-            f"W{i}": (2, 4 * units, inputs),
-            f"R{i}": (2, 4 * units, units),
-            f"B{i}": (2, 8 * units),
-        }
-        for key, shape in made.items():
-            values[key] = (draw.standard_normal(shape) / np.sqrt(units)).astype(np.float32)
-        nodes += [
-            helper.make_node(
-                "LSTM", [name, *made], [f"y{i}"], hidden_size=units, direction="bidirectional"
-            ),
-            helper.make_node("Transpose", [f"y{i}"], [f"t{i}"], perm=[0, 2, 1, 3]),
-            helper.make_node("Reshape", [f"t{i}", "joined"], [f"z{i}"]),
-        ]
-        name, inputs = f"z{i}", 2 * units
-    values["joined"] = np.array([0, 0, -1])
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [tensor("X", [steps, batch, 12])],
-        [tensor(name, None)],
-        [numpy_helper.from_array(value, key) for key, value in values.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
 def test_layers_are_joined_in_place(tmp_path: Path) -> None:
     model = network(3, 20, 2, 6)
     inputs = drawn(model)
@@ -248,6 +134,45 @@ def test_layers_are_joined_in_place(tmp_path: Path) -> None:
     compare(loaded.run(inputs), onnxruntime_outputs(model, inputs))
     code = "".join(file.read_text() for file in (tmp_path / "code").glob("*.c"))
     assert code.count("ext_recurrent(") == 3 and "ext_copy(" not in code
+
+
+def in_dtype(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
+    """The model with another dtype of its floats."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for weight in made.graph.initializer:
+        array = numpy_helper.to_array(weight)
+        if array.dtype == np.float32:
+            weight.CopyFrom(numpy_helper.from_array(array.astype(dtype), weight.name))
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return made
+
+
+def test_float16(tmp_path: Path) -> None:
+    """Computed in float32, and rounded at the end."""
+    model = network(2, 20, 2, 6)
+    inputs = {"X": drawn(model)["X"].astype(np.float16)}
+    got = compiled(in_dtype(model, "float16"), tmp_path, "lstm").run(inputs)
+    assert got["z1"].dtype == np.float16
+    wide = {"X": inputs["X"].astype(np.float32)}
+    np.testing.assert_allclose(got["z1"], onnxruntime_outputs(model, wide)["z1"], atol=1e-3)
+
+
+def test_bfloat16_leaves_layers_as_they_are(tmp_path: Path) -> None:
+    model = network(1, 20, 2, 6)
+    inputs = drawn(model)
+    loaded = compiled(model, tmp_path, "lstm", precision="bf16")
+    compare(loaded.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_float64_stays_with_tvm(tmp_path: Path) -> None:
+    model = layer("GRU", [4, 2, 3], 5, batch=2)
+    inputs = drawn(model)
+    report = byoc.compile(in_dtype(model, "float64"), tmp_path / "m.so", min_bytes=0).report
+    assert [left.reason for left in report.left] == ["input has dtype float64; need float32"]
+    got = byoc.load(tmp_path / "m.so").run({"X": inputs["X"].astype(np.float64)})
+    compare(got, onnxruntime_outputs(model, inputs))
 
 
 @pytest.mark.parametrize(("operator", "batch"), [("LSTM", 1), ("GRU", 3), ("RNN", 40)])
@@ -333,84 +258,3 @@ def test_shapes_that_contradict(tmp_path: Path) -> None:
     model = layer("LSTM", [3, 2, 4], 5, given=("B", "initial_h"), batch=1)
     with pytest.raises(ByocError, match=r"initial_h has shape \[1, 1, 5\]; need shape \[1, 2, 5\]"):
         byoc.compile(model, tmp_path / "m.so")
-
-
-# ---------------------------------------------------------------- weights of 8 bits
-
-
-@pytest.mark.parametrize("per_channel", [False, True])
-@pytest.mark.parametrize("dtype", ["QInt8", "QUInt8"])
-@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
-def test_dynamic_quantize_lstm(
-    direction: str, dtype: str, per_channel: bool, tmp_path: Path
-) -> None:
-    """An LSTM with the dequantised weights, and close to ONNX Runtime, which rounds states too."""
-    model = layer(
-        "LSTM", [9, 2, 20], 24, batch=2, direction=direction, given=("B", "initial_h", "P")
-    )
-    quantised = quantised_layer(model, tmp_path, dtype, per_channel)
-    inputs = drawn(quantised)
-    loaded = compiled(quantised, tmp_path, "lstm", dump_code=tmp_path / "code")
-    got = loaded.run(inputs)
-    compare(got, onnxruntime_outputs(quantised, inputs), 0.05)
-    exact, integers = dequantised(model, quantised)
-    code = "".join(file.read_text() for file in (tmp_path / "code").glob("*.c"))
-    assert [name in code for name in ("ext_qmatmul(", "EXT_INT8")] == integers
-    if dtype == "QInt8":
-        assert integers == [True, True]
-    given = {"X": rounded(inputs["X"])} if integers[0] else inputs
-    compare(got, onnxruntime_outputs(exact, given), 1e-4 if integers[1] else 2e-6)
-    byoc.compile(quantised, tmp_path / "loops.so", skip_ops=["recurrent"])
-    compare(byoc.load(tmp_path / "loops.so").run(inputs), got, 1e-4)
-
-
-def quantised_layer(
-    model: onnx.ModelProto, folder: Path, dtype: str, per_channel: bool
-) -> onnx.ModelProto:
-    onnx.save(model, folder / "float.onnx")
-    weight_type = QuantType[dtype]
-    paths = (folder / "float.onnx", folder / "quantised.onnx")
-    quantize_dynamic(*paths, per_channel=per_channel, weight_type=weight_type)
-    quantised = onnx.load(paths[1])
-    assert [node.op_type for node in quantised.graph.node] == ["DynamicQuantizeLSTM"]
-    return quantised
-
-
-def rounded(x: np.ndarray) -> np.ndarray:
-    """What DynamicQuantizeLinear and DequantizeLinear leave of a tensor."""
-    low, high = min(x.min(), 0), max(x.max(), 0)
-    scale = np.float32((high - low) / np.float32(255))
-    zero = np.rint(-low / scale)
-    return (np.clip(np.rint(x / scale) + zero, 0, 255) - zero).astype(np.float32) * scale
-
-
-def dequantised(
-    model: onnx.ModelProto, quantised: onnx.ModelProto
-) -> tuple[onnx.ModelProto, list[bool]]:
-    """The float model with the quantised one's weights, and whether int8 holds W, and R."""
-    arrays = {i.name: numpy_helper.to_array(i) for i in quantised.graph.initializer}
-    made, integers = onnx.ModelProto(), []
-    made.CopyFrom(model)
-    for weight in made.graph.initializer:
-        if weight.name in ("W", "R"):
-            q, scale, zero = (
-                arrays[f"{weight.name}_{part}"] for part in ("quantized", "scale", "zero_point")
-            )
-            centred = q.astype(np.float32) - zero.reshape(len(q), 1, -1)
-            integers.append(bool(np.abs(centred).max() <= 127))
-            values = (centred * scale.reshape(len(q), 1, -1)).swapaxes(1, 2)
-            turned = np.ascontiguousarray(values.astype(np.float32))
-            weight.CopyFrom(numpy_helper.from_array(turned, weight.name))
-    return made, integers
-
-
-def test_integers_of_states_that_have_no_bound(tmp_path: Path) -> None:
-    """Weights become floats, whatever the states are."""
-    names = ["Sigmoid", "Tanh", "Affine"]
-    options = {"activations": names, "activation_alpha": [3.0], "activation_beta": [0.5]}
-    model = layer("LSTM", [5, 1, 8], 12, **options)
-    quantised = quantised_layer(model, tmp_path, "QInt8", False)
-    inputs = drawn(quantised)
-    got = compiled(quantised, tmp_path, "lstm").run(inputs)
-    exact, _ = dequantised(model, quantised)
-    compare(got, onnxruntime_outputs(exact, {"X": rounded(inputs["X"])}), 1e-5)

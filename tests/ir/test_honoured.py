@@ -57,7 +57,6 @@ REFUSED = {
     "Range": {"stash_type"},
     "Reshape": {"shape"},
     "SequenceEmpty": {"dtype"},
-    "Slice": {"axes", "ends", "starts"},
     "SpaceToDepth": {"mode"},
     "Upsample": {"height_scale", "width_scale"},
 }

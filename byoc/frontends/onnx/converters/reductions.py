@@ -103,7 +103,6 @@ def layer_norm(node: Node) -> relax.Expr:
     variance = relax.op.variance(image, axes, keepdims=True)
     deviation = node.emit(relax.op.sqrt(relax.op.add(variance, epsilon)))
     if double:  # TVM has no code for that
-        node.attrs.get("stash_type")
         moved = relax.op.divide(relax.op.subtract(node.inputs[0], mean), deviation)
         y = relax.op.multiply(moved, node.inputs[1])
         y = y if node.inputs[2] is None else relax.op.add(y, node.inputs[2])

@@ -309,3 +309,20 @@ def test_a_squeeze_of_what_should_be_one(tmp_path: Path) -> None:
         assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
     with pytest.raises(byoc.ByocError):
         loaded.run({"x": random(2, 3, 8)})
+
+
+def test_branches_bring_their_loop_nests() -> None:
+    """TVM writes a reflecting pad as a loop nest, a function that the branch calls."""
+    pads = {"pads": np.array([0, 2, 0, 1], np.int64), "more": np.array([1, 0, 0, 3], np.int64)}
+    then = [helper.make_node("Pad", ["r", "pads"], ["p"], mode="reflect"), node("Neg", "p", "a")]
+    otherwise = [
+        helper.make_node("Pad", ["r", "more"], ["q"], mode="reflect"),
+        node("Exp", "q", "b"),
+    ]
+    model = if_model(then, otherwise)
+    for name, array in pads.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    compiled = backend.prepare(model, min_bytes=0)
+    for feed in (POSITIVE, NEGATIVE):
+        expected = onnxruntime_outputs(model, feed)
+        assert_agrees(dict(zip(["y"], compiled.run(feed), strict=True)), expected)

@@ -257,3 +257,17 @@ def test_a_mask_is_as_long_as_cache_and_input(
     with pytest.warns(AxesNote, match=r"mask:\[1,1,144\]"):
         found = import_model(model, sized=True)
     assert {info.name: info.shape for info in found.inputs}["mask"] == (1, 1, 144)
+
+
+def test_a_detector_gets_the_length_of_a_piece(tmp_path: Path) -> None:
+    """Two ways down from a piece of sound meet where it is 512 to 767 samples long."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axis"], ["line"]),
+        helper.make_node("Conv", ["line", "w"], ["one"], strides=[256]),
+        helper.make_node("Conv", ["line", "v"], ["other"]),
+        helper.make_node("ReduceMean", ["other"], ["flat"], axes=[2]),
+        helper.make_node("Concat", ["one", "flat"], ["y"], axis=1),
+    ]
+    weights = {"axis": np.array([1], np.int64), "w": random(8, 1, 512), "v": random(8, 1, 16)}
+    model = onnx_model(nodes, {"x": ["b", "samples"]}, ["y"], weights)
+    check(model, tmp_path, [[1, 576]])

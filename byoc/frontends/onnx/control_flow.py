@@ -155,7 +155,7 @@ class ControlFlowImporter(SymbolicImporter):
                 results = [inner._result(value, bool(kinds)) for value in graph.output]
                 result = inner.bb.emit_output(relax.Tuple(results))
             inner.bb.emit_func_output(result)
-        function = inner.bb.get()["f"]
+        function = self.functions.with_loop_nests(inner.bb.get())["f"]
         found = [
             Kind.of(value.ty, known) if isinstance(value.ty, relax.TensorType) else None
             for value in results

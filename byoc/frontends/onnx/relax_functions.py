@@ -71,6 +71,17 @@ class Kind:
         return Kind(self.dtype, (*self.dims[:axis], extent, *self.dims[axis:]))
 
 
+@relax.expr_functor.mutator
+class _Renaming(relax.PyExprMutator):
+    def __init__(self, names: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar]) -> None:
+        super().__init__()
+        self._names = names
+
+    def visit_global_var_(self, gvar: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
+        """The new name of a function."""
+        return self._names.get(gvar, gvar)
+
+
 class Functions:
     """The functions of a module besides ``main``: each knows the symbols ``known``, in order."""
 
@@ -106,6 +117,25 @@ class Functions:
         with builder.function("f", params, private=True):
             builder.emit_func_output(make(builder, variables, operands))
         return self.named(wanted, builder.get()["f"], gvar)
+
+    def with_loop_nests(self, module: tvm.IRModule) -> tvm.IRModule:
+        """Add the loop nests that a function calls, under names that no other module has."""
+        names: dict[tvm.ir.GlobalVar, tvm.ir.GlobalVar] = {}
+        for gvar, function in module.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                names[gvar] = tvm.ir.GlobalVar(self.name(f"of_body_{gvar.name_hint}"))
+                _update_type(names[gvar], gvar.ty)
+                self.made[names[gvar]] = function
+        if not names:
+            return module
+        renaming = _Renaming(names)
+        return tvm.IRModule(
+            {
+                names.get(gvar, gvar): renaming.visit_expr(function)
+                for gvar, function in module.functions.items()
+                if isinstance(function, relax.Function)
+            }
+        )
 
     def named(
         self, wanted: str, function: relax.Function, gvar: tvm.ir.GlobalVar | None = None

@@ -10,14 +10,14 @@ less general extents are tried, until they can be, or until fixed sizes would be
     multiples, such as 32*height      images are halved, and joined with their doubled form
     a batch of 1                      the batch is mixed with other axes
     a height, such as 48              lines of text are joined with their mean over the height
-    sizes alone
+    sizes alone                       also those of pieces of a stream of sound
 
 What came of it is said in one line, which goes into the library as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,6 +43,10 @@ _USUAL = 32
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
 
+#: Samples of a piece of a stream, for networks that fit such pieces alone: of detectors of voices
+#: at 16 kHz, with what they keep of the piece before, and others.
+_PIECES = (576, 512, 1536, 1280, 400)
+
 
 @dataclass(frozen=True)
 class Settled:
@@ -61,16 +65,29 @@ def settle_axes(
 ) -> Settled:
     """Import ``first``, which has names for its dynamic axes, or the model with other extents.
 
-    ``prepare`` takes the shapes of inputs; what ``convert`` raises means that extents do not help.
+    ``prepare`` takes the shapes of inputs; what ``convert`` raises means that these extents do not
+    help, and an operator without a converter that none will.
     """
-    attempt = partial(_attempt, first, prepare, convert)
+    try:
+        return _settle(first, prepare, partial(_attempt, first, prepare, convert))
+    except tvm.error.OpNotImplemented:
+        return with_sizes(first, prepare)
+
+
+def _settle(
+    first: ApartModel,
+    prepare: Callable[[InputShapes], ApartModel],
+    attempt: Callable[..., Settled | None],
+) -> Settled:
     best = attempt(first.axes, first)
     if best is not None and not best.unknown:
         return best
     fixed = sized(first.axes)
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
-        return with_sizes(first, prepare)
+        at_sizes = _first_known(map(attempt, _with_lengths(first.axes)))
+        if at_sizes is None:
+            return with_sizes(first, prepare)
     one = joined(first.axes)
     choices = list(dict.fromkeys([tied(one), one, first.axes]))
     least = [not_empty(axes) for axes in choices]
@@ -86,9 +103,24 @@ def settle_axes(
                 best = _better(best, attempt(sized(less, "batch")))
     best = _better(best, at_sizes)
     if best is None or best.unknown:
-        tall = (attempt(sized(first.axes, "height", height)) for height in _HEIGHTS)
-        best = next((found for found in tall if found and not found.unknown), best)
+        tall = (sized(first.axes, "height", height) for height in _HEIGHTS)
+        best = _first_known(map(attempt, (*tall, *_with_lengths(first.axes)))) or best
     return best
+
+
+def _with_lengths(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, ...]]:
+    """Sizes for all axes, with those of pieces of a stream of sound."""
+    sound = {axis.meaning for axis in axes} & {"samples", "sequence", "length"}
+    for length in _PIECES if sound else ():
+        some = axes
+        for meaning in sorted(sound):
+            some = sized(some, meaning, length)
+        yield sized(some)
+
+
+def _first_known(found: Iterable[Settled | None]) -> Settled | None:
+    """The first import that knows all sizes."""
+    return next((one for one in found if one is not None and not one.unknown), None)
 
 
 def _better(one: Settled | None, other: Settled | None) -> Settled | None:
@@ -119,6 +151,8 @@ def _attempt(
             prepared = prepare(shapes_with(first.model, axes))
             prepared.axes = axes
         module = convert(prepared)
+    except tvm.error.OpNotImplemented:
+        raise
     except Exception:  # converters raise whatever their code runs into
         return None
     return Settled(prepared, module, values_without_shape(module))

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import dequantised, is_kept
 from byoc.ir.dataflow import Block, Constant, array_of, constant, op_name, static_shape_of
-from byoc.ir.walk import operands_of
+from byoc.ir.walk import items_of, operands_of
+from codegen_cc.dim import is_static, slice_bounds
 from codegen_cc.dtypes import KERNEL_NUMBERS
+from codegen_cc.region.relax_dims import relax_dims
 
 Folder = Callable[[relax.Call, list[np.ndarray]], np.ndarray | None]
 
@@ -43,6 +46,21 @@ def _take(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
     if indices.size and not -extent <= indices.min() <= indices.max() < extent:
         return None  # what happens then depends on TVM's mode
     return np.take(source, indices, axis=axis)
+
+
+def _slice(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+    """Bounds of numbers alone, clamped to the axis."""
+    lists = [relax_dims(items_of(values)) for values in call.args[1:]]
+    if not all(map(is_static, lists)):
+        return None
+    axes, begins, ends, steps = (*lists, (1,) * len(lists[0]))[:4]
+    if min(steps, default=1) <= 0:
+        return None
+    (array,) = arrays
+    cut = [slice(None)] * array.ndim
+    for axis, begin, end, step in zip(axes, begins, ends, steps, strict=True):
+        cut[axis] = slice(*slice_bounds(begin, end, array.shape[axis], step), step)
+    return array[tuple(cut)]
 
 
 def _arithmetic(function: Callable[..., np.ndarray]) -> Folder:
@@ -125,6 +143,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.expand_dims": _to_shape,
     "relax.flatten": _to_shape,
     "relax.permute_dims": _permute,
+    "relax.strided_slice": _slice,
     "relax.broadcast_to": lambda call, arrays: np.broadcast_to(arrays[0], static_shape_of(call)),
     "relax.concat": _concat,
     "relax.take": _take,
@@ -208,7 +227,7 @@ def _operands(call: relax.Call) -> list[np.ndarray] | None:
     """The values of all tensor operands; None if one is no constant of a known dtype."""
     arrays: list[np.ndarray] = []
     for item in operands_of(call):
-        if isinstance(item, relax.ShapeExpr):
+        if isinstance(item, relax.ShapeExpr | tvm.tirx.IntImm):
             continue
         if not isinstance(item, Constant) or str(item.ty.dtype) not in DTYPES:
             return None

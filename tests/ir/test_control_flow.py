@@ -326,3 +326,15 @@ def test_branches_bring_their_loop_nests() -> None:
     for feed in (POSITIVE, NEGATIVE):
         expected = onnxruntime_outputs(model, feed)
         assert_agrees(dict(zip(["y"], compiled.run(feed), strict=True)), expected)
+
+
+def test_weights_are_cut_while_compiling() -> None:
+    bounds = {"begin": [2, -5], "end": [2**40, 8], "axes": [1, 0], "steps": [2, 1]}
+    then = [node("Slice", "w begin end axes steps", "p"), node("MatMul", "x5 p", "a")]
+    otherwise = [node("Slice", "v begin end axes steps", "q"), node("MatMul", "x5 q", "b")]
+    model = if_model(then, otherwise)
+    for name, numbers in {**bounds, "from": [0], "to": [5], "second": [1]}.items():
+        array = np.array(numbers, np.int64)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    model.graph.node.insert(0, node("Slice", "x from to second", "x5"))
+    check(model, POSITIVE, NEGATIVE)

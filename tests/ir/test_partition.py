@@ -25,6 +25,8 @@ from .interpret import Interpreter, run_with_tvm
 
 node = helper.make_node
 
+BOOLEAN = relax.TensorType([], "bool")
+
 
 def _scale(*shape: int, seed: int) -> np.ndarray:
     return np.abs(random(*shape, seed=seed)) + 0.5
@@ -234,15 +236,13 @@ def test_code_without_dataflow_is_not_missed() -> None:
 
 
 def test_branches_stay_with_a_reason() -> None:
-    nodes = [node("ReduceMax", ["x"], ["top"], keepdims=0), node("Greater", ["top", "zero"], ["c"])]
-    branches = {}
-    for name, kind in (("then_branch", "Relu"), ("else_branch", "Tanh")):
-        result = helper.make_tensor_value_info(f"y_{kind}", 1, [4, 8])
-        inner = node(kind, ["x"], [f"y_{kind}"])
-        branches[name] = helper.make_graph([inner], name, [], [result])
-    nodes.append(node("If", ["c"], ["y"], **branches))
-    model = onnx_model(nodes, {"x": [4, 8]}, ["y"], {"zero": np.float32(0)})
-    out, report = partition_with_report(import_onnx(model))
+    """In a module that did not come from ONNX, whose branches would be functions."""
+    x, flag = relax.Var("x", relax.TensorType([4, 8], "float32")), relax.Var("c", BOOLEAN)
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, flag]):
+        one, other = (relax.SeqExpr([], f(x)) for f in (relax.op.nn.relu, relax.op.tanh))
+        builder.emit_func_output(builder.emit(relax.If(flag, one, other)))
+    out, report = partition_with_report(builder.get())
     relax.analysis.well_formed(out)
     reasons = {entry.op: entry.reason for entry in report.left}
     assert reasons["relax.nn.relu"] == "relax.nn.relu is inside a branch; need straight-line code"

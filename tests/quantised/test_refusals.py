@@ -115,17 +115,6 @@ CASES = {
         One("ConvInteger", IMAGE, [WEIGHT, u8(0), s8([0] * 2)], [SUMS]),
         "zero point 'c0_2' is of shape [2]; need one element, or 3, those of axis 0",
     ),
-    "channels last": (
-        One(
-            "QLinearGlobalAveragePool",
-            IMAGE,
-            [ONE, u8(0), ONE, u8(0)],
-            [BYTES],
-            {"channels_last": 1},
-            MICROSOFT,
-        ),
-        "channels_last=1; need the channels behind the batch",
-    ),
 }
 
 

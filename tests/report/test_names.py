@@ -59,9 +59,9 @@ def imported(importer: Callable[..., tvm.IRModule], model: onnx.ModelProto) -> t
 
 @pytest.mark.filterwarnings("ignore")
 def test_importer_yields_what_tvms_does_for_every_operator() -> None:
-    """ONNX's own node tests, but those with empty inputs, whose size TVM's own import forgets, those
-    of forms that are refused or have a converter of ours, and those that are evaluated or become
-    functions here."""
+    """ONNX's own node tests, but those with empty inputs, whose size TVM's own import forgets, and
+    those of forms that are refused, or have a converter of ours, are evaluated or become functions.
+    """
     both = 0
     for case in collect_testcases(None):
         dims = [d for value in case.model.graph.input for d in value.type.tensor_type.shape.dim]

@@ -103,7 +103,7 @@ def measure(network: RealNetwork, threads: int, rounds: int, folder: Path) -> Ro
         operators=report.operators,
         left=tuple(sorted({entry.op.removeprefix("relax.") for entry in report.left})),
         share_of_macs=report.offloaded_macs / report.macs if report.macs else 1.0,
-        left_share=_left_share(compiled.executable, inputs) if report.left else 0.0,
+        left_share=_left_share(compiled, inputs) if report.left else 0.0,
         error=error,
         spread=spread,
         seconds=seconds,
@@ -134,10 +134,10 @@ def spread_of(model: Path, inputs: dict[str, np.ndarray]) -> float:
     return max(relative_error(answer, answers[0]) for answer in answers[1:])
 
 
-def _left_share(executable: relax.VMExecutable, inputs: dict[str, np.ndarray]) -> float:
+def _left_share(compiled: byoc.Compiled, inputs: dict[str, np.ndarray]) -> float:
     """The share of what TVM compiled in the time of all functions that a run calls."""
-    machine = relax.VirtualMachine(executable, tvm.cpu())
-    tensors = [tvm.runtime.tensor(array) for array in inputs.values()]
+    machine = relax.VirtualMachine(compiled.executable, tvm.cpu())
+    tensors = [tvm.runtime.tensor(inputs[info.name]) for info in compiled.metadata.inputs]
     seconds: Counter[str] = Counter()
     begun: list[float] = []
     calling: set[str] = set()

@@ -103,12 +103,17 @@ class FreshNames:
 
     def fresh(self, wanted: str) -> str:
         """``wanted``, or with a number behind it if there is such a name."""
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
+        return take_name(wanted, self._taken)
+
+
+def take_name(wanted: str, taken: set[str]) -> str:
+    """``wanted``, or with a number behind it if it is ``taken``, which the name is from now on."""
+    name, number = wanted, 0
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name
 
 
 def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

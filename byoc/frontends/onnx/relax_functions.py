@@ -11,6 +11,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr import _update_type
 
+from byoc.frontends.onnx.graph_names import take_name
 from codegen_cc.dim import Dim
 from codegen_cc.region.relax_dims import relax_dims, relax_extent
 
@@ -92,12 +93,7 @@ class Functions:
 
     def name(self, wanted: str) -> str:
         """A name that no other function has."""
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}_{number}"
-        self._taken.add(name)
-        return name
+        return take_name(wanted, self._taken)
 
     def add(
         self,

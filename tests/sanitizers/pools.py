@@ -1,4 +1,4 @@
-"""The thread pools' programs, compiled with ThreadSanitizer."""
+"""Programs of the thread pools and of what threads share, compiled with ThreadSanitizer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ RUNTIME = HERE.parents[1] / "runtime"
 POOLS = {
     "standalone_pool": (*sorted((RUNTIME / "standalone").glob("*.c")), RUNTIME / "dispatch.c"),
     "tvm_pool": tuple(RUNTIME / f"{name}.c" for name in ("threads", "tvm_pool", "workspace")),
+    "turns": (),
 }
 FLAGS = (
     *("-std=c11", "-O1", "-g", "-fsanitize=thread"),

@@ -2,17 +2,21 @@
 
     Cast(MatMulInteger(a, b, a_zero, b_zero)) * (a_scale * b_scale)
         = MatMul(DequantizeLinear(a, a_scale, a_zero), DequantizeLinear(b, b_scale, b_zero))
+    Cast(MatMulInteger(a, b, a_zero, b_zero) + bias) * (a_scale * b_scale)
+        = the same + Cast(bias) * (a_scale * b_scale)
 
-and ConvInteger likewise: the form in which ``onnxruntime.quantization.quantize_dynamic`` writes a
-product.  On the right it is the form of statically quantised networks, which kernels are for.  Both
-sides are equal but for the rounding of float32 sums, as small beside the terms as in any product of
-floats; the left is rounded once.  So what follows may differ in its last bits.
+and ConvInteger likewise: the forms in which ``onnxruntime.quantization.quantize_dynamic`` writes a
+product, the second one that of older versions.  On the right it is the form of statically quantised
+networks, which kernels are for.  Both sides are equal but for the rounding of float32 sums, as
+small beside the terms as in any product of floats; the left is rounded once.  So what follows may
+differ in its last bits.
 
 Integers that nobody scales back stay what they are: exact, of 32 bits.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -84,7 +88,7 @@ class _Search:
         if cast is None or factors is None or factors.op_type != "Mul":
             return []
         to = next((a.i for a in cast.attribute if a.name == "to"), None)
-        product = self._only_reader(cast.input[0], *_PRODUCTS)
+        product, bias = self._with_bias(cast.input[0])
         if product is None or to != onnx.TensorProto.FLOAT:
             return []
         sides = self._sides(product, list(factors.input))
@@ -104,9 +108,40 @@ class _Search:
                     **attributes,
                 )
             )
-        whole = onnx.helper.make_node(_PRODUCTS[product.op_type], inputs, mul.output, product.name)
+        results = [self.names.fresh(product.output[0])] if bias else list(mul.output)
+        whole = onnx.helper.make_node(_PRODUCTS[product.op_type], inputs, results, product.name)
         whole.attribute.extend(product.attribute)
-        return [*nodes, whole]
+        nodes.append(whole)
+        if bias:
+            self.replaced.add(id(self.makers[cast.input[0]]))
+            nodes += self._add_scaled(results[0], bias, cast, mul, scale)
+        return nodes
+
+    def _with_bias(self, sums: str) -> tuple[onnx.NodeProto | None, str]:
+        """The product that gives these sums, and what is added to it: a name, or nothing."""
+        product = self._only_reader(sums, *_PRODUCTS)
+        if product is not None:
+            return product, ""
+        add = self._only_reader(sums, "Add")
+        if add is None:
+            return None, ""
+        for whole, bias in itertools.permutations(add.input):
+            product = self._only_reader(whole, *_PRODUCTS)
+            if product is not None:
+                return product, bias
+        return None, ""
+
+    def _add_scaled(
+        self, product: str, bias: str, cast: onnx.NodeProto, mul: onnx.NodeProto, scale: str
+    ) -> list[onnx.NodeProto]:
+        """The integers of a bias, scaled as the sums are, added to the product of floats."""
+        floats, scaled = self.names.fresh(f"{bias}_floats"), self.names.fresh(f"{bias}_scaled")
+        made = onnx.helper.make_node
+        return [
+            made("Cast", [bias], [floats], cast.name, to=onnx.TensorProto.FLOAT),
+            made("Mul", [floats, scale], [scaled], mul.name),
+            made("Add", [product, scaled], mul.output, mul.name),
+        ]
 
     def _only_reader(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """The node that makes a value, if it is such an operator and one node reads the value."""

@@ -1,12 +1,14 @@
 """A recurrent layer as loops of TVM's: right for every form and dtype, and slow.
 
 The formulas are those of ``ext_recurrent.h``. Sums of a step are written down first, then states.
-Where the inputs' weights are integers, the input is rounded as DynamicQuantizeLinear does.
+Where weights are integers, what they multiply is rounded as DynamicQuantizeLinear does: the input
+as a whole, the states of each row at each step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +27,9 @@ class LayerForm:
     roles: tuple[str, ...]
     attrs: dict[str, Any]
 
+
+#: Places of zero points, scales behind them.
+_OF_INPUT, _OF_STATES = 0, 2
 
 #: What gates apply, by name: of the argument, alpha and beta.
 _FUNCTIONS: dict[str, Callable[..., tirx.Expr]] = {
@@ -47,8 +52,8 @@ _FUNCTIONS: dict[str, Callable[..., tirx.Expr]] = {
 
 
 def emit_loops(operands: Sequence[te.Tensor], form: LayerForm) -> list[te.Tensor]:
-    """The output and the last states, two of them whatever the kind, sums of the gates, and the
-    scale and the zero point of an input that is rounded."""
+    """The output and the last states, two of them whatever the kind, sums of the gates, the zero
+    points and scales of an input and of states that are rounded, and these states."""
     given = dict(zip(form.roles, operands, strict=True))
     x, r = given["input"], given["recurrence"]
     directions, sums, units = r.shape
@@ -58,7 +63,7 @@ def emit_loops(operands: Sequence[te.Tensor], form: LayerForm) -> list[te.Tensor
     else:
         steps, batch, _ = x.shape
         shapes = [[steps, directions, batch, units], *[[directions, batch, units]] * 2]
-    shapes += [[directions, batch, sums], [2]]
+    shapes += [[directions, batch, sums], [4], [units]]
     return te.extern(
         shapes,
         list(operands),
@@ -74,7 +79,7 @@ class _Layer:
     def __init__(self, form: LayerForm, ins: Any, outs: Any) -> None:
         self.attrs = form.attrs
         self.given = dict(zip(form.roles, ins, strict=True))
-        self.y, self.h, self.c, self.sums, self.range = outs
+        self.y, self.h, self.c, self.sums, self.range, self.rounded = outs
         x = self.given["input"]
         self.dtype = x.dtype
         self.batch_first = self.attrs["batch_first"]
@@ -87,7 +92,8 @@ class _Layer:
         with IRBuilder() as builder:
             with T.seq_scope():
                 if "weight_scale" in self.given:
-                    self._take_range()
+                    x = self.given["input"]
+                    self._take_range(_OF_INPUT, x.shape, lambda *place: x[place])
                 with T.serial(0, self.batch) as b:
                     for d in range(int(self.given["recurrence"].shape[0])):
                         self._row(d, b)
@@ -118,7 +124,7 @@ class _Layer:
             T.buffer_store(self.y, value(j), place)
 
     def _step(self, d: int, b: tirx.Expr, time: tirx.Expr) -> None:
-        h = lambda k: self.h[self._state(d, b, k)]  # noqa: E731
+        h = self._states_as_multiplied(d, b)
         resets = self.kind == GRU
         own = self.units * (2 if resets else self.gates)
         with T.serial(0, self.units * self.gates) as j:
@@ -192,20 +198,29 @@ class _Layer:
 
     # ------------------------------------------------------------------ parts
 
-    def _take_range(self) -> None:
-        """The scale and the zero point of the input."""
-        x, zero = self.given["input"], self._zero()
-        low, high = ([i] for i in (0, 1))
-        for place in (low, high):
-            T.buffer_store(self.range, zero, place)
-        extents = [T.serial(0, extent) for extent in x.shape]
-        with extents[0] as i, extents[1] as j, extents[2] as k:
-            T.buffer_store(self.range, tirx.min(self.range[0], x[i, j, k]), low)
-            T.buffer_store(self.range, tirx.max(self.range[1], x[i, j, k]), high)
-        width = (self.range[1] - self.range[0]) / tirx.const(255, self.dtype)
+    def _states_as_multiplied(self, d: int, b: tirx.Expr) -> Callable[[tirx.Expr], tirx.Expr]:
+        """The states of a row, rounded where their weights are integers."""
+        h = lambda k: self.h[self._state(d, b, k)]  # noqa: E731
+        if "recurrence_scale" not in self.given:
+            return h
+        self._take_range(_OF_STATES, [self.units], h)
+        with T.serial(0, self.units) as k:
+            T.buffer_store(self.rounded, self._rounded(_OF_STATES, h(k)), [k])
+        return lambda k: self.rounded[k]
+
+    def _take_range(self, at: int, extents: Sequence[Any], value: Callable[..., tirx.Expr]) -> None:
+        """The zero point and the scale of values, at two places of ``range``."""
+        zero, low, high = self._zero(), self.range[at], self.range[at + 1]
+        for place in (at, at + 1):
+            T.buffer_store(self.range, zero, [place])
+        with ExitStack() as loops:
+            place = [loops.enter_context(T.serial(0, extent)) for extent in extents]
+            T.buffer_store(self.range, tirx.min(low, value(*place)), [at])
+            T.buffer_store(self.range, tirx.max(high, value(*place)), [at + 1])
+        width = (high - low) / tirx.const(255, self.dtype)
         one = tirx.const(1, self.dtype)
-        T.buffer_store(self.range, tirx.Select(width > zero, width, one), high)
-        T.buffer_store(self.range, self._byte(-self.range[0] / self.range[1]), low)
+        T.buffer_store(self.range, tirx.Select(width > zero, width, one), [at + 1])
+        T.buffer_store(self.range, self._byte(-low / high), [at])
 
     def _byte(self, value: tirx.Expr) -> tirx.Expr:
         """The nearest of the integers 0 .. 255."""
@@ -216,7 +231,10 @@ class _Layer:
         value = self.given["input"][tuple(place)]
         if "weight_scale" not in self.given:
             return value
-        zero, scale = self.range[0], self.range[1]
+        return self._rounded(_OF_INPUT, value)
+
+    def _rounded(self, at: int, value: tirx.Expr) -> tirx.Expr:
+        zero, scale = self.range[at], self.range[at + 1]
         return (self._byte(tirx.nearbyint(value / scale) + zero) - zero) * scale
 
     def _weight(self, role: str, d: int, j: tirx.Expr, k: tirx.Expr) -> tirx.Expr:

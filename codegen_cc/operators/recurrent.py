@@ -6,8 +6,8 @@ find all sums of a unit together.  Gates are in ONNX's order: z, u, n of a GRU, 
 LSTM.
 
 Weights may be int8 with a scale for each row.  Those of inputs are multiplied with integers: the
-input is quantised by its own range, as DynamicQuantizeLinear does.  The others are multiplied with
-states in 16 bits where the functions keep these between -1 and 1, else as floats.
+input is quantised by its own range, as DynamicQuantizeLinear does.  So are the others of an LSTM,
+with states that each row quantises anew at each step; those of other layers become floats.
 """
 
 from __future__ import annotations
@@ -65,9 +65,6 @@ FUNCTIONS_EACH = 3
 _SCALES = {"weight": "weight_scale", "recurrence": "recurrence_scale"}
 
 _CONSTANTS = ("weight", "recurrence", "bias", "peepholes", *_SCALES.values())
-
-#: Functions whose results are between -1 and 1, as f and as k.
-_BOUNDED = {0: ("sigmoid", "hard_sigmoid", "tanh", "softsign"), 2: ("tanh", "softsign", "sigmoid")}
 
 
 def functions_of(attrs: dict[str, Any], direction: int) -> list[tuple[str, float, float]]:
@@ -247,7 +244,7 @@ def _weights(node: RegionNode, builder: PlanBuilder) -> Struct:
     attrs, weight, scale = node.node.attrs, node.role("recurrence").data, None
     if node.role("recurrence_scale") is not None:
         scale = node.role("recurrence_scale").data
-        if not _multiplies_integers(attrs):
+        if attrs["kind"] != LSTM:
             weight, scale = weight * scale[:, :, None], None
     fields: dict[str, object] = {"dtype": "EXT_FLOAT32" if scale is None else "EXT_INT8"}
     if scale is None:
@@ -260,14 +257,6 @@ def _weights(node: RegionNode, builder: PlanBuilder) -> Struct:
     found = {"bias": _reset_bias(node, builder), "peepholes": _peepholes(node, builder)}
     fields |= {name: tensor for name, tensor in found.items() if tensor is not None}
     return Struct("ext_recurrent_weights", fields)
-
-
-def _multiplies_integers(attrs: dict[str, Any]) -> bool:
-    """Whether there is a kernel for integers: of an LSTM whose states stay between -1 and 1."""
-    names = attrs["functions"]
-    return attrs["kind"] == LSTM and all(
-        name in _BOUNDED[place] for place in _BOUNDED for name in names[place::FUNCTIONS_EACH]
-    )
 
 
 def _panels(attrs: dict[str, Any], weight: np.ndarray) -> np.ndarray:

@@ -57,10 +57,10 @@ typedef struct {
 
 /* Gates lie side by side in blocks of 16 units, in ONNX's order (z, u, n; i, o, f, n): r
  * [direction][block][units][gate][16].  EXT_GRU has two parts of it for each direction,
- * [block][units][2][16] and [block][units][1][16].  Integers, which are for EXT_LSTM with functions
- * that give what is between -1 and 1, are r [direction][block][ceil(units / 4)][gate][16][4] with
- * scales [direction][block][gate][16], and the sums of the columns beside them; zero points are 0.
- * What lies past the units in a block is zero in all of them. */
+ * [block][units][2][16] and [block][units][1][16].  Integers, which are for EXT_LSTM, are r
+ * [direction][block][ceil(units / 4)][gate][16][4] with scales [direction][block][gate][16], and
+ * the sums of the columns beside them; zero points are 0.  What lies past the units in a block is
+ * zero in all of them. */
 typedef struct {
   ext_dtype dtype; /* of r: EXT_FLOAT32 or EXT_INT8 */
   const void* r;
@@ -74,8 +74,8 @@ typedef struct {
  * [batch] is NULL, or how many steps of each row there are: the second direction begins at the last
  * of these, y is zero behind it.  h and c are the first states, NULL for zeros; y, last_h and
  * last_c are NULL where nobody wants them.  EXT_ERR_INDEX, and results undefined, where a length is
- * below 0 or above `steps`.  With integers states are rounded to 2^-16 of 1, or of the greatest
- * first state; one that is not finite makes its row NaN. */
+ * below 0 or above `steps`.  States are quantised at each step for integers, each row by its range
+ * as ext_dynamic_quantize does it; one that is not finite makes its row NaN. */
 int ext_recurrent(const ext_recurrent_params* p, const ext_recurrent_weights* w, const float* x,
                   const int32_t* lengths, const float* h, const float* c, float* y, float* last_h,
                   float* last_c);

@@ -32,12 +32,11 @@ typedef struct {
   gate_function functions[2][3];
   float *h[2], *c;       /* [direction][row][width]; of even and odd steps */
   float *update, *reset; /* z and u h of EXT_GRU */
-  /* Of weights that are integers: digits of h [direction][row][2][width], whether these are none
-   * [direction][row], and units of the first states. */
+  /* Of weights that are integers: bytes of h [part][direction][row][width], as each part of a step
+   * makes them for itself, and what they stand for [part][direction][row]. */
   int integers;
-  qa* digits[2];
-  int32_t* broken[2];
-  float first_units;
+  qa* bytes;
+  byte_range* ranges;
 } recurrent_job;
 
 /* Rows [begin, end) of a direction. */
@@ -168,6 +167,8 @@ typedef struct {
   int64_t step, gates; /* gates of this turn */
   int second;          /* of EXT_GRU's turns */
   const float *r, *h;  /* of the direction: panels; states that are multiplied */
+  qa* bytes;           /* of the direction, as this part has them */
+  byte_range* ranges;
 } recurrent_turn;
 
 /* The functions of row `row`, whose sums are t, and its result of block `block`. */
@@ -204,33 +205,18 @@ static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, c
                clamp_lanes(units - v));
 }
 
-/* Makes the digits of a row's new states of a block. */
-static void round_states(const recurrent_turn* turn, int64_t block, int64_t row) {
-  const recurrent_job* job = turn->lane->job;
-  const int64_t at = turn->lane->direction * job->p->batch + row, next = (turn->step + 1) & 1;
-  const float* h = job->h[next] + at * job->width + block * EXT_PANEL;
-  qa* digits = job->digits[next] + at * STATE_DIGITS * job->width + block * EXT_PANEL;
-  if (!state_digits(h, STATE_UNITS, digits, job->width))
-    __atomic_store_n(job->broken[next] + at, 1, __ATOMIC_RELAXED);
-}
-
-/* Sums of rows [first, past) with weights that are integers; NaN where a state is none. */
+/* Sums of rows [first, past) with weights that are integers. */
 static void sum_integers(const recurrent_turn* turn, int64_t block, int64_t first, int64_t past,
                          float* t) {
   const recurrent_job* job = turn->lane->job;
-  const int64_t d = turn->lane->direction, vector = d * job->blocks + block, now = turn->step & 1;
-  const int64_t quads = ceil_div(job->p->units, 4), row = STATE_DIGITS * job->width;
+  const int64_t vector = turn->lane->direction * job->blocks + block;
+  const int64_t quads = ceil_div(job->p->units, 4);
   const byte_block b = {.r = (const int8_t*)job->w->r + vector * quads * 4 * TILE_ROW,
                         .sums = job->w->sums + vector * TILE_ROW,
                         .scale = job->w->scale + vector * TILE_ROW,
-                        .unit = 1.0f / (turn->step ? STATE_UNITS : job->first_units),
-                        .quads = quads,
-                        .apart = job->width};
-  const int64_t state = d * job->p->batch + first;
-  sum_byte_rows(past - first, &b, job->digits[now] + state * row, row, t);
-  for (int64_t i = 0; i < past - first; i++)
-    if (__atomic_load_n(job->broken[now] + state + i, __ATOMIC_RELAXED))
-      for (int64_t v = 0; v < TILE_ROW; v++) t[i * TILE_ROW + v] = __builtin_nanf("");
+                        .quads = quads};
+  sum_byte_rows(past - first, &b, turn->bytes + first * job->width, job->width,
+                turn->ranges + first, t);
 }
 
 static void run_block(const recurrent_turn* turn, int64_t block) {
@@ -247,11 +233,21 @@ static void run_block(const recurrent_turn* turn, int64_t block) {
     else
       sum_tile(past - first, turn->gates, turn->r + at, units, turn->h + first * job->width,
                job->width, t);
-    for (int64_t row = first; row < past; row++) {
+    for (int64_t row = first; row < past; row++)
       finish_row(turn, block, row, t + (row - first) * TILE_ROW);
-      if (job->integers) round_states(turn, block, row);
-    }
   }
+}
+
+/* Makes bytes of the lane's states: each part of a step its own, as none waits for another. */
+static void quantise_lane(recurrent_turn* turn, int64_t part) {
+  const recurrent_lane* lane = turn->lane;
+  const recurrent_job* job = lane->job;
+  const int64_t first = (part * job->p->directions + lane->direction) * job->p->batch;
+  turn->bytes = job->bytes + first * job->width;
+  turn->ranges = job->ranges + first;
+  for (int64_t row = lane->begin; row < lane->end; row++)
+    turn->ranges[row] =
+        quantise_states(turn->h + row * job->width, job->p->units, turn->bytes + row * job->width);
 }
 
 /* Part `part` of the blocks of a step. */
@@ -275,6 +271,7 @@ static void run_part(const void* context, int64_t at, int64_t part) {
       turn.h = job->reset + states;
     }
   }
+  if (job->integers) quantise_lane(&turn, part);
   const int64_t begin = part * job->blocks / job->parts,
                 end = (part + 1) * job->blocks / job->parts;
   for (int64_t i = begin; i < end; i++) run_block(&turn, step & 1 ? begin + end - 1 - i : i);
@@ -323,32 +320,14 @@ static void give_states(const recurrent_job* job, const float* states, float* re
                states + (d * p->batch + row) * job->width, p->units);
 }
 
-/* The first states of weights that are integers, as these are multiplied. */
-static void set_digits(recurrent_job* job) {
-  const int64_t rows = job->p->directions * job->p->batch;
-  float most = 1.0f;
-  for (int64_t i = 0; i < rows * job->width; i++) {
-    const float size = fabsf(job->h[0][i]);
-    if (size > most && size < __builtin_inff()) most = size;
-  }
-  job->first_units = STATE_UNITS / most;
-  for (int64_t row = 0; row < rows; row++) {
-    job->broken[0][row] = job->broken[1][row] = 0;
-    for (int64_t at = 0; at < job->width; at += EXT_PANEL) {
-      const float* h = job->h[0] + row * job->width + at;
-      qa* digits = job->digits[0] + row * STATE_DIGITS * job->width + at;
-      if (!state_digits(h, job->first_units, digits, job->width)) job->broken[0][row] = 1;
-    }
-  }
-}
-
 /* Takes memory for what there is of each state; NULL where there is none. */
 static void* take_memory(recurrent_job* job, int64_t lanes) {
   const int64_t rows = job->p->directions * job->p->batch, state = rows * job->width;
   const int64_t kept = lanes * (int64_t)sizeof(recurrent_lane) + 5 * state * (int64_t)sizeof(float);
-  const int64_t digits = job->integers ? STATE_DIGITS * state * (int64_t)sizeof(qa) : 0;
-  const int64_t flags = job->integers ? rows * (int64_t)sizeof(int32_t) : 0;
-  char* memory = ext_workspace_alloc((size_t)(kept + 2 * (digits + flags)));
+  const int64_t copies = job->integers ? job->parts : 0;
+  const int64_t bytes = copies * state * (int64_t)sizeof(qa);
+  const int64_t ranges = copies * rows * (int64_t)sizeof(byte_range);
+  char* memory = ext_workspace_alloc((size_t)(kept + bytes + ranges));
   if (!memory) return NULL;
   float* states = (float*)(memory + lanes * (int64_t)sizeof(recurrent_lane));
   job->h[0] = states;
@@ -356,10 +335,8 @@ static void* take_memory(recurrent_job* job, int64_t lanes) {
   job->c = states + 2 * state;
   job->update = states + 3 * state;
   job->reset = states + 4 * state;
-  for (int i = 0; i < 2; i++) {
-    job->digits[i] = (qa*)(memory + kept + i * digits);
-    job->broken[i] = (int32_t*)(memory + kept + 2 * digits + i * flags);
-  }
+  job->bytes = (qa*)(memory + kept);
+  job->ranges = (byte_range*)(memory + kept + bytes);
   return memory;
 }
 
@@ -371,7 +348,6 @@ static int run_layer(recurrent_job* job, const float* h, const float* c, float* 
   if (!lanes) return EXT_ERR_MEMORY;
   set_states(job, h, job->h[0]);
   set_states(job, c, job->c);
-  if (job->integers) set_digits(job);
   for (int64_t i = 0; i < count; i++) {
     const int64_t group = i % job->groups;
     lanes[i] = (recurrent_lane){.job = job,

@@ -34,7 +34,7 @@
  *                at once: RECURRENT_VECTORS of each of some gates; one of a lone row has
  *                RECURRENT_WIDE.  RECURRENT_CHAINS vectors of sums hide the latency of
  *                multiply-adds.  EXT_RECURRENT_ROWS lists the rows.  With weights of 8 bits there
- *                are RECURRENT_DIGIT_ROWS rows, of four gates and two digits
+ *                are RECURRENT_BYTE_ROWS rows of four gates, which EXT_RECURRENT_BYTE_ROWS lists
  *   peak         PEAK_CHAINS: independent chains that keep the multiply-add units busy, each
  *                x = x a + b, or x = a b + x with EXT_PEAK_ADDS
  *
@@ -91,10 +91,17 @@ enum { TILE_W = 8 };
 enum { GROUPED_W = 14, GROUPED_C = 2 };
 /* recurrent: 24 sums, 4 vectors of weights, a state. */
 enum { RECURRENT_ROWS = 12, RECURRENT_SUMS = 24, RECURRENT_CHAINS = 16 };
-enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 1, RECURRENT_DIGIT_ROWS = 3 };
+enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 1 };
 #define EXT_RECURRENT_ROWS(X, k, i) \
   EXT_ROWS_8(X, k, i)               \
   X(9, k, i) X(10, k, i) X(11, k, i) X(12, k, i)
+#if defined(EXT_DOT)
+enum { RECURRENT_BYTE_ROWS = 6 };
+#define EXT_RECURRENT_BYTE_ROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
+#else
+enum { RECURRENT_BYTE_ROWS = 2 };
+#define EXT_RECURRENT_BYTE_ROWS(X, k, i) X(1, k, i) X(2, k, i)
+#endif
 /* peak: two units of four cycles need 8 chains; 12 with two factors fit 16 registers as well. */
 enum { PEAK_CHAINS = 12 };
 
@@ -129,8 +136,15 @@ enum { GROUPED_W = 8, GROUPED_C = 1 };
 /* recurrent: 12 sums, a state and the weights; of one row 8 sums, which take weights as they come.
  */
 enum { RECURRENT_ROWS = 6, RECURRENT_SUMS = 12, RECURRENT_CHAINS = 8 };
-enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_DIGIT_ROWS = 1 };
+enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2 };
 #define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS(X, k, i)
+#if defined(EXT_DOT)
+enum { RECURRENT_BYTE_ROWS = 2 };
+#define EXT_RECURRENT_BYTE_ROWS(X, k, i) X(1, k, i) X(2, k, i)
+#else
+enum { RECURRENT_BYTE_ROWS = 1 };
+#define EXT_RECURRENT_BYTE_ROWS(X, k, i) X(1, k, i)
+#endif
 enum { PEAK_CHAINS = 12 };
 
 #elif defined(EXT_SIMD_NEON) /* 32 registers of 4 floats */
@@ -161,8 +175,9 @@ enum { TILE_W = 8 };
 enum { GROUPED_W = 14, GROUPED_C = 2 };
 /* recurrent: 24 sums, the weights, a state; of one row 16 sums. */
 enum { RECURRENT_ROWS = 6, RECURRENT_SUMS = 24, RECURRENT_CHAINS = 16 };
-enum { RECURRENT_VECTORS = 2, RECURRENT_WIDE = 4, RECURRENT_DIGIT_ROWS = 3 };
+enum { RECURRENT_VECTORS = 2, RECURRENT_WIDE = 4, RECURRENT_BYTE_ROWS = 6 };
 #define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS_4(X, k, i) X(5, k, i) X(6, k, i)
+#define EXT_RECURRENT_BYTE_ROWS(X, k, i) EXT_RECURRENT_ROWS(X, k, i)
 /* peak: some cores have four units; the sum is what the multiply-add adds to. */
 enum { PEAK_CHAINS = 24 };
 #define EXT_PEAK_ADDS
@@ -188,8 +203,9 @@ enum { TILE_W = 4 };
 /* grouped: 8 sums, 3 weights, the permutation, the input column and its lanes. */
 enum { GROUPED_W = 8, GROUPED_C = 1 };
 enum { RECURRENT_ROWS = 4, RECURRENT_SUMS = 12, RECURRENT_CHAINS = 8 };
-enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_DIGIT_ROWS = 1 };
+enum { RECURRENT_VECTORS = 1, RECURRENT_WIDE = 2, RECURRENT_BYTE_ROWS = 2 };
 #define EXT_RECURRENT_ROWS(X, k, i) EXT_ROWS_4(X, k, i)
+#define EXT_RECURRENT_BYTE_ROWS(X, k, i) X(1, k, i) X(2, k, i)
 enum { PEAK_CHAINS = 12 };
 #endif
 

@@ -63,7 +63,8 @@ def layer(node: Node) -> relax.Expr:
 def dynamic_quantize_lstm(node: Node) -> relax.Expr:
     """An LSTM with weights [directions, inputs or units, gates * units] of 8 bits.
 
-    ONNX Runtime rounds states to 8 bits as well as inputs.
+    The input is quantised by its range, states by that of each row at each step; ONNX Runtime takes
+    the range of all rows that a thread has.
     """
     operands = _given(node, [0, *range(3, len(_INPUTS))])
     for role, place in (("weight", 1), ("recurrence", 2)):

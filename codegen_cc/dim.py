@@ -110,7 +110,7 @@ def _never_negative(dim: sympy.Expr) -> bool:
 
     Where Max(0, d) is 0, -d is 0 or more, else d is: what is left without that is looked at too.
     """
-    if dim.is_nonnegative:
+    if dim.is_nonnegative or _bounded_below(dim):
         return True
     extremes = sympy.sympify(dim).atoms(sympy.Max)
     if not extremes or len(extremes) > MAX_CASES:
@@ -125,6 +125,31 @@ def _never_negative(dim: sympy.Expr) -> bool:
     )
 
 
+def _bounded_below(dim: sympy.Expr) -> bool:
+    """Whether a bound of an integer is above -1: one without its roundings.
+
+    (p - q + 1) / q <= floor(p / q) <= p / q, for a p that is an integer.
+    """
+    bound = dim
+    for _ in range(MAX_CASES):
+        rounded = bound.atoms(sympy.floor)
+        if not rounded:
+            return bool(bound.is_nonnegative or (bound + 1).is_positive)
+        outer = max(rounded, key=sympy.count_ops)
+        above, below = sympy.fraction(sympy.together(outer.args[0]))
+        factor, rest = bound.coeff(outer), bound.coeff(outer, 0)
+        if not (below.is_Integer and above.is_integer) or rest.has(outer):
+            return False
+        if sympy.expand(bound - rest - factor * outer) != 0:
+            return False
+        if factor.is_nonnegative:
+            above = above - below + 1
+        elif not factor.is_nonpositive:
+            return False
+        bound = sympy.expand(rest + factor * above / below)
+    return False
+
+
 def above_zero(dim: Dim) -> Dim:
     """``max(0, dim)``, in the one form that the head of this file tells."""
     dim = normal(dim)
@@ -132,6 +157,9 @@ def above_zero(dim: Dim) -> Dim:
         return max(0, dim)
     if (sign := at_most(0, dim)) is not None:
         return dim if sign else 0
+    content, dim = dim.as_content_primitive()
+    if content != 1:
+        return normal(content * above_zero(dim))
     if dim.could_extract_minus_sign():
         return normal(dim + sympy.Max(0, normal(-dim)))
     return sympy.Max(0, dim)
@@ -236,6 +264,20 @@ def at_unit(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     return max(0, int(dim.subs({s: 1 for s in symbols([dim])})))
+
+
+def at_one_window(dim: Dim) -> int:
+    """The same where every symbol is 1, or as much as it is divided by: work per item and window.
+
+    An axis of a signal is divided where it becomes frames; it is at least as long as one of them.
+    """
+    if isinstance(dim, int):
+        return dim
+    values = {s: sympy.Integer(1) for s in symbols([dim])}
+    for rounded in dim.atoms(sympy.floor):
+        for part in rounded.free_symbols:
+            values[part] = max(values[part], sympy.fraction(sympy.together(rounded.args[0]))[1])
+    return max(0, int(dim.subs(values)))
 
 
 def symbols(dims: Iterable[Dim]) -> list[sympy.Symbol]:

@@ -78,7 +78,10 @@ def _is_known(item: relax.Expr) -> bool:
 def _reads_nothing_else(value: relax.Expr) -> bool:
     """Whether a tensor is computed of constants and nothing else, not even a shape or a number."""
     is_call = isinstance(value, relax.Call) and isinstance(value.ty, relax.TensorType)
-    return is_call and all(isinstance(item, Constant) for item in _flat(value.args))
+    if not is_call:
+        return False
+    read = [item for item in _flat(value.args) if not isinstance(item, tvm.ir.GlobalVar)]
+    return all(isinstance(item, Constant) for item in read)
 
 
 def _evaluated(

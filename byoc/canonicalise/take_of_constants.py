@@ -1,7 +1,7 @@
 """Write backward reading as ``take`` with constant indices.
 
-``flip`` along an axis of extent n takes n - 1, ..., 1, 0; a slice with a negative step takes what
-it would step through.
+``flip`` along an axis of known extent n takes n - 1, ..., 1, 0; a slice with a negative step takes
+what it would step through.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax, tirx
 
-from byoc.ir.dataflow import Block, op_name, static_shape_of
+from byoc.ir.dataflow import Block, op_name, shape_of, static_shape_of
 
 
 def take_of_constants(block: Block) -> None:
-    """Rewrite flips, and slices with negative steps, of static shape."""
+    """Rewrite flips of known extents, and slices with negative steps of static shape."""
     for var, call in block.calls("relax.flip", "relax.strided_slice"):
         shape = static_shape_of(call.args[0])
-        if shape is None or static_shape_of(var) is None:
-            continue
         if op_name(call) == "relax.flip":
-            if call.attrs.axis is None:
-                continue
-            axis = int(call.attrs.axis) % len(shape)
-            block.replace(var, take_of(call.args[0], np.arange(shape[axis])[::-1], axis))
-        else:
+            _flip(block, var, call)
+        elif shape is not None and static_shape_of(var) is not None:
             _backward_slice(block, var, call, shape)
+
+
+def _flip(block: Block, var: relax.Var, call: relax.Call) -> None:
+    shape = shape_of(call.args[0])
+    if shape is None or call.attrs.axis is None:
+        return
+    axis = int(call.attrs.axis) % len(shape)
+    if isinstance(shape[axis], int):
+        block.replace(var, take_of(call.args[0], np.arange(shape[axis])[::-1], axis))
 
 
 def _backward_slice(block: Block, var: relax.Var, call: relax.Call, shape: tuple[int, ...]) -> None:

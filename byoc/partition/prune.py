@@ -12,7 +12,7 @@ from byoc.ir.walk import bindings_of, composites_of
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.report.coverage import Pruned
 from byoc.report.reasons import Chosen, Reasons
-from codegen_cc.dim import at_unit
+from codegen_cc.dim import at_one_window, at_unit
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
 
@@ -37,8 +37,8 @@ def operators_of(region: relax.Function) -> int:
 
 
 def computed_bytes(nodes: list[Node]) -> int:
-    """Bytes that the nodes which compute read and write, each symbol of a shape taken as 1."""
-    return sum(at_unit(node.bytes_moved) for node in nodes if not operator_of(node.op).moves)
+    """Bytes that the nodes which compute read and write, of one item and one window of it."""
+    return sum(at_one_window(node.bytes_moved) for node in nodes if not operator_of(node.op).moves)
 
 
 def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:

@@ -20,6 +20,7 @@ from codegen_cc.dim import (
     larger,
     normal,
     parse_dim,
+    quotient,
     slice_bounds,
     smaller,
     symbol,
@@ -29,6 +30,11 @@ from codegen_cc.region.relax_dims import dim_text, relax_dims, relax_extent, var
 
 ENTRY = Path(__file__).parents[2] / "runtime/include/ext_tvm_entry.h"
 H, W = symbol("h"), symbol("w")
+
+
+def test_extremes_lose_common_factors() -> None:
+    frames = sympy.floor((H - 400) / 160) + 1
+    assert quotient(larger(0, 160 * frames), 160) == larger(0, frames)
 
 
 def at(dim: Dim, h: int, w: int = 1) -> int:
@@ -52,6 +58,11 @@ def at(dim: Dim, h: int, w: int = 1) -> int:
         (0, H - sympy.Max(0, H - 3), True),
         (H - sympy.Max(0, H - 3), 3, True),
         (sympy.Max(0, H - 3), H, True),
+        (sympy.floor((640 * H + 440) / 441), 640 * sympy.floor(H / 441) + 640, True),
+        (640 * sympy.floor(H / 441), sympy.floor((640 * H + 440) / 441) - 1, None),
+        (160 * sympy.floor((H - 400) / 160) + 400, H, True),
+        (H, 160 * sympy.floor((H - 400) / 160) + 400, None),
+        (0, sympy.floor(H / 2) ** 2 - sympy.floor(H / 2), None),
     ],
 )
 def test_order(a: Dim, b: Dim, expected: bool | None) -> None:
@@ -133,7 +144,7 @@ def test_c_rounds_down_as_relax_does(dim: Dim, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dim", [3, H, 32 * H, H * W * 21, H - 1, sympy.floor((H + 1) / 2), sympy.Mod(H, 4), H**2 + W,
+    "dim", [3, H, 32 * H, H * W * 21, H - 1, sympy.floor((H + 1) / 2), sympy.Mod(H, W), H**2 + W,
             sympy.Max(0, H - 3) * W, sympy.floor((H - 3) / 2) + 1]
 )  # fmt: skip
 def test_relax_gives_back_what_it_was_given(dim: Dim) -> None:

@@ -50,6 +50,8 @@ KNOWN = [
     ("Div", [SHAPE, integers(1, 3, 2, 2)], {}),
     ("Div", [FLOAT, floats(2.0)], {}),
     ("Mod", [SHAPE, integers(5)], {}),
+    ("Mod", [ShapeValue.of([H - 9]), integers(5)], {}),
+    ("Div", [SHAPE, integers(441)], {}),
     ("Neg", [SCALAR], {}),
     ("Cast", [SCALAR], {"to": TensorProto.FLOAT}),
     ("Cast", [FLOAT], {"to": TensorProto.INT64}),

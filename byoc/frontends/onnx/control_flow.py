@@ -12,11 +12,13 @@ from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import onnx
 import sympy
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.frames import frames
 from byoc.frontends.onnx.graph_names import all_graphs, reads
 from byoc.frontends.onnx.relax_functions import (
     Functions,
@@ -30,6 +32,7 @@ from byoc.frontends.onnx.relax_functions import (
 from byoc.frontends.onnx.rounds import FLAG, NUMBER, Part, Rounds
 from byoc.frontends.onnx.symbolic_import import SymbolicImporter
 from byoc.ir.dataflow import array_of
+from codegen_cc.dim import Dim, at_most, normal
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 
 #: More rounds than any loop has.
@@ -224,7 +227,8 @@ class ControlFlowImporter(SymbolicImporter):
             return going, done[1 : 1 + len(given)], done[1 + len(given) :]
 
         parts = [Part(kind) for kind in results[1 + len(states) :]]
-        return self._run(node, kinds, parts, around, one, limit, flag, states)
+        count = self._extent_of(node.input[0]) if flag is None and _goes_on(graph) else None
+        return self._run(node, kinds, parts, around, one, limit, flag, states, count)
 
     def _scan(self, node: onnx.NodeProto) -> list[relax.Expr]:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -234,6 +238,9 @@ class ControlFlowImporter(SymbolicImporter):
         names = list(node.input)
         states = [self._operand(name) for name in names[: len(names) - count]]
         scanned = names[len(names) - count :]
+        given = [*states, *map(self._operand, scanned)]
+        if (framed := frames(self.bb, attributes, given, self._constant, self._extent)) is not None:
+            return framed
         sources = [self._kind(self._operand(name)) for name in scanned]
         nothing = [0] * count
         axes = attributes.get("scan_input_axes", nothing)
@@ -282,7 +289,20 @@ class ControlFlowImporter(SymbolicImporter):
             Part(kind, axis % (len(kind.dims or ()) + 1), bool(back))
             for kind, axis, back in zip(found, places, prepended, strict=True)
         ]
-        return self._run(node, kinds, parts, around, one, limit, None, states)
+        return self._run(node, kinds, parts, around, one, limit, None, states, extent)
+
+    def _extent_of(self, name: str) -> Dim | None:
+        """A number of the graph as an extent; None where it is not known to be one."""
+        value = self._values.get(name)
+        if value is None or value.elements.size != 1:
+            return None
+        number = normal(value.elements.item())
+        return number if at_most(0, number) else None
+
+    def _constant(self, name: str) -> np.ndarray | None:
+        """The value of a constant of the graph."""
+        value = self._nodes.get(name)
+        return array_of(value) if isinstance(value, tvm.ir.GenericConst) else None
 
     def _number(self, extent: sympy.Expr | int) -> relax.Expr:
         """An extent as a scalar."""
@@ -323,8 +343,9 @@ class ControlFlowImporter(SymbolicImporter):
         limit: relax.Expr,
         flag: relax.Expr | None,
         states: list[relax.Expr],
+        count: Dim | None,
     ) -> list[relax.Expr]:
-        """The rounds from the states on."""
+        """The rounds from the states on; ``count`` of them, where that is known."""
         if any(part.kind.dims is None or None in part.kind.dims for part in parts):
             raise ValueError("results of rounds whose shapes are not known")
         outside = [self._operand(name) for name in around]
@@ -339,8 +360,17 @@ class ControlFlowImporter(SymbolicImporter):
         if flag is not None:
             going = self.bb.emit(relax.op.logical_and(going, flag))
         operands = [relax.const(0, "int64"), going, *states, limit, *outside]
-        results = [*kinds, *(part.whole() for part in parts)]
+        results = [*kinds, *(part.whole(count) for part in parts)]
         return list(map(self._arrived, self._called(run, operands)[2:], results))
+
+
+def _goes_on(body: onnx.GraphProto) -> bool:
+    """Whether a Loop's body ends no loop."""
+    handed = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
+    going = body.output[0].name
+    while going in handed:
+        going = handed[going]
+    return going == body.input[1].name
 
 
 def _given(graph: onnx.GraphProto) -> list[str]:

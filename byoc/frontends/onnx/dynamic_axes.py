@@ -194,11 +194,11 @@ def _is_total(axis: DynamicAxis) -> bool:
     return "total" in axis.extent.name and not axis.extent.others
 
 
-def not_empty(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
-    """The axes with ``name+1`` for a name: no axis but the batch may be empty then."""
+def not_empty(axes: tuple[DynamicAxis, ...], least: int = 1) -> tuple[DynamicAxis, ...]:
+    """The axes with ``name+1`` for a name, or more: no axis but the batch is shorter then."""
     related = Counter(n for extent in {axis.extent for axis in axes} for n in extent.names)
     return tuple(
-        replace(axis, extent=replace(axis.extent, offset=1))
+        replace(axis, extent=replace(axis.extent, offset=least))
         if axis.meaning not in ("batch", "past") and related[axis.extent.name] == 1
         else axis
         for axis in axes

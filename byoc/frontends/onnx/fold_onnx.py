@@ -10,6 +10,7 @@ node at a time, with the constants found so far) and replaces
     Identity, Dropout without training  by what they read
     If on a constant                    by the branch that is taken
     If an extent is 1, to squeeze it    by Squeeze (``squeeze_if_one``)
+    states of a Loop that stay          by the values around it (``loop_invariants``)
     Loop, Scan of few, known rounds     by their rounds (``unroll``)
     sequences, optionals                by the tensors that they hold (``resolve_sequences``)
     calls of functions                  by their bodies (``function_bodies``)
@@ -53,6 +54,7 @@ from byoc.frontends.onnx.inferred_shapes import (
     fits,
     shape_of,
 )
+from byoc.frontends.onnx.loop_invariants import counted, without_invariants
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
 from byoc.frontends.onnx.squeeze_if_one import squeezing_branch
@@ -174,11 +176,13 @@ class _Walk:
             index, node = work.popleft()
             rename_reads([node], scope.renamed)
             branch = _branch_taken(node, scope)
-            if branch is None and node.op_type == "If":
+            made: dict[str, onnx.NodeProto] = {}
+            if branch is None and node.op_type in ("If", "Loop"):
                 made = {name: other for _, other in kept for name in other.output}
+            if branch is None and node.op_type == "If":
                 branch = squeezing_branch(node, made, scope.value)
             inlined = (
-                self._written_out(node, scope)
+                self._written_out(node, scope, made)
                 if branch is None
                 else self._inlined(node, branch, graph, scope)
             )
@@ -295,10 +299,12 @@ class _Walk:
         ]
         return results if all(fits(t, types.get(t.name)) for t in results) else None
 
-    def _written_out(self, node: onnx.NodeProto, scope: _Scope) -> list[onnx.NodeProto] | None:
+    def _written_out(
+        self, node: onnx.NodeProto, scope: _Scope, makers: dict[str, onnx.NodeProto]
+    ) -> list[onnx.NodeProto] | None:
         """A function as its body, a loop as its rounds, and what sequences are as tensors.
 
-        None where a node stays.
+        ``makers`` of the values before a loop. None where a node stays.
         """
         nodes = self.functions.body(node, scope.types, scope.constants)
         if nodes is not None or node.domain not in ONNX_DOMAINS:
@@ -309,7 +315,8 @@ class _Walk:
             return extents_of(scope.types.get(name))
 
         if node.op_type == "Loop":
-            nodes = unrolled_loop(node, scope.value, write)
+            nodes = without_invariants(node) or counted(node, scope.value, makers, write)
+            nodes = nodes or unrolled_loop(node, scope.value, write)
         elif node.op_type == "Scan":
             nodes = unrolled_scan(node, shape, write)
         else:

@@ -18,6 +18,9 @@ from codegen_cc.region.relax_dims import relax_dims, relax_extent
 Variables = dict[sympy.Symbol, tvm.ir.Var]
 Make = Callable[[relax.BlockBuilder, Variables, list[relax.Var]], relax.Expr]
 
+#: The attribute of functions that branch and repeat, and compute nothing.
+FLOW = "byoc.flow"
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -112,7 +115,7 @@ class Functions:
         operands = params[1:] if known else params
         with builder.function("f", params, private=True):
             builder.emit_func_output(make(builder, variables, operands))
-        return self.named(wanted, builder.get()["f"], gvar)
+        return self.named(wanted, builder.get()["f"].with_attr(FLOW, True), gvar)
 
     def with_loop_nests(self, module: tvm.IRModule) -> tvm.IRModule:
         """Add the loop nests that a function calls, under names that no other module has."""

@@ -28,6 +28,7 @@ from byoc.frontends.onnx.relax_functions import (
     items,
     parameters,
 )
+from codegen_cc.dim import Dim
 from codegen_cc.region.relax_dims import relax_extent
 
 #: Rounds in a call that does not call itself, as a power of two.
@@ -51,7 +52,7 @@ class Part:
     axis: int = 0
     backward: bool = False
 
-    def whole(self, extent: int | None = None) -> Kind:
+    def whole(self, extent: Dim | None = None) -> Kind:
         """What some rounds give, of that extent along the axis."""
         return self.kind.along(self.axis, extent)
 

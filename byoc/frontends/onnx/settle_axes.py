@@ -7,6 +7,7 @@ less general extents are tried, until they can be, or until fixed sizes would be
     one name for all of one meaning   inputs that the file has no names for are added or joined
     past+sequence for a total         a decoder's mask is as long as its cache and its input
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
+    no short axes, as in n+240        the first 240 are taken apart, as of sound in frames
     multiples, such as 32*height      images are halved, and joined with their doubled form
     a batch of 1                      the batch is mixed with other axes
     a height, such as 48              lines of text are joined with their mean over the height
@@ -17,11 +18,13 @@ What came of it is said in one line, which goes into the library as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import onnx
 import tvm
+from onnx import numpy_helper
 from tvm import relax
 
 from byoc.frontends.onnx.dynamic_axes import (
@@ -34,6 +37,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
+from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.weights_apart import ApartModel
 
@@ -42,6 +46,9 @@ _USUAL = 32
 
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
+
+#: Most elements that an axis may be asked to have at least.
+_LONGEST = 4096
 
 #: Samples of a piece of a stream, for networks that fit such pieces alone: of detectors of voices
 #: at 16 kHz, with what they keep of the piece before, and others.
@@ -90,7 +97,8 @@ def _settle(
             return with_sizes(first, prepare)
     one = joined(first.axes)
     choices = list(dict.fromkeys([tied(one), one, first.axes]))
-    least = [not_empty(axes) for axes in choices]
+    longest = _longest_cut(first.model)
+    least = [not_empty(axes, size) for size in dict.fromkeys((1, longest)) for axes in choices]
     for axes in (*choices[:-1], *least, *(multiplied(axes, _USUAL) for axes in choices)):
         best = _better(best, attempt(axes))
         if best is not None and not best.unknown:
@@ -106,6 +114,27 @@ def _settle(
         tall = (sized(first.axes, "height", height) for height in _HEIGHTS)
         best = _first_known(map(attempt, (*tall, *_with_lengths(first.axes)))) or best
     return best
+
+
+def _longest_cut(model: onnx.ModelProto) -> int:
+    """How long an axis has to be for constant slices, of those places that may be asked for.
+
+    1 where there are none.
+    """
+    known = {tensor.name: tensor for tensor in model.graph.initializer}
+    longest = 1
+    for node in model.graph.node:
+        if node.op_type != "Slice" or len(node.input) < 3:
+            continue
+        lists = [numpy_helper.to_array(known[n]).ravel() for n in node.input[1:] if n in known]
+        backward = len(lists) == 4 and lists[3].min() < 0  # from an element that has to be there
+        cuts = [int(cut) + (place == 0 and backward) for place, cut in _each(lists[:2])]
+        longest = max([longest, *(cut for cut in cuts if cut <= _LONGEST)])
+    return longest
+
+
+def _each(lists: Iterable[Iterable[int]]) -> Iterator[tuple[int, int]]:
+    return ((place, one) for place, some in enumerate(lists) for one in some)
 
 
 def _with_lengths(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, ...]]:
@@ -175,18 +204,20 @@ def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None])
 
 
 def values_without_shape(module: tvm.IRModule) -> int:
-    """How many tensors of the module's functions have a shape that is not known."""
-    return sum(
-        not isinstance(type_.shape, relax.ShapeExpr)
-        for function in module.functions.values()
-        if isinstance(function, relax.Function)
-        for block in function.body.blocks
-        for binding in block.bindings
-        for type_ in _tensors(binding.var.ty)
-    )
+    """How many tensors of graphs have a shape that is not known, and is not told where they arrive.
 
-
-def _tensors(type_: tvm.ir.Type) -> Sequence[tvm.ir.Type]:
-    if isinstance(type_, relax.TupleType):
-        return [inner for field in type_.fields for inner in _tensors(field)]
-    return [type_] if isinstance(type_, relax.TensorType) else []
+    Functions that only branch and repeat are no graphs (``Functions``).
+    """
+    count = 0
+    for function in module.functions.values():
+        if not isinstance(function, relax.Function) or FLOW in (function.attrs or {}):
+            continue
+        found = [binding for block in function.body.blocks for binding in block.bindings]
+        told = {b.value for b in found if isinstance(b, relax.MatchCast)}
+        count += sum(
+            isinstance(b.var.ty, relax.TensorType)
+            and not isinstance(b.var.ty.shape, relax.ShapeExpr)
+            and b.var not in told
+            for b in found
+        )
+    return count

@@ -122,13 +122,20 @@ def _binary(function: Callable[[sympy.Expr, sympy.Expr], sympy.Expr]) -> Rule:
 def _divide(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
     if a.dtype in _FLOATS:
         return _mapped(lambda x, y: x / y, None, a, b)
-    return _mapped(lambda x, y: _floor(x / y) if _same_sign(x, y) else None, None, a, b)
+    return _mapped(lambda x, y: sympy.floor(x / y) if _same_sign(x, y) else None, None, a, b)
 
 
 def _modulo(attrs: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
     if a.dtype in _FLOATS or attrs.get("fmod"):
         return None
-    return _mapped(lambda x, y: sympy.Mod(x, y) if _same_sign(x, y) else None, None, a, b)
+    return _mapped(_remainder, None, a, b)
+
+
+def _remainder(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+    """What is left of a quotient that is rounded down: ONNX and Python agree where y is above 0."""
+    if y.is_positive:
+        return sympy.expand(x - y * sympy.floor(x / y))
+    return sympy.Mod(x, y) if _same_sign(x, y) else None
 
 
 def _same_sign(x: sympy.Expr, y: sympy.Expr) -> bool:

@@ -21,7 +21,7 @@ from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
-from byoc.frontends.onnx.symbolic_pad import joined
+from byoc.frontends.onnx.symbolic_pad import cut, joined
 from byoc.frontends.onnx.symbolic_resize import (
     FIRST_WITH_MODES,
     METHODS,
@@ -29,17 +29,16 @@ from byoc.frontends.onnx.symbolic_resize import (
     resize_options,
     resized,
 )
+from byoc.frontends.onnx.symbolic_slice import dims_of, sliced
 from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
     at_most,
-    backward_bounds,
     broadcast_shape,
     is_static,
     normal,
     product,
     quotient,
-    slice_bounds,
 )
 from codegen_cc.region.relax_dims import relax_dims, relax_extent, variable_symbols
 
@@ -57,6 +56,9 @@ SHAPE_INPUTS = {
 #: converted as these. That of ConvTranspose does not depend on the extent, and TVM's converter
 #: knows it.
 PADDED_AS_CONV = ("Conv", "MaxPool", "AveragePool", "LpPool")
+
+#: Operators on elements of several tensors.
+BROADCASTING = ("Add", "And", "Div", "Max", "Mean", "Min", "Mul", "Or", "Sub", "Sum", "Where")
 
 
 class SymbolicImporter(CheckedImporter):
@@ -134,10 +136,25 @@ class SymbolicImporter(CheckedImporter):
             return self.bb.normalize(resized)
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)
+        if op_name in BROADCASTING:
+            inputs[:] = self._in_one_form(inputs)
         convert = self._own.get(op_name)
         if convert is not None and (value := convert(inputs, attrs)) is not None:
             return self.bb.normalize(value)
         return super().convert_operator(op_name, inputs, attrs, opset)
+
+    def _in_one_form(self, inputs: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
+        """Operands whose extents TVM would not know to be equal, with equal texts for them."""
+        shapes = [None if x is None else shape_of(x) for x in inputs]
+        if None in shapes or not any(_is_cut(shape) for shape in shapes):
+            return list(inputs)
+        if broadcast_shape(*shapes) is None:
+            return list(inputs)
+        extents = [relax.ShapeExpr([self._extent(dim) for dim in shape]) for shape in shapes]
+        return [
+            self.bb.normalize(relax.op.reshape(x, e)) if _is_cut(shape) else x
+            for x, e, shape in zip(inputs, extents, shapes, strict=True)
+        ]
 
     # ------------------------------------------------------------------ shapes
 
@@ -246,41 +263,14 @@ class SymbolicImporter(CheckedImporter):
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
     ) -> relax.Expr | None:
-        """A slice of symbolic axes with bounds inside of them; axes of backward ones turn round.
-
-        TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing.
-        """
-        image, *lists = (*inputs, None, None, None, None)[:5]
-        shape = shape_of(image)
-        if shape is None or is_static(shape):
-            return None
-        begins, ends, axes, steps = (_dims(values) for values in lists)
-        if "starts" in attrs:  # up to opset 9
-            begins, ends, axes = (attrs.get(name) for name in ("starts", "ends", "axes"))
-        if not begins or not ends:
-            return None
-        axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]
-        steps = [int(step) for step in steps or [1] * len(axes)]
-        if 0 in steps:
-            return None
-        bounds = [
-            (slice_bounds if step > 0 else backward_bounds)(begin, end, shape[axis], step)
-            for begin, end, axis, step in zip(begins, ends, axes, steps, strict=True)
-        ]
-        for axis, step in zip(axes, steps, strict=True):
-            image = relax.op.flip(image, axis) if step < 0 else image
-        steps = [abs(step) for step in steps]
-        first, last = (
-            [self._extent(bound) for bound in side] for side in zip(*bounds, strict=True)
-        )
-        return relax.op.strided_slice(image, axes, first, last, steps, assume_inbound=True)
+        return sliced(self.bb, inputs, attrs, self._extent)
 
     def _expand(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
         """Broadcasting of, or to, symbolic extents; None where TVM's converter will do.
 
         Raises ``ValueError`` where the sizes at the call decide whether an axis is repeated.
         """
-        shape, wanted = shape_of(inputs[0]), _dims(inputs[1])
+        shape, wanted = shape_of(inputs[0]), dims_of(inputs[1])
         if shape is None or wanted is None or is_static([*shape, *wanted]):
             return None
         # TVM's converter takes -1 for an axis that stays; so did exporters.
@@ -302,7 +292,7 @@ class SymbolicImporter(CheckedImporter):
         """A squeeze of axes whose symbolic extents must turn out to be 1; None for others."""
         source, given = (*inputs, None)[:2]
         shape = shape_of(source)
-        axes = attrs.get("axes") if given is None else _dims(given)
+        axes = attrs.get("axes") if given is None else dims_of(given)
         if shape is None or not axes:
             return None
         places = {int(axis) % len(shape) for axis in axes}
@@ -319,7 +309,7 @@ class SymbolicImporter(CheckedImporter):
         TVM divides for an extent of -1 by what may be 0 at the call. The quotient of what is left
         when common factors are gone needs no division.
         """
-        shape, wanted = shape_of(inputs[0]), _dims(inputs[1])
+        shape, wanted = shape_of(inputs[0]), dims_of(inputs[1])
         if shape is None or wanted is None or is_static([*shape, *wanted]):
             return None
         if not attrs.get("allowzero"):
@@ -340,11 +330,11 @@ class SymbolicImporter(CheckedImporter):
             attrs.get("mode", b"constant").decode()
         )
         followed = self._values.get(self._node.input[1]) if widths is not None else None
-        pads = attrs.get("pads") or _dims(widths)
+        pads = attrs.get("pads") or dims_of(widths)
         if followed is not None:
             pads = [normal(element) for element in followed.elements.ravel()]
         fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
-        along = _dims(axes) if axes is not None else list(range(len(shape or ())))
+        along = dims_of(axes) if axes is not None else list(range(len(shape or ())))
         if None in (shape, mode, pads, fill, along) or dtype_of(source) != "float32":
             return None
         if is_static([*shape, *pads]):
@@ -357,9 +347,8 @@ class SymbolicImporter(CheckedImporter):
             return (
                 joined(self.bb, source, sides, fill, self._extent) if mode == "constant" else None
             )
-        if min(pads, default=0) < 0:
-            return None
-        pairs = [side for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
+        source = cut(self.bb, source, sides, self._extent)
+        pairs = [max(0, side) for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
         return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
 
     def _padded(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> dict[str, Any]:
@@ -422,14 +411,6 @@ def _clip(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.E
     return value
 
 
-def _dims(expr: relax.Expr | None) -> list[Dim] | None:
-    """The elements of a constant or a shape; None for others."""
-    if isinstance(expr, relax.ShapeExpr):
-        return list(relax_dims(expr.values))
-    values = None if expr is None else array_of(expr)
-    return None if values is None else [int(value) for value in values.ravel()]
-
-
 def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:
     """The values of a constant input; none where it is left out or computed."""
     expr = inputs[place] if len(inputs) > place else None
@@ -439,6 +420,11 @@ def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:
 
 def _number(element: sympy.Expr, dtype: str) -> float | int:
     return float(element) if dtype.startswith("float") else int(element)
+
+
+def _is_cut(shape: Sequence[Dim]) -> bool:
+    """Whether an extent is the greater or the lesser of others, which has many forms."""
+    return any(isinstance(dim, sympy.Expr) and dim.has(sympy.Max) for dim in shape)
 
 
 def _symbols(shape: Sequence[Dim]) -> set[sympy.Symbol]:

@@ -39,6 +39,23 @@ def joined(
     return source
 
 
+def cut(
+    bb: relax.BlockBuilder,
+    source: relax.Expr,
+    sides: Mapping[int, tuple[int, int]],
+    extent: Extent,
+) -> relax.Expr:
+    """A tensor without what widths below 0 take away along each axis."""
+    less = {axis: pair for axis, pair in sides.items() if min(pair) < 0}
+    if not less:
+        return source
+    shape = shape_of(source)
+    first = [max(0, -pair[0]) for pair in less.values()]
+    last = [extent(normal(shape[axis] + min(0, pair[1]))) for axis, pair in less.items()]
+    part = relax.op.strided_slice(source, list(less), first, last, assume_inbound=True)
+    return bb.normalize(part)
+
+
 def _filled(
     like: relax.Expr, axis: int, width: Dim, fill: float, extent: Extent
 ) -> relax.Expr | None:

@@ -66,8 +66,13 @@ class Call:
 
     def known(self, place: int) -> int | None:
         """The one number of an input; None where it is computed."""
+        value = self.array(place)
+        return None if value is None else int(value.item())
+
+    def array(self, place: int) -> np.ndarray | None:
+        """The value of an input; None where it is computed, or too large to be looked at."""
         tensor = self._constants.get(self.input(place))
-        return None if tensor is None else int(numpy_helper.to_array(tensor).item())
+        return None if tensor is None else numpy_helper.to_array(tensor)
 
     # ------------------------------------------------------------------ what it becomes
 

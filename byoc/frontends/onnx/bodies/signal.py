@@ -49,58 +49,77 @@ def dft(call: Call) -> bool:
 def _along(call: Call, axis: int, length: int | None) -> str | None:
     shape, inverse = call.shape(), bool(call.attrs.get("inverse", 0))
     rank, size, parts = len(shape), shape[axis], shape[-1]
-    if size is None or axis == rank - 1:
+    if (size is None and length is None) or axis == rank - 1:
         return None
     length = size if length is None else length
     x = call.input(0)
     onesided = bool(call.attrs.get("onesided", 0))
     if onesided and inverse:
         return None
-    if size > length:
+    if size is None:
+        x, size = _of_length(call, axis, length), length
+    elif size > length:
         x, size = call.slice(x, axis, 0, length), length
     count = length // 2 + 1 if onesided else length
     matrix = call.constant(dft_matrix(size, length, count, parts, inverse), call.dtype())
-    # [..., size, ..., parts] as [..., size parts] times [size parts, count 2].
+    # [..., size, ..., parts] as [..., size parts] times [size parts, 2 count].
     others = [place for place in range(rank - 1) if place != axis]
     rows = call.transpose(x, *others, axis, rank - 1)
     product = call.op("MatMul", call.reshape(rows, *[0] * len(others), size * parts), matrix)
-    split = call.reshape(product, *[0] * len(others), count, 2)
-    back = [*others, axis, rank - 1]
+    split = call.reshape(product, *[0] * len(others), 2, count)
+    back = [*others, rank - 1, axis]
     return call.transpose(split, *(back.index(place) for place in range(rank)))
 
 
+def _of_length(call: Call, axis: int, length: int) -> str:
+    """The input with so many elements along an axis of any extent: cut, or zeros behind."""
+    missing = call.op("Sub", call.integers(length), call.extent(call.input(0), axis))
+    sides = [0] * 2 * len(call.shape())
+    sides[len(call.shape()) + axis] = 1
+    return call.op("Pad", call.input(0), call.op("Mul", missing, call.integers(*sides)))
+
+
 def dft_matrix(size: int, length: int, count: int, parts: int, inverse: bool) -> np.ndarray:
-    """[size parts, count 2]: rows are real and imaginary parts of x, columns those of X."""
+    """[size parts, 2 count]: rows are x, element by element, columns all real parts of X first."""
     turns = np.outer(np.arange(size), np.arange(count)) % length / length
     waves = np.exp((2j if inverse else -2j) * np.pi * turns) / (length if inverse else 1)
-    rows = [np.stack([waves.real, waves.imag], -1)]
+    rows = [np.stack([waves.real, waves.imag], 1)]
     if parts == 2:
-        rows.append(np.stack([-waves.imag, waves.real], -1))
+        rows.append(np.stack([-waves.imag, waves.real], 1))
     return np.stack(rows, 1).reshape(size * parts, 2 * count)
 
 
 def stft(call: Call) -> bool:
-    """Fourier transforms of frames of a signal [B, L, 1 or 2], with a window; sizes are known."""
+    """Transforms of frames of a signal [B, L] or [B, L, 1 or 2]: a convolution of any length L.
+
+    The step and the frame's length are known. Where the window is, the zeros at its ends take no
+    part: the signal loses as many elements there.
+    """
     shape, step = call.shape(), call.known(1)
     length = call.known(3) if call.input(3) else None
     if length is None and call.input(2):
         window = call.shape(2)
         length = window and window[0]
-    if shape is None or None in (shape[1], shape[-1], step, length):
+    if shape is None or step is None or length is None or step < 1 or length < 1:
         return False
-    parts, onesided = shape[-1], bool(call.attrs.get("onesided", 1))
-    count = length // 2 + 1 if onesided else length
-    frames = (shape[1] - length) // step + 1
-    if step < 1 or length < 1 or frames < 1 or len(shape) != 3:
+    parts = 1 if len(shape) == 2 else shape[-1]
+    if len(shape) not in (2, 3) or parts not in (1, 2) or (shape[1] or length) < length:
         return False
-    places = np.arange(frames)[:, None] * step + np.arange(length)
-    taken = call.op("Gather", call.input(0), call.constant(places, np.int64), axis=1)
-    matrix = call.constant(dft_matrix(length, length, count, parts, False), call.dtype())
-    if call.input(2):
-        window = call.over("Unsqueeze", call.input(2), [1])
-        if parts == 2:
-            window = call.reshape(call.op("Concat", window, window, axis=1), -1, 1)
-        matrix = call.op("Mul", matrix, window)
-    product = call.op("MatMul", call.reshape(taken, 0, 0, length * parts), matrix)
-    call.give(0, call.reshape(product, 0, 0, count, 2))
+    count = length // 2 + 1 if call.attrs.get("onesided", 1) else length
+    x = call.over("Unsqueeze", call.input(0), [1])
+    if len(shape) == 3:
+        x = call.transpose(call.input(0), 0, 2, 1)
+    rows = dft_matrix(length, length, count, parts, False).reshape(length, parts, 2 * count)
+    waves = rows.transpose(2, 1, 0)
+    window = call.array(2) if call.input(2) else None
+    if window is not None and window.any():
+        first, last = np.flatnonzero(window)[[0, -1]]
+        if last - first + 1 < length:
+            x = call.slice(x, 2, int(first), int(last) + 1 - length or 2**63 - 1)
+        waves = (waves * window.astype(np.float64))[:, :, first : last + 1]
+    kernel = call.constant(waves, call.dtype())
+    if call.input(2) and (window is None or not window.any()):
+        kernel = call.op("Mul", kernel, call.input(2))
+    product = call.op("Conv", x, kernel, strides=[step])
+    call.give(0, call.transpose(call.reshape(product, 0, 2, count, -1), 0, 3, 2, 1))
     return True

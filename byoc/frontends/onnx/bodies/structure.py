@@ -30,25 +30,32 @@ def bernoulli(call: Call) -> bool:
 
 
 def reverse_sequence(call: Call) -> bool:
-    """The first so many elements of each row in reverse, by places that elements are taken from."""
-    shape = call.shape()
+    """The first so many elements of each row in reverse: all are taken by their places.
+
+    y[t, b] = x[n[b] - 1 - t, b] where t < n[b], else x[t, b]: elements of x [T B, ...] are taken.
+    """
+    shape, x = call.shape(), call.input(0)
     time, batch = call.attrs.get("time_axis", 0), call.attrs.get("batch_axis", 1)
-    if shape is None or shape[time] is None or {time, batch} != {0, 1}:
+    if shape is None or {time, batch} != {0, 1}:
         return False
-    places = np.arange(shape[time]).reshape((-1, 1) if time == 0 else (1, -1))
-    at = call.constant(places, np.int64)
+    if 0 in shape:
+        call.give(0, x)
+        return True
+    steps, rows = (
+        call.over("Unsqueeze", call.up_to(call.extent(x, axis)), [1 - axis])
+        for axis in (time, batch)
+    )
     lengths = call.over("Unsqueeze", call.input(1), [time])
-    last = call.op("Sub", lengths, call.constant(1, np.int64))
-    turned = call.op("Where", call.op("Less", at, lengths), call.op("Sub", last, at), at)
-    call.give(0, call.op("GatherElements", call.input(0), _wide(call, turned, 0), axis=time))
+    last = call.op("Sub", lengths, call.integers(1))
+    turned = call.op("Where", call.op("Less", steps, lengths), call.op("Sub", last, steps), steps)
+    outer, inner = (turned, rows) if time == 0 else (rows, turned)
+    places = call.op("Add", call.op("Mul", outer, call.extent(x, 1)), inner)
+    extents = call.integers(-1)
+    if len(shape) > 2:
+        rest = call.slice(call.op("Shape", x), 0, 2, len(shape))
+        extents = call.op("Concat", extents, rest, axis=0)
+    call.give(0, call.op("Gather", call.op("Reshape", x, extents), places, axis=0))
     return True
-
-
-def _wide(call: Call, places: str, of: int) -> str:
-    """Places along the first axes, as many as an input has elements."""
-    more = list(range(2, len(call.shape(of))))
-    places = call.over("Unsqueeze", places, more) if more else places
-    return call.op("Expand", places, call.op("Shape", call.input(of)))
 
 
 def tensor_scatter(call: Call) -> bool:

@@ -1,0 +1,127 @@
+"""Loops as exporters write them that know ``while`` alone, as loops that tell more.
+
+Where a loop sees nothing but its states, weights and limits are states that the body hands on as
+they are. Read from around they are the constants that they are, which kernels have in an order of
+their own. A number that counts up to a limit is the number of the round, and the limit how many
+there are, which is an extent of what the rounds give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from byoc.frontends.onnx.graph_names import definitions, rename_reads
+from byoc.frontends.onnx.unroll import Round
+
+#: Inputs of a Loop, and of its body, before the states; outputs of the body before them.
+_BEFORE, _BEFORE_OUTPUTS = 2, 1
+
+
+def without_invariants(node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    """A Loop without states that stay, and nodes that give its results; None without such."""
+    body = next(a.g for a in node.attribute if a.name == "body")
+    handed = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
+    own = definitions(body)
+
+    def origin(name: str) -> str:
+        while name in handed:
+            name = handed[name]
+        return name
+
+    states = range(len(node.input) - _BEFORE)
+    still = [
+        i
+        for i in states
+        if origin(body.output[_BEFORE_OUTPUTS + i].name) == body.input[_BEFORE + i].name
+        and node.input[_BEFORE + i] not in own
+    ]
+    if not still:
+        return None
+    loop = onnx.NodeProto()
+    loop.CopyFrom(node)
+    inner = next(a.g for a in loop.attribute if a.name == "body")
+    around = {body.input[_BEFORE + i].name: node.input[_BEFORE + i] for i in still}
+    rename_reads(inner.node, around)
+    results = [(node.input[_BEFORE + i], node.output[i]) for i in still if node.output[i]]
+    for i in reversed(still):
+        del loop.input[_BEFORE + i], loop.output[i]
+        del inner.input[_BEFORE + i], inner.output[_BEFORE_OUTPUTS + i]
+    for value in inner.output:  # another result of the same value
+        value.name = around.get(value.name, value.name)
+    passed = [onnx.helper.make_node("Identity", [a], [b]) for a, b in results]
+    return [loop, *passed] if loop.output else passed
+
+
+def counted(
+    node: onnx.NodeProto,
+    constant: Callable[[str], np.ndarray | None],
+    makers: Mapping[str, onnx.NodeProto],
+    write: Round,
+) -> list[onnx.NodeProto] | None:
+    """A Loop that goes on while a number is below a limit, with the limit as its count.
+
+    The number is a state that begins at 0 and grows by 1 in each round; the limit stands outside.
+    It is also what decides whether there is a first round. ``constant`` and ``makers`` tell of the
+    values around. Both numbers may be cast to floats, which know all counts of rounds exactly.
+    None for other loops.
+    """
+    body = next(a.g for a in node.attribute if a.name == "body")
+    inside = {name: inner for inner in body.node for name in inner.output}
+    own = {tensor.name: numpy_helper.to_array(tensor) for tensor in body.initializer}
+
+    def number(name: str) -> np.ndarray | None:
+        if name in own or name not in inside:
+            return own[name] if name in own else constant(name)
+        tensors = [a.t for a in inside[name].attribute if a.name == "value"]
+        return numpy_helper.to_array(tensors[0]) if inside[name].op_type == "Constant" else None
+
+    going = _compared(body.output[0].name, inside)
+    begin = _compared(node.input[1], makers)
+    if node.input[0] or going is None or begin is None:
+        return None
+    counter, limit = _uncast(going[0], inside), _uncast(going[1], inside)
+    first, most = constant(begin[0]), _uncast(begin[1], makers)
+    if limit in inside or _uncast(limit, makers) != most or not _is(first, 0):
+        return None
+    added = inside.get(counter)
+    if added is None or added.op_type != "Add":
+        return None
+    results = [_uncast(value.name, inside, ("Identity",)) for value in body.output[1:]]
+    for place, value in enumerate(body.input[_BEFORE:]):
+        if value.name in added.input and results[place] == counter:
+            (step,) = [name for name in added.input if name != value.name] or [""]
+            if _is(number(step), 1) and _is(constant(node.input[_BEFORE + place]), 0):
+                return _with_count(node, most, write)
+    return None
+
+
+def _with_count(node: onnx.NodeProto, limit: str, write: Round) -> list[onnx.NodeProto]:
+    loop = onnx.NodeProto()
+    loop.CopyFrom(node)
+    loop.input[0] = write.op("Cast", [limit], limit, to=onnx.TensorProto.INT64)
+    loop.input[1] = ""
+    inner = next(a.g for a in loop.attribute if a.name == "body")
+    inner.output[0].name = inner.input[1].name
+    return [*write.nodes, loop]
+
+
+def _compared(name: str, makers: Mapping[str, onnx.NodeProto]) -> tuple[str, str] | None:
+    """The lesser and the greater value of a comparison."""
+    made = makers.get(_uncast(name, makers, ("Identity",)))
+    return (made.input[0], made.input[1]) if made is not None and made.op_type == "Less" else None
+
+
+def _uncast(
+    name: str, makers: Mapping[str, onnx.NodeProto], operators: Sequence[str] = ("Identity", "Cast")
+) -> str:
+    while name in makers and makers[name].op_type in operators:
+        name = makers[name].input[0]
+    return name
+
+
+def _is(value: np.ndarray | None, number: int) -> bool:
+    return value is not None and value.size == 1 and value.item() == number

@@ -19,8 +19,13 @@ f32, u8 = np.float32, np.uint8
 node = helper.make_node
 
 
-def dynamic_product(operator: str, weight: np.ndarray, bias: np.ndarray | None) -> tuple:
-    """A product as ``quantize_dynamic`` writes it, now, and with a bias as it wrote it once."""
+def dynamic_product(
+    operator: str, weight: np.ndarray, bias: np.ndarray | None, each: bool = False
+) -> tuple:
+    """A product as ``quantize_dynamic`` writes it, now, and with a bias as it wrote it once.
+
+    ``each`` channel has a scale and a zero point of its own, or all have one.
+    """
     sums = "biased" if bias is not None else "sums"
     attributes = {"pads": [1, 1, 1, 1]} if operator == "ConvInteger" else {}
     nodes = [
@@ -31,6 +36,11 @@ def dynamic_product(operator: str, weight: np.ndarray, bias: np.ndarray | None) 
         node("Mul", ["floats", "scale"], ["y"]),
     ]
     values = {"w": weight, "w_scale": f32(0.02), "w_zero": weight.dtype.type(3)}
+    if each:
+        count = len(weight) if operator == "ConvInteger" else weight.shape[1]
+        scales = np.linspace(0.01, 0.03, count, dtype=f32)
+        values["w_scale"] = scales.reshape(-1, 1, 1) if operator == "ConvInteger" else scales
+        values["w_zero"] = np.linspace(3, 200, count).astype(weight.dtype)
     if bias is not None:
         nodes[3:3] = [
             node("Div", ["bias", "scale"], ["steps"]),
@@ -64,11 +74,13 @@ def forms() -> dict[str, tuple]:
     matrix = draw.bytes(20, 7, dtype=np.int8, most=100)
     along_channels = draw.random.standard_normal((1, 6, 1, 1)).astype(f32)
     along_columns = draw.random.standard_normal(7).astype(f32)
-    wide = draw.bytes(6, 4, 3, 3)
+    wide, wide_matrix = draw.bytes(6, 4, 3, 3), draw.bytes(20, 7)
     return {
         "ConvInteger": dynamic_product("ConvInteger", image, None),
         "ConvInteger, bias": dynamic_product("ConvInteger", image, along_channels),
         "ConvInteger, uint8": dynamic_product("ConvInteger", wide, along_channels),
+        "ConvInteger, uint8, each": dynamic_product("ConvInteger", wide, None, each=True),
+        "MatMulInteger, uint8": dynamic_product("MatMulInteger", wide_matrix, None, each=True),
         "MatMulInteger": dynamic_product("MatMulInteger", matrix, None),
         "MatMulInteger, bias": dynamic_product("MatMulInteger", matrix, along_columns),
         "QLinearConv": static_product("QLinearConv", image),
@@ -99,8 +111,7 @@ def test_a_symbolic_size(name: str, axis: int, tmp_path: Path) -> None:
     report = byoc.compile(model, tmp_path / "model.so", min_bytes=0).report
     loaded = byoc.load(tmp_path / "model.so")
     assert len(report.regions) == 1 and report.left == ()
-    if "uint8" not in name:  # a weight that int8 does not hold is one of floats
-        assert any("8-bit" in use.algorithm or "int8" in use.algorithm for use in report.kernels)
+    assert all(use.algorithm.endswith("int8") for use in report.kernels if use.macs)
     for size in (1, 6):
         shape[axis] = size
         x = Draw(size).random.standard_normal(shape).astype(f32)

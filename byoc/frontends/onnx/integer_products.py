@@ -11,6 +11,11 @@ networks, which kernels are for.  Both sides are equal but for the rounding of f
 small beside the terms as in any product of floats; the left is rounded once.  So what follows may
 differ in its last bits.
 
+A weight of uint8 whose differences from its zero point int8 does not hold is moved into int8.  What
+it lacks then are sums of the data:
+
+    MatMul(x, (w - zero) scale) = MatMul(x, (w - 128) scale) + MatMul(x, ones) ((128 - zero) scale)
+
 Integers that nobody scales back stay what they are: exact, of 32 bits.
 """
 
@@ -94,6 +99,7 @@ class _Search:
         sides = self._sides(product, list(factors.input))
         if sides is None:
             return []
+        sides[1], shift = self._in_int8(product, sides[1])
         self.replaced.update((id(cast), id(product)))
         nodes, inputs = [], []
         for side in sides:
@@ -108,13 +114,20 @@ class _Search:
                     **attributes,
                 )
             )
-        results = [self.names.fresh(product.output[0])] if bias else list(mul.output)
-        whole = onnx.helper.make_node(_PRODUCTS[product.op_type], inputs, results, product.name)
-        whole.attribute.extend(product.attribute)
-        nodes.append(whole)
+        added = []
         if bias:
             self.replaced.add(id(self.makers[cast.input[0]]))
-            nodes += self._add_scaled(results[0], bias, cast, mul, scale)
+            added = self._scaled_bias(bias, cast, mul, scale)
+        if shift is not None:
+            added += self._shifted_back(product, inputs[0], *shift)
+        result = self.names.fresh(product.output[0]) if added else mul.output[0]
+        nodes.append(_product_of(product, inputs, result))
+        for i, term in enumerate(added):
+            nodes += term
+            last = i + 1 == len(added)
+            whole = mul.output[0] if last else self.names.fresh(product.output[0])
+            nodes.append(onnx.helper.make_node("Add", [result, term[-1].output[0]], [whole]))
+            result = whole
         return nodes
 
     def _with_bias(self, sums: str) -> tuple[onnx.NodeProto | None, str]:
@@ -131,17 +144,71 @@ class _Search:
                 return product, bias
         return None, ""
 
-    def _add_scaled(
-        self, product: str, bias: str, cast: onnx.NodeProto, mul: onnx.NodeProto, scale: str
-    ) -> list[onnx.NodeProto]:
-        """The integers of a bias, scaled as the sums are, added to the product of floats."""
+    def _scaled_bias(
+        self, bias: str, cast: onnx.NodeProto, mul: onnx.NodeProto, scale: str
+    ) -> list[list[onnx.NodeProto]]:
+        """The integers of a bias, scaled as the sums are."""
         floats, scaled = self.names.fresh(f"{bias}_floats"), self.names.fresh(f"{bias}_scaled")
         made = onnx.helper.make_node
+        to = onnx.TensorProto.FLOAT
         return [
-            made("Cast", [bias], [floats], cast.name, to=onnx.TensorProto.FLOAT),
-            made("Mul", [floats, scale], [scaled], mul.name),
-            made("Add", [product, scaled], mul.output, mul.name),
+            [
+                made("Cast", [bias], [floats], cast.name, to=to),
+                made("Mul", [floats, scale], [scaled], mul.name),
+            ]
         ]
+
+    def _in_int8(
+        self, product: onnx.NodeProto, side: _Side
+    ) -> tuple[_Side, tuple[np.ndarray, np.ndarray] | None]:
+        """A stored weight as int8 without a zero point, and how far off each channel then is, and
+        its scale, where int8 does not hold its differences from the zero point."""
+        tensors = [self.constants.get(name) for name in (side.value, side.scale)]
+        groups = next((a.i for a in product.attribute if a.name == "group"), 1)
+        image = product.op_type == "ConvInteger"
+        if None in tensors or len(tensors[0].dims) != (4 if image else 2) or groups != 1:
+            return side, None
+        value, scale = map(numpy_helper.to_array, tensors)
+        zero_point = np.zeros((), value.dtype)
+        if side.zero_point:
+            zero_point = numpy_helper.to_array(self.constants[side.zero_point])
+        middle = 128 if value.dtype == np.uint8 else 0
+        along = (-1, 1, 1, 1) if image else (1, -1)
+        wide = value.astype(np.int32)
+        centred = wide - zero_point.astype(np.int32).reshape(along)
+        bounds = np.iinfo(np.int8)
+        if bounds.min <= centred.min(initial=0) and centred.max(initial=0) <= bounds.max:
+            return side, None
+        shift = middle - zero_point.astype(np.int32)
+        moved = self._new_constant((wide - middle).astype(np.int8), side.value)
+        return _Side(moved, side.scale, "", side.axis), (shift.astype(np.single), scale)
+
+    def _shifted_back(
+        self, product: onnx.NodeProto, data: str, shift: np.ndarray, scale: np.ndarray
+    ) -> list[list[onnx.NodeProto]]:
+        """What a weight moved by ``shift`` lacks: that times the sums of the data it meets."""
+        image = product.op_type == "ConvInteger"
+        shape = list(self.constants[product.input[1]].dims)
+        shape[0 if image else 1] = 1
+        ones = self._new_constant(np.ones(shape, np.int8), "ones")
+        one = self._new_constant(np.single(1), "one")
+        factors = (shift * scale).reshape((1, -1, 1, 1) if image else (1, -1))
+        missing = self._new_constant(factors.astype(np.single), "shift")
+        weight, sums, term = (self.names.fresh(f"{product.name}_{s}") for s in ("w", "s", "t"))
+        made = onnx.helper.make_node
+        return [
+            [
+                made("DequantizeLinear", [ones, one], [weight]),
+                _product_of(product, [data, weight], sums),
+                made("Mul", [sums, missing], [term]),
+            ]
+        ]
+
+    def _new_constant(self, array: np.ndarray, name: str) -> str:
+        tensor = numpy_helper.from_array(np.asarray(array), self.names.fresh(name))
+        self.graph.initializer.append(tensor)
+        self.constants[tensor.name] = tensor
+        return tensor.name
 
     def _only_reader(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """The node that makes a value, if it is such an operator and one node reads the value."""
@@ -208,9 +275,14 @@ class _Search:
         known = self.constants[name]
         if list(known.dims) == list(array.shape):
             return name
-        tensor = numpy_helper.from_array(np.ascontiguousarray(array), self.names.fresh(name))
-        self.graph.initializer.append(tensor)
-        return tensor.name
+        return self._new_constant(np.ascontiguousarray(array), name)
+
+
+def _product_of(product: onnx.NodeProto, inputs: list[str], result: str) -> onnx.NodeProto:
+    """The product of floats that one of integers stands for."""
+    made = onnx.helper.make_node(_PRODUCTS[product.op_type], inputs, [result], product.name)
+    made.attribute.extend(product.attribute)
+    return made
 
 
 def _along(scale: np.ndarray, channels: int, behind: int) -> bool:

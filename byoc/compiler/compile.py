@@ -20,7 +20,7 @@ from byoc.autoload import register
 from byoc.compiler.direct_calls import direct_calls
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
-from byoc.compiler.partitioned import Partitioned, partition_model
+from byoc.compiler.partitioned import Partitioned, partition_and
 from byoc.compiler.request import Request
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
 from byoc.destination import require_file_to_write, require_folder_to_make
@@ -84,9 +84,12 @@ def compile(
     code = None if dump_code is None else as_path(dump_code, "dump_code", CompileError)
     file = None if output is None else as_path(output, "output", CompileError)
     _require_places(file, code, request.target)
-    done = partition_model(model, input_shapes, request, stages)
-    done.report.require(min_coverage, require_full)
-    return compile_partitioned(done, request.target, file, stages, timers, code)
+
+    def finish(done: Partitioned) -> Compiled:
+        done.report.require(min_coverage, require_full)
+        return compile_partitioned(done, request.target, file, stages, timers, code)
+
+    return partition_and(finish, model, input_shapes, request, stages)
 
 
 def compile_partitioned(

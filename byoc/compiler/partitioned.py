@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 import tvm
 import tvm_ffi
@@ -13,7 +14,7 @@ from byoc.compiler.request import Request, with_times
 from byoc.compiler.single_region import SingleRegion, single_region
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
-from byoc.errors import PartitionError
+from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
 from byoc.frontends import GivenModel, Imported, import_model
 from byoc.partition import partition
 from byoc.partition.expose import Expose
@@ -22,6 +23,8 @@ from byoc.report import Report
 from byoc.stages import Stages
 from byoc.version import __version__
 from codegen_cc.target import X86_64_LEVELS, Target
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,39 @@ def partition_model(
     stages: Stages,
 ) -> Partitioned:
     """The stages up to partitioning, which all forms of deployment share."""
+    return partition_and(lambda done: done, model, input_shapes, request, stages)
+
+
+def partition_and(
+    finish: Callable[[Partitioned], Made],
+    model: GivenModel,
+    input_shapes: Mapping[str, Sequence[int | str]] | None,
+    request: Request,
+    stages: Stages,
+) -> Made:
+    """What ``finish`` makes of a partitioned model.
+
+    Where that or the partition fails, and we chose extents of dynamic axes, less general ones are
+    tried; if none will do, the first failure counts.
+    """
     imported = import_model(model, input_shapes, request.allow_wrong, stages)
     _return_memory()
-    return partition_imported(imported, request, stages)
+    first: CompileError | PartitionError | None = None
+    while True:
+        less_general = imported.less_general
+        try:
+            done = partition_imported(imported, request, stages)
+            del imported  # and its constants, which may have been replaced
+            return finish(done)
+        except (CompileError, PartitionError) as error:
+            first = first or error
+        if less_general is None:
+            raise first
+        try:
+            with stages("import into TVM", ImportFailure):
+                imported = less_general()
+        except ByocError:
+            raise first from None
 
 
 def partition_imported(

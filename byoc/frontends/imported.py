@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import tvm
@@ -19,6 +19,8 @@ class Imported:
     ``source`` are the files that the model was read from, or its content where it was in memory.
     ``results`` names the result of each of the model's nodes that has one, by the node's name.
     ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
+    ``less_general`` imports the model with other extents for these, if there may be any: for when
+    something after the import fails.
     """
 
     module: tvm.IRModule
@@ -27,3 +29,4 @@ class Imported:
     source: tuple[SourceFile, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict)
     axes: str = ""
+    less_general: Callable[[], Imported] | None = None

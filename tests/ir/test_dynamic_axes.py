@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from onnx import TensorProto, helper
 
 import byoc
 from byoc.cli import main
-from byoc.errors import AxesNote
+from byoc.errors import AxesNote, CompileError
 from byoc.frontends import import_model
 from byoc.frontends.onnx import model_inputs, prepare
 from byoc.frontends.onnx.dynamic_axes import name_axes, note, set_shapes
@@ -271,3 +273,37 @@ def test_a_detector_gets_the_length_of_a_piece(tmp_path: Path) -> None:
     weights = {"axis": np.array([1], np.int64), "w": random(8, 1, 512), "v": random(8, 1, 16)}
     model = onnx_model(nodes, {"x": ["b", "samples"]}, ["y"], weights)
     check(model, tmp_path, [[1, 576]])
+
+
+@pytest.mark.parametrize("too_general", [("t",), ("t", "t+1"), None])
+def test_what_fails_after_the_import_is_tried_with_less_general_axes(
+    too_general: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("byoc.compiler.compile")
+    whole, tried = module.compile_partitioned, []
+
+    def failing(done: object, *rest: object) -> object:
+        tried.append(str(done.metadata.inputs[0].shape[-1]))
+        if too_general is None or tried[-1] in too_general:
+            raise CompileError(f"cannot compile {tried[-1]}")
+        return whole(done, *rest)
+
+    monkeypatch.setattr(module, "compile_partitioned", failing)
+    graph = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, [4, 3, "t"])],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    if too_general is None:
+        with pytest.raises(CompileError, match=r"cannot compile t$"):
+            byoc.compile(model)
+        assert {"t", "t+1", "128"} <= {*tried} and len({*tried}) == len(tried)
+        return
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        done = byoc.compile(model)
+    assert tried[:-1] == list(too_general)
+    assert str(done.metadata.inputs[0].shape[-1]) == tried[-1] not in too_general
+    assert f"x:[4,3,{tried[-1]}]" in str(notes[-1].message)

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import byoc.frontends.onnx.backend as backend
 from byoc.errors import UnsupportedForm
+from byoc.frontends.onnx import import_onnx, prepare
 
 
 def model_of(node: onnx.NodeProto, dtypes: dict[str, int], opset: int) -> onnx.ModelProto:
@@ -32,3 +33,14 @@ def test_cast_like_float8_e8m0() -> None:
         (got,) = backend.prepare(model, allow_wrong=["CastLike"]).run([x, like])
     assert got.dtype == want.dtype
     assert (got.astype("float32") != want.astype("float32")).any()
+
+
+@pytest.mark.parametrize("extent", [4, "n"])
+def test_floats_where_onnx_has_integers(extent: int | str) -> None:
+    node = helper.make_node("Pad", ["x", "pads"], ["y"])
+    model = model_of(node, {"x": TensorProto.FLOAT}, 18)
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [extent]))
+    pads = onnx.numpy_helper.from_array(np.array([0.5, 1], "float32"), "pads")
+    model.graph.initializer.append(pads)
+    with pytest.raises(UnsupportedForm, match=r"operator Pad .*: pads is float32; need integers"):
+        import_onnx(prepare(model))

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals
-from byoc.frontends.onnx.dynamic_axes import note, set_shapes
+from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
 from byoc.frontends.onnx.four_bits import widen_four_bits
@@ -103,14 +104,25 @@ def import_model(
         in_memory = isinstance(given, onnx.ModelProto)
         source = _content_of(given) if in_memory else hash_files(prepared.files)
     with stages("import into TVM", ImportFailure):
-        chosen = ""
-        if prepared.axes:
-            again = partial(_prepared_again, given, given_shapes(input_shapes))
-            prepared, module, chosen = _settled(prepared, again, tuple(allow_wrong), sized)
-        else:
-            module = import_onnx(prepared, allow_wrong)
-        results = single_results(prepared.model.graph)
-        return Imported(module, *signature(prepared.model, module), source, results, chosen)
+        if not prepared.axes:
+            return _imported(prepared, import_onnx(prepared, allow_wrong), source)
+        again = partial(_prepared_again, given, given_shapes(input_shapes))
+
+        def settled(failed: tuple[tuple[DynamicAxis, ...], ...] = ()) -> Imported:
+            found, module, chosen = _settled(prepared, again, tuple(allow_wrong), sized, failed)
+            imported = _imported(found, module, source, chosen)
+            if all(isinstance(axis.extent, int) for axis in found.axes):
+                return imported
+            return replace(imported, less_general=partial(settled, (*failed, found.axes)))
+
+        return settled()
+
+
+def _imported(
+    prepared: ApartModel, module: tvm.IRModule, source: tuple[SourceFile, ...], chosen: str = ""
+) -> Imported:
+    results = single_results(prepared.model.graph)
+    return Imported(module, *signature(prepared.model, module), source, results, chosen)
 
 
 def _prepared_again(
@@ -124,8 +136,12 @@ def _settled(
     again: Callable[[InputShapes], ApartModel],
     allow_wrong: Iterable[str],
     sized: bool,
+    failed: Collection[tuple[DynamicAxis, ...]],
 ) -> tuple[ApartModel, tvm.IRModule, str]:
-    """A model whose dynamic axes have extents, its module, and a line that says which."""
+    """A model whose dynamic axes have extents, its module, and a line that says which.
+
+    Extents that ``failed`` later are none of them.
+    """
     allowed, refusals = tuple(allow_wrong), Refusals()
 
     def convert(model: ApartModel) -> tvm.IRModule:
@@ -133,7 +149,7 @@ def _settled(
         refusals = Refusals(allowed)
         return _import_quietly(model.model, model.weights, refusals)
 
-    found = with_sizes(prepared, again) if sized else settle_axes(prepared, again, convert)
+    found = with_sizes(prepared, again) if sized else settle_axes(prepared, again, convert, failed)
     module = found.module
     if module is None:  # with sizes alone; says what is wrong
         module = import_onnx(found.prepared, allowed)

@@ -25,6 +25,7 @@ from byoc.errors import CompileError, InputError, ModelError, RunError
 from byoc.frontends.onnx import import_onnx
 from byoc.frontends.onnx import prepare as prepare_onnx
 from byoc.frontends.onnx.input_shapes import model_inputs
+from byoc.frontends.onnx.sequence_inputs import laid_open, needs_values
 from byoc.partition import partition
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.rules import Rules
@@ -39,7 +40,8 @@ class ExtBackendRep(BackendRep):
     """A model, compiled for the shapes that it is run with.
 
     A model with static shapes is compiled at once. Dynamic axes take their size from the inputs of
-    ``run``, which compiles again when the sizes differ from those of the call before.
+    ``run``, and sequences their length; it compiles again when these differ from those of the call
+    before, and where a value does that says how many tensors there are (``sequence_inputs``).
     ``min_bytes`` is that of ``partition_for_ext``, ``allow_wrong`` that of ``import_onnx``.
     """
 
@@ -56,10 +58,12 @@ class ExtBackendRep(BackendRep):
         self.rules = Rules.of(min_bytes=min_bytes)
         self.report: Report | None = None
         self._names = [value.name for value in model_inputs(model)]
-        self._shapes: dict[str, tuple[int, ...]] | None = None
+        #: Of what the machine is: the model that it serves, and the shapes of its dynamic inputs.
+        self._compiled: tuple[onnx.ModelProto, dict[str, tuple[int, ...]]] | None = None
         self._machine: relax.VirtualMachine | None = None
-        if not dynamic_inputs(model):
-            self._compile({})
+        self._opens = needs_values(model)
+        if not self._opens and not dynamic_inputs(model):
+            self._compile(model, {})
 
     def run(self, inputs: Value, **kwargs: Any) -> tuple[Value, ...]:
         """The outputs, in order, as arrays; fields of the tuple have the outputs' names.
@@ -69,19 +73,22 @@ class ExtBackendRep(BackendRep):
         where it fails.
         """
         del kwargs  # of the interface; none has a meaning here
-        arrays = self._arrays(inputs)
-        dynamic = dynamic_inputs(self.model)
-        shapes = {name: arrays[name].shape for name in dynamic}
-        if self._machine is None or (dynamic and shapes != self._shapes):
-            self._compile(shapes)
+        values = self._values(inputs)
+        if self._opens:
+            model, arrays = laid_open(self.model, values)
+        else:
+            model, arrays = self.model, {n: np.asarray(value) for n, value in values.items()}
+        shapes = {name: arrays[name].shape for name in dynamic_inputs(model)}
+        if self._compiled != (model, shapes):
+            self._compile(model, shapes)
         with foreign_errors_as(RunError, "running the model"):
             values = run_machine(self._machine, list(arrays.values()))
         outputs = self.model.graph.output
-        if len(outputs) == 1 and outputs[0].type.HasField("sequence_type"):
+        if len(outputs) == 1 and _is_list(outputs[0].type):
             values = [values]  # the one output is the list
         return namedtupledict("Outputs", [value.name for value in outputs])(*values)
 
-    def _arrays(self, inputs: Value) -> dict[str, np.ndarray]:
+    def _values(self, inputs: Value) -> dict[str, Value]:
         if isinstance(inputs, Mapping):
             if missing := [name for name in self._names if name not in inputs]:
                 raise InputError(f"input {missing[0]!r} is missing")
@@ -97,17 +104,23 @@ class ExtBackendRep(BackendRep):
                 f"{len(inputs)} inputs given; the model has {len(self._names)}:"
                 f" {', '.join(self._names)}"
             )
-        return dict(zip(self._names, map(np.asarray, inputs), strict=True))
+        return dict(zip(self._names, inputs, strict=True))
 
-    def _compile(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        prepared = prepare_onnx(self.model, {name: list(shape) for name, shape in shapes.items()})
+    def _compile(self, model: onnx.ModelProto, shapes: dict[str, tuple[int, ...]]) -> None:
+        prepared = prepare_onnx(model, {name: list(shape) for name, shape in shapes.items()})
         module = import_onnx(prepared, self.allow_wrong)
         module, self.report = partition(module, self.rules)
         register()  # for a source tree that is not installed, where TVM sees no entry point
         with foreign_errors_as(CompileError, "compiling the model"):
             executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")
             self._machine = relax.VirtualMachine(executable, tvm.cpu())
-        self._shapes = dict(shapes)
+        self._compiled = model, shapes
+
+
+def _is_list(kind: onnx.TypeProto) -> bool:
+    """Whether a type is a sequence, or an optional that holds one."""
+    held = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
+    return held.HasField("sequence_type")
 
 
 def dynamic_inputs(model: onnx.ModelProto) -> list[str]:

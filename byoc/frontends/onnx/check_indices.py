@@ -1,4 +1,7 @@
-"""Indices that no input can make right: constants outside of their axis, any into an empty one."""
+"""Indices that no input can make right: constants outside of their axis, any into an empty one.
+
+And floats where ONNX has integers alone, as for the pads of Pad: a converter may round them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import defs
 
 ALONG_AN_AXIS = ("Gather", "GatherElements", "Scatter", "ScatterElements")
 BY_POINTS = ("GatherND", "ScatterND")
@@ -43,4 +47,14 @@ def index_problem(
         outside = column[(column < -extent) | (column >= extent)]
         if outside.size:
             return f"index {outside[0]} lies outside of axis {first + place} of extent {extent}"
+    return None
+
+
+def float_problem(schema: defs.OpSchema | None, dtypes: Sequence[str | None]) -> str | None:
+    """Which input of floats has to be one of integers; None where there is none."""
+    if schema is None:
+        return None
+    for formal, dtype in zip(schema.inputs, dtypes, strict=False):
+        if dtype and "float" in dtype and all("int" in kind for kind in formal.types):
+            return f"{formal.name} is {dtype}; need integers"
     return None

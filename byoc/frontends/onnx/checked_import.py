@@ -23,7 +23,12 @@ from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, get_type, onnx_input
 
 from byoc.errors import UnsupportedForm
-from byoc.frontends.onnx.check_indices import ALONG_AN_AXIS, BY_POINTS, index_problem
+from byoc.frontends.onnx.check_indices import (
+    ALONG_AN_AXIS,
+    BY_POINTS,
+    float_problem,
+    index_problem,
+)
 from byoc.frontends.onnx.check_quantised import quantisation_problem
 from byoc.frontends.onnx.converters import CONVERTERS, convert
 from byoc.frontends.onnx.converters.node import Node
@@ -247,11 +252,17 @@ class CheckedImporter(ONNXGraphImporter):
         attrs: Mapping[str, Any],
     ) -> None:
         """Refuse, whatever is allowed, what cannot be computed."""
+        known = [dtype_and_shape(x) if isinstance(x, relax.Expr) else None for x in inputs]
+        schema = schema_of(node.op_type, self.opset, node.domain)
+        problem = float_problem(schema, [about and about[0] for about in known])
+        if problem:
+            raise UnsupportedForm(
+                f"operator {node.op_type} (node {node_name(node)}): {problem}; export the model"
+                " again"
+            )
         if node.op_type not in (*ALONG_AN_AXIS, *BY_POINTS) or len(inputs) < 2:
             return
-        data, indices = (
-            dtype_and_shape(expr) if isinstance(expr, relax.Expr) else None for expr in inputs[:2]
-        )
+        data, indices = known[:2]
         if data and indices:
             problem = index_problem(node.op_type, data[1], indices[1], array_of(inputs[1]), attrs)
             if problem:

@@ -18,7 +18,7 @@ What came of it is said in one line, which goes into the library as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,14 +69,16 @@ def settle_axes(
     first: ApartModel,
     prepare: Callable[[InputShapes], ApartModel],
     convert: Callable[[ApartModel], tvm.IRModule],
+    failed: Collection[tuple[DynamicAxis, ...]] = (),
 ) -> Settled:
     """Import ``first``, which has names for its dynamic axes, or the model with other extents.
 
-    ``prepare`` takes the shapes of inputs; what ``convert`` raises means that these extents do not
-    help, and an operator without a converter that none will.
+    Extents that ``failed`` are not taken again. ``prepare`` takes the shapes of inputs; what
+    ``convert`` raises means that these extents do not help, and an operator without a converter
+    that none will.
     """
     try:
-        return _settle(first, prepare, partial(_attempt, first, prepare, convert))
+        return _settle(first, prepare, partial(_attempt, first, prepare, convert, failed))
     except tvm.error.OpNotImplemented:
         return with_sizes(first, prepare)
 
@@ -171,10 +173,13 @@ def _attempt(
     first: ApartModel,
     prepare: Callable[[InputShapes], ApartModel],
     convert: Callable[[ApartModel], tvm.IRModule],
+    failed: Collection[tuple[DynamicAxis, ...]],
     axes: tuple[DynamicAxis, ...],
     prepared: ApartModel | None = None,
 ) -> Settled | None:
-    """The model with these extents; None where the import fails."""
+    """The model with these extents; None where the import fails, or something after it did."""
+    if axes in failed:
+        return None
     try:
         if prepared is None:
             prepared = prepare(shapes_with(first.model, axes))

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import byoc
+from byoc.frontends.onnx import prepare
 from tests.reference import onnxruntime_outputs
 
 DRAW = np.random.default_rng(15)
@@ -166,7 +167,8 @@ def counting() -> onnx.ModelProto:
             node("Add", "i by", "i2"),
             node("Gather", "xt i", "now"),
             node("MatMul", "h w", "hw"),
-            node("Add", "hw now", "sum"),
+            node("MatMul", "now w", "nw"),
+            node("Add", "hw nw", "sum"),
             node("Tanh", "sum", "h2"),
             node("Cast", "i2", "i2f", to=FLOAT),
             node("Cast", "m", "mf", to=FLOAT),
@@ -207,6 +209,10 @@ def test_loops_that_count_to_an_extent(tmp_path) -> None:
     with pytest.warns(byoc.AxesNote, match=r"x:\[b,n,32\]"):
         done = byoc.compile(graph, tmp_path / "model.so")
     assert done.report.offloaded_macs == done.report.macs > 0
+    prepared = prepare(graph)  # the products of all rounds' rows are one
+    (loop,) = (n for n in prepared.graph.node if n.op_type == "Loop")
+    assert [n.op_type for n in prepared.graph.node].count("MatMul") == 2
+    assert [n.op_type for n in loop.attribute[0].g.node].count("MatMul") == 1
     net = byoc.load(tmp_path / "model.so")
     for batch, steps in ((1, 1), (2, 7), (1, 150)):
         x = DRAW.standard_normal((batch, steps, 32)).astype("f4")

@@ -54,7 +54,11 @@ from byoc.frontends.onnx.inferred_shapes import (
     fits,
     shape_of,
 )
-from byoc.frontends.onnx.loop_invariants import counted, without_invariants
+from byoc.frontends.onnx.loop_invariants import (
+    counted,
+    products_of_all_rounds,
+    without_invariants,
+)
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
 from byoc.frontends.onnx.squeeze_if_one import squeezing_branch
@@ -316,6 +320,7 @@ class _Walk:
 
         if node.op_type == "Loop":
             nodes = without_invariants(node) or counted(node, scope.value, makers, write)
+            nodes = nodes or products_of_all_rounds(node, shape, write)
             nodes = nodes or unrolled_loop(node, scope.value, write)
         elif node.op_type == "Scan":
             nodes = unrolled_scan(node, shape, write)

@@ -3,7 +3,8 @@
 Where a loop sees nothing but its states, weights and limits are states that the body hands on as
 they are. Read from around they are the constants that they are, which kernels have in an order of
 their own. A number that counts up to a limit is the number of the round, and the limit how many
-there are, which is an extent of what the rounds give.
+there are, which is an extent of what the rounds give. What each round multiplies by a weight of its
+own row of a tensor is then one product of all rows.
 """
 
 from __future__ import annotations
@@ -125,3 +126,37 @@ def _uncast(
 
 def _is(value: np.ndarray | None, number: int) -> bool:
     return value is not None and value.size == 1 and value.item() == number
+
+
+def products_of_all_rounds(
+    node: onnx.NodeProto, shape: Callable[[str], list[int | None] | None], write: Round
+) -> list[onnx.NodeProto] | None:
+    """A Loop of a known count whose rounds multiply the rows of a matrix, with one product before.
+
+    x[i] w is (x w)[i]: of products with w [K, N] each round takes one. None where there are none.
+    """
+    body = next(a.g for a in node.attribute if a.name == "body")
+    own = definitions(body)
+    taken = {inner.output[0]: inner for inner in body.node if inner.op_type == "Gather"}
+    found: list[int] = []
+    for place, inner in enumerate(body.node):
+        if inner.op_type != "MatMul" or inner.input[0] not in taken or inner.input[1] in own:
+            continue
+        gather = taken[inner.input[0]]
+        rows, weight = shape(gather.input[0]), shape(inner.input[1])
+        along = all(a.i == 0 for a in gather.attribute if a.name == "axis")
+        single = any(value.name == gather.input[1] for value in body.input)
+        if along and single and gather.input[0] not in own and rows and weight:
+            found += [place] if len(rows) > 1 and len(weight) == 2 else []
+    if not found or not node.input[0] or node.input[1]:
+        return None
+    loop = onnx.NodeProto()
+    loop.CopyFrom(node)
+    inner = next(a.g for a in loop.attribute if a.name == "body")
+    for place in found:
+        product = inner.node[place]
+        gather = taken[product.input[0]]
+        whole = write.op("MatMul", [gather.input[0], product.input[1]], product.output[0])
+        product.op_type = "Gather"
+        product.input[:] = [whole, gather.input[1]]
+    return [*write.nodes, loop]

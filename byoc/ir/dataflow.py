@@ -212,7 +212,7 @@ class Block:
                 expand(earlier)
             if var in self.values and var not in self._moved:
                 found.append(var)
-            found.extend(self._behind.get(var, ()))
+            found.extend(later for later in self._behind.get(var, ()) if later in self.values)
 
         for base in self._order:
             if base in self._before or base in self._behind or base in self._moved:

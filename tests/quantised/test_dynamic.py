@@ -111,6 +111,24 @@ def test_results_that_are_outputs_too(read: tuple[str, ...]) -> None:
         assert_alike(got, values[name])
 
 
+@pytest.mark.parametrize("read", [("q",), ("scale",), ("zero",), ("q", "zero")])
+def test_results_that_nobody_reads(read: tuple[str, ...]) -> None:
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"])]
+    x = helper.make_tensor_value_info("x", 1, (4, 5))
+    outputs = map(helper.make_empty_tensor_value_info, read)
+    model = helper.make_model(
+        helper.make_graph(nodes, "range", [x], list(outputs)),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    compiled = backend.prepare(model, min_bytes=0)
+    assert compiled.report.left == ()
+    given = Draw(13).random.standard_normal((4, 5)).astype(f32)
+    values = dict(zip(("q", "scale", "zero"), by_formula(given), strict=True))
+    for name, got in zip(read, compiled.run([given]), strict=True):
+        assert_alike(got, values[name])
+
+
 def test_pieces_that_are_read() -> None:
     """The least number is an output as well, so that the pieces stay apart."""
     builder = relax.BlockBuilder()

@@ -14,6 +14,9 @@ RAPIDOCR := rapidocr==3.10.0
 EXTRAS_demo := $(RAPIDOCR)
 EXTRAS_test := $(RAPIDOCR)
 EXTRAS_bench := $(RAPIDOCR) pnnx==20261020
+# PyTorch for the tests, in a folder of its own: beside TVM it would be imported with TVM, in seconds,
+# by every process. What else it needs is there already.
+TORCH := torch==2.13.0 filelock fsspec networkx
 
 # The first interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -31,7 +34,7 @@ help: ## List the targets
 demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
 	$(BIN)/python -m models.demo
 
-test: $(BIN)/.test kernels aarch64-libraries ## Run all tests
+test: $(BIN)/.test $(VENV)/torch/.installed kernels aarch64-libraries ## Run all tests
 	@# Files in the order of their folders: by their number of tests the slowest would come last.
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 
@@ -101,6 +104,11 @@ $(BIN)/.venv: | check-tools
 	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot create environments; install" \
 	  "python3-venv (Debian, Ubuntu: apt install python3-venv)" >&2; exit 2; }
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+$(VENV)/torch/.installed: Makefile | $(BIN)/.test
+	@echo "== installing PyTorch for the tests (a CPU build is 800 MB)"
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/torch $(TORCH)
 	@touch $@
 
 # The package itself, editable, with the extra of the target's name.

@@ -17,9 +17,8 @@ from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.drawn_inputs import draw_input
 from byoc.errors import ByocError, InputError, VerifyError
-from byoc.frontends import GivenModel, given_model
+from byoc.frontends import Arrays, GivenModel, Reference, given_model, references
 from byoc.frontends.onnx.dynamic_axes import sizes_to_try
-from byoc.frontends.onnx.references import Answer, Arrays, references, rounding_of
 from codegen_cc.errors import foreign_errors_as, one_line
 
 #: Sizes of symbolic axes, one row for each run; the second symbol takes the second, and so on.
@@ -101,14 +100,15 @@ def verify(
     tolerance: float | None = None,
     threads: int | None = None,
 ) -> Verification:
-    """Run a compiled library, and its ONNX model in ONNX Runtime, on the same inputs.
+    """Run a compiled library, and its model in ONNX Runtime or PyTorch, on the same inputs.
 
     Where ONNX Runtime is not installed, or refuses the model, the reference is ONNX's own
-    evaluator. ``inputs`` are arrays by name, or an .npz file of them; what it lacks is drawn with
-    ``seed``, for several sizes of symbolic axes that it does not fix. An output is right where it
-    has the reference's shape, dtype, NaNs and infinities, and where no element is off by more than
-    ``tolerance`` of the reference's range (default: ``TOLERANCES`` of ``byoc.accuracy`` by dtype,
-    and ``COARSE_TOLERANCES`` where the library multiplies in those; integers must be equal).
+    evaluator. ``inputs`` are arrays by name, or an .npz file of them, without them those that a
+    program of PyTorch was traced on; what they lack is drawn with ``seed``, for several sizes of
+    symbolic axes that they do not fix. An output is right where it has the reference's shape,
+    dtype, NaNs and infinities, and where no element is off by more than ``tolerance`` of the
+    reference's range (default: ``TOLERANCES`` of ``byoc.accuracy`` by dtype, and
+    ``COARSE_TOLERANCES`` where the library multiplies in those; integers must be equal).
 
     Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
     cannot run here, ``InputError`` for inputs that do not fit.
@@ -117,22 +117,38 @@ def verify(
     seed = as_whole(seed, "seed", VerifyError, 0, 2**63 - 1)
     path = as_path(library, "the library", VerifyError)
     source = given_model(model)
-    rounding = rounding_of(source)
     with load(path, threads) as compiled:
         limits = _limits(tolerance, compiled)
         if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
         errors: list[str] = []
-        for name, answer in _references(source, compiled, errors):
+        for reference in _references(source, compiled, errors):
+            known = given if inputs is not None else reference.examples
             for rows in (_SIZES, _LARGER):
                 runs = tuple(
-                    _run(compiled, answer, sizes, arrays, limits, rounding)
-                    for sizes, arrays in _draws(compiled, given, seed, rows)
+                    _run(compiled, reference, sizes, arrays, limits)
+                    for sizes, arrays in _draws(compiled, known, seed, rows)
                 )
                 if any(not run.skipped for run in runs):
-                    return Verification(name, runs)
-            errors.append(f"{name}: {runs[0].skipped}")
+                    return Verification(reference.name, runs)
+            errors.append(f"{reference.name}: {runs[0].skipped}")
     raise VerifyError(f"no reference can compute the model: {'; '.join(errors)}")
+
+
+def require_agreement(model: GivenModel, library: Path, threads: int | None) -> None:
+    """Verify with the inputs that a model has. Raises ``VerifyError`` as ``verify`` does, and where
+    the library is wrong."""
+    found = verify(model, library, threads=threads)
+    for run in found.runs:
+        if run.failed:
+            raise VerifyError(f"the library fails where {found.reference} does not: {run.failed}")
+        for output in run.outputs:
+            if not output.holds:
+                what = output.problem or (
+                    f"it is off by {output.error:.1e} of its range; need {output.tolerance:.0e}"
+                )
+                whom = f"the library does not agree with {found.reference}"
+                raise VerifyError(f"{whom}: output {output.name!r}: {what}")
 
 
 def _limits(tolerance: Any, compiled: Model) -> dict[str, float]:
@@ -206,9 +222,7 @@ def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
     return [form if isinstance(form, int) else form.within(sizes) for form in forms]
 
 
-def _references(
-    model: Path | object, compiled: Model, errors: list[str]
-) -> Iterator[tuple[str, Answer]]:
+def _references(model: Path | object, compiled: Model, errors: list[str]) -> Iterator[Reference]:
     """What can compute the model, the best first; why others cannot goes into ``errors``."""
     wanted = {info.name for info in compiled.inputs}
     for reference in references(model, errors):
@@ -218,19 +232,18 @@ def _references(
                 f"{compiled.path.name} was compiled from another model: input {missing[0]!r} is in "
                 "one of them only"
             )
-        yield reference.name, reference.answer
+        yield reference
 
 
 def _run(
     compiled: Model,
-    answer: Answer,
+    reference: Reference,
     sizes: Mapping[str, int],
     arrays: Arrays,
     limits: Mapping[str, float],
-    rounding: Mapping[str, float],
 ) -> Run:
     try:
-        expected = answer(arrays)
+        expected = reference.answer(arrays)
     except Exception as error:
         return Run(sizes, skipped=one_line(error))
     try:
@@ -240,7 +253,7 @@ def _run(
     # A library without metadata numbers its outputs.
     got = dict(zip(expected, found.values(), strict=False)) if not compiled.outputs else found
     checks = [
-        _check(name, got.get(name), want, limits, rounding.get(name, 0.0))
+        _check(name, got.get(name), want, limits, reference.rounding.get(name, 0.0))
         for name, want in expected.items()
     ]
     return Run(sizes, tuple(checks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from byoc.compiler.request import Request
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import CompileError
-from byoc.frontends import GivenModel
+from byoc.frontends import GivenModel, comes_with_examples, given_model
 from byoc.ir.check_extents import check_extents
 from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
@@ -64,17 +64,27 @@ def compile(
     min_coverage: float | None = None,
     require_full: bool = False,
     timers: bool = False,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    verify: bool | None = None,
     **keywords: Unpack[CompileKeywords],
 ) -> Compiled:
-    """Compile an ONNX model into one library that needs only TVM's runtime.
+    """Compile a model of ONNX or PyTorch into one library that needs only TVM's runtime.
 
-    ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes.
+    ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes; or a ``torch.nn.Module``, a
+    ``torch.export.ExportedProgram`` or the path of a .pt2 file.
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
     dynamic axes a size, or a symbol (see ``prepare``).  ``dump_code`` is a folder for the emitted
     C.  ``min_coverage`` and ``require_full`` say how much must be offloaded (see
     ``Report.require``).  With ``timers`` the library tells how long each kernel call took (see
     ``byoc.profile``).
+
+    A module of PyTorch is exported on its ``example_inputs``: a tuple of positional ones, or a
+    dictionary of them by name. ``dynamic_shapes`` says which axes stay symbolic, as in
+    ``torch.export.export``. With ``verify`` the library is run beside the model, on the example
+    inputs or made-up ones, before it is written, and a ``VerifyError`` says where they differ: the
+    default for models of PyTorch with example inputs, on this machine.
 
     Raises ``ByocError``; ``output`` is then left as it was.
     """
@@ -84,12 +94,14 @@ def compile(
     code = None if dump_code is None else as_path(dump_code, "dump_code", CompileError)
     file = None if output is None else as_path(output, "output", CompileError)
     _require_places(file, code, request.target)
+    given = given_model(model, example_inputs, dynamic_shapes)
+    check = _check(given, verify, request)
 
     def finish(done: Partitioned) -> Compiled:
         done.report.require(min_coverage, require_full)
-        return compile_partitioned(done, request.target, file, stages, timers, code)
+        return compile_partitioned(done, request.target, file, stages, timers, code, check)
 
-    return partition_and(finish, model, input_shapes, request, stages)
+    return partition_and(finish, given, input_shapes, request, stages)
 
 
 def compile_partitioned(
@@ -99,8 +111,12 @@ def compile_partitioned(
     stages: Stages,
     timers: bool = False,
     code: Path | None = None,
+    check: Callable[[Path], None] | None = None,
 ) -> Compiled:
-    """The stages from a partitioned network on, as ``compile`` does them."""
+    """The stages from a partitioned network on, as ``compile`` does them.
+
+    ``check`` raises for a library that shall not be written.
+    """
     folder = tempfile.TemporaryDirectory(prefix="byoc_")
     weights = Path(folder.name, "weights.o")
     with stages("generate code"):
@@ -111,7 +127,10 @@ def compile_partitioned(
         executable = Linkable(built.mod, folder, weights)
     if file is not None:
         with stages("link"):
-            export(executable, file, target)
+            export(executable, file, target, check=check)
+    elif check is not None:
+        with stages("verify"), tempfile.TemporaryDirectory(prefix="byoc_") as place:
+            export(executable, Path(place, "model.so"), target, check=check)
     return Compiled(executable, report, metadata, file, stages.seconds)
 
 
@@ -149,9 +168,13 @@ class Linkable(relax.VMExecutable):
 
 
 def export(
-    executable: relax.VMExecutable, output: Path, target: Target = HOST, described: bool = True
+    executable: relax.VMExecutable,
+    output: Path,
+    target: Target = HOST,
+    described: bool = True,
+    check: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write the library, replacing ``output`` only when it is complete.
+    """Write the library, replacing ``output`` only when it is complete, and ``check`` took it.
 
     One that is ``described`` has metadata, and gets the checksums that go with them.
     """
@@ -170,7 +193,22 @@ def export(
                 seal(unfinished)
         except Exception as error:
             raise CompileError(f"linking {output} failed: {error}") from error
+        if check is not None:
+            check(unfinished)
         os.replace(unfinished, output)
+
+
+def _check(model: Any, wanted: bool | None, request: Request) -> Callable[[Path], None] | None:
+    """What compares a library with its model, where that is wanted. Raises ``CompileError``."""
+    from byoc.verification import require_agreement
+
+    if wanted is None:
+        wanted = not request.target.is_foreign and comes_with_examples(model)
+    if not wanted:
+        return None
+    if request.target.is_foreign:
+        raise CompileError(f"verify runs the library here; it is for {request.target.name}")
+    return lambda library: require_agreement(model, library, request.threads)
 
 
 def _generate(

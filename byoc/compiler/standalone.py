@@ -64,7 +64,8 @@ def compile_standalone(
     model = given_model(model)
     _require_place(folder)
     if name is None:
-        name = default_name(model.stem) if isinstance(model, Path) else _UNNAMED
+        file = model if isinstance(model, Path) else getattr(model, "file", None)
+        name = _UNNAMED if file is None else default_name(file.stem)
     require_name(name, Interface(name, (), (), (), ()).functions, request.target)
     done = partition_model(model, input_shapes, request, stages)
     entry = _require_one_region(done)

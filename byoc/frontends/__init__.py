@@ -1,11 +1,86 @@
 """Front ends: a folder for each kind of model, from what users have to a Relax module.
 
-Each gives an ``Imported``; what compiles, tunes and measures knows no more of a model than that.
-There is one so far, so that its functions serve every model.
+Each gives an ``Imported``, and ``Reference``s that compute the model; what compiles, tunes and
+measures knows no more of a model than that. Which one a model is for is decided here.
 """
 
-from byoc.frontends.imported import Imported
-from byoc.frontends.onnx import import_model
-from byoc.frontends.onnx.given_model import GivenModel, given_model
+from __future__ import annotations
 
-__all__ = ["GivenModel", "Imported", "given_model", "import_model"]
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from byoc.errors import ModelError, ShapeError
+from byoc.frontends.imported import Imported
+from byoc.frontends.onnx import import_model as import_onnx_model
+from byoc.frontends.onnx.given_model import GivenModel as OnnxModel
+from byoc.frontends.onnx.given_model import ReadModel
+from byoc.frontends.onnx.given_model import given_model as given_onnx_model
+from byoc.frontends.onnx.references import references as onnx_references
+from byoc.frontends.reference import Arrays, Reference
+from byoc.frontends.torch import given_program, import_program, is_of_torch, torch_reference
+from byoc.stages import Stages
+
+if TYPE_CHECKING:
+    import torch
+
+    from byoc.frontends.torch.program import Program
+
+    GivenModel = OnnxModel | torch.nn.Module | torch.export.ExportedProgram
+else:  # PyTorch may be missing
+    GivenModel = Any
+
+
+def given_model(
+    model: GivenModel,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> ReadModel | Program:
+    """What a user's model is: a path, an ONNX model in memory, or a program of PyTorch.
+
+    ``example_inputs`` and ``dynamic_shapes`` are for a module of PyTorch. Raises ``ModelError``.
+    """
+    if is_of_torch(model):
+        return given_program(model, example_inputs, dynamic_shapes)
+    if example_inputs is not None or dynamic_shapes is not None:
+        raise ModelError("example_inputs and dynamic_shapes are for modules of PyTorch")
+    return given_onnx_model(model)
+
+
+def import_model(
+    model: GivenModel,
+    input_shapes: Mapping[str, Sequence[int | str]] | None = None,
+    allow_wrong: Iterable[str] = (),
+    stages: Stages | None = None,
+    sized: bool = False,
+) -> Imported:
+    """Read a model into a Relax module, as its front end's ``import_model`` does."""
+    if not is_of_torch(model):
+        return import_onnx_model(model, input_shapes, allow_wrong, stages, sized)
+    if input_shapes:
+        raise ShapeError("input_shapes are for ONNX models; export with dynamic_shapes instead")
+    return import_program(given_program(model), stages)
+
+
+def comes_with_examples(model: object) -> bool:
+    """Whether a model, as ``given_model`` gives it, has inputs that it can be run on."""
+    return is_of_torch(model) and bool(given_program(model).examples())
+
+
+def references(model: ReadModel | Program, errors: list[str]) -> Iterator[Reference]:
+    """What can compute a model, the best first; why others cannot goes into ``errors``."""
+    if is_of_torch(model):
+        yield torch_reference(given_program(model))
+    else:
+        yield from onnx_references(model, errors)
+
+
+__all__ = [
+    "Arrays",
+    "GivenModel",
+    "Imported",
+    "Reference",
+    "comes_with_examples",
+    "given_model",
+    "import_model",
+    "references",
+]

@@ -21,8 +21,8 @@ from byoc.errors import InputError, VerifyError
 from byoc.frontends import GivenModel, Imported, import_model
 from byoc.frontends.onnx.judge import Judge, require_judge
 from byoc.frontends.onnx.partly_quantised import PartlyQuantised
-from byoc.frontends.onnx.references import Arrays
 from byoc.frontends.onnx.unquantised_judge import UnquantisedJudge
+from byoc.frontends.reference import Arrays
 from byoc.layer_errors.comparison import Comparison, greatest
 from byoc.layer_errors.keep import Remedy, fewest, remedies_of, with_remedies
 from byoc.layer_errors.network import Network

@@ -20,7 +20,7 @@ from byoc.deploy.metadata import TensorInfo
 from byoc.errors import VerifyError
 from byoc.frontends import Imported
 from byoc.frontends.onnx.judge import Judge
-from byoc.frontends.onnx.references import Arrays
+from byoc.frontends.reference import Arrays
 from byoc.layer_errors.comparison import Comparison
 from byoc.layer_errors.layer import Layer
 from byoc.partition.expose import INPUT, OUTPUT, Expose, Exposed, Judged

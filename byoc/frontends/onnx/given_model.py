@@ -13,8 +13,11 @@ from byoc.errors import ModelError
 
 GivenModel = str | os.PathLike[str] | bytes | onnx.ModelProto
 
+#: A file, or a model in memory.
+ReadModel = Path | onnx.ModelProto
 
-def given_model(model: GivenModel) -> Path | onnx.ModelProto:
+
+def given_model(model: GivenModel) -> ReadModel:
     """The path of a model, or the model in memory; bytes are parsed. Raises ``ModelError``."""
     if isinstance(model, onnx.ModelProto):
         return model

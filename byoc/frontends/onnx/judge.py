@@ -17,7 +17,7 @@ from byoc.errors import VerifyError
 from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import model_inputs
-from byoc.frontends.onnx.references import Arrays
+from byoc.frontends.reference import Arrays
 from codegen_cc.errors import foreign_errors_as
 
 #: Where ONNX Runtime looks for external data of a model that is no file.

@@ -8,20 +8,19 @@ importer binds it only when a later node reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 import tvm
-from tvm import relax
 
+from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.onnx.checked_import import Refusals, inferred_types
 from byoc.frontends.onnx.control_flow import ControlFlowImporter
 from byoc.frontends.onnx.graph_names import known_as
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
-from byoc.ir.origin import Origin, origin_of, with_origin
 
 
 def import_named(
@@ -53,93 +52,12 @@ def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
     return shapes
 
 
-class _NamingBuilder(relax.BlockBuilder):
-    """Names the expressions that it binds or normalises after the node at work.
-
-    TVM's normaliser binds nested expressions too, but drops the span of whatever it has to rebuild;
-    so they are bound here, in the same order, and the normaliser finds nothing to rebuild.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._origin = Origin()
-        # What an expression was bound to: one that several nodes read must be computed once.
-        self._bound: dict[relax.Expr, relax.Var] = {}
-
-    def _exit_function_scope(self, kind: Any, error: Any, traceback: Any) -> None:
-        if kind is not None:
-            self._end_block()  # its destructor would print a warning about a block left open
-        super()._exit_function_scope(kind, error, traceback)
-
-    @property
-    def node_at_work(self) -> str:
-        """What the node is called that expressions belong to."""
-        return "".join(self._origin.names)
-
-    def begin(self, name: str) -> None:
-        """From now on expressions belong to the node of this name."""
-        self._origin = Origin((name,)) if name else Origin()
-
-    def emit(self, expr: relax.Expr, name_hint: str = "") -> relax.Var:
-        """Bind an expression."""
-        return super().emit(self._flat(expr), name_hint)
-
-    def emit_output(self, output: Any, name_hint: str = "") -> relax.Var:
-        """Bind what the dataflow block returns."""
-        return super().emit_output(self._flat(output), name_hint)
-
-    def match_cast(self, value: relax.Expr, ty: relax.Type, name_hint: str = "") -> relax.Var:
-        """Bind an expression whose type a check at run time tells."""
-        return super().match_cast(self._flat(value), ty, name_hint)
-
-    def normalize(self, expr: relax.Expr) -> relax.Expr:
-        """Type an expression and bind what is nested in it."""
-        return super().normalize(self._flat(expr))
-
-    def _flat(self, expr: Any) -> Any:
-        """The expression, named, with variables in place of the expressions nested in it."""
-        if isinstance(expr, relax.Tuple):
-            fields = [self._leaf(item) for item in expr.fields]
-            return expr if _same(fields, expr.fields) else relax.Tuple(fields)
-        if isinstance(expr, relax.TupleGetItem):
-            value = self._leaf(expr.tuple_value)
-            flat = expr if value is expr.tuple_value else relax.TupleGetItem(value, expr.index)
-        elif _is_relax_call(expr):
-            arguments = [self._leaf(argument) for argument in expr.args]
-            flat = expr
-            if not _same(arguments, expr.args):
-                flat = relax.Call(expr.op, arguments, expr.attrs, expr.ty_args, expr.span, expr.ty)
-        else:
-            return expr
-        return flat if origin_of(flat) else with_origin(flat, origin_of(expr) or self._origin)
-
-    def _leaf(self, expr: Any) -> Any:
-        if isinstance(expr, relax.Tuple):
-            return self._flat(expr)
-        if not isinstance(expr, relax.TupleGetItem) and not _is_relax_call(expr):
-            return expr
-        if expr not in self._bound:
-            self._bound[expr] = self.emit(expr)
-        return self._bound[expr]
-
-
-def _is_relax_call(expr: Any) -> bool:
-    """Whether a call computes a tensor; those in the arithmetic of shapes have the same class."""
-    if not isinstance(expr, relax.Call):
-        return False
-    return not (isinstance(expr.op, tvm.ir.Op) and expr.op.name.startswith("tirx."))
-
-
-def _same(new: Sequence[relax.Expr], old: Sequence[relax.Expr]) -> bool:
-    return all(a.same_as(b) for a, b in zip(new, old, strict=True))
-
-
 class _NamingImporter(ControlFlowImporter):
     """Tells its builder which node is being converted."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.bb = _NamingBuilder()
+        self.bb = NamedBuilder()
         self.weights: Mapping[str, Fetch] = {}
 
     def _parse_array(self, tensor_proto: onnx.TensorProto) -> tvm.runtime.Tensor:

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.reference import Arrays, Reference
 from codegen_cc.errors import one_line
-
-Arrays = dict[str, np.ndarray]
 
 #: ONNX Runtime's Sigmoid is a half plus an odd polynomial: its error is absolute, not relative.
 SIGMOID_ERROR = 2.0**-22
-
-#: Gives a model's outputs, by name, for inputs by name.
-Answer = Callable[[Arrays], Arrays]
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Something that can compute a model: what it is called, the model's inputs, and how."""
-
-    name: str
-    inputs: Sequence[str]
-    answer: Answer
 
 
 def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Reference]:
@@ -45,7 +31,7 @@ def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Ref
         except Exception as error:
             errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
             continue
-        yield found
+        yield replace(found, rounding=rounding_of(model))
 
 
 def rounding_of(model: Path | onnx.ModelProto) -> dict[str, float]:

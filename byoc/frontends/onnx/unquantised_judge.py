@@ -19,7 +19,7 @@ from byoc.frontends.onnx.given_model import GivenModel
 from byoc.frontends.onnx.graph_names import known_as, makers
 from byoc.frontends.onnx.judge import Judge
 from byoc.frontends.onnx.quantised_operators import QUANTISED, Places
-from byoc.frontends.onnx.references import Arrays
+from byoc.frontends.reference import Arrays
 
 #: What ONNX Runtime's quantiser adds to the names of values and nodes that become integers.
 _VALUE, _NODE = "_quantized", "_quant"

@@ -1,0 +1,28 @@
+"""What else computes a model, to compare a library with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+
+#: Gives a model's outputs, by name, for inputs by name.
+Answer = Callable[[Arrays], Arrays]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Something that can compute a model: what it is called, the model's inputs, and how.
+
+    ``rounding`` is its own absolute error, by output, where it may pass a share of the range.
+    ``examples`` are inputs that the model comes with.
+    """
+
+    name: str
+    inputs: Sequence[str]
+    answer: Answer
+    rounding: Mapping[str, float] = field(default_factory=dict)
+    examples: Arrays = field(default_factory=dict)

@@ -1,0 +1,265 @@
+"""Matrix products, convolutions, and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+import numpy as np
+import torch
+from tvm import relax
+
+from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import constant
+
+op = relax.op
+
+_KEY = [0, 1, 3, 2]
+
+
+def matmul(g: Graph, x: Value, other: Value) -> relax.Expr:
+    """The product over the last axis of ``x`` and the last but one of ``other``."""
+    return op.matmul(g.tensor(x), g.tensor(other))
+
+
+def mm(g: Graph, x: Value, mat2: Value) -> relax.Expr:
+    """[M, K] [K, N], or the same for each of a batch."""
+    return matmul(g, x, mat2)
+
+
+def mv(g: Graph, x: Value, vec: Value) -> relax.Expr:
+    """[M, K] [K]."""
+    return matmul(g, x, vec)
+
+
+def dot(g: Graph, x: Value, tensor: Value) -> relax.Expr:
+    """[K] [K]."""
+    return matmul(g, x, tensor)
+
+
+def addmm(
+    g: Graph, x: Value, mat1: Value, mat2: Value, beta: float = 1, alpha: float = 1
+) -> relax.Expr:
+    """``beta x + alpha mat1 mat2``."""
+    product = matmul(g, mat1, mat2)
+    if alpha != 1:
+        product = op.multiply(product, g.tensor(alpha))
+    if beta == 0:
+        return product
+    addend = g.tensor(x)
+    return op.add(product, addend if beta == 1 else op.multiply(addend, g.tensor(beta)))
+
+
+def baddbmm(
+    g: Graph, x: Value, batch1: Value, batch2: Value, beta: float = 1, alpha: float = 1
+) -> relax.Expr:
+    """The same for each of a batch."""
+    return addmm(g, x, batch1, batch2, beta, alpha)
+
+
+def linear(g: Graph, input: Value, weight: Value, bias: Value | None = None) -> relax.Expr:
+    """``input weight^T + bias``: [..., K] and [N, K]."""
+    matrix = g.tensor(weight)
+    if matrix.ty.ndim > 1:
+        matrix = op.permute_dims(matrix)
+    product = op.matmul(g.tensor(input), matrix)
+    return product if bias is None else op.add(product, g.tensor(bias))
+
+
+# ---------------------------------------------------------------------- convolutions
+
+_CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
+
+
+def convolution(
+    g: Graph,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    """A convolution or its transpose, of 1 to 3 spatial axes, with or without an axis of images."""
+    x, w = g.tensor(input), g.tensor(weight)
+    spatial = w.ty.ndim - 2
+    alone = x.ty.ndim == spatial + 1
+    if alone:
+        x = op.expand_dims(x, 0)
+    stride, padding, dilation = (_each(v, spatial) for v in (stride, padding, dilation))
+    if transposed:
+        made = _TRANSPOSED[spatial](
+            x,
+            w,
+            strides=stride,
+            padding=padding * 2,
+            output_padding=_each(output_padding, spatial),
+            dilation=dilation,
+            groups=groups,
+        )
+    else:
+        made = _CONVOLUTIONS[spatial](
+            x, w, strides=stride, padding=padding * 2, dilation=dilation, groups=groups
+        )
+    if bias is not None:
+        made = op.add(made, op.reshape(g.tensor(bias), [1, -1] + [1] * spatial))
+    return op.squeeze(made, [0]) if alone else made
+
+
+def conv(
+    g: Graph,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
+) -> relax.Expr:
+    """A convolution; ``padding`` is widths, ``valid`` or ``same``."""
+    spatial = g.tensor(weight).ty.ndim - 2
+    dilation = _each(dilation, spatial)
+    if isinstance(padding, str):
+        taps = g.tensor(weight).ty.shape.values[2:]
+        reach = [int(n) - 1 if padding == "same" else 0 for n in taps]
+        total = [r * d for r, d in zip(reach, dilation, strict=True)]
+        padding = [t // 2 for t in total]
+        if any(t % 2 for t in total):  # the odd one is at the end
+            odd = [w for t in total for w in (0, t % 2)]
+            rank = g.tensor(input).ty.ndim
+            input = g.emit(op.nn.pad(g.tensor(input), [0] * 2 * (rank - spatial) + odd))
+    return convolution(g, input, weight, bias, stride, padding, dilation, False, [0], groups)
+
+
+def conv_transpose(
+    g: Graph,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+    dilation: Sequence[int],
+) -> relax.Expr:
+    """The transpose of a convolution."""
+    return convolution(
+        g, input, weight, bias, stride, padding, dilation, True, output_padding, groups
+    )
+
+
+def _each(values: int | Sequence[int], count: int) -> list[int]:
+    """One value for each axis, of which PyTorch takes one for all."""
+    values = [values] if isinstance(values, int) else list(values)
+    return values * count if len(values) == 1 else values
+
+
+# ---------------------------------------------------------------------- attention
+
+
+def attention(
+    g: Graph,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> relax.Expr:
+    """``softmax(query key^T scale + mask) value``: [..., S, E], [..., T, E], [..., T, V].
+
+    A mask of booleans keeps what is true. Rows of queries that a mask leaves no key are 0.
+    """
+    if dropout_p:
+        raise ValueError("attention of a module in training mode; call .eval() before exporting it")
+    q, k, v = g.tensor(query), g.tensor(key), g.tensor(value)
+    if enable_gqa:
+        k, v = (_repeated(g, heads, q) for heads in (k, v))
+    rank = q.ty.ndim
+    turned = op.permute_dims(k, [*range(rank - 2), rank - 1, rank - 2])
+    scores = op.matmul(q, turned)
+    width = q.ty.shape.values[-1]
+    factor = 1 / sqrt(int(width)) if scale is None else scale
+    scores = op.multiply(scores, g.tensor(float(factor)))
+    mask, guard = attn_mask, False
+    if is_causal:
+        mask = _causal(g, q.ty.shape.values[-2], k.ty.shape.values[-2])
+    if mask is not None:
+        mask, guard = _as_addend(g, mask)
+        scores = op.add(scores, mask)
+    weights = g.emit(op.nn.softmax(scores, -1))
+    if guard:
+        weights = op.where(op.isnan(weights), g.tensor(0.0), weights)
+    return op.matmul(weights, v)
+
+
+def _repeated(g: Graph, heads: relax.Expr, query: relax.Expr) -> relax.Expr:
+    """Every head of keys as often as there are queries for it."""
+    count, own = (int(t.ty.shape.values[-3]) for t in (query, heads))
+    if count == own:
+        return heads
+    places = np.repeat(np.arange(own), count // own)
+    return g.emit(op.take(heads, constant(places, "int64"), heads.ty.ndim - 3))
+
+
+def _causal(g: Graph, rows: relax.Expr, columns: relax.Expr) -> Value:
+    """[rows, columns]: true up to the diagonal through the upper left corner."""
+    sizes = [getattr(size, "value", None) for size in (rows, columns)]
+    if None not in sizes:
+        return torch.ones(sizes, dtype=torch.bool).tril()
+    down = op.reshape(op.arange(0, rows, 1, "int64"), [rows, 1])
+    across = op.reshape(op.arange(0, columns, 1, "int64"), [1, columns])
+    return g.emit(op.greater_equal(down, across))
+
+
+def _as_addend(g: Graph, mask: Value) -> tuple[relax.Expr, bool]:
+    """What is added to the scores, and whether a row of it may be minus infinity alone.
+
+    A causal mask that is computed has a key in every row.
+    """
+    if isinstance(mask, torch.Tensor):
+        if mask.dtype == torch.bool:
+            zero = torch.zeros((), dtype=getattr(torch, g.dtype))
+            mask = torch.where(mask, zero, -torch.inf)
+        return g.tensor(mask, g.dtype), bool(torch.isneginf(mask).all(-1).any())
+    if str(mask.ty.dtype) != "bool":
+        return g.tensor(mask, g.dtype), True
+    addend = op.where(mask, g.tensor(0.0), g.tensor(float("-inf")))
+    return g.emit(addend), True
+
+
+def flash_attention(
+    g: Graph,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> list[relax.Expr | None]:
+    """The same under the name that PyTorch's own kernel for CPUs has; its second result unread."""
+    return [attention(g, query, key, value, attn_mask, dropout_p, is_causal, scale), None]
+
+
+CONTRACTION = {
+    "matmul": matmul,
+    "mm": mm,
+    "bmm": mm,
+    "mv": mv,
+    "dot": dot,
+    "addmm": addmm,
+    "baddbmm": baddbmm,
+    "linear": linear,
+    "convolution": convolution,
+    **{f"conv{n}d": conv for n in (1, 2, 3)},
+    **{f"conv_transpose{name}": conv_transpose for name in ("1d", "2d.input", "3d.input")},
+    "scaled_dot_product_attention": attention,
+    "_scaled_dot_product_flash_attention_for_cpu": flash_attention,
+}

@@ -1,0 +1,341 @@
+"""Functions of one element, and of several tensors element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tvm import relax
+
+from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import dtype_of
+
+op = relax.op
+
+
+def _function(apply: Callable[[relax.Expr], relax.Expr]) -> Callable[..., relax.Expr]:
+    """A function of one tensor, in the result's dtype."""
+    return lambda g, x: apply(g.tensor(x, g.dtype))
+
+
+def _test(apply: Callable[[relax.Expr], relax.Expr]) -> Callable[..., relax.Expr]:
+    """A function of one tensor whose results are booleans."""
+    return lambda g, x: apply(g.tensor(x))
+
+
+def _rounding(apply: Callable[[relax.Expr], relax.Expr]) -> Callable[..., relax.Expr]:
+    """Integers are round as they are."""
+    return lambda g, x: apply(g.tensor(x)) if _is_float(g) else g.tensor(x)
+
+
+def _is_float(g: Graph) -> bool:
+    return g.results[0].dtype.is_floating_point
+
+
+def _binary(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    """A function of two tensors in the dtype that these meet in."""
+    return lambda g, x, other: apply(*g.tensors(x, other))
+
+
+def _logical(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    """A function of truth values; what is not 0 is true."""
+    return lambda g, *values, **named: apply(
+        *(g.tensor(value, "bool") for value in (*values, *named.values()))
+    )
+
+
+def _bitwise(
+    integers: Callable[..., relax.Expr], booleans: Callable[..., relax.Expr]
+) -> Callable[..., relax.Expr]:
+    def convert(g: Graph, x: Value, other: Value | None = None) -> relax.Expr:
+        operands = g.tensors(x) if other is None else g.tensors(x, other)
+        return (booleans if g.dtype == "bool" else integers)(*operands)
+
+    return convert
+
+
+def add(g: Graph, x: Value, other: Value, alpha: Value = 1) -> relax.Expr:
+    """``x + alpha other``; of booleans, whether one is true."""
+    if g.dtype == "bool":
+        return op.logical_or(*g.tensors(x, other))
+    return op.add(g.tensor(x, g.dtype), _times(g, other, alpha))
+
+
+def subtract(g: Graph, x: Value, other: Value, alpha: Value = 1) -> relax.Expr:
+    """``x - alpha other``."""
+    return op.subtract(g.tensor(x, g.dtype), _times(g, other, alpha))
+
+
+def reverse_subtract(g: Graph, x: Value, other: Value, alpha: Value = 1) -> relax.Expr:
+    """``other - alpha x``."""
+    return op.subtract(g.tensor(other, g.dtype), _times(g, x, alpha))
+
+
+def _times(g: Graph, value: Value, factor: Value) -> relax.Expr:
+    tensor = g.tensor(value, g.dtype)
+    return tensor if factor == 1 else op.multiply(tensor, g.tensor(factor, g.dtype))
+
+
+def multiply(g: Graph, x: Value, other: Value) -> relax.Expr:
+    """``x other``; of booleans, whether both are true."""
+    operands = g.tensors(x, other)
+    return (op.logical_and if g.dtype == "bool" else op.multiply)(*operands)
+
+
+def divide(g: Graph, x: Value, other: Value, rounding_mode: str | None = None) -> relax.Expr:
+    """The quotient, of integers as floats, or rounded down or towards zero."""
+    a, b = g.tensor(x, g.dtype), g.tensor(other, g.dtype)
+    if rounding_mode is None:
+        return op.divide(a, b)
+    if rounding_mode == "floor":
+        return _floor_divide(g, a, b)
+    return op.trunc(op.divide(a, b)) if _is_float(g) else op.divide(a, b)
+
+
+def floor_divide(g: Graph, x: Value, other: Value) -> relax.Expr:
+    """The quotient rounded down."""
+    return _floor_divide(g, *g.tensors(x, other))
+
+
+def _floor_divide(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    """Of floats, what is left by the remainder is divided, as PyTorch does: 1 // 0.1 is 9."""
+    if not _is_float(g):
+        return op.floor_divide(a, b)
+    return op.round(op.divide(op.subtract(a, _remainder(g, a, b)), b))
+
+
+def remainder(g: Graph, x: Value, other: Value) -> relax.Expr:
+    """What division leaves, with the divisor's sign."""
+    return _remainder(g, *g.tensors(x, other))
+
+
+def _remainder(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    if not _is_float(g):
+        return op.floor_mod(a, b)
+    left, zero = g.emit(op.mod(a, b)), g.tensor(0.0, dtype_of(a))
+    other_sign = op.less(op.multiply(left, b), zero)
+    return g.emit(op.where(other_sign, op.add(left, b), left))
+
+
+def power(g: Graph, x: Value, exponent: Value) -> relax.Expr:
+    """``x ** exponent``; small whole exponents are products."""
+    if isinstance(exponent, int | float) and exponent in (1, 2, 3, 4):
+        base = g.tensor(x, g.dtype)
+        square = base if exponent == 1 else g.emit(op.multiply(base, base))
+        other = {1: None, 2: None, 3: base, 4: square}[int(exponent)]
+        return square if other is None else op.multiply(square, other)
+    if not _is_float(g):
+        raise ValueError(f"integers to the power {exponent}; need a power from 1 to 4")
+    if exponent == 0.5:
+        return op.sqrt(g.tensor(x, g.dtype))
+    if exponent == -0.5:
+        return op.rsqrt(g.tensor(x, g.dtype))
+    return op.power(g.tensor(x, g.dtype), g.tensor(exponent, g.dtype))
+
+
+def where(g: Graph, condition: Value, x: Value, other: Value) -> relax.Expr:
+    """``x`` where the condition holds, else ``other``."""
+    return op.where(g.tensor(condition, "bool"), g.tensor(x, g.dtype), g.tensor(other, g.dtype))
+
+
+def masked_fill(g: Graph, x: Value, mask: Value, value: Value) -> relax.Expr:
+    """The value where the mask is true, else ``x``."""
+    return op.where(g.tensor(mask, "bool"), g.tensor(value, g.dtype), g.tensor(x, g.dtype))
+
+
+def clamp(g: Graph, x: Value, min: Value | None = None, max: Value | None = None) -> relax.Expr:
+    """``x`` within bounds, either of which may be left out."""
+    tensor = g.tensor(x, g.dtype)
+    numbers = all(isinstance(bound, int | float) for bound in (min, max))
+    if numbers and _is_float(g):
+        return op.clip(tensor, min, max)
+    if min is not None:
+        tensor = op.maximum(tensor, g.tensor(min, g.dtype))
+    return tensor if max is None else op.minimum(tensor, g.tensor(max, g.dtype))
+
+
+def hardtanh(g: Graph, x: Value, min_val: float, max_val: float) -> relax.Expr:
+    """``x`` within bounds."""
+    return clamp(g, x, min_val, max_val)
+
+
+def relu6(g: Graph, x: Value) -> relax.Expr:
+    """``x`` from 0 to 6."""
+    return clamp(g, x, 0, 6)
+
+
+def gelu(g: Graph, x: Value, approximate: str) -> relax.Expr:
+    """GELU, by the error function or by tanh."""
+    kinds = {"none": op.nn.gelu, "tanh": op.nn.gelu_tanh}
+    return kinds[approximate](g.tensor(x))
+
+
+def hardsigmoid(g: Graph, x: Value) -> relax.Expr:
+    """``clip(x / 6 + 1 / 2, 0, 1)``."""
+    scaled = op.multiply(g.tensor(x), g.tensor(1 / 6))
+    return op.clip(op.add(scaled, g.tensor(0.5)), 0, 1)
+
+
+def hardswish(g: Graph, x: Value) -> relax.Expr:
+    """``x hardsigmoid(x)``."""
+    return op.multiply(g.tensor(x), hardsigmoid(g, x))
+
+
+def leaky_relu(g: Graph, x: Value, negative_slope: float) -> relax.Expr:
+    """``x`` above 0, else the slope times ``x``."""
+    return op.nn.leakyrelu(g.tensor(x), float(negative_slope))
+
+
+def elu(g: Graph, x: Value, alpha: float, scale: float = 1, input_scale: float = 1) -> relax.Expr:
+    """``scale (relu(x) - alpha relu(1 - exp(input_scale x)))``."""
+    tensor = g.tensor(x)
+    inner = tensor if input_scale == 1 else op.multiply(tensor, g.tensor(float(input_scale)))
+    below = op.nn.relu(op.subtract(g.tensor(1.0), op.exp(inner)))
+    whole = op.add(op.multiply(g.tensor(-float(alpha)), below), op.nn.relu(tensor))
+    return whole if scale == 1 else op.multiply(whole, g.tensor(float(scale)))
+
+
+def celu(g: Graph, x: Value, alpha: float = 1) -> relax.Expr:
+    """``relu(x) - alpha relu(1 - exp(x / alpha))``."""
+    return elu(g, x, alpha, 1, 1 / alpha)
+
+
+def softplus(g: Graph, x: Value, beta: float, threshold: float) -> relax.Expr:
+    """``log(1 + exp(beta x)) / beta``, and ``x`` where ``beta x`` is above the threshold."""
+    return op.nn.softplus(g.tensor(x), float(beta), float(threshold))
+
+
+def mish(g: Graph, x: Value) -> relax.Expr:
+    """``x tanh(softplus(x))``."""
+    tensor = g.tensor(x)
+    return op.multiply(tensor, op.tanh(op.nn.softplus(tensor)))
+
+
+def prelu(g: Graph, x: Value, weight: Value) -> relax.Expr:
+    """``x`` above 0, else the weight of its channel, along axis 1, times ``x``."""
+    tensor, slope = g.tensor(x), g.tensor(weight)
+    count, rank = slope.ty.shape.values[0] if slope.ty.ndim else 1, tensor.ty.ndim
+    shape = [1] * rank
+    if rank > 1:
+        shape[1] = count
+    return _prelu(g, tensor, op.reshape(slope, shape))
+
+
+def prelu_kernel(g: Graph, x: Value, weight: Value) -> relax.Expr:
+    """The same of a weight that broadcasts."""
+    return _prelu(g, g.tensor(x), g.tensor(weight))
+
+
+def _prelu(g: Graph, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
+    return op.where(op.greater(x, g.tensor(0.0)), x, op.multiply(slope, x))
+
+
+def cast(g: Graph, x: Value, **_: object) -> relax.Expr:
+    """The same values in the result's dtype; device, layout and format of memory are ours."""
+    return g.tensor(x, g.dtype)
+
+
+def dropout(g: Graph, input: Value, p: float, train: bool) -> relax.Expr:
+    """``input`` itself, unless the module is in training."""
+    if train and p:
+        raise ValueError("dropout of a module in training mode; call .eval() before exporting it")
+    return g.tensor(input)
+
+
+def native_dropout(g: Graph, input: Value, p: float, train: bool | None) -> list[relax.Expr]:
+    """The same, with a mask of what was kept, which nobody may read."""
+    return [dropout(g, input, p, bool(train)), None]
+
+
+def expm1(g: Graph, x: Value) -> relax.Expr:
+    """``exp(x) - 1``."""
+    return op.subtract(op.exp(g.tensor(x, g.dtype)), g.tensor(1.0))
+
+
+def reciprocal(g: Graph, x: Value) -> relax.Expr:
+    """``1 / x``."""
+    return op.divide(g.tensor(1.0), g.tensor(x, g.dtype))
+
+
+def log1p(g: Graph, x: Value) -> relax.Expr:
+    """``log(1 + x)``."""
+    return op.log(op.add(g.tensor(1.0), g.tensor(x, g.dtype)))
+
+
+def _logarithm(base: float) -> Callable[..., relax.Expr]:
+    factor = 1 / torch.log(torch.tensor(base, dtype=torch.float64)).item()
+    return lambda g, x: op.multiply(op.log(g.tensor(x, g.dtype)), g.tensor(factor))
+
+
+_FUNCTIONS = (
+    *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh"),
+    *("tan", "tanh", "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "sign", "square"),
+)
+
+ELEMENTWISE = {
+    **{name: _function(getattr(op, name)) for name in _FUNCTIONS},
+    **{name: _rounding(getattr(op, name)) for name in ("ceil", "floor", "trunc")},
+    **{name: _test(getattr(op, name)) for name in ("isnan", "isinf", "isfinite")},
+    "round.default": _rounding(op.round),
+    "neg": _function(op.negative),
+    "expm1": expm1,
+    "log1p": log1p,
+    "log2": _logarithm(2.0),
+    "log10": _logarithm(10.0),
+    "reciprocal": reciprocal,
+    "relu": _function(op.nn.relu),
+    "relu6": relu6,
+    "silu": _function(op.nn.silu),
+    "gelu": gelu,
+    "hardsigmoid": hardsigmoid,
+    "hardswish": hardswish,
+    "hardtanh": hardtanh,
+    "leaky_relu": leaky_relu,
+    "elu": elu,
+    "celu": celu,
+    "selu": _function(op.nn.selu),
+    "softplus": softplus,
+    "mish": mish,
+    "prelu": prelu,
+    "_prelu_kernel": prelu_kernel,
+    "add": add,
+    "sub": subtract,
+    "rsub": reverse_subtract,
+    "mul": multiply,
+    "div": divide,
+    "floor_divide": floor_divide,
+    "remainder": remainder,
+    "fmod": _binary(op.mod),
+    "pow": power,
+    "maximum": _binary(op.maximum),
+    "minimum": _binary(op.minimum),
+    "max.other": _binary(op.maximum),
+    "min.other": _binary(op.minimum),
+    "atan2": _binary(op.atan2),
+    "eq": _binary(op.equal),
+    "ne": _binary(op.not_equal),
+    "lt": _binary(op.less),
+    "le": _binary(op.less_equal),
+    "gt": _binary(op.greater),
+    "ge": _binary(op.greater_equal),
+    "logical_and": _logical(op.logical_and),
+    "logical_or": _logical(op.logical_or),
+    "logical_xor": _logical(op.logical_xor),
+    "logical_not": _logical(op.logical_not),
+    "bitwise_and": _bitwise(op.bitwise_and, op.logical_and),
+    "bitwise_or": _bitwise(op.bitwise_or, op.logical_or),
+    "bitwise_xor": _bitwise(op.bitwise_xor, op.logical_xor),
+    "bitwise_not": _bitwise(op.bitwise_not, op.logical_not),
+    "where.self": where,
+    "where.ScalarSelf": where,
+    "where.ScalarOther": where,
+    "where.Scalar": where,
+    "masked_fill": masked_fill,
+    "clamp": clamp,
+    "clamp_min": clamp,
+    "clamp_max": clamp,
+    **dict.fromkeys(("_to_copy", "clone", "contiguous", "detach", "detach_", "alias"), cast),
+    **dict.fromkeys(("lift_fresh_copy", "lift_fresh", "to", "type_as", "_cast_Float"), cast),
+    "dropout": dropout,
+    "native_dropout": native_dropout,
+}

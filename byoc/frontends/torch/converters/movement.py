@@ -1,0 +1,375 @@
+"""What moves elements, or makes them from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tvm import relax
+
+from byoc.frontends.torch.values import Graph, Value
+from codegen_cc.region.relax_dims import relax_dims
+
+op = relax.op
+
+
+def reshaped(g: Graph, x: Value, **_: object) -> relax.Expr:
+    """The same elements in the result's shape, which says all."""
+    return op.reshape(g.tensor(x), g.shape)
+
+
+def permute(g: Graph, x: Value, dims: Sequence[int]) -> relax.Expr:
+    """The axes in another order."""
+    tensor = g.tensor(x)
+    return op.permute_dims(tensor, [axis % tensor.ty.ndim for axis in dims])
+
+
+def transpose(g: Graph, x: Value, dim0: int = -1, dim1: int = -2) -> relax.Expr:
+    """Two axes in each other's place, the last ones unless others are named."""
+    tensor = g.tensor(x)
+    order = list(range(tensor.ty.ndim))
+    if len(order) < 2:
+        return tensor
+    order[dim0], order[dim1] = order[dim1], order[dim0]
+    return op.permute_dims(tensor, order)
+
+
+def expand(g: Graph, x: Value, **_: object) -> relax.Expr:
+    """Repeated along axes of extent 1, up to the result's shape."""
+    return op.broadcast_to(g.tensor(x), g.shape)
+
+
+def concatenate(g: Graph, tensors: Sequence[Value], dim: int = 0) -> relax.Expr:
+    """Tensors one behind the other; those of shape [0] do not count."""
+    parts = [g.tensor(value, g.dtype) for value in tensors]
+    rank = len(g.shape)
+    parts = [part for part in parts if part.ty.ndim == rank]
+    return parts[0] if len(parts) == 1 else op.concat(parts, dim % rank)
+
+
+def stack(g: Graph, tensors: Sequence[Value], dim: int = 0) -> relax.Expr:
+    """Tensors along a new axis."""
+    axis = dim % len(g.shape)
+    parts = [g.emit(op.expand_dims(g.tensor(value, g.dtype), axis)) for value in tensors]
+    return parts[0] if len(parts) == 1 else op.concat(parts, axis)
+
+
+def split(g: Graph, x: Value, dim: int = 0, **_: object) -> list[relax.Expr]:
+    """Parts along an axis, of the extents that the results have."""
+    tensor, begin, parts = g.tensor(x), 0, []
+    axis = dim % tensor.ty.ndim
+    for result in g.results:
+        extent = g.extents(result.shape)[axis]
+        parts.append(g.emit(op.strided_slice(tensor, [axis], [begin], [begin + extent])))
+        begin = begin + extent
+    return parts
+
+
+def unbind(g: Graph, x: Value, dim: int = 0) -> list[relax.Expr]:
+    """All slices of extent 1 along an axis, without that."""
+    tensor = g.tensor(x)
+    return [_selected(g, tensor, dim % tensor.ty.ndim, i) for i in range(len(g.results))]
+
+
+def slice_(
+    g: Graph, x: Value, dim: int = 0, start: Value = None, end: Value = None, step: int = 1
+) -> relax.Expr:
+    """Every ``step``-th element of an axis from ``start`` on; the result's extent says how many."""
+    tensor = g.tensor(x)
+    axis = dim % tensor.ty.ndim
+    extent, taken = tensor.ty.shape.values[axis], g.shape[axis]
+    if taken is extent or relax_dims([taken]) == relax_dims([extent]):
+        return tensor
+    begin = _from_start(0 if start is None else start, extent)
+    return op.strided_slice(tensor, [axis], [begin], [begin + (taken - 1) * step + 1], [step])
+
+
+def _from_start(place: Value, extent: relax.Expr) -> Value:
+    """A place that may be counted from the end, within the axis."""
+    if not isinstance(place, int):
+        return place
+    known = getattr(extent, "value", None)
+    if place < 0:
+        return max(place + known, 0) if known is not None else extent + place
+    return place if known is None else min(place, known)
+
+
+def select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
+    """The slice at one place of an axis, without the axis."""
+    tensor = g.tensor(x)
+    return _selected(g, tensor, dim % tensor.ty.ndim, index)
+
+
+def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:
+    begin = _from_start(index, tensor.ty.shape.values[axis])
+    part = g.emit(op.strided_slice(tensor, [axis], [begin], [begin + 1]))
+    return g.emit(op.squeeze(part, [axis]))
+
+
+def slice_scatter(
+    g: Graph,
+    x: Value,
+    src: Value,
+    dim: int = 0,
+    start: Value = None,
+    end: Value = None,
+    step: int = 1,
+) -> relax.Expr:
+    """``x`` with ``src`` in place of a slice."""
+    if step != 1:
+        raise ValueError(f"a slice of step {step}; need 1")
+    tensor, source = g.tensor(x), g.tensor(src, g.dtype)
+    axis = dim % tensor.ty.ndim
+    extent = tensor.ty.shape.values[axis]
+    return _replaced(g, tensor, source, axis, _from_start(0 if start is None else start, extent))
+
+
+def select_scatter(g: Graph, x: Value, src: Value, dim: int, index: Value) -> relax.Expr:
+    """``x`` with ``src`` at one place of an axis."""
+    tensor = g.tensor(x)
+    axis = dim % tensor.ty.ndim
+    source = g.emit(op.expand_dims(g.tensor(src, g.dtype), axis))
+    return _replaced(g, tensor, source, axis, _from_start(index, tensor.ty.shape.values[axis]))
+
+
+def _replaced(
+    g: Graph, tensor: relax.Expr, source: relax.Expr, axis: int, begin: Value
+) -> relax.Expr:
+    extent = tensor.ty.shape.values[axis]
+    end = begin + source.ty.shape.values[axis]
+    before = op.strided_slice(tensor, [axis], [0], [begin])
+    behind = op.strided_slice(tensor, [axis], [end], [extent])
+    return op.concat([g.emit(before), source, g.emit(behind)], axis)
+
+
+def copied(g: Graph, x: Value, src: Value, non_blocking: bool = False) -> relax.Expr:
+    """``src`` in the shape and dtype of ``x``."""
+    return op.broadcast_to(g.tensor(src, g.dtype), g.shape)
+
+
+def diagonal(g: Graph, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> relax.Expr:
+    """The elements whose places along two axes differ by ``offset``, as a last axis."""
+    tensor = g.tensor(x)
+    rank = tensor.ty.ndim
+    pair = [dim1 % rank, dim2 % rank]
+    kept = [axis for axis in range(rank) if axis not in pair]
+    turned = g.emit(op.permute_dims(tensor, [*kept, *pair]))
+    *others, rows, columns = turned.ty.shape.values
+    flat = g.emit(op.reshape(turned, [*others, rows * columns]))
+    begin = offset if offset >= 0 else -offset * columns
+    end = begin + (g.shape[-1] - 1) * (columns + 1) + 1
+    return op.strided_slice(flat, [len(others)], [begin], [end], [int(columns) + 1])
+
+
+def unfold(g: Graph, x: Value, dimension: int, size: int, step: int) -> relax.Expr:
+    """Windows along an axis, whose elements become a last axis."""
+    tensor = g.tensor(x)
+    axis = dimension % tensor.ty.ndim
+    count = g.shape[axis]
+    if not isinstance(count, int):
+        raise ValueError("windows along an axis of unknown extent; need a fixed one")
+    places = torch.arange(count)[:, None] * step + torch.arange(size)
+    taken = g.emit(op.take(tensor, g.tensor(places), axis))
+    order = [i for i in range(tensor.ty.ndim + 1) if i != axis + 1]
+    return op.permute_dims(taken, [*order, axis + 1])
+
+
+def flip(g: Graph, x: Value, dims: Sequence[int]) -> relax.Expr:
+    """Axes backwards."""
+    tensor = g.tensor(x)
+    for axis in dims:
+        tensor = g.emit(op.flip(tensor, axis % tensor.ty.ndim))
+    return tensor
+
+
+def roll(g: Graph, x: Value, shifts: Sequence[Value], dims: Sequence[int] = ()) -> relax.Expr:
+    """Elements shifted along axes; what leaves at the end comes in at the beginning."""
+    tensor, shape = g.tensor(x), g.shape
+    if not dims:
+        tensor, dims = g.emit(op.reshape(tensor, [-1])), [0]
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = dim % tensor.ty.ndim
+        extent = tensor.ty.shape.values[axis]
+        known = getattr(extent, "value", None)
+        if not isinstance(shift, int):
+            raise ValueError("a shift that sizes decide; need a number")
+        if known is not None:
+            shift %= known
+        if shift == 0:
+            continue
+        border = extent - shift if shift > 0 else -shift
+        last = op.strided_slice(tensor, [axis], [border], [extent])
+        first = op.strided_slice(tensor, [axis], [0], [border])
+        tensor = g.emit(op.concat([g.emit(last), g.emit(first)], axis))
+    return tensor if tensor.ty.ndim == len(shape) else op.reshape(tensor, shape)
+
+
+def repeat(g: Graph, x: Value, repeats: Sequence[Value]) -> relax.Expr:
+    """The whole tensor several times along each axis."""
+    tensor = g.tensor(x)
+    missing = len(repeats) - tensor.ty.ndim
+    shape = [1] * missing + list(tensor.ty.shape.values)
+    doubled = [extent for pair in zip([1] * len(shape), shape, strict=True) for extent in pair]
+    wide = [extent for pair in zip(repeats, shape, strict=True) for extent in pair]
+    tensor = op.broadcast_to(op.reshape(tensor, doubled), wide)
+    return op.reshape(tensor, g.shape)
+
+
+def constant_pad(g: Graph, x: Value, pad: Sequence[Value], value: float = 0) -> relax.Expr:
+    """A number around; widths below 0 cut off."""
+    tensor = g.tensor(x)
+    rank = tensor.ty.ndim
+    for place in range(len(pad) // 2):
+        axis = rank - 1 - place
+        begin, end = pad[2 * place : 2 * place + 2]
+        if any(isinstance(width, int) and width < 0 for width in (begin, end)):
+            extent = tensor.ty.shape.values[axis]
+            ends = [max(-begin, 0)], [extent + min(end, 0)]
+            tensor = g.emit(op.strided_slice(tensor, [axis], *ends))
+    widths = [max(w, 0) if isinstance(w, int) else w for w in pad]
+    if not any(isinstance(w, int) is False or w for w in widths):
+        return tensor
+    return op.nn.pad(tensor, _from_first(widths, rank), "constant", value)
+
+
+def _from_first(pad: Sequence[Value], rank: int) -> list[Value]:
+    """Widths of all axes from the first one on; PyTorch's begin with the last."""
+    pairs = [list(pad[i : i + 2]) for i in range(0, len(pad), 2)]
+    pairs += [[0, 0]] * (rank - len(pairs))
+    return [width for pair in reversed(pairs) for width in pair]
+
+
+def reflection_pad(g: Graph, x: Value, padding: Sequence[Value]) -> relax.Expr:
+    """The tensor mirrored at its borders, which are not repeated."""
+    tensor = g.tensor(x)
+    return op.nn.pad(tensor, _from_first(padding, tensor.ty.ndim), "reflect")
+
+
+def replication_pad(g: Graph, x: Value, padding: Sequence[Value]) -> relax.Expr:
+    """The elements at the borders again and again."""
+    tensor = g.tensor(x)
+    return op.nn.pad(tensor, _from_first(padding, tensor.ty.ndim), "replicate")
+
+
+def pad(
+    g: Graph, x: Value, pad: Sequence[Value], mode: str = "constant", value: float | None = None
+) -> relax.Expr:
+    """Any of these, by name."""
+    if mode == "constant":
+        return constant_pad(g, x, pad, value or 0)
+    if mode == "circular":
+        return _wrapped(g, x, pad)
+    return {"reflect": reflection_pad, "replicate": replication_pad}[mode](g, x, pad)
+
+
+def _wrapped(g: Graph, x: Value, pad: Sequence[int]) -> relax.Expr:
+    """What leaves at one end of an axis comes in at the other."""
+    tensor = g.tensor(x)
+    for place in range(len(pad) // 2):
+        axis = tensor.ty.ndim - 1 - place
+        begin, end = pad[2 * place : 2 * place + 2]
+        if begin < 0 or end < 0:
+            raise ValueError(f"circular padding of {[begin, end]}; need widths of 0 or more")
+        extent = tensor.ty.shape.values[axis]
+        first = op.strided_slice(tensor, [axis], [extent - begin], [extent])
+        last = op.strided_slice(tensor, [axis], [0], [end])
+        parts = [first] * (begin > 0) + [tensor] + [last] * (end > 0)
+        tensor = g.emit(op.concat([g.emit(part) for part in parts], axis))
+    return tensor
+
+
+def pixel_shuffle(g: Graph, x: Value, upscale_factor: int) -> relax.Expr:
+    """Channels become pixels: [..., C r r, H, W] to [..., C, H r, W r]."""
+    tensor, r = g.tensor(x), upscale_factor
+    *batch, channels, height, width = tensor.ty.shape.values
+    n = len(batch)
+    apart = op.reshape(tensor, [*batch, int(channels) // (r * r), r, r, height, width])
+    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    return op.reshape(op.permute_dims(apart, order), g.shape)
+
+
+def pixel_unshuffle(g: Graph, x: Value, downscale_factor: int) -> relax.Expr:
+    """Pixels become channels: [..., C, H r, W r] to [..., C r r, H, W]."""
+    tensor, r = g.tensor(x), downscale_factor
+    *batch, channels, _, _ = tensor.ty.shape.values
+    height, width = g.shape[-2:]
+    n = len(batch)
+    apart = op.reshape(tensor, [*batch, channels, height, r, width, r])
+    return op.reshape(op.permute_dims(apart, [*range(n + 1), n + 2, n + 4, n + 1, n + 3]), g.shape)
+
+
+def channel_shuffle(g: Graph, x: Value, groups: int) -> relax.Expr:
+    """The first channel of every group, then the second of every group, and so on."""
+    tensor = g.tensor(x)
+    batch, channels, *rest = tensor.ty.shape.values
+    apart = op.reshape(tensor, [batch, groups, int(channels) // groups, *rest])
+    order = [0, 2, 1, *range(3, 3 + len(rest))]
+    return op.reshape(op.permute_dims(apart, order), g.shape)
+
+
+# ---------------------------------------------------------------------- from nothing
+
+
+def _filled(number: float) -> object:
+    return lambda g, **_: op.full(g.shape, g.tensor(number, g.dtype), g.dtype)
+
+
+def full(g: Graph, fill_value: Value, **_: object) -> relax.Expr:
+    """One number everywhere."""
+    return op.full(g.shape, g.tensor(fill_value, g.dtype), g.dtype)
+
+
+def arange(g: Graph, end: Value, start: Value = 0, step: Value = 1, **_: object) -> relax.Expr:
+    """Numbers from ``start`` up to, and without, ``end``."""
+    return op.arange(start, end, step, g.dtype)
+
+
+def triangle(apply: object) -> object:
+    """One side of a diagonal; the rest is 0."""
+    return lambda g, x, diagonal=0: apply(g.tensor(x), diagonal)
+
+
+_RESHAPES = (
+    *("view", "reshape", "_unsafe_view", "flatten", "unflatten", "unsqueeze", "squeeze"),
+    *("view_as", "reshape_as", "_reshape_alias", "view_copy", "unsqueeze_copy", "squeeze_copy"),
+)
+_SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk", "tensor_split")
+
+MOVEMENT = {
+    **dict.fromkeys(_RESHAPES, reshaped),
+    **dict.fromkeys(_SPLITS, split),
+    "permute": permute,
+    "transpose.int": transpose,
+    **dict.fromkeys(("t", "mT", "numpy_T"), transpose),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expand),
+    "cat": concatenate,
+    "concat": concatenate,
+    "stack": stack,
+    "unbind.int": unbind,
+    "slice.Tensor": slice_,
+    "select.int": select,
+    "slice_scatter": slice_scatter,
+    "select_scatter": select_scatter,
+    "copy": copied,
+    "diagonal": diagonal,
+    "unfold": unfold,
+    "flip": flip,
+    "roll": roll,
+    "repeat": repeat,
+    "constant_pad_nd": constant_pad,
+    **{f"reflection_pad{n}d": reflection_pad for n in (1, 2, 3)},
+    **{f"replication_pad{n}d": replication_pad for n in (1, 2, 3)},
+    "pad": pad,
+    "pixel_shuffle": pixel_shuffle,
+    "pixel_unshuffle": pixel_unshuffle,
+    "channel_shuffle": channel_shuffle,
+    "native_channel_shuffle": channel_shuffle,
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), _filled(0)),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), _filled(1)),
+    **dict.fromkeys(("full", "full_like", "new_full"), full),
+    "scalar_tensor": lambda g, s, **_: g.tensor(s, g.dtype),
+    "arange": arange,
+    "tril": triangle(op.tril),
+    "triu": triangle(op.triu),
+}

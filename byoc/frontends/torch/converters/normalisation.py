@@ -1,0 +1,366 @@
+"""Normalisations, softmax, and reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from tvm import relax
+
+from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import dtype_of, shape_of
+
+op = relax.op
+
+
+def batch_norm(
+    g: Graph,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    momentum: float,
+    eps: float,
+    training: bool = False,
+    cudnn_enabled: bool = False,
+) -> relax.Expr:
+    """``(x - running_mean) / sqrt(running_var + eps) weight + bias`` along axis 1.
+
+    A module that keeps no statistics normalises by those of its input.
+    """
+    x = g.tensor(input)
+    channels = x.ty.shape.values[1]
+    weight, bias = _or(g, weight, 1.0, [channels]), _or(g, bias, 0.0, [channels])
+    if running_mean is None or running_var is None:
+        axes = [0, *range(2, x.ty.ndim)]
+        mean, variance = _statistics(g, x, axes)
+        shape = [1, channels] + [1] * (x.ty.ndim - 2)
+        scaled = op.multiply(op.subtract(x, mean), op.rsqrt(op.add(variance, g.tensor(eps))))
+        return op.add(op.multiply(scaled, op.reshape(weight, shape)), op.reshape(bias, shape))
+    if training:
+        raise ValueError("BatchNorm of a module in training mode; call .eval() before exporting it")
+    mean, variance = g.tensor(running_mean), g.tensor(running_var)
+    made = op.nn.batch_norm(x, weight, bias, mean, variance, axis=1, epsilon=eps, training=False)
+    return relax.TupleGetItem(g.emit(made), 0)
+
+
+def native_batch_norm(g: Graph, **named: object) -> list[relax.Expr | None]:
+    """The same, and what training would save, which nobody may read."""
+    return [batch_norm(g, **named), None, None]
+
+
+def no_stats(
+    g: Graph,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[relax.Expr | None]:
+    """By the statistics of the input, which nobody may read."""
+    return [batch_norm(g, input, weight, bias, None, None, momentum, eps), None, None]
+
+
+def _statistics(
+    g: Graph, x: relax.Expr, axes: Sequence[int], keepdims: bool = True
+) -> tuple[relax.Expr, relax.Expr]:
+    mean = g.emit(op.mean(x, axes, True))
+    apart = g.emit(op.subtract(x, mean))
+    return mean, g.emit(op.mean(op.multiply(apart, apart), axes, keepdims))
+
+
+def _or(g: Graph, value: Value | None, number: float, shape: Sequence[object]) -> relax.Expr:
+    """The value, or where there is none a tensor of one number."""
+    if value is not None:
+        return g.tensor(value)
+    sizes = [int(extent) for extent in shape]
+    return g.tensor(torch.full(sizes, number, dtype=getattr(torch, g.dtype)))
+
+
+def layer_norm(
+    g: Graph,
+    input: Value,
+    normalized_shape: Sequence[int],
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+    cudnn_enable: bool = False,
+) -> relax.Expr:
+    """Over the last axes, which have the shape ``normalized_shape``."""
+    axes = list(range(-len(normalized_shape), 0))
+    gamma, beta = (
+        _or(g, value, number, normalized_shape) for value, number in ((weight, 1.0), (bias, 0.0))
+    )
+    return op.nn.layer_norm(g.tensor(input), gamma, beta, axes=axes, epsilon=eps)
+
+
+def native_layer_norm(g: Graph, **named: object) -> list[relax.Expr | None]:
+    """The same, with statistics that nobody may read."""
+    return [layer_norm(g, **named), None, None]
+
+
+def rms_norm(
+    g: Graph, input: Value, normalized_shape: Sequence[int], weight: Value | None, eps: float | None
+) -> relax.Expr:
+    """``x / sqrt(mean(x^2) + eps) weight`` over the last axes."""
+    axes = list(range(-len(normalized_shape), 0))
+    eps = torch.finfo(g.results[0].dtype).eps if eps is None else eps
+    gamma = _or(g, weight, 1.0, normalized_shape)
+    return op.nn.rms_norm(g.tensor(input), gamma, axes=axes, epsilon=eps)
+
+
+def group_norm(
+    g: Graph,
+    input: Value,
+    num_groups: int,
+    weight: Value | None,
+    bias: Value | None,
+    eps: float,
+    cudnn_enabled: bool = False,
+) -> relax.Expr:
+    """Over the channels of a group, along axis 1, and all axes behind."""
+    x = g.tensor(input)
+    gamma, beta = (
+        _or(g, value, number, [x.ty.shape.values[1]])
+        for value, number in ((weight, 1.0), (bias, 0.0))
+    )
+    axes = list(range(2, x.ty.ndim))
+    return op.nn.group_norm(x, gamma, beta, num_groups, channel_axis=1, axes=axes, epsilon=eps)
+
+
+def native_group_norm(
+    g: Graph,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: Value,
+    C: Value,
+    HxW: Value,
+    group: int,
+    eps: float,
+) -> list[relax.Expr | None]:
+    """The same, with statistics that nobody may read."""
+    return [group_norm(g, input, group, weight, bias, eps), None, None]
+
+
+def instance_norm(
+    g: Graph,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> relax.Expr:
+    """Over the axes behind each channel, or by statistics that are kept."""
+    if not use_input_stats:
+        return batch_norm(g, input, weight, bias, running_mean, running_var, momentum, eps)
+    if running_mean is not None:
+        raise ValueError(
+            "instance norm of a module in training mode; call .eval() before exporting it"
+        )
+    x = g.tensor(input)
+    channels = x.ty.shape.values[1]
+    gamma, beta = (
+        _or(g, value, number, [channels]) for value, number in ((weight, 1.0), (bias, 0.0))
+    )
+    axes = list(range(2, x.ty.ndim))
+    return op.nn.instance_norm(x, gamma, beta, channel_axis=1, axes=axes, epsilon=eps)
+
+
+def softmax(
+    g: Graph, x: Value, dim: int, dtype: object = None, half_to_float: bool = False
+) -> relax.Expr:
+    """Softmax along an axis."""
+    return op.nn.softmax(g.tensor(x, g.dtype), dim)
+
+
+def log_softmax(
+    g: Graph, x: Value, dim: int, dtype: object = None, half_to_float: bool = False
+) -> relax.Expr:
+    """Its logarithm."""
+    return op.nn.log_softmax(g.tensor(x, g.dtype), dim)
+
+
+def safe_softmax(g: Graph, x: Value, dim: int, dtype: object = None) -> relax.Expr:
+    """Softmax that is 0 along an axis of minus infinity alone."""
+    made = g.emit(softmax(g, x, dim))
+    return op.where(op.isnan(made), g.tensor(0.0), made)
+
+
+# ---------------------------------------------------------------------- reductions
+
+
+def _axes(x: relax.Expr, dim: int | Sequence[int] | None) -> list[int]:
+    """Axes that are named; none, or an empty list of them, are all."""
+    rank = x.ty.ndim
+    named = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    return [axis % rank for axis in named] if rank else []
+
+
+def _reduction(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    def convert(
+        g: Graph,
+        x: Value,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        dtype: object = None,
+    ) -> relax.Expr:
+        tensor = g.tensor(x, g.dtype)
+        return apply(tensor, _axes(tensor, dim), keepdim) if tensor.ty.ndim else tensor
+
+    return convert
+
+
+def _extreme(
+    value: Callable[..., relax.Expr], place: Callable[..., relax.Expr]
+) -> Callable[..., list[relax.Expr]]:
+    """The greatest or least value along an axis, and where it stands."""
+
+    def convert(g: Graph, x: Value, dim: int, keepdim: bool) -> list[relax.Expr]:
+        tensor = g.tensor(x)
+        return [value(tensor, dim, keepdim), _place(g, place, tensor, dim, keepdim)]
+
+    return convert
+
+
+def _position(place: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    def convert(g: Graph, x: Value, dim: int | None = None, keepdim: bool = False) -> relax.Expr:
+        tensor = g.tensor(x)
+        if dim is None:
+            tensor, dim, keepdim = op.reshape(tensor, [-1]), 0, False
+        return _place(g, place, g.emit(tensor), dim, keepdim)
+
+    return convert
+
+
+def _place(
+    g: Graph, place: Callable[..., relax.Expr], x: relax.Expr, axis: int, keepdim: bool
+) -> relax.Expr:
+    found = g.emit(place(x, axis, keepdim))
+    return g.tensor(found, "int64")
+
+
+def _truth(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    """Whether any or all elements are not 0."""
+
+    def convert(
+        g: Graph, x: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> relax.Expr:
+        numbers = g.tensor(g.tensor(x, "bool"), "int32")
+        if not numbers.ty.ndim:
+            return g.tensor(numbers, "bool")
+        return op.astype(apply(numbers, _axes(numbers, dim), keepdim), "bool")
+
+    return convert
+
+
+def _spread(root: bool, with_mean: bool) -> Callable[..., object]:
+    """The variance or standard deviation: a sum of squares over the number less a correction."""
+
+    def convert(
+        g: Graph,
+        x: Value,
+        dim: Sequence[int] | None = None,
+        correction: float | None = None,
+        keepdim: bool = False,
+        unbiased: bool = True,
+    ) -> object:
+        tensor = g.tensor(x)
+        axes, less = _axes(tensor, dim), unbiased if correction is None else correction
+        count = 1
+        for axis in axes:
+            count = count * shape_of(tensor)[axis]
+        if less and not isinstance(count, int):
+            raise ValueError("an unbiased variance over an axis of unknown extent")
+        mean, variance = _statistics(g, tensor, axes, keepdim)
+        if less:
+            share = count / (count - less) if count > less else float("nan")
+            variance = op.multiply(variance, g.tensor(share, dtype_of(tensor)))
+        result = op.sqrt(variance) if root else variance
+        if not with_mean:
+            return result
+        return [result, mean if keepdim else op.squeeze(mean, axes)]
+
+    return convert
+
+
+def cumulative_sum(g: Graph, x: Value, dim: int, dtype: object = None) -> relax.Expr:
+    """Sums of all elements up to each along an axis."""
+    tensor = g.tensor(x, g.dtype)
+    return op.cumsum(tensor, dim, dtype=g.dtype) if tensor.ty.ndim else tensor
+
+
+def norm(
+    g: Graph,
+    x: Value,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: object = None,
+) -> relax.Expr:
+    """A norm of vectors: the sum of magnitudes, or the root of the sum of squares."""
+    tensor = g.tensor(x, g.dtype)
+    axes = _axes(tensor, dim)
+    if ord == 2:
+        return op.sqrt(op.sum(op.multiply(tensor, tensor), axes, keepdim))
+    if ord == 1:
+        return op.sum(op.abs(tensor), axes, keepdim)
+    if ord == float("inf"):
+        return op.max(op.abs(tensor), axes, keepdim)
+    raise ValueError(f"a norm of order {ord}; need 1, 2 or infinity")
+
+
+def distances(
+    g: Graph, x1: Value, x2: Value, p: float, compute_mode: int | None = None
+) -> relax.Expr:
+    """Between each row of [..., P, M] and each of [..., R, M]: [..., P, R]."""
+    if p != 2:
+        raise ValueError(f"distances by the norm of order {p}; need 2")
+    one, other = g.tensor(x1), g.tensor(x2)
+    rank = one.ty.ndim
+    apart = g.emit(op.subtract(op.expand_dims(one, rank - 1), op.expand_dims(other, rank - 2)))
+    return op.sqrt(op.sum(op.multiply(apart, apart), [rank]))
+
+
+NORMALISATION = {
+    "batch_norm": batch_norm,
+    "_native_batch_norm_legit_no_training": native_batch_norm,
+    "native_batch_norm": native_batch_norm,
+    "_native_batch_norm_legit.no_stats": no_stats,
+    "layer_norm": layer_norm,
+    "native_layer_norm": native_layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
+    "native_group_norm": native_group_norm,
+    "instance_norm": instance_norm,
+    "softmax.int": softmax,
+    "_softmax": softmax,
+    "log_softmax.int": log_softmax,
+    "_log_softmax": log_softmax,
+    "_safe_softmax": safe_softmax,
+    "sum": _reduction(op.sum),
+    "mean": _reduction(op.mean),
+    "prod": _reduction(op.prod),
+    "amax": _reduction(op.max),
+    "amin": _reduction(op.min),
+    "max.default": _reduction(op.max),
+    "min.default": _reduction(op.min),
+    "max.dim": _extreme(op.max, op.argmax),
+    "min.dim": _extreme(op.min, op.argmin),
+    "argmax": _position(op.argmax),
+    "argmin": _position(op.argmin),
+    "any": _truth(op.max),
+    "all": _truth(op.min),
+    "var": _spread(root=False, with_mean=False),
+    "std": _spread(root=True, with_mean=False),
+    "var_mean": _spread(root=False, with_mean=True),
+    "cumsum": cumulative_sum,
+    "linalg_vector_norm": norm,
+    "_cdist_forward": distances,
+}

@@ -1,0 +1,328 @@
+"""From an exported program of PyTorch to a module of Relax.
+
+Nodes are converted one after another, in order. What depends on no input is computed by PyTorch
+itself: masks, positions, weights that a module normalises. Sizes are taken from the shapes that
+PyTorch's tracer found, so that its arithmetic on them need not be followed, and every result is
+compared with these shapes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import tvm
+from tvm import relax
+
+from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
+from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.torch.converters.table import converter_of
+from byoc.frontends.torch.decompositions import decompositions
+from byoc.frontends.torch.names import module_path, node_names, operator_name
+from byoc.frontends.torch.program import Program
+from byoc.frontends.torch.symbols import Symbols, is_size
+from byoc.frontends.torch.values import Graph, dtype_name
+from byoc.ir.dataflow import describe, dtype_of, shape_of
+from byoc.ir.define_symbols import define_symbols
+from codegen_cc.dim import same
+from codegen_cc.errors import one_line
+
+#: Elements that a result of constants may have, however few its operands have.
+MAX_FOLDED = 1 << 22
+
+#: Checks of a traced program, which compute nothing.
+_CHECKS = ("_assert", "sym_constrain_range")
+
+
+def import_traced(program: Program) -> tvm.IRModule:
+    """Import a program; ``main`` takes its inputs and returns its outputs in order.
+
+    Raises ``ImportFailure`` that names module and operator where one has no converter, and
+    ``UnsupportedForm`` where one would give a wrong result.
+    """
+    taken_apart = _taken_apart(program.exported)
+    _require_converters(taken_apart)
+    importer = _Importer(taken_apart, Symbols(program.symbols))
+    outputs = [place for _, place in program.outputs()]
+    return define_symbols(importer.run([name for name, _ in program.inputs()], outputs))
+
+
+def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    try:
+        return given.run_decompositions(decompositions())
+    except Exception as error:
+        raise ImportFailure(f"PyTorch cannot take the program apart: {one_line(error)}") from error
+
+
+def _require_converters(program: torch.export.ExportedProgram) -> None:
+    """Raise ``ImportFailure`` for operators without a converter; it names all of them."""
+    missing: dict[str, list[str]] = {}
+    known = _without_input(program)
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node not in known and not _needs_none(node):
+            where = module_path(node) or "the model itself"
+            places = missing.setdefault(operator_name(node.target), [])
+            if where not in places:
+                places.append(where)
+    if missing:
+        listed = "; ".join(
+            f"{name} (in {', '.join(places[:3])}{', ...' if len(places) > 3 else ''})"
+            for name, places in missing.items()
+        )
+        raise ImportFailure(f"no converter for {listed}")
+
+
+def _needs_none(node: torch.fx.Node) -> bool:
+    """Whether a node has a converter, or needs none."""
+    return (
+        node.target is operator.getitem
+        or _is_check(node)
+        or is_size(node.meta.get("val"))
+        or isinstance(node.meta.get("val"), int | float | bool)
+        or converter_of(node.target) is not None
+    )
+
+
+def _without_input(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+    """The nodes that depend on no input of the user's, which PyTorch computes."""
+    given = torch.export.graph_signature.InputKind.USER_INPUT
+    specs = iter(program.graph_signature.input_specs)
+    known = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            if next(specs).kind is not given:
+                known.add(node)
+        elif known.issuperset(node.all_input_nodes):
+            known.add(node)
+    return known
+
+
+def _is_check(node: torch.fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._opname.startswith(_CHECKS)
+
+
+class _Importer:
+    """The values of a program's nodes so far: tensors, where they are known, or expressions."""
+
+    def __init__(self, program: torch.export.ExportedProgram, symbols: Symbols) -> None:
+        self._program = program
+        self._symbols = symbols
+        self._builder = NamedBuilder()
+        self._graph = Graph(self._builder, symbols)
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._names = node_names(program.graph.nodes)
+
+    def run(self, inputs: Sequence[str], outputs: Sequence[int]) -> tvm.IRModule:
+        """The module, whose outputs are those at these places among the user's."""
+        parameters = self._placeholders(inputs)
+        with self._builder.function("main", parameters):
+            with self._builder.dataflow():
+                for node in self._program.graph.nodes:
+                    if node.op == "call_function":
+                        self._convert(node)
+                    elif node.op == "get_attr":
+                        self._values[node] = self._attribute(str(node.target))
+                results = [self._output(node) for node in self._user_outputs(outputs)]
+                made = results[0] if len(results) == 1 else relax.Tuple(results)
+                made = self._builder.emit_output(made)
+            self._builder.emit_func_output(made)
+        return self._builder.finalize()
+
+    def _placeholders(self, inputs: Sequence[str]) -> list[relax.Var]:
+        """Bind what the program is given; returns the parameters of ``main``."""
+        kinds = torch.export.graph_signature.InputKind
+        stored = {**self._program.state_dict, **self._program.constants}
+        parameters = []
+        nodes = [node for node in self._program.graph.nodes if node.op == "placeholder"]
+        for node, spec in zip(nodes, self._program.graph_signature.input_specs, strict=True):
+            if spec.kind is kinds.USER_INPUT:
+                if spec.arg.name in inputs:
+                    value = node.meta["val"]
+                    _require_plain(value, f"input {spec.arg.name!r}")
+                    shape = self._graph.extents(value.shape)
+                    kind = relax.TensorType(shape, dtype_name(value.dtype))
+                    self._values[node] = relax.Var(spec.arg.name, kind)
+                    parameters.append(self._values[node])
+                else:
+                    self._values[node] = spec.arg.value
+            elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
+                _require_plain(stored[spec.target], f"{spec.target!r}")
+                self._values[node] = stored[spec.target].detach()
+            else:
+                raise ModelError(f"input {spec.arg.name!r} is no tensor ({spec.kind.name})")
+        return parameters
+
+    def _attribute(self, path: str) -> Any:
+        value: Any = self._program.graph_module
+        for part in path.split("."):
+            value = getattr(value, part)
+        return value
+
+    def _user_outputs(self, places: Sequence[int]) -> list[torch.fx.Node]:
+        kinds = torch.export.graph_signature.OutputKind
+        (node,) = (n for n in self._program.graph.nodes if n.op == "output")
+        results = []
+        specs = self._program.graph_signature.output_specs
+        for spec, result in zip(specs, node.args[0], strict=True):
+            if spec.kind is kinds.USER_OUTPUT:
+                results.append(result)
+            elif spec.kind in (kinds.BUFFER_MUTATION, kinds.USER_INPUT_MUTATION):
+                raise ModelError(
+                    f"the module changes {spec.target!r} when it runs; need one without a state"
+                )
+        return [results[place] for place in places]
+
+    def _output(self, node: torch.fx.Node) -> relax.Expr:
+        """An output, which is never an input or a constant itself."""
+        value = self._values[node]
+        expr = self._graph.tensor(value)
+        if isinstance(value, torch.Tensor) or expr in set(self._builder_parameters()):
+            expr = self._builder.emit(relax.op.astype(expr, dtype_of(expr)))
+        return expr
+
+    def _builder_parameters(self) -> list[relax.Expr]:
+        nodes = (n for n in self._program.graph.nodes if n.op == "placeholder")
+        return [self._values[n] for n in nodes if isinstance(self._values.get(n), relax.Var)]
+
+    # ------------------------------------------------------------------ nodes
+
+    def _convert(self, node: torch.fx.Node) -> None:
+        found = node.meta.get("val")
+        if is_size(found) or _is_check(node):
+            return
+        if isinstance(found, int | float | bool):
+            self._values[node] = found
+            return
+        if node.target is operator.getitem:
+            whole, place = node.args
+            self._values[node] = self._values[whole][place]
+            if self._values[node] is None:
+                raise self._failure(whole, "a result that no converter gives is read")
+            return
+        if self._is_known(node):
+            self._values[node] = _computed(node, self._value)
+            return
+        self._begin(node)
+        try:
+            made = self._made(node)
+        except UnsupportedForm:
+            raise
+        except Exception as error:  # converters raise whatever their code runs into
+            raise self._failure(node, one_line(error)) from error
+        self._values[node] = made if isinstance(found, list | tuple) else made[0]
+
+    def _begin(self, node: torch.fx.Node) -> None:
+        found = node.meta["val"]
+        self._builder.begin(self._names[node])
+        self._graph.results = found if isinstance(found, list | tuple) else [found]
+
+    def _made(self, node: torch.fx.Node) -> list[relax.Expr | None]:
+        """The results of a node, whose shapes and dtypes are what PyTorch found."""
+        results = self._graph.results
+        for result in results:
+            if result is not None:
+                _require_plain(result, "its result")
+        if len(results) == 1 and 0 in self._graph.shape:
+            # An extent of 0 in a shape means the operand's to Relax's reshape.
+            return [self._builder.emit(relax.op.zeros(self._graph.shape, self._graph.dtype))]
+        convert = converter_of(node.target)
+        if convert is None:
+            raise ValueError("no converter, and its result is too large to be computed now")
+        made = convert(self._graph, **self._arguments(node))
+        made = list(made) if isinstance(made, list | tuple) else [made]
+        bound = [None if expr is None else self._builder.emit(expr) for expr in made]
+        for expr, result in zip(bound, results, strict=False):
+            if expr is not None:
+                self._require_same(expr, result)
+        return bound
+
+    def _require_same(self, expr: relax.Expr, result: torch.Tensor) -> None:
+        """Raise ``ValueError`` where an expression is not what PyTorch says that it is."""
+        wanted = tuple(map(self._symbols.dim, result.shape))
+        shape = shape_of(expr)
+        fits = shape is not None and len(shape) == len(wanted)
+        fits = fits and all(
+            same(a, b) or not (isinstance(a, int) and isinstance(b, int))
+            for a, b in zip(shape, wanted, strict=True)
+        )
+        if not fits or dtype_of(expr) != dtype_name(result.dtype):
+            raise ValueError(
+                f"the result would be {describe(expr)}; PyTorch has {dtype_name(result.dtype)}"
+                f"{list(wanted)}"
+            )
+
+    def _arguments(self, node: torch.fx.Node) -> dict[str, Any]:
+        """Arguments by name, with the defaults of the operator's schema."""
+        named = {}
+        for place, argument in enumerate(node.target._schema.arguments):
+            if place < len(node.args):
+                value = node.args[place]
+            elif argument.name in node.kwargs:
+                value = node.kwargs[argument.name]
+            else:
+                value = argument.default_value
+            named["x" if argument.name == "self" else argument.name] = self._value(value)
+        return named
+
+    def _value(self, value: Any) -> Any:
+        """An argument with values in place of nodes, and extents in place of sizes."""
+        if isinstance(value, torch.fx.Node):
+            found = value.meta.get("val")
+            if isinstance(found, torch.SymInt):
+                return self._symbols.extent(found)
+            if is_size(found):
+                raise ValueError(f"a number that is computed from sizes ({found})")
+            return self._values[value]
+        if isinstance(value, list | tuple):
+            return [self._value(item) for item in value]
+        return value
+
+    def _is_known(self, node: torch.fx.Node) -> bool:
+        """Whether all operands are constants, and the result is not much larger than these."""
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return False
+        operands = [self._values.get(operand) for operand in node.all_input_nodes]
+        if not all(_is_constant(operand) for operand in operands):
+            return False
+        found = node.meta["val"]
+        results = found if isinstance(found, list | tuple) else [found]
+        if not all(isinstance(r, torch.Tensor) for r in results):
+            return False
+        if any(not isinstance(size, int) for result in results for size in result.shape):
+            return False
+        if any(result.layout is not torch.strided for result in results):
+            return False
+        given = sum(t.numel() for t in operands if isinstance(t, torch.Tensor))
+        return all(result.numel() <= max(MAX_FOLDED, given) for result in results)
+
+    def _failure(self, node: torch.fx.Node, why: str) -> ByocError:
+        return UnsupportedForm(
+            f"operator {operator_name(node.target)} (module {self._names[node]}): {why}",
+            operator_name(node.target),
+        )
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_constant(item) for item in value)
+    return isinstance(value, torch.Tensor | int | float | bool)
+
+
+def _computed(node: torch.fx.Node, value: Any) -> Any:
+    """The result of a node of constants, by PyTorch."""
+    args = tuple(value(argument) for argument in node.args)
+    kwargs = {name: value(argument) for name, argument in node.kwargs.items()}
+    with torch.no_grad():
+        made = node.target(*args, **kwargs)
+    return list(made) if isinstance(made, list | tuple) else made
+
+
+def _require_plain(value: Any, what: str) -> None:
+    """Raise ``ModelError`` for what is no dense tensor of a dtype that NumPy or kernels know."""
+    if not isinstance(value, torch.Tensor):
+        raise ModelError(f"{what} is a {type(value).__name__}; need a tensor")
+    if value.layout is not torch.strided or value.is_complex() or value.is_quantized:
+        raise ModelError(f"{what} is {value.dtype}, {value.layout}; need dense real numbers")

@@ -1,0 +1,178 @@
+"""A model of PyTorch as users give it: a module, an exported program, or the file of one."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from byoc.deploy.exchange import array_of, tensor_of
+from byoc.errors import ModelError
+from byoc.frontends.torch.names import leaf_names
+from codegen_cc.errors import one_line
+
+
+@dataclass(frozen=True)
+class Program:
+    """An exported program, the module that it was made of where that is known, and its file.
+
+    ``symbols`` are the user's names of PyTorch's symbols.
+    """
+
+    exported: torch.export.ExportedProgram
+    module: torch.nn.Module | None = None
+    file: Path | None = None
+    symbols: Mapping[str, str] = field(default_factory=dict)
+
+    def inputs(self) -> list[tuple[str, int]]:
+        """Name and place, among all leaves of the arguments, of each input that is a tensor."""
+        kinds = torch.export.graph_signature
+        given = [s for s in self.exported.graph_signature.input_specs if _is_user_input(s)]
+        return [
+            (spec.arg.name, place)
+            for place, spec in enumerate(given)
+            if isinstance(spec.arg, kinds.TensorArgument)
+        ]
+
+    def outputs(self) -> list[tuple[str, int]]:
+        """Name and place, among all leaves of the result, of each output that is a tensor."""
+        kinds = torch.export.graph_signature
+        names = leaf_names(self.exported.call_spec.out_spec, "output")
+        specs = [s for s in self.exported.graph_signature.output_specs if _is_user_output(s)]
+        found = []
+        for place, (name, spec) in enumerate(zip(names, specs, strict=True)):
+            if isinstance(spec.arg, kinds.TensorArgument):
+                found.append((name, place))
+            elif not (isinstance(spec.arg, kinds.ConstantArgument) and spec.arg.value is None):
+                raise ModelError(f"output {name!r} is {spec.arg}; need tensors")
+        return found
+
+    def examples(self) -> dict[str, np.ndarray]:
+        """The example inputs by name; empty where the program has none."""
+        given = self.exported.example_inputs
+        if given is None:
+            return {}
+        leaves = pytree.tree_leaves(given)
+        return {name: _array(leaves[place]) for name, place in self.inputs()}
+
+    def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What PyTorch computes of inputs by name."""
+        leaves = list(pytree.tree_leaves(self.exported.example_inputs))
+        for name, place in self.inputs():
+            array = np.array(arrays[name])
+            leaves[place] = torch.from_dlpack(tensor_of(array)).clone()
+        args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
+        module = self.exported.module() if self.module is None else self.module
+        with torch.no_grad():
+            results = pytree.tree_leaves(module(*args, **kwargs))
+        return {name: _array(results[place]) for name, place in self.outputs()}
+
+
+def _is_user_input(spec: Any) -> bool:
+    return spec.kind is torch.export.graph_signature.InputKind.USER_INPUT
+
+
+def _is_user_output(spec: Any) -> bool:
+    return spec.kind is torch.export.graph_signature.OutputKind.USER_OUTPUT
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    dense = tensor.detach().contiguous()
+    return np.array(dense.numpy() if dense.dtype == torch.bool else array_of(dense))
+
+
+def exported(
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Program:
+    """Trace a module on example inputs: positional ones, or by name where they are a mapping.
+
+    ``dynamic_shapes`` is that of ``torch.export.export``. Raises ``ModelError`` for a module in
+    training mode, without inputs, or that PyTorch cannot trace.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        if example_inputs is not None or dynamic_shapes is not None:
+            raise ModelError("an exported program has its own example inputs and shapes")
+        return Program(model)
+    if example_inputs is None:
+        raise ModelError(f"module {type(model).__name__} needs example_inputs to be traced")
+    if training := next((n for n, m in model.named_modules() if m.training), None):
+        raise ModelError(
+            f"module {training!r} of {type(model).__name__} is in training mode; call .eval() first"
+        )
+    if model.training:
+        raise ModelError(f"{type(model).__name__} is in training mode; call .eval() first")
+    named = isinstance(example_inputs, Mapping)
+    args = () if named else tuple(example_inputs)
+    kwargs = dict(example_inputs) if named else {}
+    try:
+        with torch.no_grad():
+            program = torch.export.export(
+                model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+            )
+    except Exception as error:
+        raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
+    return Program(program, model, symbols=_symbol_names(program, dynamic_shapes, args, kwargs))
+
+
+def read(path: Path) -> Program:
+    """Read a .pt2 file. Raises ``ModelError``."""
+    if not path.is_file():
+        raise ModelError(f"{path} does not exist")
+    try:
+        return Program(torch.export.load(path), file=path)
+    except Exception as error:
+        raise ModelError(f"{path} is no exported program of PyTorch: {one_line(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    """What failed, in one line, and where in the user's code."""
+    if "data-dependent" in str(error).lower() or "GuardOnDataDependent" in type(error).__name__:
+        return f"control flow depends on the data of a tensor{_where(error)}"
+    return f"{one_line(error)}{_where(error)}"
+
+
+def _where(error: Exception) -> str:
+    """The last line outside of PyTorch that the error passed through."""
+    root = str(Path(torch.__file__).parent)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((root, "<")) and frame.filename != __file__
+    ]
+    if not frames or frames[-1].name == "exported":
+        return ""
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})"
+
+
+def _symbol_names(
+    program: torch.export.ExportedProgram, shapes: Any, args: tuple[Any, ...], kwargs: Any
+) -> dict[str, str]:
+    """The names that a user gave dimensions (``Dim("batch")``), by PyTorch's symbols."""
+    if shapes is None:
+        return {}
+    names: dict[str, str] = {}
+    values = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    specs = program.graph_signature.input_specs
+    given = [n for n, s in zip(nodes, specs, strict=True) if _is_user_input(s)]
+    if len(values) != len(given):
+        return names
+    for node, axes in zip(given, values, strict=True):
+        value = node.meta.get("val")
+        pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes or ())
+        for axis, dim in pairs:
+            name = getattr(dim, "__name__", None)
+            if name is None or not isinstance(value, torch.Tensor):
+                continue
+            size = value.shape[axis]
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                names[str(size.node.expr)] = name
+    return names

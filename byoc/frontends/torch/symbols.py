@@ -1,0 +1,81 @@
+"""Sizes as PyTorch's tracer knows them, as extents of Relax.
+
+PyTorch writes a size that is not fixed as a SymPy expression of symbols of its own (``s77``), with
+functions of its own for whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy import functions
+from tvm import tirx
+
+from codegen_cc.dim import Dim, larger, normal, smaller, symbol
+from codegen_cc.region.relax_dims import relax_extent
+
+#: PyTorch's functions of whole numbers, none of which is below 0 in a shape.
+_FUNCTIONS = {
+    functions.FloorDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
+    functions.CleanDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
+    functions.Mod: sympy.Mod,
+    functions.PythonMod: sympy.Mod,
+    sympy.Mod: sympy.Mod,
+    functions.Max: lambda *sizes: reduce(larger, sizes),
+    functions.Min: lambda *sizes: reduce(smaller, sizes),
+    sympy.Max: lambda *sizes: reduce(larger, sizes),
+    sympy.Min: lambda *sizes: reduce(smaller, sizes),
+    sympy.Add: sympy.Add,
+    sympy.Mul: sympy.Mul,
+    sympy.Pow: sympy.Pow,
+}
+
+
+class Symbols:
+    """The variables of a module by PyTorch's symbols; ``names`` calls some of them otherwise."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._variables: dict[sympy.Symbol, tirx.Var] = {}
+
+    def extent(self, size: Any) -> int | tirx.PrimExpr:
+        """A size of PyTorch's as an extent. Raises ``ValueError`` for one that data decide."""
+        if isinstance(size, int):
+            return size
+        return relax_extent(self.dim(size), self._variables)
+
+    def dim(self, size: Any) -> Dim:
+        """A size of PyTorch's as a dimension. Raises ``ValueError`` for one that data decide."""
+        return size if isinstance(size, int) else normal(self._dim(size.node.expr))
+
+    def name(self, size: Any) -> str:
+        """What the symbol is called that is all of a size."""
+        return str(self.dim(size))
+
+    def _dim(self, expr: sympy.Basic) -> Dim:
+        if isinstance(expr, sympy.Integer):
+            return int(expr)
+        if isinstance(expr, sympy.Symbol):
+            return self._symbol(expr)
+        make = _FUNCTIONS.get(expr.func)
+        if make is None:
+            raise ValueError(f"a size of {expr}; need sums, products, quotients, minima or maxima")
+        return make(*map(self._dim, expr.args))
+
+    def _symbol(self, given: sympy.Symbol) -> sympy.Symbol:
+        name = given.name
+        if name.startswith(("u", "zuf", "zf")) and name.lstrip("uzf").isdigit():
+            raise ValueError("a size that the data of a tensor decide; need one that shapes tell")
+        found = symbol(self._names.get(name, name))
+        if found not in self._variables:
+            self._variables[found] = tirx.Var(found.name, "int64")
+        return found
+
+
+def is_size(value: object) -> bool:
+    """Whether a value of the traced program is a size, or something computed from sizes."""
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)

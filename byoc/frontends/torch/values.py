@@ -1,0 +1,121 @@
+"""What converters work with: the values of a traced program as expressions of Relax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import tvm
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
+from tvm import relax
+
+from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.torch.symbols import Symbols
+from byoc.ir.dataflow import constant, dtype_of
+
+#: From a node's arguments, by name, to its results.
+Converter = Callable[..., Any]
+
+#: A tensor that is known while importing, one that is not, or a number.
+Value = torch.Tensor | relax.Expr | bool | int | float
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Relax's name of a dtype."""
+    return str(dtype).removeprefix("torch.")
+
+
+class Graph:
+    """The program under construction, and the node at work.
+
+    ``results`` are shapes and dtypes of the node's results as PyTorch has them, one fake tensor for
+    each; ``shape`` and ``dtype`` are the first one's.
+    """
+
+    def __init__(self, builder: NamedBuilder, symbols: Symbols) -> None:
+        self.builder = builder
+        self.symbols = symbols
+        self.results: Sequence[Any] = ()
+        self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}
+
+    @property
+    def shape(self) -> list[Any]:
+        """The extents of the node's first result."""
+        return self.extents(self.results[0].shape)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the node's first result."""
+        return dtype_name(self.results[0].dtype)
+
+    def extents(self, shape: Sequence[Any]) -> list[Any]:
+        """Extents of Relax of a shape of PyTorch's."""
+        return [self.symbols.extent(size) for size in shape]
+
+    def emit(self, expr: relax.Expr) -> relax.Var:
+        """Bind an expression, with what is nested in it."""
+        return self.builder.emit(expr)
+
+    def tensor(self, value: Value, dtype: str | None = None) -> relax.Expr:
+        """An expression of a value; of another dtype where one is asked for."""
+        if isinstance(value, torch.Tensor):
+            if dtype is not None and dtype_name(value.dtype) != dtype:
+                value = value.to(getattr(torch, dtype))
+            return self._constant(value)
+        if not isinstance(value, tvm.ir.Expr) or isinstance(value.ty, tvm.ir.PrimType):
+            return constant(np.array(_plain(value)), dtype or self.dtype)
+        if dtype is None or dtype_of(value) == dtype:
+            return value
+        return self.emit(relax.op.astype(value, dtype))
+
+    def tensors(self, *values: Value) -> list[relax.Expr]:
+        """Expressions of values, all of the dtype that PyTorch computes with them in."""
+        dtype = self.promoted(*values)
+        return [self.tensor(value, dtype) for value in values]
+
+    def promoted(self, *values: Value) -> str:
+        """The dtype that values of these kinds meet in."""
+        kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
+        return dtype_name(elementwise_dtypes(*map(_like, values), type_promotion_kind=kind)[1])
+
+    def _constant(self, value: torch.Tensor) -> relax.Expr:
+        """The tensor's memory as a constant, once for each tensor."""
+        known = self._constants.get(id(value))
+        if known is None:
+            known = self._constants[id(value)] = (value, constant_of(value))
+        return known[1]
+
+
+def constant_of(value: torch.Tensor) -> relax.Expr:
+    """A constant in the tensor's own memory, or in a copy where it is not dense and aligned."""
+    dense = value.detach().contiguous()
+    if dense.dtype == torch.bool or dense.numel() == 0 or dense.dim() == 0:
+        return (
+            relax.const(dense.numpy())
+            if dense.dtype != torch.bfloat16
+            else constant(dense.float().numpy(), "bfloat16")
+        )
+    if dense.data_ptr() % 64:
+        room = torch.empty(dense.numel() * dense.element_size() + 64, dtype=torch.uint8)
+        start = -room.data_ptr() % 64
+        room = room[start : start + dense.numel() * dense.element_size()]
+        dense = room.view(dense.dtype).view(dense.shape).copy_(dense)
+    return relax.const(tvm.runtime.from_dlpack(dense))
+
+
+def _like(value: Value) -> Any:
+    """What promotes as a value does: a tensor of its rank and dtype, or the number itself."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty([1] * value.dim(), dtype=value.dtype, device="meta")
+    if isinstance(value, tvm.ir.Expr) and isinstance(value.ty, relax.TensorType):
+        dtype = getattr(torch, dtype_of(value))
+        return torch.empty([1] * value.ty.ndim, dtype=dtype, device="meta")
+    return _plain(value)
+
+
+def _plain(value: Any) -> bool | int | float:
+    if isinstance(value, bool | int | float):
+        return value
+    raise ValueError(f"a number that is computed from sizes ({value}) beside tensors")

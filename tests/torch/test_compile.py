@@ -1,0 +1,225 @@
+"""Modules of PyTorch, exported programs and .pt2 files to libraries that agree with PyTorch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import byoc
+from byoc.errors import (
+    CompileError,
+    ImportFailure,
+    ModelError,
+    ShapeError,
+    UnsupportedForm,
+    VerifyError,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Found:
+    """A result with names."""
+
+    logits: torch.Tensor
+    features: tuple[torch.Tensor, ...]
+
+
+torch.export.register_dataclass(Found, serialized_type_name="tests.torch.Found")
+
+
+class Block(nn.Module):
+    """A residual block whose activation runs twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.act(self.norm(self.conv1(x)))
+        return self.act(x + self.conv2(y))
+
+
+class Network(nn.Module):
+    """An image or several to classes, with the features on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, 2, 1)
+        self.blocks = nn.Sequential(Block(), Block())
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, image: torch.Tensor, scale: torch.Tensor | None = None) -> Found:
+        x = self.blocks(self.stem(image))
+        tokens = x.flatten(2).transpose(1, 2)
+        tokens = tokens + self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        logits = self.head(tokens.mean(1))
+        return Found(logits if scale is None else logits * scale, (x, tokens))
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    torch.manual_seed(0)
+    module = Network().eval()
+    module.blocks[0].norm.running_mean.uniform_(-1, 1)
+    return module
+
+
+def expected(module: nn.Module, *inputs: torch.Tensor) -> list[np.ndarray]:
+    with torch.no_grad():
+        leaves = torch.utils._pytree.tree_leaves(module(*inputs))
+    return [leaf.numpy() for leaf in leaves]
+
+
+def test_a_module_with_symbolic_axes(network: Network, tmp_path: Path) -> None:
+    library = tmp_path / "network.so"
+    batch = torch.export.Dim("batch", max=64)
+    done = byoc.compile(
+        network,
+        library,
+        example_inputs={"image": torch.randn(2, 3, 16, 16), "scale": torch.randn(10)},
+        dynamic_shapes={"image": {0: batch}, "scale": None},
+    )
+    assert done.report.left == () and len(done.report.regions) == 1
+    assert "verify" not in done.seconds and done.seconds["link"] > 0
+    names = json.dumps(done.report.to_json()["nodes"])
+    for name in ("stem", "blocks.0.conv1", "blocks.1.conv2", "head", "blocks.0.act"):
+        assert name in names
+    with byoc.load(library) as model:
+        assert [str(info) for info in model.inputs] == [
+            "image: float32[batch, 3, 16, 16]",
+            "scale: float32[10]",
+        ]
+        assert [info.name for info in model.outputs] == ["logits", "features.0", "features.1"]
+        for count in (1, 3):
+            inputs = torch.randn(count, 3, 16, 16), torch.randn(10)
+            for found, wanted in zip(model(*inputs), expected(network, *inputs), strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_on_the_command_line(network: Network, tmp_path: Path) -> None:
+    source, library = tmp_path / "network.pt2", tmp_path / "network.so"
+    torch.export.save(torch.export.export(network.blocks, (torch.randn(1, 8, 16, 16),)), source)
+    command = [sys.executable, "-m", "byoc.cli", "compile", str(source), "-o", str(library)]
+    paths = f"{ROOT}:{Path(torch.__file__).parents[1]}"
+    done = subprocess.run(
+        [*command, "--json", "--verify"],
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": paths},
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["verified"]["holds"] and told["verified"]["reference"].startswith("PyTorch")
+    assert told["inputs"] == [["input", [1, 8, 16, 16], "float32"]]
+    with byoc.load(library) as model:
+        assert model.metadata.source[0].name == "network.pt2"
+
+
+def test_a_wrong_library_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "wrong.so"
+    monkeypatch.setattr("byoc.frontends.torch.converters.table.CONVERTERS", _with_wrong_relu())
+    with pytest.raises(VerifyError, match=r"does not agree with PyTorch.*output 'output': it is"):
+        byoc.compile(nn.ReLU().eval(), library, example_inputs=(torch.randn(64, 8),))
+    assert not library.exists()
+
+
+def _with_wrong_relu() -> dict[str, object]:
+    from byoc.frontends.torch.converters import table
+
+    silu = table.CONVERTERS["silu"]
+    return {**table.CONVERTERS, "relu": silu}
+
+
+class _Branches(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+class _Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x + self.calls
+
+
+class _Holder(nn.Module):
+    def __init__(self, inner: object) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+class _Decomposes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svd(x)[1]
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "message"),
+    [
+        (nn.Dropout(), ModelError, "Dropout is in training mode; call .eval"),
+        (_Branches().eval(), ModelError, r"control flow depends on the data .*test_compile.py"),
+        (_Counts().eval(), ModelError, "the module changes 'calls' when it runs"),
+        (
+            _Holder(_Decomposes()).eval(),
+            ImportFailure,
+            r"^no converter for aten._linalg_svd.default \(in inner\)$",
+        ),
+        (
+            _Holder(nn.LSTM(4, 8, proj_size=2)).eval(),
+            UnsupportedForm,
+            r"operator aten.lstm.input \(module inner.*\): .*projection",
+        ),
+    ],
+)
+def test_what_is_refused(module: nn.Module, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as raised:
+        byoc.compile(module, example_inputs=(torch.randn(4, 4),))
+    assert "\n" not in str(raised.value)
+
+
+def test_arguments_that_do_not_fit(network: Network, tmp_path: Path) -> None:
+    image = torch.randn(1, 3, 16, 16)
+    with pytest.raises(ModelError, match="Network needs example_inputs"):
+        byoc.compile(network)
+    with pytest.raises(ModelError, match="are for modules of PyTorch"):
+        byoc.compile(tmp_path / "model.onnx", example_inputs=(image,))
+    with pytest.raises(ShapeError, match="are for ONNX models"):
+        byoc.compile(network, None, {"image": [1, 3, 16, 16]}, example_inputs=(image,))
+    with pytest.raises(ModelError, match=r"missing.pt2 does not exist"):
+        byoc.compile(tmp_path / "missing.pt2")
+    (tmp_path / "broken.pt2").write_bytes(b"no archive")
+    with pytest.raises(ModelError, match=r"broken.pt2 is no exported program"):
+        byoc.compile(tmp_path / "broken.pt2")
+    with pytest.raises(CompileError, match="verify runs the library here"):
+        byoc.compile(network, example_inputs=(image,), target="aarch64-linux-gnu", verify=True)
+
+
+def test_pytorch_is_imported_for_its_models_alone() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import byoc.compiler.compile, byoc.verification, byoc.frontends.torch as front\n"
+        "assert not front.is_of_torch('model.onnx') and not front.is_of_torch(object())\n"
+        "assert front.is_of_torch('model.pt2')\n"
+        "assert not any(name.startswith('torch.') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

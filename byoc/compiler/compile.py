@@ -22,6 +22,7 @@ from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
 from byoc.compiler.partitioned import Partitioned, partition_and
 from byoc.compiler.request import Request
+from byoc.compiler.symbols_apart import symbols_apart
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import CompileError
@@ -250,7 +251,7 @@ def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
     """Fuse what was not offloaded, down to loops and packed functions, and settle these."""
     passes = [relax.get_pipeline("zero"), relax.get_pipeline("default_build")]
     with tvm.target.Target(target.tvm), tvm.transform.PassContext(opt_level=3):
-        module = hide_definitions(check_extents(direct_calls(module)))
+        module = symbols_apart(hide_definitions(check_extents(direct_calls(module))))
         for run in passes:
             module = run(module)
     return settle(empty_constants_of_lowered(module), target)

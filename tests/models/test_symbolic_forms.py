@@ -149,3 +149,25 @@ def test_slopes_of_opset_6_are_one_per_channel(tmp_path: Path) -> None:
     feed = {"x": x, "y": np.array([0.1, 0.5, 2], "float32")}
     found = byoc.load(tmp_path / "m.so").run(feed)["z"]
     np.testing.assert_allclose(found, np.where(x < 0, x * feed["y"][:, None, None], x), 1e-6)
+
+
+def test_indices_of_joined_rows_beside_extents_of_another_input(tmp_path: Path) -> None:
+    """As decoders look their mask up: TVM keeps the lookup and what holds the indices inside.
+
+    Its fusion stopped where loops need the extents of ``x`` and ``d + e`` at once.
+    """
+    model = _model(
+        18,
+        "(float[b,c] x, int64[a,d,2] i, int64[a,e,2] j) => (float[a,k] y)"
+        "{ n = Concat<axis = 1>(i, j) y = GatherND(x, n) }",
+    )
+    shapes = {"x": ["b", "c"], "i": ["a", "d", 2], "j": ["a", "e", 2]}
+    report = byoc.compile(model, tmp_path / "m.so", shapes).report
+    assert "relax.gather_nd" in {left.op for left in report.left}
+    library, rng = byoc.load(tmp_path / "m.so"), np.random.default_rng(0)
+    for a, b, c, d, e in ((2, 3, 4, 2, 3), (1, 5, 2, 4, 1)):
+        inputs = {"x": rng.standard_normal((b, c)).astype("float32")}
+        for name, rows in (("i", d), ("j", e)):
+            inputs[name] = np.stack([rng.integers(-n, n, (a, rows)) for n in (b, c)], axis=-1)
+        want = onnxruntime_outputs(model, inputs)["y"]
+        np.testing.assert_array_equal(library.run(inputs)["y"], want)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from byoc.layer_errors.comparison import Comparison
     from byoc.partition.marks import mark
     from byoc.patterns.registry import register_ext_op, unregister_ext_op
+    from byoc.torch_compile.explanation import Explanation, explain
     from byoc.verification import Verification, verify
     from codegen_cc.libraries.measured_choice import TuningWarning
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Comparison": "byoc.layer_errors.comparison",
     "Compiled": "byoc.compiler.compile",
+    "Explanation": "byoc.torch_compile.explanation",
     "Model": "byoc.deploy.loader",
     "TuningWarning": "codegen_cc.libraries.measured_choice",
     "Verification": "byoc.verification",
@@ -42,6 +44,7 @@ _HOMES = {
     "compile": "byoc.compiler.compile",
     "compile_standalone": "byoc.compiler.standalone",
     "describe": "byoc.compiler.attach_metadata",
+    "explain": "byoc.torch_compile.explanation",
     "load": "byoc.deploy.loader",
     "mark": "byoc.partition.marks",
     "partition_for_ext": "byoc.compiler.partition",

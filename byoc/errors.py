@@ -18,6 +18,10 @@ class SuspectWarning(UserWarning):
     """A module has a form that is legal and hardly ever meant, such as BatchNorm in training."""
 
 
+class FallbackWarning(UserWarning):
+    """A graph of ``torch.compile`` that PyTorch itself runs; says why."""
+
+
 class AxesNote(UserWarning):
     """What dynamic axes got, names or sizes, where nobody gave their inputs a shape."""
 
@@ -114,6 +118,7 @@ __all__ = [
     "ControlError",
     "CoverageError",
     "ExternError",
+    "FallbackWarning",
     "ImportFailure",
     "InputError",
     "LibraryError",

@@ -1,0 +1,146 @@
+"""The backend of ``torch.compile``: a library for each graph, or PyTorch where none can be made.
+
+A graph is compiled when PyTorch first meets it, and again when its shapes change; PyTorch decides
+whether sizes become symbols then. Its parameters and buffers are frozen: packed into the library,
+and checked at each call to be the ones that they were. Libraries are kept in a folder, by the hash
+of all that they are made of, so that the next process loads them.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from byoc.compiler.compile import compile
+from byoc.compiler.keywords import DEFAULTS
+from byoc.compiler.partitioned import versions
+from byoc.deploy.exchange import numpy_dtype
+from byoc.deploy.loader import Model, load
+from byoc.errors import ByocError, ControlError, FallbackWarning, LoadError
+from byoc.torch_compile.capture import Captured
+from byoc.torch_compile.graphs import Graph, tell
+from codegen_cc.runtime_files import cache_folder
+
+#: Options of the backend besides the keywords of ``byoc.compile``.
+_OWN = {"cache": True, "verify": True}
+
+
+def backend(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of ``torch.compile``.
+
+    ``options`` are keywords of ``byoc.compile``; ``cache``, a folder for libraries or False for
+    none; ``verify``, whether a new library is compared with PyTorch (the default).
+
+    What cannot be compiled runs in PyTorch, and a ``FallbackWarning`` says why. Raises
+    ``ControlError`` for options that there are none of.
+    """
+    if mode not in (None, "default"):
+        raise ControlError(f"mode {mode!r}; give options to the backend byoc instead")
+    chosen = _options(options or {})
+    try:
+        captured = Captured.of(graph, inputs)
+        library = _library(captured, chosen)
+    except ByocError as error:
+        warnings.warn(f"PyTorch runs a graph: {error}", FallbackWarning, stacklevel=2)
+        tell(Graph(_operators(graph), None, str(error)))
+        return graph.forward
+    tell(Graph(_operators(graph), library.metadata, ""))
+    return _Runner(captured, library)
+
+
+def _operators(graph: torch.fx.GraphModule) -> int:
+    return sum(node.op.startswith("call") for node in graph.graph.nodes)
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    known = {**_OWN, **DEFAULTS}
+    if unknown := sorted(given.keys() - known.keys()):
+        raise ControlError(f"option {unknown[0]!r}; the backend byoc has {', '.join(known)}")
+    return {**_OWN, **given}
+
+
+def _library(captured: Captured, chosen: dict[str, Any]) -> Model:
+    """The library of a graph: from the cache, else compiled."""
+    keywords = {name: value for name, value in chosen.items() if name not in _OWN}
+    cache = chosen["cache"]
+    folder = cache_folder() / "torch" if cache is True else Path(cache) if cache else None
+    told = [f"{name}={value!r}" for name, value in sorted(keywords.items())]
+    told += [*versions().values(), torch.__version__]
+    if folder is None:
+        return _compiled(captured, None, chosen["verify"], keywords)
+    path = folder / f"{captured.key(*told)}.so"
+    if path.exists():
+        with suppress(LoadError):  # one that is damaged is made again
+            return load(path, keywords.get("threads"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return _compiled(captured, path, chosen["verify"], keywords)
+
+
+def _compiled(
+    captured: Captured, path: Path | None, verify: bool, keywords: dict[str, Any]
+) -> Model:
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
+            return _compiled(captured, Path(folder, "graph.so"), verify, keywords)
+    compile(captured.program(), path, verify=verify, **keywords)
+    return load(path, keywords.get("threads"))
+
+
+class _Runner:
+    """A graph that a library computes, for PyTorch to call with the graph's inputs."""
+
+    def __init__(self, captured: Captured, library: Model) -> None:
+        self._graph = captured.graph
+        self._given = captured.given
+        self._outputs = captured.outputs
+        self._library = library
+        frozen = [(place, captured.inputs[place]) for place in captured.frozen]
+        self._frozen = [(place, tensor, _version(tensor)) for place, tensor in frozen]
+        self._names = [info.name for info in library.inputs]
+        self._warned = False
+
+    def __call__(self, *inputs: Any) -> tuple[torch.Tensor | None, ...]:
+        """The graph's results."""
+        for place, tensor, version in self._frozen:
+            if inputs[place] is not tensor or _version(tensor) != version:
+                return self._by_pytorch(inputs)
+        tensors = [inputs[place].detach() for place in self._given]
+        found = self._library.run(dict(zip(self._names, tensors, strict=True)))
+        results = iter(found.values())
+        return tuple(_tensor(next(results)) if there else None for there in self._outputs)
+
+    def _by_pytorch(self, inputs: Sequence[Any]) -> Any:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                "PyTorch runs a graph: its weights are not those that it was compiled with; call "
+                "torch.compiler.reset() after changing them",
+                FallbackWarning,
+                stacklevel=3,
+            )
+        return self._graph(*inputs)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written; those made for inference do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor in the memory of an array."""
+    if array.dtype == numpy_dtype("bfloat16"):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

@@ -1,0 +1,152 @@
+"""A graph of ``torch.compile`` as a program: weights frozen, sizes read from the tensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from byoc.errors import ImportFailure
+from byoc.frontends.torch.program import Program, exported
+
+_STATIC = "_dynamo_static_input_type"
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A graph, and what its inputs are.
+
+    ``frozen`` are the places of parameters and buffers, ``given`` those of other tensors, ``sizes``
+    where each input that is a size stands: place of a tensor, axis. ``outputs`` says whether each
+    result is a tensor; others are None.
+    """
+
+    graph: torch.fx.GraphModule
+    inputs: Sequence[Any]
+    frozen: tuple[int, ...]
+    given: tuple[int, ...]
+    sizes: dict[int, tuple[int, int]]
+    outputs: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Captured:
+        """Read a graph. Raises ``ImportFailure`` for what no library can be made of."""
+        nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        shapes = [node.meta.get("example_value") for node in nodes]
+        frozen, given, sizes = [], [], {}
+        for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
+            if not isinstance(value, torch.Tensor):
+                sizes[place] = _place_of(shapes[place], shapes)
+            elif value.device.type != "cpu":
+                raise ImportFailure(f"input {node.name} is on {value.device}; need CPU memory")
+            elif _STATIC in (node.meta.get("tensor_dict") or {}):
+                frozen.append(place)
+            else:
+                given.append(place)
+        if torch.is_grad_enabled() and any(
+            isinstance(value, torch.Tensor) and value.requires_grad for value in inputs
+        ):
+            raise ImportFailure(
+                "gradients may be wanted of the result; run the module under torch.no_grad()"
+            )
+        outputs = _outputs_of(graph, shapes)
+        return cls(graph, inputs, tuple(frozen), tuple(given), sizes, outputs)
+
+    def program(self) -> Program:
+        """The graph with its weights, exported; sizes that the tracer left open stay symbolic."""
+        tensors = tuple(self.inputs[place].detach() for place in self.given)
+        shapes = [self._example(place).shape for place in self.given]
+        auto = torch.export.Dim.AUTO
+        dynamic = [
+            {axis: auto for axis, size in enumerate(shape) if isinstance(size, torch.SymInt)}
+            for shape in shapes
+        ]
+        with torch._guards.tracing(None):
+            program = exported(_Frozen(self), tensors, (tuple(dynamic),))
+        for (name, _), shape in zip(program.inputs(), shapes, strict=True):
+            (node,) = (n for n in program.exported.graph.nodes if n.name == name)
+            for axis, size in enumerate(shape):
+                found = node.meta["val"].shape[axis]
+                if isinstance(size, torch.SymInt) and isinstance(found, int):
+                    raise ImportFailure(f"axis {axis} of {name} can only be {found}")
+        return program
+
+    def key(self, *others: str) -> str:
+        """A hash of all that the library is made of."""
+        digest = hashlib.sha256()
+        for text in (*others, self.graph.code):
+            digest.update(text.encode() + b"\0")
+        for place in range(len(self.inputs)):
+            value = self._example(place)
+            told = (value.dtype, tuple(map(str, value.shape))) if place not in self.sizes else value
+            digest.update(f"{place} {place in self.frozen} {told}\0".encode())
+        constants = [self.inputs[place] for place in self.frozen]
+        named = [node.target for node in self.graph.graph.nodes if node.op == "get_attr"]
+        constants += [attrgetter(name)(self.graph) for name in named]
+        for tensor in constants:
+            if not isinstance(tensor, torch.Tensor):
+                raise ImportFailure(f"a graph inside of the graph ({type(tensor).__name__})")
+            dense = tensor.detach().contiguous()
+            digest.update(f"{dense.dtype} {tuple(dense.shape)}\0".encode())
+            digest.update(dense.reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def _example(self, place: int) -> Any:
+        nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        return nodes[place].meta.get("example_value", self.inputs[place])
+
+
+class _Frozen(torch.nn.Module):
+    """The graph as a module of its tensors alone."""
+
+    def __init__(self, captured: Captured) -> None:
+        super().__init__()
+        self.graph = captured.graph
+        self._captured = captured
+        for place in captured.frozen:
+            self.register_buffer(f"weight_{place}", captured.inputs[place].detach())
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """The graph's results."""
+        captured = self._captured
+        known = dict(zip(captured.given, tensors, strict=True))
+        known |= {place: getattr(self, f"weight_{place}") for place in captured.frozen}
+        known |= {place: known[at].shape[axis] for place, (at, axis) in captured.sizes.items()}
+        return self.graph(*(known[place] for place in range(len(known))))
+
+
+def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int]:
+    """Which tensor, and which of its axes, has a size."""
+    for place, value in enumerate(shapes):
+        if isinstance(value, torch.Tensor):
+            for axis, extent in enumerate(value.shape):
+                if isinstance(extent, torch.SymInt) and extent.node.expr == size.node.expr:
+                    return place, axis
+    raise ImportFailure(f"an input is the number {size}, which no axis of a tensor has")
+
+
+def _outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[bool, ...]:
+    """Whether each result is a tensor, or nothing. The library's results have memory of their own,
+    so none may be a view of an input or of another one."""
+    (node,) = (n for n in graph.graph.nodes if n.op == "output")
+    results = []
+    taken = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
+    for result in node.args[0]:
+        value = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else result
+        if value is not None and not isinstance(value, torch.Tensor):
+            raise ImportFailure(f"a result is {value}; need tensors")
+        if value is not None:
+            if _memory(value) in taken:
+                raise ImportFailure("a result shares memory with an input or another result")
+            taken.add(_memory(value))
+        results.append(value is not None)
+    return tuple(results)
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata

@@ -1,0 +1,115 @@
+"""``torch.compile(model, backend="byoc")`` beside PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byoc
+from byoc.errors import FallbackWarning
+from byoc.torch_compile import backend as home
+from byoc.torch_compile.backend import backend
+
+
+class Network(nn.Module):
+    """Two results, and nothing between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        y = torch.relu(self.norm(self.conv(x)))
+        return self.head(y.mean((2, 3))), None, y
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled() -> None:
+    torch.compiler.reset()
+
+
+def require_equal(module: nn.Module, compiled: nn.Module, *inputs: torch.Tensor) -> None:
+    found, wanted = compiled(*inputs), module(*inputs)
+    assert found[1] is None and len(found) == 3
+    for place in (0, 2):
+        torch.testing.assert_close(found[place], wanted[place], rtol=1e-4, atol=1e-5)
+
+
+def test_the_entry_point() -> None:
+    """Read from the installed package: nothing is imported before the backend is asked for."""
+    assert "byoc" in torch._dynamo.list_backends()
+    assert torch._dynamo.backends.registry.lookup_backend("byoc") is backend
+
+
+@torch.no_grad()
+def test_sizes_cache_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, options = Network().eval(), {"cache": str(tmp_path)}
+    compiled = torch.compile(module, backend=backend, options=options)
+    for count in (1, 2, 3, 7):  # one library for 1, one for every other size
+        require_equal(module, compiled, torch.randn(count, 3, 8, 8))
+    assert len(list(tmp_path.glob("*.so"))) == 2
+
+    torch.compiler.reset()  # as another process begins
+    with monkeypatch.context() as patch:
+        patch.setattr(home, "compile", None)
+        require_equal(module, compiled, torch.randn(1, 3, 8, 8))
+
+    module.head.weight.mul_(2)
+    with pytest.warns(FallbackWarning, match="its weights are not those"):
+        require_equal(module, compiled, torch.randn(1, 3, 8, 8))
+
+
+def test_gradients_are_pytorchs(tmp_path: Path) -> None:
+    module = Network().eval()
+    compiled = torch.compile(module, backend=backend, options={"cache": str(tmp_path)})
+    with pytest.warns(FallbackWarning, match=r"gradients may be wanted .* torch.no_grad"):
+        compiled(torch.randn(1, 3, 8, 8))[0].sum().backward()
+    assert module.conv.weight.grad is not None and not list(tmp_path.iterdir())
+
+
+class Parts(nn.Module):
+    """A graph, a break, and a graph with an operator that has no converter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 6), nn.GELU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        torch._dynamo.graph_break()
+        return torch.linalg.svd(y)[1]
+
+
+def test_explain() -> None:
+    inputs = torch.randn(5, 4)
+    with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: no converter for aten._lin"):
+        told = byoc.explain(Parts().eval(), (inputs,), {"cache": False, "precision": "bf16"})
+    taken, left = told.graphs
+    assert taken.metadata is not None and len(taken.metadata.report["regions"]) == 1
+    assert left.metadata is None and left.reason.startswith("no converter for aten._linalg_svd")
+    lines = str(told).splitlines()
+    assert lines[0] == "graph 1: 2 operators, byoc: 1 region"
+    assert lines[1].startswith("graph 2: 2 operators, PyTorch: no converter")
+    assert lines[2].startswith("break: ")
+
+
+@torch.no_grad()
+def test_results_that_share_memory_are_pytorchs() -> None:
+    compiled = torch.compile(lambda x: (x + 1, x[0]), backend=backend, options={"cache": False})
+    given = torch.randn(4, 4)
+    with pytest.warns(FallbackWarning, match="shares memory with an input"):
+        _, first = compiled(given)
+    first.zero_()
+    assert not given[0].any()
+
+
+@torch.no_grad()
+def test_an_unknown_option_is_refused() -> None:
+    compiled = torch.compile(nn.ReLU(), backend=backend, options={"speed": 11})
+    with pytest.raises(Exception, match="option 'speed'; the backend byoc has cache, verify"):
+        compiled(torch.randn(4, 4))

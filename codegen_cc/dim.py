@@ -105,6 +105,7 @@ def at_most(a: Dim, b: Dim) -> bool | None:
     return False if _never_negative(sympy.expand(-gap - 1)) else None
 
 
+@lru_cache(4096)
 def _never_negative(dim: sympy.Expr) -> bool:
     """Whether an expression is 0 or more, in both cases of every Max(0, d) in it.
 
@@ -150,6 +151,7 @@ def _bounded_below(dim: sympy.Expr) -> bool:
     return False
 
 
+@lru_cache(4096)
 def above_zero(dim: Dim) -> Dim:
     """``max(0, dim)``, in the one form that the head of this file tells."""
     dim = normal(dim)

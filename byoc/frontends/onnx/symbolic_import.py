@@ -300,7 +300,9 @@ class SymbolicImporter(CheckedImporter):
             return None
         extents = [1 if i in places else self._extent(e) for i, e in enumerate(shape)]
         ty = relax.TensorType(extents, dtype_of(source))
-        checked = self.bb.match_cast(self.bb.normalize(source), ty)
+        # An operator that is cast where it is bound would be in no region.
+        given = source if isinstance(source, relax.Var) else self.bb.emit(source)
+        checked = self.bb.match_cast(given, ty)
         return relax.op.squeeze(checked, sorted(places))
 
     def _reshape(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:

@@ -45,17 +45,21 @@ def sliced(
         taken = relax.op.strided_slice(value, axes, first, last, steps, assume_inbound=True)
         return bb.normalize(taken)
 
-    firsts, lasts = [], []
+    ahead = []
     for axis, step, begin, end in zip(axes, steps, begins, ends, strict=True):
         bounds = slice_bounds if step > 0 else backward_bounds
         first, last = bounds(begin, end, shape[axis], step)
-        if step < 0:
+        length = normal(last - first)
+        if step < 0 and isinstance(length, int):  # what is read alone is turned round
             own = [[normal(shape[axis] - bound)] for bound in (last, first)]
             image = bb.normalize(relax.op.flip(part(image, [axis], [1], *own), axis))
-            first, last = 0, normal(last - first)
-        firsts.append(first)
-        lasts.append(last)
-    return part(image, axes, [abs(step) for step in steps], firsts, lasts)
+            if step == -1:
+                continue
+            first, last = 0, length
+        elif step < 0:
+            image = bb.normalize(relax.op.flip(image, axis))
+        ahead.append((axis, abs(step), first, last))
+    return part(image, *map(list, zip(*ahead, strict=True))) if ahead else image
 
 
 def dims_of(expr: relax.Expr | None) -> list[Dim] | None:

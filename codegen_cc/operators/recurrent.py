@@ -8,6 +8,9 @@ LSTM.
 Weights may be int8 with a scale for each row.  Those of inputs are multiplied with integers: the
 input is quantised by its own range, as DynamicQuantizeLinear does.  So are the others of an LSTM,
 with states that each row quantises anew at each step; those of other layers become floats.
+
+In bfloat16 the weights of states are stored so, and widened where they are read: a step of few rows
+takes as long as reading them. All else is float32.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ import numpy as np
 
 from codegen_cc.dim import Dim, product
 from codegen_cc.dtypes import SINGLE
+from codegen_cc.dtypes import of as dtype_of
 from codegen_cc.node import Node, Result
 from codegen_cc.operator import Facts, Kernels, Number, Operator
-from codegen_cc.operators.dtype_rules import as_stored, one_of
+from codegen_cc.operators.bfloat16 import BFLOAT16, in_bfloat16
+from codegen_cc.operators.dtype_rules import c_dtype, one_of
 from codegen_cc.operators.operands import all_constant, not_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, PANEL
 from codegen_cc.operators.requantise import INT8_PANELS, MOST_PRODUCTS
@@ -87,7 +92,21 @@ def dtypes(node: Node) -> str | None:
             wanted = "int8"
         if reason := one_of(operand.role, operand.dtype, (wanted,)):
             return reason
-    return as_stored(node) or one_of("result", node.dtype, (SINGLE,))
+    return one_of("result", node.dtype, (SINGLE,))
+
+
+def computes(node: Node) -> str | None:
+    """None for weights of floats in bfloat16, else the reason."""
+    if not in_bfloat16(node):
+        return f"to be computed in {node.compute}; need {SINGLE} or {BFLOAT16}"
+    if node.operand("recurrence_scale") is not None:
+        return f"weights of 8 bits; need {SINGLE}"
+    return None
+
+
+def algorithm(node: Node) -> str:
+    """Layers in bfloat16 are told apart in reports."""
+    return "recurrent, bf16" if in_bfloat16(node) else "recurrent"
 
 
 def supports(node: Node) -> str | None:
@@ -248,7 +267,11 @@ def _weights(node: RegionNode, builder: PlanBuilder) -> Struct:
             weight, scale = weight * scale[:, :, None], None
     fields: dict[str, object] = {"dtype": "EXT_FLOAT32" if scale is None else "EXT_INT8"}
     if scale is None:
-        fields["r"] = builder.constant(_panels(attrs, weight))
+        panels = _panels(attrs, weight)
+        if in_bfloat16(node.node):
+            panels = panels.astype(dtype_of(BFLOAT16).numpy)
+            fields["dtype"] = c_dtype(BFLOAT16)
+        fields["r"] = builder.constant(panels)
     else:
         fields["r"] = builder.constant(_quads(attrs, weight))
         fields["scale"] = builder.constant(_in_blocks(attrs, scale))
@@ -400,7 +423,7 @@ RECURRENT = Operator(
         numbers=_numbers,
         told_by=dict.fromkeys(_ATTRIBUTES, ()),
     ),
-    kernels=Kernels(lower, dtypes, supports),
+    kernels=Kernels(lower, dtypes, supports, algorithm=algorithm, computes=computes),
     samples=_samples,
 )
 

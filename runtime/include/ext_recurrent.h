@@ -62,7 +62,7 @@ typedef struct {
  * the sums of the columns beside them; zero points are 0.  What lies past the units in a block is
  * zero in all of them. */
 typedef struct {
-  ext_dtype dtype; /* of r: EXT_FLOAT32 or EXT_INT8 */
+  ext_dtype dtype; /* of r: EXT_FLOAT32, EXT_BFLOAT16 or EXT_INT8 */
   const void* r;
   const float* scale; /* NULL for floats, as are the sums */
   const int32_t* sums;

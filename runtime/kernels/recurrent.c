@@ -28,6 +28,7 @@ typedef struct {
   float* y;
   int64_t gates, blocks, width, turns; /* turns of a step: EXT_GRU has two */
   int64_t groups, parts;               /* of rows; of a step */
+  int64_t weight_bytes;                /* of an element of r */
   int usual;                           /* sigmoid and tanh, no clip */
   gate_function functions[2][3];
   float *h[2], *c;       /* [direction][row][width]; of even and odd steps */
@@ -148,10 +149,10 @@ static recurrent_place place_of(const recurrent_job* job, int64_t direction, int
   return (recurrent_place){backwards ? length - 1 - step : step, 0};
 }
 
-static void sum_tile(int64_t rows, int64_t gates, const float* r, int64_t units, const float* h,
-                     int64_t h_row, float* t) {
+EXT_INLINE void sum_tile_of(const int narrow, int64_t rows, int64_t gates, const void* r,
+                            int64_t units, const float* h, int64_t h_row, float* t) {
 #define SUM_ROWS(n, g, i) \
-  case n: sum_rows(n, g, r, units, h, h_row, t); return;
+  case n: sum_rows(narrow, n, g, r, units, h, h_row, t); return;
 #define SUM_GATES(g)                                     \
   case g:                                                \
     switch (rows) { EXT_RECURRENT_ROWS(SUM_ROWS, g, 0) } \
@@ -161,12 +162,23 @@ static void sum_tile(int64_t rows, int64_t gates, const float* r, int64_t units,
 #undef SUM_ROWS
 }
 
+static void sum_tile(int64_t rows, int64_t gates, const void* r, int64_t units, const float* h,
+                     int64_t h_row, float* t) {
+  sum_tile_of(0, rows, gates, r, units, h, h_row, t);
+}
+
+static void sum_tile_bf16(int64_t rows, int64_t gates, const void* r, int64_t units, const float* h,
+                          int64_t h_row, float* t) {
+  sum_tile_of(1, rows, gates, r, units, h, h_row, t);
+}
+
 /* What a lane does at a step, or at one of its two turns. */
 typedef struct {
   const recurrent_lane* lane;
   int64_t step, gates; /* gates of this turn */
   int second;          /* of EXT_GRU's turns */
-  const float *r, *h;  /* of the direction: panels; states that are multiplied */
+  const char* r;       /* of the direction: panels */
+  const float* h;      /* of the direction: states that are multiplied */
   qa* bytes;           /* of the direction, as this part has them */
   byte_range* ranges;
 } recurrent_turn;
@@ -231,8 +243,9 @@ static void run_block(const recurrent_turn* turn, int64_t block) {
     if (job->integers)
       sum_integers(turn, block, first, past, t);
     else
-      sum_tile(past - first, turn->gates, turn->r + at, units, turn->h + first * job->width,
-               job->width, t);
+      (job->weight_bytes == 2 ? sum_tile_bf16 : sum_tile)(
+          past - first, turn->gates, turn->r + at * job->weight_bytes, units,
+          turn->h + first * job->width, job->width, t);
     for (int64_t row = first; row < past; row++)
       finish_row(turn, block, row, t + (row - first) * TILE_ROW);
   }
@@ -261,13 +274,13 @@ static void run_part(const void* context, int64_t at, int64_t part) {
   recurrent_turn turn = {.lane = lane,
                          .step = step,
                          .gates = job->gates,
-                         .r = (const float*)job->w->r + d * weights * job->gates,
+                         .r = (const char*)job->w->r + d * weights * job->gates * job->weight_bytes,
                          .h = job->h[step & 1] + states};
   if (job->turns == 2) {
     turn.second = at % 2;
     turn.gates = turn.second ? 1 : 2;
     if (turn.second) {
-      turn.r += 2 * weights;
+      turn.r += 2 * weights * job->weight_bytes;
       turn.h = job->reset + states;
     }
   }
@@ -370,7 +383,8 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
       [EXT_RNN] = 1, [EXT_GRU] = 3, [EXT_GRU_RESET_LAST] = 3, [EXT_LSTM] = 4};
   if (p->directions < 1 || p->directions > 2 || (uint32_t)p->kind > EXT_LSTM)
     return EXT_ERR_ARGUMENT;
-  if (w->dtype != EXT_FLOAT32 && (w->dtype != EXT_INT8 || p->kind != EXT_LSTM))
+  if (w->dtype != EXT_FLOAT32 && w->dtype != EXT_BFLOAT16 &&
+      (w->dtype != EXT_INT8 || p->kind != EXT_LSTM))
     return EXT_ERR_ARGUMENT;
   if (p->units <= 0 || p->batch <= 0) return EXT_OK;
   for (int64_t row = 0; lengths && row < p->batch; row++)
@@ -385,6 +399,7 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
                        .gates = gates[p->kind],
                        .turns = p->kind == EXT_GRU ? 2 : 1,
                        .usual = !(p->clip > 0.0f),
+                       .weight_bytes = w->dtype == EXT_FLOAT32 ? 4 : 2,
                        .integers = w->dtype == EXT_INT8};
   job.blocks = ceil_div(p->units, EXT_PANEL);
   job.width = job.blocks * EXT_PANEL;

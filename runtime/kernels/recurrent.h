@@ -2,6 +2,7 @@
 #ifndef EXT_RECURRENT_GATES_H_
 #define EXT_RECURRENT_GATES_H_
 
+#include "../simd/bf16.h"
 #include "../simd/math.h"
 
 enum {
@@ -40,14 +41,19 @@ EXT_INLINE vf gate_of(const gate_function* f, float clip, vf x) {
   return rare_gate(f, x);
 }
 
+/* VL weights from element i of r on. */
+EXT_INLINE vf weights_at(const int narrow, const void* r, int64_t i) {
+  return narrow ? vbf_widen(vbf_load((const uint16_t*)r + i)) : vf_load((const float*)r + i);
+}
+
 /*
  * t[i][g] = sum_k h[i][k] r[k][g], i < rows, for `gates` gates of all that a row of r has, and
  * `vectors` vectors of units.  Of few sums, `chains` of each take turns along k, which hides the
- * multiply-add's latency.
+ * multiply-add's latency.  r is bf16 where it is `narrow`, and read from element `at` on.
  */
-EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, const int chains,
-                            const float* r, int64_t r_row, int64_t units, const float* h,
-                            int64_t h_row, float* t) {
+EXT_INLINE void sum_vectors(const int narrow, const int rows, const int gates, const int vectors,
+                            const int chains, const void* r, int64_t at, int64_t r_row,
+                            int64_t units, const float* h, int64_t h_row, float* t) {
   const int sums = gates * vectors;
   vf acc[RECURRENT_CHAINS][MOST_GATES * PANEL_VECTORS];
   EXT_UNROLL
@@ -58,10 +64,11 @@ EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, 
   int64_t k = 0;
   for (; k + chains <= units; k += chains) {
     EXT_UNROLL
-    for (int c = 0; c < chains; c++, r += r_row) {
+    for (int c = 0; c < chains; c++, at += r_row) {
       vf w[MOST_GATES * PANEL_VECTORS];
       EXT_UNROLL
-      for (int s = 0; s < sums; s++) w[s] = vf_load(r + s / vectors * EXT_PANEL + s % vectors * VL);
+      for (int s = 0; s < sums; s++)
+        w[s] = weights_at(narrow, r, at + s / vectors * EXT_PANEL + s % vectors * VL);
       EXT_UNROLL
       for (int i = 0; i < rows; i++) {
         const vf each = vf_set1(h[i * h_row + k + c]);
@@ -71,13 +78,13 @@ EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, 
       }
     }
   }
-  for (; k < units; k++, r += r_row) {
+  for (; k < units; k++, at += r_row) {
     EXT_UNROLL
     for (int i = 0; i < rows; i++) {
       const vf each = vf_set1(h[i * h_row + k]);
       EXT_UNROLL
       for (int s = 0; s < sums; s++) {
-        vf w = vf_load(r + s / vectors * EXT_PANEL + s % vectors * VL);
+        vf w = weights_at(narrow, r, at + s / vectors * EXT_PANEL + s % vectors * VL);
         acc[i][s] = vf_fma(each, w, acc[i][s]);
       }
     }
@@ -95,8 +102,8 @@ EXT_INLINE void sum_vectors(const int rows, const int gates, const int vectors, 
 }
 
 /* The same for all 16 units of a block and all gates, as many at once as registers hold. */
-EXT_INLINE void sum_rows(const int rows, const int gates, const float* r, int64_t units,
-                         const float* h, int64_t h_row, float* t) {
+EXT_INLINE void sum_rows(const int narrow, const int rows, const int gates, const void* r,
+                         int64_t units, const float* h, int64_t h_row, float* t) {
   const int vectors = rows == 1 ? RECURRENT_WIDE : RECURRENT_VECTORS;
   const int most = RECURRENT_SUMS / (rows * vectors);
   const int at_once = gates <= most ? gates : most == 3 ? 2 : most < 1 ? 1 : most;
@@ -107,11 +114,11 @@ EXT_INLINE void sum_rows(const int rows, const int gates, const float* r, int64_
   for (int v = 0; v < EXT_PANEL; v += vectors * VL) {
     int g = 0;
     for (; g + at_once <= gates; g += at_once)
-      sum_vectors(rows, at_once, vectors, chains, r + (g * EXT_PANEL + v), r_row, units, h, h_row,
-                  t + g * EXT_PANEL + v);
-    if (gates % at_once)
-      sum_vectors(rows, gates % at_once, vectors, chains, r + (g * EXT_PANEL + v), r_row, units, h,
+      sum_vectors(narrow, rows, at_once, vectors, chains, r, g * EXT_PANEL + v, r_row, units, h,
                   h_row, t + g * EXT_PANEL + v);
+    if (gates % at_once)
+      sum_vectors(narrow, rows, gates % at_once, vectors, chains, r, g * EXT_PANEL + v, r_row,
+                  units, h, h_row, t + g * EXT_PANEL + v);
   }
 }
 

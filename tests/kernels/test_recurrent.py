@@ -6,6 +6,7 @@ import ctypes
 import itertools
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -67,6 +68,7 @@ class Layer:
     with_peepholes: bool = False
     with_states: bool = True
     integers: bool = False
+    narrow: bool = False
     functions: list[tuple[str, float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -144,7 +146,8 @@ class Layer:
         else:
             bounds = np.cumsum([0, *PARTS[self.kind]])
             parts = [split[:, :, :, a:b].reshape(d, -1) for a, b in itertools.pairwise(bounds)]
-            arrays = [at_page_end(np.concatenate(parts, axis=1))]
+            dtype = ml_dtypes.bfloat16 if self.narrow else np.float32
+            arrays = [at_page_end(np.concatenate(parts, axis=1), dtype)]
         pointers = [array.ctypes.data for array in arrays] + [None] * (3 - len(arrays))
         return abi.RecurrentWeights(KERNEL_DTYPES.index(str(arrays[0].dtype)), *pointers), arrays
 
@@ -186,6 +189,8 @@ class Layer:
             setattr(self, name, getattr(self, name).astype(np.float32).astype(np.float64))
         if self.integers:
             self.r = self.q * self.scale[..., None]
+        if self.narrow:
+            self.r = self.r.astype(ml_dtypes.bfloat16).astype(np.float64)
         status, found = self.run(lib, gap)
         assert status == 0
         count = 3 if self.kind == "lstm" else 2
@@ -252,6 +257,12 @@ def test_what_is_refused(lib: ctypes.CDLL) -> None:
     floats, integers = (abi.RecurrentWeights(KERNEL_DTYPES.index(d)) for d in ("float32", "int8"))
     for params, weights in (((4, 1), floats), ((3, 3), floats), ((1, 1), integers)):
         assert lib.ext_recurrent(abi.RecurrentParams(*params), weights, *[None] * 7) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_in_bfloat16(lib: ctypes.CDLL, kind: str) -> None:
+    for shape in SHAPES:
+        Layer(kind, *shape, directions=2, narrow=True).check(lib, gap=1)
 
 
 # ---------------------------------------------------------------- weights of 8 bits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -159,11 +160,20 @@ def test_float16(tmp_path: Path) -> None:
     np.testing.assert_allclose(got["z1"], onnxruntime_outputs(model, wide)["z1"], atol=1e-3)
 
 
-def test_bfloat16_leaves_layers_as_they_are(tmp_path: Path) -> None:
-    model = network(1, 20, 2, 6)
+@pytest.mark.parametrize("operator", GATES)
+def test_bfloat16(operator: str, tmp_path: Path) -> None:
+    """Weights of states are rounded, and nothing else."""
+    model = layer(operator, [7, 3, 10], 20, direction="bidirectional")
     inputs = drawn(model)
-    loaded = compiled(model, tmp_path, "lstm", precision="bf16")
-    compare(loaded.run(inputs), onnxruntime_outputs(model, inputs))
+    options = {"precision": "bf16", "dump_code": tmp_path / "code"}
+    got = compiled(model, tmp_path, operator.lower(), **options).run(inputs)
+    code = "".join(file.read_text() for file in (tmp_path / "code").glob("*.c"))
+    assert code.count("EXT_BFLOAT16") == 1
+    for weight in model.graph.initializer:
+        if weight.name == "R":
+            rounded = numpy_helper.to_array(weight).astype(ml_dtypes.bfloat16).astype(np.float32)
+            weight.CopyFrom(numpy_helper.from_array(rounded, "R"))
+    compare(got, onnxruntime_outputs(model, inputs))
 
 
 def test_float64_stays_with_tvm(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def partition_imported(
         source=imported.source,
         entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
         least_size=least_size(module),
+        ranges=imported.ranges,
     )
     return Partitioned(module, report, metadata, entry)
 

@@ -146,9 +146,14 @@ class Model(Described):
         self._require_inputs(inputs)
         symbols: dict[str, int] = {}
         least = self.metadata.least_size
-        return [
+        tensors = [
             as_tensor(info, inputs[info.name], symbols, alignment, least) for info in self.inputs
         ]
+        for declared in self.metadata.ranges:
+            value = symbols.get(declared.name)
+            if value is not None and (problem := declared.refuses(value)):
+                raise InputError(f"{self.path.name} was not made for these sizes{problem}")
+        return tensors
 
     def invoke(self, tensors: list[tvm_ffi.Tensor]) -> list[tvm_ffi.Tensor]:
         """Run on checked tensors without copying anything: what a benchmark should time."""

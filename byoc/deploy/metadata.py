@@ -92,6 +92,23 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class SymbolRange:
+    """What the symbol of a symbolic axis may be: ``least`` at least, and ``most`` at most."""
+
+    name: str
+    least: int = 0
+    most: int | None = None
+
+    def refuses(self, value: int) -> str:
+        """What is wrong with a value; empty where nothing is."""
+        if value < self.least:
+            return f"; {self.name} is {value} and must be {self.least} or more"
+        if self.most is not None and value > self.most:
+            return f"; {self.name} is {value} and must be {self.most} or less"
+        return ""
+
+
+@dataclass(frozen=True)
 class Entry:
     """The region that alone computes the whole network, where there is one.
 
@@ -113,7 +130,8 @@ class Metadata:
     interface, ``plain`` for one that holds no metadata; its ``outputs`` are not known, hence none.
     ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
     ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
-    ``least_size`` is what the symbols of shapes stand for at least, 0 or 1.  ``report`` is the
+    ``least_size`` is what the symbols of shapes stand for at least, 0 or 1; ``ranges`` are those
+    that the model was declared for, where it was for some sizes only.  ``report`` is the
     partition report's JSON (``Report.to_json``).
     """
 
@@ -128,6 +146,7 @@ class Metadata:
     entry: Entry | None = None
     runtime: tuple[RuntimeLibrary, ...] = ()
     least_size: int = 1
+    ranges: tuple[SymbolRange, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

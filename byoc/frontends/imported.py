@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import tvm
 
-from byoc.deploy.metadata import SourceFile, TensorInfo
+from byoc.deploy.metadata import SourceFile, SymbolRange, TensorInfo
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Imported:
     in order, by the model's names; a symbolic axis of an input is as the caller gave it.
     ``source`` are the files that the model was read from, or its content where it was in memory.
     ``results`` names the result of each of the model's nodes that has one, by the node's name.
+    ``ranges`` are those of symbols that the model is for some sizes of only.
     ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
     ``less_general`` imports the model with other extents for these, if there may be any: for when
     something after the import fails.
@@ -29,4 +30,5 @@ class Imported:
     source: tuple[SourceFile, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict)
     axes: str = ""
+    ranges: tuple[SymbolRange, ...] = ()
     less_general: Callable[[], Imported] | None = None

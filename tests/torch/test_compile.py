@@ -17,6 +17,7 @@ import byoc
 from byoc.errors import (
     CompileError,
     ImportFailure,
+    InputError,
     ModelError,
     ShapeError,
     UnsupportedForm,
@@ -108,6 +109,51 @@ def test_a_module_with_symbolic_axes(network: Network, tmp_path: Path) -> None:
             inputs = torch.randn(count, 3, 16, 16), torch.randn(10)
             for found, wanted in zip(model(*inputs), expected(network, *inputs), strict=True):
                 np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+class Tokens(nn.Module):
+    """Token numbers and a mask to vectors, with positions out of a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        self.project, self.head = nn.Linear(16, 48), nn.Linear(16, 5)
+        self.register_buffer("numbers", torch.arange(64)[None], persistent=False)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        batch, length = tokens.shape
+        x = self.words(tokens) + self.places(self.numbers[:, :length])
+        heads = self.project(x).view(batch, length, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        rows = torch.arange(batch)[:, None, None, None]
+        seen = mask.bool()[rows, torch.arange(length)[None, None, None]]
+        causal = torch.ones(length, length, dtype=torch.bool).tril()
+        made = nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen & causal)
+        return self.head(made.transpose(1, 2).reshape(batch, length, 16))
+
+
+def test_sequences_of_any_length(tmp_path: Path) -> None:
+    """Rows of padding see no key of their own, and sizes beyond the positions are refused."""
+    torch.manual_seed(0)
+    module = Tokens().eval()
+    dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=64)}
+
+    def inputs(batch: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        mask = torch.ones(batch, length, dtype=torch.long)
+        mask[0, :2] = 0
+        return torch.randint(0, 50, (batch, length)), mask
+
+    library = tmp_path / "tokens.so"
+    done = byoc.compile(
+        module, library, example_inputs=inputs(2, 9), dynamic_shapes=(dims, dims), min_bytes=0
+    )
+    assert {entry.op for entry in done.report.left} <= {"relax.full", "relax.tril"}  # of the mask
+    with byoc.load(library) as model:
+        for sizes in ((1, 4), (3, 33), (2, 64)):
+            given = inputs(*sizes)
+            (wanted,) = expected(module, *given)
+            np.testing.assert_allclose(model(*given), wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(InputError, match="length is 65 and must be 64 or less"):
+            model(*inputs(2, 65))
 
 
 def test_a_file_on_the_command_line(network: Network, tmp_path: Path) -> None:

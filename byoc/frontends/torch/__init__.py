@@ -68,7 +68,7 @@ def import_program(program: Program, stages: Stages | None = None) -> Imported:
     with stages("import into TVM", ImportFailure):
         module = import_traced(program)
     source = () if program.file is None else hash_files([program.file])
-    return Imported(module, *signature(program, module), source)
+    return Imported(module, *signature(program, module), source, ranges=program.ranges())
 
 
 def torch_reference(program: Program) -> Reference:

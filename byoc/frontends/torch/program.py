@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from byoc.deploy.exchange import array_of, tensor_of
+from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
 from byoc.frontends.torch.names import leaf_names
 from codegen_cc.errors import one_line
@@ -52,6 +53,17 @@ class Program:
             elif not (isinstance(spec.arg, kinds.ConstantArgument) and spec.arg.value is None):
                 raise ModelError(f"output {name!r} is {spec.arg}; need tensors")
         return found
+
+    def ranges(self) -> tuple[SymbolRange, ...]:
+        """What each symbol was declared to be; up to 2, PyTorch's least size says nothing."""
+        found = []
+        for symbol, bounds in self.exported.range_constraints.items():
+            least = int(bounds.lower) if int(bounds.lower) > 2 else 0
+            most = int(bounds.upper) if bounds.upper.is_Integer else None
+            if symbol.is_Symbol and (least or most is not None):
+                name = self.symbols.get(symbol.name, symbol.name)
+                found.append(SymbolRange(name, least, most))
+        return tuple(found)
 
     def examples(self) -> dict[str, np.ndarray]:
         """The example inputs by name; empty where the program has none."""

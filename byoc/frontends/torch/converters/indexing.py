@@ -8,9 +8,19 @@ from functools import reduce
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.values import Graph, Value
 
 op = relax.op
+
+
+def _size(g: Graph, extent: object, dtype: str) -> relax.Expr:
+    """An extent as a tensor without axes."""
+    size = getattr(extent, "value", extent)
+    if isinstance(size, int):
+        return g.tensor(size, dtype)
+    counted = g.emit(op.arange(0, extent + 1, 1, dtype))  # from 0, as the kernel does
+    return g.emit(op.reshape(part_of(counted, 0, extent, extent + 1), []))
 
 
 def _wrapped(g: Graph, places: Value, extent: object) -> relax.Expr:
@@ -24,10 +34,7 @@ def _wrapped(g: Graph, places: Value, extent: object) -> relax.Expr:
         )
     tensor = g.tensor(places)
     dtype = str(tensor.ty.dtype)
-    size = getattr(extent, "value", extent)
-    if not isinstance(size, int):
-        return tensor
-    beyond = op.add(tensor, g.tensor(size, dtype))
+    beyond = op.add(tensor, _size(g, extent, dtype))
     return g.emit(op.where(op.less(tensor, g.tensor(0, dtype)), beyond, tensor))
 
 
@@ -78,7 +85,7 @@ def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:
     if len(places) > 1:
         flat = g.tensor(places[0], "int64")
         for more, extent in zip(places[1:], extents[1:], strict=True):
-            width = g.tensor(int(extent), "int64")
+            width = _size(g, extent, "int64")
             flat = g.emit(op.add(op.multiply(flat, width), g.tensor(more, "int64")))
         whole = reduce(lambda a, b: a * b, extents)
         joined = [*shape[:first], whole, *shape[first + len(axes) :]]

@@ -60,7 +60,7 @@ def split(g: Graph, x: Value, dim: int = 0, **_: object) -> list[relax.Expr]:
     axis = dim % tensor.ty.ndim
     for result in g.results:
         extent = g.extents(result.shape)[axis]
-        parts.append(g.emit(op.strided_slice(tensor, [axis], [begin], [begin + extent])))
+        parts.append(g.emit(part_of(tensor, axis, begin, begin + extent)))
         begin = begin + extent
     return parts
 
@@ -69,6 +69,11 @@ def unbind(g: Graph, x: Value, dim: int = 0) -> list[relax.Expr]:
     """All slices of extent 1 along an axis, without that."""
     tensor = g.tensor(x)
     return [_selected(g, tensor, dim % tensor.ty.ndim, i) for i in range(len(g.results))]
+
+
+def part_of(tensor: relax.Expr, axis: int, begin: Value, end: Value, step: int = 1) -> relax.Expr:
+    """A slice within the axis, so that its extent needs no minimum."""
+    return op.strided_slice(tensor, [axis], [begin], [end], [step], assume_inbound=True)
 
 
 def slice_(
@@ -81,7 +86,7 @@ def slice_(
     if taken is extent or relax_dims([taken]) == relax_dims([extent]):
         return tensor
     begin = _from_start(0 if start is None else start, extent)
-    return op.strided_slice(tensor, [axis], [begin], [begin + (taken - 1) * step + 1], [step])
+    return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
 
 
 def _from_start(place: Value, extent: relax.Expr) -> Value:
@@ -102,7 +107,7 @@ def select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
 
 def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:
     begin = _from_start(index, tensor.ty.shape.values[axis])
-    part = g.emit(op.strided_slice(tensor, [axis], [begin], [begin + 1]))
+    part = g.emit(part_of(tensor, axis, begin, begin + 1))
     return g.emit(op.squeeze(part, [axis]))
 
 
@@ -137,8 +142,8 @@ def _replaced(
 ) -> relax.Expr:
     extent = tensor.ty.shape.values[axis]
     end = begin + source.ty.shape.values[axis]
-    before = op.strided_slice(tensor, [axis], [0], [begin])
-    behind = op.strided_slice(tensor, [axis], [end], [extent])
+    before = part_of(tensor, axis, 0, begin)
+    behind = part_of(tensor, axis, end, extent)
     return op.concat([g.emit(before), source, g.emit(behind)], axis)
 
 
@@ -158,7 +163,7 @@ def diagonal(g: Graph, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) 
     flat = g.emit(op.reshape(turned, [*others, rows * columns]))
     begin = offset if offset >= 0 else -offset * columns
     end = begin + (g.shape[-1] - 1) * (columns + 1) + 1
-    return op.strided_slice(flat, [len(others)], [begin], [end], [int(columns) + 1])
+    return part_of(flat, len(others), begin, end, int(columns) + 1)
 
 
 def unfold(g: Graph, x: Value, dimension: int, size: int, step: int) -> relax.Expr:
@@ -199,8 +204,8 @@ def roll(g: Graph, x: Value, shifts: Sequence[Value], dims: Sequence[int] = ()) 
         if shift == 0:
             continue
         border = extent - shift if shift > 0 else -shift
-        last = op.strided_slice(tensor, [axis], [border], [extent])
-        first = op.strided_slice(tensor, [axis], [0], [border])
+        last = part_of(tensor, axis, border, extent)
+        first = part_of(tensor, axis, 0, border)
         tensor = g.emit(op.concat([g.emit(last), g.emit(first)], axis))
     return tensor if tensor.ty.ndim == len(shape) else op.reshape(tensor, shape)
 
@@ -272,8 +277,8 @@ def _wrapped(g: Graph, x: Value, pad: Sequence[int]) -> relax.Expr:
         if begin < 0 or end < 0:
             raise ValueError(f"circular padding of {[begin, end]}; need widths of 0 or more")
         extent = tensor.ty.shape.values[axis]
-        first = op.strided_slice(tensor, [axis], [extent - begin], [extent])
-        last = op.strided_slice(tensor, [axis], [0], [end])
+        first = part_of(tensor, axis, extent - begin, extent)
+        last = part_of(tensor, axis, 0, end)
         parts = [first] * (begin > 0) + [tensor] + [last] * (end > 0)
         tensor = g.emit(op.concat([g.emit(part) for part in parts], axis))
     return tensor

@@ -78,6 +78,7 @@ def dynamic_product(draft: Draft, x: str) -> str:
     """Weights of bytes or blocks: DynamicQuantizeMatMul, MatMulIntegerToFloat, MatMulNBits."""
     x = source(draft, x, ("float32",), (2, 3))
     require(draft.is_fixed(x, -1) and 0 not in draft.shape(x), "symbolic inner extent")
+    require(not draft.special, "scales of what is not finite")
     inner, columns = draft.shape(x)[-1], draft.between(1, 9)
     if draft.chance(0.5):
         block = 16

@@ -59,6 +59,8 @@ def recurrent(draft: Draft, x: str) -> str:
         attributes["clip"] = float(draft.pick((0.5, 1.0, 3.0)))
     if operator == "GRU":
         attributes["linear_before_reset"] = draft.pick((None, 0, 1, 1))
+    if not draft.is_fixed(x, 0):  # ONNX Runtime leaves the last states of no step unset
+        return _joined(draft, draft.op(operator, operands, **attributes), directions * units)
     results = draft.op(operator, operands, outputs=3 if operator == "LSTM" else 2, **attributes)
     if draft.chance(0.3):
         return str(draft.pick(results[1:]))

@@ -88,6 +88,16 @@ def test_operators_defined_by_others() -> None:
     assert_agrees({"c": c}, {"c": want})
 
 
+def test_a_scalar_stays_one() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float x) => (float y, float z) {
+        y = Celu <alpha: float = 0.7> (x) z = Celu (y) }"""
+    model = parser.parse_model(text)
+    for value in (-0.6, 0.6):
+        feeds = {"x": np.asarray(value, np.float32)}
+        outputs = backend.prepare(model).run(list(feeds.values()))
+        assert_agrees(dict(zip("yz", outputs, strict=True)), onnxruntime_outputs(model, feeds))
+
+
 def test_large_weights_stay_where_they_are(tmp_path: Path) -> None:
     """A model with functions is prepared without reading them."""
     model = parser.parse_model(OWN)

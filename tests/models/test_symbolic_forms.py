@@ -22,23 +22,51 @@ def _model(opset: int, text: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("scale", [0.7, 0.5, 2.0])
 def test_resize_of_opset_10(scale: float, tmp_path: Path) -> None:
-    # It takes the next pixel where it shrinks; a scale that is no ratio of sizes is refused.
+    # It takes the next pixel where it shrinks.
     model = _model(
         10,
         "(float[n,2,3,8] x) => (float[n,2,3,k] y)"
         f'<float[4] s = {{1, 1, 1, {scale}}}> {{ y = Resize<mode = "nearest">(x, s) }}',
     )
     shapes: dict[str, list[int | str]] = {"x": ["n", 2, 3, 8]}
-    if scale == 0.7:
-        with pytest.raises(ByocError, match=r"scale 0\.7 of axis 3, 8, gives 5\.6"):
-            byoc.compile(model, None, shapes)
-        return
     byoc.compile(model, tmp_path / "m.so", shapes)
     library = byoc.load(tmp_path / "m.so")
     for size in (1, 3):
         x = np.arange(size * 48, dtype="float32").reshape(size, 2, 3, 8)
         want = onnxruntime_outputs(model, {"x": x})["y"]
         np.testing.assert_array_equal(library.run({"x": x})["y"], want)
+
+
+@pytest.mark.parametrize("shape", [["n", 2, 8], ["n", 2, 3, 8], ["n", 1, 2, 3, 8]])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resize_by_more_than_the_sizes(shape: list[int | str], mode: str, tmp_path: Path) -> None:
+    # 8 by 0.7 are 5 pixels, at 1 / 0.7 from one another: not at the ratio of the sizes.
+    scales = ", ".join(["1"] * (len(shape) - 1) + ["0.7"])
+    model = _model(
+        13,
+        f"(float[{','.join(map(str, shape))}] x) => (float[] y)"
+        f" <float[{len(shape)}] s = {{{scales}}}>"
+        f'{{ y = Resize<mode = "{mode}", coordinate_transformation_mode = "asymmetric",'
+        ' nearest_mode = "ceil">(x, , s) }',
+    )
+    byoc.compile(model, tmp_path / "m.so", {"x": shape})
+    library = byoc.load(tmp_path / "m.so")
+    for size in (1, 3):
+        x = np.random.default_rng(0).random((size, *shape[1:]), "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[1, 2, "h", 8], [1, 2, 1, "h", 8]])
+def test_scales_that_are_no_ratio_beside_symbols(shape: list[int | str]) -> None:
+    scales = ", ".join(["1"] * (len(shape) - 2) + ["2", "0.7"])
+    model = _model(
+        13,
+        f"(float[{','.join(map(str, shape))}] x) => (float[] y)"
+        f" <float[{len(shape)}] s = {{{scales}}}> {{ y = Resize(x, , s) }}",
+    )
+    with pytest.raises(ByocError, match=r"scale 0\.7 of axis .* symbolic extents"):
+        byoc.compile(model, None, {"x": shape})
 
 
 @pytest.mark.parametrize("begin", [-1, 1, -3, 2**31])

@@ -1,4 +1,4 @@
-"""ONNX's Resize of a tensor of fixed shape, every form of it.
+"""ONNX's Resize along axes of fixed extents, every form of it.
 
 A resize works on one axis after another, and on each it is a fixed linear map: for every output
 position some input positions and their weights. These are computed here, in float64, as the
@@ -16,8 +16,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from byoc.frontends.onnx.symbolic_resize import FIRST_WITH_MODES, METHODS, resize_options
+from byoc.frontends.onnx.symbolic_resize import (
+    FIRST_WITH_MODES,
+    METHODS,
+    resize_options,
+    scaled,
+)
 from byoc.ir.dataflow import array_of, shape_of
+from codegen_cc.dim import Dim, is_static, same
+from codegen_cc.region.relax_dims import relax_dims
 
 #: Coordinate transformations that ``relax.image.resize2d`` has.
 OF_RELAX = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
@@ -31,15 +38,26 @@ class Axis:
     """How one axis is resized."""
 
     axis: int
-    size: int
-    result: int
+    size: Dim
+    result: Dim
     scale: float
     #: First and last position of the region of interest, as shares of the axis.
     region: tuple[float, float] = (0.0, 1.0)
 
     @property
+    def is_symbolic(self) -> bool:
+        """Whether a symbol is in its sizes, and not the same one in both."""
+        return not is_static((self.size, self.result)) and not self._is_kept
+
+    @property
+    def _is_kept(self) -> bool:
+        return same(self.size, self.result) and self.scale == 1 and self.region == (0.0, 1.0)
+
+    @property
     def is_even(self) -> bool:
         """Whether the ratio of the sizes is the scale: what needs no other than the sizes."""
+        if self._is_kept:
+            return True
         return self.region == (0.0, 1.0) and np.float32(self.scale) == np.float32(
             self.result / self.size
         )
@@ -48,27 +66,29 @@ class Axis:
 def resize(
     bb: relax.BlockBuilder, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any], opset: int
 ) -> relax.Expr:
-    """Convert Resize, or Upsample with ``opset`` 0, of a tensor whose shape is known.
+    """Convert Resize, or Upsample with ``opset`` 0, where axes that change have fixed extents.
 
     Raises ``ValueError`` where sizes or scales are computed, and for integers that would have to be
     interpolated.
     """
     image, shape = inputs[0], shape_of(inputs[0])
-    axes = _axes(shape, inputs, attrs, opset)
+    axes = axes_of(shape, inputs, attrs, opset)
     if 0 in shape or any(axis.result == 0 for axis in axes):
-        sizes = list(shape)
+        sizes = list(image.ty.shape.values)
         for axis in axes:
-            sizes[axis.axis] = axis.result
+            if is_static((axis.result,)):
+                sizes[axis.axis] = axis.result
         return relax.op.zeros(tuple(sizes), str(image.ty.dtype))
     options = _Options.of(attrs, opset)
-    changed = [a for a in axes if not (a.is_even and a.size == a.result)]
+    changed = [a for a in axes if not (a.is_even and same(a.size, a.result))]
     if options.coordinates == "align_corners" and not all(axis.is_even for axis in changed):
         raise ValueError(
             "align_corners with a scale that gives no whole number, of which ONNX Runtime keeps the"
             " whole part and ONNX's reference does not; need sizes"
         )
     if _is_relax_image(image, changed, options):
-        size = relax.ShapeExpr([next(a.result for a in axes if a.axis == i) for i in (2, 3)])
+        results = {axis.axis: axis.result for axis in changed}
+        size = relax.ShapeExpr([results.get(i, image.ty.shape.values[i]) for i in (2, 3)])
         return relax.op.image.resize2d(image, size=size, **resize_options(attrs, opset))
     if options.mode != b"nearest" and not str(image.ty.dtype).startswith("float"):
         raise ValueError(f"{options.mode.decode()} of {image.ty.dtype}; need floating point")
@@ -87,13 +107,17 @@ def resize(
     return image
 
 
-def _axes(
-    shape: Sequence[int],
+def axes_of(
+    shape: Sequence[Dim],
     inputs: Sequence[relax.Expr | None],
     attrs: Mapping[str, Any],
     opset: int,
 ) -> list[Axis]:
-    """What becomes of each axis, those first that shrink most."""
+    """What becomes of each axis, those first that shrink most.
+
+    Raises ``ValueError`` where sizes or scales are computed, or give a symbolic extent that is no
+    whole number for every value of its symbols.
+    """
     numbers = [None if expr is None else _numbers(expr) for expr in list(inputs)[1:]]
     numbers += [None] * (3 - len(numbers))
     if opset < FIRST_WITH_MODES:  # scales are the second input, or an attribute
@@ -110,29 +134,36 @@ def _axes(
     if sizes is not None:
         policy = attrs.get("keep_aspect_ratio_policy", b"stretch")
         pairs = zip(sizes, axes, strict=True)
-        ratios = [size / shape[axis] if shape[axis] else 1.0 for size, axis in pairs]
+        ratios = [_ratio(size, shape[axis]) for size, axis in pairs]
         if policy != b"stretch":
+            if not is_static((*sizes, *(shape[axis] for axis in axes))):
+                raise ValueError(f"keep_aspect_ratio_policy {policy.decode()} of symbolic extents")
             ratio = min(ratios) if policy == b"not_larger" else max(ratios)
             ratios = [ratio] * len(axes)
             sizes = [np.floor(ratio * shape[axis] + 0.5) for axis in axes]
         found = [
-            Axis(axis, shape[axis], int(size), ratio, region)
+            Axis(axis, shape[axis], size if isinstance(size, Dim) else int(size), ratio, region)
             for axis, size, ratio, region in zip(axes, sizes, ratios, regions, strict=True)
         ]
     else:
         found = []
         for axis, scale, region in zip(axes, scales, regions, strict=True):
-            result = int(np.float32(shape[axis]) * np.float32(scale))
-            found.append(Axis(axis, shape[axis], result, scale, region))
+            found.append(Axis(axis, shape[axis], scaled(shape[axis], scale, axis), scale, region))
     given = {axis.axis for axis in found}
     rest = [Axis(i, extent, extent, 1.0) for i, extent in enumerate(shape) if i not in given]
-    return sorted([*found, *rest], key=lambda axis: axis.result / max(axis.size, 1))
+    return sorted([*found, *rest], key=lambda axis: _ratio(axis.result, axis.size))
 
 
-def _numbers(expr: relax.Expr) -> list[float]:
-    """A constant's values. Raises ``ValueError`` for what is computed."""
+def _ratio(size: Dim | float, extent: Dim) -> float:
+    """Of an axis of no elements, or of one whose size is a symbol, 1."""
+    fixed = is_static((size, extent)) if isinstance(size, Dim) else is_static((extent,))
+    return float(size / extent) if fixed and extent else 1.0
+
+
+def _numbers(expr: relax.Expr) -> list[Dim | float]:
+    """Values of a constant, extents of a shape. Raises ``ValueError`` for what is computed."""
     if isinstance(expr, relax.ShapeExpr):
-        return [int(value) for value in expr.values]
+        return list(relax_dims(expr.values))
     values = array_of(expr) if isinstance(expr, tvm.ir.GenericConst) else None
     if values is None:
         raise ValueError("a region, scales or sizes that are computed; need constants")

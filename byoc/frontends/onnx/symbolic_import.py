@@ -253,12 +253,12 @@ class SymbolicImporter(CheckedImporter):
     # ------------------------------------------------------------------ images
 
     def _is_symbolic_image(self, inputs: Sequence[relax.Expr | None]) -> bool:
-        """Whether the converter is needed here: an image or sizes with symbols, or no shape."""
+        """Whether the converter is needed here: symbols in height, width, sizes, or no shape."""
         image = inputs[0]
         if not self._variables or image.ty.ndim != 4:
             return False
         shape, sizes = shape_of(image), inputs[3] if len(inputs) > 3 else None
-        return shape is None or not is_static(shape) or isinstance(sizes, relax.ShapeExpr)
+        return shape is None or not is_static(shape[2:]) or isinstance(sizes, relax.ShapeExpr)
 
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]

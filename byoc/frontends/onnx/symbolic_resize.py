@@ -42,14 +42,15 @@ def resized(
         if sizes is not None:
             result[axis] = normal(sizes[place])
         else:
-            result[axis] = _scaled(shape[axis], scales[place], axis)
+            result[axis] = scaled(shape[axis], scales[place], axis)
             _require_ratio(shape[axis], scales[place], axis, attrs)
     if tuple(result[:2]) != shape[:2]:
         raise ValueError(f"batch and channels {list(shape[:2])} become {result[:2]}; need the same")
     return tuple(result[2:])
 
 
-def _scaled(extent: Dim, scale: float, axis: int) -> Dim:
+def scaled(extent: Dim, scale: float, axis: int) -> Dim:
+    """The extent of the result. Raises ``ValueError`` where it is no whole number."""
     if isinstance(extent, int):
         return int(np.float32(scale) * np.float32(extent))
     size = sympy.expand(extent * sympy.Rational(*float(scale).as_integer_ratio()))

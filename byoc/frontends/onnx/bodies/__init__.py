@@ -16,6 +16,7 @@ from byoc.frontends.onnx.quantised_operators import MICROSOFT
 BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "Attention"): attention.attention,
     ("", "Bernoulli"): structure.bernoulli,
+    ("", "Celu"): structure.celu,
     ("", "DFT"): signal.dft,
     ("", "LpNormalization"): structure.lp_normalization,
     ("", "ReverseSequence"): structure.reverse_sequence,

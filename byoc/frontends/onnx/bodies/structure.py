@@ -19,6 +19,14 @@ def lp_normalization(call: Call) -> bool:
     return True
 
 
+def celu(call: Call) -> bool:
+    """alpha elu(x / alpha); the schema's body gives a scalar an axis."""
+    alpha = call.attrs.get("alpha", 1.0)
+    part = call.op("Elu", call.op("Div", call.input(0), call.number(alpha)), alpha=1.0)
+    call.give(0, call.op("Mul", part, call.number(alpha)))
+    return True
+
+
 def bernoulli(call: Call) -> bool:
     """1 with the probability that the input says; the schema's body gives 1 with the rest."""
     float32 = onnx.TensorProto.FLOAT

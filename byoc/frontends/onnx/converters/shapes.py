@@ -8,7 +8,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_typ
 
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
-from byoc.frontends.onnx.resize import resize
+from byoc.frontends.onnx.resize import axes_of, resize
 from codegen_cc.dim import Dim, is_static, same, slice_bounds
 
 
@@ -93,13 +93,20 @@ def expand(node: Node) -> relax.Expr:
 
 
 def any_resize(node: Node) -> relax.Expr:
-    """Fixed shapes here; symbolic ones TVM's way."""
+    """Axes of fixed extents here; symbolic ones TVM's way, where it has enough in the sizes."""
     shape = node.shape()
     if any(computed_sizes.is_computed(node, place) for place in range(1, len(node.inputs))):
         return computed_resize.resize(node)
-    if shape is None or not is_static(shape):
+    if shape is None:
         return node.tvm()
     opset = node.opset if node.operator == "Resize" else 0
+    axes = axes_of(shape, node.inputs, node.attrs, opset)
+    if any(axis.is_symbolic for axis in axes):
+        uneven = [axis for axis in axes if not axis.is_symbolic and not axis.is_even]
+        if uneven:
+            told = ", ".join(f"{axis.scale:g} of axis {axis.axis}, {axis.size}" for axis in uneven)
+            raise ValueError(f"scale {told} beside symbolic extents; need whole numbers")
+        return node.tvm()
     return resize(node.bb, node.inputs, node.attrs, opset)
 
 

@@ -88,11 +88,17 @@ def test_every_example_is_tested() -> None:
     assert sorted(path.name for path in DOORS.glob("[0-9]*.py")) == sorted(SAID)
 
 
+def with_torch() -> str:
+    """The path with the folder that ``make test`` installs PyTorch into."""
+    apart = Path(sys.prefix, "torch")
+    if not apart.is_dir() and find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed: the extra 'torch'")
+    return f"{ROOT}{os.pathsep}{apart}"
+
+
 @pytest.mark.parametrize("name", SAID)
 def test_example(name: str) -> None:
-    if name == "09_torch.py" and find_spec("torch") is None:
-        pytest.skip("PyTorch is not installed: the extra 'torch'")
-    done = run(name)
+    done = run(name, **({"PYTHONPATH": with_torch()} if name == "09_torch.py" else {}))
     assert done.returncode == 0, done.stderr
     for text in SAID[name]:
         assert text in done.stdout

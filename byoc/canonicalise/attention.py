@@ -4,9 +4,10 @@
 
 Exporters put the scale on the scores, on the query, on the key or on both, divide instead of
 multiplying, transpose the key together with its heads, add the mask in two parts, and drop or fold
-leading axes. What comes out is, in this order, with everything of rank 4:
+leading axes. PyTorch guards rows without a key, whose softmax is NaN, by ``where(isnan(w), 0, w)``.
+What comes out is, in this order, with everything of rank 4:
 
-    permute_dims(key, [0, 1, 3, 2])  matmul  [multiply]  [add]  softmax  matmul
+    permute_dims(key, [0, 1, 3, 2])  matmul  [multiply]  [add]  softmax  [isnan  where]  matmul
 
 ``relax.nn.attention``, whose tensors are [B, S, H, D], is written in these operators as well. The
 scale moves behind the product, which rounds differently; a mask of two parts is added up first.
@@ -20,6 +21,7 @@ from math import isfinite
 import numpy as np
 from tvm import relax
 
+from byoc.ir import pattern
 from byoc.ir.dataflow import (
     Block,
     Constant,
@@ -46,6 +48,7 @@ class Attention:
     value: relax.Expr
     scale: float = 1.0
     masks: list[relax.Expr] = field(default_factory=list)
+    guarded: bool = False
 
 
 def attention_in_pieces(block: Block) -> None:
@@ -124,8 +127,10 @@ def attention_from_pieces(block: Block) -> None:
 
 
 def _read(block: Block, call: relax.Call) -> Attention | None:
-    softmax = block.call(call.args[0], "relax.nn.softmax")
-    if softmax is None or not block.is_private(call.args[0]):
+    inside = _unguarded(block, call.args[0])
+    guarded, weights = inside is not None, call.args[0] if inside is None else inside
+    softmax = block.call(weights, "relax.nn.softmax")
+    if softmax is None or not (guarded or block.is_private(weights)):
         return None
     rank = call.args[0].ty.ndim
     if int(softmax.attrs.axis) not in (-1, rank - 1):
@@ -159,7 +164,21 @@ def _read(block: Block, call: relax.Call) -> Attention | None:
             query, turned = (number[0] if x is side else x for x in (query, turned))
     if not isfinite(by_both) or by_both == 0.0:
         return None
-    return Attention(query, turned, call.args[1], by_both, masks)
+    return Attention(query, turned, call.args[1], by_both, masks, guarded)
+
+
+_GUARD = pattern.call("where", pattern.call("isnan", "weights"), 0.0, "weights")
+
+
+def _unguarded(block: Block, expr: relax.Expr) -> relax.Expr | None:
+    """``w`` of ``where(isnan(w), 0, w)`` that nothing else looks into; None for any other value."""
+    found = pattern.find(block, expr, _GUARD) if block.is_private(expr) else None
+    if found is None or shape_of(found["weights"]) != shape_of(expr):
+        return None
+    weights, inside = found["weights"], [found["weights"], *found.bindings[1:]]
+    readers = {reader for var in inside for reader in block.users(var)}
+    free = readers == {*found.bindings} and not any(block.is_fixed(var) for var in inside)
+    return weights if free else None
 
 
 def _scalar_step(call: relax.Call) -> tuple[relax.Expr, float] | None:
@@ -231,6 +250,9 @@ def _write(block: Block, var: relax.Var, found: Attention) -> None:
         mask = masks[0] if len(masks) == 1 else _sum(block, var, *masks)
         scores = block.emit(var, relax.op.add(scores, mask))
     weights = block.emit(var, relax.op.nn.softmax(scores, 3))
+    if found.guarded:
+        hidden = block.emit(var, relax.op.isnan(weights))
+        weights = block.emit(var, relax.op.where(hidden, constant(0.0, dtype_of(var)), weights))
     result = relax.op.matmul(weights, value)
     if var.ty.ndim != 4:
         result = relax.op.reshape(block.emit(var, result), var.ty.shape)

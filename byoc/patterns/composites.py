@@ -1,6 +1,7 @@
 """Nodes of several operators and several operands.
 
     attention(q, k, v, mask) = softmax(q k^T * scale + mask) v      as canonicalisation writes it
+    the same, guarded        = where(isnan(w), 0, w) v              w: that softmax
     prelu(x, slope)          = where(x < 0, x * slope, x)
     take(x, i)               = take(x, where(i < 0, i + n, i))      n: the axis' extent
     cumsum(x, reverse)       = take(cumsum(take(x, r)), r)          r: n - 1, ..., 1, 0
@@ -93,7 +94,8 @@ _SOFTMAX = call(
     where=lambda softmax: int(softmax.attrs.axis) in (-1, 3) and softmax.ty.ndim == 4,
     name="weights",
 )
-ATTENTION = call("matmul", _SOFTMAX, "value")
+_GUARDED = call("where", call("isnan", _SOFTMAX), 0.0, "weights", name="guarded")
+ATTENTION = call("matmul", either(_GUARDED, _SOFTMAX), "value")
 
 
 def _attention(block: Block, var: relax.Var) -> Found | None:
@@ -115,7 +117,8 @@ def _attention(block: Block, var: relax.Var) -> Found | None:
     shape = shape_of(var)
     if shape is None:
         return None
-    node = Node("attention", tuple(operands), shape, dtype_of(var), {"scale": scale})
+    attrs = {"scale": scale, "guarded": found.get("guarded") is not None}
+    node = Node("attention", tuple(operands), shape, dtype_of(var), attrs)
     return Found(Candidate(node, tuple(roles.values())), found.bindings)
 
 

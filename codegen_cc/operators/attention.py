@@ -14,7 +14,7 @@ from codegen_cc.operators.bfloat16 import in_bfloat16, narrow, short_name
 from codegen_cc.operators.dtype_rules import as_stored, c_dtype, only_single
 from codegen_cc.operators.matmul import result_order
 from codegen_cc.operators.sample import REAL, Sample, sample_node
-from codegen_cc.operators.told import equal_shapes
+from codegen_cc.operators.told import equal_shapes, unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
@@ -108,7 +108,8 @@ def _numbers(node: Node) -> dict[str, Number]:
 def _sizes(node: Node, query: tuple[Dim, ...], keys: Dim, width: Dim) -> dict[str, Number]:
     batch, heads, queries, depth = query
     numbers = {"batch": batch, "heads": heads, "queries": queries, "keys": keys}
-    return numbers | {"depth": depth, "width": width, "scale": float(node.attrs["scale"])}
+    numbers |= {"depth": depth, "width": width, "scale": float(node.attrs["scale"])}
+    return numbers | {"guarded": int(node.attrs.get("guarded", False))}
 
 
 def _unfit(node: Node, told: Collection[str], function: str) -> str | None:
@@ -129,21 +130,25 @@ def _samples() -> Iterator[Sample]:
     yield Sample("", sample_node("attention", heads, (1, 2, 16, 8), scale=0.5))
     masked = heads | {"mask": ((1, 1, 1, 16), REAL)}
     yield Sample("masked", sample_node("attention", masked, (1, 2, 16, 8), scale=0.5))
+    guarded = sample_node("attention", masked, (1, 2, 16, 8), scale=0.5, guarded=True)
+    yield Sample("masked, guarded", guarded)
 
 
 ATTENTION = Operator(
     "attention",
     roles=("query", "key", "value", "mask"),
     optional=("mask",),
-    attributes={"scale": "a number"},
-    about="softmax(scale query key^T + mask) value over [batch, heads, rows, columns]",
+    attributes={"scale": "a number", "guarded": "true or false"},
+    about="softmax(scale query key^T + mask) value over [batch, heads, rows, columns]; guarded:"
+    " with 0 for NaN behind the softmax",
     macs=_macs,
     layout=Layout.FREE,
     facts=Facts(
         ranks={"query": 4, "key": 4, "value": 4},
-        names=("batch", "heads", "queries", "keys", "depth", "width", "scale"),
+        names=("batch", "heads", "queries", "keys", "depth", "width", "scale", "guarded"),
         numbers=_numbers,
-        told_by={"scale": ("scale",)},
+        told_by={"scale": ("scale",), "guarded": ("guarded",)},
+        neutral={"guarded": unless("guarded", False)},
         unfit=_unfit,
     ),
     kernels=Kernels(

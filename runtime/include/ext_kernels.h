@@ -195,6 +195,7 @@ typedef struct {
   float scale;
   int64_t q_strides[3], k_strides[3], v_strides[3], y_strides[3];
   int64_t mask_strides[4]; /* the last one is 0 or 1 */
+  int64_t guarded;         /* rows of p[i] that have a NaN are 0, as those without a key are */
 } ext_attention_params;
 /* mask may be NULL. */
 int ext_attention(const ext_attention_params* p, const float* q, const float* k, const float* v,

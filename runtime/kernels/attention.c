@@ -124,6 +124,10 @@ static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
     } else {
       sums[i] = exponentials(0, p->keys, p->scale, row, 0, row);
     }
+    if (p->guarded && sums[i] != sums[i]) {
+      memset(row, 0, (size_t)p->keys * sizeof *row);
+      sums[i] = 1.0f;
+    }
   }
   status = product(i1 - i0, p->width, p->keys, scores, job->row_floats, packed + job->k_floats, y,
                    p->y_strides[2]);

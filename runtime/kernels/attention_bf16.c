@@ -228,6 +228,10 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
                      : exponentials(0, p->keys, scale, after, NULL, 0, s, to);
     const int64_t written = ceil_div(p->keys, VL) * VL;
     if (written < keys) ba_zeros(to + written, keys - written);
+    if (p->guarded && totals[i] != totals[i]) {
+      ba_zeros(to, keys);
+      totals[i] = 1.0f;
+    }
   }
   product(rows, p->width, ceil_div(p->keys, 2), m->p, job->p_row, m->panels + job->k_size, m->sums,
           job->sums_row);

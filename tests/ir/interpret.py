@@ -207,7 +207,10 @@ def _attention(
 ) -> np.ndarray:
     scores = np.einsum("bhsd,bhtd->bhst", q, k) * node.attrs["scale"] + mask
     powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return np.einsum("bhst,bhte->bhse", powers / powers.sum(-1, keepdims=True), v)
+    weights = powers / powers.sum(-1, keepdims=True)
+    if node.attrs.get("guarded", False):
+        weights = np.where(np.isnan(weights), 0.0, weights)
+    return np.einsum("bhst,bhte->bhse", weights, v)
 
 
 def _cumsum(node: Node, x: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ def test_plain() -> None:
     node = check(lambda emit, q, k, v: attend(emit, q, turned(emit, k), v), QUERY, KEY, VALUE)
     assert [operand.role for operand in node.operands] == ["query", "key", "value"]
     assert [operand.shape for operand in node.operands] == [QUERY.shape, KEY.shape, VALUE.shape]
-    assert (node.shape, node.attrs) == ((2, 3, 4, 6), {"scale": 1.0})
+    assert (node.shape, node.attrs) == ((2, 3, 4, 6), {"scale": 1.0, "guarded": False})
 
 
 @pytest.mark.parametrize("operator", [op.multiply, op.divide])
@@ -136,6 +136,37 @@ def test_two_masks() -> None:
         4,
         5,
     )
+
+
+def guarded(emit, scores, other: float = 0.0):
+    """Softmax with another number for NaN, as PyTorch writes it."""
+    weights = emit(op.nn.softmax(scores, -1))
+    return emit(op.where(emit(op.isnan(weights)), constant(other), weights))
+
+
+#: Adds to scores: the second row of queries has no key.
+ROW_WITHOUT_KEY = np.where(np.arange(4)[:, None] == 1, -np.inf, np.zeros((4, 5)))
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1, 1, 4, 5), (2, 3, 4, 5)])
+def test_guarded_softmax(shape: tuple[int, ...]) -> None:
+    mask = np.broadcast_to(ROW_WITHOUT_KEY, shape)
+
+    def build(emit, q, k, v):
+        scores = emit(op.multiply(emit(op.matmul(q, turned(emit, k))), constant(0.3)))
+        weights = guarded(emit, emit(op.add(scores, constant(mask))))
+        return emit(op.matmul(weights, v))
+
+    node = check(build, QUERY, KEY, VALUE, bodies=True)
+    assert node.attrs == {"scale": pytest.approx(0.3), "guarded": True}
+
+
+def test_guarded_softmax_of_rank_three() -> None:
+    def build(emit, q, k, v):
+        scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 2, 1]))))
+        return emit(op.matmul(guarded(emit, scores), v))
+
+    assert check(build, QUERY[0], KEY[0], VALUE[0]).attrs["guarded"]
 
 
 def windows(wide: tuple[int, ...], mask: relax.Expr | None) -> Callable[..., relax.Expr]:
@@ -256,6 +287,26 @@ def test_scores_that_are_read_elsewhere_are_none() -> None:
         return emit(op.add(emit(op.sum(result)), emit(op.sum(scores))))
 
     check(build, QUERY, KEY, VALUE, found=False)
+
+
+def test_guards_that_are_read_elsewhere_or_give_another_number_are_none() -> None:
+    def other(emit, q, k, v):
+        scores = emit(op.matmul(q, turned(emit, k)))
+        return emit(op.matmul(guarded(emit, scores, other=1.0), v))
+
+    def read(emit, q, k, v):
+        weights = guarded(emit, emit(op.matmul(q, turned(emit, k))))
+        return emit(op.add(emit(op.sum(emit(op.matmul(weights, v)))), emit(op.sum(weights))))
+
+    def hidden(emit, q, k, v):
+        weights = emit(op.nn.softmax(emit(op.matmul(q, turned(emit, k))), -1))
+        nan = emit(op.isnan(weights))
+        result = emit(op.matmul(emit(op.where(nan, constant(0.0), weights)), v))
+        count = emit(op.sum(emit(op.astype(nan, "float32"))))
+        return emit(op.add(emit(op.sum(result)), count))
+
+    for build in (other, read, hidden):
+        check(build, QUERY, KEY, VALUE, found=False)
 
 
 def test_heads_that_broadcast_are_none() -> None:

@@ -123,8 +123,9 @@ def special(dtype: np.dtype) -> Drawn:
     return Drawn(q, k, v, mask, np.empty_like(q))
 
 
-def params(d: Drawn, scale: float) -> abi.AttentionParams:
+def params(d: Drawn, scale: float, guarded: bool = False) -> abi.AttentionParams:
     p = abi.AttentionParams(*d.q.shape[:3], d.k.shape[2], d.q.shape[3], d.v.shape[3], scale)
+    p.guarded = int(guarded)
     for name in ("q", "k", "v", "y"):
         getattr(p, f"{name}_strides")[:] = _strides(getattr(d, name))
     if d.mask is not None:
@@ -137,8 +138,8 @@ def pointers(d: Drawn) -> list[int | None]:
     return [None if x is None else x.ctypes.data for x in (d.q, d.k, d.v, d.mask, d.y)]
 
 
-def _run(lib: ctypes.CDLL, d: Drawn, scale: float) -> int:
-    return lib.ext_attention(params(d, scale), *pointers(d))
+def _run(lib: ctypes.CDLL, d: Drawn, scale: float, guarded: bool = False) -> int:
+    return lib.ext_attention(params(d, scale, guarded), *pointers(d))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -156,6 +157,18 @@ def test_special_values(lib: ctypes.CDLL) -> None:
     assert_close(y, reference(d.q, d.k, d.v, d.mask, 0.5), 1e-5)
     np.testing.assert_allclose(y[0, 0, 0], d.v[0, 0, 0], rtol=1e-6)
     assert np.isnan(y[0, 0, 1:5]).all() and np.isfinite(y[0, 0, 5]).all()
+
+
+def test_guarded_rows_are_zero(lib: ctypes.CDLL) -> None:
+    """Those whose weights are NaN; a value that is no number shows through the weight 0."""
+    d, plain = special(np.dtype(np.float32)), special(np.dtype(np.float32))
+    assert _run(lib, d, 0.5, guarded=True) == 0 and _run(lib, plain, 0.5) == 0
+    np.testing.assert_array_equal(d.y[0, 0, 1:5], 0.0)
+    for row in (0, 5):
+        np.testing.assert_array_equal(d.y[0, 0, row], plain.y[0, 0, row])
+    d.v[0, 0, 3, 2] = np.inf
+    assert _run(lib, d, 0.5, guarded=True) == 0
+    assert np.isnan(d.y[0, 0, 1:5, 2]).all() and not np.isnan(d.y[0, 0, 1:5, 3]).any()
 
 
 def test_strided_mask_columns_are_refused(lib: ctypes.CDLL) -> None:

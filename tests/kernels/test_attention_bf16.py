@@ -43,9 +43,11 @@ def _exact(values: np.ndarray) -> np.ndarray:
     return values.astype(BF16).astype(np.float64)
 
 
-def _attend(lib: ctypes.CDLL, d: Drawn) -> int:
+def _attend(lib: ctypes.CDLL, d: Drawn, guarded: bool = False) -> int:
     stored = (KERNEL_DTYPES.index(str(x.dtype)) for x in (d.q, d.k, d.v, d.y))
-    return lib.ext_attention_bf16(params(d, SCALE), abi.AttentionStorage(*stored), *pointers(d))
+    return lib.ext_attention_bf16(
+        params(d, SCALE, guarded), abi.AttentionStorage(*stored), *pointers(d)
+    )
 
 
 @pytest.mark.parametrize(("index", "case"), [*enumerate((*CASES, *WINDOWS))], ids=str)
@@ -80,6 +82,13 @@ def test_special_values(bf16_lib: ctypes.CDLL) -> None:
     assert np.isnan(got[0, 0, 1:5]).all()
     want = reference(*(_exact(x) for x in (d.q, d.k, d.v)), d.mask, SCALE)
     assert_close(got[0, 0, 5], want[0, 0, 5], 3 * HALF_STEP)
+
+
+def test_guarded_rows_are_zero(bf16_lib: ctypes.CDLL) -> None:
+    d, plain = special(BF16), special(BF16)
+    assert _attend(bf16_lib, d, guarded=True) == 0 and _attend(bf16_lib, plain) == 0
+    np.testing.assert_array_equal(d.y[0, 0, 1:5].astype(np.float64), 0.0)
+    np.testing.assert_array_equal(d.y[0, 0, [0, 5]], plain.y[0, 0, [0, 5]])
 
 
 def test_what_is_refused(bf16_lib: ctypes.CDLL) -> None:

@@ -78,6 +78,13 @@ def masked(b: RegionBuilder):
     return b.add("attention", operands | {"mask": b.input(1, 1, 3, 5)}, (1, 2, 3, 6), scale=0.5)
 
 
+def guarded(b: RegionBuilder):
+    attention(b)
+    last = b.region.nodes[-1]
+    operands = dict(zip(("query", "key", "value"), last.inputs, strict=True))
+    return b.add("attention", operands, (1, 2, 3, 6), scale=0.5, guarded=True)
+
+
 def three_inputs(b: RegionBuilder):
     operands = {f"input{i}": b.input(3, 2) for i in range(3)}
     return b.add("concat", operands, (3, 6), axis=1)
@@ -127,6 +134,7 @@ DILATED, STRIDED = conv_of(dilation=[2, 2]), conv_of(strides=[2, 2])
         ),
         (without("t_subtract"), broadcast_rhs, "rhs [4] is broadcast; need [3, 4]"),
         (without("t_attention", "mask"), masked, "operand mask, which t_attention is not given"),
+        (without("t_attention"), guarded, "guarded is True, which t_attention is not told"),
         (without("t_attention"), masked, "mask [1, 1, 3, 5] is broadcast; need [1, 2, 3, 5]"),
         (without("t_concat"), three_inputs, "operand input2, which t_concat is not given"),
         (without("t_concat", attributes={"axis": 0}), concat, "axis is 1; need 0"),

@@ -277,8 +277,9 @@ def at_one_window(dim: Dim) -> int:
         return dim
     values = {s: sympy.Integer(1) for s in symbols([dim])}
     for rounded in dim.atoms(sympy.floor):
-        for part in rounded.free_symbols:
-            values[part] = max(values[part], sympy.fraction(sympy.together(rounded.args[0]))[1])
+        divisor = sympy.fraction(sympy.together(rounded.args[0]))[1]
+        for part in rounded.free_symbols if divisor.is_Integer else ():
+            values[part] = max(values[part], divisor)
     return max(0, int(dim.subs(values)))
 
 

@@ -14,6 +14,7 @@ import tvm
 from codegen_cc.dim import (
     Dim,
     at_most,
+    at_one_window,
     backward_bounds,
     c_text,
     ceil_div,
@@ -35,6 +36,12 @@ H, W = symbol("h"), symbol("w")
 def test_extremes_lose_common_factors() -> None:
     frames = sympy.floor((H - 400) / 160) + 1
     assert quotient(larger(0, 160 * frames), 160) == larger(0, frames)
+
+
+def test_one_window_is_what_an_axis_is_divided_by() -> None:
+    assert at_one_window(sympy.floor(H / 160) + 1) == 2
+    # As a decoder's mask reshaped to the rows of its tokens: nothing is divided into windows.
+    assert at_one_window(sympy.floor(H * W / (larger(0, W - 1) + 1))) == 1
 
 
 def at(dim: Dim, h: int, w: int = 1) -> int:

@@ -4,6 +4,9 @@ TVM compiles a function for each of them, which takes long, so it is asked only 
 handed the constant expressions alone: ``FoldConstant`` lowers all operators that it meets, to see
 whether they read constants, and fails at those that TVM cannot lower, such as a PReLU along a
 symbolic axis.
+
+Its reductions to an extreme begin with the lowest number, or the greatest, which is wrong of
+infinities alone: these wait for ``fold_constants``, with the values before them.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import tvm
 from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import is_kept
+from byoc.canonicalise.fold_constants import fold_constants
 from byoc.ir.dataflow import Block, Constant, dtype_of, op_name, substitute
 from byoc.ir.walk import bindings_of
 from codegen_cc.dtypes import DTYPES
@@ -22,8 +26,18 @@ from codegen_cc.dtypes import DTYPES
 FOLDED_BY_TVM = tuple(dtype.name for dtype in DTYPES.values() if dtype.is_numpys)
 
 
+#: What TVM is not asked for.
+EXTREMES = ("relax.max", "relax.min")
+
+
 def fold_leftover_constants(block: Block) -> None:
     """Replace constant expressions by the values that TVM computes; those it leaves stay."""
+    while _fold_once(block):
+        fold_constants(block)
+
+
+def _fold_once(block: Block) -> bool:
+    """Whether anything became a constant."""
     found: dict[relax.Var, relax.Expr] = {}
     for var in block.ordered():
         if block.is_cast(var) or is_kept(block, var):
@@ -31,19 +45,24 @@ def fold_leftover_constants(block: Block) -> None:
         if _is_constant(block.values[var], found):
             found[var] = block.values[var]
     if not any(map(_reads_nothing_else, found.values())):
-        return
+        return False
+    some = False
     for var, value in _evaluated(block.mod, found).items():
         if isinstance(value, Constant):
             block.alias(var, value)
         elif isinstance(value, relax.Tuple):  # of an operator with several results
             block.replace(var, value)
+        else:
+            continue
+        some = True
+    return some
 
 
 def _is_constant(value: relax.Expr, found: Collection[relax.Var]) -> bool:
     """Whether an expression has static shapes and reads constants, or what is ``found``, alone."""
     if isinstance(value, relax.TupleGetItem):
         return value.tuple_value in found
-    if not op_name(value) or not _is_static(value.ty):
+    if not op_name(value) or op_name(value) in EXTREMES or not _is_static(value.ty):
         return False
     items = list(_flat(value.args))
     tensors = [item for item in items if isinstance(item, Constant | relax.Var)]

@@ -67,7 +67,21 @@ class Case:
         if any(getattr(want, "dtype", None) == np.float16 for want in expected):
             # The tests' own 1e-3 is less than the last place of some results of several operators.
             rtol, atol = max(rtol, 2**-9), max(atol, 2**-10)
-        Runner.assert_similar_outputs(expected, actual, rtol, atol)
+        assert _lengths(expected) == _lengths(actual), "Items are not equal"
+        Runner.assert_similar_outputs(_tensors(expected), _tensors(actual), rtol, atol)
+
+
+def _tensors(values: list[Any]) -> list[Any]:
+    """Those of sequences one by one: they may be of several shapes."""
+    return [
+        tensor
+        for value in values
+        for tensor in (_tensors(value) if isinstance(value, list) else [value])
+    ]
+
+
+def _lengths(values: list[Any]) -> list[int | None]:
+    return [len(value) if isinstance(value, list) else None for value in values]
 
 
 @cache

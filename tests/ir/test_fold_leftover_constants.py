@@ -39,6 +39,16 @@ def results(mod: tvm.IRModule, *arguments: np.ndarray) -> list[np.ndarray]:
     return [found.numpy() for found in machine["main"](*map(tvm.runtime.tensor, arguments))]
 
 
+def test_extremes_of_infinities() -> None:
+    # TVM begins a maximum with the lowest number.
+    values = op.subtract(op.erf(constant(X)), constant(np.float32(np.inf)))
+    mod = canonicalise(module(op.max(values, 1), op.min(op.negative(values), 1)))
+    assert "relax.max" not in operators(mod) and "relax.min" not in operators(mod)
+    least, most = results(mod)
+    np.testing.assert_array_equal(least, [-np.inf] * 2)
+    np.testing.assert_array_equal(most, [np.inf] * 2)
+
+
 def test_prelu_along_a_symbolic_axis_beside_an_expression_of_constants(tmp_path: Path) -> None:
     given = parser.parse_model(
         '<ir_version: 9, opset_import: ["" : 17]> g (float[2, n] x) => (float[1] z, float[2, n] y)'

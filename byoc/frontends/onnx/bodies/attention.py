@@ -50,14 +50,16 @@ def repeated(call: Call, value: str, heads: int, times: int) -> str:
 
 
 def attention(call: Call) -> bool:
-    """Attention of opsets 23 and 24; False for forms that its schema's body has to do.
+    """Attention of opsets 23 to 25; False for forms that its schema's body has to do.
 
-    Those are nonpad_kv_seqlen, a softcap, the scores as a result, softmax in another precision.
+    Those are nonpad_kv_seqlen, a softcap, a window of keys, the scores as a result, softmax in
+    another precision.
     """
     shapes = [call.shape(place) for place in range(3)]
     if any(shape is None for shape in shapes) or call.input(6) or call.wants(3):
         return False
-    if call.attrs.get("softcap", 0.0):
+    windows = [call.attrs.get(f"{side}_window_size", -1) for side in ("left", "right")]
+    if call.attrs.get("softcap", 0.0) or max(windows) >= 0:
         return False
     if call.attrs.get("softmax_precision", call.element()) != call.element():
         return False

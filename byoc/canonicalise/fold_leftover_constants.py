@@ -32,12 +32,13 @@ EXTREMES = ("relax.max", "relax.min")
 
 def fold_leftover_constants(block: Block) -> None:
     """Replace constant expressions by the values that TVM computes; those it leaves stay."""
-    while _fold_once(block):
+    _fold_once(block)
+    if any(op_name(value) in EXTREMES for value in block.values.values()):
         fold_constants(block)
+        _fold_once(block)
 
 
-def _fold_once(block: Block) -> bool:
-    """Whether anything became a constant."""
+def _fold_once(block: Block) -> None:
     found: dict[relax.Var, relax.Expr] = {}
     for var in block.ordered():
         if block.is_cast(var) or is_kept(block, var):
@@ -45,17 +46,12 @@ def _fold_once(block: Block) -> bool:
         if _is_constant(block.values[var], found):
             found[var] = block.values[var]
     if not any(map(_reads_nothing_else, found.values())):
-        return False
-    some = False
+        return
     for var, value in _evaluated(block.mod, found).items():
         if isinstance(value, Constant):
             block.alias(var, value)
         elif isinstance(value, relax.Tuple):  # of an operator with several results
             block.replace(var, value)
-        else:
-            continue
-        some = True
-    return some
 
 
 def _is_constant(value: relax.Expr, found: Collection[relax.Var]) -> bool:

@@ -229,7 +229,7 @@ def _is_ours(error: BaseException) -> bool:
     """
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
-        if Path(frame.filename).name == "named_import.py":
+        if Path(frame.filename).name in ("named_import.py", "named_builder.py"):
             continue  # hands on to TVM's importer what it is given
         if frame.filename.startswith(OURS):
             return not (frame is frames[-1] and (frame.line or "").startswith("raise "))

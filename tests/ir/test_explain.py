@@ -66,7 +66,7 @@ def node(operator: str, *inputs: str, **attributes: object) -> onnx.NodeProto:
         ),
         (
             model(node("Gather", "w", "x"), {"w": ONES}, x=(FLOAT, [4])),
-            "'x' float[4]: input 'x' is of dtype float; need int32, int64",
+            "operator Gather (node 'n'): indices is float32; need integers",
         ),
         (
             model(node("Conv", "x"), x=(FLOAT, [1, 4, 8, 8])),

@@ -5,6 +5,8 @@ Every message is one line: what failed, on what, why, and what would work.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from codegen_cc.errors import ByocError, CodegenError, LibraryError, ToolchainError
@@ -35,7 +37,12 @@ class ShapeError(ByocError):
 
 
 class ImportFailure(ByocError):
-    """TVM's importer refuses an operator of the model."""
+    """TVM's importer, or a front end of ours, refuses an operator of the model.
+
+    ``sources`` says why, for each node of a traced graph that is in the way, where these are known.
+    """
+
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 class UnsupportedForm(ImportFailure):

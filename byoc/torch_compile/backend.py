@@ -25,7 +25,9 @@ from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.loader import Model, load
 from byoc.errors import ByocError, ControlError, FallbackWarning, LoadError
 from byoc.torch_compile.capture import Captured
-from byoc.torch_compile.graphs import Graph, tell
+from byoc.torch_compile.graphs import Graph, Part, Parts, tell
+from byoc.torch_compile.refusal import Refusal
+from byoc.torch_compile.split import Piece, operators_of, split_at
 from codegen_cc.runtime_files import cache_folder
 
 #: Options of the backend besides the keywords of ``byoc.compile``.
@@ -44,25 +46,66 @@ def backend(
     ``options`` are keywords of ``byoc.compile``; ``cache``, a folder for libraries or False for
     none; ``verify``, whether a new library is compared with PyTorch (the default).
 
-    What cannot be compiled runs in PyTorch, and a ``FallbackWarning`` says why. Raises
-    ``ControlError`` for options that there are none of.
+    What cannot be compiled runs in PyTorch, and a ``FallbackWarning`` says why: where single
+    operators are in the way these, else the graph. Raises ``ControlError`` for options that there
+    are none of.
     """
     if mode not in (None, "default"):
         raise ControlError(f"mode {mode!r}; give options to the backend byoc instead")
-    chosen = _options(options or {})
+    chosen, met = _options(options or {}), Graph()
+    tell(met)
+    return _run_of(graph, inputs, chosen, met.met)
+
+
+def _run_of(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], chosen: dict[str, Any], parts: Parts
+) -> Callable[..., Any]:
+    """What runs a graph: a library, PyTorch, or these in turn; ``parts`` gets what they take."""
     try:
         captured = Captured.of(graph, inputs)
         library = _library(captured, chosen)
     except ByocError as error:
-        warnings.warn(f"PyTorch runs a graph: {error}", FallbackWarning, stacklevel=2)
-        tell(Graph(_operators(graph), None, str(error)))
+        split = split_at(graph, getattr(error, "sources", {}))
+        what = "a graph" if split is None else "operators of a graph"
+        warnings.warn(f"PyTorch runs {what}: {error}", FallbackWarning, stacklevel=3)
+        if split is not None:
+            return _in_turn(*split, chosen, parts)
+        parts.append(Part(operators_of(graph), None, str(error)))
         return graph.forward
-    tell(Graph(_operators(graph), library.metadata, ""))
+    if not library.metadata.report.get("regions"):
+        parts.append(Part(operators_of(graph), None, "no kernel would gain by it"))
+        return graph.forward
+    parts.append(Part(operators_of(graph), library.metadata))
     return _Runner(captured, library)
 
 
-def _operators(graph: torch.fx.GraphModule) -> int:
-    return sum(node.op.startswith("call") for node in graph.graph.nodes)
+def _in_turn(
+    whole: torch.fx.GraphModule, pieces: Sequence[Piece], chosen: dict[str, Any], parts: Parts
+) -> Callable[..., Any]:
+    """What runs a split graph."""
+    for piece in pieces:
+        if piece.reason:
+            parts.append(Part(operators_of(piece.graph), None, piece.reason))
+        else:
+            own: Parts = []
+            parts.append(own)
+            setattr(whole, piece.name, _Taken(piece.graph, chosen, own))
+    return whole.forward
+
+
+class _Taken(torch.nn.Module):
+    """A piece of a graph, compiled when it first runs, for the tensors that it is given then."""
+
+    def __init__(self, graph: torch.fx.GraphModule, chosen: dict[str, Any], parts: Parts) -> None:
+        super().__init__()
+        self._compile = lambda inputs: _run_of(graph, inputs, chosen, parts)
+        self._run: Callable[..., Any] | None = None
+
+    def forward(self, *inputs: Any) -> Any:
+        """The piece's results."""
+        if self._run is None:
+            self._run = self._compile(inputs)
+        return self._run(*inputs)
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,8 +128,11 @@ def _library(captured: Captured, chosen: dict[str, Any]) -> Model:
     if path.exists():
         with suppress(LoadError):  # one that is damaged is made again
             return load(path, keywords.get("threads"))
+    refusal = Refusal(path.with_suffix(".json"))
+    refusal.raise_again()
     folder.mkdir(parents=True, exist_ok=True)
-    return _compiled(captured, path, chosen["verify"], keywords)
+    with refusal.noted():
+        return _compiled(captured, path, chosen["verify"], keywords)
 
 
 def _compiled(

@@ -9,11 +9,18 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+import torch.fx.traceback as fx_traceback
 
 from byoc.errors import ImportFailure
+from byoc.frontends.torch.names import MODULE, NODE, module_path
 from byoc.frontends.torch.program import Program, exported
 
 _STATIC = "_dynamo_static_input_type"
+
+
+def freeze(placeholder: torch.fx.Node) -> None:
+    """Make an input of a graph a constant, which goes into the library."""
+    placeholder.meta["tensor_dict"] = {**(placeholder.meta.get("tensor_dict") or {}), _STATIC: ""}
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class Captured:
             raise ImportFailure(
                 "gradients may be wanted of the result; run the module under torch.no_grad()"
             )
+        _require_flat(graph)
         outputs = _outputs_of(graph, shapes)
         return cls(graph, inputs, tuple(frozen), tuple(given), sizes, outputs)
 
@@ -88,8 +96,6 @@ class Captured:
         named = [node.target for node in self.graph.graph.nodes if node.op == "get_attr"]
         constants += [attrgetter(name)(self.graph) for name in named]
         for tensor in constants:
-            if not isinstance(tensor, torch.Tensor):
-                raise ImportFailure(f"a graph inside of the graph ({type(tensor).__name__})")
             dense = tensor.detach().contiguous()
             digest.update(f"{dense.dtype} {tuple(dense.shape)}\0".encode())
             digest.update(dense.reshape(-1).view(torch.uint8).numpy())
@@ -105,7 +111,7 @@ class _Frozen(torch.nn.Module):
 
     def __init__(self, captured: Captured) -> None:
         super().__init__()
-        self.graph = captured.graph
+        self._graph = _with_sources(captured.graph)
         self._captured = captured
         for place in captured.frozen:
             self.register_buffer(f"weight_{place}", captured.inputs[place].detach())
@@ -117,12 +123,25 @@ class _Frozen(torch.nn.Module):
         known = dict(zip(captured.given, tensors, strict=True))
         known |= {place: getattr(self, f"weight_{place}") for place in captured.frozen}
         known |= {place: known[at].shape[axis] for place, (at, axis) in captured.sizes.items()}
-        return self.graph(*(known[place] for place in range(len(known))))
+        inputs = [known[place] for place in range(len(known))]
+        with fx_traceback.preserve_node_meta():
+            return torch.fx.Interpreter(self._graph).run(*inputs)
+
+
+def _with_sources(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph with a note in each node of where it stands, which tracing hands on."""
+    noted = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    results = noted.graph_copy(graph.graph, copies)
+    noted.output(results)
+    for given, node in copies.items():
+        node.meta = {"custom": {NODE: given.name, MODULE: module_path(given)}}
+    return torch.fx.GraphModule(graph, noted)
 
 
 def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int]:
     """Which tensor, and which of its axes, has a size."""
-    for place, value in enumerate(shapes):
+    for place, value in enumerate(shapes if isinstance(size, torch.SymInt) else ()):
         if isinstance(value, torch.Tensor):
             for axis, extent in enumerate(value.shape):
                 if isinstance(extent, torch.SymInt) and extent.node.expr == size.node.expr:
@@ -139,13 +158,33 @@ def _outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[boo
     for result in node.args[0]:
         value = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else result
         if value is not None and not isinstance(value, torch.Tensor):
-            raise ImportFailure(f"a result is {value}; need tensors")
+            raise _failure(f"a result is {value}; need tensors", result)
         if value is not None:
             if _memory(value) in taken:
-                raise ImportFailure("a result shares memory with an input or another result")
+                raise _failure("a result shares memory with an input or another result", result)
             taken.add(_memory(value))
         results.append(value is not None)
     return tuple(results)
+
+
+def _require_flat(graph: torch.fx.GraphModule) -> None:
+    """Raise ``ImportFailure`` for nodes that have graphs of their own, as ``torch.cond`` has."""
+    inner = [
+        node
+        for node in graph.graph.nodes
+        if node.op == "get_attr" and isinstance(attrgetter(node.target)(graph), torch.nn.Module)
+    ]
+    if inner:
+        users = dict.fromkeys(user for node in inner for user in node.users)
+        raise _failure("a graph inside of the graph", *users)
+
+
+def _failure(why: str, *nodes: Any) -> ImportFailure:
+    """An error that names the nodes at fault."""
+    failure = ImportFailure(why)
+    computed = (n for n in nodes if isinstance(n, torch.fx.Node) and n.op.startswith("call"))
+    failure.sources = {node.name: why for node in computed}
+    return failure
 
 
 def _memory(tensor: torch.Tensor) -> int:

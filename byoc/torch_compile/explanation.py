@@ -11,7 +11,10 @@ from byoc.torch_compile.graphs import Graph, collected
 
 @dataclass(frozen=True)
 class Explanation:
-    """The graphs of a module, in the order in which they run, and where its code breaks them."""
+    """The graphs of a module, in the order in which they run, and where its code breaks them.
+
+    Each graph has ``parts``: what a library computes, and what PyTorch runs and why.
+    """
 
     graphs: tuple[Graph, ...]
     breaks: tuple[str, ...] = ()

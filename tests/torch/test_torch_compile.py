@@ -73,7 +73,7 @@ def test_gradients_are_pytorchs(tmp_path: Path) -> None:
 
 
 class Parts(nn.Module):
-    """A graph, a break, and a graph with an operator that has no converter."""
+    """A graph, a break, and a graph of an operator that has no converter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,13 +89,55 @@ def test_explain() -> None:
     inputs = torch.randn(5, 4)
     with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: no converter for aten._lin"):
         told = byoc.explain(Parts().eval(), (inputs,), {"cache": False, "precision": "bf16"})
-    taken, left = told.graphs
+    (taken,), (left,) = (graph.parts for graph in told.graphs)
     assert taken.metadata is not None and len(taken.metadata.report["regions"]) == 1
     assert left.metadata is None and left.reason.startswith("no converter for aten._linalg_svd")
     lines = str(told).splitlines()
     assert lines[0] == "graph 1: 2 operators, byoc: 1 region"
     assert lines[1].startswith("graph 2: 2 operators, PyTorch: no converter")
     assert lines[2].startswith("break: ")
+
+
+class Between(nn.Module):
+    """Operators without a converter between others; one writes what a library gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        y = torch.tanh(self.norm(self.stem(x))).mean((2, 3))
+        y.erfinv_()
+        middle, places = y.median(1)
+        made = torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.head(y),))
+        return made + middle[:, None], None, places
+
+
+@torch.no_grad()
+def test_operators_without_a_converter_are_pytorchs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are compiled around them, also in the next process, and for other sizes."""
+    module, options = Between().eval(), {"cache": str(tmp_path), "min_bytes": 0, "verify": False}
+    why = r"^PyTorch runs operators of a graph: no converter for aten.erfinv.default .*median.dim"
+    with pytest.warns(FallbackWarning, match=why):
+        told = byoc.explain(module, (torch.randn(2, 3, 8, 8),), options)
+    stem, middle, head, _, rest = told.graphs[0].parts
+    assert [part.metadata is None for part in told.graphs[0].parts] == [0, 1, 0, 1, 0]
+    names = [node["name"] for node in stem.metadata.report["nodes"]]
+    assert names[0].startswith("stem + norm.") and head.metadata.report["left"] == []
+    assert "no converter for aten.erfinv.default" in middle.reason
+    assert rest.metadata is not None and str(told).splitlines()[0] == "graph 1: 5 parts"
+
+    libraries = len(list(tmp_path.glob("*.so")))
+    compiled = torch.compile(module, backend=backend, options=options)
+    with monkeypatch.context() as patch, pytest.warns(FallbackWarning, match=why):
+        patch.setattr(home, "compile", None)
+        require_equal(module, compiled, torch.randn(2, 3, 8, 8))
+    with pytest.warns(FallbackWarning, match=why):
+        require_equal(module, compiled, torch.randn(3, 3, 8, 8))
+    assert len(list(tmp_path.glob("*.so"))) == 2 * libraries
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.torch.converters.table import converter_of
 from byoc.frontends.torch.decompositions import decompositions
-from byoc.frontends.torch.names import module_path, node_names, operator_name
+from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
@@ -59,19 +59,25 @@ def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedPr
 def _require_converters(program: torch.export.ExportedProgram) -> None:
     """Raise ``ImportFailure`` for operators without a converter; it names all of them."""
     missing: dict[str, list[str]] = {}
+    sources: dict[str, str] = {}
     known = _without_input(program)
     for node in program.graph.nodes:
         if node.op == "call_function" and node not in known and not _needs_none(node):
             where = module_path(node) or "the model itself"
-            places = missing.setdefault(operator_name(node.target), [])
+            name = operator_name(node.target)
+            places = missing.setdefault(name, [])
             if where not in places:
                 places.append(where)
+            if (source := source_node(node)) is not None:
+                sources.setdefault(source, f"no converter for {name} (in {where})")
     if missing:
         listed = "; ".join(
             f"{name} (in {', '.join(places[:3])}{', ...' if len(places) > 3 else ''})"
             for name, places in missing.items()
         )
-        raise ImportFailure(f"no converter for {listed}")
+        failure = ImportFailure(f"no converter for {listed}")
+        failure.sources = sources
+        raise failure
 
 
 def _needs_none(node: torch.fx.Node) -> bool:
@@ -299,10 +305,11 @@ class _Importer:
         return all(result.numel() <= max(MAX_FOLDED, given) for result in results)
 
     def _failure(self, node: torch.fx.Node, why: str) -> ByocError:
-        return UnsupportedForm(
-            f"operator {operator_name(node.target)} (module {self._names[node]}): {why}",
-            operator_name(node.target),
-        )
+        name = operator_name(node.target)
+        failure = UnsupportedForm(f"operator {name} (module {self._names[node]}): {why}", name)
+        if (source := source_node(node)) is not None:
+            failure.sources = {source: str(failure)}
+        return failure
 
 
 def _is_constant(value: Any) -> bool:

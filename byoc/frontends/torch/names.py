@@ -11,6 +11,9 @@ from torch.utils import _pytree as pytree
 
 #: How a strict trace writes the path of a module: ``L['self']._modules['layer1']``.
 _QUOTED = re.compile(r"\['?([^\]']*)'?\]")
+#: What a graph that is traced once more notes of each node, for what comes of it: its name there,
+#: and the path of its module.
+NODE, MODULE = "byoc.node", "byoc.module"
 _ROOT = re.compile(r"^(L\.self|self|L__self__)\.?")
 
 
@@ -33,10 +36,18 @@ def node_names(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, str]:
 
 def module_path(node: torch.fx.Node) -> str:
     """Where in the model the innermost module is that a node belongs to; empty for the whole."""
+    noted = node.meta.get("custom") or {}
+    if MODULE in noted:
+        return str(noted[MODULE])
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]) if stack else ""
     path = _QUOTED.sub(r".\1", path).replace("._modules.", ".")
     return _ROOT.sub("", path).partition("@")[0]
+
+
+def source_node(node: torch.fx.Node) -> str | None:
+    """The name of the node of the graph that was traced once more, where there was one."""
+    return (node.meta.get("custom") or {}).get(NODE)
 
 
 def operator_name(target: object) -> str:

@@ -34,6 +34,10 @@ NODE_ATTRIBUTE = "ext.node"
 CONSTANTS_ATTRIBUTE = "ext.constants"
 CONSTANT_FUNCTION = "ext.constant"
 
+#: Name of the attribute of a region function that holds the numbers of the inputs, among those that
+#: are tensors, which are states: memory of the caller that the region writes new rows into.
+STATES_ATTRIBUTE = "ext.states"
+
 
 @dataclass(frozen=True)
 class Operand:

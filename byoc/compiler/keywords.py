@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, TypedDict, TypeVar
 
+from byoc.compiler.states import States
 from byoc.partition.precision import PrecisionSpecs
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.rules import Libraries
@@ -71,6 +72,11 @@ class CompileKeywords(PartitionKeywords, total=False):
     warning, even in a form whose result is known or suspected to be wrong (see ``import_onnx``).
     ``progress`` is called with a stage's name when the stage begins.
 
+    ``states`` names inputs whose value is that of an output of the call before, such as a decoder's
+    keys and values: ``{"past.0.key": "present.0.key"}``, or ``True`` for all that are called as
+    exporters call them (``past_key_values.*``, ``present.*``). The library keeps them; they are no
+    inputs and outputs any more (see ``byoc.Model`` and docs/generation.md).
+
     ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``libraries``, ``choose``, ``tuning_db``,
     ``exact``, ``min_bytes``, ``precision`` and ``dump_ir`` are those of ``partition_for_ext``, by
     times of ``threads`` threads, else one; where ``choose`` is ``measured``, what the database
@@ -81,6 +87,7 @@ class CompileKeywords(PartitionKeywords, total=False):
     threads: int | None
     allow_wrong: Iterable[str]
     progress: Progress | None
+    states: States | None
 
 
 #: What a keyword is where nobody gives it.
@@ -100,6 +107,7 @@ DEFAULTS: CompileKeywords = {
     "threads": None,
     "allow_wrong": (),
     "progress": None,
+    "states": None,
 }
 
 

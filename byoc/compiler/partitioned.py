@@ -11,7 +11,9 @@ import tvm
 import tvm_ffi
 
 from byoc.compiler.request import Request, with_times
+from byoc.compiler.rows_first import mark_states
 from byoc.compiler.single_region import SingleRegion, single_region
+from byoc.compiler.states import growing_states, keep_states
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
 from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
@@ -86,6 +88,7 @@ def partition_imported(
     imported: Imported, request: Request, stages: Stages, expose: Expose | None = None
 ) -> Partitioned:
     """The stages from an imported model on; ``expose`` adds outputs, and maybe inputs."""
+    imported = keep_states(imported, request.states)
     rules, database, threads = request.rules, request.outdated, request.threads
     if database is not None:
         with stages("tune"):
@@ -94,6 +97,7 @@ def partition_imported(
     with stages("partition", PartitionError):
         module, report = partition(imported.module, rules, request.dump_ir, expose)
         report = replace(report, axes=imported.axes)
+        module = mark_states(module, growing_states(imported))
     entry = single_region(module)
     inputs, outputs = imported.inputs, imported.outputs
     if expose is not None:
@@ -109,6 +113,7 @@ def partition_imported(
         entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
         least_size=least_size(module),
         ranges=imported.ranges,
+        states=imported.states,
     )
     return Partitioned(module, report, metadata, entry)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from byoc.arguments import as_path, as_threads
 from byoc.compiler.keywords import CompileKeywords, PartitionKeywords
+from byoc.compiler.states import States, as_states
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError, ControlError, PartitionError
 from byoc.partition.rules import Rules
@@ -31,6 +32,7 @@ class Request:
     allow_wrong: Iterable[str]
     dump_ir: Path | None
     outdated: Path | None
+    states: States | None = None
 
     @classmethod
     def of(cls, keywords: CompileKeywords) -> Request:
@@ -51,7 +53,8 @@ class Request:
         if not measured:
             rules = with_times(rules, database, threads or 1)
         outdated = database if measured else None
-        return cls(rules, target, threads, keywords["allow_wrong"], dump_ir, outdated)
+        states = as_states(keywords["states"])
+        return cls(rules, target, threads, keywords["allow_wrong"], dump_ir, outdated, states)
 
 
 def partition_rules(keywords: PartitionKeywords, threads: int) -> Rules:

@@ -79,7 +79,7 @@ def as_tensor(
                 f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{problem}"
             )
     if array.size == 0:
-        array = _without_elements(array)
+        array = without_elements(array)
     # NumPy hands out no read-only memory by DLPack.
     usable = array.flags.c_contiguous and array.flags.writeable
     if not usable or array.ctypes.data % max(alignment, array.itemsize):
@@ -173,7 +173,7 @@ def _shape(info: TensorInfo) -> str:
     return f"[{', '.join(map(str, info.shape))}]"
 
 
-def _without_elements(array: np.ndarray) -> np.ndarray:
+def without_elements(array: np.ndarray) -> np.ndarray:
     """An array of the shape with the strides that TVM's functions compute, down to those of 0."""
     strides = [prod(array.shape[axis + 1 :]) * array.itemsize for axis in range(array.ndim)]
     memory = aligned_room((1,), array.dtype)

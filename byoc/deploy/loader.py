@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.arguments import as_mapping, as_path, as_threads
+from byoc.arguments import as_mapping, as_path, as_threads, as_whole
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
@@ -23,6 +23,7 @@ from byoc.deploy.input_tensors import (
     as_tensor,
     require_apart,
 )
+from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.open_compiled import first_line, open_compiled
 from byoc.deploy.tvm_runtime import (
@@ -61,10 +62,14 @@ class Model(Described):
     computes a part of the network, those that are not aligned to 64 bytes.  Results are NumPy
     arrays that the caller owns, or are written into arrays that the caller gives.
 
-    One model may be used from many threads at once.
+    One model may be used from many threads at once, unless it keeps states: then each call goes on
+    from where the one before ended. ``reset`` begins anew, ``clone`` gives a model that goes its
+    own way from here, with the same library.
     """
 
-    def __init__(self, path: Path, module: tvm_ffi.Module, metadata: Metadata) -> None:
+    def __init__(
+        self, path: Path, module: tvm_ffi.Module, metadata: Metadata, capacity: int = CAPACITY
+    ) -> None:
         self.path = path
         self._file = path.absolute()  # for another process, which may work in another folder
         self.metadata = metadata
@@ -73,6 +78,8 @@ class Model(Described):
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
         self._region = self.function(entry.symbol) if entry else None
+        self._kept = KeptStates(metadata.states, capacity)
+        self._replaced = [state for state in metadata.states if state.axis is None]
 
     @property
     def libraries(self) -> tuple[LibraryInfo, ...]:
@@ -108,21 +115,31 @@ class Model(Described):
 
         Raises ``InputError`` for a missing or unknown name, a wrong rank, shape, dtype or device.
         """
+        symbols = self._kept.lengths()
         region = self._region
         rooms = self._rooms({} if outputs is None else outputs)
         if rooms:
             self._require_inputs(inputs)
             inputs = {info.name: as_array(info, inputs[info.name]) for info in self.inputs}
-        tensors = self.tensors(inputs, ALIGNMENT if region is None else 1)
+        tensors = self.tensors(inputs, ALIGNMENT if region is None else 1, symbols)
         if rooms:
             require_apart(inputs, rooms)
         if region is not None:
             for info in self.outputs:
                 if info.name not in rooms:
                     rooms[info.name] = _room_for(info)
-            self._call_region(region, tensors, [rooms[info.name] for info in self.outputs])
+            states = [_room_for(state.input) for state in self._replaced]
+            places = [*(rooms[info.name] for info in self.outputs), *states]
+            self._call_region(region, tensors, places)
+            self._kept.advance(symbols, states)
             return {info.name: rooms[info.name] for info in self.outputs}
         values = self.invoke(tensors)
+        if self._replaced:
+            given = len(self.outputs)
+            values, states = values[:given], values[given:]
+            self._kept.advance(symbols, [array_of(value) for value in states])
+        else:
+            self._kept.advance(symbols, [])
         names = [info.name for info in self.outputs or _numbered(values)]
         found = dict(zip(names, values, strict=True))
         results = {name: array_of(value) for name, value in found.items()}
@@ -140,11 +157,17 @@ class Model(Described):
         }
 
     def tensors(
-        self, inputs: Mapping[str, Any], alignment: int = ALIGNMENT
+        self,
+        inputs: Mapping[str, Any],
+        alignment: int = ALIGNMENT,
+        symbols: dict[str, int] | None = None,
     ) -> list[tvm_ffi.Tensor]:
-        """Check named arrays and turn them into the tensors that ``invoke`` takes."""
+        """Check named arrays and turn them, and the states, into the tensors of ``invoke``.
+
+        What the shapes' symbols are is added to ``symbols``.
+        """
         self._require_inputs(inputs)
-        symbols: dict[str, int] = {}
+        symbols = self._kept.lengths() if symbols is None else symbols
         least = self.metadata.least_size
         tensors = [
             as_tensor(info, inputs[info.name], symbols, alignment, least) for info in self.inputs
@@ -153,7 +176,7 @@ class Model(Described):
             value = symbols.get(declared.name)
             if value is not None and (problem := declared.refuses(value)):
                 raise InputError(f"{self.path.name} was not made for these sizes{problem}")
-        return tensors
+        return [*tensors, *self._kept.tensors(symbols)]
 
     def invoke(self, tensors: list[tvm_ffi.Tensor]) -> list[tvm_ffi.Tensor]:
         """Run on checked tensors without copying anything: what a benchmark should time."""
@@ -170,7 +193,8 @@ class Model(Described):
             raise self._failure(error) from error
         self._check_threads()
         if self.outputs:
-            return [result] if len(self.outputs) == 1 else list(result)
+            alone = len(self.outputs) + len(self._replaced) == 1
+            return [result] if alone else list(result)
         return _flat(result)
 
     def function(self, name: str) -> tvm_ffi.Function:
@@ -182,6 +206,21 @@ class Model(Described):
             return self._loaded().get_function(name, query_imports=True)
         except (AttributeError, TypeError):
             raise LoadError(f"{self.path} has no packed function {name!r}") from None
+
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        """The states by the names of the model's inputs, as views; none before the first call."""
+        return self._kept.views()
+
+    def reset(self) -> None:
+        """Forget all states: the next call is the first one."""
+        self._kept.reset()
+
+    def clone(self) -> Model:
+        """A model of the same library, with states of its own that are as these are now."""
+        other = Model(self.path, self._loaded(), self.metadata, self._kept.capacity)
+        other._kept = self._kept.copy()
+        return other
 
     def close(self) -> None:
         """Let go of the library, which leaves memory once no run is under way.
@@ -319,7 +358,9 @@ def _briefly(infos: tuple[TensorInfo, ...]) -> str:
     return f"({'; '.join(map(str, infos[:_SHOWN]))}{more})"
 
 
-def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
+def load(
+    path: str | os.PathLike[str], threads: int | None = None, capacity: int = CAPACITY
+) -> Model:
     """Load a library that ``byoc.compile`` wrote, or TVM's ``export_library``.
 
     Of the latter's results only the order is known, unless ``describe`` gave them names; they are
@@ -328,10 +369,13 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
     ``threads`` sets the size of TVM's thread pools, which all models of the process share.  Without
     it the environment variable TVM_NUM_THREADS decides; without that the first loaded model does,
     by what it was compiled with, else by the number of cores (hyper-threads not counted).
+    ``capacity`` is how many rows each state can hold that grows, such as a decoder's keys and
+    values; memory is taken only as they are filled.
     Raises ``LoadError``.
     """
     path = as_path(path, "the library", LoadError)
     threads = as_threads(threads, LoadError)
+    capacity = as_whole(capacity, "capacity", LoadError, 1, 1 << 31)
     if path.is_file() and path.suffix != ".so":
         raise LoadError(f"cannot load {path}: need a library whose name ends in .so")
     module, metadata = open_compiled(path)
@@ -339,7 +383,7 @@ def load(path: str | os.PathLike[str], threads: int | None = None) -> Model:
         size_pools(threads)
     elif not pools_are_sized():
         size_pools(metadata.threads or cores())
-    return Model(path, module, metadata)
+    return Model(path, module, metadata, capacity)
 
 
 def start_machine(module: tvm_ffi.Module) -> tvm_ffi.Module:

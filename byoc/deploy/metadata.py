@@ -18,7 +18,7 @@ from byoc.extent import Extent, parse_extent
 from codegen_cc.printable import printable
 
 #: Changes when a library of one version cannot be used by the loader of another.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 #: Of ``Metadata.form``.
 FORMS = ("tvm", "standalone")
@@ -109,6 +109,21 @@ class SymbolRange:
 
 
 @dataclass(frozen=True)
+class StateInfo:
+    """A value that is kept from call to call: the model's input, and the output that it becomes.
+
+    ``input`` has the model's shape. Along ``axis`` the state grows by ``step`` at each call, an
+    integer or an expression of the symbols of inputs; ``axis`` is None for a state that each call
+    replaces.
+    """
+
+    input: TensorInfo
+    output: str
+    axis: int | None
+    step: int | str
+
+
+@dataclass(frozen=True)
 class Entry:
     """The region that alone computes the whole network, where there is one.
 
@@ -131,7 +146,9 @@ class Metadata:
     ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
     ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
     ``least_size`` is what the symbols of shapes stand for at least, 0 or 1; ``ranges`` are those
-    that the model was declared for, where it was for some sizes only.  ``report`` is the
+    that the model was declared for, where it was for some sizes only.  ``states`` are kept by
+    whoever runs the model: the network takes them behind ``inputs``, and gives those that a call
+    replaces behind ``outputs``.  ``report`` is the
     partition report's JSON (``Report.to_json``).
     """
 
@@ -147,6 +164,7 @@ class Metadata:
     runtime: tuple[RuntimeLibrary, ...] = ()
     least_size: int = 1
     ranges: tuple[SymbolRange, ...] = ()
+    states: tuple[StateInfo, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import tvm
 
-from byoc.deploy.metadata import SourceFile, SymbolRange, TensorInfo
+from byoc.deploy.metadata import SourceFile, StateInfo, SymbolRange, TensorInfo
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Imported:
     ``results`` names the result of each of the model's nodes that has one, by the node's name.
     ``ranges`` are those of symbols that the model is for some sizes of only.
     ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
+    ``states`` are kept from call to call; they are parameters behind those of ``inputs``.
     ``less_general`` imports the model with other extents for these, if there may be any: for when
     something after the import fails.
     """
@@ -31,4 +32,5 @@ class Imported:
     results: Mapping[str, str] = field(default_factory=dict)
     axes: str = ""
     ranges: tuple[SymbolRange, ...] = ()
+    states: tuple[StateInfo, ...] = ()
     less_general: Callable[[], Imported] | None = None

@@ -142,7 +142,10 @@ def _weight_declarations(plan: Plan) -> str:
 
 
 def _body(plan: Plan, timers: bool) -> str:
-    parameters = [f"const {dtypes.of(b.dtype).ctype}* {b.name}" for b in plan.inputs]
+    parameters = []
+    for value, buffer in zip(plan.region.inputs, plan.inputs, strict=True):
+        access = "" if value in plan.region.states else "const "
+        parameters.append(f"{access}{dtypes.of(buffer.dtype).ctype}* {buffer.name}")
     parameters += [f"{dtypes.of(b.dtype).ctype}* {b.name}" for b in plan.outputs]
     parameters += [f"int64_t {c_name(symbol)}" for symbol in plan.symbols()]
     parameters.append("char* arena")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from codegen_cc.dim import estimate, parse_dim, product, same
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.node import Node
@@ -52,18 +54,35 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
 def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     shape, axis = node.node.shape, node.node.attrs["axis"]
+    state = builder.region.grown_state(node)
+    if state is not None:
+        _append(node, builder, builder.tensor(state))
+        return
     order = _order_of_whole(node, builder)
     if order == CHANNELS_LAST and axis == 1 and node.output.is_image:
         y = builder.joined(node)
     else:
         y = builder.space(shape, builder.stored_dtype(node.output), order)
-    begin = 0
-    for index, part in enumerate(node.inputs):
-        corner = tuple(begin if i == axis else 0 for i in range(len(shape)))
-        target = y.slice(corner, part.shape, (1,) * len(shape))
-        builder.pour(part, target, f"{node.node.composite} axis {axis}: part {index}")
-        begin += part.shape[axis]
+    _pour_parts(node, builder, y, 0)
     builder.place(node.output, y)
+
+
+def _append(node: RegionNode, builder: PlanBuilder, state: Tensor) -> None:
+    """Write new rows behind those that a state has, in the caller's memory."""
+    y = replace(state, shape=node.output.shape)
+    _pour_parts(node, builder, y, 1)
+    builder.place(node.output, y)
+
+
+def _pour_parts(node: RegionNode, builder: PlanBuilder, y: Tensor, first: int) -> None:
+    """Put the parts of a concatenation from ``first`` on into their places in the whole."""
+    axis, begin = node.node.attrs["axis"], 0
+    for index, part in enumerate(node.inputs):
+        corner = tuple(begin if i == axis else 0 for i in range(len(y.shape)))
+        target = y.slice(corner, part.shape, (1,) * len(y.shape))
+        if index >= first:
+            builder.pour(part, target, f"{node.node.composite} axis {axis}: part {index}")
+        begin += part.shape[axis]
 
 
 def _order_of_whole(node: RegionNode, builder: PlanBuilder) -> tuple[int, ...]:

@@ -12,7 +12,13 @@ import tvm
 from tvm import relax
 
 from codegen_cc.errors import CodegenError
-from codegen_cc.node import CONSTANT_FUNCTION, CONSTANTS_ATTRIBUTE, NODE_ATTRIBUTE, Node
+from codegen_cc.node import (
+    CONSTANT_FUNCTION,
+    CONSTANTS_ATTRIBUTE,
+    NODE_ATTRIBUTE,
+    STATES_ATTRIBUTE,
+    Node,
+)
 from codegen_cc.region.graph import Region, RegionNode, Value
 from codegen_cc.region.relax_dims import relax_dims
 
@@ -33,7 +39,8 @@ class _RegionReader:
         tensors = [param for param in function.params if param not in shapes]
         inputs = [_value_of(param, param.name) for param in tensors]
         sizes = [size for param in shapes for size in relax_dims(param.ty.values)]
-        self.region = Region(symbol, inputs, sizes=tuple(sizes))
+        states = tuple(inputs[int(place)] for place in function.attrs.get(STATES_ATTRIBUTE, ()))
+        self.region = Region(symbol, inputs, sizes=tuple(sizes), states=states)
         self._values: dict[relax.Var, object] = dict(zip(tensors, inputs, strict=True))
         self._composites: dict[relax.Var, Node] = {}
         detached = function.attrs.get(CONSTANTS_ATTRIBUTE, ())

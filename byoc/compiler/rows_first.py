@@ -1,0 +1,228 @@
+"""Give states that grow their memory: rows first, with room for those that a call adds.
+
+    main(past[B, H, P, D], ...): present[B, H, P + S, D] = concat((past, new), axis=2)
+
+    main(state[P + S, B, H, D], ...): rows    = state[:P]
+                                      past    = permute(rows)
+                                      present = permute(concat((rows, permute(new)), axis=0))
+
+``present`` is no result any more. Where one region computes the concatenation and all that reads
+it, it writes the new rows into the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy
+import tvm
+from tvm import relax
+
+from byoc.errors import CompileError
+from byoc.ir.dataflow import (
+    is_plain,
+    is_region,
+    op_name,
+    sequence,
+    shape_of,
+    substitute,
+    typed,
+    variables,
+)
+from byoc.ir.origin import origin_of, with_origin
+from byoc.ir.symbols import named_in
+from byoc.ir.walk import bindings_of
+from codegen_cc.dim import same
+from codegen_cc.node import NODE_ATTRIBUTE, STATES_ATTRIBUTE, Node
+from codegen_cc.region.relax_dims import relax_extent, variable_symbols
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A state that grows along ``axis``: parameter and result of ``main``; ``what`` names it."""
+
+    param: relax.Var
+    axis: int
+    result: relax.Expr
+    what: str
+
+    @property
+    def order(self) -> list[int]:
+        """The axes of the state, rows first, as axes of the parameter."""
+        axes = range(len(self.param.ty.shape.values))
+        return [self.axis, *(axis for axis in axes if axis != self.axis)]
+
+    @property
+    def back(self) -> list[int]:
+        """The axes of the parameter as axes of the state."""
+        return [self.order.index(axis) for axis in range(len(self.order))]
+
+    def state(self, variables: Mapping[sympy.Symbol, tvm.ir.Var]) -> relax.Var:
+        """The parameter with room for the result, rows first, its extents of these symbols."""
+        whole = shape_of(self.result)
+        shape = [relax_extent(whole[axis], variables) for axis in self.order]
+        return relax.Var(self.param.name, relax.TensorType(shape, str(self.param.ty.dtype)))
+
+
+def rows_first(
+    main: relax.Function,
+    params: Sequence[relax.Var],
+    growing: Sequence[Growing],
+    results: Sequence[relax.Expr],
+) -> relax.Function:
+    """``main`` with these parameters, states in their memory, and results, in this order.
+
+    Raises ``CompileError`` where a state is not a concatenation that begins with what it was.
+    """
+    blocks = main.body.blocks
+    if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
+        raise CompileError("states of networks with control flow are not kept; pass them as inputs")
+    variables = variable_symbols(named_in(*(param.ty for param in main.params)))
+    writer = _Writer({state.param: state.state(variables) for state in growing})
+    for state in growing:
+        writer.begin(state)
+    for binding in blocks[0].bindings:
+        writer.take(binding, {state.result: state for state in growing})
+    final = [writer.read(result) for result in results]
+    result = relax.Tuple(final) if len(final) > 1 else final[0]
+    out = relax.Var("results", typed(result).ty if len(final) > 1 else result.ty)
+    writer.bindings.append(relax.VarBinding(out, result))
+    body = sequence([relax.DataflowBlock(writer.bindings)], out)
+    own = [writer.states.get(param, param) for param in params]
+    return relax.Function(own, body, out.ty, main.is_pure, main.attrs, main.span)
+
+
+class _Writer:
+    """The bindings of ``main``, written again."""
+
+    def __init__(self, states: Mapping[relax.Var, relax.Var]) -> None:
+        self.states = states
+        self.bindings: list[relax.Binding] = []
+        self._rows: dict[relax.Var, relax.Var] = {}
+        self._became: dict[relax.Expr, relax.Expr] = {}
+        self._values: dict[relax.Var, relax.Expr] = {}
+
+    def begin(self, state: Growing) -> None:
+        """Bind what a state was before the call."""
+        length = state.param.ty.shape.values[state.axis]
+        rows = relax.op.strided_slice(
+            self.states[state.param], [0], [0], [length], [1], assume_inbound=True
+        )
+        self._rows[state.param] = self._bind("rows", rows)
+        past = relax.op.permute_dims(self._rows[state.param], state.back)
+        self._became[state.param] = self._bind("past", past)
+
+    def take(self, binding: relax.Binding, grown: Mapping[relax.Expr, Growing]) -> None:
+        """Write a binding; that of a state's result becomes one of rows."""
+        self._values[binding.var] = binding.value
+        if binding.var in grown:
+            self._append(binding.value, binding.var, grown[binding.var])
+            return
+        value = self.read(binding.value)
+        if isinstance(binding, relax.MatchCast):
+            self.bindings.append(relax.MatchCast(binding.var, value, binding.ty))
+        elif not isinstance(value, relax.Tuple) or isinstance(binding.var, relax.DataflowVar):
+            self.bindings.append(relax.VarBinding(binding.var, value))
+
+    def read(self, expr: relax.Expr) -> relax.Expr:
+        """An expression of the new values."""
+        if is_plain(expr):
+            return substitute(expr, self._became)
+        if touched := [var.name for var in variables(expr) if var in self._became]:
+            raise CompileError(f"{touched[0]!r} is read in a branch or a loop; pass it as an input")
+        return expr
+
+    def _append(self, value: relax.Expr, var: relax.Var, state: Growing) -> None:
+        parts = value.args[0].fields if op_name(value) == "relax.concat" else [value]
+        found = (op_name(value) or type(value).__name__).removeprefix("relax.")
+        if len(parts) < 2 or self._itself(parts[0]) != state.param:
+            raise CompileError(
+                f"{state.what} becomes the result of {found}; need a concatenation that begins "
+                "with it"
+            )
+        origin = origin_of(value)
+        new = [
+            self._bind(
+                "new", with_origin(relax.op.permute_dims(self.read(part), state.order), origin)
+            )
+            for part in parts[1:]
+        ]
+        whole = relax.op.concat([self._rows[state.param], *new], 0)
+        whole = self._bind("rows", with_origin(whole, origin))
+        self._became[var] = self._bind("present", relax.op.permute_dims(whole, state.back))
+
+    def _itself(self, expr: relax.Expr) -> relax.Expr:
+        """What an expression is but for joins of one part, as an optional cache leaves behind."""
+        value = self._values.get(expr)
+        while op_name(value) == "relax.concat" and len(value.args[0].fields) == 1:
+            expr = value.args[0].fields[0]
+            value = self._values.get(expr)
+        return expr
+
+    def _bind(self, name: str, expr: relax.Expr) -> relax.Var:
+        value = typed(expr)
+        var = relax.DataflowVar(name, value.ty)
+        self.bindings.append(relax.VarBinding(var, value))
+        return var
+
+
+def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
+    """Tell regions which of their inputs are states; the module is not changed.
+
+    ``growing`` names the states among the parameters of ``main``. Raises ``CompileError`` for one
+    that no region writes rows into.
+    """
+    if not growing:
+        return mod
+    main, out = mod["main"], mod.clone()
+    same_as: dict[relax.Var, relax.Var] = {}
+    waiting = {main.params[place]: name for place, name in growing.items()}
+    for binding in bindings_of(main):
+        value = binding.value
+        if isinstance(value, relax.Var):
+            same_as[binding.var] = same_as.get(value, value)
+        called = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
+        region = mod[value.op] if called else None
+        if not is_region(region):
+            continue
+        tensors = [p for p in region.params if isinstance(p.ty, relax.TensorType)]
+        arguments = list(value.args)[len(region.params) - len(tensors) :]
+        places = []
+        for place, (param, argument) in enumerate(zip(tensors, arguments, strict=True)):
+            source = same_as.get(argument, argument)
+            if source in waiting and _appends(region, param):
+                del waiting[source]
+                places.append(place)
+        if places:
+            out[value.op] = region.with_attr(STATES_ATTRIBUTE, places)
+    if waiting:
+        name = next(iter(waiting.values()))
+        raise CompileError(
+            f"state {name!r}: no region writes its new rows; the report of a compilation without "
+            "states says what is left to TVM"
+        )
+    return out
+
+
+def _appends(region: relax.Function, state: relax.Var) -> bool:
+    """Whether a region joins new rows to the first ones of an input, to one of the same shape."""
+    values = {binding.var: binding.value for binding in bindings_of(region)}
+
+    def node_of(expr: relax.Expr) -> Node | None:
+        value = values.get(expr)
+        function = values.get(value.op) if isinstance(value, relax.Call) else None
+        attrs = (function.attrs or {}) if isinstance(function, relax.Function) else {}
+        return Node.from_json(str(attrs[NODE_ATTRIBUTE])) if NODE_ATTRIBUTE in attrs else None
+
+    for var, value in values.items():
+        node = node_of(var)
+        if node is None or node.op != "concat" or node.attrs["axis"] != 0:
+            continue
+        first = node_of(value.args[0])
+        if first is None or first.op != "slice" or values[value.args[0]].args[0] != state:
+            continue
+        wanted = shape_of(state)
+        if all(same(a, b) for a, b in zip(node.shape, wanted, strict=True)):
+            return True
+    return False

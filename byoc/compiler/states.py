@@ -1,0 +1,161 @@
+"""States: values that a compiled library keeps from one call to the next.
+
+A state is an input that the next call is given what an output was. Two kinds are known. One has the
+output's shape, as that of a recurrent layer: whoever runs the library hands the result on. The
+other grows along one axis, as a decoder's keys and values:
+
+    present[B, H, P + S, D] = concat(past[B, H, P, D], new[B, H, S, D], axis=2)
+
+Its memory has that axis first, so that rows are added at the end and nothing that is there moves.
+``main`` takes it with the room for the new rows, and gives no result for it:
+
+    main(state[P + S, B, H, D]):  past    = permute(slice(state, 0, P))
+                                  present = permute(concat(slice(state, 0, P), permute(new)))
+
+Regions write the new rows where they belong (``codegen_cc.node.STATES_ATTRIBUTE``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tvm import relax
+
+from byoc.compiler.rows_first import Growing, rows_first
+from byoc.deploy.metadata import StateInfo, TensorInfo
+from byoc.errors import CompileError
+from byoc.frontends import Imported
+from byoc.ir.dataflow import describe, dtype_of, shape_of
+from byoc.ir.define_symbols import define_symbols, without_definitions
+from codegen_cc.dim import is_static, normal, same, symbols
+
+#: What a user says of states: which output is which input's, by name; or that names tell.
+States = Mapping[str, str] | bool
+
+#: How exporters call an input that is a state, and the output that it becomes.
+_USUAL = (("past_key_values", "present"), ("past_key_values", "present_key_values"))
+_USUAL += (("past", "present"),)
+
+
+def as_states(given: object) -> States | None:
+    """What a user gives as ``states``, checked. Raises ``CompileError``."""
+    if given is None or isinstance(given, bool):
+        return given or None
+    fits = isinstance(given, Mapping) and all(
+        isinstance(x, str) for pair in given.items() for x in pair
+    )
+    if not fits or not given:
+        raise CompileError(
+            f"states is {given!r:.60}; need names of outputs by those of inputs, as in "
+            "{'past': 'present'}, or True where names tell"
+        )
+    return dict(given)
+
+
+def keep_states(imported: Imported, wanted: States | None) -> Imported:
+    """The network with these states kept; as it is where none are wanted.
+
+    Parameters of ``main`` that are states stand behind the others, in the order of ``states``, and
+    so do the results of those that are replaced. Raises ``CompileError`` for a name that is none,
+    and for an output that is no state's.
+    """
+    if not wanted:
+        return imported
+    pairs = _pairs(imported, wanted)
+    main = without_definitions(imported.module["main"])
+    results = _results(main)
+    states = [
+        _state(imported.inputs[i], imported.outputs[o].name, main.params[i], results[o])
+        for i, o in pairs
+    ]
+    kept = [place for place in range(len(imported.inputs)) if place not in dict(pairs)]
+    given = {place for _, place in pairs}
+    left = [place for place in range(len(imported.outputs)) if place not in given]
+    if not left:
+        raise CompileError("every output is a state; need one that the caller gets")
+    last = [o for (_, o), state in zip(pairs, states, strict=True) if state.axis is None]
+    growing = [
+        Growing(main.params[i], state.axis, results[o], f"state {state.input.name!r}")
+        for (i, o), state in zip(pairs, states, strict=True)
+        if state.axis is not None
+    ]
+    module = imported.module.clone()
+    params = [main.params[i] for i in (*kept, *(i for i, _ in pairs))]
+    module["main"] = rows_first(main, params, growing, [results[o] for o in (*left, *last)])
+    return replace(
+        imported,
+        module=define_symbols(module),
+        inputs=tuple(imported.inputs[place] for place in kept),
+        outputs=tuple(imported.outputs[place] for place in left),
+        states=tuple(states),
+    )
+
+
+def _pairs(imported: Imported, wanted: States) -> list[tuple[int, int]]:
+    """Numbers of the inputs that are states, in order, each with its output's."""
+    inputs = {info.name: place for place, info in enumerate(imported.inputs)}
+    outputs = {info.name: place for place, info in enumerate(imported.outputs)}
+    named = _usual(inputs, outputs) if wanted is True else dict(wanted)
+    if not named:
+        raise CompileError(
+            "no input has a state's name, such as past_key_values.0.key beside the output "
+            "present.0.key; name them, as in past=present"
+        )
+    for what, names, known in (("input", named, inputs), ("output", named.values(), outputs)):
+        for name in names:
+            if name not in known:
+                raise CompileError(
+                    f"state {name!r} is no {what} of the model; it has {', '.join(known)}"
+                )
+    if twice := [name for name in named.values() if list(named.values()).count(name) > 1]:
+        raise CompileError(f"output {twice[0]!r} is named for two states; each has its own")
+    return sorted((inputs[name], outputs[result]) for name, result in named.items())
+
+
+def _usual(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in inputs:
+        for before, after in _USUAL:
+            if before in name and (result := name.replace(before, after)) in outputs:
+                found.setdefault(name, result)
+    return found
+
+
+def _state(info: TensorInfo, output: str, param: relax.Var, result: relax.Expr) -> StateInfo:
+    """What a state is like. Raises ``CompileError`` where a result cannot become the input."""
+    before, after = shape_of(param), shape_of(result)
+    what = f"state {info.name!r} ({describe(param)}) cannot become output {output!r}"
+    if before is None or after is None or dtype_of(param) != dtype_of(result):
+        raise CompileError(f"{what} ({describe(result)}); need one dtype and known shapes")
+    if len(before) != len(after):
+        raise CompileError(f"{what} ({describe(result)}); need as many axes")
+    grown = [a for a, (x, y) in enumerate(zip(before, after, strict=True)) if not same(x, y)]
+    if not grown:
+        return StateInfo(info, output, None, 0)
+    axis = grown[0]
+    length, step = before[axis], normal(after[axis] - before[axis])
+    if len(grown) > 1 or is_static([length]) or set(symbols([length])) & set(symbols([step])):
+        raise CompileError(
+            f"{what} ({describe(result)}); need the same shape, or one axis, symbolic, that grows"
+        )
+    return StateInfo(info, output, axis, step if is_static([step]) else str(step))
+
+
+def _results(main: relax.Function) -> list[relax.Expr]:
+    """The results of a function, through variables that are bound to a tuple of them."""
+    values = {b.var: b.value for block in main.body.blocks for b in block.bindings}
+    body = main.body.body
+    while isinstance(body, relax.Var) and isinstance(values.get(body), relax.Var | relax.Tuple):
+        body = values[body]
+    return list(body.fields) if isinstance(body, relax.Tuple) else [body]
+
+
+def growing_states(imported: Imported) -> dict[int, str]:
+    """The states that grow: numbers of parameters of ``main``, with the inputs' names."""
+    first = len(imported.inputs)
+    return {
+        first + place: state.input.name
+        for place, state in enumerate(imported.states)
+        if state.axis is not None
+    }

@@ -1,0 +1,139 @@
+"""The states that a loaded model keeps from one call to the next.
+
+Memory of a state that grows has the growing axis first, and room for ``capacity`` rows from the
+beginning: the system gives pages only as rows are written, and nothing ever moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from byoc.deploy.exchange import tensor_of
+from byoc.deploy.input_tensors import aligned_room, without_elements
+from byoc.deploy.metadata import StateInfo, extent_of
+from byoc.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    import tvm_ffi
+
+#: Rows of a state that grows, where nobody says.
+CAPACITY = 4096
+
+
+class KeptStates:
+    """States by the names of the model's inputs, each empty, or all zeros, at first."""
+
+    def __init__(self, infos: tuple[StateInfo, ...], capacity: int) -> None:
+        self._infos = {info.input.name: info for info in infos}
+        self.capacity = capacity
+        self._memory: dict[str, np.ndarray] = {}
+        self._lengths: dict[str, int] = {}
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._memory.clear()
+        self._lengths.clear()
+
+    def copy(self) -> KeptStates:
+        """The same states in memory of their own."""
+        other = KeptStates(tuple(self._infos.values()), self.capacity)
+        other._lengths = dict(self._lengths)
+        for name, memory in self._memory.items():
+            other._memory[name] = aligned_room(memory.shape, memory.dtype)
+            rows = self._lengths.get(name, len(memory) if memory.ndim else 0)
+            own, theirs = (m[:rows] if m.ndim else m for m in (other._memory[name], memory))
+            own[...] = theirs
+        return other
+
+    def lengths(self) -> dict[str, int]:
+        """The symbols that the states tell: how long those are that grow."""
+        growing = [info for info in self._infos.values() if info.axis is not None]
+        return {
+            str(info.input.shape[info.axis]): self._lengths.get(info.input.name, 0)
+            for info in growing
+        }
+
+    def tensors(self, symbols: Mapping[str, int]) -> list[tvm_ffi.Tensor]:
+        """What the network takes behind its inputs, for a call with these symbols.
+
+        Raises ``InputError`` for a shape that the states do not have, ``RunError`` for one that is
+        full.
+        """
+        arrays = [
+            self._replaced(info, symbols) if info.axis is None else self._rows(info, symbols)
+            for info in self._infos.values()
+        ]
+        return [tensor_of(array if array.size else without_elements(array)) for array in arrays]
+
+    def advance(self, symbols: Mapping[str, int], replaced: list[np.ndarray]) -> None:
+        """Take over what a call left: rows in place, and the new values of those it replaces."""
+        values = iter(replaced)
+        for name, info in self._infos.items():
+            if info.axis is None:
+                self._memory[name] = next(values)
+            else:
+                self._lengths[name] = self._lengths.get(name, 0) + _step(info, symbols)
+
+    def views(self) -> dict[str, np.ndarray]:
+        """The states as the model has them, none of those that no call has filled yet."""
+        found = {}
+        for name, memory in self._memory.items():
+            axis = self._infos[name].axis
+            if axis is not None:
+                memory = np.moveaxis(memory[: self._lengths.get(name, 0)], 0, axis)
+            found[name] = memory
+        return found
+
+    def _rows(self, info: StateInfo, symbols: Mapping[str, int]) -> np.ndarray:
+        name, length = info.input.name, self._lengths.get(info.input.name, 0)
+        whole = length + _step(info, symbols)
+        if whole > self.capacity:
+            raise RunError(
+                f"state {name!r} is full: it has {length} of {self.capacity} rows, and this call"
+                f" adds {whole - length}; load the model with a greater capacity, or reset it"
+            )
+        others = [e for axis, e in enumerate(info.input.shape) if axis != info.axis]
+        shape = (self.capacity, *_extents(name, others, symbols))
+        memory = self._memory.get(name)
+        if memory is None or (memory.shape != shape and length == 0):
+            memory = self._memory[name] = aligned_room(shape, info.input.dtype)
+        if memory.shape != shape:
+            raise InputError(
+                f"state {name!r} has rows of {list(memory.shape[1:])}; this call needs"
+                f" {list(shape[1:])}; reset the model before other sizes"
+            )
+        return memory[:whole]
+
+    def _replaced(self, info: StateInfo, symbols: Mapping[str, int]) -> np.ndarray:
+        name = info.input.name
+        shape = _extents(name, info.input.shape, symbols)
+        memory = self._memory.get(name)
+        if memory is None:
+            memory = self._memory[name] = aligned_room(shape, info.input.dtype)
+            memory[...] = 0
+        if memory.shape != shape:
+            raise InputError(
+                f"state {name!r} has shape {list(memory.shape)}; this call needs {list(shape)};"
+                " reset the model before other sizes"
+            )
+        return memory
+
+
+def _step(info: StateInfo, symbols: Mapping[str, int]) -> int:
+    if isinstance(info.step, int):
+        return info.step
+    return _extents(info.input.name, [info.step], symbols)[0]
+
+
+def _extents(
+    name: str, shape: list[int | str] | tuple[int | str, ...], symbols: Mapping[str, int]
+) -> tuple[int, ...]:
+    try:
+        return tuple(e if isinstance(e, int) else extent_of(e).within(symbols) for e in shape)
+    except KeyError as error:
+        raise RunError(
+            f"state {name!r}: no input tells {error.args[0]}; compile with another symbol"
+        ) from None

@@ -118,6 +118,11 @@ def verify(
     path = as_path(library, "the library", VerifyError)
     source = given_model(model)
     with load(path, threads) as compiled:
+        if states := compiled.metadata.states:
+            raise VerifyError(
+                f"{path.name} keeps states, such as {states[0].input.name!r}; compile the model"
+                " without them to compare it"
+            )
         limits = _limits(tolerance, compiled)
         if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")

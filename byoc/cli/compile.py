@@ -57,6 +57,16 @@ if TYPE_CHECKING:
     "Compare the library with ONNX Runtime, or ONNX's evaluator, on made-up inputs, as `byoc "
     "verify` does: exit code 1 where it is wrong. It is written all the same.",
 )
+@options.flag(
+    "--states usual_states",
+    "Keep the values in the library that each call hands to the next, by the names that exporters "
+    "give them: past_key_values.* and present.*.",
+)
+@options.words(
+    "--state state_pairs",
+    "INPUT=OUTPUT",
+    "Keep this one: the next call's INPUT is what OUTPUT was; repeatable.",
+)
 @options.share(
     "--max-error",
     "With --precision auto: the greatest error of an output, as a share of its range "
@@ -82,6 +92,8 @@ def compile_verb(
     dump_code: Path | None,
     dump_ir: Path | None,
     verified: bool,
+    usual_states: bool,
+    state_pairs: tuple[str, ...],
     max_error: float | None,
     calibration: Path | None,
     rules: control.Choices,
@@ -93,6 +105,7 @@ def compile_verb(
     """
     standalone = emit == "standalone"
     _check_usage(standalone, name, dump_code, verified, target)
+    states = _states(usual_states, state_pairs)
     auto = _wants_auto(rules, max_error, calibration)
     give_large_blocks_back()
     with options.progress() as show:
@@ -105,6 +118,7 @@ def compile_verb(
             "threads": threads,
             "dump_ir": dump_ir,
             "progress": show,
+            "states": states,
         }
         if auto:
             keywords["precision"] = _chosen(model, max_error, calibration, input_shapes, keywords)
@@ -127,6 +141,18 @@ def compile_verb(
             found = verify(model, output, threads=threads)
     _show(done, output, found, as_json)
     return 0 if found is None or found.holds else WRONG
+
+
+def _states(usual: bool, pairs: tuple[str, ...]) -> dict[str, str] | bool | None:
+    """What --states and --state say together."""
+    if usual and pairs:
+        raise click.UsageError("--states takes all by their names; give --state for each instead")
+    split = [pair.rpartition("=") for pair in pairs]
+    if wrong := [
+        pair for pair, (name, _, output) in zip(pairs, split, strict=True) if not (name and output)
+    ]:
+        raise click.UsageError(f"--state {wrong[0]!r}: need INPUT=OUTPUT, such as past=present")
+    return {name: output for name, _, output in split} or usual or None
 
 
 def _wants_auto(rules: control.Choices, max_error: float | None, calibration: Path | None) -> bool:
@@ -190,6 +216,7 @@ def _as_dict(
         "seconds": {stage: round(value, 3) for stage, value in compiled.seconds.items()},
         "inputs": [[info.name, info.shape, info.dtype] for info in compiled.metadata.inputs],
         "outputs": [[info.name, info.shape, info.dtype] for info in compiled.metadata.outputs],
+        "states": [state.input.name for state in compiled.metadata.states],
         "report": compiled.report.to_json(),
     }
 
@@ -232,3 +259,5 @@ def _print_tensors(compiled: Compiled | Standalone) -> None:
     for what, infos in (("in ", compiled.metadata.inputs), ("out", compiled.metadata.outputs)):
         for info in infos:
             say(f"  {what} {info}")
+    for state in compiled.metadata.states:
+        say(f"  kept {state.input}")

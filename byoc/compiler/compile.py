@@ -204,7 +204,8 @@ def _check(model: Any, wanted: bool | None, request: Request) -> Callable[[Path]
     from byoc.verification import require_agreement
 
     if wanted is None:
-        wanted = not request.target.is_foreign and comes_with_examples(model)
+        here = not request.target.is_foreign and request.states is None
+        wanted = here and comes_with_examples(model)
     if not wanted:
         return None
     if request.target.is_foreign:

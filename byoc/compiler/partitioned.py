@@ -13,7 +13,7 @@ import tvm_ffi
 from byoc.compiler.request import Request, with_times
 from byoc.compiler.rows_first import mark_states
 from byoc.compiler.single_region import SingleRegion, single_region
-from byoc.compiler.states import growing_states, keep_states
+from byoc.compiler.states import growing_states, keep_states, require_empty
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
 from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
@@ -88,7 +88,8 @@ def partition_imported(
     imported: Imported, request: Request, stages: Stages, expose: Expose | None = None
 ) -> Partitioned:
     """The stages from an imported model on; ``expose`` adds outputs, and maybe inputs."""
-    imported = keep_states(imported, request.states)
+    if expose is None:
+        imported = keep_states(imported, request.states)
     rules, database, threads = request.rules, request.outdated, request.threads
     if database is not None:
         with stages("tune"):
@@ -98,6 +99,7 @@ def partition_imported(
         module, report = partition(imported.module, rules, request.dump_ir, expose)
         report = replace(report, axes=imported.axes)
         module = mark_states(module, growing_states(imported))
+        require_empty(module, imported.states)
     entry = single_region(module)
     inputs, outputs = imported.inputs, imported.outputs
     if expose is not None:

@@ -101,6 +101,8 @@ def _require_place(folder: Path) -> None:
 def _require_one_region(done: Partitioned) -> SingleRegion:
     """How the network calls its only region; raises ``CompileError`` saying what is in the way."""
     need = "the standalone form needs the whole network in one region with fixed shapes"
+    if states := done.metadata.states:
+        raise CompileError(f"the standalone form keeps no states, such as {states[0].input.name!r}")
     report = done.report
     for info in (*done.metadata.inputs, *done.metadata.outputs):
         if any(isinstance(extent, str) for extent in info.shape):

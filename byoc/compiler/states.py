@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import tvm
 from tvm import relax
 
 from byoc.compiler.rows_first import Growing, rows_first
@@ -28,6 +29,7 @@ from byoc.errors import CompileError
 from byoc.frontends import Imported
 from byoc.ir.dataflow import describe, dtype_of, shape_of
 from byoc.ir.define_symbols import define_symbols, without_definitions
+from byoc.partition.sizes_of_nothing import needs_rows
 from codegen_cc.dim import is_static, normal, same, symbols
 
 #: What a user says of states: which output is which input's, by name; or that names tell.
@@ -159,3 +161,13 @@ def growing_states(imported: Imported) -> dict[int, str]:
         for place, state in enumerate(imported.states)
         if state.axis is not None
     }
+
+
+def require_empty(module: tvm.IRModule, states: tuple[StateInfo, ...]) -> None:
+    """Raise ``CompileError`` where TVM computes on rows of a state, which has none at first."""
+    lengths = {str(s.input.shape[s.axis]) for s in states if s.axis is not None}
+    if lengths and (found := needs_rows(module, lengths)):
+        raise CompileError(
+            f"states begin without rows, which TVM's code of {found} does not take; the report of"
+            " a compilation without states says why it is left to TVM"
+        )

@@ -6,14 +6,14 @@ its reductions over nothing leave a result as it was, its scatters divide by an 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, op_name, shape_of
 from byoc.ir.walk import bindings_of
-from codegen_cc.dim import Dim, at_most
+from codegen_cc.dim import Dim, at_most, normal, symbols
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
 
@@ -57,6 +57,28 @@ def least_size(mod: tvm.IRModule) -> int:
     functions = (func for func in mod.functions.values() if is_candidate(func))
     left = (value for func in functions for value in _left(func))
     return 0 if all(_takes_nothing(value) for value in left) else 1
+
+
+def needs_rows(mod: tvm.IRModule, lengths: Collection[str]) -> str | None:
+    """The first operator left to TVM that may compute on nothing where these symbols are 0.
+
+    The others are 1 or more. None where there is none.
+    """
+    functions = (func for func in mod.functions.values() if is_candidate(func))
+    for value in (value for func in functions for value in _left(func)):
+        arguments = getattr(value, "args", ())
+        shapes = [
+            shape_of(each) for each in (value, *arguments) if isinstance(each.ty, relax.TensorType)
+        ]
+        gone = None in shapes or any(_is_zero_with(dim, lengths) for s in shapes for dim in s)
+        if gone and not _takes_nothing(value):
+            return op_name(value) or type(value).__name__
+    return None
+
+
+def _is_zero_with(dim: Dim, lengths: Collection[str]) -> bool:
+    others = [symbol for symbol in symbols([dim]) if symbol.name not in lengths]
+    return _may_be_zero(normal(dim.subs({s: s + 1 for s in others})) if others else dim)
 
 
 def _left(func: relax.Function) -> Iterator[relax.Expr]:

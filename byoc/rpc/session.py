@@ -237,6 +237,8 @@ class RemoteModel(Described):
                 f"cannot upload {path}: need a library for TVM's runtime whose name ends in .so, "
                 "as 'byoc compile MODEL -o m.so' writes it"
             )
+        if metadata.states:
+            raise LoadError(f"{path} keeps states, which stay on one machine; load it there")
         self.session, self.path, self.metadata = session, path, metadata
         module = session.upload(path)
         if count := threads or metadata.threads:

@@ -33,8 +33,9 @@ from byoc.ir.dataflow import (
 from byoc.ir.origin import origin_of, with_origin
 from byoc.ir.symbols import named_in
 from byoc.ir.walk import bindings_of
-from codegen_cc.dim import same
-from codegen_cc.node import NODE_ATTRIBUTE, STATES_ATTRIBUTE, Node
+from codegen_cc.node import STATES_ATTRIBUTE
+from codegen_cc.operators.movement import grown_state
+from codegen_cc.region.read_relax import read_region
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 
 
@@ -189,9 +190,9 @@ def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
         tensors = [p for p in region.params if isinstance(p.ty, relax.TensorType)]
         arguments = list(value.args)[len(region.params) - len(tensors) :]
         places = []
-        for place, (param, argument) in enumerate(zip(tensors, arguments, strict=True)):
+        for place, argument in enumerate(arguments):
             source = same_as.get(argument, argument)
-            if source in waiting and _appends(region, param):
+            if source in waiting and _appends(region, place):
                 del waiting[source]
                 places.append(place)
         if places:
@@ -205,24 +206,7 @@ def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
     return out
 
 
-def _appends(region: relax.Function, state: relax.Var) -> bool:
+def _appends(function: relax.Function, state: int) -> bool:
     """Whether a region joins new rows to the first ones of an input, to one of the same shape."""
-    values = {binding.var: binding.value for binding in bindings_of(region)}
-
-    def node_of(expr: relax.Expr) -> Node | None:
-        value = values.get(expr)
-        function = values.get(value.op) if isinstance(value, relax.Call) else None
-        attrs = (function.attrs or {}) if isinstance(function, relax.Function) else {}
-        return Node.from_json(str(attrs[NODE_ATTRIBUTE])) if NODE_ATTRIBUTE in attrs else None
-
-    for var, value in values.items():
-        node = node_of(var)
-        if node is None or node.op != "concat" or node.attrs["axis"] != 0:
-            continue
-        first = node_of(value.args[0])
-        if first is None or first.op != "slice" or values[value.args[0]].args[0] != state:
-            continue
-        wanted = shape_of(state)
-        if all(same(a, b) for a, b in zip(node.shape, wanted, strict=True)):
-            return True
-    return False
+    region = read_region(function.with_attr(STATES_ATTRIBUTE, [state]))
+    return any(grown_state(region, node) is not None for node in region.nodes)

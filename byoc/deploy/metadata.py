@@ -257,17 +257,22 @@ def _require_sense(metadata: Metadata) -> None:
             raise ValueError(f"{what} of one name")
         for info in infos:
             _require_tensor(info)
+    for state in metadata.states:
+        _require_tensor(state.input)
+        if state.axis is not None and not 0 <= state.axis < len(state.input.shape):
+            raise ValueError(f"state {state.input.name!r} has no axis {state.axis}")
     if metadata.form not in FORMS:
         raise ValueError(f"form {metadata.form!r}; need {' or '.join(FORMS)}")
     if metadata.threads is not None:
         as_whole(metadata.threads, "threads", _Senseless, 1, MAX_THREADS)
     if (entry := metadata.entry) is not None:
-        counts = len(metadata.inputs), len(metadata.outputs)
+        replaced = [state for state in metadata.states if state.axis is None]
+        counts = len(metadata.inputs) + len(metadata.states), len(metadata.outputs) + len(replaced)
         if not all(0 <= number < counts[0] for number in entry.inputs):
             raise ValueError(f"entry.inputs {list(entry.inputs)}; need numbers below {counts[0]}")
         if sorted(entry.outputs) != list(range(counts[1])):
             raise ValueError(f"entry.outputs {list(entry.outputs)}; need each below {counts[1]}")
-        for info in (*metadata.inputs, *metadata.outputs):
+        for info in (*metadata.inputs, *metadata.outputs, *(s.input for s in metadata.states)):
             if any(isinstance(extent, str) for extent in info.shape):
                 raise ValueError(f"{info} is symbolic; need numbers beside entry")
     if metadata.report:

@@ -16,7 +16,7 @@ from codegen_cc.operators.told import unless
 from codegen_cc.plan.builder import PlanBuilder, candidate_orders
 from codegen_cc.plan.layout_cost import same_order
 from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
-from codegen_cc.region.graph import RegionNode
+from codegen_cc.region.graph import Region, RegionNode, Value
 
 
 def check_dtypes(node: Node) -> str | None:
@@ -54,7 +54,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 
 def _concat(node: RegionNode, builder: PlanBuilder) -> None:
     shape, axis = node.node.shape, node.node.attrs["axis"]
-    state = builder.region.grown_state(node)
+    state = grown_state(builder.region, node)
     if state is not None:
         _append(node, builder, builder.tensor(state))
         return
@@ -65,6 +65,27 @@ def _concat(node: RegionNode, builder: PlanBuilder) -> None:
         y = builder.space(shape, builder.stored_dtype(node.output), order)
     _pour_parts(node, builder, y, 0)
     builder.place(node.output, y)
+
+
+def grown_state(region: Region, node: RegionNode) -> Value | None:
+    """The state that a concatenation puts rows behind the first ones of; None for others."""
+    if node.node.op != "concat" or node.node.attrs["axis"] != 0:
+        return None
+    for reader in region.nodes:
+        if reader.node.op != "slice" or reader.output is not node.inputs[0]:
+            continue
+        whole = zip(node.output.shape, reader.inputs[0].shape, strict=True)
+        if _is_beginning(reader) and all(same(a, b) for a, b in whole):
+            return reader.inputs[0] if reader.inputs[0] in region.states else None
+    return None
+
+
+def _is_beginning(node: RegionNode) -> bool:
+    """Whether a slice takes the first rows, whole and one after another."""
+    begin, steps = node.node.attrs["begin"], node.node.attrs["strides"]
+    inner = zip(node.inputs[0].shape[1:], node.output.shape[1:], strict=True)
+    starts = all(same(parse_dim(first), 0) for first in begin)
+    return starts and set(steps) <= {1} and all(same(a, b) for a, b in inner)
 
 
 def _append(node: RegionNode, builder: PlanBuilder, state: Tensor) -> None:

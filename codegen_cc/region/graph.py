@@ -8,7 +8,7 @@ import numpy as np
 import sympy
 
 from codegen_cc import dtypes
-from codegen_cc.dim import Dim, parse_dim, same
+from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 
 
@@ -63,7 +63,7 @@ class Region:
 
     ``sizes`` are the symbols that no input has as an axis; the caller passes them, as a shape,
     before the inputs. ``states`` are the inputs that the region writes to: their first rows are
-    there, and a concatenation puts new ones behind them (``grown_state``).
+    there, and a concatenation puts new ones behind them.
     """
 
     symbol: str
@@ -73,19 +73,6 @@ class Region:
     sizes: tuple[sympy.Symbol, ...] = ()
     states: tuple[Value, ...] = ()
 
-    def grown_state(self, node: RegionNode) -> Value | None:
-        """The state that a concatenation puts rows behind the first ones of; None for others."""
-        if node.node.op != "concat" or node.node.attrs["axis"] != 0:
-            return None
-        for state in self.states:
-            for reader in self.nodes:
-                if reader.node.op != "slice" or reader.inputs[0] is not state:
-                    continue
-                if reader.output is node.inputs[0] and _is_beginning(reader):
-                    whole = zip(node.output.shape, state.shape, strict=True)
-                    return state if all(same(a, b) for a, b in whole) else None
-        return None
-
     def consumers(self) -> dict[Value, list[RegionNode]]:
         """The nodes that read each value, each named once per operand that it fills."""
         result: dict[Value, list[RegionNode]] = {}
@@ -93,11 +80,3 @@ class Region:
             for value in node.inputs:
                 result.setdefault(value, []).append(node)
         return result
-
-
-def _is_beginning(node: RegionNode) -> bool:
-    """Whether a slice takes the first rows, whole and one after another."""
-    begin, steps = node.node.attrs["begin"], node.node.attrs["strides"]
-    inner = zip(node.inputs[0].shape[1:], node.output.shape[1:], strict=True)
-    starts = all(same(parse_dim(first), 0) for first in begin)
-    return starts and set(steps) <= {1} and all(same(a, b) for a, b in inner)

@@ -125,6 +125,7 @@ _PARTITION = {
     "dump_ir": None,
 }
 _ALL_FORMS = {**_PARTITION, "target": None, "threads": None, "allow_wrong": (), "progress": None}
+_ALL_FORMS["states"] = None
 _OF_COMPILE = {"dump_code": None, "min_coverage": None, "require_full": False, "timers": False}
 _OF_COMPILE |= {"example_inputs": None, "dynamic_shapes": None, "verify": None}
 

@@ -200,7 +200,7 @@ class SymbolicImporter(CheckedImporter):
     def _range(self, node: onnx.NodeProto, operands: Sequence[ShapeValue]) -> bool:
         """Convert Range(start, limit, step): step * arange(number of steps) + start."""
         start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
-        if not (start.is_number and step.is_number and step.is_positive):
+        if not (step.is_number and step.is_positive):
             return False
         count = sympy.expand((limit - start) / step)
         if not count.is_integer or not at_most(0, count):
@@ -211,7 +211,7 @@ class SymbolicImporter(CheckedImporter):
         if step != 1:
             numbers = relax.op.multiply(numbers, relax.const(_number(step, dtype), dtype))
         if start != 0:
-            numbers = relax.op.add(numbers, relax.const(_number(start, dtype), dtype))
+            numbers = relax.op.add(numbers, self._tensor(operands[0]))
         self._nodes[node.output[0]] = self.bb.normalize(numbers)
         return True
 

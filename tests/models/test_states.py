@@ -1,0 +1,226 @@
+"""States: what a library keeps from call to call, beside ONNX Runtime that is handed them back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import byoc
+from byoc.errors import CompileError, InputError, LoadError, RunError, VerifyError
+from models.decoder import gpt2_decoder, llama
+from tests.reference import assert_agrees
+
+SMALL = {"layers": 2, "hidden": 32, "heads": 4, "groups": 2, "inner": 48, "vocabulary": 50}
+DECODERS = {
+    "llama": lambda: llama(**SMALL),
+    "gpt2": lambda: gpt2_decoder(**SMALL | {"groups": 4, "layers": 1}),
+}
+
+
+class Reference:
+    """A decoder in ONNX Runtime, whose states are handed back by hand."""
+
+    def __init__(self, model: onnx.ModelProto, batch: int) -> None:
+        self.session = onnxruntime.InferenceSession(model.SerializeToString())
+        self.outputs = [output.name for output in self.session.get_outputs()]
+        self.past = {
+            info.name: np.zeros((batch, info.shape[1], 0, info.shape[3]), np.float32)
+            for info in self.session.get_inputs()
+            if info.name.startswith("past")
+        }
+
+    def step(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        results = dict(
+            zip(self.outputs, self.session.run(None, {**inputs, **self.past}), strict=True)
+        )
+        self.past = {
+            name: results[name.replace("past_key_values", "present")] for name in self.past
+        }
+        return results["logits"]
+
+
+def drawn(batch: int, length: int, past: int, seed: int) -> dict[str, np.ndarray]:
+    """Tokens, their places, and a mask that hides the first one of the last sequence."""
+    seen = np.ones((batch, past + length), np.int64)
+    seen[-1, :1] = 0
+    return {
+        "input_ids": np.random.default_rng(seed).integers(0, 50, (batch, length)),
+        "attention_mask": seen,
+        "position_ids": np.tile(np.arange(past, past + length), (batch, 1)),
+    }
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def decoder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[onnx.ModelProto, byoc.Compiled, str]:
+    model, folder = DECODERS[request.param](), tmp_path_factory.mktemp("states")
+    made = byoc.compile(model, folder / "model.so", dump_code=folder, states=True)
+    (code,) = folder.glob("*.c")
+    return model, made, code.read_text()
+
+
+@pytest.fixture
+def loaded(decoder: tuple[onnx.ModelProto, byoc.Compiled, str]) -> Iterator[byoc.Model]:
+    with byoc.load(decoder[1].path, capacity=24) as model:
+        yield model
+
+
+def test_regions_write_rows_behind_those_that_are_there(
+    decoder: tuple[onnx.ModelProto, byoc.Compiled, str],
+) -> None:
+    model, made, code = decoder
+    names = [info.name for info in model.graph.input if info.name.startswith("past")]
+    assert [state.input.name for state in made.metadata.states] == names
+    assert {info.name for info in made.metadata.inputs}.isdisjoint(names)
+    assert [info.name for info in made.metadata.outputs] == ["logits"]
+    assert len(made.report.regions) == 1
+    assert made.report.offloaded_macs == made.report.macs > 0
+    rows = re.findall(r"/\* ext\.concat axis 0: (part \d)", code)
+    assert rows == ["part 1"] * len(names)  # and no part 0: the cache is not copied
+
+
+def test_prompts_and_steps_are_what_onnx_runtime_gives(
+    decoder: tuple[onnx.ModelProto, byoc.Compiled, str], loaded: byoc.Model
+) -> None:
+    reference, past = Reference(decoder[0], 2), 0
+    for seed, length in enumerate((5, 1, 1, 3, 1)):
+        inputs = drawn(2, length, past, seed)
+        assert_agrees(loaded.run(inputs), {"logits": reference.step(inputs)})
+        assert_agrees(loaded.states, reference.past)
+        past += length
+
+
+def test_a_clone_goes_its_own_way_and_a_reset_begins_anew(
+    decoder: tuple[onnx.ModelProto, byoc.Compiled, str], loaded: byoc.Model
+) -> None:
+    first, other = drawn(2, 4, 0, 1), drawn(2, 2, 4, 2)
+    reference = Reference(decoder[0], 2)
+    began = loaded.run(first)
+    reference.step(first)
+    clone = loaded.clone()
+    clone.run(drawn(2, 1, 4, 9))
+    assert_agrees(loaded.run(other), {"logits": reference.step(other)})
+    assert {array.shape[2] for array in clone.states.values()} == {5}
+    loaded.reset()
+    assert loaded.states == {}
+    assert np.array_equal(loaded.run(first)["logits"], began["logits"])
+
+
+def test_a_full_state_and_another_batch_are_one_line_each(loaded: byoc.Model) -> None:
+    loaded.run(drawn(2, 20, 0, 1))
+    with pytest.raises(
+        RunError, match=r"'past_key_values\.0\.key' is full: it has 20 of 24 rows, .* 5"
+    ):
+        loaded.run(drawn(2, 5, 20, 1))
+    with pytest.raises(InputError, match=r"has rows of \[2, .*\]; this call needs \[3, "):
+        loaded.run(drawn(3, 1, 20, 1))
+    loaded.run(drawn(2, 4, 20, 1))  # what failed changed nothing
+
+
+def test_a_mask_of_another_length_is_refused(loaded: byoc.Model) -> None:
+    loaded.run(drawn(2, 3, 0, 1))
+    with pytest.raises(InputError, match="attention_mask"):
+        loaded.run(drawn(2, 1, 0, 1))
+
+
+def test_an_empty_call_adds_nothing(loaded: byoc.Model) -> None:
+    loaded.run(drawn(1, 3, 0, 1))
+    assert loaded.run(drawn(1, 0, 3, 1))["logits"].shape[1] == 0
+    assert loaded.states["past_key_values.0.key"].shape[2] == 3
+
+
+# ---------------------------------------------------------------- states that each call replaces
+
+
+def counter(batch: int | str = 2) -> onnx.ModelProto:
+    """y = x + h, and h becomes 2 h + x."""
+    shape = [batch, 64]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", "h")]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("hn", "y")]
+    nodes = [
+        helper.make_node("Add", ["x", "h"], ["y"]),
+        helper.make_node("Add", ["y", "h"], ["hn"]),
+    ]
+    graph = helper.make_graph(nodes, "counter", inputs, outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("batch", [2, "n"])
+def test_replaced_states_begin_with_zeros(tmp_path: Path, batch: int | str) -> None:
+    made = byoc.compile(counter(batch), tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
+    assert made.report.offloaded == made.report.operators == 2
+    assert made.metadata.states[0].axis is None
+    model, h = byoc.load(tmp_path / "m.so"), np.zeros((2, 64), np.float32)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((2, 64), np.float32)
+        y = model(x)
+        assert np.array_equal(y, x + h)
+        h = x + h + h
+        assert np.array_equal(model.states["h"], h)
+    if batch == "n":
+        with pytest.raises(InputError, match=r"has shape \[2, 64\]; this call needs \[3, 64\]"):
+            model(np.zeros((3, 64), np.float32))
+    model.reset()
+    assert np.array_equal(model(x), x)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("states", "message"),
+    [
+        ({"g": "hn"}, "state 'g' is no input of the model; it has x, h"),
+        ({"h": "hm"}, "state 'hm' is no output of the model; it has hn, y"),
+        ({"h": "hn", "x": "hn"}, "output 'hn' is named for two states"),
+        ({"h": "hn", "x": "y"}, "every output is a state"),
+        (True, "no input has a state's name"),
+        ({}, "need names of outputs by those of inputs"),
+        ({"h": 1}, "need names of outputs by those of inputs"),
+        ("h", "need names of outputs by those of inputs"),
+    ],
+)
+def test_bad_states_are_one_line(states: object, message: str) -> None:
+    with pytest.raises(CompileError, match=re.escape(message)):
+        byoc.compile(counter(), states=states)
+
+
+def grown(op: str, axis: int = 0) -> onnx.ModelProto:
+    """past [p, 4] and x [n, 4] to present and y: joined past first, x first, or added up."""
+    infos = {"past": ["p", 4], "x": ["n", 4], "present": [None, 4], "y": ["n", 4]}
+    values = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in infos.items()}
+    joined = {
+        "behind": helper.make_node("Concat", ["x", "past"], ["present"], axis=axis),
+        "twice": helper.make_node("Concat", ["past", "past"], ["present"], axis=axis),
+        "sum": helper.make_node("Add", ["past", "x"], ["present"]),
+    }[op]
+    nodes = [joined, helper.make_node("Relu", ["x"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "grown", [values["past"], values["x"]], [values["present"], values["y"]]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_state_must_begin_with_what_it_was() -> None:
+    with pytest.raises(CompileError, match="state 'past' becomes the result of concat; need a con"):
+        byoc.compile(grown("behind"), states={"past": "present"})
+    with pytest.raises(CompileError, match="cannot become output 'present'"):
+        byoc.compile(grown("twice"), states={"past": "present"})
+
+
+def test_forms_without_states_say_so(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="the standalone form keeps no states, such as 'h'"):
+        byoc.compile_standalone(counter(), tmp_path / "c", states={"h": "hn"})
+    byoc.compile(counter(), tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
+    with pytest.raises(VerifyError, match="keeps states, such as 'h'; compile the model without"):
+        byoc.verify(counter(), tmp_path / "m.so")
+    with pytest.raises(LoadError, match="capacity is 0; need a whole number"):
+        byoc.load(tmp_path / "m.so", capacity=0)

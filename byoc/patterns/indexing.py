@@ -10,6 +10,9 @@ from codegen_cc.dim import at_most
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 
+#: Operators whose names the nodes have as well.
+INDEXED = ("gather_elements", "gather_nd", "scatter_elements", "scatter_nd")
+
 
 def build_take(call: relax.Call) -> Candidate:
     """Indices of any rank along one axis, or bytes in a table of all their values."""
@@ -18,6 +21,20 @@ def build_take(call: relax.Call) -> Candidate:
     axis = positive_axis(call.attrs.axis, call.args[0])
     pairs = zip(("input", "indices"), call.args, strict=True)
     return candidate("take", call, pairs, {"axis": axis})
+
+
+def build_indexed(call: relax.Call) -> Candidate:
+    """Elements or runs that indices point at, read or written."""
+    name = call.op.name.removeprefix("relax.")
+    attrs: dict[str, object] = {}
+    if name.endswith("elements"):
+        attrs["axis"] = positive_axis(call.attrs.axis, call.args[0])
+    elif name == "gather_nd":
+        attrs["batch_dims"] = int(call.attrs.batch_dims)
+    if len(call.args) == 3:
+        attrs["reduction"] = str(call.attrs.reduction)
+    roles = ("input", "indices") if len(call.args) == 2 else ("data", "indices", "updates")
+    return candidate(name, call, zip(roles, call.args, strict=True), attrs)
 
 
 def build_argreduce(call: relax.Call) -> Candidate:
@@ -71,6 +88,7 @@ def build_arange(call: relax.Call) -> Candidate:
 INDEXING_ROWS = (
     Row("relax.arange", build_arange, "arange"),
     Row("relax.take", build_take, "take"),
+    *(Row(f"relax.{name}", build_indexed, name) for name in INDEXED),
     *(Row(name, build_argreduce, "argreduce") for name in ARGREDUCE),
     Row("relax.cumsum", build_cumsum, "cumsum"),
     Row("relax.topk", build_topk, "topk"),

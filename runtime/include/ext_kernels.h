@@ -146,6 +146,34 @@ typedef struct {
 } ext_take_params;
 int ext_take(const ext_take_params* p, const void* x, const void* indices, void* y);
 
+/* Where item i of a tensor of indices points: at(i) = the sum over d of place(i)[d] strides[d] and
+ * over j of indices[i][j] steps[j], in elements; place(i) is where the item lies in `shape`.  An
+ * item is `coordinates` indices, which lie side by side, and moves `run` elements.  A negative
+ * index counts from the end; EXT_ERR_INDEX, and y undefined, where one lies outside. */
+typedef struct {
+  int32_t ndim; /* 1 .. EXT_MAX_DIMS */
+  int64_t shape[EXT_MAX_DIMS];
+  int64_t strides[EXT_MAX_DIMS];
+  int32_t coordinates;           /* 1 .. EXT_MAX_DIMS */
+  int64_t extents[EXT_MAX_DIMS]; /* of the axes that the coordinates are of */
+  int64_t steps[EXT_MAX_DIMS];   /* between elements along these */
+  int64_t run;
+  int64_t elements;      /* of a scatter's data */
+  ext_dtype dtype;       /* of all but indices */
+  ext_dtype index_dtype; /* EXT_INT32 or EXT_INT64 */
+} ext_indexed_params;
+
+/* y[i][r] = x[at(i) + r]; y is dense. */
+int ext_gather(const ext_indexed_params* p, const void* x, const void* indices, void* y);
+
+/* With what is there: nothing, a sum, a product; the last two of float, int32_t and int64_t. */
+typedef enum { EXT_SCATTER_UPDATE = 0, EXT_SCATTER_ADD, EXT_SCATTER_MUL } ext_scatter_kind;
+
+/* y = data, then y[at(i) + r] = updates[i][r], or y combined with it, item after item; all of them
+ * are dense.  y may be `data`. */
+int ext_scatter(const ext_indexed_params* p, ext_scatter_kind kind, const void* data,
+                const void* indices, const void* updates, void* y);
+
 typedef enum { EXT_PAD_CONSTANT = 0, EXT_PAD_REFLECT, EXT_PAD_EDGE } ext_pad_mode;
 
 /* y = x with before[d] and after[d] elements more along axis d: `value`, or x mirrored at its first

@@ -222,6 +222,25 @@ def _cumsum(node: Node, x: np.ndarray) -> np.ndarray:
     return np.flip(sums, axis) if node.attrs["reverse"] else sums
 
 
+def _pointed_at(node: Node, x: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Where the elements are that indices point at."""
+    if "axis" in node.attrs:
+        places = list(np.indices(indices.shape))
+        places[node.attrs["axis"]] = indices
+        return tuple(places)
+    first = node.attrs.get("batch_dims", 0)
+    return (*np.indices(indices.shape[:-1])[:first], *np.moveaxis(indices, -1, 0))
+
+
+def _scatter(node: Node, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    places, result = _pointed_at(node, x, indices), x.copy()
+    if node.attrs["reduction"] == "update":
+        result[places] = updates
+    else:
+        {"add": np.add, "mul": np.multiply}[node.attrs["reduction"]].at(result, places, updates)
+    return result
+
+
 def _argreduce(node: Node, x: np.ndarray) -> np.ndarray:
     function = {"argmax": np.argmax, "argmin": np.argmin}[node.attrs["kind"]]
     return function(x, axis=node.attrs["axis"], keepdims=node.attrs["keepdims"])
@@ -301,6 +320,8 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "where": lambda: np.where(*arrays),
         "cast": lambda: x.astype(node.dtype),
         "take": lambda: np.take(x, arrays[1], axis=attrs["axis"]),
+        **dict.fromkeys(("gather_elements", "gather_nd"), lambda: x[_pointed_at(node, *arrays)]),
+        **dict.fromkeys(("scatter_elements", "scatter_nd"), lambda: _scatter(node, *arrays)),
         "arange": lambda: np.arange(*node.shape, dtype=node.dtype),
         "argreduce": lambda: _argreduce(node, x),
         "cumsum": lambda: _cumsum(node, x),

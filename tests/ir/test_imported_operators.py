@@ -229,6 +229,29 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
     check(model_of("CumSum", [x], [np.array(1)], **attributes), ["ext.cumsum"], x)
 
 
+def test_gathers() -> None:
+    x, elements = random(3, 4), np.array([[0, 2, 1, 0], [2, 2, 0, 1]])
+    check(model_of("GatherElements", [x], [elements], axis=0), ["ext.gather_elements"], x)
+    x, runs = random(2, 3, 4), np.array([[[1], [0]], [[2], [2]]])
+    check(model_of("GatherND", [x], [runs], batch_dims=1), ["ext.gather_nd"], x)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul"])
+def test_scatters(reduction: str) -> None:
+    x, updates, attributes = random(3, 4), random(2, 4), {"reduction": reduction}
+    elements = np.array([[0, 2, 1, 0], [2, 1, 0, 1]])
+    model = model_of("ScatterElements", [x, updates], [], axis=0, **attributes)
+    weight = numpy_helper.from_array(elements, "indices")
+    model.graph.initializer.append(weight)
+    model.graph.node[0].input[:] = ["x0", "indices", "x1"]
+    check(model, ["ext.scatter_elements"], x, updates)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([[2], [0]]), "indices"))
+    model.graph.node[0].CopyFrom(
+        helper.make_node("ScatterND", ["x0", "indices", "x1"], ["y0"], reduction=reduction)
+    )
+    check(model, ["ext.scatter_nd"], x, updates)
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
 @pytest.mark.parametrize("shape", [(1, 3, 5, 4), (3, 4, 5, 6)])
 def test_pad(mode: str, shape: tuple[int, ...]) -> None:

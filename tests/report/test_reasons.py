@@ -39,9 +39,9 @@ UNSUPPORTED: dict[str, tuple[Callable[..., relax.Expr], list[relax.Type], str]] 
         NO_ROW.format("bitwise_and", "int64"),
     ),
     "operator of two dtypes without a row": (
-        lambda x, i: op.gather_elements(x, i, 1),
-        [floats(2, 3), integers(2, 3)],
-        NO_ROW.format("gather_elements", "float32 and int64"),
+        lambda x, i: op.multinomial_from_uniform(x, x, i),
+        [floats(3, 1), integers(3, 1)],
+        NO_ROW.format("multinomial_from_uniform", "float32 and int64"),
     ),
     "operator of no tensor": (
         lambda x: op.shape_of(x),

@@ -1,0 +1,70 @@
+"""Gathers and scatters by element and by coordinates, from ONNX to results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import byoc
+from tests.reference import onnxruntime_outputs
+
+#: Operators with their attributes; the kernels that they become.
+MODEL = """<ir_version: 8, opset_import: ["": 18]>
+g (float[b,n,8] x, int64[b,m,8] e, int64[b,m,1] p, int32[k,2] c, float[b,m,8] u, float[k,8] v)
+  => (float[b,m,8] taken, float[b,m,8] runs, float[b,n,8] put, float[b,n,8] sums,
+      float[b,n,8] products, float[b,n,8] rows)
+{
+  t = Exp(x)
+  taken = GatherElements<axis = 1>(t, e)
+  runs = GatherND<batch_dims = 1>(t, p)
+  q = Exp(u)
+  put = ScatterElements<axis = 1>(t, e, q)
+  sums = ScatterElements<axis = 1, reduction = "add">(t, e, q)
+  products = ScatterElements<axis = 1, reduction = "mul">(t, e, q)
+  d = Cast<to = 7>(c)
+  w = Exp(v)
+  rows = ScatterND(t, d, w)
+}"""
+KERNELS = {"gather_elements", "gather_nd", "scatter_elements", "scatter_nd"}
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return onnx.parser.parse_model(MODEL)
+
+
+def inputs(b: int, n: int, m: int, k: int) -> dict[str, np.ndarray]:
+    """Negative indices as well; no element gets two updates, which may come in any order."""
+    rng = np.random.default_rng(b + n)
+    order = rng.permuted(np.broadcast_to(np.arange(n)[:, None], (b, n, 8)), axis=1)[:, :m]
+    rows = rng.permutation(b * n)[:k]
+    return {
+        "x": rng.standard_normal((b, n, 8)).astype("float32"),
+        "e": order - n * rng.integers(0, 2, order.shape),
+        "p": rng.integers(-n, n, (b, m, 1)),
+        "c": np.stack([rows // n, rows % n], 1).astype("int32"),
+        "u": rng.standard_normal((b, m, 8)).astype("float32"),
+        "v": rng.standard_normal((k, 8)).astype("float32"),
+    }
+
+
+def test_static_and_symbolic_shapes(model: onnx.ModelProto, tmp_path: Path) -> None:
+    static = {name: list(array.shape) for name, array in inputs(2, 5, 4, 3).items()}
+    names = {
+        **{"x": ["b", "n", 8], "e": ["b", "m", 8], "p": ["b", "m", 1]},
+        **{"c": ["k", 2], "u": ["b", "m", 8], "v": ["k", 8]},
+    }
+    several = [(2, 5, 4, 3), (1, 9, 9, 1), (3, 1, 0, 0)]
+    for shapes, sizes in (static, several[:1]), (names, several):
+        report = byoc.compile(model, tmp_path / "m.so", shapes).report
+        assert {f"ext.{kernel}" for kernel in KERNELS} <= {n.operator for n in report.graph.nodes}
+        library = byoc.load(tmp_path / "m.so")
+        for each in sizes:
+            feed = inputs(*each)
+            found, want = library.run(feed), onnxruntime_outputs(model, feed)
+            for name, array in want.items():
+                np.testing.assert_allclose(found[name], array, 1e-6, 1e-6, err_msg=name)

@@ -16,6 +16,7 @@ Case = tuple[Callable[..., torch.Tensor], tuple[object, ...]]
 _X = (3, 8, 6, 6)
 _INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 100]])
 _NUMBERS = torch.tensor([-3.7, -0.5, -0.0, 0.3, 2.5, 7.0])
+_BORDERS = torch.tensor([-0.5, 0.3, 2.0])
 _MASK = torch.tensor([[True, False, True], [False, False, True]])
 
 #: One query has no key.
@@ -35,7 +36,7 @@ ELEMENTWISE: dict[str, Case] = {
         for name in (
             *("abs", "atan", "asinh", "cos", "sin", "tan", "tanh", "cosh", "sinh", "exp", "expm1"),
             *("ceil", "floor", "trunc", "round", "neg", "sign", "square", "sigmoid", "erf"),
-            *("isnan", "isinf", "isfinite", "reciprocal", "relu"),
+            *("exp2", "isnan", "isinf", "isfinite", "reciprocal", "relu"),
         )
     },
     **{
@@ -164,6 +165,38 @@ CONTRACTION: dict[str, Case] = {
     ),
 }
 
+_WINDOW = torch.hann_window(16)
+
+
+def _spectrum(x: torch.Tensor) -> torch.Tensor:
+    return torch.stft(x, 16, 4, window=_WINDOW, return_complex=True)
+
+
+def _rotated(x: torch.Tensor) -> torch.Tensor:
+    turns = torch.polar(torch.ones(4, 4), torch.arange(16.0).view(4, 4))
+    return torch.view_as_real(torch.view_as_complex(x.view(2, 4, 4, 2)) * turns).flatten(2)
+
+
+CONTRACTION |= {
+    "addmv": (torch.addmv, ((3,), (3, 5), (5,))),
+    "bilinear": (nn.Bilinear(3, 4, 5), ((2, 3), (2, 4))),
+    "fft": (lambda x: torch.view_as_real(torch.fft.rfft(x, norm="ortho")), ((3, 16),)),
+    "fft_2": (lambda x: torch.fft.fft2(x).real, ((3, 8, 6),)),
+    "fft_inner": (lambda x: torch.fft.fft(torch.fft.fft(x, dim=1), dim=0).imag, ((5, 6, 2),)),
+    "fft_back": (
+        lambda x, w: torch.fft.irfft2(
+            torch.fft.rfft2(x, dim=(1, 2)) * torch.view_as_complex(w), s=(8, 7), dim=(1, 2)
+        ),
+        ((2, 8, 7, 3), (8, 4, 3, 2)),
+    ),
+    "fft_arithmetic": (
+        lambda x, y: (torch.fft.fft(x) + torch.fft.fft(y) * y - torch.fft.fft(x).conj() / 2).abs(),
+        ((3, 6), (3, 6)),
+    ),
+    "complex_rotation": (_rotated, ((2, 4, 8),)),
+    "stft": (lambda x: _spectrum(x).abs() ** 2, ((2, 64),)),
+}
+
 NORMALISATION: dict[str, Case] = {
     "batch_norm": (nn.BatchNorm2d(8).eval(), (_X,)),
     "batch_norm_1d": (nn.BatchNorm1d(8).eval(), ((3, 8),)),
@@ -207,7 +240,13 @@ NORMALISATION: dict[str, Case] = {
     "cumsum_booleans": (lambda x: x.cumsum(0), (_MASK,)),
     "norm": (lambda x: x.norm(dim=1), ((3, 4),)),
     "norm_1": (lambda x: torch.linalg.vector_norm(x, 1), ((3, 4),)),
+    "norm_3": (lambda x: x.norm(3, dim=1), ((3, 4),)),
+    "norm_0": (lambda x: torch.linalg.vector_norm(x.round(), 0, dim=1), ((3, 4),)),
+    "norm_least": (lambda x: torch.linalg.vector_norm(x, -float("inf"), dim=1), ((3, 4),)),
     "cdist": (torch.cdist, ((3, 4), (5, 4))),
+    "cdist_1": (lambda x, y: torch.cdist(x, y, 1), ((3, 4), (5, 4))),
+    "cdist_3": (lambda x, y: torch.cdist(x, y, 3), ((2, 3, 4), (1, 5, 4))),
+    "cdist_greatest": (lambda x, y: torch.cdist(x, y, float("inf")), ((3, 4), (5, 4))),
     "lstm": (_part(nn.LSTM(4, 5), lambda r: r[0]), ((7, 2, 4),)),
     "lstm_states": (
         _part(nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), lambda r: torch.cat(r[1])),
@@ -241,6 +280,7 @@ MOVEMENT: dict[str, Case] = {
     "slice": (lambda x: x[:, 1:-2:2, :, -3:], (_X,)),
     "select": (lambda x: x[1, -1], (_X,)),
     "assign": (lambda x, y: _assigned(x, y), ((3, 4), (3, 2))),
+    "assign_steps": (lambda x, y: torch.slice_scatter(x, y, 1, 1, 6, 2), ((3, 7), (3, 3))),
     "flip": (lambda x: x.flip(0, -1), (_X,)),
     "roll": (lambda x: x.roll((2, -1), (2, 3)), (_X,)),
     "roll_all": (lambda x: x.roll(5), ((3, 4),)),
@@ -272,6 +312,34 @@ MOVEMENT: dict[str, Case] = {
         ((2, 3), torch.tensor([[2, 0], [1, 0]]), (2, 3)),
     ),
     "scatter_number": (lambda x, i: x.scatter(1, i, 7.0), ((2, 3), torch.tensor([[2], [1]]))),
+    "gather_outer": (lambda x, i: x.gather(0, i), ((3, 4, 2), torch.tensor([[[2, 0], [1, 1]]]))),
+    "scatter_add": (
+        lambda x, i, s: x.scatter_add(1, i, s),
+        ((2, 3), torch.tensor([[2, 2], [1, 0]]), (2, 3)),
+    ),
+    **{
+        f"scatter_{reduce}": (
+            lambda x, i, s, reduce=reduce: x.scatter_reduce(0, i, s, reduce),
+            ((3, 2), torch.tensor([[2, 0], [2, 1]]), (2, 2)),
+        )
+        for reduce in ("prod", "amax", "amin")
+    },
+    "index_add": (lambda x, i, s: x.index_add(1, i, s), ((2, 3), torch.tensor([2, 2]), (2, 2))),
+    "index_put": (
+        lambda x, i, j, s: x.index_put((i, j), s),
+        ((4, 5, 2), torch.tensor([[0], [-1]]), torch.tensor([1, 3, 0]), (3, 2)),
+    ),
+    "index_put_inner": (lambda x, i, s: _put(x, i, s), (_X, torch.tensor([5, 0]), (8, 2))),
+    "index_put_mask": (lambda x, m: x.index_put((m,), torch.tensor(7.0)), ((2, 3, 2), _MASK)),
+    "fold": (nn.Fold((4, 4), 3, padding=1), ((1, 18, 16),)),
+    "embedding_bag": (nn.EmbeddingBag(10, 4, mode="sum"), (torch.tensor([[1, 9], [0, 3]]),)),
+    "embedding_bags": (
+        lambda i, w: F.embedding_bag(i, w, torch.tensor([0, 3, 3]), mode="mean"),
+        (torch.tensor([1, 9, 0, 3]), (10, 4)),
+    ),
+    "bucketize": (lambda x: torch.bucketize(x, _BORDERS), (_NUMBERS,)),
+    "bucketize_right": (lambda x: torch.bucketize(x, _BORDERS, right=True), (_NUMBERS,)),
+    "searchsorted": (lambda x: torch.searchsorted(_BORDERS, x, side="right"), (_NUMBERS,)),
     "topk": (lambda x: torch.cat([t.float() for t in x.topk(2, 1)], 1), ((3, 7),)),
     "sort": (lambda x: torch.cat([t.float() for t in x.sort(1, descending=True)]), ((3, 7),)),
     "argsort": (lambda x: x.argsort(-1), ((3, 7),)),
@@ -289,6 +357,10 @@ IMAGE: dict[str, Case] = {
     "avg_pool1d": (nn.AvgPool1d(3, 2, 1), ((2, 3, 10),)),
     "avg_pool2d": (nn.AvgPool2d(3, 2, 1), (_X,)),
     "avg_pool2d_ceil": (nn.AvgPool2d(3, 2, 1, ceil_mode=True), (_X,)),
+    "avg_pool2d_divisor": (
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=4),
+        ((1, 2, 7, 6),),
+    ),
     "avg_pool2d_uncounted": (nn.AvgPool2d(3, 2, 1, True, False), (_X,)),
     "adaptive_avg_1": (nn.AdaptiveAvgPool2d(1), (_X,)),
     "adaptive_avg_3": (nn.AdaptiveAvgPool2d((3, 2)), (_X,)),
@@ -320,6 +392,12 @@ IMAGE: dict[str, Case] = {
         (_X, (3, 4, 5, 2)),
     ),
 }
+
+
+def _put(x: torch.Tensor, places: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[:, :, places, 1] = values
+    return x
 
 
 def _assigned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

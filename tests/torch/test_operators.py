@@ -21,7 +21,8 @@ LEFT = {
     },
     "contraction": set(),
     "normalisation": {"relax.sum", "relax.max", "relax.min", "relax.cumsum"},  # of integers
-    "movement": {"relax.gather_elements", "relax.scatter_elements", "relax.argsort"},
+    # Greatest and least elements of scattered ones, sums of integers.
+    "movement": {"relax.scatter_elements", "relax.argsort", "relax.sum"},
     "image": {
         *("relax.nn.adaptive_avg_pool1d", "relax.nn.adaptive_avg_pool2d"),
         "relax.image.grid_sample",

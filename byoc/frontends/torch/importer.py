@@ -18,7 +18,7 @@ from tvm import relax
 
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
-from byoc.frontends.torch.converters.table import converter_of
+from byoc.frontends.torch.converters.table import complex_converter_of, converter_of
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.program import Program
@@ -120,6 +120,7 @@ class _Importer:
         self._graph = Graph(self._builder, symbols)
         self._values: dict[torch.fx.Node, Any] = {}
         self._names = node_names(program.graph.nodes)
+        self._find = converter_of
 
     def run(self, inputs: Sequence[str], outputs: Sequence[int]) -> tvm.IRModule:
         """The module, whose outputs are those at these places among the user's."""
@@ -155,7 +156,7 @@ class _Importer:
                 else:
                     self._values[node] = spec.arg.value
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
-                _require_plain(stored[spec.target], f"{spec.target!r}")
+                _require_dense(stored[spec.target], f"{spec.target!r}")
                 self._values[node] = stored[spec.target].detach()
             else:
                 raise ModelError(f"input {spec.arg.name!r} is no tensor ({spec.kind.name})")
@@ -184,6 +185,8 @@ class _Importer:
     def _output(self, node: torch.fx.Node) -> relax.Expr:
         """An output, which is never an input or a constant itself."""
         value = self._values[node]
+        if _is_complex(node.meta.get("val")):
+            raise ModelError(f"output {node.name!r} is complex; need torch.view_as_real of it")
         expr = self._graph.tensor(value)
         if isinstance(value, torch.Tensor) or expr in set(self._builder_parameters()):
             expr = self._builder.emit(relax.op.astype(expr, dtype_of(expr)))
@@ -223,7 +226,13 @@ class _Importer:
     def _begin(self, node: torch.fx.Node) -> None:
         found = node.meta["val"]
         self._builder.begin(self._names[node])
-        self._graph.results = found if isinstance(found, list | tuple) else [found]
+        results = found if isinstance(found, list | tuple) else [found]
+        self._graph.results = [_as_real(result) for result in results]
+        operands = [n for n in node.all_input_nodes if _is_complex(n.meta.get("val"))]
+        self._graph.complex = [self._values[operand] for operand in operands]
+        self._find = converter_of
+        if operands or any(map(_is_complex, results)):
+            self._find = complex_converter_of
 
     def _made(self, node: torch.fx.Node) -> list[relax.Expr | None]:
         """The results of a node, whose shapes and dtypes are what PyTorch found."""
@@ -234,7 +243,9 @@ class _Importer:
         if len(results) == 1 and 0 in self._graph.shape:
             # An extent of 0 in a shape means the operand's to Relax's reshape.
             return [self._builder.emit(relax.op.zeros(self._graph.shape, self._graph.dtype))]
-        convert = converter_of(node.target)
+        convert = self._find(node.target)
+        if convert is None and self._find is complex_converter_of:
+            raise ValueError("no converter for complex numbers")
         if convert is None:
             raise ValueError("no converter, and its result is too large to be computed now")
         made = convert(self._graph, **self._arguments(node))
@@ -312,6 +323,14 @@ class _Importer:
         return failure
 
 
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _as_real(result: Any) -> Any:
+    return torch.view_as_real(result.resolve_conj()) if _is_complex(result) else result
+
+
 def _is_constant(value: Any) -> bool:
     if isinstance(value, list):
         return all(_is_constant(item) for item in value)
@@ -329,7 +348,13 @@ def _computed(node: torch.fx.Node, value: Any) -> Any:
 
 def _require_plain(value: Any, what: str) -> None:
     """Raise ``ModelError`` for what is no dense tensor of a dtype that NumPy or kernels know."""
+    _require_dense(value, what)
+    if value.is_complex():
+        raise ModelError(f"{what} is {value.dtype}; need real numbers")
+
+
+def _require_dense(value: Any, what: str) -> None:
     if not isinstance(value, torch.Tensor):
         raise ModelError(f"{what} is a {type(value).__name__}; need a tensor")
-    if value.layout is not torch.strided or value.is_complex() or value.is_quantized:
+    if value.layout is not torch.strided or value.is_quantized:
         raise ModelError(f"{what} is {value.dtype}, {value.layout}; need dense real numbers")

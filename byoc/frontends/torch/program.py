@@ -160,6 +160,9 @@ def _why(error: Exception) -> str:
     """What failed, in one line, and where in the user's code."""
     if "data-dependent" in str(error).lower() or "GuardOnDataDependent" in type(error).__name__:
         return f"control flow depends on the data of a tensor{_where(error)}"
+    if "Constraints violated" in str(error):
+        reasons = [line.strip(" -") for line in str(error).splitlines() if line.startswith("  - ")]
+        return "; ".join(reasons) or one_line(error)
     return f"{one_line(error)}{_where(error)}"
 
 

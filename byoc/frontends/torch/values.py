@@ -31,14 +31,17 @@ class Graph:
     """The program under construction, and the node at work.
 
     ``results`` are shapes and dtypes of the node's results as PyTorch has them, one fake tensor for
-    each; ``shape`` and ``dtype`` are the first one's.
+    each, complex ones as pairs of real numbers; ``shape`` and ``dtype`` are the first one's.
     """
 
     def __init__(self, builder: NamedBuilder, symbols: Symbols) -> None:
         self.builder = builder
         self.symbols = symbols
         self.results: Sequence[Any] = ()
+        #: The node's operands that are complex.
+        self.complex: Sequence[Any] = ()
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}
+        self._parts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     @property
     def shape(self) -> list[Any]:
@@ -61,6 +64,8 @@ class Graph:
     def tensor(self, value: Value, dtype: str | None = None) -> relax.Expr:
         """An expression of a value; of another dtype where one is asked for."""
         if isinstance(value, torch.Tensor):
+            if value.is_complex():
+                value = self._pairs(value)
             if dtype is not None and dtype_name(value.dtype) != dtype:
                 value = value.to(getattr(torch, dtype))
             return self._constant(value)
@@ -69,6 +74,12 @@ class Graph:
         if dtype is None or dtype_of(value) == dtype:
             return value
         return self.emit(relax.op.astype(value, dtype))
+
+    def is_complex(self, value: Value) -> bool:
+        """Whether a value of the node is complex: a constant, or one that a converter made."""
+        if isinstance(value, torch.Tensor):
+            return value.is_complex()
+        return any(value is known for known in self.complex)
 
     def tensors(self, *values: Value) -> list[relax.Expr]:
         """Expressions of values, all of the dtype that PyTorch computes with them in."""
@@ -79,6 +90,13 @@ class Graph:
         """The dtype that values of these kinds meet in."""
         kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
         return dtype_name(elementwise_dtypes(*map(_like, values), type_promotion_kind=kind)[1])
+
+    def _pairs(self, value: torch.Tensor) -> torch.Tensor:
+        """A complex constant as real and imaginary parts, the same tensor each time."""
+        known = self._parts.get(id(value))
+        if known is None:
+            known = self._parts[id(value)] = (value, torch.view_as_real(value.resolve_conj()))
+        return known[1]
 
     def _constant(self, value: torch.Tensor) -> relax.Expr:
         """The tensor's memory as a constant, once for each tensor."""
@@ -92,11 +110,8 @@ def constant_of(value: torch.Tensor) -> relax.Expr:
     """A constant in the tensor's own memory, or in a copy where it is not dense and aligned."""
     dense = value.detach().contiguous()
     if dense.dtype == torch.bool or dense.numel() == 0 or dense.dim() == 0:
-        return (
-            relax.const(dense.numpy())
-            if dense.dtype != torch.bfloat16
-            else constant(dense.float().numpy(), "bfloat16")
-        )
+        wide = dense.float() if dense.dtype == torch.bfloat16 else dense
+        return constant(wide.numpy(), dtype_name(dense.dtype))
     if dense.data_ptr() % 64:
         room = torch.empty(dense.numel() * dense.element_size() + 64, dtype=torch.uint8)
         start = -room.data_ptr() % 64

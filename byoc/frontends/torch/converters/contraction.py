@@ -57,6 +57,34 @@ def baddbmm(
     return addmm(g, x, batch1, batch2, beta, alpha)
 
 
+def addmv(
+    g: Graph, x: Value, mat: Value, vec: Value, beta: float = 1, alpha: float = 1
+) -> relax.Expr:
+    """``beta x + alpha mat vec``."""
+    return addmm(g, x, mat, vec, beta, alpha)
+
+
+def trilinear(
+    g: Graph,
+    i1: Value,
+    i2: Value,
+    i3: Value,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> relax.Expr:
+    """The product of three tensors with axes put in, summed over some axes."""
+    parts = []
+    for value, axes in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        tensor = g.tensor(value)
+        parts.append(g.emit(op.expand_dims(tensor, list(axes))) if axes else tensor)
+    # The inputs first, which are smaller than the weight between them.
+    product = op.multiply(op.multiply(parts[0], parts[2]), parts[1])
+    return op.sum(product, list(sumdim)) if sumdim else product
+
+
 def linear(g: Graph, input: Value, weight: Value, bias: Value | None = None) -> relax.Expr:
     """``input weight^T + bias``: [..., K] and [N, K]."""
     matrix = g.tensor(weight)
@@ -256,6 +284,8 @@ CONTRACTION = {
     "dot": dot,
     "addmm": addmm,
     "baddbmm": baddbmm,
+    "addmv": addmv,
+    "_trilinear": trilinear,
     "linear": linear,
     "convolution": convolution,
     **{f"conv{n}d": conv for n in (1, 2, 3)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import log
 
 import torch
 from tvm import relax
@@ -262,6 +263,11 @@ def log1p(g: Graph, x: Value) -> relax.Expr:
     return op.log(op.add(g.tensor(1.0), g.tensor(x, g.dtype)))
 
 
+def exp2(g: Graph, x: Value) -> relax.Expr:
+    """``2 ** x``."""
+    return op.exp(op.multiply(g.tensor(x, g.dtype), g.tensor(log(2))))
+
+
 def _logarithm(base: float) -> Callable[..., relax.Expr]:
     factor = 1 / torch.log(torch.tensor(base, dtype=torch.float64)).item()
     return lambda g, x: op.multiply(op.log(g.tensor(x, g.dtype)), g.tensor(factor))
@@ -278,6 +284,7 @@ ELEMENTWISE = {
     **{name: _test(getattr(op, name)) for name in ("isnan", "isinf", "isfinite")},
     "round.default": _rounding(op.round),
     "neg": _function(op.negative),
+    "exp2": exp2,
     "expm1": expm1,
     "log1p": log1p,
     "log2": _logarithm(2.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import torch
 from tvm import relax
@@ -106,6 +107,8 @@ def average_pool(spatial: int) -> Callable[..., relax.Expr]:
             begins = list(pads)
             ends = _ends(g, sizes, list(zip(taps, steps, [1] * spatial, pads, strict=True)))
             counted = count_include_pad
+            if divisor_override is not None:
+                return _sums(g, image, taps, steps, pads, ends, divisor_override)
             if counted and ends != begins:
                 widths = [0] * 4 + [w for pad in pads for w in (pad, pad)]
                 image = g.emit(op.nn.pad(image, widths))
@@ -113,11 +116,25 @@ def average_pool(spatial: int) -> Callable[..., relax.Expr]:
                 begins, counted = [0] * spatial, False
             return _AVERAGE[spatial](image, taps, steps, begins + ends, count_include_pad=counted)
 
-        if divisor_override is not None:
-            raise ValueError(f"divisor_override={divisor_override}; need none")
         return _with_images(g, x, spatial, apply)
 
     return convert
+
+
+def _sums(
+    g: Graph,
+    image: relax.Expr,
+    taps: list[int],
+    steps: list[int],
+    begins: list[int],
+    ends: list[int],
+    divisor: int,
+) -> relax.Expr:
+    """The sums of windows over a number."""
+    widths = [0] * 4 + [w for pair in zip(begins, ends, strict=True) for w in pair]
+    padded = g.emit(op.nn.pad(image, widths)) if any(widths) else image
+    means = _AVERAGE[len(taps)](padded, taps, steps, count_include_pad=True)
+    return op.multiply(means, g.tensor(prod(taps) / divisor))
 
 
 def _require_known(sizes: Sequence[object], ceil_mode: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+import numpy as np
 import torch
 from tvm import relax
 
@@ -60,6 +61,8 @@ def embedding(
 def gather(g: Graph, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> relax.Expr:
     """Along one axis, for every element of ``index`` the one at that place."""
     tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return tensor
     return op.gather_elements(tensor, g.tensor(index), dim % tensor.ty.ndim)
 
 
@@ -109,6 +112,164 @@ def scatter(
     return op.scatter_elements(tensor, places, g.emit(source), axis)
 
 
+#: TVM's names of what PyTorch does with elements that meet at one place.
+_MEETING = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+def scatter_add(g: Graph, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
+    """``x`` with elements of ``src`` added at places along an axis."""
+    return scatter_reduce(g, x, dim, index, src, "sum")
+
+
+def scatter_reduce(
+    g: Graph,
+    x: Value,
+    dim: int,
+    index: Value,
+    src: Value,
+    reduce: str,
+    include_self: bool = True,
+) -> relax.Expr:
+    """The same with products, or the greatest or least elements."""
+    if reduce not in _MEETING or not include_self:
+        raise ValueError(
+            f"reduce={reduce!r}, include_self={include_self}; need sum, prod, amax or "
+            "amin, of x as well"
+        )
+    tensor, places = g.tensor(x), g.tensor(index)
+    ends = list(places.ty.shape.values)
+    part = op.strided_slice(g.tensor(src), list(range(len(ends))), [0] * len(ends), ends)
+    axis = dim % tensor.ty.ndim
+    return op.scatter_elements(tensor, places, g.emit(part), axis, _MEETING[reduce])
+
+
+def index_put(
+    g: Graph, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> relax.Expr:
+    """``x`` with values at places of several axes, or with them added there."""
+    tensor, source = g.tensor(x), g.tensor(values)
+    axes = [axis for axis, places in enumerate(indices) if places is not None]
+    places = [g.tensor(indices[axis]) for axis in axes]
+    if any(str(p.ty.dtype) in ("bool", "uint8") for p in places):
+        return _put_by_mask(g, tensor, axes, places, source, accumulate)
+    first, count, rank = axes[0], len(axes), tensor.ty.ndim
+    if axes != list(range(first, first + count)):
+        raise ValueError(f"places of axes {axes}; need axes side by side")
+    extents = list(tensor.ty.shape.values)
+    known = torch.broadcast_shapes(*(tuple(map(int, p.ty.shape.values)) for p in places))
+    flat = None
+    for p, extent in zip(places, extents[first : first + count], strict=True):
+        own = g.tensor(_wrapped(g, p, extent), "int64")
+        if flat is not None:
+            own = g.emit(op.add(op.multiply(flat, _size(g, extent, "int64")), own))
+        flat = own
+    number = int(np.prod(known, dtype=np.int64))
+    flat = g.emit(op.reshape(op.broadcast_to(flat, list(known)), [number, 1]))
+    # The axes with places go first, those of the values as well.
+    others = [axis for axis in range(rank) if axis not in axes]
+    order = [*axes, *others]
+    kept = [extents[axis] for axis in others]
+    whole = reduce(lambda a, b: a * b, extents[first : first + count])
+    data = op.reshape(op.permute_dims(tensor, order), [whole, *kept])
+    wide = op.broadcast_to(source, [*extents[:first], *known, *extents[first + count :]])
+    inner = list(range(first, first + len(known)))
+    turned = [*inner, *(i for i in range(len(known) + len(kept)) if i not in inner)]
+    updates = op.reshape(op.permute_dims(wide, turned), [number, *kept])
+    made = op.scatter_nd(data, flat, updates, "add" if accumulate else "update")
+    made = op.reshape(made, [extents[axis] for axis in order])
+    return op.permute_dims(made, [order.index(axis) for axis in range(rank)])
+
+
+def _put_by_mask(
+    g: Graph,
+    tensor: relax.Expr,
+    axes: Sequence[int],
+    places: Sequence[relax.Expr],
+    source: relax.Expr,
+    accumulate: bool,
+) -> relax.Expr:
+    """One value where a mask of the first axes is true."""
+    one = all(getattr(extent, "value", None) == 1 for extent in source.ty.shape.values)
+    if list(axes) != [0] or not one or accumulate:
+        raise ValueError("elements that a mask picks, whose number data decide; need one value")
+    (mask,) = places
+    missing = tensor.ty.ndim - mask.ty.ndim
+    wide = op.reshape(g.tensor(mask, "bool"), [*mask.ty.shape.values, *[1] * missing])
+    return op.where(wide, op.reshape(source, []), tensor)
+
+
+def embedding_bag(
+    g: Graph,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[relax.Expr | None]:
+    """Sums, means or greatest elements of bags of rows, whose numbers of rows are known."""
+    taken = embedding(g, weight, indices)
+    if not isinstance(offsets, torch.Tensor):
+        raise ValueError("bags whose sizes data decide; need offsets that are constant")
+    if padding_idx >= 0:
+        raise ValueError(f"padding_idx={padding_idx}; need none")
+    rows, width = (int(extent) for extent in g.emit(taken).ty.shape.values)
+    begins = offsets.tolist()
+    ends = [*begins[1:], rows] if not include_last_offset else begins[1:]
+    sizes = [end - begin for begin, end in zip(begins, ends, strict=False)]
+    if per_sample_weights is not None:
+        factors = op.reshape(g.tensor(per_sample_weights), [rows, 1])
+        taken = op.multiply(taken, factors)
+    if len(set(sizes)) == 1 and sizes[0] * len(sizes) == rows:
+        reduction = (op.sum, op.mean, op.max)[mode]
+        made = reduction(op.reshape(taken, [len(sizes), sizes[0], width]), [1])
+    elif mode == 2:
+        raise ValueError(f"the greatest elements of bags of {sizes} rows; need equal sizes")
+    else:
+        bags = torch.zeros(len(sizes), rows, dtype=getattr(torch, g.dtype))
+        for bag, begin, size in zip(bags, begins, sizes, strict=False):
+            bag[begin : begin + size] = 1 / size if mode == 1 and size else 1
+        made = op.matmul(g.tensor(bags), taken)
+    return [made, None, None, None]
+
+
+def places_among(
+    g: Graph, x: Value, boundaries: Value, right: bool, out_int32: bool = False
+) -> relax.Expr:
+    """How many of the boundaries, which ascend, lie below each element, or not above it."""
+    limits, tensor = g.tensors(boundaries, x)
+    if limits.ty.ndim != 1:
+        raise ValueError(f"boundaries of rank {limits.ty.ndim}; need a line of them")
+    each = g.emit(op.expand_dims(tensor, tensor.ty.ndim))
+    above = (op.less if right else op.less_equal)(each, limits)  # of NaN neither
+    return op.sum(g.tensor(g.emit(op.logical_not(above)), g.dtype), [tensor.ty.ndim])
+
+
+def bucketize(
+    g: Graph, x: Value, boundaries: Value, out_int32: bool = False, right: bool = False
+) -> relax.Expr:
+    """The same."""
+    return places_among(g, x, boundaries, right)
+
+
+def searchsorted(
+    g: Graph,
+    sorted_sequence: Value,
+    x: Value,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> relax.Expr:
+    """The same, with the boundaries first."""
+    if sorter is not None:
+        raise ValueError("a sorter; need boundaries that are sorted")
+    return places_among(g, x, sorted_sequence, right or side == "right")
+
+
 def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
     """The ``k`` greatest or least elements along an axis, and their places."""
     tensor = g.tensor(x)
@@ -134,6 +295,13 @@ INDEXING = {
     "index.Tensor": index,
     "scatter.src": scatter,
     "scatter.value": scatter,
+    "scatter_add": scatter_add,
+    "scatter_reduce.two": scatter_reduce,
+    "index_put": index_put,
+    "_embedding_bag": embedding_bag,
+    "_embedding_bag_forward_only": embedding_bag,
+    "bucketize.Tensor": bucketize,
+    "searchsorted.Tensor": searchsorted,
     "topk": topk,
     "sort": sort,
 }

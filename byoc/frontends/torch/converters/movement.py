@@ -121,12 +121,18 @@ def slice_scatter(
     step: int = 1,
 ) -> relax.Expr:
     """``x`` with ``src`` in place of a slice."""
-    if step != 1:
-        raise ValueError(f"a slice of step {step}; need 1")
     tensor, source = g.tensor(x), g.tensor(src, g.dtype)
     axis = dim % tensor.ty.ndim
     extent = tensor.ty.shape.values[axis]
-    return _replaced(g, tensor, source, axis, _from_start(0 if start is None else start, extent))
+    begin = _from_start(0 if start is None else start, extent)
+    if step == 1:
+        return _replaced(g, tensor, source, axis, begin)
+    sizes = [getattr(size, "value", None) for size in (extent, source.ty.shape.values[axis])]
+    if None in sizes:
+        raise ValueError(f"a slice of step {step} of an axis of unknown extent; need a fixed one")
+    places = torch.arange(sizes[0])
+    places[begin : begin + step * sizes[1] : step] = sizes[0] + torch.arange(sizes[1])
+    return op.take(g.emit(op.concat([tensor, source], axis)), g.tensor(places), axis)
 
 
 def select_scatter(g: Graph, x: Value, src: Value, dim: int, index: Value) -> relax.Expr:

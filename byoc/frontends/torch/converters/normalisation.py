@@ -311,21 +311,38 @@ def norm(
         return op.sqrt(op.sum(op.multiply(tensor, tensor), axes, keepdim))
     if ord == 1:
         return op.sum(op.abs(tensor), axes, keepdim)
-    if ord == float("inf"):
-        return op.max(op.abs(tensor), axes, keepdim)
-    raise ValueError(f"a norm of order {ord}; need 1, 2 or infinity")
+    sizes = op.abs(tensor)
+    if ord in (float("inf"), float("-inf")):
+        return (op.max if ord > 0 else op.min)(sizes, axes, keepdim)
+    if ord == 0:
+        counted = op.astype(op.not_equal(tensor, g.tensor(0.0)), g.dtype)
+        return op.sum(counted, axes, keepdim)
+    return _root(g, op.sum(op.power(sizes, g.tensor(float(ord))), axes, keepdim), ord)
+
+
+def _root(g: Graph, sums: relax.Expr, order: float) -> relax.Expr:
+    return op.power(sums, g.tensor(1 / order))
 
 
 def distances(
     g: Graph, x1: Value, x2: Value, p: float, compute_mode: int | None = None
 ) -> relax.Expr:
     """Between each row of [..., P, M] and each of [..., R, M]: [..., P, R]."""
-    if p != 2:
-        raise ValueError(f"distances by the norm of order {p}; need 2")
+    if p == 0:
+        raise ValueError("distances by the norm of order 0; need a greater one")
     one, other = g.tensor(x1), g.tensor(x2)
     rank = one.ty.ndim
     apart = g.emit(op.subtract(op.expand_dims(one, rank - 1), op.expand_dims(other, rank - 2)))
-    return op.sqrt(op.sum(op.multiply(apart, apart), [rank]))
+    if p == 2:
+        return op.sqrt(op.sum(op.multiply(apart, apart), [rank]))
+    sizes = op.abs(apart)
+    if p == float("inf"):
+        return op.max(sizes, [rank])
+    return (
+        op.sum(sizes, [rank])
+        if p == 1
+        else _root(g, op.sum(op.power(sizes, g.tensor(float(p))), [rank]), p)
+    )
 
 
 NORMALISATION = {

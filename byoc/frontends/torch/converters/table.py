@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
+from byoc.frontends.torch.converters.complex_numbers import COMPLEX
 from byoc.frontends.torch.converters.contraction import CONTRACTION
 from byoc.frontends.torch.converters.elementwise import ELEMENTWISE
 from byoc.frontends.torch.converters.image import IMAGE
@@ -26,8 +29,17 @@ CONVERTERS: dict[str, Converter] = {
 
 
 def converter_of(target: object) -> Converter | None:
-    """The converter of an operator; None where there is none."""
+    """The converter of an operator, of real or of complex numbers; None where there is none."""
+    return _found(CONVERTERS, target) or _found(COMPLEX, target)
+
+
+def complex_converter_of(target: object) -> Converter | None:
+    """The converter of an operator of which operands or results are complex."""
+    return _found(COMPLEX, target)
+
+
+def _found(table: Mapping[str, Converter], target: object) -> Converter | None:
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return None
     name = target._opname
-    return CONVERTERS.get(f"{name}.{target._overloadname}") or CONVERTERS.get(name)
+    return table.get(f"{name}.{target._overloadname}") or table.get(name)

@@ -105,3 +105,23 @@ def test_decoder(tmp_path: Path) -> None:
         for batch, length, before in ((2, 1, 4), (1, 3, 2))
     ]
     check(model, tmp_path, runs)
+
+
+def test_a_decoder_before_and_behind_a_past(tmp_path: Path) -> None:
+    """Causal masks of as many rows and keys as there are at the call."""
+    weights = {"w": floats(8, 24), "bias": floats(24)}
+    nodes = [
+        node("Attention", ["x", "w", "bias"], ["a"], num_heads=2, unidirectional=1),
+        node(
+            "Attention", ["a", "w", "bias", "", "past"], ["y", "new"], num_heads=2, unidirectional=1
+        ),
+    ]
+    axes, cache = ["batch", "sequence", 8], [2, "batch", 2, "past", 4]
+    inputs = {"x": (FLOAT, axes), "past": (FLOAT, cache)}
+    outputs = {"y": axes, "new": [*cache[:3], "whole", 4]}
+    model = model_of(nodes, inputs, outputs, weights)
+    runs = [
+        {"x": floats(batch, length, 8), "past": floats(2, batch, 2, before, 4)}
+        for batch, length, before in ((2, 3, 4), (1, 1, 6))
+    ]
+    check(model, tmp_path, runs)

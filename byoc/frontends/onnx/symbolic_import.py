@@ -198,7 +198,10 @@ class SymbolicImporter(CheckedImporter):
         return constant_value(array_of(expr))
 
     def _range(self, node: onnx.NodeProto, operands: Sequence[ShapeValue]) -> bool:
-        """Convert Range(start, limit, step): step * arange(number of steps) + start."""
+        """Convert Range(start, limit, step): step * arange(number of steps) + start.
+
+        From a symbolic start on in steps of 1 they are the last ones of 0, 1, ... limit - 1.
+        """
         start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
         if not (step.is_number and step.is_positive):
             return False
@@ -207,10 +210,16 @@ class SymbolicImporter(CheckedImporter):
             return False
         self._parse_value_proto(node)
         dtype = operands[0].dtype
-        numbers: relax.Expr = relax.op.arange(0, self._extent(count), 1, dtype)
+        last = not start.is_number and step == 1 and at_most(0, start)
+        end = self._extent(limit if last else count)
+        numbers: relax.Expr = relax.op.arange(0, end, 1, dtype)
+        if last:
+            bounds = [self._extent(start)], [end]
+            numbers = self.bb.emit(numbers)
+            numbers = relax.op.strided_slice(numbers, [0], *bounds, assume_inbound=True)
         if step != 1:
             numbers = relax.op.multiply(numbers, relax.const(_number(step, dtype), dtype))
-        if start != 0:
+        if start != 0 and not last:
             numbers = relax.op.add(numbers, self._tensor(operands[0]))
         self._nodes[node.output[0]] = self.bb.normalize(numbers)
         return True

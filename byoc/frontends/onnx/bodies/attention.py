@@ -46,6 +46,16 @@ def repeated(call: Call, value: str, heads: int, times: int) -> str:
     return call.op("Gather", value, call.integers(*places.tolist()), axis=1)
 
 
+def causal(call: Call, rows: str, columns: str, before: str, low: float) -> str:
+    """What is added to scores [rows, columns]: ``low`` where a key comes after the row, else 0.
+
+    Row i sees keys up to ``before`` + i; all three are vectors of one number.
+    """
+    seen_to = call.over("Unsqueeze", call.up_to(call.op("Add", before, rows), before), [1])
+    hidden = call.op("Greater", call.over("Unsqueeze", call.up_to(columns), [0]), seen_to)
+    return call.op("Where", hidden, call.number(low), call.number(0.0))
+
+
 # ---------------------------------------------------------------------- ONNX's
 
 
@@ -87,7 +97,16 @@ def attention(call: Call) -> bool:
         columns = None
     else:
         columns += before
-    found = _bias(call, rows, columns, before)
+    hiding = ""
+    if call.attrs.get("is_causal", 0):
+        if None in (rows, columns, before):
+            first = call.extent(call.input(4), 2) if call.input(4) else call.integers(0)
+            ends = call.extent(query, 2), call.extent(key, 2)
+            hiding = causal(call, *ends, first, -np.inf)
+        else:
+            seen = np.tri(rows, columns, before, dtype=bool)
+            hiding = call.constant(np.where(seen, 0.0, -np.inf), call.dtype())
+    found = _bias(call, columns, hiding)
     if found is None:
         return False
     bias, hidden = found
@@ -99,32 +118,26 @@ def attention(call: Call) -> bool:
     return True
 
 
-def _bias(
-    call: Call, rows: int | None, columns: int | None, before: int | None
-) -> tuple[str, str] | None:
-    """What is added to the scores, and which rows see nothing; None where sizes are not known."""
-    mask, causal = call.input(3), bool(call.attrs.get("is_causal", 0))
-    if causal and (rows is None or columns is None):
-        return None
-    nothing = -np.inf
-    tri = ""
-    if causal:
-        seen = np.tri(rows, columns, before, dtype=bool)
-        tri = call.constant(np.where(seen, 0.0, nothing), call.dtype())
+def _bias(call: Call, columns: int | None, hiding: str) -> tuple[str, str] | None:
+    """What is added to the scores, and which rows see nothing; None for masks of other widths.
+
+    A mask and keys of which one has a width that is not fixed are taken to be equally wide.
+    """
+    mask = call.input(3)
     if not mask:
-        return tri, ""
+        return hiding, ""
     shape = call.shape(3)
-    if shape is None or len(shape) < 2 or columns is None or shape[-1] is None:
+    if shape is None or len(shape) < 2 or (columns is None and shape[-1] not in (None, 1)):
         return None
-    zero, low = call.number(0.0), call.number(nothing)
+    zero, low = call.number(0.0), call.number(-np.inf)
     bias = mask
     if call.element(3) == onnx.TensorProto.BOOL:
         bias = call.op("Where", mask, zero, low)
-    if shape[-1] not in (columns, 1):
+    if None not in (columns, shape[-1]) and shape[-1] not in (columns, 1):
         pads = call.integers(*[0] * (2 * len(shape) - 1), columns - shape[-1])
         bias = call.op("Pad", bias, pads, low)
-    if tri:
-        bias = call.op("Add", bias, tri)
+    if hiding:
+        bias = call.op("Add", bias, hiding)
     least = call.over("ReduceMax", bias, [-1], keepdims=1)
     hidden = call.op("Equal", least, low)
     return bias, hidden

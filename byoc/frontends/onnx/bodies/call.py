@@ -147,10 +147,11 @@ class Call:
         """An extent of a value, [1]; it is folded where it is fixed."""
         return self.slice(self.op("Shape", value), 0, axis, axis + 1)
 
-    def up_to(self, count: str) -> str:
-        """0, 1, and so on, as many as a vector of one number says."""
+    def up_to(self, end: str, first: str = "") -> str:
+        """0, 1, and so on, below what a vector of one number says; ``first`` is one for 0."""
         zero, one = (self.constant(number, np.int64) for number in (0, 1))
-        return self.op("Range", zero, self.over("Squeeze", count, [0]), one)
+        start = self.over("Squeeze", first, [0]) if first else zero
+        return self.op("Range", start, self.over("Squeeze", end, [0]), one)
 
     def transpose(self, value: str, *perm: int) -> str:
         """Transpose."""

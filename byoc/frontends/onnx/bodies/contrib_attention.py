@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import onnx
 
-from byoc.frontends.onnx.bodies.attention import attend, heads_of, joined, repeated
+from byoc.frontends.onnx.bodies.attention import attend, causal, heads_of, joined, repeated
 from byoc.frontends.onnx.bodies.call import Call
 
 #: What a mask adds to scores that it hides, unless the node says something else.
@@ -41,7 +41,7 @@ def attention(call: Call) -> bool:
     if call.wants(1):
         stacked = [call.over("Unsqueeze", part, [0]) for part in (k, v)]
         call.give(1, call.op("Concat", *stacked, axis=0))
-    return _attend(call, (q, k, v), (shape[1], columns), 3, 5, sizes[0] // heads)
+    return _attend(call, (q, k, v), (shape[1], columns), (3, 5), sizes[0] // heads)
 
 
 def multi_head_attention(call: Call) -> bool:
@@ -80,21 +80,23 @@ def multi_head_attention(call: Call) -> bool:
         v = call.op("Concat", call.input(7), v, axis=2)
     call.give(1, k)
     call.give(2, v)
-    return _attend(call, (q, k, v), (shapes[0][1], columns), 4, 5, shapes[0][2] // heads)
+    return _attend(call, (q, k, v), (shapes[0][1], columns), (4, 5), shapes[0][2] // heads)
 
 
 def _attend(
     call: Call,
     qkv: Sequence[str],
     size: tuple[int | None, int | None],
-    mask: int,
-    added: int,
+    places: tuple[int, int],
     width: int,
 ) -> bool:
     """Attention with the node's masks, by place: what hides keys, and what is added."""
+    mask, added = places
     biases = _masks(call, size, mask)
     if biases is None:
         return False
+    if call.attrs.get("unidirectional", 0):
+        biases.insert(0, _causal(call, qkv, size))
     if call.input(added):
         biases.append(call.input(added))
     bias = biases[0] if biases else ""
@@ -105,18 +107,23 @@ def _attend(
     return True
 
 
-def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[str] | None:
-    """What a causal mask and one of keys add to the scores; None for forms that are not known."""
+def _causal(call: Call, qkv: Sequence[str], size: tuple[int | None, int | None]) -> str:
+    """What hides keys behind each row, the last of which sees them all."""
     rows, columns = size
-    low, found = call.attrs.get("mask_filter_value", _HIDDEN), []
-    if call.attrs.get("unidirectional", 0):
-        if rows is None or columns is None:
-            return None
-        seen = np.tri(rows, columns, columns - rows, dtype=bool)
-        least = float(np.finfo(call.dtype()).min)
-        found.append(call.constant(np.where(seen, 0.0, least), call.dtype()))
+    least = float(np.finfo(call.dtype()).min)
+    if rows is None or columns is None:
+        ends = [call.extent(tensor, 2) for tensor in qkv[:2]]
+        return causal(call, *ends, call.op("Sub", *reversed(ends)), least)
+    seen = np.tri(rows, columns, columns - rows, dtype=bool)
+    return call.constant(np.where(seen, 0.0, least), call.dtype())
+
+
+def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[str] | None:
+    """What a mask of keys adds to the scores; None for forms that are not known."""
+    columns = size[1]
+    low: float = call.attrs.get("mask_filter_value", _HIDDEN)
     if not call.input(place):
-        return found
+        return []
     shape = call.shape(place)
     if shape is None or len(shape) > 3 or (len(shape) == 1 and columns is None):
         return None
@@ -133,8 +140,7 @@ def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[
             return None
         shown = call.op("Cast", given, to=onnx.TensorProto.BOOL)
     hidden = call.op("Where", shown, call.number(0.0), call.number(low))
-    found.append(call.over("Unsqueeze", hidden, [1] if len(shape) == 3 else [1, 2]))
-    return found
+    return [call.over("Unsqueeze", hidden, [1] if len(shape) == 3 else [1, 2])]
 
 
 def group_query_attention(call: Call) -> bool:

@@ -34,6 +34,7 @@ from onnx.reference import ReferenceEvaluator
 
 from byoc.errors import ModelError
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.followed_shapes import FollowedShapes
 from byoc.frontends.onnx.function_bodies import Functions
 from byoc.frontends.onnx.graph_names import (
     FreshNames,
@@ -136,10 +137,11 @@ class _Scope:
     fixed: set[str] = field(default_factory=set)
     absent: frozenset[str] = frozenset()
     sequences: Sequences = field(default_factory=Sequences)
+    shapes: FollowedShapes = field(default_factory=FollowedShapes)
 
     def inner(self) -> _Scope:
         known = dict(self.types), dict(self.constants), dict(self.renamed), set(self.fixed)
-        return _Scope(*known, sequences=self.sequences.copy())
+        return _Scope(*known, sequences=self.sequences.copy(), shapes=self.shapes.copy())
 
     def value(self, name: str) -> np.ndarray | None:
         """The value of a constant."""
@@ -214,6 +216,10 @@ class _Walk:
         if results is None:
             types = self._inferred(node, scope)
             correct(node, types, scope.types)
+            scope.shapes.follow(node, scope.types, scope.value, self._version(""))
+            if node.output and node.output[0] in types and node.input:
+                first = scope.types.get(node.input[0])
+                scope.shapes.tell(node, types[node.output[0]], first, scope.value)
             scope.types.update(types)
             self._note_fixed(node, scope)
             results = _extents(node, scope) or self._evaluated(node, scope, types)
@@ -384,17 +390,12 @@ def _constant(node: onnx.NodeProto) -> list[onnx.TensorProto] | None:
 
 
 def _extents(node: onnx.NodeProto, scope: _Scope) -> list[onnx.TensorProto] | None:
-    """The result of Shape or Size where the shape is known."""
-    if node.op_type not in ("Shape", "Size") or node.domain not in ONNX_DOMAINS:
-        return None
-    shape = shape_of(scope.types.get(node.input[0]))
-    if shape is None:
-        return None
-    bounds = {a.name: a.i for a in node.attribute}
-    value = (
-        prod(shape) if node.op_type == "Size" else shape[bounds.get("start", 0) : bounds.get("end")]
-    )
-    return [numpy_helper.from_array(np.array(value, np.int64), node.output[0])]
+    """The result of Shape or Size of known extents, and of arithmetic on these."""
+    value = scope.shapes.number(node.output[0]) if node.output else None
+    if node.op_type == "Size" and node.domain in ONNX_DOMAINS:
+        shape = shape_of(scope.types.get(node.input[0]))
+        value = None if shape is None else np.array(prod(shape), np.int64)
+    return None if value is None else [numpy_helper.from_array(value, node.output[0])]
 
 
 def _passes_on(node: onnx.NodeProto, scope: _Scope, wanted: Counter[str]) -> bool:

@@ -6,8 +6,9 @@ Both read and write heads where they lie.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from codegen_cc.dim import Dim, product, same
+from codegen_cc.dim import Dim, is_static, product, same
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
 from codegen_cc.operators.bfloat16 import in_bfloat16, narrow, short_name
@@ -17,8 +18,8 @@ from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import equal_shapes, unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
-from codegen_cc.plan.tensors import Tensor
-from codegen_cc.region.graph import RegionNode
+from codegen_cc.plan.tensors import Pending, Tensor
+from codegen_cc.region.graph import RegionNode, Value
 
 
 def supports(node: Node) -> str | None:
@@ -51,14 +52,17 @@ def supports(node: Node) -> str | None:
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call; an operand is copied only if its rows are not contiguous."""
     descriptor = node.node
-    q, k, v = (_rows(builder, builder.tensor(node.role(r))) for r in ("query", "key", "value"))
+    q = _rows(builder, builder.tensor(node.role("query")))
+    group, k, v = _shared(node, builder)
     y = builder.space(
         descriptor.shape, builder.stored_dtype(node.output), result_order(node, builder)
     )
     batch, heads, queries, _ = q.shape
     fields: dict[str, object] = {**_sizes(descriptor, q.shape, k.shape[2], v.shape[3])}
-    for name, tensor in (("q", q), ("k", k), ("v", v), ("y", y)):
-        wide = tensor.broadcast_to((batch, heads, *tensor.shape[2:]))
+    if group > 1:
+        fields["group"] = group
+    for name, tensor, count in (("q", q, 1), ("k", k, group), ("v", v, group), ("y", y, 1)):
+        wide = tensor.broadcast_to((batch, heads // count, *tensor.shape[2:]))
         fields[f"{name}_strides"] = list(wide.strides[:3])
     mask = None
     if node.role("mask") is not None:
@@ -74,6 +78,35 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         function = "ext_attention_bf16"
     builder.call(function, arguments, y, comment)
     builder.place(node.output, y)
+
+
+def _shared(node: RegionNode, builder: PlanBuilder) -> tuple[int, Tensor, Tensor]:
+    """How many heads share keys and values, and these; a copy for each of them is not made."""
+    values = [node.role(role) for role in ("key", "value")]
+    found = [_before_repeating(builder.pending(value), value) for value in values]
+    if None not in found and found[0][0] == found[1][0]:
+        return (found[0][0], *(_rows(builder, tensor) for _, tensor in found))
+    return (1, *(_rows(builder, builder.tensor(value)) for value in values))
+
+
+def _before_repeating(pending: Pending | None, value: Value) -> tuple[int, Tensor] | None:
+    """[batch, groups, rows, columns] of which each group was repeated, and how often.
+
+    That is a view [batch, groups, times, rows, columns] still to be copied, with stride 0.
+    """
+    if pending is None or len(pending.source.shape) != 5 or pending.source.strides[2] != 0:
+        return None
+    batch, groups, times, rows, columns = pending.source.shape
+    shape = (batch, groups * times, rows, columns)
+    if not is_static([groups, times]) or not all(map(same, shape, value.shape)):
+        return None
+    strides = pending.source.strides
+    kept = replace(
+        pending.source,
+        shape=(batch, groups, rows, columns),
+        strides=(*strides[:2], *strides[3:]),
+    )
+    return times, kept
 
 
 def _computes(node: Node) -> str | None:

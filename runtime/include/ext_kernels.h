@@ -217,13 +217,14 @@ int ext_matmul_packed(const ext_matmul_params* p, const float* a, const float* b
  * scale * (q[b][h][i] . k[b][h][j]) + mask[b][h][i][j].
  * q [batch, heads, queries, depth], k [.., keys, depth], v [.., keys, width], y [.., queries,
  * width]; strides are those of batch, head and row (0 broadcasts); the last axis is contiguous,
- * except that the mask may have stride 0 there. */
+ * except that the mask may have stride 0 there.  k and v may have heads for groups of q's. */
 typedef struct {
   int64_t batch, heads, queries, keys, depth, width;
   float scale;
   int64_t q_strides[3], k_strides[3], v_strides[3], y_strides[3];
   int64_t mask_strides[4]; /* the last one is 0 or 1 */
   int64_t guarded;         /* rows of p[i] that have a NaN are 0, as those without a key are */
+  int64_t group;           /* heads that share one of k and v; 0 or 1: each has its own */
 } ext_attention_params;
 /* mask may be NULL. */
 int ext_attention(const ext_attention_params* p, const float* q, const float* k, const float* v,

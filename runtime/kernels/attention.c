@@ -1,6 +1,7 @@
 /*
  * y[b][h][i][:] = sum_j softmax_j(scale q[b][h][i] . k[b][h][j] + mask[b][h][i][j]) v[b][h][j][:]
  *
+ * Few queries have a kernel of their own, attention_few.c.  For others
  * k and v of a head are packed into panels once; then blocks of query rows pass: scores into
  * scratch memory that stays in L2, exponentials in place, times v, and the division by their sum
  * last, on the narrow result.  The scores of a whole head are never in memory at once.
@@ -8,6 +9,8 @@
  * Heads are shared out among threads; each packs for itself.  Where heads are too few for that, all
  * are packed first and the threads share the blocks of rows.
  */
+#include "attention.h"
+
 #include "../simd/math.h"
 #include "gemm.h"
 
@@ -25,14 +28,10 @@ typedef struct {
   int64_t rows, blocks;       /* blocks of that many rows in a head */
 } attention_job;
 
-static int64_t head_offset(const attention_job* job, const int64_t* strides, int64_t head) {
-  return head / job->p->heads * strides[0] + head % job->p->heads * strides[1];
-}
-
-static void pack_head(const attention_job* job, int64_t head, float* dst) {
+static void pack_group(const attention_job* job, int64_t group, float* dst) {
   const ext_attention_params* p = job->p;
-  const float* k = job->k + head_offset(job, p->k_strides, head);
-  const float* v = job->v + head_offset(job, p->v_strides, head);
+  const float* k = job->k + group_offset(p, p->k_strides, group);
+  const float* v = job->v + group_offset(p, p->v_strides, group);
   for (int64_t j = 0; j < p->keys; j += EXT_PANEL, dst += EXT_PANEL * p->depth)
     EXT_NAME(ext_pack_panel)
   (p->depth, i64_min(EXT_PANEL, p->keys - j), k + j * p->k_strides[2], 1, p->k_strides[2], dst);
@@ -109,8 +108,8 @@ EXT_INLINE float exponentials(const int masked, int64_t n, float scale_by, const
 static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
                  const float* packed, float* scores) {
   const ext_attention_params* p = job->p;
-  const float* q = job->q + head_offset(job, p->q_strides, head) + i0 * p->q_strides[2];
-  float* y = job->y + head_offset(job, p->y_strides, head) + i0 * p->y_strides[2];
+  const float* q = job->q + head_offset(p, p->q_strides, head) + i0 * p->q_strides[2];
+  float* y = job->y + head_offset(p, p->y_strides, head) + i0 * p->y_strides[2];
   int status =
       product(i1 - i0, p->keys, p->depth, q, p->q_strides[2], packed, scores, job->row_floats);
   if (status) return status;
@@ -118,7 +117,7 @@ static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
   for (int64_t i = 0; i < i1 - i0; i++) {
     float* row = scores + i * job->row_floats;
     if (job->mask) {
-      const float* mask = job->mask + head_offset(job, p->mask_strides, head);
+      const float* mask = job->mask + head_offset(p, p->mask_strides, head);
       mask += (i0 + i) * p->mask_strides[2];
       sums[i] = exponentials(1, p->keys, p->scale, mask, p->mask_strides[3], row);
     } else {
@@ -149,26 +148,27 @@ static int blocks(void* context, int64_t begin, int64_t end) {
   float* scores = ext_workspace_alloc((size_t)floats * sizeof(float));
   if (!scores) return EXT_ERR_MEMORY;
   float* own = scores + job->rows * job->row_floats;
-  int64_t packed_head = -1;
+  int64_t packed_group = -1;
   int status = EXT_OK;
   for (int64_t item = begin; item < end && !status; item++) {
     int64_t head = item / job->blocks, part = item % job->blocks;
-    if (!job->packed && head != packed_head) {
-      pack_head(job, head, own);
-      packed_head = head;
+    const int64_t group = head / heads_of_group(p);
+    if (!job->packed && group != packed_group) {
+      pack_group(job, group, own);
+      packed_group = group;
     }
     status =
         block(job, head, part * p->queries / job->blocks, (part + 1) * p->queries / job->blocks,
-              job->packed ? job->packed + head * head_floats : own, scores);
+              job->packed ? job->packed + group * head_floats : own, scores);
   }
   ext_workspace_free(scores);
   return status;
 }
 
-static int pack_heads(void* context, int64_t begin, int64_t end) {
+static int pack_groups(void* context, int64_t begin, int64_t end) {
   const attention_job* job = context;
-  for (int64_t head = begin; head < end; head++)
-    pack_head(job, head, job->packed + head * (job->k_floats + job->v_floats));
+  for (int64_t group = begin; group < end; group++)
+    pack_group(job, group, job->packed + group * (job->k_floats + job->v_floats));
   return EXT_OK;
 }
 
@@ -176,7 +176,9 @@ int EXT_NAME(ext_attention)(const ext_attention_params* p, const float* q, const
                             const float* v, const float* mask, float* y) {
   int64_t heads = p->batch * p->heads;
   if (mask && p->mask_strides[3] != 0 && p->mask_strides[3] != 1) return EXT_ERR_ARGUMENT;
+  if (heads % heads_of_group(p)) return EXT_ERR_ARGUMENT;
   if (heads <= 0 || p->queries <= 0 || p->width <= 0) return EXT_OK;
+  if (is_few(p)) return EXT_NAME(ext_attention_few)(p, q, k, v, mask, y);
   attention_job job = {.p = p, .q = q, .k = k, .v = v, .mask = mask, .y = y};
   job.k_floats = ceil_div(p->keys, EXT_PANEL) * EXT_PANEL * p->depth;
   job.v_floats = ceil_div(p->width, EXT_PANEL) * EXT_PANEL * p->keys;
@@ -187,10 +189,11 @@ int EXT_NAME(ext_attention)(const ext_attention_params* p, const float* q, const
   int64_t threads = ext_num_threads();
   if (threads == 1 || heads >= 2 * threads)
     return ext_parallel_for(heads * job.blocks, job.blocks, blocks, &job);
-  size_t floats = (size_t)(heads * (job.k_floats + job.v_floats));
+  const int64_t groups = heads / heads_of_group(p);
+  size_t floats = (size_t)(groups * (job.k_floats + job.v_floats));
   job.packed = ext_workspace_alloc(floats * sizeof(float));
   if (!job.packed) return EXT_ERR_MEMORY;
-  int status = ext_parallel_for(heads, 1, pack_heads, &job);
+  int status = ext_parallel_for(groups, 1, pack_groups, &job);
   if (!status) status = ext_parallel_for(heads * job.blocks, 1, blocks, &job);
   ext_workspace_free(job.packed);
   return status;

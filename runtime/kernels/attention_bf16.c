@@ -7,6 +7,7 @@
  * queries as a tile has pass: scores, exponentials, times v, and the division last.
  */
 #include "../simd/math_bf16.h"
+#include "attention.h"
 #include "bgemm_tile.h"
 
 /* Bytes of a head's operands at most that are fetched while the head before it is computed: more
@@ -32,10 +33,6 @@ typedef struct {
   float* sums; /* [BR][sums_row] */
   ba *q, *p;   /* [BR][q_row], [BR][p_row] */
 } attention_memory;
-
-static int64_t head_offset(const attention_job* job, const int64_t* strides, int64_t head) {
-  return head / job->p->heads * strides[0] + head % job->p->heads * strides[1];
-}
 
 /* Whole lines of elements of some size: an odd number, so that rows use different sets of L1. */
 static int64_t whole_lines(int64_t count, int64_t size) {
@@ -110,9 +107,10 @@ typedef struct {
 static attention_head operands(const attention_job* job, int64_t head) {
   const ext_attention_params* p = job->p;
   const ext_attention_storage* s = job->s;
-  return (attention_head){stored_at(job->q, s->q, head_offset(job, p->q_strides, head)),
-                          stored_at(job->k, s->k, head_offset(job, p->k_strides, head)),
-                          stored_at(job->v, s->v, head_offset(job, p->v_strides, head))};
+  return (attention_head){
+      stored_at(job->q, s->q, head_offset(p, p->q_strides, head)),
+      stored_at(job->k, s->k, group_offset(p, p->k_strides, head / heads_of_group(p))),
+      stored_at(job->v, s->v, group_offset(p, p->v_strides, head / heads_of_group(p)))};
 }
 
 static void pack_head(const attention_job* job, int64_t head, uint16_t* dst) {
@@ -200,7 +198,7 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
   const ext_attention_params* p = job->p;
   const ext_dtype q_dtype = job->s->q, y_dtype = job->s->y;
   const int64_t rows = i1 - i0, keys = ceil_div(p->keys, BK_STEP) * BK_STEP;
-  const int64_t q_at = head_offset(job, p->q_strides, head) + i0 * p->q_strides[2];
+  const int64_t q_at = head_offset(p, p->q_strides, head) + i0 * p->q_strides[2];
   const ba* q = m->q;
   int64_t q_row = job->q_row;
   if (BROWS_STEP == 1 && sizeof(ba) == 2 && q_dtype == EXT_BFLOAT16 && p->depth % BK_STEP == 0) {
@@ -223,7 +221,7 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
     if (next) fetch_row(job, next, i0 + i);
     const float* mask = NULL;
     if (job->mask)
-      mask = job->mask + head_offset(job, p->mask_strides, head) + (i0 + i) * p->mask_strides[2];
+      mask = job->mask + head_offset(p, p->mask_strides, head) + (i0 + i) * p->mask_strides[2];
     totals[i] = mask ? exponentials(1, p->keys, scale, after, mask, p->mask_strides[3], s, to)
                      : exponentials(0, p->keys, scale, after, NULL, 0, s, to);
     const int64_t written = ceil_div(p->keys, VL) * VL;
@@ -235,7 +233,7 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
   }
   product(rows, p->width, ceil_div(p->keys, 2), m->p, job->p_row, m->panels + job->k_size, m->sums,
           job->sums_row);
-  const int64_t y_at = head_offset(job, p->y_strides, head) + i0 * p->y_strides[2];
+  const int64_t y_at = head_offset(p, p->y_strides, head) + i0 * p->y_strides[2];
   for (int64_t i = 0; i < rows; i++) {
     void* y = (void*)stored_at(job->y, y_dtype, y_at + i * p->y_strides[2]);
     const float* x = m->sums + i * job->sums_row;

@@ -28,6 +28,7 @@ class Case:
     mask: tuple[int, ...] | None = None
     heads_inside: bool = False
     shared_keys: bool = False  # one head of keys and values for all
+    group: int = 1  # heads that share one of keys and values
 
 
 CASES = (
@@ -46,6 +47,18 @@ CASES = (
     Case(0, 4, 6, 10, 8, 8),
     Case(1, 4, 0, 10, 8, 8),
     Case(1, 4, 6, 10, 8, 0),
+    Case(2, 6, 17, 23, 13, 19, mask=(1,), group=3),
+    Case(1, 16, 70, 40, 16, 16, heads_inside=True, group=8),
+    # Few queries, for which keys are not packed.
+    Case(1, 1, 1, 1, 1, 1),
+    Case(2, 3, 2, 63, 13, 19, mask=(1,)),
+    Case(1, 14, 1, 2001, 64, 64, mask=(0, 1, 2), heads_inside=True, group=7),
+    Case(3, 4, 3, 65, 100, 130, mask=(), group=2),
+    Case(2, 2, 4, 64, 128, 64, heads_inside=True, group=2),
+    Case(1, 2, 1, 700, 24, 80, mask=(3,)),
+    Case(2, 4, 1, 10, 8, 8, shared_keys=True),
+    Case(2, 4, 1, 10, 8, 0),
+    Case(0, 4, 1, 10, 8, 8),
 )
 
 
@@ -61,7 +74,8 @@ def _strides(array: np.ndarray, count: int = 3) -> list[int]:
 def reference(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None, scale: float
 ) -> np.ndarray:
-    """In float64."""
+    """In float64; heads of keys and values stand for as many of queries as there are to each."""
+    k, v = (np.repeat(x, q.shape[1] // max(x.shape[1], 1), 1) for x in (k, v))
     with np.errstate(all="ignore"):
         scores = scale * (q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2))
         scores = scores if mask is None else scores + mask
@@ -90,7 +104,7 @@ def draw(case: Case, stored: tuple[np.dtype, ...] = (np.dtype(np.float32),) * 4)
             shape = (case.batch, rows, count, columns)
         return _split(at_page_end(rng.standard_normal(shape), dtype), case.heads_inside)
 
-    kv_heads = 1 if case.shared_keys else case.heads
+    kv_heads = 1 if case.shared_keys else case.heads // case.group
     q = heads(case.queries, case.depth, case.heads, stored[0])
     k = heads(case.keys, case.depth, kv_heads, stored[1])
     v = heads(case.keys, case.width, kv_heads, stored[2])
@@ -110,6 +124,12 @@ def draw(case: Case, stored: tuple[np.dtype, ...] = (np.dtype(np.float32),) * 4)
     return Drawn(q, k, v, mask, y)
 
 
+def one_row(d: Drawn, row: int) -> Drawn:
+    """One query of a case, as a step of a decoder has."""
+    rows = np.s_[:, :, row : row + 1]
+    return Drawn(d.q[rows], d.k, d.v, d.mask[rows], np.empty_like(d.y[rows]))
+
+
 def special(dtype: np.dtype) -> Drawn:
     """Rows of queries: with one key, without one, with NaN, two infinities, and a plain one."""
     rng = np.random.default_rng(7)
@@ -126,6 +146,7 @@ def special(dtype: np.dtype) -> Drawn:
 def params(d: Drawn, scale: float, guarded: bool = False) -> abi.AttentionParams:
     p = abi.AttentionParams(*d.q.shape[:3], d.k.shape[2], d.q.shape[3], d.v.shape[3], scale)
     p.guarded = int(guarded)
+    p.group = d.q.shape[1] // max(d.k.shape[1], 1)
     for name in ("q", "k", "v", "y"):
         getattr(p, f"{name}_strides")[:] = _strides(getattr(d, name))
     if d.mask is not None:
@@ -169,6 +190,30 @@ def test_guarded_rows_are_zero(lib: ctypes.CDLL) -> None:
     d.v[0, 0, 3, 2] = np.inf
     assert _run(lib, d, 0.5, guarded=True) == 0
     assert np.isnan(d.y[0, 0, 1:5, 2]).all() and not np.isnan(d.y[0, 0, 1:5, 3]).any()
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("copies", [1, 600])
+def test_special_values_of_one_query(lib: ctypes.CDLL, guarded: bool, copies: int) -> None:
+    """As among other queries, where the special keys are in one part of many as well."""
+    whole = special(np.dtype(np.float32))
+    if copies > 1:  # keys that no row sees, or only those that see all
+        count = copies - whole.k.shape[2]
+        more = np.ones((1, 1, count, 20), np.float32)
+        hidden = np.full((1, 1, 6, count), -np.inf, np.float32)
+        whole.k, whole.v = (np.concatenate([more, x], 2) for x in (whole.k, whole.v))
+        whole.mask = np.concatenate([hidden, whole.mask], 3)
+    whole.v[0, 0, -3, 2] = np.inf
+    assert _run(lib, whole, 0.5, guarded) == 0
+    for row in range(6):
+        d = one_row(whole, row)
+        assert _run(lib, d, 0.5, guarded) == 0
+        np.testing.assert_allclose(d.y, whole.y[:, :, row : row + 1], rtol=1e-5, atol=1e-6)
+
+
+def test_heads_that_no_group_divides_are_refused(lib: ctypes.CDLL) -> None:
+    q, k = np.zeros((1, 5, 1, 4), np.float32), np.zeros((1, 2, 3, 4), np.float32)
+    assert _run(lib, Drawn(q, k, k, None, np.empty_like(q)), 1.0) == 2
 
 
 def test_strided_mask_columns_are_refused(lib: ctypes.CDLL) -> None:

@@ -84,7 +84,8 @@ def test_regions_write_rows_behind_those_that_are_there(
     assert len(made.report.regions) == 1
     assert made.report.offloaded_macs == made.report.macs > 0
     rows = re.findall(r"/\* ext\.concat axis 0: (part \d)", code)
-    assert rows == ["part 1"] * len(names)  # and no part 0: the cache is not copied
+    assert rows == ["part 1"] * len(names)  # and no part 0: the cache is not copied,
+    assert not re.findall(r"reorder \[.*past", code)  # nor repeated for the heads of a group
 
 
 def test_prompts_and_steps_are_what_onnx_runtime_gives(

@@ -72,8 +72,9 @@ def compile(
 ) -> Compiled:
     """Compile a model of ONNX or PyTorch into one library that needs only TVM's runtime.
 
-    ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes; or a ``torch.nn.Module``, a
-    ``torch.export.ExportedProgram`` or the path of a .pt2 file.
+    ``model`` is a path, an ``onnx.ModelProto`` or its serialised bytes; a ``torch.nn.Module``, a
+    ``torch.export.ExportedProgram`` or the path of a .pt2 file; or a ``tvm.IRModule`` of Relax that
+    was imported otherwise, whose inputs are called as the parameters of ``main``.
     ``output`` is the library to write; without it the model is only compiled in process
     (``relax.VirtualMachine(compiled.executable, tvm.cpu())`` runs it).  ``input_shapes`` gives
     dynamic axes a size, or a symbol (see ``prepare``).  ``dump_code`` is a folder for the emitted

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import tvm
+
 from byoc.errors import ModelError, ShapeError
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx import import_model as import_onnx_model
@@ -17,6 +19,7 @@ from byoc.frontends.onnx.given_model import ReadModel
 from byoc.frontends.onnx.given_model import given_model as given_onnx_model
 from byoc.frontends.onnx.references import references as onnx_references
 from byoc.frontends.reference import Arrays, Reference
+from byoc.frontends.relax import import_relax, relax_reference
 from byoc.frontends.torch import given_program, import_program, is_of_torch, torch_reference
 from byoc.stages import Stages
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
     from byoc.frontends.torch.program import Program
 
-    GivenModel = OnnxModel | torch.nn.Module | torch.export.ExportedProgram
+    GivenModel = OnnxModel | tvm.IRModule | torch.nn.Module | torch.export.ExportedProgram
 else:  # PyTorch may be missing
     GivenModel = Any
 
@@ -34,8 +37,8 @@ def given_model(
     model: GivenModel,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
-) -> ReadModel | Program:
-    """What a user's model is: a path, an ONNX model in memory, or a program of PyTorch.
+) -> ReadModel | tvm.IRModule | Program:
+    """What a user's model is: a path, a model of ONNX or Relax in memory, or a program of PyTorch.
 
     ``example_inputs`` and ``dynamic_shapes`` are for a module of PyTorch. Raises ``ModelError``.
     """
@@ -43,6 +46,8 @@ def given_model(
         return given_program(model, example_inputs, dynamic_shapes)
     if example_inputs is not None or dynamic_shapes is not None:
         raise ModelError("example_inputs and dynamic_shapes are for modules of PyTorch")
+    if isinstance(model, tvm.IRModule):
+        return model
     return given_onnx_model(model)
 
 
@@ -54,6 +59,10 @@ def import_model(
     sized: bool = False,
 ) -> Imported:
     """Read a model into a Relax module, as its front end's ``import_model`` does."""
+    if isinstance(model, tvm.IRModule):
+        if input_shapes:
+            raise ShapeError("input_shapes are for ONNX models; the module has its own")
+        return import_relax(model)
     if not is_of_torch(model):
         return import_onnx_model(model, input_shapes, allow_wrong, stages, sized)
     if input_shapes:
@@ -66,10 +75,12 @@ def comes_with_examples(model: object) -> bool:
     return is_of_torch(model) and bool(given_program(model).examples())
 
 
-def references(model: ReadModel | Program, errors: list[str]) -> Iterator[Reference]:
+def references(model: ReadModel | tvm.IRModule | Program, errors: list[str]) -> Iterator[Reference]:
     """What can compute a model, the best first; why others cannot goes into ``errors``."""
     if is_of_torch(model):
         yield torch_reference(given_program(model))
+    elif isinstance(model, tvm.IRModule):
+        yield relax_reference(model)
     else:
         yield from onnx_references(model, errors)
 

@@ -11,9 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import tvm
 from torch import nn
+from tvm.relax.frontend.torch import from_exported_program
 
 import byoc
+from byoc.bench.profile import profile
+from byoc.bench.subjects import Subject
 from byoc.errors import (
     CompileError,
     ImportFailure,
@@ -173,6 +177,32 @@ def test_a_file_on_the_command_line(network: Network, tmp_path: Path) -> None:
     assert told["inputs"] == [["input", [1, 8, 16, 16], "float32"]]
     with byoc.load(library) as model:
         assert model.metadata.source[0].name == "network.pt2"
+
+
+def test_a_module_that_tvm_imported(network: Network, tmp_path: Path) -> None:
+    """Names are those of the parameters; both forms, report and profile as for others."""
+    image = torch.randn(2, 8, 8, 8)
+    module = from_exported_program(torch.export.export(network.blocks, (image,)))
+    (parameter,) = module["main"].params
+    done = byoc.compile(module, tmp_path / "module.so", verify=True)
+    assert done.report.left == () and len(done.report.regions) == 1
+    with byoc.load(tmp_path / "module.so") as model:
+        assert [str(info) for info in model.inputs] == [f"{parameter.name}: float32[2, 8, 8, 8]"]
+        assert [info.name for info in model.outputs] == ["output"]
+        np.testing.assert_allclose(model(image), *expected(network.blocks, image), 1e-4, 1e-5)
+    made = byoc.compile_standalone(module, tmp_path / "c", name="blocks")
+    assert "include/blocks.h" in made.files
+    subject = Subject("blocks", "blocks", module, {parameter.name: image.numpy()})
+    assert any(call.function == "ext_conv2d" for call in profile(subject, 1, 1).calls)
+
+    for given, why in (
+        (byoc.partition_for_ext(module), "is partitioned already"),
+        (tvm.IRModule(), "no Relax function main"),
+    ):
+        with pytest.raises(ModelError, match=why):
+            byoc.compile(given)
+    with pytest.raises(ShapeError, match="the module has its own"):
+        byoc.compile(module, None, {parameter.name: [1, 8, 8, 8]})
 
 
 def test_a_wrong_library_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ Exit code 1 where a network is refused or wrong.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -198,6 +199,7 @@ def apart(name: str, threads: int, rounds: int) -> Row:
 
 
 def _one(name: str, threads: int, rounds: int) -> int:
+    os.environ["TVM_NUM_THREADS"] = str(threads)  # of the shares; engines have their own processes
     with tempfile.TemporaryDirectory(prefix="byoc-corpus-") as folder:
         try:
             row = measure(NETWORKS[name], threads, rounds, Path(folder))

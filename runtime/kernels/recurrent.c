@@ -13,13 +13,13 @@
  */
 #include "../turns.h"
 #include "recurrent_bytes.h"
+#include "recurrent_cells.h"
 
 /* Rows of a group at least: as many multiply-adds for each weight as hide its way from L2. */
 static const int64_t GROUP_ROWS = 4;
 /* Multiply-adds of a thread's part of a step at least: some microsecond, a few times what threads
  * take to meet. */
 static const int64_t PART_MACS = 1 << 15;
-
 typedef struct {
   const ext_recurrent_params* p;
   const ext_recurrent_weights* w;
@@ -30,6 +30,7 @@ typedef struct {
   int64_t groups, parts;               /* of rows; of a step */
   int64_t weight_bytes;                /* of an element of r */
   int usual;                           /* sigmoid and tanh, no clip */
+  int plain_lstm;                      /* of these, all rows of one length */
   gate_function functions[2][3];
   float *h[2], *c;       /* [direction][row][width]; of even and odd steps */
   float *update, *reset; /* z and u h of EXT_GRU */
@@ -46,93 +47,6 @@ typedef struct {
   int64_t direction, begin, end;
   ext_turns turns;
 } recurrent_lane;
-
-/* One row of a tile at a step. */
-typedef struct {
-  const float *sums, *x;
-  const float *h_before, *peepholes, *bias;
-  float *h, *c, *update, *reset;
-} recurrent_cell;
-
-#define GATE(index, argument) \
-  (usual ? index ? vf_tanh(argument) : vf_sigmoid(argument) : gate_of(f + index, clip, argument))
-#define SUM(gate) \
-  (vf_load(cell->sums + (gate) * EXT_PANEL + v) + vf_load(cell->x + (gate) * EXT_PANEL + v))
-
-EXT_INLINE void lstm_cell(const int usual, const recurrent_job* job, const gate_function* f,
-                          const recurrent_cell* cell) {
-  const float clip = job->p->clip;
-  for (int v = 0; v < EXT_PANEL; v += VL) {
-    vf in = SUM(0), out = SUM(1), keep = SUM(2), fresh = SUM(3), c = vf_load(cell->c + v);
-    if (cell->peepholes) {
-      in = vf_fma(vf_load(cell->peepholes + v), c, in);
-      keep = vf_fma(vf_load(cell->peepholes + 2 * EXT_PANEL + v), c, keep);
-    }
-    in = GATE(0, in);
-    keep = job->p->coupled ? vf_set1(1.0f) - in : GATE(0, keep);
-    c = vf_fma(keep, c, in * GATE(1, fresh));
-    vf_store(cell->c + v, c);
-    if (cell->peepholes) out = vf_fma(vf_load(cell->peepholes + EXT_PANEL + v), c, out);
-    vf squashed = usual ? vf_tanh(c) : gate_of(f + 2, 0.0f, c);
-    vf_store(cell->h + v, GATE(0, out) * squashed);
-  }
-}
-
-EXT_INLINE void gru_reset_cell(const int usual, const recurrent_job* job, const gate_function* f,
-                               const recurrent_cell* cell) {
-  const float clip = job->p->clip;
-  for (int v = 0; v < EXT_PANEL; v += VL) {
-    vf_store(cell->update + v, GATE(0, SUM(0)));
-    vf_store(cell->reset + v, GATE(0, SUM(1)) * vf_load(cell->h_before + v));
-  }
-}
-
-/* h' = (1 - z) n + z h. */
-EXT_INLINE vf mixed(vf z, vf n, vf h) {
-  return vf_fma(z, h, (vf_set1(1.0f) - z) * n);
-}
-
-EXT_INLINE void gru_cell(const int usual, const recurrent_job* job, const gate_function* f,
-                         const recurrent_cell* cell) {
-  const float clip = job->p->clip;
-  for (int v = 0; v < EXT_PANEL; v += VL) {
-    vf n = vf_load(cell->sums + v) + vf_load(cell->x + 2 * EXT_PANEL + v);
-    vf h = mixed(vf_load(cell->update + v), GATE(1, n), vf_load(cell->h_before + v));
-    vf_store(cell->h + v, h);
-  }
-}
-
-EXT_INLINE void gru_reset_last_cell(const int usual, const recurrent_job* job,
-                                    const gate_function* f, const recurrent_cell* cell) {
-  const float clip = job->p->clip;
-  for (int v = 0; v < EXT_PANEL; v += VL) {
-    vf product = vf_load(cell->sums + 2 * EXT_PANEL + v) + vf_load(cell->bias + v);
-    vf n = vf_fma(GATE(0, SUM(1)), product, vf_load(cell->x + 2 * EXT_PANEL + v));
-    vf h = mixed(GATE(0, SUM(0)), GATE(1, n), vf_load(cell->h_before + v));
-    vf_store(cell->h + v, h);
-  }
-}
-
-EXT_INLINE void rnn_cell(const recurrent_job* job, const gate_function* f,
-                         const recurrent_cell* cell) {
-  const float clip = job->p->clip;
-  for (int v = 0; v < EXT_PANEL; v += VL) vf_store(cell->h + v, gate_of(f, clip, SUM(0)));
-}
-
-EXT_INLINE void cell_of(const int usual, const recurrent_job* job, const gate_function* f,
-                        int second, const recurrent_cell* cell) {
-  switch (job->p->kind) {
-    case EXT_LSTM: lstm_cell(usual, job, f, cell); return;
-    case EXT_GRU_RESET_LAST: gru_reset_last_cell(usual, job, f, cell); return;
-    case EXT_GRU:
-      if (second)
-        gru_cell(usual, job, f, cell);
-      else
-        gru_reset_cell(usual, job, f, cell);
-      return;
-    default: rnn_cell(job, f, cell);
-  }
-}
 
 /* Where row `row` of the batch is at a step; behind its length nothing changes. */
 typedef struct {
@@ -183,16 +97,15 @@ typedef struct {
   byte_range* ranges;
 } recurrent_turn;
 
-/* The functions of row `row`, whose sums are t, and its result of block `block`. */
-static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, const float* t) {
+/* Block `block` of a row, whose sums are t. */
+EXT_INLINE recurrent_cell cell_at(const recurrent_turn* turn, int64_t block, int64_t row,
+                                  recurrent_place place, const float* t) {
   const recurrent_job* job = turn->lane->job;
   const ext_recurrent_params* p = job->p;
   const int64_t d = turn->lane->direction, step = turn->step;
   const int64_t state = (d * p->batch + row) * job->width + block * EXT_PANEL;
   const int64_t vector = (d * job->blocks + block) * EXT_PANEL;
-  const int gives = job->turns == 1 || turn->second;
-  const recurrent_place place = place_of(job, d, row, step);
-  recurrent_cell cell = {
+  return (recurrent_cell){
       .sums = t,
       .x = job->x + place.time * p->x_step + row * p->x_row + vector * job->gates,
       .h_before = job->h[step & 1] + state,
@@ -203,18 +116,46 @@ static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, c
       .update = job->update + state,
       .reset = job->reset + state,
   };
-  if (!place.is_over && job->usual)
-    cell_of(1, job, job->functions[d], turn->second, &cell);
-  else if (!place.is_over)
-    cell_of(0, job, job->functions[d], turn->second, &cell);
-  else
-    copy_run(cell.h, cell.h_before, EXT_PANEL);
-  if (!gives || !job->y) return;
+}
+
+/* Writes a cell's state to y, zero behind the row's length. */
+EXT_INLINE void give_row(const recurrent_turn* turn, int64_t block, int64_t row,
+                         recurrent_place place, const float* h) {
+  const recurrent_job* job = turn->lane->job;
+  const ext_recurrent_params* p = job->p;
   const int64_t units = i64_min(EXT_PANEL, p->units - block * EXT_PANEL);
+  const int64_t d = turn->lane->direction;
   float* y = job->y + place.time * p->y_step + d * p->y_direction + row * p->y_row;
   for (int v = 0; v < EXT_PANEL; v += VL)
-    vf_store_n(y + block * EXT_PANEL + v, place.is_over ? vf_zero() : vf_load(cell.h + v),
+    vf_store_n(y + block * EXT_PANEL + v, place.is_over ? vf_zero() : vf_load(h + v),
                clamp_lanes(units - v));
+}
+
+/* The functions of row `row`, whose sums are t, and its result of block `block`. */
+static void finish_row(const recurrent_turn* turn, int64_t block, int64_t row, const float* t) {
+  const recurrent_job* job = turn->lane->job;
+  const ext_recurrent_params* p = job->p;
+  const int64_t d = turn->lane->direction;
+  const recurrent_place place = place_of(job, d, row, turn->step);
+  const recurrent_cell cell = cell_at(turn, block, row, place, t);
+  if (!place.is_over && job->usual)
+    cell_of(1, p, job->functions[d], turn->second, &cell);
+  else if (!place.is_over)
+    cell_of(0, p, job->functions[d], turn->second, &cell);
+  else
+    copy_run(cell.h, cell.h_before, EXT_PANEL);
+  if (job->y && (job->turns == 1 || turn->second)) give_row(turn, block, row, place, cell.h);
+}
+
+/* The same of LSTM_ROWS rows of a layer that is `plain_lstm`. */
+static void finish_rows(const recurrent_turn* turn, int64_t block, int64_t row, const float* t) {
+  const recurrent_job* job = turn->lane->job;
+  const recurrent_place place = place_of(job, turn->lane->direction, row, turn->step);
+  recurrent_cell cells[LSTM_ROWS];
+  for (int i = 0; i < LSTM_ROWS; i++)
+    cells[i] = cell_at(turn, block, row + i, place, t + i * TILE_ROW);
+  usual_lstm_cells(cells);
+  for (int i = 0; job->y && i < LSTM_ROWS; i++) give_row(turn, block, row + i, place, cells[i].h);
 }
 
 /* Sums of rows [first, past) with weights that are integers. */
@@ -246,8 +187,10 @@ static void run_block(const recurrent_turn* turn, int64_t block) {
       (job->weight_bytes == 2 ? sum_tile_bf16 : sum_tile)(
           past - first, turn->gates, turn->r + at * job->weight_bytes, units,
           turn->h + first * job->width, job->width, t);
-    for (int64_t row = first; row < past; row++)
-      finish_row(turn, block, row, t + (row - first) * TILE_ROW);
+    int64_t row = first;
+    for (; job->plain_lstm && row + LSTM_ROWS <= past; row += LSTM_ROWS)
+      finish_rows(turn, block, row, t + (row - first) * TILE_ROW);
+    for (; row < past; row++) finish_row(turn, block, row, t + (row - first) * TILE_ROW);
   }
 }
 
@@ -407,6 +350,8 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
     job.functions[i / 3][i % 3] = (gate_function){p->functions[i], p->alphas[i], p->betas[i]};
     job.usual &= p->functions[i] == (i % 3 ? EXT_GATE_TANH : EXT_GATE_SIGMOID);
   }
+  job.plain_lstm =
+      p->kind == EXT_LSTM && job.usual && !p->coupled && !job.peepholes && !job.lengths;
   plan_threads(&job);
   return run_layer(&job, h, c, last_h, last_c);
 }

@@ -20,9 +20,9 @@ WIDTH = 8
 FORMS = {
     "causal": ({"is_causal": 1}, 4, None, False, True),
     "grouped, causal, past": ({"is_causal": 1, "scale": 0.3}, 2, None, True, False),
-    "numbers, past": ({}, 1, (FLOAT, ["n", 4, "s", "total"]), True, True),
+    "numbers, past": ({}, 1, (FLOAT, ["n", 4, "s", "t"]), True, True),
     "booleans, causal": ({"is_causal": 1}, 4, (BOOL, ["n", 1, "s", "s"]), False, False),
-    "booleans for all, past": ({}, 2, (BOOL, ["s", "total"]), True, False),
+    "booleans for all, past": ({}, 2, (BOOL, ["s", "t"]), True, False),
 }
 
 
@@ -40,9 +40,9 @@ def model_of(form: str) -> onnx.ModelProto:
     outputs = {"y": kinds["q"][1]}
     if past:
         for name in ("past_key", "past_value"):
-            kinds[name] = (FLOAT, ["n", heads, "past", WIDTH])
+            kinds[name] = (FLOAT, ["n", heads, "p", WIDTH])
             inputs.append(name)
-        outputs |= {name: ["n", heads, "total", WIDTH] for name in ("present_key", "present_value")}
+        outputs |= {name: ["n", heads, "t", WIDTH] for name in ("present_key", "present_value")}
     if packed:
         attributes = attributes | {"q_num_heads": 4, "kv_num_heads": heads}
     graph = helper.make_graph(
@@ -73,7 +73,7 @@ def check(model: onnx.ModelProto, folder: Path) -> None:
     assert report.left == ()
     library = byoc.load(folder / "model.so")
     for n, s, past in ((2, 3, 4), (1, 1, 7), (3, 5, 0)):
-        inputs = drawn(model, {"n": n, "s": s, "past": past, "total": s + past})
+        inputs = drawn(model, {"n": n, "s": s, "p": past, "t": s + past})
         assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
 
 

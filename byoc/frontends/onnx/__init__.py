@@ -34,6 +34,7 @@ from byoc.frontends.onnx.input_shapes import (
     shape_text,
 )
 from byoc.frontends.onnx.integer_products import products_of_floats
+from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.named_import import import_named
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
@@ -144,10 +145,10 @@ def _settled(
     """
     allowed, refusals = tuple(allow_wrong), Refusals()
 
-    def convert(model: ApartModel) -> tvm.IRModule:
+    def convert(model: ApartModel, unequal: Unequal) -> tvm.IRModule:
         nonlocal refusals
         refusals = Refusals(allowed)
-        return _import_quietly(model.model, model.weights, refusals)
+        return _import_quietly(model.model, model.weights, refusals, unequal)
 
     found = with_sizes(prepared, again) if sized else settle_axes(prepared, again, convert, failed)
     module = found.module
@@ -237,11 +238,14 @@ def _warn_of(refusals: Refusals) -> None:
 
 
 def _import_quietly(
-    model: onnx.ModelProto, weights: dict[str, Fetch], refusals: Refusals
+    model: onnx.ModelProto,
+    weights: dict[str, Fetch],
+    refusals: Refusals,
+    unequal: Unequal | None = None,
 ) -> tvm.IRModule:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return import_named(model, weights, refusals)
+        return import_named(model, weights, refusals, unequal)
 
 
 def _not_every_size(model: onnx.ModelProto, shapes: str) -> str:

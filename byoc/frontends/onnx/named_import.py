@@ -19,6 +19,7 @@ from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.onnx.checked_import import Refusals, inferred_types
 from byoc.frontends.onnx.control_flow import ControlFlowImporter
 from byoc.frontends.onnx.graph_names import known_as
+from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
 
@@ -27,16 +28,19 @@ def import_named(
     model: onnx.ModelProto,
     weights: Mapping[str, Fetch] | None = None,
     refusals: Refusals | None = None,
+    unequal: Unequal | None = None,
 ) -> tvm.IRModule:
     """Import as ``from_onnx(model)`` does, weights as constants, and keep the nodes' names.
 
-    ``weights`` fills in the values of initializers that have no data in the model.
+    ``weights`` fills in the values of initializers that have no data in the model. Extents that
+    operators want to be equal, and that are not for all sizes, are added to ``unequal``.
     Raises ``UnsupportedForm`` as ``refusals`` says, and whatever TVM's converters raise.
     """
     default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     importer = _NamingImporter(_empty_shapes(model), "float32")
     importer.weights = weights or {}
     importer.refusals = refusals or Refusals()
+    importer.unequal = [] if unequal is None else unequal
     importer.expected = inferred_types(model)
     return define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
 

@@ -4,6 +4,7 @@ A model is imported with a name for each such axis. Where sizes inside of it can
 less general extents are tried, until they can be, or until fixed sizes would be no better:
 
     a name for each axis              as the file has them, or after what the axis usually is
+    what operators ask for            extents that are equal, axes that are not shorter (learned)
     one name for all of one meaning   inputs that the file has no names for are added or joined
     past+sequence for a total         a decoder's mask is as long as its cache and its input
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
@@ -18,7 +19,7 @@ What came of it is said in one line, which goes into the library as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +38,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
+from byoc.frontends.onnx.learned_axes import LONGEST, Unequal, learned
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.weights_apart import ApartModel
@@ -47,12 +49,16 @@ _USUAL = 32
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
 
-#: Most elements that an axis may be asked to have at least.
-_LONGEST = 4096
+#: How often axes are learned from what the import before them ran into.
+_LESSONS = 4
 
 #: Samples of a piece of a stream, for networks that fit such pieces alone: of detectors of voices
 #: at 16 kHz, with what they keep of the piece before, and others.
 _PIECES = (576, 512, 1536, 1280, 400)
+
+
+#: Imports a model, and notes extents that operators want to be equal.
+Convert = Callable[[ApartModel, Unequal], tvm.IRModule]
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Settled:
 def settle_axes(
     first: ApartModel,
     prepare: Callable[[InputShapes], ApartModel],
-    convert: Callable[[ApartModel], tvm.IRModule],
+    convert: Convert,
     failed: Collection[tuple[DynamicAxis, ...]] = (),
 ) -> Settled:
     """Import ``first``, which has names for its dynamic axes, or the model with other extents.
@@ -77,10 +83,31 @@ def settle_axes(
     ``convert`` raises means that these extents do not help, and an operator without a converter
     that none will.
     """
+    noted: dict[tuple[DynamicAxis, ...], Unequal] = {}
+    attempt = partial(_attempt, first, prepare, convert, failed, noted)
     try:
-        return _settle(first, prepare, partial(_attempt, first, prepare, convert, failed))
+        return _learn(first, attempt, noted) or _settle(first, prepare, attempt)
     except tvm.error.OpNotImplemented:
         return with_sizes(first, prepare)
+
+
+def _learn(
+    first: ApartModel,
+    attempt: Callable[..., Settled | None],
+    noted: Mapping[tuple[DynamicAxis, ...], Unequal],
+) -> Settled | None:
+    """An import that knows all sizes, where each before it tells how the axes have to be."""
+    axes = first.axes
+    found = attempt(axes, first)
+    for _ in range(_LESSONS):
+        if found is not None and not found.unknown:
+            return found
+        better = learned(axes, noted.get(axes, []))
+        if better == axes:
+            return None
+        axes = better
+        found = attempt(axes)
+    return None
 
 
 def _settle(
@@ -88,9 +115,7 @@ def _settle(
     prepare: Callable[[InputShapes], ApartModel],
     attempt: Callable[..., Settled | None],
 ) -> Settled:
-    best = attempt(first.axes, first)
-    if best is not None and not best.unknown:
-        return best
+    best = attempt(first.axes)
     fixed = sized(first.axes)
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
@@ -131,7 +156,7 @@ def _longest_cut(model: onnx.ModelProto) -> int:
         lists = [numpy_helper.to_array(known[n]).ravel() for n in node.input[1:] if n in known]
         backward = len(lists) == 4 and lists[3].min() < 0  # from an element that has to be there
         cuts = [int(cut) + (place == 0 and backward) for place, cut in _each(lists[:2])]
-        longest = max([longest, *(cut for cut in cuts if cut <= _LONGEST)])
+        longest = max([longest, *(cut for cut in cuts if cut <= LONGEST)])
     return longest
 
 
@@ -172,19 +197,23 @@ def with_sizes(first: ApartModel, prepare: Callable[[InputShapes], ApartModel]) 
 def _attempt(
     first: ApartModel,
     prepare: Callable[[InputShapes], ApartModel],
-    convert: Callable[[ApartModel], tvm.IRModule],
+    convert: Convert,
     failed: Collection[tuple[DynamicAxis, ...]],
+    noted: dict[tuple[DynamicAxis, ...], Unequal],
     axes: tuple[DynamicAxis, ...],
     prepared: ApartModel | None = None,
 ) -> Settled | None:
-    """The model with these extents; None where the import fails, or something after it did."""
+    """The model with these extents; None where the import fails, or something after it did.
+
+    Extents that operators want to be equal are ``noted``.
+    """
     if axes in failed:
         return None
     try:
         if prepared is None:
             prepared = prepare(shapes_with(first.model, axes))
             prepared.axes = axes
-        module = convert(prepared)
+        module = convert(prepared, noted.setdefault(axes, []))
     except tvm.error.OpNotImplemented:
         raise
     except Exception:  # converters raise whatever their code runs into

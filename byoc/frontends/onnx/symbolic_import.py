@@ -19,9 +19,11 @@ from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.graph_names import subgraphs
+from byoc.frontends.onnx.learned_axes import Unequal, unequal
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
 from byoc.frontends.onnx.symbolic_pad import cut, joined
+from byoc.frontends.onnx.symbolic_range import counted, number, tiled
 from byoc.frontends.onnx.symbolic_resize import (
     FIRST_WITH_MODES,
     METHODS,
@@ -33,7 +35,6 @@ from byoc.frontends.onnx.symbolic_slice import dims_of, sliced
 from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
-    at_most,
     broadcast_shape,
     is_static,
     normal,
@@ -49,6 +50,7 @@ SHAPE_INPUTS = {
     "ConstantOfShape": (0,),
     "Slice": (1, 2, 3, 4),
     "Resize": (3,),
+    "Tile": (1,),
 }
 
 
@@ -58,7 +60,12 @@ SHAPE_INPUTS = {
 PADDED_AS_CONV = ("Conv", "MaxPool", "AveragePool", "LpPool")
 
 #: Operators on elements of several tensors.
-BROADCASTING = ("Add", "And", "Div", "Max", "Mean", "Min", "Mul", "Or", "Sub", "Sum", "Where")
+# fmt: off
+BROADCASTING = (
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean",
+    "Min", "Mul", "Or", "Pow", "Sub", "Sum", "Where",
+)
+# fmt: on
 
 
 class SymbolicImporter(CheckedImporter):
@@ -68,9 +75,12 @@ class SymbolicImporter(CheckedImporter):
         super().__init__(*arguments, **options)
         self._values: dict[str, ShapeValue] = {}
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
+        #: Extents that operators want to be equal and that are not for all sizes.
+        self.unequal: Unequal = []
         #: What converts symbolic operands, and gives None where TVM's converter will do.
         self._own = {
             "Slice": self._slice,
+            "Tile": lambda inputs, _: tiled(self.bb, inputs, self._extent),
             "Expand": self._expand,
             "Reshape": self._reshape,
             "Squeeze": self._squeeze,
@@ -146,9 +156,11 @@ class SymbolicImporter(CheckedImporter):
     def _in_one_form(self, inputs: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
         """Operands whose extents TVM would not know to be equal, with equal texts for them."""
         shapes = [None if x is None else shape_of(x) for x in inputs]
-        if None in shapes or not any(_is_cut(shape) for shape in shapes):
+        if None in shapes:
             return list(inputs)
-        if broadcast_shape(*shapes) is None:
+        wrong = unequal(shapes)
+        self.unequal += wrong
+        if wrong or not any(_is_cut(shape) for shape in shapes):
             return list(inputs)
         extents = [relax.ShapeExpr([self._extent(dim) for dim in shape]) for shape in shapes]
         return [
@@ -198,31 +210,11 @@ class SymbolicImporter(CheckedImporter):
         return constant_value(array_of(expr))
 
     def _range(self, node: onnx.NodeProto, operands: Sequence[ShapeValue]) -> bool:
-        """Convert Range(start, limit, step): step * arange(number of steps) + start.
-
-        From a symbolic start on in steps of 1 they are the last ones of 0, 1, ... limit - 1.
-        """
-        start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
-        if not (step.is_number and step.is_positive):
-            return False
-        count = sympy.expand((limit - start) / step)
-        if not count.is_integer or not at_most(0, count):
-            return False
-        self._parse_value_proto(node)
-        dtype = operands[0].dtype
-        last = not start.is_number and step == 1 and at_most(0, start)
-        end = self._extent(limit if last else count)
-        numbers: relax.Expr = relax.op.arange(0, end, 1, dtype)
-        if last:
-            bounds = [self._extent(start)], [end]
-            numbers = self.bb.emit(numbers)
-            numbers = relax.op.strided_slice(numbers, [0], *bounds, assume_inbound=True)
-        if step != 1:
-            numbers = relax.op.multiply(numbers, relax.const(_number(step, dtype), dtype))
-        if start != 0 and not last:
-            numbers = relax.op.add(numbers, self._tensor(operands[0]))
-        self._nodes[node.output[0]] = self.bb.normalize(numbers)
-        return True
+        self._parse_value_proto(node)  # what is emitted here belongs to the node
+        numbers = counted(self.bb, operands, self._extent, self._tensor)
+        if numbers is not None:
+            self._nodes[node.output[0]] = numbers
+        return numbers is not None
 
     def _provide(self, node: onnx.NodeProto) -> None:
         """Give a node that TVM converts the values that it reads, as shapes or as tensors."""
@@ -240,7 +232,7 @@ class SymbolicImporter(CheckedImporter):
         """A tensor of a value; fractions are divided in its dtype."""
         flat = value.elements.ravel().tolist()
         if all(element.is_number for element in flat):
-            numbers = [_number(element, value.dtype) for element in flat]
+            numbers = [number(element, value.dtype) for element in flat]
             array = np.array(numbers, value.dtype).reshape(value.elements.shape)
             return relax.const(array, value.dtype)
         above, below = zip(*(sympy.fraction(sympy.together(e)) for e in flat), strict=True)
@@ -288,6 +280,7 @@ class SymbolicImporter(CheckedImporter):
         wanted = [1 if e == -1 else e for e in (*[1] * (rank - len(wanted)), *wanted)]
         result = broadcast_shape(padded, tuple(wanted))
         if result is None:
+            self.unequal += unequal([padded, tuple(wanted)])
             raise ValueError(
                 f"shape {list(shape)} to {wanted}: whether an axis is repeated depends on the"
                 " sizes; need equal extents, or 1"
@@ -427,10 +420,6 @@ def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:
     expr = inputs[place] if len(inputs) > place else None
     values = None if expr is None else array_of(expr)
     return [] if values is None else values.ravel().tolist()
-
-
-def _number(element: sympy.Expr, dtype: str) -> float | int:
-    return float(element) if dtype.startswith("float") else int(element)
 
 
 def _is_cut(shape: Sequence[Dim]) -> bool:

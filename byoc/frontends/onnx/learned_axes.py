@@ -1,0 +1,150 @@
+"""Extents of dynamic axes that the operators of a network ask for.
+
+    scores [.., p + s] + mask [.., t]                       t becomes p + s
+    x [.., s // 20 - 1] + y [.., max(0, s // 20 - 1)]       s becomes s + 39
+
+An import notes each pair of extents that an operator wants to be equal and that are not for all
+sizes (``Unequal``). Here a symbol gets the extent that makes them so, or as many elements more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+
+import sympy
+
+from byoc.extent import Extent
+from byoc.frontends.onnx.dynamic_axes import DynamicAxis
+from codegen_cc.dim import Dim, above_zero, broadcast_shape, normal, symbol
+
+#: Pairs of extents that have to be equal, or one of them 1.
+Unequal = list[tuple[Dim, Dim]]
+
+#: Most elements that an axis may be asked to have at least.
+LONGEST = 4096
+
+
+def unequal(shapes: Iterable[tuple[Dim, ...]]) -> Unequal:
+    """The pairs of extents for which shapes do not broadcast."""
+    first, *others = sorted(shapes, key=len, reverse=True)
+    return [
+        (a, b)
+        for other in others
+        for a, b in zip(first[len(first) - len(other) :], other, strict=True)
+        if broadcast_shape((a,), (b,)) is None
+    ]
+
+
+def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis, ...]:
+    """The axes with extents that make pairs equal, as far as there are such; else as they are."""
+    values: dict[sympy.Symbol, Dim] = {}
+    for pair in pairs:
+        a, b = (_with(dim, values) for dim in pair)
+        if broadcast_shape((a,), (b,)) is not None:
+            continue
+        found = _tie(axes, a, b) or _more(axes, a, b)
+        if found is None:
+            continue
+        for name, extent in found.items():
+            axes = _renamed(axes, name, extent)
+            values = {
+                key: _with(value, {symbol(name): _dim(extent)}) for key, value in values.items()
+            }
+            values[symbol(name)] = _dim(extent)
+    return axes
+
+
+def _tie(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
+    """A symbol, the last where there are several, and the extent at which a and b are equal.
+
+    A batch gets no number: where it may be 1 or that, 1 is the usual one.
+    """
+    batches = {str(axis.extent) for axis in axes if axis.meaning == "batch"}
+    gap, order = sympy.expand(a - b), _order(axes)
+    for name in reversed(order):
+        own = symbol(name)
+        factor, rest = gap.coeff(own), gap.coeff(own, 0)
+        if factor not in (1, -1) or rest.has(own) or sympy.expand(gap - factor * own - rest) != 0:
+            continue
+        extent = _extent(normal(-factor * rest), order)
+        if isinstance(extent, int) and name in batches:
+            continue
+        if extent is not None and _stands_alone(axes, name):
+            return {name: extent}
+    return None
+
+
+def _more(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent] | None:
+    """The symbols of a and b with the fewest elements more at which they are equal."""
+    inside = {s for dim in (a, b) for s in sympy.sympify(dim).free_symbols}
+    names = [name for name in _order(axes) if symbol(name) in inside]
+    if len(names) != len(inside) or not all(_stands_alone(axes, name) for name in names):
+        return None
+
+    def fits(more: int) -> bool:
+        shifted = {symbol(name): symbol(name) + more for name in names}
+        return broadcast_shape((_with(a, shifted),), (_with(b, shifted),)) is not None
+
+    if not names or not fits(LONGEST):
+        return None
+    low, high = 0, LONGEST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return {name: Extent(name, offset=high) for name in names}
+
+
+def _with(dim: Dim, values: Mapping[sympy.Symbol, Dim]) -> Dim:
+    """A dimension with values for symbols, extremes in the one form of ``codegen_cc.dim``."""
+    put = sympy.sympify(dim).subs(dict(values), simultaneous=True)
+    extremes = put.replace(
+        sympy.Max, lambda *parts: reduce(lambda x, y: sympy.sympify(x + above_zero(y - x)), parts)
+    )
+    return normal(extremes)
+
+
+def _order(axes: Iterable[DynamicAxis]) -> list[str]:
+    """The names in the order of the axes, what is past first."""
+    ordered = sorted(axes, key=lambda axis: axis.meaning != "past")
+    extents = [axis.extent for axis in ordered if isinstance(axis.extent, Extent)]
+    return list(dict.fromkeys(name for extent in extents for name in extent.names))
+
+
+def _stands_alone(axes: Iterable[DynamicAxis], name: str) -> bool:
+    """Whether no axis has the name but as its whole extent."""
+    found = {a.extent for a in axes if isinstance(a.extent, Extent) and name in a.extent.names}
+    return found == {Extent(name)}
+
+
+def _extent(dim: Dim, order: list[str]) -> Extent | int | None:
+    """An extent that users could write; None for others."""
+    if isinstance(dim, int):
+        return dim if dim > 0 else None
+    terms = Counter({name: dim.coeff(symbol(name)) for name in order if dim.has(symbol(name))})
+    rest = normal(dim - sum(factor * symbol(name) for name, factor in terms.items()))
+    if not terms or not isinstance(rest, int) or rest < 0:
+        return None
+    if not all(factor.is_Integer and factor > 0 for factor in terms.values()):
+        return None
+    (first, factor), *others = terms.items()
+    if others and (rest or any(some != 1 for some in terms.values())):
+        return None
+    return Extent(first, int(factor), rest, tuple(name for name, _ in others))
+
+
+def _dim(extent: Extent | int) -> Dim:
+    if isinstance(extent, int):
+        return extent
+    names = [symbol(name) for name in extent.names]
+    return normal(extent.factor * names[0] + extent.offset + sum(names[1:]))
+
+
+def _renamed(
+    axes: tuple[DynamicAxis, ...], name: str, extent: Extent | int
+) -> tuple[DynamicAxis, ...]:
+    return tuple(
+        replace(axis, extent=extent) if axis.extent == Extent(name) else axis for axis in axes
+    )

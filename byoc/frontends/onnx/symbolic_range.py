@@ -1,0 +1,68 @@
+"""Range and Tile whose operands are arithmetic on symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sympy
+from tvm import relax
+
+from byoc.frontends.onnx.shape_values import ShapeValue
+from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
+from byoc.ir.dataflow import op_name, shape_of
+from codegen_cc.dim import at_most, is_static, normal
+
+
+def counted(
+    bb: relax.BlockBuilder,
+    operands: Sequence[ShapeValue],
+    extent: Extent,
+    tensor: Callable[[ShapeValue], relax.Expr],
+) -> relax.Expr | None:
+    """Range(start, limit, step): step * arange(number of steps) + start.
+
+    From a symbolic start on in steps of 1 they are the last ones of 0, 1, ... limit - 1.
+    ``tensor`` writes a value as one. None where TVM's converter has to do.
+    """
+    start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
+    if not (step.is_number and step.is_positive):
+        return None
+    count = sympy.expand((limit - start) / step)
+    if not count.is_integer or not at_most(0, count):
+        return None
+    dtype = operands[0].dtype
+    if not start.is_number and step == 1 and at_most(0, start):
+        numbers = bb.emit(relax.op.arange(0, extent(limit), 1, dtype))
+        bounds = [extent(start)], [extent(limit)]
+        return bb.normalize(relax.op.strided_slice(numbers, [0], *bounds, assume_inbound=True))
+    numbers = relax.op.arange(0, extent(count), 1, dtype)
+    if step != 1:
+        numbers = relax.op.multiply(numbers, relax.const(number(step, dtype), dtype))
+    if start != 0:
+        numbers = relax.op.add(numbers, tensor(operands[0]))
+    return bb.normalize(numbers)
+
+
+def number(element: sympy.Expr, dtype: str) -> float | int:
+    """A number in a dtype."""
+    return float(element) if dtype.startswith("float") else int(element)
+
+
+def tiled(
+    bb: relax.BlockBuilder, inputs: Sequence[relax.Expr | None], extent: Extent
+) -> relax.Expr | None:
+    """Tile, so many times along each axis; None for what TVM's converter can do."""
+    source, shape, repeats = inputs[0], shape_of(inputs[0]), inputs[1]
+    if isinstance(repeats, relax.Call) and op_name(repeats) == "relax.shape_to_tensor":
+        repeats = repeats.args[0]  # TVM's loop over nodes makes tensors of shapes
+    times = dims_of(repeats)
+    if shape is None or times is None or len(times) != len(shape) or is_static(times):
+        return None
+
+    def sized(operator: object, value: relax.Expr, dims: Sequence[object]) -> relax.Expr:
+        return bb.normalize(operator(value, relax.ShapeExpr([extent(dim) for dim in dims])))
+
+    pairs = list(zip(times, shape, strict=True))
+    apart = sized(relax.op.reshape, source, [dim for own in shape for dim in (1, own)])
+    repeated = sized(relax.op.broadcast_to, apart, [dim for pair in pairs for dim in pair])
+    return sized(relax.op.reshape, repeated, [normal(count * own) for count, own in pairs])

@@ -1,0 +1,99 @@
+"""Dynamic axes get the extents that the operators of a network ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sympy
+from onnx import parser
+
+import byoc
+from byoc.extent import Extent
+from byoc.frontends.onnx.dynamic_axes import DynamicAxis
+from byoc.frontends.onnx.learned_axes import learned, unequal
+from codegen_cc.dim import Dim, above_zero, symbol
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+P, S, T = map(symbol, "pst")
+PIECES = sympy.floor(S / 20)
+
+#: By name: pairs of extents, and what becomes of p, s and t.
+LESSONS = {
+    "a sum": ([(P + S, T)], ["p", "s", "p+s"]),
+    "one name": ([(S, T)], ["p", "s", "s"]),
+    "a number": ([(T, 4)], ["p", "s", 4]),
+    "one after the other": ([(P, S), (P + S, T)], ["p", "p", "2*p"]),
+    "twice the same": ([(2 * S, T), (T, 2 * S)], ["p", "s", "2*s"]),
+    "longer": ([(PIECES - 1, above_zero(PIECES - 1))], ["p", "s+20", "t"]),
+    "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
+    "never equal": ([(S, S + 1)], ["p", "s", "t"]),
+    "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),
+    "of values": ([(symbol("count"), S - T)], ["p", "s", "t"]),
+}
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_extents(lesson: str) -> None:
+    pairs, wanted = LESSONS[lesson]
+    axes = tuple(
+        DynamicAxis("x", place, Extent(name), meaning, True)
+        for place, (name, meaning) in enumerate(zip("pst", ("past", "sequence", ""), strict=True))
+    )
+    assert [str(axis.extent) for axis in learned(axes, pairs)] == list(map(str, wanted))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "wanted"),
+    [
+        ([(4, S), (1, S)], []),
+        ([(T,), (4, S)], [(S, T)]),
+        ([(P, 1), (S, T), (P, T)], [(P, S)]),
+    ],
+)
+def test_what_does_not_broadcast(
+    shapes: list[tuple[Dim, ...]], wanted: list[tuple[Dim, Dim]]
+) -> None:
+    assert unequal(shapes) == wanted
+
+
+def test_one_library_for_all_sizes(tmp_path: Path) -> None:
+    """Places that Tile repeats, a mask that is as long as both, a signal of 20 at least."""
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[n, a] x, float[n, b] past, float[m, k] mask, float[n, l] sound) =>
+      (float[n, q, r] y, float[n, v] z)
+    <int64 zero = {0}, int64 one = {1}, int64[1] single = {1}, int64[1] first = {0},
+     int64[1] steps = {20}, int64[1] all = {9223372036854775807}, int64[1] mid = {1}> {
+        count = Shape <start = 1> (x)
+        number = Squeeze (count)
+        places = Range (zero, number, one)
+        line = Unsqueeze (places, first)
+        repeats = Concat <axis = 0> (count, single)
+        grid = Tile (line, repeats)
+        column = Unsqueeze (places, single)
+        apart = Sub (column, grid)
+        distance = Cast <to = 1> (apart)
+        row = Unsqueeze (x, mid)
+        y = Add (row, distance)
+        whole = Concat <axis = 1> (past, x)
+        masked = Mul (whole, mask)
+        sum = ReduceSum <keepdims = 1> (masked, mid)
+        tail = Slice (sound, steps, all, mid)
+        length = Shape <start = 1> (sound)
+        fewer = Sub (length, steps)
+        none = Max (fewer, first)
+        rows = Shape <end = 1> (sound)
+        extents = Concat <axis = 0> (rows, none)
+        like = ConstantOfShape (extents)
+        tails = Add (tail, like)
+        z = Add (tails, sum)
+    }"""
+    model = parser.parse_model(text)
+    byoc.compile(model, tmp_path / "model.so")
+    library = byoc.load(tmp_path / "model.so")
+    rng = np.random.default_rng(0)
+    for n, a, b, length in ((2, 3, 4, 30), (1, 5, 0, 21)):
+        shapes = {"x": (n, a), "past": (n, b), "mask": (n, a + b), "sound": (n, length)}
+        inputs = {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+        assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

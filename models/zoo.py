@@ -13,6 +13,7 @@ import onnx
 
 from .bert import bert
 from .convnext import convnext
+from .decoder import gpt2_decoder, llama
 from .efficientnet import efficientnet_b0
 from .gpt2 import gpt2
 from .mobilenet import mobilenet_v2
@@ -22,6 +23,9 @@ from .swin import swin
 from .vgg import vgg19
 from .vit import vit
 from .yolo import yolo
+
+#: Sizes of a decoder for examples and tests.
+_SMALL_DECODER = {"layers": 4, "hidden": 256, "heads": 8, "inner": 688, "vocabulary": 2000}
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,21 @@ ZOO = {
             "gpt2_small",
             "GPT-2, 2 layers of 128, 32 tokens",
             partial(gpt2, layers=2, hidden=128, heads=4, sequence=32, vocabulary=1000),
+        ),
+        ZooModel(
+            "gpt2_decoder",
+            "GPT-2 with a cache, 4 layers of 256",
+            partial(gpt2_decoder, **_SMALL_DECODER, groups=8),
+        ),
+        ZooModel(
+            "llama_decoder",
+            "Llama with a cache, 4 layers of 256",
+            partial(llama, **_SMALL_DECODER, groups=2),
+        ),
+        ZooModel(
+            "qwen2_decoder",
+            "Qwen 2 with a cache, 4 layers of 256",
+            partial(llama, **_SMALL_DECODER, groups=2, biased=True),
         ),
         ZooModel("vit_b_16", "ViT-B/16", vit),
         ZooModel(

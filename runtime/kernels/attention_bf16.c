@@ -145,6 +145,7 @@ static void product(int64_t rows, int64_t n, int64_t pairs, const ba* a, int64_t
  * `masked` is a constant, `step` 0 or 1. */
 EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, const float* mask,
                               int64_t step, float* restrict s, ba* restrict p) {
+  /* The greatest is taken off first: the lowest float, which masks have, times this is no float. */
   const float per_nat = 1.44269504f;
   vf most = vf_set1(-__builtin_inff()), sum = vf_zero(), all = vf_zero();
   if (masked && step == 0 && n > 0) all = vf_set1(*mask);
@@ -160,9 +161,9 @@ EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, co
     vf_store(s + j, u);
     most = vf_max(most, u);
   }
-  const vf factor = vf_set1(per_nat), shift = vf_set1(-per_nat * vf_most(most));
+  const vf factor = vf_set1(per_nat), shift = vf_set1(vf_most(most));
   for (j = 0; j < n; j += VL) {
-    const vf u = vf_exp2_rough(vf_fma(vf_load(s + j), factor, shift));
+    const vf u = vf_exp2_rough((vf_load(s + j) - shift) * factor);
     sum += u;
     ba_store_n(p + j, u, VL);
   }

@@ -211,6 +211,22 @@ def test_special_values_of_one_query(lib: ctypes.CDLL, guarded: bool, copies: in
         np.testing.assert_allclose(d.y, whole.y[:, :, row : row + 1], rtol=1e-5, atol=1e-6)
 
 
+def lowest(dtype: np.dtype, queries: int) -> Drawn:
+    """Rows whose mask is the lowest number everywhere, as exporters write it."""
+    rng = np.random.default_rng(8)
+    k, v = (rng.standard_normal((1, 2, 70, 16)).astype(dtype) for _ in range(2))
+    q = rng.standard_normal((1, 2, queries, 16)).astype(dtype)
+    mask = np.full((1, 2, queries, 70), np.finfo(np.float32).min)
+    return Drawn(q, k, v, mask, np.empty_like(q))
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+def test_masks_of_the_lowest_number_leave_all_keys_alike(lib: ctypes.CDLL, queries: int) -> None:
+    d = lowest(np.dtype(np.float32), queries)
+    assert _run(lib, d, 0.5) == 0
+    assert_close(d.y, np.broadcast_to(d.v.mean(2, keepdims=True), d.y.shape), 1e-5)
+
+
 def test_heads_that_no_group_divides_are_refused(lib: ctypes.CDLL) -> None:
     q, k = np.zeros((1, 5, 1, 4), np.float32), np.zeros((1, 2, 3, 4), np.float32)
     assert _run(lib, Drawn(q, k, k, None, np.empty_like(q)), 1.0) == 2

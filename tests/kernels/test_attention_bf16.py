@@ -15,6 +15,7 @@ from tests.kernels.test_attention import (
     Case,
     Drawn,
     draw,
+    lowest,
     params,
     pointers,
     reference,
@@ -89,6 +90,13 @@ def test_guarded_rows_are_zero(bf16_lib: ctypes.CDLL) -> None:
     assert _attend(bf16_lib, d, guarded=True) == 0 and _attend(bf16_lib, plain) == 0
     np.testing.assert_array_equal(d.y[0, 0, 1:5].astype(np.float64), 0.0)
     np.testing.assert_array_equal(d.y[0, 0, [0, 5]], plain.y[0, 0, [0, 5]])
+
+
+def test_masks_of_the_lowest_number_leave_all_keys_alike(bf16_lib: ctypes.CDLL) -> None:
+    d = lowest(BF16, 9)
+    assert _attend(bf16_lib, d) == 0
+    want = np.broadcast_to(_exact(d.v).mean(2, keepdims=True), d.y.shape)
+    assert_close(d.y.astype(np.float64), want, 3 * HALF_STEP)
 
 
 def test_what_is_refused(bf16_lib: ctypes.CDLL) -> None:

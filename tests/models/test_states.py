@@ -138,6 +138,18 @@ def test_an_empty_call_adds_nothing(loaded: byoc.Model) -> None:
     assert loaded.states["past_key_values.0.key"].shape[2] == 3
 
 
+def test_products_in_bfloat16_keep_states_in_their_own_dtype(tmp_path: Path) -> None:
+    model = gpt2_decoder(**SMALL | {"groups": 4, "layers": 1})
+    made = byoc.compile(model, tmp_path / "m.so", states=True, precision="bf16")
+    assert made.report.offloaded_macs == made.report.macs > 0
+    loaded, reference = byoc.load(tmp_path / "m.so"), Reference(model, 2)
+    for seed, (length, past) in enumerate(((5, 0), (1, 5))):
+        inputs = drawn(2, length, past, seed)
+        got, want = loaded.run(inputs)["logits"], reference.step(inputs)
+        assert np.abs(got - want).max() < 2e-2 * np.ptp(want)
+        assert {array.dtype for array in loaded.states.values()} == {np.dtype(np.float32)}
+
+
 # ---------------------------------------------------------------- states that each call replaces
 
 

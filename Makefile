@@ -14,6 +14,9 @@ RAPIDOCR := rapidocr==3.10.0
 EXTRAS_demo := $(RAPIDOCR)
 EXTRAS_test := $(RAPIDOCR)
 EXTRAS_bench := $(RAPIDOCR) pnnx==20261020
+# Packages of networks of PyTorch, and what these need but for PyTorch.
+ZOO := timm==1.0.31 torchvision==0.28.0 transformers==5.23.0
+ZOO_NEEDS := huggingface-hub==2.4.0 regex requests safetensors tokenizers pyyaml tqdm
 # PyTorch for the tests, in a folder of its own: beside TVM it would be imported with TVM, in seconds,
 # by every process. What else it needs is there already.
 TORCH := torch==2.13.0 filelock fsspec networkx
@@ -25,7 +28,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test bench bench-kernels conformance corpus tvm-tests fuzz hostile sanitize docs lint \
+.PHONY: help venv demo test bench bench-kernels conformance corpus pytorch-zoo tvm-tests fuzz hostile sanitize docs lint \
   format clean check-tools kernels aarch64-libraries
 
 help: ## List the targets
@@ -50,6 +53,9 @@ conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/confor
 
 corpus: $(BIN)/.test kernels ## Compile, compare and time trained networks of public packages (ARGS=--write; 1 hour)
 	$(BIN)/python -m benchmarks.corpus $(ARGS)
+
+pytorch-zoo: $(VENV)/pytorch-zoo/.installed kernels ## Compile 40 networks of timm and transformers, compare with PyTorch (15 minutes)
+	PYTHONPATH=$(VENV)/torch:$(VENV)/pytorch-zoo $(BIN)/python -W ignore -m tests.torch.zoo $(ARGS)
 
 tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain TVM (TVM=checkout; 1 hour)
 	@test -d "$(TVM)/tests/python/relax" || { echo "error: TVM=$(TVM) has no tests/python/relax;" \
@@ -109,6 +115,11 @@ $(BIN)/.venv: | check-tools
 $(VENV)/torch/.installed: Makefile | $(BIN)/.test
 	@echo "== installing PyTorch for the tests (a CPU build is 800 MB)"
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/torch $(TORCH)
+	@touch $@
+
+$(VENV)/pytorch-zoo/.installed: Makefile | $(VENV)/torch/.installed
+	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/pytorch-zoo $(ZOO_NEEDS)
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/pytorch-zoo $(ZOO)
 	@touch $@
 
 # The package itself, editable, with the extra of the target's name.

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from click.testing import CliRunner
 from torch import nn
 from tvm.relax.frontend.torch import from_exported_program
 
 import byoc
 from byoc.bench.profile import profile
 from byoc.bench.subjects import Subject
+from byoc.cli import cli
 from byoc.errors import (
     CompileError,
     ImportFailure,
@@ -163,15 +165,9 @@ def test_sequences_of_any_length(tmp_path: Path) -> None:
 def test_a_file_on_the_command_line(network: Network, tmp_path: Path) -> None:
     source, library = tmp_path / "network.pt2", tmp_path / "network.so"
     torch.export.save(torch.export.export(network.blocks, (torch.randn(1, 8, 16, 16),)), source)
-    command = [sys.executable, "-m", "byoc.cli", "compile", str(source), "-o", str(library)]
-    paths = f"{ROOT}:{Path(torch.__file__).parents[1]}"
-    done = subprocess.run(
-        [*command, "--json", "--verify"],
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
+    command = ["compile", str(source), "-o", str(library), "--json", "--verify"]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["verified"]["holds"] and told["verified"]["reference"].startswith("PyTorch")
     assert told["inputs"] == [["input", [1, 8, 16, 16], "float32"]]

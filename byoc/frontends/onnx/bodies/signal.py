@@ -13,7 +13,7 @@ from byoc.frontends.onnx.bodies.call import Call
 
 
 def dft(call: Call) -> bool:
-    """DFT along one axis, of numbers or pairs; sizes are known."""
+    """DFT along one axis, of numbers or pairs. Of an axis of any size, of all elements."""
     shape = call.shape()
     if shape is None or shape[-1] not in (1, 2):
         return False
@@ -49,8 +49,10 @@ def dft(call: Call) -> bool:
 def _along(call: Call, axis: int, length: int | None) -> str | None:
     shape, inverse = call.shape(), bool(call.attrs.get("inverse", 0))
     rank, size, parts = len(shape), shape[axis], shape[-1]
-    if (size is None and length is None) or axis == rank - 1:
+    if axis == rank - 1:
         return None
+    if size is None and length is None:
+        return None if call.attrs.get("onesided", 0) else _of_any_length(call, axis, inverse)
     length = size if length is None else length
     x = call.input(0)
     onesided = bool(call.attrs.get("onesided", 0))
@@ -69,6 +71,36 @@ def _along(call: Call, axis: int, length: int | None) -> str | None:
     split = call.reshape(product, *[0] * len(others), 2, count)
     back = [*others, rank - 1, axis]
     return call.transpose(split, *(back.index(place) for place in range(rank)))
+
+
+def _of_any_length(call: Call, axis: int, inverse: bool) -> str:
+    """The transform along an axis of which only the call tells the size: [..., N] [N, N]."""
+    rank, parts = len(call.shape()), call.shape()[-1]
+    size, number = call.extent(call.input(0), axis), call.element()
+    places = call.up_to(size)
+    products = call.op("Mul", call.over("Unsqueeze", places, [1]), places)
+    count = call.op("Cast", size, to=number)
+    turns = call.op("Div", call.op("Cast", call.op("Mod", products, size), to=number), count)
+    angles = call.op("Mul", turns, call.number((2 if inverse else -2) * np.pi))
+    cosine, sine = call.op("Cos", angles), call.op("Sin", angles)
+    others = [place for place in range(rank - 1) if place != axis]
+    rows = call.transpose(call.input(0), *others, rank - 1, axis)
+    numbers = [
+        call.over("Squeeze", call.slice(rows, rank - 2, part, part + 1), [rank - 2])
+        for part in range(parts)
+    ]
+    y = [call.op("MatMul", numbers[0], waves) for waves in (cosine, sine)]
+    if parts == 2:
+        turned = [call.op("MatMul", numbers[1], waves) for waves in (sine, cosine)]
+        y = [call.op("Sub", y[0], turned[0]), call.op("Add", y[1], turned[1])]
+    if inverse:
+        y = [call.op("Div", part, count) for part in y]
+    back = [*others, axis]
+    whole = [
+        call.over("Unsqueeze", call.transpose(part, *map(back.index, range(rank - 1))), [rank - 1])
+        for part in y
+    ]
+    return call.op("Concat", *whole, axis=rank - 1)
 
 
 def _of_length(call: Call, axis: int, length: int) -> str:

@@ -103,10 +103,12 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Slice": shapes.slice_by_attributes,
     "Split": sequences.split,
     "SplitToSequence": sequences.split_to_sequence,
+    "Squeeze": shapes.along_axes,
     "TfIdfVectorizer": vectoriser.tf_idf,
     "ThresholdedRelu": elementwise.thresholded_relu,
     "TopK": reductions.top_k,
     "Trilu": shapes.trilu,
+    "Unsqueeze": shapes.along_axes,
     "Upsample": shapes.any_resize,
 }
 

@@ -50,6 +50,14 @@ def eye_like(node: Node) -> relax.Expr:
     return relax.op.eye(rows, columns, node.attrs.get("k", 0), dtype)
 
 
+def along_axes(node: Node) -> relax.Expr:
+    """Squeeze and Unsqueeze, whose axes ONNX Runtime takes as one number without axes as well."""
+    axes = node.constant(1)
+    if axes is not None and axes.ndim == 0:
+        node.inputs[1] = relax.const(axes.reshape(1), "int64")
+    return node.tvm()
+
+
 def trilu(node: Node) -> relax.Expr:
     """Of no elements as well."""
     if 0 not in (node.shape() or ()):

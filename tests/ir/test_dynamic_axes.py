@@ -133,6 +133,15 @@ def test_images_that_are_halved_get_the_least_multiples(tmp_path: Path) -> None:
     assert loaded.inputs[0].shape == (1, 3, "4*height", "4*width")
 
 
+def test_texts_beside_images_are_not_halved(tmp_path: Path) -> None:
+    model = pyramid([helper.make_node("MatMul", ["text", "u"], ["z"])], {}, scales=True, **NEAREST)
+    others = onnx_model([], {"text": [1, "tokens", 12]}, ["z"], {"u": random(12, 8)})
+    for name in ("input", "output", "initializer"):
+        getattr(model.graph, name).extend(getattr(others.graph, name))
+    loaded = check(model, tmp_path, [[1, 3, 8, 12], [1, 5, 12]])
+    assert [info.shape[1:-1] for info in loaded.inputs] == [(3, "4*height"), ("tokens",)]
+
+
 def test_the_batch_alone_becomes_one(tmp_path: Path) -> None:
     """Whether Expand repeats the batch depends on it; the length may be any."""
     nodes = [

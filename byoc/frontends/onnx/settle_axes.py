@@ -20,7 +20,7 @@ What came of it is said in one line, which goes into the library as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import onnx
@@ -45,6 +45,9 @@ from byoc.frontends.onnx.weights_apart import ApartModel
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
+
+#: What the axes of images are taken for.
+_SIDES = ("depth", "height", "width")
 
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
@@ -224,17 +227,37 @@ def _attempt(
 def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:
     """The import with the least multiple of which it knows all sizes."""
     factors = [factor for factor in MULTIPLES if factor < _USUAL]
-    if _USUAL not in (axis.extent.factor for axis in found.prepared.axes):
-        return found
     axes = found.prepared.axes
+    if _USUAL not in (axis.extent.factor for axis in axes):
+        return found
+    if any(axis.meaning in _SIDES for axis in axes):  # texts beside images are not halved
+        some = tuple(
+            replace(axis, extent=replace(axis.extent, factor=1))
+            if axis.meaning not in _SIDES and axis.extent.factor == _USUAL
+            else axis
+            for axis in axes
+        )
+        less = attempt(some)
+        if less is not None and not less.unknown:
+            found, axes = less, some
     while factors:
         middle = len(factors) // 2
-        less = attempt(multiplied(axes, factors[middle]))
+        less = attempt(_by(axes, factors[middle]))
         if less is not None and not less.unknown:
             found, factors = less, factors[:middle]
         else:
             factors = factors[middle + 1 :]
     return found
+
+
+def _by(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
+    """The axes with another factor for those that are multiplied."""
+    return tuple(
+        replace(axis, extent=replace(axis.extent, factor=factor))
+        if axis.extent.factor > 1
+        else axis
+        for axis in axes
+    )
 
 
 def values_without_shape(module: tvm.IRModule) -> int:

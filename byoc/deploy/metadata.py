@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
 from typing import Any
 
 from byoc.arguments import MAX_THREADS, as_whole
@@ -43,6 +44,7 @@ class TensorInfo:
         return tuple(e if isinstance(e, int) else extent_of(e).at(1) for e in self.shape)
 
 
+@lru_cache(1024)
 def extent_of(text: str) -> Extent:
     """A symbolic axis as the compiler wrote it down; any other text is a symbol of that name."""
     try:

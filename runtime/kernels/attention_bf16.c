@@ -289,6 +289,48 @@ static int pack_heads(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+/* x [batch][heads][rows][n] of a stored dtype, rows at these strides, to or from a plain array. */
+static void copy_rows(const ext_attention_params* p, int64_t n, ext_dtype dtype, void* x,
+                      const int64_t* strides, float* plain, const int back) {
+  for (int64_t head = 0; head < p->batch * p->heads; head++)
+    for (int64_t i = 0; i < p->queries; i++, plain += n) {
+      void* row = (void*)stored_at(x, dtype, head_offset(p, strides, head) + i * strides[2]);
+      for (int64_t j = 0; j < n; j += VL) {
+        const int64_t lanes = i64_min(VL, n - j);
+        if (back && dtype == EXT_BFLOAT16)
+          stored_store(1, 0, row, j, vf_load_n(plain + j, lanes), lanes);
+        else if (back)
+          stored_store(0, 0, row, j, vf_load_n(plain + j, lanes), lanes);
+        else if (dtype == EXT_BFLOAT16)
+          vf_store_n(plain + j, stored_load(1, 0, row, j, lanes), lanes);
+        else
+          vf_store_n(plain + j, stored_load(0, 0, row, j, lanes), lanes);
+      }
+    }
+}
+
+/* Few queries on keys and values in fp32, as a decoder's cache has them: read once, as they are. */
+static int few(const ext_attention_params* p, const ext_attention_storage* s, const void* q,
+               const float* k, const float* v, const float* mask, void* y) {
+  const int64_t rows = p->batch * p->heads * p->queries;
+  float* plain_q = ext_workspace_alloc((size_t)(rows * (p->depth + p->width)) * sizeof(float));
+  if (!plain_q) return EXT_ERR_MEMORY;
+  float* plain_y = plain_q + rows * p->depth;
+  ext_attention_params own = *p;
+  const int64_t widths[] = {p->depth, p->width};
+  int64_t* strides[] = {own.q_strides, own.y_strides};
+  for (int i = 0; i < 2; i++) {
+    strides[i][2] = widths[i];
+    strides[i][1] = p->queries * strides[i][2];
+    strides[i][0] = p->heads * strides[i][1];
+  }
+  copy_rows(p, p->depth, s->q, (void*)q, p->q_strides, plain_q, 0);
+  const int status = EXT_NAME(ext_attention_few)(&own, plain_q, k, v, mask, plain_y);
+  if (!status) copy_rows(p, p->width, s->y, y, p->y_strides, plain_y, 1);
+  ext_workspace_free(plain_q);
+  return status;
+}
+
 int EXT_NAME(ext_attention_bf16)(const ext_attention_params* p, const ext_attention_storage* s,
                                  const void* q, const void* k, const void* v, const float* mask,
                                  void* y) {
@@ -297,7 +339,9 @@ int EXT_NAME(ext_attention_bf16)(const ext_attention_params* p, const ext_attent
   for (int i = 0; i < 4; i++)
     if (dtypes[i] != EXT_FLOAT32 && dtypes[i] != EXT_BFLOAT16) return EXT_ERR_ARGUMENT;
   if (mask && p->mask_strides[3] != 0 && p->mask_strides[3] != 1) return EXT_ERR_ARGUMENT;
+  if (heads % heads_of_group(p)) return EXT_ERR_ARGUMENT;
   if (heads <= 0 || p->queries <= 0 || p->width <= 0) return EXT_OK;
+  if (is_few(p) && s->k == EXT_FLOAT32 && s->v == EXT_FLOAT32) return few(p, s, q, k, v, mask, y);
   attention_job job = {.p = p, .s = s, .q = q, .k = k, .v = v, .mask = mask, .y = y};
   job.k_size = ceil_div(p->keys, EXT_PANEL) * ceil_div(p->depth, 2) * BPAIR;
   job.v_size = ceil_div(p->width, EXT_PANEL) * ceil_div(p->keys, 2) * BPAIR;

@@ -35,6 +35,8 @@ WINDOWS = (
     Case(2, 3, 49, 49, 32, 32, mask=(0,), heads_inside=True),
     *(Case(1, 1, rows, rows + 1, 32, 33) for rows in range(12, 36)),
 )
+#: Queries of a step, for which keys and values in float32 are read as they are.
+FEW = 4
 SCALE = float(np.float32(0.3))
 #: Beside roundings: of the polynomial behind exponentials, of sums and of scores in fp32.
 APPROXIMATE = 1e-4
@@ -58,6 +60,8 @@ def test_attention(bf16_lib: ctypes.CDLL, index: int, case: Case) -> None:
     if not d.y.size:
         return
     exact = [_exact(x) for x in (d.q, d.k, d.v)]
+    if case.queries <= FEW and d.k.dtype == d.v.dtype == FP32:
+        exact = [x.astype(np.float64) for x in (d.q, d.k, d.v)]  # computed as they are
     want = reference(*exact, d.mask, SCALE)
     # Each weight is rounded, so that the result is off by a share of the sum of their products.
     magnitude = reference(exact[0], exact[1], abs(exact[2]), d.mask, SCALE)
@@ -73,6 +77,16 @@ def test_storage(bf16_lib: ctypes.CDLL, stored: tuple[np.dtype, ...]) -> None:
     assert _attend(bf16_lib, d) == 0
     want = reference(*(_exact(x) for x in (d.q, d.k, d.v)), d.mask, SCALE)
     assert_close(d.y, want, 3 * HALF_STEP)
+
+
+@pytest.mark.parametrize("stored", [(BF16, FP32, FP32, BF16), (FP32,) * 4])
+def test_a_step_reads_keys_and_values_as_they_are(
+    bf16_lib: ctypes.CDLL, stored: tuple[np.dtype, ...]
+) -> None:
+    d = draw(Case(2, 6, 1, 300, 40, 24, mask=(1,), heads_inside=True, group=3), stored)
+    assert _attend(bf16_lib, d) == 0
+    want = reference(*(x.astype(np.float64) for x in (d.q, d.k, d.v)), d.mask, SCALE)
+    assert_close(d.y.astype(np.float64), want, 2e-5 if stored[3] == FP32 else HALF_STEP)
 
 
 def test_special_values(bf16_lib: ctypes.CDLL) -> None:

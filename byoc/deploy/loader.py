@@ -238,7 +238,7 @@ class Model(Described):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickled model is the path of its library: whoever unpickles it loads that file."""
-        return load, (str(self._file),)
+        return load, (str(self._file), None, self._kept.capacity)
 
     def _loaded(self) -> tvm_ffi.Module:
         """The library. Raises ``RunError`` where the model was closed."""

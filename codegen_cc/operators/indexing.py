@@ -144,7 +144,7 @@ def _indexed_unfit(node: Node) -> str | None:
     source, indices = (operand.shape for operand in node.operands[:2])
     reduction = node.attrs.get("reduction", UPDATE)
     if reduction not in REDUCTIONS:
-        return f"reduction {reduction}; need one of {', '.join(REDUCTIONS)}"
+        return f"reduction {reduction!r}; need one of {', '.join(REDUCTIONS)}"
     told = f"indices {list(indices)} of {node.operands[0].role} {list(source)}"
     if "axis" in node.attrs:
         others = [a for a in range(len(source)) if a != node.attrs["axis"]]

@@ -25,7 +25,7 @@ from tvm import relax
 
 from byoc.compiler.rows_first import Growing, rows_first
 from byoc.deploy.metadata import StateInfo, TensorInfo
-from byoc.errors import CompileError
+from byoc.errors import CompileError, ControlError
 from byoc.frontends import Imported
 from byoc.ir.dataflow import describe, dtype_of, shape_of
 from byoc.ir.define_symbols import define_symbols, without_definitions
@@ -41,14 +41,14 @@ _USUAL += (("past", "present"),)
 
 
 def as_states(given: object) -> States | None:
-    """What a user gives as ``states``, checked. Raises ``CompileError``."""
+    """What a user gives as ``states``, checked. Raises ``ControlError``."""
     if given is None or isinstance(given, bool):
         return given or None
     fits = isinstance(given, Mapping) and all(
         isinstance(x, str) for pair in given.items() for x in pair
     )
     if not fits or not given:
-        raise CompileError(
+        raise ControlError(
             f"states is {given!r:.60}; need names of outputs by those of inputs, as in "
             "{'past': 'present'}, or True where names tell"
         )
@@ -59,8 +59,8 @@ def keep_states(imported: Imported, wanted: States | None) -> Imported:
     """The network with these states kept; as it is where none are wanted.
 
     Parameters of ``main`` that are states stand behind the others, in the order of ``states``, and
-    so do the results of those that are replaced. Raises ``CompileError`` for a name that is none,
-    and for an output that is no state's.
+    so do the results of those that are replaced. Raises ``ControlError`` for a name that is none,
+    and ``CompileError`` for an output that is no state's.
     """
     if not wanted:
         return imported
@@ -75,7 +75,7 @@ def keep_states(imported: Imported, wanted: States | None) -> Imported:
     given = {place for _, place in pairs}
     left = [place for place in range(len(imported.outputs)) if place not in given]
     if not left:
-        raise CompileError("every output is a state; need one that the caller gets")
+        raise ControlError("every output is a state; need one that the caller gets")
     last = [o for (_, o), state in zip(pairs, states, strict=True) if state.axis is None]
     growing = [
         Growing(main.params[i], state.axis, results[o], f"state {state.input.name!r}")
@@ -100,18 +100,18 @@ def _pairs(imported: Imported, wanted: States) -> list[tuple[int, int]]:
     outputs = {info.name: place for place, info in enumerate(imported.outputs)}
     named = _usual(inputs, outputs) if wanted is True else dict(wanted)
     if not named:
-        raise CompileError(
+        raise ControlError(
             "no input has a state's name, such as past_key_values.0.key beside the output "
             "present.0.key; name them, as in past=present"
         )
     for what, names, known in (("input", named, inputs), ("output", named.values(), outputs)):
         for name in names:
             if name not in known:
-                raise CompileError(
+                raise ControlError(
                     f"state {name!r} is no {what} of the model; it has {', '.join(known)}"
                 )
     if twice := [name for name in named.values() if list(named.values()).count(name) > 1]:
-        raise CompileError(f"output {twice[0]!r} is named for two states; each has its own")
+        raise ControlError(f"output {twice[0]!r} is named for two states; each has its own")
     return sorted((inputs[name], outputs[result]) for name, result in named.items())
 
 

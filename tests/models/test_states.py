@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import byoc
-from byoc.errors import CompileError, InputError, LoadError, RunError, VerifyError
+from byoc.errors import CompileError, ControlError, InputError, LoadError, RunError, VerifyError
 from models.decoder import gpt2_decoder, llama
 from tests.reference import assert_agrees
 
@@ -202,7 +202,7 @@ def test_replaced_states_begin_with_zeros(tmp_path: Path, batch: int | str) -> N
     ],
 )
 def test_bad_states_are_one_line(states: object, message: str) -> None:
-    with pytest.raises(CompileError, match=re.escape(message)):
+    with pytest.raises(ControlError, match=re.escape(message)):
         byoc.compile(counter(), states=states)
 
 

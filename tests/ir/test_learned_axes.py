@@ -27,6 +27,10 @@ LESSONS = {
     "one after the other": ([(P, S), (P + S, T)], ["p", "p", "2*p"]),
     "twice the same": ([(2 * S, T), (T, 2 * S)], ["p", "s", "2*s"]),
     "longer": ([(PIECES - 1, above_zero(PIECES - 1))], ["p", "s+20", "t"]),
+    "longer, and longer": (
+        [(S - 4, above_zero(S - 4)), (T, S), (S - 9, above_zero(S - 9))],
+        ["p", "s+9", "s+9"],
+    ),
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),

@@ -49,11 +49,10 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         if found is None:
             continue
         for name, extent in found.items():
+            # The symbol of an axis s+3 stands for s.
+            put = {symbol(name): normal(_dim(extent) - _offset(axes, name))}
             axes = _renamed(axes, name, extent)
-            values = {
-                key: _with(value, {symbol(name): _dim(extent)}) for key, value in values.items()
-            }
-            values[symbol(name)] = _dim(extent)
+            values = put | {key: _with(value, put) for key, value in values.items()}
     return axes
 
 
@@ -72,7 +71,7 @@ def _tie(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent |
         extent = _extent(normal(-factor * rest), order)
         if isinstance(extent, int) and name in batches:
             continue
-        if extent is not None and _stands_alone(axes, name):
+        if extent is not None and _offset(axes, name) == 0:
             return {name: extent}
     return None
 
@@ -81,7 +80,7 @@ def _more(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent]
     """The symbols of a and b with the fewest elements more at which they are equal."""
     inside = {s for dim in (a, b) for s in sympy.sympify(dim).free_symbols}
     names = [name for name in _order(axes) if symbol(name) in inside]
-    if len(names) != len(inside) or not all(_stands_alone(axes, name) for name in names):
+    if len(names) != len(inside) or any(_offset(axes, name) is None for name in names):
         return None
 
     def fits(more: int) -> bool:
@@ -94,7 +93,7 @@ def _more(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent]
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
-    return {name: Extent(name, offset=high) for name in names}
+    return {name: Extent(name, offset=_offset(axes, name) + high) for name in names}
 
 
 def _with(dim: Dim, values: Mapping[sympy.Symbol, Dim]) -> Dim:
@@ -113,10 +112,11 @@ def _order(axes: Iterable[DynamicAxis]) -> list[str]:
     return list(dict.fromkeys(name for extent in extents for name in extent.names))
 
 
-def _stands_alone(axes: Iterable[DynamicAxis], name: str) -> bool:
-    """Whether no axis has the name but as its whole extent."""
+def _offset(axes: Iterable[DynamicAxis], name: str) -> int | None:
+    """What is added to the name on all axes that have it; None where they differ, or have more."""
     found = {a.extent for a in axes if isinstance(a.extent, Extent) and name in a.extent.names}
-    return found == {Extent(name)}
+    offset = min(extent.offset for extent in found)
+    return offset if found == {Extent(name, offset=offset)} else None
 
 
 def _extent(dim: Dim, order: list[str]) -> Extent | int | None:
@@ -145,6 +145,10 @@ def _dim(extent: Extent | int) -> Dim:
 def _renamed(
     axes: tuple[DynamicAxis, ...], name: str, extent: Extent | int
 ) -> tuple[DynamicAxis, ...]:
+    """The axes with an extent in place of those that have a name alone, or a number more."""
     return tuple(
-        replace(axis, extent=extent) if axis.extent == Extent(name) else axis for axis in axes
+        replace(axis, extent=extent)
+        if isinstance(axis.extent, Extent) and axis.extent.names == (name,)
+        else axis
+        for axis in axes
     )

@@ -89,27 +89,28 @@ def settle_axes(
     noted: dict[tuple[DynamicAxis, ...], Unequal] = {}
     attempt = partial(_attempt, first, prepare, convert, failed, noted)
     try:
-        return _learn(first, attempt, noted) or _settle(first, prepare, attempt)
+        best = attempt(first.axes, first)
+        if best is not None and not best.unknown:
+            return best
+        learn = partial(_learn, attempt=attempt, noted=noted)
+        return learn(first.axes) or _settle(first, prepare, attempt, learn, best)
     except tvm.error.OpNotImplemented:
         return with_sizes(first, prepare)
 
 
 def _learn(
-    first: ApartModel,
+    axes: tuple[DynamicAxis, ...],
     attempt: Callable[..., Settled | None],
     noted: Mapping[tuple[DynamicAxis, ...], Unequal],
 ) -> Settled | None:
     """An import that knows all sizes, where each before it tells how the axes have to be."""
-    axes = first.axes
-    found = attempt(axes, first)
     for _ in range(_LESSONS):
-        if found is not None and not found.unknown:
-            return found
         better = learned(axes, noted.get(axes, []))
         if better == axes:
             return None
-        axes = better
-        found = attempt(axes)
+        axes, found = better, attempt(better)
+        if found is not None and not found.unknown:
+            return found
     return None
 
 
@@ -117,8 +118,10 @@ def _settle(
     first: ApartModel,
     prepare: Callable[[InputShapes], ApartModel],
     attempt: Callable[..., Settled | None],
+    learn: Callable[..., Settled | None],
+    best: Settled | None,
 ) -> Settled:
-    best = attempt(first.axes)
+    """The same by other extents; ``best`` is the import with a name for each axis."""
     fixed = sized(first.axes)
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
@@ -133,6 +136,8 @@ def _settle(
         best = _better(best, attempt(axes))
         if best is not None and not best.unknown:
             return _with_least_multiple(best, attempt)
+        if (taught := learn(axes)) is not None:
+            return taught
     if at_sizes is None:
         at_sizes = attempt(fixed)
     for axes in choices:

@@ -17,8 +17,9 @@ from byoc.frontends.torch.values import Graph, Value
 
 op = relax.op
 
-#: Elements of a matrix that transforms an axis.
-MAX_MATRIX = 1 << 22
+#: Elements that an axis of real numbers may have for its transform, whose matrix is then 64 MB;
+#: half as many complex ones have one as large.
+MAX_REAL = 4096
 
 
 def as_pairs(g: Graph, x: Value, **_: object) -> relax.Expr:
@@ -152,7 +153,7 @@ def real_to_complex(
     def transform(units: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten._fft_r2c(units, [1], normalization, onesided)
 
-    size = _known(tensor, last)
+    size = _known(tensor, last, MAX_REAL)
     made = _along(g, tensor, last, transform(torch.eye(size, dtype=torch.float64)), False)
     return _transformed(g, made, others, normalization, True)
 
@@ -194,12 +195,12 @@ def _complex_units(size: int) -> torch.Tensor:
     return torch.stack([units, units * 1j], 1).reshape(2 * size, size)
 
 
-def _known(tensor: relax.Expr, axis: int) -> int:
+def _known(tensor: relax.Expr, axis: int, most: int = MAX_REAL // 2) -> int:
     size = getattr(tensor.ty.shape.values[axis], "value", None)
     if size is None:
         raise ValueError("a transform of an axis of unknown extent; need a fixed one")
-    if 4 * size * size > MAX_MATRIX:
-        raise ValueError(f"a transform of an axis of {size} elements; need 1024 or fewer")
+    if size > most:
+        raise ValueError(f"a transform of an axis of {size} elements; need {most} or fewer")
     return int(size)
 
 

@@ -11,6 +11,7 @@ from tvm import relax
 
 from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import static_shape_of
 
 op = relax.op
 
@@ -143,6 +144,13 @@ def scatter_reduce(
     return op.scatter_elements(tensor, places, g.emit(part), axis, _MEETING[reduce])
 
 
+def _static(tensor: relax.Expr) -> tuple[int, ...]:
+    shape = static_shape_of(tensor)
+    if shape is None:
+        raise ValueError("places whose number is a symbol; need fixed extents")
+    return tuple(shape)
+
+
 def index_put(
     g: Graph, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> relax.Expr:
@@ -156,7 +164,7 @@ def index_put(
     if axes != list(range(first, first + count)):
         raise ValueError(f"places of axes {axes}; need axes side by side")
     extents = list(tensor.ty.shape.values)
-    known = torch.broadcast_shapes(*(tuple(map(int, p.ty.shape.values)) for p in places))
+    known = torch.broadcast_shapes(*(_static(p) for p in places))
     flat = None
     for p, extent in zip(places, extents[first : first + count], strict=True):
         own = g.tensor(_wrapped(g, p, extent), "int64")
@@ -216,7 +224,7 @@ def embedding_bag(
         raise ValueError("bags whose sizes data decide; need offsets that are constant")
     if padding_idx >= 0:
         raise ValueError(f"padding_idx={padding_idx}; need none")
-    rows, width = (int(extent) for extent in g.emit(taken).ty.shape.values)
+    rows, width = _static(g.emit(taken))
     begins = offsets.tolist()
     ends = [*begins[1:], rows] if not include_last_offset else begins[1:]
     sizes = [end - begin for begin, end in zip(begins, ends, strict=False)]

@@ -30,7 +30,7 @@ def networks() -> dict[str, Any]:
     Raises ``ModelError`` where the package was installed without them.
     """
     own, carried, quantised = map(_module, ("zoo", "carried", "quantised"))
-    return own.ZOO | carried.CARRIED | quantised.QUANTISED
+    return own.ZOO | own.DECODERS | carried.CARRIED | quantised.QUANTISED
 
 
 def quantised_from(name: str) -> str:

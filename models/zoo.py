@@ -56,21 +56,6 @@ ZOO = {
             "GPT-2, 2 layers of 128, 32 tokens",
             partial(gpt2, layers=2, hidden=128, heads=4, sequence=32, vocabulary=1000),
         ),
-        ZooModel(
-            "gpt2_decoder",
-            "GPT-2 with a cache, 4 layers of 256",
-            partial(gpt2_decoder, **_SMALL_DECODER, groups=8),
-        ),
-        ZooModel(
-            "llama_decoder",
-            "Llama with a cache, 4 layers of 256",
-            partial(llama, **_SMALL_DECODER, groups=2),
-        ),
-        ZooModel(
-            "qwen2_decoder",
-            "Qwen 2 with a cache, 4 layers of 256",
-            partial(llama, **_SMALL_DECODER, groups=2, biased=True),
-        ),
         ZooModel("vit_b_16", "ViT-B/16", vit),
         ZooModel(
             "vit_small",
@@ -97,5 +82,27 @@ ZOO = {
         ),
         ZooModel("efficientnet_b0", "EfficientNet-B0", efficientnet_b0),
         ZooModel("yolo", "YOLOv8-style detector, 320 pixels", yolo),
+    )
+}
+
+#: Decoders with a cache, whose inputs have to fit one another: not among those drawn alike.
+DECODERS = {
+    model.name: model
+    for model in (
+        ZooModel(
+            "gpt2_decoder",
+            "GPT-2 with a cache, 4 layers of 256",
+            partial(gpt2_decoder, **_SMALL_DECODER, groups=8),
+        ),
+        ZooModel(
+            "llama_decoder",
+            "Llama with a cache, 4 layers of 256",
+            partial(llama, **_SMALL_DECODER, groups=2),
+        ),
+        ZooModel(
+            "qwen2_decoder",
+            "Qwen 2 with a cache, 4 layers of 256",
+            partial(llama, **_SMALL_DECODER, groups=2, biased=True),
+        ),
     )
 }

@@ -31,23 +31,25 @@ class LayerForm:
 #: Places of zero points, scales behind them.
 _OF_INPUT, _OF_STATES = 0, 2
 
+
+def _number(value: int, x: tirx.Expr | te.TensorSlice) -> tirx.Expr:
+    """A constant of the dtype of an expression, which only elements of a tensor name so."""
+    return tirx.const(value, x.dtype if isinstance(x, te.TensorSlice) else str(x.ty))
+
+
 #: What gates apply, by name: of the argument, alpha and beta.
 _FUNCTIONS: dict[str, Callable[..., tirx.Expr]] = {
     "sigmoid": lambda x, a, b: tirx.sigmoid(x),
     "tanh": lambda x, a, b: tirx.tanh(x),
-    "relu": lambda x, a, b: tirx.max(x, tirx.const(0, x.dtype)),
+    "relu": lambda x, a, b: tirx.max(x, _number(0, x)),
     "affine": lambda x, a, b: a * x + b,
     "leaky_relu": lambda x, a, b: tirx.Select(x < 0, a * x, x),
-    "thresholded_relu": lambda x, a, b: tirx.Select(x <= a, tirx.const(0, x.dtype), x),
+    "thresholded_relu": lambda x, a, b: tirx.Select(x <= a, _number(0, x), x),
     "scaled_tanh": lambda x, a, b: a * tirx.tanh(b * x),
-    "hard_sigmoid": lambda x, a, b: tirx.max(
-        tirx.min(a * x + b, tirx.const(1, x.dtype)), tirx.const(0, x.dtype)
-    ),
+    "hard_sigmoid": lambda x, a, b: tirx.max(tirx.min(a * x + b, _number(1, x)), _number(0, x)),
     "elu": lambda x, a, b: tirx.Select(x < 0, a * (tirx.exp(x) - 1), x),
     "softsign": lambda x, a, b: x / (1 + tirx.abs(x)),
-    "softplus": lambda x, a, b: (
-        tirx.max(x, tirx.const(0, x.dtype)) + tirx.log(1 + tirx.exp(-tirx.abs(x)))
-    ),
+    "softplus": lambda x, a, b: tirx.max(x, _number(0, x)) + tirx.log(1 + tirx.exp(-tirx.abs(x))),
 }
 
 

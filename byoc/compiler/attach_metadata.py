@@ -12,9 +12,9 @@ from byoc.compiler.packed_functions import settle
 from byoc.compiler.partitioned import target_info, versions
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.errors import PartitionError
+from byoc.frontends.relax import has_regions, main_of, tensor_info
 from codegen_cc.errors import foreign_errors_as
 from codegen_cc.link.embedded_text import METADATA_SECTION
-from codegen_cc.region.relax_dims import dim_text
 from codegen_cc.target import Target
 
 
@@ -71,19 +71,14 @@ def describe(
 def _main(mod: tvm.IRModule) -> relax.Function:
     if not isinstance(mod, tvm.IRModule):
         raise PartitionError(f"the module is of type {type(mod).__name__}; need a tvm.IRModule")
-    functions = {variable.name_hint: function for variable, function in mod.functions.items()}
-    if any(f.attrs and "Codegen" in f.attrs for f in functions.values()):
+    if has_regions(mod):
         raise PartitionError(
             "the module has regions that are not compiled; apply relax.transform.RunCodegen() first"
         )
     attached = (mod.attrs or {}).get("external_mods") or []
     if any(module.implements_function(METADATA_SECTION) for module in attached):
         raise PartitionError("the module has metadata already; describe it once")
-    main = functions.get("main")
-    if not isinstance(main, relax.Function):
-        known = ", ".join(functions) or "none"
-        raise PartitionError(f"the module has no Relax function main; its functions are {known}")
-    return main
+    return main_of(mod, PartitionError)
 
 
 def _infos(what: str, names: Sequence[str], types: Sequence[relax.Type]) -> tuple[TensorInfo, ...]:
@@ -91,13 +86,7 @@ def _infos(what: str, names: Sequence[str], types: Sequence[relax.Type]) -> tupl
         raise PartitionError(f"{len(names)} names given for {len(types)} {what}s of main")
     if twice := [name for name in names if list(names).count(name) > 1]:
         raise PartitionError(f"two {what}s are called {twice[0]!r}; give each a name of its own")
-    return tuple(_info(what, name, kind) for name, kind in zip(names, types, strict=True))
-
-
-def _info(what: str, name: str, kind: relax.Type) -> TensorInfo:
-    shape = getattr(kind, "shape", None)
-    sizes = getattr(shape, "values", None)
-    if not isinstance(kind, relax.TensorType) or sizes is None:
-        raise PartitionError(f"{what} {name!r} of main is {kind}; need a tensor of known rank")
-    extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
-    return TensorInfo(name, tuple(extents), str(kind.dtype))
+    return tuple(
+        tensor_info(f"{what} {name!r}", name, kind, PartitionError)
+        for name, kind in zip(names, types, strict=True)
+    )

@@ -7,7 +7,7 @@ from tvm import relax
 
 from byoc.deploy.exchange import array_of
 from byoc.deploy.metadata import TensorInfo
-from byoc.errors import ModelError
+from byoc.errors import ByocError, ModelError
 from byoc.frontends.imported import Imported
 from byoc.frontends.reference import Arrays, Reference
 from codegen_cc.region.relax_dims import dim_text
@@ -22,11 +22,15 @@ def import_relax(module: tvm.IRModule) -> Imported:
     """
     main = _main(module)
     results = _results(main)
-    inputs = tuple(_info(f"parameter {p.name!r}", p.name, p.ty) for p in main.params)
+    inputs = tuple(
+        tensor_info(f"parameter {p.name!r}", p.name, p.ty, ModelError) for p in main.params
+    )
     names = [p.name for p in main.params]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ModelError(f"two parameters of main are called {twice[0]!r}; rename one")
-    outputs = tuple(_info(f"result {name}", name, kind) for name, kind in results.items())
+    outputs = tuple(
+        tensor_info(f"result {name}", name, kind, ModelError) for name, kind in results.items()
+    )
     return Imported(module, inputs, outputs)
 
 
@@ -45,15 +49,34 @@ def relax_reference(module: tvm.IRModule) -> Reference:
     return Reference(f"TVM {tvm.__version__}", [p.name for p in main.params], answer)
 
 
-def _main(module: tvm.IRModule) -> relax.Function:
+def main_of(module: tvm.IRModule, kind: type[ByocError]) -> relax.Function:
+    """The function ``main`` of a module. Raises ``kind`` where there is none of Relax."""
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
-    if any(f.attrs and "Codegen" in f.attrs for f in functions.values()):
-        raise ModelError("the module is partitioned already; give it as it was imported")
     main = functions.get("main")
     if not isinstance(main, relax.Function):
         known = ", ".join(functions) or "none"
-        raise ModelError(f"the module has no Relax function main; its functions are {known}")
+        raise kind(f"the module has no Relax function main; its functions are {known}")
     return main
+
+
+def has_regions(module: tvm.IRModule) -> bool:
+    """Whether some function of a module is a code generator's, and not compiled yet."""
+    return any(f.attrs and "Codegen" in f.attrs for f in module.functions.values())
+
+
+def tensor_info(what: str, name: str, ty: relax.Type, kind: type[ByocError]) -> TensorInfo:
+    """A tensor of that type; ``what`` it is of ``main``. Raises ``kind`` for any other type."""
+    sizes = getattr(getattr(ty, "shape", None), "values", None)
+    if not isinstance(ty, relax.TensorType) or sizes is None:
+        raise kind(f"{what} of main is {ty}; need a tensor of known rank")
+    extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
+    return TensorInfo(name, tuple(extents), str(ty.dtype))
+
+
+def _main(module: tvm.IRModule) -> relax.Function:
+    if has_regions(module):
+        raise ModelError("the module is partitioned already; give it as it was imported")
+    return main_of(module, ModelError)
 
 
 def _results(main: relax.Function) -> dict[str, relax.Type]:
@@ -63,11 +86,3 @@ def _results(main: relax.Function) -> dict[str, relax.Type]:
     if len(kinds) == 1:
         return {"output": kinds[0]}
     return {f"output{i}": kind for i, kind in enumerate(kinds)}
-
-
-def _info(what: str, name: str, kind: relax.Type) -> TensorInfo:
-    sizes = getattr(getattr(kind, "shape", None), "values", None)
-    if not isinstance(kind, relax.TensorType) or sizes is None:
-        raise ModelError(f"{what} of main is {kind}; need a tensor of known rank")
-    extents = (int(size) if isinstance(size, tvm.tirx.IntImm) else dim_text(size) for size in sizes)
-    return TensorInfo(name, tuple(extents), str(kind.dtype))

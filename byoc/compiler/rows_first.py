@@ -188,15 +188,13 @@ def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
         if not is_region(region):
             continue
         tensors = [p for p in region.params if isinstance(p.ty, relax.TensorType)]
-        arguments = list(value.args)[len(region.params) - len(tensors) :]
-        places = []
-        for place, argument in enumerate(arguments):
-            source = same_as.get(argument, argument)
-            if source in waiting and _appends(region, place):
-                del waiting[source]
-                places.append(place)
+        given = list(value.args)[len(region.params) - len(tensors) :]
+        sources = [same_as.get(argument, argument) for argument in given]
+        places = _appended(region, [p for p, source in enumerate(sources) if source in waiting])
         if places:
             out[value.op] = region.with_attr(STATES_ATTRIBUTE, places)
+        for place in places:
+            del waiting[sources[place]]
     if waiting:
         name = next(iter(waiting.values()))
         raise CompileError(
@@ -206,7 +204,10 @@ def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
     return out
 
 
-def _appends(function: relax.Function, state: int) -> bool:
-    """Whether a region joins new rows to the first ones of an input, to one of the same shape."""
-    region = read_region(function.with_attr(STATES_ATTRIBUTE, [state]))
-    return any(grown_state(region, node) is not None for node in region.nodes)
+def _appended(function: relax.Function, places: list[int]) -> list[int]:
+    """The inputs, of these, that a region joins new rows to the first ones of, to their shape."""
+    if not places:
+        return []
+    region = read_region(function.with_attr(STATES_ATTRIBUTE, places))
+    grown = [grown_state(region, node) for node in region.nodes]
+    return [place for place in places if region.inputs[place] in grown]

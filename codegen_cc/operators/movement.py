@@ -69,7 +69,7 @@ def _concat(node: RegionNode, builder: PlanBuilder) -> None:
 
 def grown_state(region: Region, node: RegionNode) -> Value | None:
     """The state that a concatenation puts rows behind the first ones of; None for others."""
-    if node.node.op != "concat" or node.node.attrs["axis"] != 0:
+    if not region.states or node.node.op != "concat" or node.node.attrs["axis"] != 0:
         return None
     for reader in region.nodes:
         if reader.node.op != "slice" or reader.output is not node.inputs[0]:

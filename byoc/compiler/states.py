@@ -36,8 +36,7 @@ from codegen_cc.dim import is_static, normal, same, symbols
 States = Mapping[str, str] | bool
 
 #: How exporters call an input that is a state, and the output that it becomes.
-_USUAL = (("past_key_values", "present"), ("past_key_values", "present_key_values"))
-_USUAL += (("past", "present"),)
+_USUAL = (("past_key_values", "present"), ("past", "present"))
 
 
 def as_states(given: object) -> States | None:

@@ -43,9 +43,7 @@ class KeptStates:
         other._lengths = dict(self._lengths)
         for name, memory in self._memory.items():
             other._memory[name] = aligned_room(memory.shape, memory.dtype)
-            rows = self._lengths.get(name, len(memory) if memory.ndim else 0)
-            own, theirs = (m[:rows] if m.ndim else m for m in (other._memory[name], memory))
-            own[...] = theirs
+            other._filled(name)[...] = self._filled(name)
         return other
 
     def lengths(self) -> dict[str, int]:
@@ -80,12 +78,15 @@ class KeptStates:
     def views(self) -> dict[str, np.ndarray]:
         """The states as the model has them, none of those that no call has filled yet."""
         found = {}
-        for name, memory in self._memory.items():
-            axis = self._infos[name].axis
-            if axis is not None:
-                memory = np.moveaxis(memory[: self._lengths.get(name, 0)], 0, axis)
-            found[name] = memory
+        for name in self._memory:
+            axis, filled = self._infos[name].axis, self._filled(name)
+            found[name] = filled if axis is None else np.moveaxis(filled, 0, axis)
         return found
+
+    def _filled(self, name: str) -> np.ndarray:
+        """The memory of a state, of one that grows the rows that are there."""
+        memory, grows = self._memory[name], self._infos[name].axis is not None
+        return memory[: self._lengths.get(name, 0)] if grows else memory
 
     def _rows(self, info: StateInfo, symbols: Mapping[str, int]) -> np.ndarray:
         name, length = info.input.name, self._lengths.get(info.input.name, 0)

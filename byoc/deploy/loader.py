@@ -134,12 +134,9 @@ class Model(Described):
             self._kept.advance(symbols, states)
             return {info.name: rooms[info.name] for info in self.outputs}
         values = self.invoke(tensors)
-        if self._replaced:
-            given = len(self.outputs)
-            values, states = values[:given], values[given:]
-            self._kept.advance(symbols, [array_of(value) for value in states])
-        else:
-            self._kept.advance(symbols, [])
+        given = len(values) - len(self._replaced)
+        values, states = values[:given], values[given:]
+        self._kept.advance(symbols, [array_of(value) for value in states])
         names = [info.name for info in self.outputs or _numbered(values)]
         found = dict(zip(names, values, strict=True))
         results = {name: array_of(value) for name, value in found.items()}

@@ -222,6 +222,20 @@ def test_loops_that_count_to_an_extent(tmp_path) -> None:
             close(got, want)
 
 
+def test_loops_that_count_to_a_size(tmp_path) -> None:
+    """Limit and first condition are constants then; 150 rounds are too many to be written out."""
+    graph, steps = counting(), 150
+    done = byoc.compile(graph, tmp_path / "model.so", {"x": [2, steps, 32]})
+    assert done.report.offloaded_macs == done.report.macs > 0
+    net = byoc.load(tmp_path / "model.so")
+    assert [info.shape for info in net.outputs][0] == (steps, 2, 32)
+    x = DRAW.standard_normal((2, steps, 32)).astype("f4")
+    for got, want in zip(
+        results(net, x=x), onnxruntime_outputs(graph, {"x": x}).values(), strict=True
+    ):
+        close(got, want)
+
+
 def test_transforms_along_axes_of_any_length(tmp_path) -> None:
     """There and back, of numbers and of pairs; axes are one number, as exporters write it."""
     nodes = [

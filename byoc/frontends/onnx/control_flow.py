@@ -293,7 +293,7 @@ class ControlFlowImporter(SymbolicImporter):
 
     def _extent_of(self, name: str) -> Dim | None:
         """A number of the graph as an extent; None where it is not known to be one."""
-        value = self._values.get(name)
+        value = self._value(name) if name else None
         if value is None or value.elements.size != 1:
             return None
         number = normal(value.elements.item())

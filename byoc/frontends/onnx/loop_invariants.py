@@ -81,12 +81,11 @@ def counted(
         return numpy_helper.to_array(tensors[0]) if inside[name].op_type == "Constant" else None
 
     going = _compared(body.output[0].name, inside)
-    begin = _compared(node.input[1], makers)
-    if node.input[0] or going is None or begin is None:
+    if node.input[0] or going is None:
         return None
     counter, limit = _uncast(going[0], inside), _uncast(going[1], inside)
-    first, most = constant(begin[0]), _uncast(begin[1], makers)
-    if limit in inside or _uncast(limit, makers) != most or not _is(first, 0):
+    most = _uncast(limit, makers)
+    if limit in inside or not _begins_below(node.input[1], most, constant, makers):
         return None
     added = inside.get(counter)
     if added is None or added.op_type != "Add":
@@ -98,6 +97,20 @@ def counted(
             if _is(number(step), 1) and _is(constant(node.input[_BEFORE + place]), 0):
                 return _with_count(node, most, write)
     return None
+
+
+def _begins_below(
+    flag: str,
+    most: str,
+    constant: Callable[[str], np.ndarray | None],
+    makers: Mapping[str, onnx.NodeProto],
+) -> bool:
+    """Whether a first condition says that 0 is below a limit; of constants it may be folded."""
+    begin = _compared(flag, makers)
+    if begin is not None:
+        return _uncast(begin[1], makers) == most and _is(constant(begin[0]), 0)
+    known, limit = constant(flag), constant(most)
+    return known is not None and limit is not None and _is(known, bool(limit.item() > 0))
 
 
 def _with_count(node: onnx.NodeProto, limit: str, write: Round) -> list[onnx.NodeProto]:

@@ -15,11 +15,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 
 import byoc.frontends.onnx.backend as backend
 from byoc.errors import ImportFailure
 from byoc.frontends.onnx import import_onnx, prepare
+from tests.reference import onnxruntime_outputs
 
 
 @dataclass
@@ -413,6 +414,29 @@ def test_detections() -> None:
         aligned = {"x": image, "r": regions}
         ones.append(One("RoiAlign", aligned, {"b": np.array([0, 0])}, 1, attributes))
     check(ones, 17)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3, 0.0])
+def test_detections_are_read_on(scale: float) -> None:
+    """As many rows go on as were found, of many or of none, not as many as there could be."""
+    model = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 17]>
+        g (float[1, 8, 4] boxes, float[1, 2, 8] scores) => (int64[n, 1, 3] rows, float[1, n, 4] two)
+        <int64[1] most = {3}, float[1] overlap = {0.3}, float[1] least = {0.25},
+         int64 box = {2}, int64[1] one = {1}> {
+            chosen = NonMaxSuppression(boxes, scores, most, overlap, least)
+            rows = Unsqueeze(chosen, one)
+            at = Gather<axis = 1>(chosen, box)
+            taken = Gather<axis = 1>(boxes, at)
+            two = Add(taken, taken)
+        }"""
+    )
+    boxes, scores = (np.random.default_rng(0).random(n, "float32") for n in ((1, 8, 4), (1, 2, 8)))
+    given = {"boxes": np.sort(boxes, axis=-1), "scores": scale * scores}
+    wanted = onnxruntime_outputs(model, given).values()
+    assert (len(next(iter(wanted))) == 0) == (scale < 0.25)
+    for got, want in zip(backend.prepare(model).run(list(given.values())), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_slices_whose_bounds_are_attributes() -> None:

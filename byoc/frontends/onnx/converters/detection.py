@@ -31,7 +31,13 @@ def non_max_suppression(node: Node) -> relax.Expr:
     node.inputs[2] = relax.const(np.int64(most), "int64")
     node.inputs[3] = relax.const(np.float32(above), "float32")
     node.inputs[4] = relax.const(np.float32(least), "float32")
-    return node.tvm()
+    return _rows_found(node, node.tvm())
+
+
+def _rows_found(node: Node, indices: relax.Expr) -> relax.Expr:
+    """The rows that there are; Relax types them as all that there could be."""
+    ty = relax.TensorType([tirx.Var("boxes", "int64"), 3], "int64")
+    return node.bb.match_cast(node.emit(indices), ty)
 
 
 def _ranks(node: Node, least: relax.Expr) -> relax.Expr:
@@ -71,9 +77,7 @@ def _with_computed_limits(node: Node, computed: list[bool]) -> relax.Expr:
             output_format="onnx",
         )
     )
-    count = tirx.Var("boxes", "int64")
-    kind = relax.TensorType([count, 3], "int64")
-    chosen = node.bb.match_cast(node.bb.emit(relax.TupleGetItem(found, 0)), kind)
+    chosen = _rows_found(node, relax.TupleGetItem(found, 0))
     limit = relax.const(0, "int64") if most is None else op.astype(most, "int64")
     kept = node.emit(op.less(node.emit(node.bb.emit_te(_places_in_class, chosen)), limit))
     rows = tirx.Var("kept_boxes", "int64")

@@ -50,6 +50,7 @@ _SCALARS = {
 _BENCH: dict[str, tuple[list[type], type | None]] = {
     "ext_bench_fma_peak": ([], ctypes.c_double),
     "ext_bench_bf16_peak": ([], ctypes.c_double),
+    "ext_bench_int8_peak": ([], ctypes.c_double),
     "ext_bench_read": ([ctypes.c_int64, ctypes.c_void_p], ctypes.c_int),
 }
 

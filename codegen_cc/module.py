@@ -13,7 +13,7 @@ from tvm_ffi import register_error
 
 from codegen_cc.emit.entry import c_identifier
 from codegen_cc.emit.source import emit_source
-from codegen_cc.emit.timers import calls_symbol, describe_calls, seconds_symbol
+from codegen_cc.emit.timers import LINK_FLAGS, calls_symbol, describe_calls, times_symbol
 from codegen_cc.errors import CodegenError, LibraryError, ToolchainError, foreign_errors_as
 from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
@@ -112,8 +112,9 @@ def generate(
             _dump(dump_code, symbols[0], source)
         libraries, callers = called_by(plans)
         objects = [weight.symbol for weight in stored.weights]
-        built = build_object(source, directory, libraries, callers, objects, target)
-        exported = [*symbols, *(seconds_symbol(symbol) for symbol in symbols if timers)]
+        flags = LINK_FLAGS if timers else ()
+        built = build_object(source, directory, libraries, callers, objects, target, flags=flags)
+        exported = [*symbols, *(times_symbol(symbol) for symbol in symbols if timers)]
         modules = [tvm.runtime.load_static_library(str(built), exported)]
         constants = stored.finish(built)
         if constants is not None and weights is None:

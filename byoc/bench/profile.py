@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from byoc.bench.roofs import Roofs, measure_roofs, precision_of
 from byoc.bench.subjects import Subject
 from byoc.compiler.compile import compile
-from byoc.deploy.loader import load
-from codegen_cc.emit.timers import calls_symbol, seconds_symbol
+from byoc.deploy.loader import Model, load
+from byoc.report.coverage import Coverage
+from codegen_cc.emit.timers import ROOM, Span, Times, calls_symbol, times_symbol
 
 if TYPE_CHECKING:
     from byoc.compiler.keywords import CompileKeywords
@@ -24,7 +29,12 @@ _PREFIX = "ext_"
 
 @dataclass(frozen=True)
 class CallTime:
-    """One kernel call: what it computes, its MACs and bytes, and its median time."""
+    """One kernel call: what it computes, its MACs and bytes, and its median time.
+
+    ``compute`` is the dtype that it multiplies in, empty for none, and ``node`` the number of its
+    composite in the region, -1 for none. A region that runs several times in a run of the network,
+    as in a loop, has the time of all.
+    """
 
     region: str
     function: str
@@ -33,7 +43,29 @@ class CallTime:
     what: str
     macs: int
     bytes: int
+    compute: str
+    node: int
     milliseconds: float
+
+    @property
+    def name(self) -> str:
+        """The kernel and what it computes, for people."""
+        return f"{self.kernel} {self.what}"
+
+    @property
+    def kernel(self) -> str:
+        """The function without the prefix that all have."""
+        return self.function.removeprefix(_PREFIX)
+
+    @property
+    def precision(self) -> str:
+        """The precision whose peak is its roof; empty where none is known."""
+        return precision_of(self.compute, self.function)
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte, two to a multiply-accumulate."""
+        return 2 * self.macs / self.bytes if self.bytes else 0.0
 
     @property
     def gflops(self) -> float:
@@ -47,14 +79,35 @@ class CallTime:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """One run of the network: spans as (call, worker, begin, end), in milliseconds of the run.
+
+    ``call`` counts through all calls of the profile. Worker ``WHOLE`` is the whole call; the others
+    are the workers of TVM's pool that took part in its launches, worker 0 on the thread that runs
+    the network. ``dropped`` spans found no room.
+    """
+
+    milliseconds: float
+    spans: tuple[tuple[int, int, float, float], ...]
+    dropped: int
+
+
+@dataclass(frozen=True)
 class Profile:
-    """The calls of a network in the order in which they run."""
+    """The calls of a network in the order in which they run.
+
+    ``report`` is that of the partition, ``timeline`` the run whose time is nearest the median, and
+    ``roofs`` are there if they were asked for.
+    """
 
     title: str
     threads: int
     runs: int
     calls: tuple[CallTime, ...]
     whole_ms: float  # median of whole runs, timers included
+    report: Coverage
+    timeline: Timeline
+    roofs: Roofs | None = None
 
     @property
     def outside_ms(self) -> float:
@@ -65,7 +118,7 @@ class Profile:
         """(kernel, calls, milliseconds, MACs), the slowest first."""
         groups: dict[str, list[CallTime]] = {}
         for call in self.calls:
-            groups.setdefault(call.function.removeprefix(_PREFIX), []).append(call)
+            groups.setdefault(call.kernel, []).append(call)
         rows = [
             (name, len(calls), sum(c.milliseconds for c in calls), sum(c.macs for c in calls))
             for name, calls in groups.items()
@@ -73,8 +126,64 @@ class Profile:
         return sorted(rows, key=lambda row: -row[2])
 
     def to_json(self) -> dict[str, object]:
-        """Plain numbers and texts."""
-        return asdict(self)
+        """Plain numbers and texts: calls, and the roofs if these were measured."""
+        found: dict[str, object] = {
+            "title": self.title,
+            "threads": self.threads,
+            "runs": self.runs,
+            "calls": [asdict(call) for call in self.calls],
+            "whole_ms": self.whole_ms,
+        }
+        return found if self.roofs is None else found | {"roofs": asdict(self.roofs)}
+
+
+class _Region:
+    """A region of a loaded model: its calls, and what it notes of them."""
+
+    def __init__(self, model: Model, name: str, first: int) -> None:
+        self.name, self.first = name, first
+        self.calls: list[dict[str, Any]] = json.loads(model.function(calls_symbol(name))())
+        address = model.function(times_symbol(name))()
+        self._times = ctypes.cast(address, ctypes.POINTER(Times)).contents
+        self._seconds = np.ctypeslib.as_array(self._times.seconds, (max(1, len(self.calls)),))
+
+    def reset(self) -> None:
+        """Forget what was noted."""
+        self._seconds[:] = 0
+        self._times.count = 0
+
+    def seconds(self) -> np.ndarray:
+        """Seconds of each call since the reset."""
+        return self._seconds[: len(self.calls)].copy()
+
+    def spans(self) -> tuple[np.ndarray, int]:
+        """A record for each span since the reset, and how many found no room."""
+        count = min(self._times.count, ROOM)
+        place = ctypes.addressof(self._times.spans.contents)
+        spans = np.frombuffer((Span * count).from_address(place), np.dtype(Span)).copy()
+        spans["call"] += self.first
+        return spans, self._times.count - count
+
+
+@dataclass(frozen=True)
+class _Run:
+    begin: float
+    end: float
+    seconds: np.ndarray
+    spans: list[tuple[np.ndarray, int]]
+
+    @property
+    def whole(self) -> float:
+        return self.end - self.begin
+
+    def timeline(self) -> Timeline:
+        spans = [
+            (int(call), int(worker), 1e3 * (begin - self.begin), 1e3 * (end - self.begin))
+            for found, _ in self.spans
+            for begin, end, call, worker in found.tolist()
+        ]
+        spans.sort(key=lambda span: (span[2], span[1]))
+        return Timeline(1e3 * self.whole, tuple(spans), sum(lost for _, lost in self.spans))
 
 
 def profile(
@@ -83,34 +192,55 @@ def profile(
     runs: int = 30,
     compiling: CompileKeywords | None = None,
     progress: Callable[[str], None] = lambda stage: None,
+    with_roofs: bool = False,
 ) -> Profile:
     """Compile a network with timers and run it ``runs`` times, after one run that does not count.
 
-    ``compiling`` are keywords of ``byoc.compile``. Raises ``ByocError``.
+    ``compiling`` are keywords of ``byoc.compile``. With ``with_roofs`` the CPU's roofs are measured
+    after the runs, in the same process and by the same threads. Raises ``ByocError``.
     """
     with tempfile.TemporaryDirectory(prefix="byoc-profile-") as folder:
         path = Path(folder, "model.so")
         keywords: CompileKeywords = {**(compiling or {}), "progress": progress}
         compiled = compile(subject.model, path, timers=True, **keywords)
         model = load(path, threads)
-        regions = [region.name for region in compiled.report.regions]
-        described = {name: json.loads(model.function(calls_symbol(name))()) for name in regions}
-        readers = {name: model.function(seconds_symbol(name)) for name in regions}
-        tensors = model.tensors(subject.inputs)
+        regions: list[_Region] = []
+        for region in compiled.report.regions:
+            first = sum(len(before.calls) for before in regions)
+            regions.append(_Region(model, region.name, first))
         progress(f"run {runs} times")
+        timed = _run(model, subject.inputs, regions, runs)
+        medians = 1e3 * np.median([run.seconds for run in timed], axis=0)
+        described = [(region.name, call) for region in regions for call in region.calls]
+        calls = tuple(
+            CallTime(name, **call, milliseconds=float(milliseconds))
+            for (name, call), milliseconds in zip(described, medians, strict=True)
+        )
+        roofs = None
+        if with_roofs:
+            progress("measure the CPU's roofs")
+            found = dict.fromkeys(call.precision for call in calls if call.macs and call.precision)
+            roofs = measure_roofs(threads, found)
+        whole = statistics.median(run.whole for run in timed)
+        nearest = min(timed, key=lambda run: abs(run.whole - whole))
+        title, line = subject.title, nearest.timeline()
+        model.close()
+    return Profile(title, threads, runs, calls, 1e3 * whole, compiled.report, line, roofs)
+
+
+def _run(
+    model: Model, inputs: Mapping[str, np.ndarray], regions: list[_Region], runs: int
+) -> list[_Run]:
+    """Run once and then ``runs`` times, which are noted."""
+    tensors = model.tensors(inputs)
+    model.invoke(tensors)
+    found = []
+    for _ in range(runs):
+        for region in regions:
+            region.reset()
+        begin = time.perf_counter()
         model.invoke(tensors)
-        seconds: dict[tuple[str, int], list[float]] = {}
-        whole = []
-        for _ in range(runs):
-            begin = time.perf_counter()
-            model.invoke(tensors)
-            whole.append(time.perf_counter() - begin)
-            for name, calls in described.items():
-                for index in range(len(calls)):
-                    seconds.setdefault((name, index), []).append(readers[name](index))
-    calls = tuple(
-        CallTime(name, **call, milliseconds=1e3 * statistics.median(seconds[name, index]))
-        for name, calls in described.items()
-        for index, call in enumerate(calls)
-    )
-    return Profile(subject.title, threads, runs, calls, 1e3 * statistics.median(whole))
+        end = time.perf_counter()
+        seconds = np.concatenate([np.zeros(0), *(region.seconds() for region in regions)])
+        found.append(_Run(begin, end, seconds, [region.spans() for region in regions]))
+    return found

@@ -60,7 +60,7 @@ def engines_sheet(rows: Sequence[Row]) -> Sheet:
             [
                 ENGINES[row.engine].title,
                 str(row.runs),
-                *(_ms(ms) for ms in (row.min_ms, row.p50_ms, row.p90_ms, row.p99_ms)),
+                *(milliseconds_text(ms) for ms in (row.min_ms, row.p50_ms, row.p90_ms, row.p99_ms)),
                 "" if row.gflops is None else f"{row.gflops:.1f}",
                 "" if row.share_of_peak is None else f"{100 * row.share_of_peak:.1f}",
                 "" if ours is None else f"{ours / row.p50_ms:.2f}",
@@ -80,8 +80,8 @@ def suite_sheet(title: str, comparisons: Sequence[Comparison], mean: Sequence[Me
             c.title,
             ENGINES[c.peer].title,
             str(c.threads),
-            _ms(c.ours_ms),
-            _ms(c.peer_ms),
+            milliseconds_text(c.ours_ms),
+            milliseconds_text(c.peer_ms),
             *_judged(c.ratio, c.target, c.met),
         ]
         for c in comparisons
@@ -99,7 +99,7 @@ def batch_sheet(rows: Sequence[Row]) -> Sheet:
     cells = []
     for threads, batch in sorted({(row.threads, row.batch or 1) for row in rows}):
         found = (times.get((threads, batch, engine)) for engine in engines)
-        per_image = ("" if ms is None else _ms(ms / batch) for ms in found)
+        per_image = ("" if ms is None else milliseconds_text(ms / batch) for ms in found)
         cells.append([str(threads), str(batch), *per_image])
     titles = (f"{ENGINES[engine].title} ms" for engine in engines)
     title = f"{rows[0].title}{_on(rows[0])}: p50 per image"
@@ -138,7 +138,7 @@ def ratio_lines(comparisons: Sequence[Comparison]) -> list[str]:
 def row_line(row: Row) -> str:
     """An engine's median time, in words."""
     what = f"{row.title}, {in_words(row.threads)}{_on(row)}"
-    return f"{what}: {ENGINES[row.engine].title} takes {_ms(row.p50_ms)} ms"
+    return f"{what}: {ENGINES[row.engine].title} takes {milliseconds_text(row.p50_ms)} ms"
 
 
 def note_lines(results: Results) -> list[str]:
@@ -180,7 +180,7 @@ def in_words(count: int) -> str:
     return f"{count} thread{'' if count == 1 else 's'}"
 
 
-def _ms(milliseconds: float) -> str:
-    """With fewer decimals the greater the number is."""
+def milliseconds_text(milliseconds: float) -> str:
+    """A time in milliseconds, with fewer decimals the greater it is."""
     decimals = 0 if milliseconds >= 1000 else 1 if milliseconds >= 100 else 2
     return f"{milliseconds:.{decimals}f}" if milliseconds >= 1 else f"{milliseconds:.3f}"

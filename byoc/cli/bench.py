@@ -13,6 +13,8 @@ from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
 from byoc.cli import control, options, remote
 from byoc.cli.several import SeveralValues
+from byoc.destination import require_file_to_write
+from byoc.errors import BenchmarkError
 from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class _Precision(click.Choice):
 @options.file(
     "--plot plot_file", "FILE", "Draw the ratios to the best peer into this .svg or .png file."
 )
+@options.file("--html", "FILE", "Write a page: bars beside the peers, with their spread.")
 @options.flag("--markdown", "Print the tables as Markdown.")
 @options.as_json
 @options.verbose
@@ -105,6 +108,7 @@ def bench_verb(
     devices: Devices | None,
     target: str | None,
     plot_file: Path | None,
+    html: Path | None,
     markdown: bool,
     as_json: bool,
     **others: Any,
@@ -120,7 +124,7 @@ def bench_verb(
     """
     _check_usage(models, suite, batches, input_shapes, markdown and as_json)
     remote.require_for_target(devices, target)
-    _check_plot(plot_file, devices)
+    _check_files(plot_file, html, devices)
     precisions, exceptions = _exceptions(precisions)
     with options.progress() as show:
         show("load TVM")
@@ -146,16 +150,19 @@ def bench_verb(
             **others,
         )
     _print(outcome, markdown, as_json)
-    if plot_file is not None:
-        _plot(outcome, plot_file)
+    _write_files(outcome, plot_file, html)
     return _checked(outcome)
 
 
-def _plot(outcome: Outcome, file: Path) -> None:
+def _write_files(outcome: Outcome, plot_file: Path | None, html: Path | None) -> None:
+    from byoc.bench.bench_page import bench_page
     from byoc.bench.plot import plot
 
-    caption = "\n".join(outcome.machine.lines())
-    plot(file, outcome.results.rows, outcome.comparisons, caption)
+    if plot_file is not None:
+        caption = "\n".join(outcome.machine.lines())
+        plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
+    if html is not None:
+        html.write_text(bench_page(outcome), encoding="utf-8")
 
 
 def _libraries(
@@ -188,10 +195,12 @@ def _exceptions(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...
     return whole, exceptions
 
 
-def _check_plot(file: Path | None, devices: Devices | None) -> None:
-    """Refuse a drawing that cannot be made or written."""
+def _check_files(file: Path | None, html: Path | None, devices: Devices | None) -> None:
+    """Refuse a drawing that cannot be made, and what cannot be written."""
     from byoc.bench.plot import check_plot
 
+    if html is not None:
+        require_file_to_write(html, BenchmarkError)
     if file is None:
         return
     if devices is not None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import control, options
+from byoc.destination import require_file_to_write
+from byoc.errors import BenchmarkError
 from byoc.terminal import say_json, table_console
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 @control.exact
 @control.precision
 @control.allow_wrong
+@options.file("--html", "FILE", "Write a page: the network by time, roofline, timeline.")
+@options.file("--trace", "FILE.json", "Write a timeline for Perfetto or chrome://tracing.")
 @options.as_json
 @options.verbose
 def profile_verb(
@@ -41,12 +45,16 @@ def profile_verb(
     exact: bool,
     precision: tuple[str, ...],
     allow_wrong: tuple[str, ...],
+    html: Path | None,
+    trace: Path | None,
     as_json: bool,
 ) -> None:
     """Time every kernel call of MODEL, an ONNX file or a network of the zoo.
 
     The clock is read inside the compiled library, around each call; medians over all runs.
     """
+    for file in filter(None, (html, trace)):
+        require_file_to_write(file, BenchmarkError)
     with options.progress() as show:
         show("load TVM")
         from byoc.bench.profile import profile
@@ -57,11 +65,21 @@ def profile_verb(
         selection = timed(select(libraries or None, exact=exact), tuning_db, threads)
         compiling: CompileKeywords = {"libraries": selection, "allow_wrong": allow_wrong}
         compiling["precision"] = precision
-        found = profile(subject, threads, runs, compiling, show)
+        found = profile(subject, threads, runs, compiling, show, with_roofs=html is not None)
+    _write(found, html, trace)
     if as_json:
         say_json(found.to_json(), indent=1)
     else:
         _print(found, top)
+
+
+def _write(found: Profile, html: Path | None, trace: Path | None) -> None:
+    from byoc.bench.profile_page import profile_page, trace_text
+
+    if html is not None:
+        html.write_text(profile_page(found), encoding="utf-8")
+    if trace is not None:
+        trace.write_text(trace_text(found), encoding="utf-8")
 
 
 def _print(found: Profile, top: int | None) -> None:
@@ -83,7 +101,7 @@ def _print(found: Profile, top: int | None) -> None:
             f"{100 * call.milliseconds / total:.1f}",
             f"{call.gflops:.1f}" if call.macs else "",
             f"{call.gbytes:.1f}" if call.bytes else "",
-            f"{call.function.removeprefix('ext_')} {call.what}",
+            call.name,
         )
     console.print(table)
     kernels = Table(box=box.SIMPLE_HEAD, padding=(0, 1))

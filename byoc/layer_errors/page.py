@@ -9,7 +9,7 @@ from math import isfinite, log10
 from byoc.accuracy import Errors
 from byoc.layer_errors.layer import Layer
 from byoc.report import Graph, Report
-from byoc.report.html import ErrorRow, html_page
+from byoc.report.html import ErrorRow, Heat, html_page
 
 #: Powers of ten of own errors, as shares of the range, that have the colours of the scale's ends.
 _COLD, _HOT = -7, -1
@@ -22,7 +22,8 @@ def comparison_page(report: Report, layers: Sequence[Layer], answer: str, title:
         (_heat(10.0**power), f"own error {10.0**power:.0e} of the range")
         for power in range(_COLD, _HOT + 1, 2)
     ]
-    return html_page(drawn, title, answer, [_row(layer) for layer in layers], scale)
+    heat = Heat(scale, "not compared")
+    return html_page(drawn, title, answer, [_row(layer) for layer in layers], heat)
 
 
 def snr_text(errors: Errors) -> str:

@@ -41,8 +41,10 @@ class GraphNode:
     kernel: Kernel = NONE
     reason: str = ""
     macs: int = 0
-    #: What its result is off by, and how bad that is from 0 to 1, where it was compared.
+    #: What its result is off by, where it was compared, and what its calls took, where it was
+    #: timed; and how bad that is from 0 to 1.
     error: str = ""
+    time: str = ""
     heat: float | None = None
 
 

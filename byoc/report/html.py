@@ -7,7 +7,7 @@ in which no character can end the element that holds it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -26,23 +26,50 @@ MAX_NAMES = 40
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
+@dataclass(frozen=True)
+class Heat:
+    """The colours of boxes: what some heats mean, and what a box without heat is."""
+
+    scale: Sequence[tuple[float, str]] = ()
+    without: str = ""
+
+
+@dataclass(frozen=True)
+class Further:
+    """What a page has beyond the partition: a template that extends ``page.html``, and its parts.
+
+    ``values`` are for the template, ``data`` for its ``script``, which runs last; both are files of
+    the folder ``page``.
+    """
+
+    template: str
+    script: str
+    values: Mapping[str, Any]
+    data: Mapping[str, Any]
+
+
 def html_page(
     report: Coverage,
     title: str,
     answer: str = "",
     errors: Sequence[ErrorRow] = (),
-    scale: Sequence[tuple[float, str]] = (),
+    heat: Heat = Heat(),
+    further: Further | None = None,
 ) -> str:
     """The page. ``title`` names the model, ``answer`` is its heading (default: the coverage).
 
-    ``errors`` are the nodes that were compared, the worst first; boxes then have the colours of
-    their heat, and ``scale`` says what some of these mean.
+    ``errors`` are the nodes that were compared, the worst first. With a scale of ``heat``, boxes
+    have the colours of their heat.
     """
-    import jinja2  # not needed for any other form of the report
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    template = environment.from_string(_read("page", "page.html"))
-    return template.render(
+    scripts = [*(_library(name) for name in LIBRARIES), _read("page", "page.js")]
+    drawing = _drawing(report) | {"scale": list(heat.scale), "without": heat.without}
+    values: Mapping[str, Any] = {}
+    if further is not None:
+        scripts.append(_read("page", further.script))
+        drawing |= further.data
+        values = further.values
+    return filled(
+        further.template if further else "page.html",
         title=title,
         answer=answer or coverage_line(report),
         errors=errors,
@@ -63,10 +90,28 @@ def html_page(
             for (op, shapes, reason), entries in grouped(report.left)
         ],
         # Ours and well-known libraries, hence not escaped.
-        style=_read("page", "page.css"),
-        scripts=[*(_library(name) for name in LIBRARIES), _read("page", "page.js")],
-        data=embedded_json(_drawing(report) | {"scale": list(scale)}),
+        style=page_style(),
+        scripts=scripts,
+        data=embedded_json(drawing),
+        **values,
     )
+
+
+def page_style() -> str:
+    """The style sheet of all pages."""
+    return _read("page", "page.css")
+
+
+def filled(template: str, **values: Any) -> str:
+    """A template of the folder ``page`` with these values, escaped but where it says otherwise."""
+    import jinja2  # not needed for any other form of the report
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: _read("page", name)),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(template).render(**values)
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,127 @@
 """Timers around every kernel call, for regions that are compiled to be profiled.
 
 Two packed functions of the module serve them: ``byoc_calls_<region>()`` describes the calls of a
-region, as JSON, and ``byoc_seconds_<region>(i)`` is how long call i took in the last run.
+region, as JSON, and ``byoc_times_<region>()`` is the address of its ``Times``.
+
+Threads are watched where kernels launch work on TVM's pool: the linker puts ``WRAPPED`` in the
+place of TVM's function (``LINK_FLAGS``), so that kernels themselves know nothing of it.  What
+TVM's own loops launch, and libraries with threads of their own, is not seen.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 
 from codegen_cc.dim import estimate
 from codegen_cc.plan.builder import Plan
 
-PREAMBLE = """\
+#: Spans that a region keeps from one reset to the next; later ones are counted alone.
+ROOM = 1 << 14
+
+#: The worker of a span that is a whole call, on the thread that runs the network.
+WHOLE = -1
+
+LINK_FLAGS = ("-Wl,--wrap=TVMBackendParallelLaunch",)
+
+
+class Span(ctypes.Structure):
+    """From when to when, in seconds of CLOCK_MONOTONIC, a worker took part in a call."""
+
+    _fields_ = (
+        ("begin", ctypes.c_double),
+        ("end", ctypes.c_double),
+        ("call", ctypes.c_int32),
+        ("worker", ctypes.c_int32),
+    )
+
+
+class Times(ctypes.Structure):
+    """What a region noted since ``count`` and the ``seconds`` were last set to 0.
+
+    ``seconds[i]`` is how long call i took, in all the region's runs. ``count`` spans happened, of
+    which the first ``ROOM`` are at ``spans``.
+    """
+
+    _fields_ = (
+        ("seconds", ctypes.POINTER(ctypes.c_double)),
+        ("spans", ctypes.POINTER(Span)),
+        ("count", ctypes.c_int64),
+    )
+
+
+PREAMBLE = f"""\
 #include <time.h>
 
-static double ext_now(void) {
+enum {{ EXT_SPANS = {ROOM}, EXT_WHOLE_CALL = {WHOLE} }};
+
+typedef struct {{
+  double begin, end;
+  int32_t call, worker;
+}} ext_span;
+
+typedef struct {{
+  double* seconds;
+  ext_span* spans;
+  int64_t count;
+}} ext_times;
+
+static double ext_now(void) {{
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+}}
+
+static void ext_note_span(ext_times* times, int call, int worker, double begin, double end) {{
+  const int64_t at = __atomic_fetch_add(&times->count, 1, __ATOMIC_RELAXED);
+  if (at < EXT_SPANS) times->spans[at] = (ext_span){{begin, end, call, worker}};
+}}
+
+/* The call that runs; regions run one after another while they are profiled. */
+static ext_times* ext_timed;
+static int ext_timed_call;
+
+static double ext_begin_call(ext_times* times, int call) {{
+  ext_timed = times;
+  ext_timed_call = call;
+  return ext_now();
+}}
+
+static void ext_end_call(double begin) {{
+  const double end = ext_now();
+  ext_note_span(ext_timed, ext_timed_call, EXT_WHOLE_CALL, begin, end);
+  ext_timed->seconds[ext_timed_call] += end - begin;
+}}
+
+/* Launches of the kernels, with a span for each worker. */
+typedef int (*ext_worker)(int task, void* env, void* context);
+extern int __real_TVMBackendParallelLaunch(ext_worker body, void* context, int tasks)
+    __attribute__((weak, visibility("default")));
+
+typedef struct {{
+  ext_worker body;
+  void* context;
+}} ext_launch;
+
+static int ext_timed_worker(int task, void* env, void* context) {{
+  const ext_launch* launch = context;
+  const double begin = ext_now();
+  const int status = launch->body(task, env, launch->context);
+  if (ext_timed) ext_note_span(ext_timed, ext_timed_call, task, begin, ext_now());
+  return status;
+}}
+
+__attribute__((used)) int __wrap_TVMBackendParallelLaunch(ext_worker body, void* context,
+                                                          int tasks) {{
+  ext_launch launch = {{body, context}};
+  return __real_TVMBackendParallelLaunch(ext_timed_worker, &launch, tasks);
+}}
 """
 
 
-def seconds_symbol(region: str) -> str:
-    """The name of the packed function that tells how long a region's calls took."""
-    return f"byoc_seconds_{region}"
+def times_symbol(region: str) -> str:
+    """The name of the packed function that gives the address of a region's ``Times``."""
+    return f"byoc_times_{region}"
 
 
 def calls_symbol(region: str) -> str:
@@ -35,9 +132,12 @@ def calls_symbol(region: str) -> str:
 def describe_calls(plan: Plan) -> str:
     """JSON: for each call its kernel, library, composite, shapes and source, MACs and bytes moved.
 
-    Where a node takes several calls, the last one has its MACs and bytes.
+    ``compute`` is the dtype that is multiplied in, empty where nothing is; ``node`` the number of
+    the composite in the region that it belongs to, -1 for none. Where a node takes several calls,
+    the last one has its MACs and bytes.
     """
     last = {id(call.node): index for index, call in enumerate(plan.calls) if call.node}
+    numbers = {id(node.node): index for index, node in enumerate(plan.region.nodes)}
     rows = []
     for index, call in enumerate(plan.calls):
         node = call.node if last.get(id(call.node)) == index else None
@@ -49,6 +149,8 @@ def describe_calls(plan: Plan) -> str:
                 "what": call.comment,
                 "macs": int(estimate(node.macs)) if node else 0,
                 "bytes": int(estimate(node.bytes_moved)) if node else 0,
+                "compute": node.multiplied_in if node else "",
+                "node": numbers.get(id(call.node), -1),
             }
         )
     return json.dumps(rows)
@@ -56,27 +158,36 @@ def describe_calls(plan: Plan) -> str:
 
 def storage(plan: Plan) -> str:
     """The variables in which a region keeps its times."""
-    return f"static double {plan.region.symbol}_seconds[{max(1, len(plan.calls))}];\n"
+    symbol, calls = plan.region.symbol, max(1, len(plan.calls))
+    return (
+        f"static double {symbol}_seconds[{calls}];\n"
+        f"static ext_span {symbol}_spans[EXT_SPANS];\n"
+        f"static ext_times {symbol}_times = {{{symbol}_seconds, {symbol}_spans, 0}};\n"
+    )
 
 
 def timed(plan: Plan, index: int, lines: list[str]) -> list[str]:
     """The lines of one call between two looks at the clock."""
-    seconds = f"  {plan.region.symbol}_seconds[{index}]"
-    return [f"{seconds} = -ext_now();", *lines, f"{seconds} += ext_now();"]
+    begin = f"begin{index}"
+    return [
+        f"  const double {begin} = ext_begin_call(&{plan.region.symbol}_times, {index});",
+        *lines,
+        f"  ext_end_call({begin});",
+    ]
 
 
 def reader(plan: Plan) -> str:
     """The packed function itself."""
-    symbol, count = plan.region.symbol, len(plan.calls)
+    symbol = plan.region.symbol
     return f"""\
-TVM_FFI_DLL_EXPORT int __tvm_ffi_{seconds_symbol(symbol)}(
+TVM_FFI_DLL_EXPORT int __tvm_ffi_{times_symbol(symbol)}(
     void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {{
   (void)self;
-  if (n_args != 1 || args[0].v_int64 < 0 || args[0].v_int64 >= {count})
-    return ext_raise("ValueError", "{symbol} has times of calls 0 to {count - 1}");
-  result->type_index = kTVMFFIFloat;
+  (void)args;
+  (void)n_args;
+  result->type_index = kTVMFFIOpaquePtr;
   result->zero_padding = 0;
-  result->v_float64 = {symbol}_seconds[args[0].v_int64];
+  result->v_ptr = &{symbol}_times;
   return 0;
 }}
 """

@@ -46,6 +46,7 @@ def build_object(
     target: Target = HOST,
     keep: Sequence[str] = ("__tvm_ffi_*",),
     runtime: Sequence[Path] = (),
+    flags: Sequence[str] = (),
 ) -> Path:
     """Compile C text in ``directory`` to ``region.o``.
 
@@ -53,6 +54,7 @@ def build_object(
     library calls it for which composite, and ``weights`` are the symbols that another object will
     define.  Symbols that match none of the patterns ``keep`` become local.  ``runtime`` are
     archives that are searched before the kernels'; what they define takes the place of its parts.
+    ``flags`` are for the link.
     Raises ``ToolchainError`` with the compiler's first message where a step fails, and
     ``LibraryError`` where a library lacks a file or a function.
     """
@@ -85,7 +87,7 @@ def build_object(
         objects += _imports(target, imports, includes, directory)
     core = [*map(str, runtime), str(kernel_archive(target))]
     group = ["-Wl,--start-group", *dict.fromkeys([*archives, *core]), "-Wl,--end-group"]
-    _run([cc, "-r", "-nostdlib", "-o", "region.o", *objects, *group], directory)
+    _run([cc, "-r", "-nostdlib", *flags, "-o", "region.o", *objects, *group], directory)
     if any(found.name != "builtin" for found in libraries):
         missing = undefined(directory / "region.o", nm=target.tool("nm")).difference(weights)
         _require_defined(target, missing, libraries, callers or {})

@@ -280,6 +280,7 @@ def test_usage_errors_are_one_line(
     assert f"cannot time {too_many} threads" in error_of(capsys, tiny, "--threads", 1, too_many)
     assert "must end in .svg or .png" in error_of(capsys, tiny, "--plot", tmp_path / "plot.pdf")
     assert "no folder" in error_of(capsys, tiny, "--plot", tmp_path / "none" / "plot.svg")
+    assert "no folder" in error_of(capsys, tiny, "--html", tmp_path / "none" / "page.html")
 
 
 def test_numbers_in_a_row_end_before_a_model(
@@ -315,15 +316,18 @@ def test_more_threads_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 # ---------------------------------------------------------------- parts
 
 
-def test_plot_option_writes_a_file(
+def test_plot_and_page_are_written(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if find_spec("matplotlib") is None:
         pytest.skip("matplotlib is not installed: the extra 'bench'")
-    path = tmp_path / "plot.svg"
-    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR, "--plot", path))]) == 0
-    assert "tiny.onnx" in capsys.readouterr().out
+    path, page = tmp_path / "plot.svg", tmp_path / "bench.html"
+    files = ("--plot", path, "--html", page)
+    assert main(["bench", *map(str, (tiny, *QUICK, *PAIR, *files))]) == 0
+    out = capsys.readouterr().out
     assert "ONNX Runtime" in path.read_text(encoding="utf-8")
+    (said,) = [line for line in out.splitlines() if "x the time of the best peer" in line]
+    assert f"<h1>{said}</h1>" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ def test_a_compiler_reads_the_same(tmp_path: Path) -> None:
 def test_every_function_of_the_header_is_called_with_its_types() -> None:
     declared = set(kernel_header().functions)
     lib = abi.load()
-    benches = {"ext_bench_fma_peak", "ext_bench_bf16_peak", "ext_bench_read"}
+    peaks = {f"ext_bench_{precision}_peak" for precision in ("fma", "bf16", "int8")}
+    benches = {*peaks, "ext_bench_read"}
     assert declared | benches == set(abi.signatures())
     assert lib.ext_conv2d.argtypes[0] == ctypes.POINTER(abi.Conv2dParams)
     assert lib.ext_isa_name.restype is ctypes.c_char_p

@@ -228,7 +228,7 @@ def test_loops_that_count_to_a_size(tmp_path) -> None:
     done = byoc.compile(graph, tmp_path / "model.so", {"x": [2, steps, 32]})
     assert done.report.offloaded_macs == done.report.macs > 0
     net = byoc.load(tmp_path / "model.so")
-    assert [info.shape for info in net.outputs][0] == (steps, 2, 32)
+    assert next(info.shape for info in net.outputs) == (steps, 2, 32)
     x = DRAW.standard_normal((2, steps, 32)).astype("f4")
     for got, want in zip(
         results(net, x=x), onnxruntime_outputs(graph, {"x": x}).values(), strict=True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from byoc.report import Report
 from byoc.report.html import embedded_json
 from tests.layer_errors.networks import WRONG, perceptron
 
+from .browser import open_page, visible_text
 from .networks import HOSTILE, hostile_model, residual_model
 
 
@@ -57,32 +56,10 @@ def test_embedded_json_cannot_end_its_element() -> None:
 # ---------------------------------------------------------------------- in a browser
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
-    if driver is None or chromium is None:
-        pytest.skip("Chromium is not installed (Debian: apt install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1500,950"):
-        options.add_argument(argument)
-    options.add_argument("--disable-dev-shm-usage")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    window.set_page_load_timeout(60)
-    yield window
-    window.quit()
-
-
 def show(browser: Any, report: Report, folder: Path, name: str = "report") -> None:
     """Open a report; its script must have run to its end, and nothing may be on the console."""
-    page = folder / f"{name}.html"
-    page.write_text(report.to_html(name), encoding="utf-8")
-    browser.get_log("browser")
-    browser.get(page.as_uri())
+    open_page(browser, report.to_html(name), folder / f"{name}.html")
     assert browser.execute_script("return document.documentElement.dataset.ready") == "true"
-    assert browser.get_log("browser") == []
 
 
 def colours_in(browser: Any, selector: str) -> int:
@@ -125,12 +102,6 @@ def colours_in_screenshot(browser: Any, selector: str) -> int:
     found = browser.execute_async_script(script, browser.get_screenshot_as_base64(), selector)
     assert isinstance(found, int), f"{selector} is {found}"
     return found
-
-
-def visible_text(browser: Any, selector: str) -> str:
-    element = browser.find_element("css selector", selector)
-    assert element.is_displayed()
-    return element.text
 
 
 def test_network_of_300_operators(browser: Any, tmp_path: Path) -> None:

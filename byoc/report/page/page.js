@@ -15,7 +15,7 @@
   data.regions.forEach((name, index) => {
     colours.set(name, "hsl(" + ((150 + 137.5 * index) % 360).toFixed(0) + ", 52%, 74%)");
   });
-  // From green to red, where nodes were compared; what was not is grey.
+  // From green to red, where nodes were compared or timed; what was not is grey.
   const heated = data.scale.length > 0;
   const heatColour = (heat) => "hsl(" + (120 - 120 * heat).toFixed(0) + ", 62%, 72%)";
   const colourOf = (node) =>
@@ -80,7 +80,7 @@
   const rows = (node) => [
     ["name", node.name], ["operator", node.operator], ["shapes", node.shapes],
     ["region", node.region], ["kernel", node.kernel],
-    ["MACs", node.macs ? (node.macs / 1e6).toFixed(3) + " M" : ""], ["error", node.error],
+    ["MACs", node.macs ? (node.macs / 1e6).toFixed(3) + " M" : ""], ["error", node.error], ["time", node.time],
     ["reason", node.reason],
   ].filter((row) => row[1]);
 
@@ -202,7 +202,7 @@
   };
   if (heated) {
     data.scale.forEach(([heat, text]) => legend(heatColour(heat), text));
-    legend(PLAIN, "not compared");
+    legend(PLAIN, data.without);
   } else {
     data.regions.slice(0, 6).forEach((name) => legend(colours.get(name), name));
     if (data.regions.length > 6) legend(PLAIN, data.regions.length - 6 + " more regions");
@@ -213,6 +213,7 @@
 
   fit();
   if (cy.zoom() < 0.5) start();
-  window.partition = { cy: cy, milliseconds: performance.now() - began };
+  const choose = (index) => show(cy.$id("n" + index));
+  window.partition = { cy: cy, choose: choose, milliseconds: performance.now() - began };
   document.documentElement.dataset.ready = "true";
 })();

@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -166,6 +167,66 @@ def call_apart(module: str, *arguments: object, more: Mapping[str, str] | None =
     script = f"from {module} import child; from benchmarks.harness import answer; answer(child)"
     command = [sys.executable, "-c", script, json.dumps(arguments)]
     return json.loads(run(command, more=more).splitlines()[-1])
+
+
+class Apart:
+    """A call of ``child`` of a module in a process of its own, in two steps.
+
+    The child gets ready, calls ``wait_to_go``, and goes on when it is told. ``more`` are variables
+    of its environment. As a context it ends the process. Raises ``BenchmarkError``.
+    """
+
+    def __init__(
+        self, module: str, *arguments: object, more: Mapping[str, str] | None = None
+    ) -> None:
+        script = f"from {module} import child; from benchmarks.harness import answer; answer(child)"
+        self._messages = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115, for __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", script, json.dumps(arguments)],
+            env=environment(**(more or {})),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            text=True,
+        )
+        self._is_ready = False
+
+    def __enter__(self) -> Apart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process as process, self._messages:
+            process.kill()
+
+    def wait(self) -> None:
+        """Wait until it is ready."""
+        while not self._is_ready:
+            self._is_ready = self._line() == _READY
+
+    def go(self) -> Any:
+        """Tell it to go on; returns what it returns."""
+        assert self._process.stdin is not None
+        self.wait()
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return json.loads(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        if not (line := self._process.stdout.readline()):
+            self._messages.seek(0)
+            raise BenchmarkError(said(self._messages.read()))
+        return line.rstrip("\n")
+
+
+#: What a process prints that is ready.
+_READY = "ready to go"
+
+
+def wait_to_go() -> None:
+    """Say that this process is ready, and wait until it is told to go on (``Apart``)."""
+    print(_READY, flush=True)
+    sys.stdin.readline()
 
 
 def answer(child: Callable[..., object]) -> None:

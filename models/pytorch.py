@@ -52,7 +52,7 @@ def _timm(name: str, size: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 @cache
 def _declare_torchvision() -> None:
-    """Let timm import torchvision where its operators cannot be loaded.
+    """Let timm and transformers import torchvision where its operators cannot be loaded.
 
     The wheel of the package index has them built for CUDA. No network here calls them, but
     torchvision does not let itself be imported without.
@@ -75,6 +75,7 @@ _DECLARED: list[torch.library.Library] = []
 def _transformers(
     network: str, config: str, names: tuple[str, ...], *shape: int, **numbers: Any
 ) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    _declare_torchvision()
     import transformers
 
     torch.manual_seed(0)

@@ -56,6 +56,7 @@ class BuildWithKernels(build_py):
         if subprocess.run(command, check=False).returncode != 0:
             sys.exit(f"error: building the kernels failed; the command was: {' '.join(command)}")
         self._copy_sources(destination / "src")
+        self._copy_foreign(destination / "foreign")
         if not self.editable_mode:
             self._copy_zoo(import_root / INSTALLED_ZOO)
 
@@ -65,6 +66,16 @@ class BuildWithKernels(build_py):
             shutil.rmtree(destination)
         skip = shutil.ignore_patterns("build", "build-*", "*.o", "*.a", "*.so", "*.d")
         shutil.copytree(RUNTIME, destination, ignore=skip)
+
+    def _copy_foreign(self, destination: Path) -> None:
+        """Ship the archives of other architectures that a release has built before."""
+        built = os.environ.get("BYOC_FOREIGN_KERNELS")
+        if destination.exists():
+            shutil.rmtree(destination)
+        for archive in sorted(Path(built).glob("*/lib/*.a")) if built else ():
+            place = destination / archive.relative_to(built)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(archive, place)
 
     def _copy_zoo(self, destination: Path) -> None:
         """Install the zoo under a name that no other package has."""

@@ -240,7 +240,7 @@ def answer(child: Callable[..., object]) -> None:
 
 def build_c(source: Path, output: Path, *flags: str, link: Sequence[str] = ()) -> Path:
     """Compile a C file or link an object; ``link`` comes last. Raises ``ToolchainError``."""
-    command = [compiler(), "-std=gnu11", "-O2", "-fPIC", *flags, str(source), *link]
+    command = [*compiler(), "-std=gnu11", "-O2", "-fPIC", *flags, str(source), *link]
     try:
         run([*command, "-o", output], line=0)
     except BenchmarkError as error:

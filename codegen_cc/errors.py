@@ -34,7 +34,7 @@ class LibraryError(CodegenError):
 
 
 class ToolchainError(CodegenError):
-    """The C compiler or binutils are missing or refused their input."""
+    """The C compiler is missing or refused its input, or a file is no object of its kind."""
 
 
 def one_line(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from codegen_cc.c_compiler import find_compiler, is_zig
 from codegen_cc.errors import ToolchainError
 from codegen_cc.instruction_sets import levels_of
 
@@ -42,7 +43,7 @@ _TRIPLES = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 #: What ``--target`` takes.
-NAMES = (*X86_64_LEVELS, "native", "aarch64-linux-gnu")
+NAMES = (*X86_64_LEVELS, "native", "aarch64-linux-gnu", "aarch64-linux-musl", "x86_64-linux-musl")
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,13 @@ class Target:
     """A machine to compile for.
 
     ``machine`` is its architecture as ``uname -m`` has it; ``level`` is the level of x86-64 that
-    it needs at least, None where every CPU of the architecture will do.
+    it needs at least, None where every CPU of the architecture will do; ``libc`` is the C library,
+    ``gnu`` or ``musl``.
     """
 
     machine: str
     level: str | None = None
+    libc: str = "gnu"
 
     @classmethod
     def parse(cls, name: str | None = None) -> Target:
@@ -72,22 +75,27 @@ class Target:
         for known, triple in _TRIPLES.items():
             if name == triple:
                 return cls(known)
+            if name == triple.replace("-gnu", "-musl"):
+                return cls(known, libc="musl")
         raise ToolchainError(f"unknown target {name!r}; known: {', '.join(NAMES)}")
 
     @property
     def name(self) -> str:
         """A name that ``parse`` takes."""
-        return self.level or ("x86-64" if self.machine == "x86_64" else self.triple)
+        if self.machine == "x86_64" and self.libc == "gnu":
+            return self.level or "x86-64"
+        return self.triple
 
     @property
     def triple(self) -> str:
         """The prefix of the GNU tools for it."""
-        return _TRIPLES.get(self.machine, f"{self.machine}-linux-gnu")
+        triple = _TRIPLES.get(self.machine, f"{self.machine}-linux-gnu")
+        return triple.replace("-gnu", f"-{self.libc}")
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this machine cannot run what is compiled for it."""
-        return self.machine != platform.machine()
+        """Whether this process cannot run what is compiled for it."""
+        return self.libc != "gnu" or self.machine != platform.machine()
 
     @property
     def kernel_levels(self) -> tuple[str, ...]:
@@ -108,30 +116,20 @@ class Target:
     def _cpu(self) -> dict[str, str]:
         return {"mcpu": self.level} if self.level else {}
 
-    def compiler(self) -> str:
-        """The C compiler.
+    def compiler(self) -> tuple[str, ...]:
+        """The first words of a command that compiles and links C for it.
 
-        Here ``$CC``, else the first of gcc, clang and cc on the path; for another architecture
-        ``$CROSS_CC``, else its gcc.  Raises ``ToolchainError`` naming the package to install.
+        Raises ``ToolchainError`` naming what to install (``codegen_cc.c_compiler``).
         """
-        if self.is_foreign:
-            names = os.environ.get("CROSS_CC", "").split()[:1] or [f"{self.triple}-gcc"]
-            package = f"gcc-{self.triple}"
-            variable, usual = "CROSS_CC", names[0]
-        else:
-            names = os.environ.get("CC", "").split()[:1] or ["gcc", "clang", "cc"]
-            package, variable, usual = "gcc", "CC", "gcc, clang or cc"
-        for name in names:
-            if found := shutil.which(name):
-                return found
-        what = f"'{names[0]}' (from ${variable})" if os.environ.get(variable) else usual
-        raise ToolchainError(
-            f"no C compiler: {what} is not on the path; install one, "
-            f"for example 'apt install {package}'"
-        )
+        return find_compiler(self.machine, self.triple, self.is_foreign)
+
+    def archiver(self) -> tuple[str, ...]:
+        """The first words of a command of ``ar``. Raises ``ToolchainError``."""
+        compiler = self.compiler()
+        return (compiler[0], "ar") if is_zig(compiler) else (self.tool("ar"),)
 
     def tool(self, name: str) -> str:
-        """A program of binutils for this target: ar, nm, objcopy.
+        """A program of binutils for this target, such as ar.
 
         An environment variable of that name in capitals goes first for this machine's own.  Raises
         ``ToolchainError``.

@@ -237,7 +237,7 @@ def _print_folder(compiled: Standalone) -> None:
     _print_report(compiled.report)
     _print_tensors(compiled)
     target = Target.parse(compiled.metadata.target.name)
-    compiler = f"{target.triple}-gcc" if target.is_foreign else "cc"
+    compiler = " ".join(["cc"] if not target.is_foreign else target.compiler())
     include, library = compiled.folder / "include", compiled.folder / "lib"
     say(f"use it: {compiler} -I{include} main.c {library}/lib{compiled.name}.a -lm")
 

@@ -30,10 +30,12 @@ from byoc.frontends import GivenModel, comes_with_examples, given_model
 from byoc.ir.check_extents import check_extents
 from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
+from byoc.link_shared import link_shared
 from byoc.partition.empty_constants import empty_constants_of_lowered
 from byoc.partition.failing_node import failing_binding
 from byoc.report import Report
 from byoc.stages import Stages
+from codegen_cc.c_compiler import INSTALL, is_zig
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
 from codegen_cc.target import HOST, Target
@@ -138,8 +140,13 @@ def compile_partitioned(
 
 def _require_places(output: Path | None, code: Path | None, target: Target) -> None:
     """Stop before minutes of work when a file could not be written, or the last step not done."""
+    if target.libc != "gnu":
+        raise CompileError(
+            f"TVM's runtime has no libraries for {target.name}; use the standalone form, by "
+            "byoc.compile_standalone or --emit standalone"
+        )
     if output is not None:
-        target.compiler() if target.is_foreign else _require_linker()
+        _require_linker(target)
         if output.suffix != ".so":
             raise CompileError(f"cannot write {output}: the name must end in .so to be loadable")
         require_file_to_write(output, CompileError)
@@ -164,6 +171,7 @@ class Linkable(relax.VMExecutable):
         self, file_name: str, *, addons: Sequence[str] | None = None, **options: Any
     ) -> Any:
         """As TVM's, which ``jit`` calls as well, with the weights among the ``addons``."""
+        options = options if options.get("fcompile") else {**options, **_linker(HOST)}
         return super().export_library(
             file_name, addons=[*(addons or ()), *self._objects], **options
         )
@@ -181,12 +189,7 @@ def export(
     One that is ``described`` has metadata, and gets the checksums that go with them.
     """
     # The identifier would be a hash over all weights.
-    options: dict[str, Any] = {"options": ["-Wl,--build-id=none"]}
-    if target.is_foreign:
-        # TVM asks the function for the triple, for a network of which it compiles nothing itself.
-        options["fcompile"] = cross_compiler(
-            target.compiler(), get_target_triple=lambda: target.triple
-        )
+    options = {"options": ["-Wl,--build-id=none"], **_linker(target)}
     with folder_beside(output) as folder:
         unfinished = folder / "model.so"
         try:
@@ -264,15 +267,31 @@ def _finish(lowered: tvm.IRModule, target: Target) -> relax.VMExecutable:
         return tvm.compile(lowered, tvm.target.Target(target.tvm), relax_pipeline=None)
 
 
-def _require_linker() -> None:
-    """Raise ``CompileError`` where TVM's exporter would find no compiler to link with."""
+def _require_linker(target: Target) -> None:
+    """Raise ``ToolchainError`` or ``CompileError`` where the last step would find no compiler."""
+    compiler = target.compiler()
+    if target.is_foreign or is_zig(compiler):
+        return
     named = os.environ.get("CXX") or os.environ.get("CC")
     candidates = (named,) if named else _LINKERS
     if not any(shutil.which(candidate) for candidate in candidates):
         raise CompileError(
             f"no C compiler found (looked for {', '.join(candidates)}); install the package gcc "
-            "(Debian, Ubuntu: apt install gcc) or set CC"
+            f"(Debian, Ubuntu: apt install gcc) or {INSTALL}"
         )
+
+
+def _linker(target: Target) -> dict[str, Any]:
+    """What TVM's exporter is told to link with, nothing where what it finds itself will do."""
+    compiler = target.compiler()
+    if not target.is_foreign and not is_zig(compiler):
+        return {}
+
+    def link(output: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
+        link_shared([Path(file) for file in objects], Path(output), target, options)
+
+    # TVM asks the function for the triple, for a network of which it compiles nothing itself.
+    return {"fcompile": cross_compiler(link, get_target_triple=lambda: target.triple)}
 
 
 __all__ = ["CompileError", "Compiled", "compile", "export"]

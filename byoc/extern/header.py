@@ -211,7 +211,7 @@ def _preprocess(path: Path, include_dirs: Sequence[Path]) -> str:
     with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
         for name, content in _STAND_INS.items():
             _stand_in(Path(folder, name), content)
-        command = [compiler(), "-E", "-std=c11", "-nostdinc", "-xc"]
+        command = [*compiler(), "-E", "-std=c11", "-nostdinc", "-xc"]
         command += [f"-D{macro}" for macro in _REMOVED]
         command += [f"-I{include.resolve()}" for include in include_dirs]
         command += [f"-isystem{folder}", path.name]
@@ -245,7 +245,7 @@ def _of_system(name: str) -> str | None:
     """What stands in for a header of the system: its names of types. None if there is none."""
     if ".." in Path(name).parts or Path(name).is_absolute():
         return None
-    done = _run([compiler(), "-E", "-P", "-xc", "-"], Path.cwd(), f"#include <{name}>\n")
+    done = _run([*compiler(), "-E", "-P", "-xc", "-"], Path.cwd(), f"#include <{name}>\n")
     if done.returncode != 0:
         return None
     names = dict.fromkeys(_TYPE_NAMES.findall(done.stdout))

@@ -1,1 +1,1 @@
-"""Linking: C text, packed weights and kernels into one object, with binutils' help."""
+"""Linking: C text, packed weights and kernels into one object, with the C compiler's help."""

@@ -1,6 +1,7 @@
 """The kernels for another architecture: built from their sources when first needed, then kept.
 
 The package brings an archive for the architecture that it was installed on, and the sources.
+Wheels of releases bring those of the other architecture as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from codegen_cc.errors import ToolchainError
 from codegen_cc.runtime_files import RUNTIME, cache_folder, runtime_file
 from codegen_cc.target import Target
 
+#: Where a wheel has archives for other architectures, each in a folder by its triple.
+FOREIGN = "foreign"
 #: In a source tree the sources themselves, which may be newer than the installed copy.
 _SOURCE_TREE = RUNTIME.parents[1] / "runtime"
 
@@ -24,17 +27,22 @@ _SOURCE_TREE = RUNTIME.parents[1] / "runtime"
 def kernel_archive(target: Target) -> Path:
     """``libext_kernels.a`` for a target.
 
-    That of another architecture is built with the target's compiler at its first use, which takes
-    some tens of seconds, into ``$XDG_CACHE_HOME/byoc`` (else ``~/.cache/byoc``), by the sources'
-    content and the compiler's version. Raises ``ToolchainError``.
+    That of another architecture is the one in the wheel, else it is built with the target's
+    compiler at its first use, which takes some tens of seconds, into ``$XDG_CACHE_HOME/byoc``
+    (else ``~/.cache/byoc``), by the sources' content and the compiler's version.  Raises
+    ``ToolchainError``.
     """
     return kernel_file(target, "lib/libext_kernels.a")
 
 
 def kernel_file(target: Target, relative: str) -> Path:
     """A file of the kernel runtime for a target, such as ``lib/libext_kernels.so``."""
-    if not target.is_foreign:
+    # What kernels ask of a C library is the same in all: a target without one has those of glibc.
+    target = Target(target.machine)
+    if not target.is_foreign or relative.startswith("include/"):
         return runtime_file(relative)
+    if (shipped := RUNTIME / FOREIGN / target.triple / relative).is_file():
+        return shipped
     folder = cache_folder() / f"kernels-{target.triple}-{_key(target)}"
     if not folder.is_dir():
         _build(target, folder)
@@ -59,7 +67,7 @@ def _key(target: Target) -> str:
                 continue
             digest.update(str(path.relative_to(root)).encode() + b"\0")
             digest.update(path.read_bytes() + b"\0")
-    command = [target.compiler(), "--version"]
+    command = [*target.compiler(), "--version"]
     digest.update(subprocess.run(command, capture_output=True, check=False).stdout)
     return digest.hexdigest()[:16]
 
@@ -91,7 +99,8 @@ def _build_alone(target: Target, folder: Path) -> None:
         if sources() == _SOURCE_TREE:  # there objects stay, and what did not change is not built
             objects = _SOURCE_TREE.parent / "build" / f"kernels-{target.triple}"
         command = ["make", "-s", "-C", str(sources()), "install", f"DEST={built}"]
-        command += [f"BUILD={objects}", f"CC={target.compiler()}", f"AR={target.tool('ar')}"]
+        command += [f"BUILD={objects}", f"CC={' '.join(target.compiler())}"]
+        command.append(f"AR={' '.join(target.archiver())}")
         command.append(f"-j{len(os.sched_getaffinity(0))}")
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:

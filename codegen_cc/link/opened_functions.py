@@ -35,9 +35,7 @@ class OpenedFile:
     functions: tuple[str, ...]
 
 
-def opened_files(
-    library: str, shared: tuple[Path, ...], undefined: set[str], nm: str
-) -> list[OpenedFile]:
+def opened_files(library: str, shared: tuple[Path, ...], undefined: set[str]) -> list[OpenedFile]:
     """Which undefined functions come from which shared library, the first that has them.
 
     Raises ``LibraryError`` where a file is missing or no library.
@@ -49,7 +47,7 @@ def opened_files(
             raise LibraryError(
                 f"library {library}: {path} does not exist; install or build the library again"
             )
-        functions = tuple(sorted(left & defined_functions(path, dynamic=True, nm=nm)))
+        functions = tuple(sorted(left & defined_functions(path, dynamic=True)))
         left.difference_update(functions)
         found.append(OpenedFile(library, path, functions))
     return found

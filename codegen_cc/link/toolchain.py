@@ -15,8 +15,9 @@ from pathlib import Path
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.link.foreign_kernels import kernel_archive
 from codegen_cc.link.needs import Linked
-from codegen_cc.link.objects import defined_functions, undefined
+from codegen_cc.link.objects import keep_global, undefined
 from codegen_cc.link.opened_functions import OpenedFile, opened_files, opening, trampolines
+from codegen_cc.link.system_libraries import not_in_system
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
 
@@ -25,15 +26,15 @@ C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextr
 #: 5.5 seconds instead of 2.
 _LIGHT = "-O1"
 
-#: Libraries that every process has in which a model is loaded, besides TVM's two.
-_SYSTEM = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "libgcc_s.so.1")
-_SYSTEM_CXX = "libstdc++.so.6"
 #: Starts of names that TVM's runtime or the linker define.
 _ELSEWHERE = ("TVM", "_GLOBAL_OFFSET_TABLE_", "_TLS_MODULE_BASE_", "__tls_", "__dso_handle")
 
 
-def compiler() -> str:
-    """The C compiler for this machine (see ``Target.compiler``). Raises ``ToolchainError``."""
+def compiler() -> tuple[str, ...]:
+    """The first words of a command of the C compiler for this machine.
+
+    Raises ``ToolchainError`` (see ``Target.compiler``).
+    """
     return HOST.compiler()
 
 
@@ -68,7 +69,7 @@ def build_object(
     includes += [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
     includes += [f"-I{folder}" for folder in folders if f"-I{folder}" not in includes]
     (directory / "region.c").write_text(source, encoding="ascii")
-    _run([cc, *C_FLAGS, _LIGHT, *includes, "-c", "region.c", "-o", "code.o"], directory)
+    _run([*cc, *C_FLAGS, _LIGHT, *includes, "-c", "region.c", "-o", "code.o"], directory)
     objects = ["code.o"]
     archives: list[str] = []
     imports: list[OpenedFile] = []
@@ -78,25 +79,25 @@ def build_object(
         if found.name != "builtin":  # whose archive depends on the target
             archives += _library_archives(found)
         if link.shared:
-            nm = target.tool("nm")
-            archive_needs = undefined(*map(Path, link.archives), nm=nm) if link.archives else set()
+            archive_needs = undefined(*map(Path, link.archives)) if link.archives else set()
             own = [directory / name for name in ["code.o", *built]]
-            needed = undefined(*own, nm=nm) | archive_needs
-            imports += opened_files(found.name, link.shared, needed, nm)
+            needed = undefined(*own) | archive_needs
+            imports += opened_files(found.name, link.shared, needed)
     if imports:
         objects += _imports(target, imports, includes, directory)
     core = [*map(str, runtime), str(kernel_archive(target))]
     group = ["-Wl,--start-group", *dict.fromkeys([*archives, *core]), "-Wl,--end-group"]
-    _run([cc, "-r", "-nostdlib", *flags, "-o", "region.o", *objects, *group], directory)
+    _run([*cc, "-r", "-nostdlib", *flags, "-o", "region.o", *objects, *group], directory)
     if any(found.name != "builtin" for found in libraries):
-        missing = undefined(directory / "region.o", nm=target.tool("nm")).difference(weights)
+        missing = undefined(directory / "region.o").difference(weights)
         _require_defined(target, missing, libraries, callers or {})
-    kept = [f"--keep-global-symbol={pattern}" for pattern in keep]
-    _run([target.tool("objcopy"), "--wildcard", *kept, "region.o"], directory)
+    keep_global(directory / "region.o", keep)
     return directory / "region.o"
 
 
-def _library_sources(cc: str, found: Linked, directory: Path, includes: list[str]) -> list[str]:
+def _library_sources(
+    cc: Sequence[str], found: Linked, directory: Path, includes: list[str]
+) -> list[str]:
     """Compile the C files of a library; names of the objects."""
     objects = []
     for index, path in enumerate(found.link().sources):
@@ -104,7 +105,7 @@ def _library_sources(cc: str, found: Linked, directory: Path, includes: list[str
             raise LibraryError(f"library {found.name}: source {path} does not exist")
         objects.append(f"{found.name}_{index}.o")
         flags = [*C_FLAGS, *found.link().cflags, *includes]
-        _run([cc, *flags, "-c", str(path.resolve()), "-o", objects[-1]], directory)
+        _run([*cc, *flags, "-c", str(path.resolve()), "-o", objects[-1]], directory)
     return objects
 
 
@@ -124,8 +125,8 @@ def _imports(
     text = trampolines(imports, target.machine)
     (directory / "imports.s").write_text(text, encoding="ascii")
     (directory / "opening.c").write_text(opening(imports), encoding="ascii")
-    _run([cc, "-c", "imports.s", "-o", "imports.o"], directory)
-    _run([cc, *C_FLAGS, *includes, "-c", "opening.c", "-o", "opening.o"], directory)
+    _run([*cc, "-c", "imports.s", "-o", "imports.o"], directory)
+    _run([*cc, *C_FLAGS, *includes, "-c", "opening.c", "-o", "opening.o"], directory)
     return ["imports.o", "opening.o"]
 
 
@@ -134,18 +135,7 @@ def _require_defined(
 ) -> None:
     """Raise ``LibraryError`` for a function that the loaded model would miss."""
     missing = {name for name in needed if not name.startswith(_ELSEWHERE)}
-    for name in (*_SYSTEM, _SYSTEM_CXX):
-        if not missing:
-            return
-        done = subprocess.run(
-            [target.compiler(), f"-print-file-name={name}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        path = Path(done.stdout.strip())
-        if path.is_absolute() and path.exists():
-            missing -= defined_functions(path, dynamic=True, nm=target.tool("nm"))
+    missing = not_in_system(missing, target)
     if missing:
         name = min(missing, key=lambda name: (name not in callers, name))
         others = [found.name for found in libraries if found.name != "builtin"]

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from codegen_cc.errors import CodegenError
-from codegen_cc.link.objects import defined_functions
+from codegen_cc.link.system_libraries import has_library, not_in_system
 from codegen_cc.target import Target
 
 _LONGEST = 40
@@ -50,22 +49,12 @@ def _unfit(name: str) -> str | None:
 
 
 def _meets_the_system(name: str, functions: Sequence[str], target: Target) -> str | None:
-    cc = target.compiler()
-    for file in (f"lib{name}.so", f"lib{name}.a"):
-        if Path(_said(cc, f"-print-file-name={file}")).is_absolute():
-            return f"the system has a library {file}"
-    for file in ("libc.so.6", "libm.so.6"):
-        path = Path(_said(cc, f"-print-file-name={file}"))
-        if path.is_absolute() and path.exists():
-            system = defined_functions(path, dynamic=True, nm=target.tool("nm"))
-            if taken := sorted(system.intersection(functions)):
-                return f"{file} has a function {taken[0]}"
+    if has_library(name, target):
+        return f"the system has a library lib{name}.so or lib{name}.a"
+    if taken := sorted(set(functions) - not_in_system(set(functions), target)):
+        return f"the system's libraries have a function {taken[0]}"
     text = f"#if __has_include(<{name}.h>)\n#error taken\n#endif\n"
-    command = [cc, "-E", "-x", "c", "-"]
+    command = [*target.compiler(), "-E", "-x", "c", "-"]
     if subprocess.run(command, input=text, capture_output=True, text=True).returncode != 0:
         return f"the system has a header {name}.h"
     return None
-
-
-def _said(cc: str, flag: str) -> str:
-    return subprocess.run([cc, flag], capture_output=True, text=True, check=False).stdout.strip()

@@ -135,12 +135,12 @@ def _write(
 
 def _archive(path: Path, objects: list[Path], target: Target) -> None:
     # D: no dates and owners inside, so that the same model gives the same file.
-    _run([target.tool("ar"), "rcsD", str(path), *map(str, objects)], path)
+    _run([*target.archiver(), "rcsD", str(path), *map(str, objects)], path)
 
 
 def _link(path: Path, objects: list[Path], target: Target) -> None:
     flags = ["-shared", f"-Wl,-soname,{path.name}", "-Wl,--build-id=none", "-Wl,-z,defs"]
-    command = [target.compiler(), *flags, "-o", str(path), *map(str, objects)]
+    command = [*target.compiler(), *flags, "-o", str(path), *map(str, objects)]
     _run([*command, "-Wl,--as-needed", *_SYSTEM], path)
     seal(path)
 

@@ -43,11 +43,11 @@ def test_what_is_in_it(far: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     text += f"const char* second(void) {{ return {stored[1].symbol}; }}\n"
     (tmp_path / "c.c").write_text(text)
     code = tmp_path / "code.o"
-    subprocess.run([compiler(), "-fPIC", "-c", tmp_path / "c.c", "-o", code], check=True)
+    subprocess.run([*compiler(), "-fPIC", "-c", tmp_path / "c.c", "-o", code], check=True)
     constants = blob.finish(code)
     assert constants == tmp_path / "weights.o"
     library = tmp_path / "all.so"
-    subprocess.run([compiler(), "-shared", "-o", library, code, constants], check=True)
+    subprocess.run([*compiler(), "-shared", "-o", library, code, constants], check=True)
     loaded = ctypes.CDLL(str(library))
     for name, array in (("first", arrays[0]), ("second", arrays[1])):
         function = getattr(loaded, name)

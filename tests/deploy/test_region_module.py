@@ -125,7 +125,7 @@ def test_generated_c_compiles_without_a_warning(tmp_path, batch):
     assert len(compiled.report.regions) == 1
     includes = [f"-I{runtime_file('include')}", f"-I{tvm_ffi.libinfo.find_include_path()}"]
     includes.append(f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}")
-    command = [compiler(), *C_FLAGS, "-Werror", "-fsyntax-only", *includes]
+    command = [*compiler(), *C_FLAGS, "-Werror", "-fsyntax-only", *includes]
     subprocess.run([*command, tmp_path / "ext_main_0.c"], check=True)
 
 

@@ -183,7 +183,7 @@ def test_a_run_allocates_nothing(name: str, request, tmp_path: Path) -> None:
     """Counted in a C program whose malloc is the one that the library finds."""
     case: Case = request.getfixturevalue(name)
     folder, model = case.done.folder, case.done.name
-    command = [HOST.compiler(), "-std=gnu11", "-O2", f"-DNAME={model}", "-include", f"{model}.h"]
+    command = [*HOST.compiler(), "-std=gnu11", "-O2", f"-DNAME={model}", "-include", f"{model}.h"]
     command += [f"-I{folder / 'include'}", str(HERE / "standalone_probe.c"), str(case.static)]
     subprocess.run([*command, "-lm", "-pthread", "-ldl", "-o", tmp_path / "probe"], check=True)
     for threads in ("1", "2", "5"):

@@ -153,7 +153,7 @@ def test_the_programs_are_short() -> None:
 
 @arm
 def test_the_example_for_arm(tmp_path: Path) -> None:
-    flags = {"CC": ARM.compiler(), "BYOC_FLAGS": f"--target {ARM.name}"}
+    flags = {"CC": " ".join(ARM.compiler()), "BYOC_FLAGS": f"--target {ARM.name}"}
     output = make(tmp_path, str(tmp_path / "main"), "shared", **flags)
     assert "100.0 % of MACs, 1 region" in output
     assert read_compiled(tmp_path / "model" / "lib" / "libsqueezenet.so").machine == "aarch64"
@@ -169,7 +169,7 @@ def test_tokens_and_two_outputs(target: Target, tmp_path: Path) -> None:
     inputs = draw_inputs(model, below=100)
     done = compile_standalone(model, tmp_path / "model", name="tokens", target=target.name)
     assert len(done.report.regions) == 1 and not done.report.left
-    command = [target.compiler(), "-std=gnu11", "-O2", "-DNAME=tokens", "-include", "tokens.h"]
+    command = [*target.compiler(), "-std=gnu11", "-O2", "-DNAME=tokens", "-include", "tokens.h"]
     command += [f"-I{done.folder / 'include'}", Path(__file__).with_name("standalone_files.c")]
     said(*command, done.folder / "lib" / "libtokens.a", "-lm", "-pthread", "-o", tmp_path / "files")
     expected = onnxruntime_outputs(model, inputs)

@@ -95,7 +95,7 @@ def test_names_from_files(stem: str, name: str) -> None:
         ("a" * 41, "longer than 40"),
         ("ext_model", "begin with byoc, ext, tvm are taken"),
         ("byoc", "begin with"),
-        ("timer", "has a function timer_create"),
+        ("timer", "have a function timer_create"),
         ("string", "has a header string.h"),
         ("m", "has a library libm"),
     ],

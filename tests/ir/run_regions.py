@@ -40,7 +40,7 @@ class CompiledRegions:
         if (constants := weights.finish(objects[0])) is not None:
             objects.append(constants)
         library = folder / "regions.so"
-        subprocess.run([compiler(), "-shared", "-o", library, *objects, "-lm"], check=True)
+        subprocess.run([*compiler(), "-shared", "-o", library, *objects, "-lm"], check=True)
         self._module = tvm_ffi.load_module(str(library))
 
     def run(self, symbol: str, *inputs: np.ndarray, **dims: int) -> list[np.ndarray]:

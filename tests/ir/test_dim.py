@@ -145,7 +145,7 @@ def test_c_rounds_down_as_relax_does(dim: Dim, tmp_path: Path) -> None:
     ]
     source, program = tmp_path / "dims.c", tmp_path / "dims"
     source.write_text("\n".join(lines))
-    subprocess.run([compiler(), source, "-o", program], check=True)
+    subprocess.run([*compiler(), source, "-o", program], check=True)
     printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     assert [int(line) for line in printed.split()] == [at(dim, *size) for size in sizes]
 

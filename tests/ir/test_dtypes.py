@@ -43,7 +43,7 @@ def test_the_c_headers_agree(tmp_path: Path) -> None:
     source = tmp_path / "dtypes.c"
     source.write_text("\n".join([*lines, ""]))
     folders = [header.parent, tvm_ffi.libinfo.find_dlpack_include_path()]
-    command = [compiler(), "-std=gnu11", "-fsyntax-only", *(f"-I{folder}" for folder in folders)]
+    command = [*compiler(), "-std=gnu11", "-fsyntax-only", *(f"-I{folder}" for folder in folders)]
     done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -96,7 +96,14 @@ def lib(level_library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | Gue
 def _built_with(flags: str, families: str, functions: tuple[str, ...], build: Path) -> ctypes.CDLL:
     """Some kernels alone, compiled into ``build`` with flags instead of a row's."""
     runtime = Path(__file__).resolve().parents[2] / "runtime"
-    command = ["make", "-s", "-C", str(runtime), f"BUILD={build}", f"CC={HOST.compiler()}"]
+    command = [
+        "make",
+        "-s",
+        "-C",
+        str(runtime),
+        f"BUILD={build}",
+        f"CC={' '.join(HOST.compiler())}",
+    ]
     command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_{abi.LEVELS[0]}={flags}"]
     subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
     library = ctypes.CDLL(str(build / "libext_kernels.so"))

@@ -62,7 +62,7 @@ class SharedMemory:
     def _numpy_handler(self, folder: Path) -> ctypes.py_object:
         library = folder / "arena.so"
         source = str(_HERE / "arena.c")
-        command = [HOST.compiler(), "-O2", "-Wall", "-fPIC", "-shared", source, "-o", str(library)]
+        command = [*HOST.compiler(), "-O2", "-Wall", "-fPIC", "-shared", source, "-o", str(library)]
         subprocess.run(command, check=True)
         arena = ctypes.CDLL(str(library))
         arena.arena_handler.restype = ctypes.c_void_p
@@ -155,7 +155,7 @@ class GuestLibrary:
             library = kernel_file(target, "lib/libext_kernels.so")
             program = folder / f"guest-{target.machine}"
             # Its symbols are visible, as the kernels look for TVM's functions there.
-            command = [target.compiler(), "-O1", "-Wall", "-rdynamic", "-pthread"]
+            command = [*target.compiler(), "-O1", "-Wall", "-rdynamic", "-pthread"]
             subprocess.run([*command, str(_HERE / "guest.c"), "-o", str(program)], check=True)
         except ToolchainError as error:
             raise GuestError(str(error)) from error

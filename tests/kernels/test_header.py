@@ -89,7 +89,7 @@ def test_a_compiler_reads_the_same(tmp_path: Path) -> None:
     source, program = tmp_path / "header.c", tmp_path / "header"
     source.write_text("\n".join(lines))
     folder = runtime_file("include/ext_kernels.h").parent
-    command = [compiler(), "-std=c11", "-Werror", f"-I{folder}", str(source), "-o", str(program)]
+    command = [*compiler(), "-std=c11", "-Werror", f"-I{folder}", str(source), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout

@@ -151,7 +151,14 @@ def test_a_family_in_a_further_row(tmp_path: Path) -> None:
     if HOST.machine != "x86_64":
         pytest.skip("the rows are those of x86-64")
     objects = {row: tmp_path / row / "arange.o" for row in ("baseline", "avx_vnni", "avx512_bf16")}
-    command = ["make", "-s", "-C", str(RUNTIME), f"BUILD={tmp_path}", f"CC={HOST.compiler()}"]
+    command = [
+        "make",
+        "-s",
+        "-C",
+        str(RUNTIME),
+        f"BUILD={tmp_path}",
+        f"CC={' '.join(HOST.compiler())}",
+    ]
     command += ["SOME=avx_vnni/arange avx512_bf16/arange", "FLAGS_avx_vnni=-DEXT_SIMD_AVX2 -mavx2"]
     command += ["FLAGS_avx512_bf16=-DEXT_SIMD_AVX512 -mavx512f -mavx512dq"]
     subprocess.run([*command, *map(str, objects.values())], check=True)
@@ -170,7 +177,14 @@ def test_a_family_in_a_further_row(tmp_path: Path) -> None:
 def test_a_warning_of_the_compiler_is_kept_for_lint(tmp_path: Path) -> None:
     """``make`` builds in spite of it; ``make warnings`` refuses it, also when nothing is built."""
     folder, forced = tmp_path / "build", tmp_path / "forced.h"
-    command = ["make", "-s", "-C", str(RUNTIME), f"BUILD={folder}", f"CC={HOST.compiler()}"]
+    command = [
+        "make",
+        "-s",
+        "-C",
+        str(RUNTIME),
+        f"BUILD={folder}",
+        f"CC={' '.join(HOST.compiler())}",
+    ]
     command += ["LEVELS=", "SOME=", "ROWS_BF16=", "FAMILIES=arange", "COMMON=status", "STANDALONE="]
     command.append(f"CFLAGS=-O0 -include {forced}")
     forced.write_text("#warning of a test\n")

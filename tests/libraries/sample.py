@@ -71,10 +71,10 @@ class SampleLibrary:
         (self.folder / "sample.c").write_text(SOURCE)
         flags = ["-O1", "-fPIC", *self._flags(), str(self.folder / "sample.c")]
         if self.way == "shared":
-            command = [compiler(), "-shared", *flags, "-o", str(self.folder / "libsample.so")]
+            command = [*compiler(), "-shared", *flags, "-o", str(self.folder / "libsample.so")]
             subprocess.run(command, check=True)
         elif self.way == "archive":
-            command = [compiler(), "-c", *flags, "-o", str(self.folder / "sample.o")]
+            command = [*compiler(), "-c", *flags, "-o", str(self.folder / "sample.o")]
             subprocess.run(command, check=True)
 
     def _flags(self) -> tuple[str, ...]:

@@ -264,7 +264,7 @@ def naive_blas(folder: Path, name: str, source: str = NAIVE) -> Path:
     (folder / "naive.c").write_text(source)
     made = ["-shared"] if name.endswith(".so") else ["-c"]
     target = folder / (name if name.endswith(".so") else "naive.o")
-    subprocess.run([compiler(), "-fPIC", *made, folder / "naive.c", "-o", target], check=True)
+    subprocess.run([*compiler(), "-fPIC", *made, folder / "naive.c", "-o", target], check=True)
     if name.endswith(".a"):
         subprocess.run(["ar", "rcs", folder / name, target], check=True)
     return folder / name

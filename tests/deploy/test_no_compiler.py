@@ -1,0 +1,112 @@
+"""Compiling where no compiler and no binutils are installed, with the one of the extra."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import byoc
+from byoc.errors import CompileError
+from codegen_cc import c_compiler
+from codegen_cc.errors import ToolchainError
+from codegen_cc.link.objects import defined_functions, keep_global, undefined
+from codegen_cc.target import Target
+from tests.deploy.networks import two_by_two
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_zig = pytest.mark.skipif(find_spec("ziglang") is None, reason="needs the package ziglang")
+
+
+@pytest.fixture
+def no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is found, and no variable names one."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    for name in ("CC", "CXX", "CROSS_CC"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@needs_zig
+def test_the_whole_way(no_path: None, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.deploy.without_compiler", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@needs_zig
+@pytest.mark.parametrize("target", ["aarch64-linux-gnu", "aarch64-linux-musl", "x86-64"])
+def test_it_serves_other_machines(target: str, no_path: None) -> None:
+    command = Target.parse(target).compiler()
+    assert c_compiler.is_zig(command)
+    done = subprocess.run(
+        [*command, "-dM", "-E", "-xc", "/dev/null"], capture_output=True, text=True, check=True
+    )
+    machine = "__x86_64__" if target == "x86-64" else "__aarch64__"
+    assert f"#define {machine} 1" in done.stdout
+    assert "__AVX__" not in done.stdout  # any CPU of the architecture
+
+
+@needs_zig
+def test_a_variable_may_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "zig")
+    assert c_compiler.is_zig(Target.parse().compiler())
+
+
+def test_without_it_the_extra_is_named(no_path: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_compiler, "_zig_program", lambda: None)
+    for target, wanted in (("x86-64", "'apt install gcc' or pip"), ("x86_64-linux-musl", "pip")):
+        with pytest.raises(ToolchainError, match=rf"example {wanted} install .*\[compiler\]"):
+            Target.parse(target).compiler()
+
+
+def test_musl_takes_the_standalone_form(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="x86_64-linux-musl; use the standalone form"):
+        byoc.compile(two_by_two(), tmp_path / "m.so", target="x86_64-linux-musl")
+
+
+@needs_zig
+def test_standalone_for_musl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels and threads call nothing that the other C library lacks: ``-z defs`` says."""
+    monkeypatch.delenv("CROSS_CC", raising=False)
+    byoc.compile_standalone(two_by_two(), tmp_path, name="plain", target="x86_64-linux-musl")
+    assert "plain_create" in defined_functions(tmp_path / "lib/libplain.so", dynamic=True)
+
+
+def test_names_that_become_local(tmp_path: Path) -> None:
+    """Calls go where they went, and two objects with the same names meet in one library."""
+    for number in (1, 2):
+        source = f"""
+        extern int elsewhere(void); __attribute__((weak)) int shared(void) {{ return {number}; }}
+        int data[2] = {{ {number}, 5 }}; static int own(int x) {{ return x * data[0]; }}
+        int helper(int x) {{ return own(x) + shared() + (elsewhere() ? 1 : 0); }}
+        int kept_{number}(int x) {{ return helper(x) * 100 + data[1]; }}
+        """
+        (tmp_path / f"{number}.c").write_text(source)
+        flags = ["-O0", "-fPIC", "-ffunction-sections", "-g", "-c", f"{number}.c"]
+        command = [*Target.parse().compiler(), *flags, "-o", f"{number}.o"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        keep_global(tmp_path / f"{number}.o", ["kept_*"])
+        assert defined_functions(tmp_path / f"{number}.o") == {f"kept_{number}"}
+        assert "elsewhere" in undefined(tmp_path / f"{number}.o")
+    main = """int elsewhere(void) { return 0; }
+    int kept_1(int), kept_2(int);
+    int main(void) { return kept_1(3) != 405 || kept_2(3) != 805; }
+    """
+    (tmp_path / "main.c").write_text(main)
+    command = [*Target.parse().compiler(), "main.c", "1.o", "2.o", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    subprocess.run([tmp_path / "main"], check=True)
+
+
+def test_files_that_are_no_objects(tmp_path: Path) -> None:
+    for content in (b"", b"text", b"\x7fELF\x02\x01" + b"\xff" * 90, b"!<arch>\n" + b"x" * 60):
+        (tmp_path / "file.o").write_bytes(content)
+        with pytest.raises(ToolchainError, match=r"no 64-bit ELF file|cut off"):
+            undefined(tmp_path / "file.o")

@@ -19,6 +19,8 @@ from byoc import __version__
 from byoc.cli.bench import bench_verb
 from byoc.cli.compare import compare_verb
 from byoc.cli.compile import compile_verb
+from byoc.cli.completion import completion_verb
+from byoc.cli.doctor import doctor_verb
 from byoc.cli.extern import extern_verb
 from byoc.cli.inspect import inspect_verb
 from byoc.cli.libraries import libraries_verb
@@ -53,6 +55,8 @@ cli.add_command(libraries_verb)
 cli.add_command(tune_verb)
 cli.add_command(verify_verb)
 cli.add_command(compare_verb)
+cli.add_command(doctor_verb)
+cli.add_command(completion_verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

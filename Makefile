@@ -72,9 +72,11 @@ hostile: $(BIN)/.test kernels ## Try 2,200 damaged libraries, 1,000 databases, 1
 sanitize: $(BIN)/.test ## Run kernels, generated C and thread pools under ASan, UBSan and TSan (ARGS=--quick)
 	$(BIN)/python -m tests.sanitizers --jobs $(JOBS) $(ARGS)
 
-docs: $(BIN)/.test kernels ## Write docs/libraries.md, the table of kernel libraries
+docs: $(BIN)/.test kernels ## Write docs/libraries.md and the notebooks; build the site into build/site
 	$(BIN)/byoc libraries --markdown > docs/.libraries.md
 	mv docs/.libraries.md docs/libraries.md
+	$(BIN)/python -m tests.site.notebooks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 lint: $(BIN)/.dev ## Check the style of Python and C; refuse warnings of the kernels' compilers
 	$(BIN)/ruff check .

@@ -82,7 +82,7 @@ def compile(
     dynamic axes a size, or a symbol (see ``prepare``).  ``dump_code`` is a folder for the emitted
     C.  ``min_coverage`` and ``require_full`` say how much must be offloaded (see
     ``Report.require``).  With ``timers`` the library tells how long each kernel call took (see
-    ``byoc.profile``).
+    docs/profiling.md).
 
     A module of PyTorch is exported on its ``example_inputs``: a tuple of positional ones, or a
     dictionary of them by name. ``dynamic_shapes`` says which axes stay symbolic, as in

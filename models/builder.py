@@ -54,26 +54,35 @@ class GraphBuilder:
         self._nodes.append(helper.make_node(op_type, inputs, [name], name=name, **attributes))
         return name
 
+    def several(
+        self, op_type: str, wanted: Sequence[bool], *inputs: str, **attributes: object
+    ) -> list[str]:
+        """Append a node with several outputs; those that are not wanted have no name."""
+        name = f"{op_type.lower()}_{len(self._nodes)}"
+        outputs = [f"{name}_{i}" if asked else "" for i, asked in enumerate(wanted)]
+        self._nodes.append(helper.make_node(op_type, inputs, outputs, name=name, **attributes))
+        return outputs
+
     def split(self, x: str, sizes: Sequence[int], axis: int) -> list[str]:
         """Append a Split into parts of these sizes; one name for each."""
-        name = f"split_{len(self._nodes)}"
-        inputs = [x, self.constant(np.array(sizes, np.int64), "sizes")]
-        outputs = [f"{name}_{i}" for i in range(len(sizes))]
-        self._nodes.append(helper.make_node("Split", inputs, outputs, name=name, axis=axis))
-        return outputs
+        places = self.constant(np.array(sizes, np.int64), "sizes")
+        return self.several("Split", [True] * len(sizes), x, places, axis=axis)
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
         """Reshape; 0 keeps an axis and -1 takes the rest."""
         return self.op("Reshape", x, self.constant(np.array(shape, np.int64), "extents"))
 
-    def build(self) -> onnx.ModelProto:
-        """The finished model, checked by ``onnx.checker``."""
+    def build(self, checked: bool = True) -> onnx.ModelProto:
+        """The finished model, checked by ``onnx.checker`` unless it has operators of others."""
         graph = helper.make_graph(
             self._nodes, self.name, self._inputs, self._outputs, self._initializers
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+        domains = {node.domain: 1 for node in self._nodes} | {"": OPSET}
+        imports = [helper.make_opsetid(*domain) for domain in sorted(domains.items())]
+        model = helper.make_model(graph, opset_imports=imports)
         model.ir_version = IR_VERSION
-        onnx.checker.check_model(model)
+        if checked:
+            onnx.checker.check_model(model)
         return model
 
     # ------------------------------------------------------------------ layers

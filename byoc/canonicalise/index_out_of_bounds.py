@@ -24,6 +24,7 @@ from byoc.ir.dataflow import (
     static_shape_of,
     typed,
 )
+from byoc.ir.index_ranges import are_within
 from codegen_cc.dim import is_static
 
 #: Operators with one tensor of indices, and the least index as a multiple of the extent.
@@ -80,6 +81,9 @@ def _indexed(call: relax.Call) -> slice | None:
 def _clamp_one(block: Block, var: Var, call: relax.Call, axes: slice) -> None:
     name, attrs = op_name(call), call.attrs
     source, indices, *rest = call.args
+    points = name in ("relax.gather_nd", "relax.scatter_nd")
+    if points and are_within(indices, shape_of(source)[axes], block.values.get):
+        return
     inside = _clamped(block, var, indices, source, axes, ONE_TENSOR[name])
     if inside is indices:
         return

@@ -13,7 +13,7 @@ import tvm_ffi
 from byoc.compiler.request import Request, with_times
 from byoc.compiler.rows_first import mark_states
 from byoc.compiler.single_region import SingleRegion, single_region
-from byoc.compiler.states import growing_states, keep_states, require_empty
+from byoc.compiler.states import growing_states, keep_states, placed_states, require_empty
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
 from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
@@ -98,7 +98,7 @@ def partition_imported(
     with stages("partition", PartitionError):
         module, report = partition(imported.module, rules, request.dump_ir, expose)
         report = replace(report, axes=imported.axes)
-        module = mark_states(module, growing_states(imported))
+        module = mark_states(module, growing_states(imported), placed_states(imported))
         require_empty(module, imported.states)
     entry = single_region(module)
     inputs, outputs = imported.inputs, imported.outputs

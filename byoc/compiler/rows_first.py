@@ -6,15 +6,20 @@
                                       past    = permute(rows)
                                       present = permute(concat((rows, permute(new)), axis=0))
 
+Rows may be put elsewhere than at the end, as where sentences are of several lengths:
+
+    main(past, ...): present = scatter_nd(concat((past, new), axis=2), places, new)
+
 ``present`` is no result any more. Where one region computes the concatenation and all that reads
 it, it writes the new rows into the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import sympy
 import tvm
 from tvm import relax
@@ -34,9 +39,11 @@ from byoc.ir.origin import origin_of, with_origin
 from byoc.ir.symbols import named_in
 from byoc.ir.walk import bindings_of
 from codegen_cc.node import STATES_ATTRIBUTE
-from codegen_cc.operators.movement import grown_state
+from codegen_cc.operators.movement import grown_state, scattered_state
 from codegen_cc.region.read_relax import read_region
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
+
+_SCATTER = "relax.scatter_nd"
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class _Writer:
         self._rows: dict[relax.Var, relax.Var] = {}
         self._became: dict[relax.Expr, relax.Expr] = {}
         self._values: dict[relax.Var, relax.Expr] = {}
+        self._places: dict[tuple[relax.Expr, tuple[int, ...]], relax.Var] = {}
 
     def begin(self, state: Growing) -> None:
         """Bind what a state was before the call."""
@@ -135,7 +143,8 @@ class _Writer:
         return expr
 
     def _append(self, value: relax.Expr, var: relax.Var, state: Growing) -> None:
-        parts = value.args[0].fields if op_name(value) == "relax.concat" else [value]
+        joined = self._values.get(value.args[0]) if op_name(value) == _SCATTER else value
+        parts = joined.args[0].fields if op_name(joined) == "relax.concat" else [value]
         found = (op_name(value) or type(value).__name__).removeprefix("relax.")
         if len(parts) < 2 or self._itself(parts[0]) != state.param:
             raise CompileError(
@@ -151,7 +160,25 @@ class _Writer:
         ]
         whole = relax.op.concat([self._rows[state.param], *new], 0)
         whole = self._bind("rows", with_origin(whole, origin))
+        if joined is not value:
+            whole = self._bind("rows", with_origin(self._scattered(whole, value, state), origin))
         self._became[var] = self._bind("present", relax.op.permute_dims(whole, state.back))
+
+    def _scattered(self, rows: relax.Var, call: relax.Call, state: Growing) -> relax.Expr:
+        """``scatter_nd`` into rows: the same updates, whose coordinates have the rows' first."""
+        indices = call.args[1]
+        count = int(shape_of(indices)[-1])
+        if sorted(state.order[:count]) != list(range(count)) or call.attrs.reduction != "update":
+            raise CompileError(
+                f"{state.what} becomes the result of scatter_nd with {count} coordinates; need one"
+                f" for each of the first {state.axis + 1} axes, and updates that replace"
+            )
+        key = indices, tuple(state.order[:count])
+        if key not in self._places:
+            order = relax.const(np.array(state.order[:count]), "int64")
+            places = relax.op.take(self.read(indices), order, axis=len(shape_of(indices)) - 1)
+            self._places[key] = self._bind("places", places)
+        return relax.op.scatter_nd(rows, self._places[key], self.read(call.args[2]), "update")
 
     def _itself(self, expr: relax.Expr) -> relax.Expr:
         """What an expression is but for joins of one part, as an optional cache leaves behind."""
@@ -168,17 +195,36 @@ class _Writer:
         return var
 
 
-def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
+def scattered(main: relax.Function) -> set[relax.Var]:
+    """The parameters of what ``rows_first`` gives whose new rows are put in places of their own."""
+    made: dict[relax.Var, relax.Var] = {}
+    found: set[relax.Var] = set()
+    for binding in bindings_of(main):
+        name, value = op_name(binding.value), binding.value
+        if name == "relax.strided_slice" and value.args[0] in main.params:
+            made[binding.var] = value.args[0]
+        elif name == "relax.concat" and (first := value.args[0].fields[0]) in made:
+            made[binding.var] = made[first]
+        elif name == _SCATTER and value.args[0] in made:
+            found.add(made[value.args[0]])
+    return found
+
+
+def mark_states(
+    mod: tvm.IRModule, growing: Mapping[int, str], placed: Collection[int] = ()
+) -> tvm.IRModule:
     """Tell regions which of their inputs are states; the module is not changed.
 
-    ``growing`` names the states among the parameters of ``main``. Raises ``CompileError`` for one
-    that no region writes rows into.
+    ``growing`` names the states among the parameters of ``main``; the new rows of those in
+    ``placed`` are scattered, which has to happen in the same region. Raises ``CompileError`` for
+    one that no region writes rows into.
     """
     if not growing:
         return mod
     main, out = mod["main"], mod.clone()
     same_as: dict[relax.Var, relax.Var] = {}
     waiting = {main.params[place]: name for place, name in growing.items()}
+    apart = {main.params[place] for place in placed}
     for binding in bindings_of(main):
         value = binding.value
         if isinstance(value, relax.Var):
@@ -190,7 +236,8 @@ def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
         tensors = [p for p in region.params if isinstance(p.ty, relax.TensorType)]
         given = list(value.args)[len(region.params) - len(tensors) :]
         sources = [same_as.get(argument, argument) for argument in given]
-        places = _appended(region, [p for p, source in enumerate(sources) if source in waiting])
+        states = {p: source in apart for p, source in enumerate(sources) if source in waiting}
+        places = _appended(region, states)
         if places:
             out[value.op] = region.with_attr(STATES_ATTRIBUTE, places)
         for place in places:
@@ -204,10 +251,16 @@ def mark_states(mod: tvm.IRModule, growing: Mapping[int, str]) -> tvm.IRModule:
     return out
 
 
-def _appended(function: relax.Function, places: list[int]) -> list[int]:
-    """The inputs, of these, that a region joins new rows to the first ones of, to their shape."""
+def _appended(function: relax.Function, places: Mapping[int, bool]) -> list[int]:
+    """The inputs, of these, that a region puts new rows behind the first ones of, in their shape.
+
+    True is for those whose rows are scattered then.
+    """
     if not places:
         return []
-    region = read_region(function.with_attr(STATES_ATTRIBUTE, places))
+    region = read_region(function.with_attr(STATES_ATTRIBUTE, list(places)))
     grown = [grown_state(region, node) for node in region.nodes]
-    return [place for place in places if region.inputs[place] in grown]
+    put = [scattered_state(region, node) for node in region.nodes]
+    return [
+        place for place, late in places.items() if region.inputs[place] in (put if late else grown)
+    ]

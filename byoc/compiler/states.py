@@ -23,7 +23,7 @@ from dataclasses import replace
 import tvm
 from tvm import relax
 
-from byoc.compiler.rows_first import Growing, rows_first
+from byoc.compiler.rows_first import Growing, rows_first, scattered
 from byoc.deploy.metadata import StateInfo, TensorInfo
 from byoc.errors import CompileError, ControlError
 from byoc.frontends import Imported
@@ -160,6 +160,13 @@ def growing_states(imported: Imported) -> dict[int, str]:
         for place, state in enumerate(imported.states)
         if state.axis is not None
     }
+
+
+def placed_states(imported: Imported) -> list[int]:
+    """Those of ``growing_states`` whose new rows have places of their own."""
+    main = imported.module["main"]
+    found = scattered(main) if imported.states else ()
+    return [place for place, param in enumerate(main.params) if param in found]
 
 
 def require_empty(module: tvm.IRModule, states: tuple[StateInfo, ...]) -> None:

@@ -14,6 +14,7 @@ from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES, KERNEL_INDICES, SINGL
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Number, Operator
 from codegen_cc.operators.dtype_rules import c_dtype, one_of
+from codegen_cc.operators.movement import scattered_state
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.sample import REAL, Sample, Shape, sample_node
 from codegen_cc.operators.told import unless
@@ -177,11 +178,12 @@ def _lower_gather(node: RegionNode, builder: PlanBuilder) -> None:
 def _lower_scatter(node: RegionNode, builder: PlanBuilder) -> None:
     roles = ("data", "indices", "updates")
     data, indices, updates = (builder.dense(builder.tensor(node.role(role))) for role in roles)
-    y = builder.space(data.shape, data.dtype)
+    kept = scattered_state(builder.region, node) is not None
+    y = data if kept else builder.space(data.shape, data.dtype)
     kind = f"EXT_SCATTER_{node.node.attrs['reduction'].upper()}"
     arguments = [_indexed_params(node, data, indices), kind, data, indices, updates, y]
     comment = f"{node.node.composite}: {list(data.shape)} at {list(indices.shape)}"
-    builder.call("ext_scatter", arguments, y, comment, over=[data])
+    builder.call("ext_scatter", arguments, y, comment, over=[] if kept else [data])
     builder.place(node.output, y)
 
 

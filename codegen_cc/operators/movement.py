@@ -80,6 +80,20 @@ def grown_state(region: Region, node: RegionNode) -> Value | None:
     return None
 
 
+def scattered_state(region: Region, node: RegionNode) -> Value | None:
+    """The state that updates go into, which new rows were put behind just before; None for others.
+
+    What it was before the updates nobody else may read: they are written where it lies.
+    """
+    if not region.states or node.node.op != "scatter_nd":
+        return None
+    data = node.role("data")
+    if sum(data in reader.inputs for reader in region.nodes) != 1 or data in region.outputs:
+        return None
+    makers = (maker for maker in region.nodes if maker.output is data)
+    return next((grown_state(region, maker) for maker in makers), None)
+
+
 def _is_beginning(node: RegionNode) -> bool:
     """Whether a slice takes the first rows, whole and one after another."""
     begin, steps = node.node.attrs["begin"], node.node.attrs["strides"]

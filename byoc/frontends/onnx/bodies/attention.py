@@ -42,8 +42,11 @@ def repeated(call: Call, value: str, heads: int, times: int) -> str:
     """Every head so many times: [B, N, T, D] as [B, N times, T, D]."""
     if times == 1:
         return value
-    places = np.repeat(np.arange(heads), times)
-    return call.op("Gather", value, call.integers(*places.tolist()), axis=1)
+    wide = call.op("Expand", call.over("Unsqueeze", value, [2]), call.integers(1, 1, times, 1, 1))
+    shape = call.op("Shape", value)
+    batch, rows = call.slice(shape, 0, 0, 1), call.slice(shape, 0, 2, 4)
+    extents = call.op("Concat", batch, call.integers(heads * times), rows, axis=0)
+    return call.op("Reshape", wide, extents)
 
 
 def causal(call: Call, rows: str, columns: str, before: str, low: float) -> str:

@@ -166,24 +166,23 @@ def group_query_attention(call: Call) -> bool:
     q, k, v = (
         heads_of(call, part, count) for part, count in zip(parts, (heads, own, own), strict=True)
     )
-    rows, past = call.extent(call.input(0), 1), call.shape(3) if call.input(3) else [0] * 4
+    past = call.shape(3) if call.input(3) else [0] * 4
     if past is None:
         return False
     has_past = past[2] != 0
+    rows = call.extent(call.input(0), 1)
     room = call.extent(call.input(3), 2) if has_past else call.integers(0)
-    last = call.reshape(call.op("Cast", call.input(5), to=onnx.TensorProto.INT64), -1, 1)
-    first = call.op("Sub", call.op("Add", last, call.integers(1)), rows)
-    before = call.op("Max", first, call.constant(0, np.int64))
-    own_places = call.op("Add", before, call.over("Unsqueeze", call.up_to(rows), [0]))
+    ends = room, call.op("Add", room, rows)
+    own_places = _places(call, rows, ends)
     if attrs.get("do_rotary", 0):
         table = call.shape(7)
         if table is None or table[1] is None:
             return False
         tables, ids = (call.input(7), call.input(8)), call.input(9) or own_places
         q, k = (rotated(call, x, ids, tables, (width, 2 * table[1])) for x in (q, k))
-    keys = call.up_to(call.op("Add", room, rows))
+    keys = call.up_to(ends[1])
     if has_past:
-        sizes = (keys, before, room, rows)
+        sizes = call.extent(call.input(0), 0), own_places, own
         pairs = (call.input(3), k), (call.input(4), v)
         k, v = (_appended(call, pair, sizes) for pair in pairs)
     call.give(1, k)
@@ -203,19 +202,35 @@ def group_query_attention(call: Call) -> bool:
     return True
 
 
-def _appended(call: Call, pair: tuple[str, str], sizes: tuple[str, str, str, str]) -> str:
+def _places(call: Call, rows: str, ends: tuple[str, str]) -> str:
+    """Where the new keys of each sentence belong, [B, S].
+
+    ``seqlens_k`` tells the last place; the first one is no lower than 0, and none is behind those
+    that there is room for, ``ends``.
+    """
+    last = call.reshape(call.op("Cast", call.input(5), to=onnx.TensorProto.INT64), -1, 1)
+    # S as a tensor, of numbers up to there: those are part of the network, shapes are not.
+    one = call.integers(1)
+    count = call.up_to(call.op("Add", rows, one), rows)
+    first = call.op("Sub", call.op("Add", last, one), count)
+    steps = call.up_to(rows)
+    least = call.op("Max", call.op("Add", first, steps), steps)
+    return call.op("Min", least, call.up_to(ends[1], ends[0]))
+
+
+def _appended(call: Call, pair: tuple[str, str], sizes: tuple[str, str, int]) -> str:
     """New keys behind those of the past that count: [B, M, P + S, D].
 
-    ``sizes`` are 0 to P + S - 1, how many count [B, 1], P, and S.
+    ``sizes`` are B, the places [B, S] of the new keys, and M. Keys are joined to the whole past,
+    where those of the longest sentence belong, and put where each sentence ends.
     """
-    places, before, room, rows = sizes
+    batch, places, heads = sizes
     both = call.op("Concat", *pair, axis=2)
-    moved = call.op("Add", places, call.op("Sub", room, before))
-    taken = call.op("Where", call.op("Less", places, before), places, moved)
-    last = call.op("Sub", call.op("Add", room, rows), call.integers(1))
-    taken = call.over("Unsqueeze", call.op("Min", taken, last), [1, 3])
-    wide = call.op("Expand", taken, call.op("Shape", both))
-    return call.op("GatherElements", both, wide, axis=2)
+    at = [call.over("Unsqueeze", call.up_to(batch), [1, 2]), call.over("Unsqueeze", places, [1])]
+    at.insert(1, call.constant(np.arange(heads)[:, None], np.int64))
+    shape = call.slice(call.op("Shape", pair[1]), 0, 0, 3)
+    wide = [call.over("Unsqueeze", call.op("Expand", x, shape), [3]) for x in at]
+    return call.op("ScatterND", both, call.op("Concat", *wide, axis=3), pair[1])
 
 
 # ---------------------------------------------------------------------- rotations

@@ -21,6 +21,17 @@ def power(node: Node) -> relax.Expr:
     return result if within == to else relax.op.astype(result, to)
 
 
+def extreme(node: Node) -> relax.Expr:
+    """Max, Min of integers, two after two; TVM copies them all into one tensor first."""
+    if is_float(node.dtype()):
+        return node.tvm()
+    choose = {"Max": relax.op.maximum, "Min": relax.op.minimum}[node.operator]
+    result = node.inputs[0]
+    for other in node.inputs[1:]:
+        result = node.emit(choose(result, other))
+    return result
+
+
 def mod(node: Node) -> relax.Expr:
     """Of fractions with fmod=0: the sign of the divisor, of a zero too, as Python's ``%``."""
     if node.attrs.get("fmod", 0) or not is_float(node.dtype()):

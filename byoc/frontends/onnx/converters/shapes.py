@@ -9,6 +9,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_typ
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from byoc.frontends.onnx.resize import axes_of, resize
+from byoc.ir.index_ranges import are_natural
 from codegen_cc.dim import Dim, is_static, same, slice_bounds
 
 
@@ -124,8 +125,12 @@ def by_coordinates(node: Node) -> relax.Expr:
     if indices is None or not isinstance(indices[-1], int):
         told = list(indices) if indices else "of unknown shape"
         raise ValueError(f"indices {told}; need a known last extent, the number of coordinates")
-    if node.operator == "ScatterND":
-        _let_updates_fit(node, indices)
+    if node.operator != "ScatterND":
+        return node.tvm()
+    _let_updates_fit(node, indices)
+    natural = are_natural(node.inputs[1], node.bb.lookup_binding)
+    if natural and node.attrs.get("reduction", "none") == "none":
+        return relax.op.scatter_nd(*node.inputs)  # there are none to count from the end
     return node.tvm()
 
 

@@ -1,0 +1,50 @@
+"""Compute places, masks and what tables have there once: layers do it again from equal lengths.
+
+    a = arange(0, n); b = arange(0, n)      b -> a
+
+Integers, truth values, and rows and bounds that they choose; nothing else, as a function that
+arrives in pieces is found by pieces that nobody else reads.
+"""
+
+from __future__ import annotations
+
+import math
+
+import tvm_ffi
+from tvm import relax
+
+from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, shape_of
+
+_ARITHMETIC = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("arange", "add", "subtract", "multiply", "maximum", "minimum", "astype", "where", "take"),
+        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and"),
+        *("logical_or", "logical_not", "concat", "strided_slice", "reshape", "expand_dims"),
+        *("squeeze", "broadcast_to", "permute_dims"),
+    )
+)
+_CHOOSING = ("relax.where", "relax.take")
+_PLACES = ("int32", "int64", "bool")
+#: Elements of a constant that is compared.
+_SMALL = 1 << 20
+
+
+def repeated_places(block: Block) -> None:
+    """Let users of a value read the first one that is computed alike."""
+    first: dict[tvm_ffi.StructuralKey, relax.Var] = {}
+    for var, _ in list(block.calls(*_ARITHMETIC)):
+        call = block.call(var, *_ARITHMETIC)
+        if call is None or not _is_place(call):
+            continue
+        known = first.setdefault(tvm_ffi.StructuralKey(call), var)
+        if known is not var and not block.is_fixed(var):
+            block.alias(var, known)
+
+
+def _is_place(call: relax.Call) -> bool:
+    shape = shape_of(call)
+    if shape is None or (dtype_of(call) not in _PLACES and op_name(call) not in _CHOOSING):
+        return False
+    values = (array_of(argument) for argument in call.args)
+    return all(value is None or math.prod(value.shape) <= _SMALL for value in values)

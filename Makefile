@@ -20,6 +20,12 @@ ZOO_NEEDS := huggingface-hub==2.4.0 regex requests safetensors tokenizers pyyaml
 # PyTorch for the tests, in a folder of its own: beside TVM it would be imported with TVM, in seconds,
 # by every process. What else it needs is there already.
 TORCH := torch==2.13.0 filelock fsspec networkx
+# The engines of the extras ray and serve, with all that they need, in a folder of their own as well:
+# they ask for an older protobuf than ONNX has. Beside them what the tests ask servers with.
+CLIENTS := tritonclient[http,grpc]==2.73.0 pillow
+LIST_ENGINES := from importlib.metadata import requires; \
+  print(*(line.partition(";")[0].strip() for line in requires("tvm-byoc-ext") \
+  if line.endswith(("extra == \"ray\"", "extra == \"serve\""))), sep="\n")
 
 # The first interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -37,7 +43,7 @@ help: ## List the targets
 demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
 	$(BIN)/python -m models.demo
 
-test: $(BIN)/.test $(VENV)/torch/.installed kernels aarch64-libraries ## Run all tests
+test: $(BIN)/.test $(VENV)/torch/.installed $(VENV)/serving/.installed kernels aarch64-libraries ## Run all tests
 	@# Files in the order of their folders: by their number of tests the slowest would come last.
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 
@@ -117,6 +123,12 @@ $(BIN)/.venv: | check-tools
 $(VENV)/torch/.installed: Makefile | $(BIN)/.test
 	@echo "== installing PyTorch for the tests (a CPU build is 800 MB)"
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/torch $(TORCH)
+	@touch $@
+
+$(VENV)/serving/.installed: Makefile pyproject.toml | $(BIN)/.test
+	@echo "== installing Ray and MLServer for the tests (750 MB)"
+	$(BIN)/python -c '$(LIST_ENGINES)' > $(VENV)/engines.txt
+	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/serving $(CLIENTS) -r $(VENV)/engines.txt
 	@touch $@
 
 $(VENV)/pytorch-zoo/.installed: Makefile | $(VENV)/torch/.installed

@@ -100,6 +100,10 @@ class RunError(ByocError, RuntimeError):
     """A kernel failed while a model ran, or a library that it needs is missing."""
 
 
+class IntegrationError(ByocError):
+    """An engine that a network shall run in is not installed, or cannot run it as it is set up."""
+
+
 class RpcError(ByocError):
     """A device cannot be reached, or what was asked of it failed there."""
 
@@ -128,6 +132,7 @@ __all__ = [
     "FallbackWarning",
     "ImportFailure",
     "InputError",
+    "IntegrationError",
     "LibraryError",
     "LoadError",
     "ModelError",

@@ -34,7 +34,9 @@ MOST_FLOAT32 = 24
 #: What a distribution is imported as, where that is another name.
 IMPORTED_AS = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi", "protobuf": "google"}
 #: Imported only by what needs an extra.
-EXTRAS = {"matplotlib", "ncnn", "onnxruntime", "openvino", "pycparser", "torch"}
+EXTRAS = {
+    *("matplotlib", "mlserver", "ncnn", "onnxruntime", "openvino", "pycparser", "ray", "torch"),
+}
 
 #: Where operators are described, read, imported or offered to C functions, by name.
 NAME_OPERATORS = (

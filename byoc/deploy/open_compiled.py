@@ -22,9 +22,7 @@ _opened: dict[Path, tuple[int, int, int]] = {}
 
 def open_compiled(path: Path) -> tuple[tvm_ffi.Module, Metadata]:
     """The library as a module, and what it says of itself. Raises ``LoadError``."""
-    metadata = _fitting(path)
-    load_runtime()
-    _require_same_tvm(path, metadata)
+    metadata = require_fitting(path)
     with _naming(path):
         for needed in metadata.runtime:
             require_functions(needed.name, needed.functions)
@@ -36,8 +34,11 @@ def open_compiled(path: Path) -> tuple[tvm_ffi.Module, Metadata]:
         raise LoadError(f"cannot load {path}: {first_line(error)}") from error
 
 
-def _fitting(path: Path) -> Metadata:
-    """The metadata of a library that this machine can load."""
+def require_fitting(path: Path) -> Metadata:
+    """The metadata of a library that fits this machine and this TVM, whose runtime is loaded.
+
+    The library itself is not. Raises ``LoadError``.
+    """
     file = read_compiled(path)
     require_this_machine(file, None)
     metadata = file.metadata()
@@ -47,6 +48,8 @@ def _fitting(path: Path) -> Metadata:
             f"cannot load {path}: it is in the {metadata.form} form, with a C interface of its own;"
             " compile the model without --emit for this"
         )
+    load_runtime()
+    _require_same_tvm(path, metadata)
     return metadata
 
 

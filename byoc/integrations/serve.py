@@ -1,0 +1,106 @@
+"""Start MLServer on a folder of models: ``python -m byoc.integrations.serve FOLDER``.
+
+The folder has MLServer's ``settings.json`` and ``model-settings.json`` files.  Besides what
+``mlserver start`` does, bodies of REST requests are limited as gRPC's messages are, to
+``grpc_max_message_length`` bytes, by default 64 MiB; and networks run in the server's process,
+where they hold no lock of Python's, unless ``parallel_workers`` is set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from byoc.errors import ByocError, IntegrationError
+from byoc.integrations.engines import require_engine
+
+_MOST_BYTES = 64 << 20
+_TOO_LARGE, _UNSUPPORTED = 413, 415
+
+App = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Any]
+
+
+class BodyLimit:
+    """An ASGI application in front of another one: refuses bodies of more than ``most`` bytes.
+
+    Compressed ones are refused as well, as these bytes say nothing of what they become.
+    """
+
+    def __init__(self, app: App, most: int) -> None:
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Read the body, and hand it on."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+        if coding != "identity":
+            text = f"the body is compressed ({coding}); send it as it is"
+            return await _refuse(send, _UNSUPPORTED, text)
+        too_large = f"the body is larger than {self._most} bytes"
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self._most:
+            return await _refuse(send, _TOO_LARGE, too_large)
+        messages, size = [], 0
+        while True:
+            messages.append(await receive())
+            size += len(messages[-1].get("body", b""))
+            if size > self._most:
+                return await _refuse(send, _TOO_LARGE, too_large)
+            if messages[-1]["type"] != "http.request" or not messages[-1].get("more_body"):
+                break
+        waiting = iter(messages)
+
+        async def again() -> Any:
+            return next(waiting, None) or await receive()
+
+        return await self._app(scope, again, send)
+
+
+async def _refuse(send: Any, status: int, text: str) -> None:
+    kind = (b"content-type", b"application/json")
+    close = (b"connection", b"close")
+    await send({"type": "http.response.start", "status": status, "headers": [kind, close]})
+    await send({"type": "http.response.body", "body": json.dumps({"error": text}).encode()})
+
+
+async def serve(folder: Path) -> None:
+    """Serve a folder's models until a signal ends it. Raises ``IntegrationError``."""
+    engine = require_engine("mlserver", "serve")
+    load_settings = require_engine("mlserver.cli.serve", "serve").load_settings
+    settings, models = await load_settings(str(folder))
+    for name, value in (
+        ("debug", False),
+        ("parallel_workers", 0),
+        ("grpc_max_message_length", _MOST_BYTES),
+    ):
+        if name not in settings.model_fields_set:
+            setattr(settings, name, value)
+    if not models:
+        raise IntegrationError(f"{folder} has no model-settings.json, here or in a folder of it")
+    server = engine.MLServer(settings)
+    server._rest_server._app.add_middleware(BodyLimit, most=settings.grpc_max_message_length)
+    await server.start(models)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; exit code 2 for what cannot be served."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if len(given) != 1 or not Path(given[0]).is_dir():
+        print("usage: python -m byoc.integrations.serve FOLDER", file=sys.stderr)
+        return 2
+    try:
+        asyncio.run(serve(Path(given[0])))
+    except ByocError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

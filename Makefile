@@ -35,6 +35,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test bench bench-kernels conformance corpus pytorch-zoo tvm-tests fuzz hostile sanitize docs lint \
+  release \
   format clean check-tools kernels aarch64-libraries
 
 help: ## List the targets
@@ -77,6 +78,9 @@ hostile: $(BIN)/.test kernels ## Try 2,200 damaged libraries, 1,000 databases, 1
 
 sanitize: $(BIN)/.test ## Run kernels, generated C and thread pools under ASan, UBSan and TSan (ARGS=--quick)
 	$(BIN)/python -m tests.sanitizers --jobs $(JOBS) $(ARGS)
+
+release: $(BIN)/.release ## Build, check and try sdist and wheels, into dist/ (docs/releasing.md)
+	$(BIN)/python -m release.wheels --jobs $(JOBS)
 
 docs: $(BIN)/.test kernels ## Write docs/libraries.md and the notebooks; build the site into build/site
 	$(BIN)/byoc libraries --markdown > docs/.libraries.md

@@ -50,15 +50,37 @@ class BuildWithKernels(build_py):
         super().run()
         import_root = ROOT if self.editable_mode else Path(self.build_lib).resolve()
         destination = import_root / INSTALLED
+        if built := os.environ.get("BYOC_KERNELS"):
+            self._copy_built(Path(built), destination)
+        else:
+            self._build(destination)
+        self._copy_sources(destination / "src")
+        if not self.editable_mode:
+            self._copy_zoo(import_root / INSTALLED_ZOO)
+
+    def _build(self, destination: Path) -> None:
         require_tools()
         command = ["make", "-C", str(RUNTIME), "install", f"DEST={destination}"]
         command.append(f"-j{os.cpu_count() or 1}")
         if subprocess.run(command, check=False).returncode != 0:
             sys.exit(f"error: building the kernels failed; the command was: {' '.join(command)}")
-        self._copy_sources(destination / "src")
-        self._copy_foreign(destination / "foreign")
-        if not self.editable_mode:
-            self._copy_zoo(import_root / INSTALLED_ZOO)
+
+    def _copy_built(self, built: Path, destination: Path) -> None:
+        """Take the kernels of ``BYOC_TRIPLE``, and the archives of all other folders beside it.
+
+        A release has built them (``release/wheels.py``), a folder for each architecture.
+        """
+        own = built / os.environ.get("BYOC_TRIPLE", "")
+        if own == built or not (own / "lib").is_dir():
+            sys.exit(f"error: BYOC_TRIPLE names no folder of {built}, that of BYOC_KERNELS")
+        if destination.exists():
+            shutil.rmtree(destination)
+        shutil.copytree(own, destination)
+        for archive in sorted(built.glob("*/lib/*.a")):
+            if archive.parents[1] != own:
+                place = destination / "foreign" / archive.relative_to(built)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(archive, place)
 
     def _copy_sources(self, destination: Path) -> None:
         """Ship the kernels' sources, so that an installed package can show and rebuild them."""
@@ -66,16 +88,6 @@ class BuildWithKernels(build_py):
             shutil.rmtree(destination)
         skip = shutil.ignore_patterns("build", "build-*", "*.o", "*.a", "*.so", "*.d")
         shutil.copytree(RUNTIME, destination, ignore=skip)
-
-    def _copy_foreign(self, destination: Path) -> None:
-        """Ship the archives of other architectures that a release has built before."""
-        built = os.environ.get("BYOC_FOREIGN_KERNELS")
-        if destination.exists():
-            shutil.rmtree(destination)
-        for archive in sorted(Path(built).glob("*/lib/*.a")) if built else ():
-            place = destination / archive.relative_to(built)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(archive, place)
 
     def _copy_zoo(self, destination: Path) -> None:
         """Install the zoo under a name that no other package has."""

@@ -157,12 +157,14 @@ def _extra(name: str, use: str) -> Finding:
         wanted = sorted(set(_packages(_PACKAGE, name)))
     except metadata.PackageNotFoundError:
         return Finding(f"extra {name}", missing=f"{_PACKAGE} is not installed", remedy="make venv")
+    if not wanted:  # of an environment that an older version was installed into
+        return Finding(f"extra {name}", "", f"not known to the installed {_PACKAGE}", "make venv")
     versions = {package: _version(package) for package in wanted}
     if absent := [package for package, version in versions.items() if version is None]:
         remedy = f"pip install '{_PACKAGE}[{name}]'"
         return Finding(f"extra {name}", "", f"{', '.join(absent)}, for {use}", remedy)
     found = ", ".join(f"{package} {version}" for package, version in versions.items())
-    return Finding(f"extra {name}", f"{found}, for {use}" if found else f"nothing, for {use}")
+    return Finding(f"extra {name}", f"{found}, for {use}")
 
 
 def _packages(package: str, extra: str) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""What makes a release; part of no wheel."""

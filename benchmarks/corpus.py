@@ -283,8 +283,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _one(options.networks[0], options.threads, options.rounds)
     if options.write and options.networks:
         parser.error("--write is for all networks")
-    rows = []
-    for name in options.networks or NETWORKS:
+    rows, names = [], options.networks or list(NETWORKS)
+    for number, name in enumerate(names, 1):
+        harness.tell(f"{number} of {len(names)}: {name}")
         rows.append(apart(name, options.threads, options.rounds))
         _say(rows[-1])
     if options.write:

@@ -13,6 +13,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -219,6 +220,7 @@ class Apart:
         return line.rstrip("\n")
 
 
+_BEGIN = time.monotonic()
 #: What a process prints that is ready.
 _READY = "ready to go"
 
@@ -264,9 +266,9 @@ def versions(*known: str) -> str:
 
 
 def tell(text: str) -> None:
-    """What is being done, for whoever waits at a terminal."""
+    """What is being done, and how long all has taken, for whoever waits at a terminal."""
     if sys.stderr.isatty():
-        print(text, file=sys.stderr)
+        print(f"{time.monotonic() - _BEGIN:7.1f} s  {text}", file=sys.stderr)
 
 
 def table(

@@ -1,8 +1,8 @@
 """Build, check and try what is uploaded: a source distribution, and a wheel for each architecture.
 
 ``python -m release.wheels`` writes to ``dist/``.  Everything is made from the source distribution,
-so that nothing is in a wheel that is not in it.  Kernels are built once for each architecture, by its
-gcc; each wheel has those of its own as they are installed, and the archives of the other's for
+so that nothing is in a wheel that is not in it.  Kernels are built once for each architecture, by
+its gcc; each wheel has those of its own as they are installed, and the archives of the other's for
 ``--target``.  The steps are the list in ``main``.
 """
 

@@ -24,9 +24,9 @@ from byoc.cli.doctor import doctor_verb
 from byoc.cli.extern import extern_verb
 from byoc.cli.inspect import inspect_verb
 from byoc.cli.libraries import libraries_verb
-from byoc.cli.options import Settings
 from byoc.cli.partition import partition_verb
 from byoc.cli.profile import profile_verb
+from byoc.cli.progress import Settings
 from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
 from byoc.cli.verify import verify_verb

@@ -11,7 +11,7 @@ import click
 from byoc.bench.engines import ENGINES
 from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
-from byoc.cli import control, options, remote
+from byoc.cli import control, options, progress, remote
 from byoc.cli.several import SeveralValues
 from byoc.destination import require_file_to_write
 from byoc.errors import BenchmarkError
@@ -92,6 +92,7 @@ class _Precision(click.Choice):
 @options.file("--html", "FILE", "Write a page: bars beside the peers, with their spread.")
 @options.flag("--markdown", "Print the tables as Markdown.")
 @options.as_json
+@options.quiet
 @options.verbose
 def bench_verb(
     models: tuple[str, ...],
@@ -126,7 +127,7 @@ def bench_verb(
     remote.require_for_target(devices, target)
     _check_files(plot_file, html, devices)
     precisions, exceptions = _exceptions(precisions)
-    with options.progress() as show:
+    with progress.stages() as show:
         show("load TVM")
         from byoc.bench.networks import bench
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from byoc.cli import control, options
+from byoc.cli import control, options, progress
 from byoc.cli.process import import_without_torch
 from byoc.cli.verify import WRONG
 from byoc.destination import require_file_to_write
@@ -51,6 +51,7 @@ WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
     "FILE",
     "Write a page that shows the network with nodes in the colours of their errors.",
 )
+@options.quiet
 @options.verbose
 def compare_verb(
     model: Path, top: int, rules: control.Choices, as_json: bool, html: Path | None, **others: Any
@@ -62,7 +63,7 @@ def compare_verb(
     """
     if html is not None:
         require_file_to_write(html, VerifyError)
-    with options.progress() as show:
+    with progress.stages() as show:
         show("load TVM")
         import_without_torch("tvm")
         from byoc.layer_errors.compare import compare

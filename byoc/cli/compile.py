@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from byoc.cli import control, options
+from byoc.cli import control, options, progress
 from byoc.cli.process import give_large_blocks_back, import_without_torch
 from byoc.cli.verify import WRONG, show_verification
 from byoc.terminal import say, say_json
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 )
 @control.rules
 @options.as_json
+@options.quiet
 @options.verbose
 def compile_verb(
     model: Path,
@@ -108,7 +109,7 @@ def compile_verb(
     states = _states(usual_states, state_pairs)
     auto = _wants_auto(rules, max_error, calibration)
     give_large_blocks_back()
-    with options.progress() as show:
+    with progress.stages() as show:
         show("load TVM")
         import_without_torch("tvm")
         keywords: CompileKeywords = {

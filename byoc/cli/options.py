@@ -1,4 +1,4 @@
-"""What the verbs share: common options, the syntax of input shapes, progress.
+"""What the verbs share: common options, the syntax of input shapes.
 
 Options that a verb only hands on to the function behind it are its ``**others``.
 """
@@ -6,34 +6,24 @@ Options that a verb only hands on to the function behind it are its ``**others``
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from byoc.arguments import MAX_THREADS
-from byoc.cli.process import native_messages_dropped
+from byoc.cli.progress import Settings
 from byoc.extent import ALLOWED, parse_extent
-from byoc.terminal import new_console
 from codegen_cc.target import NAMES
 
 #: name:[1,3,224,224], the syntax of tvmc; a name may hold anything but ":[".
 _SHAPE = re.compile(r"\s*(.+?)\s*:\s*\[([^\]]*)\]\s*,?", re.DOTALL)
 
 
-@dataclass
-class Settings:
-    """What outlives a verb, for the one place that reports errors."""
-
-    verbose: bool = False
-
-
-def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> None:
+def _set(context: click.Context, option: click.Parameter, value: bool) -> None:
     if value:
-        context.ensure_object(Settings).verbose = True
+        setattr(context.ensure_object(Settings), str(option.name), True)
 
 
 #: What adds an option to a verb.
@@ -76,9 +66,18 @@ verbose = click.option(
     "--verbose",
     is_flag=True,
     expose_value=False,
-    callback=_set_verbose,
+    callback=_set,
     is_eager=True,
     help="Show the traceback of an error, and TVM's own messages.",
+)
+
+quiet = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_set,
+    help="Show no progress; where standard error is no terminal none is shown anyway.",
 )
 
 as_json = flag("--json as_json", "Print JSON instead of tables.")
@@ -166,20 +165,3 @@ target = click.option(
     "architecture). The kernels choose their instruction set when they are loaded; a level of "
     "x86-64 lets TVM use it in what is not offloaded, and is then needed.",
 )
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A spinner that names the current stage, where stderr is a terminal.
-
-    Messages of TVM's own are for -v.
-    """
-    from rich.text import Text
-
-    context = click.get_current_context(silent=True)
-    verbose = context is not None and context.ensure_object(Settings).verbose
-    with (
-        nullcontext() if verbose else native_messages_dropped(),
-        new_console(stderr=True).status("starting") as status,
-    ):
-        yield lambda stage: status.update(Text(stage))

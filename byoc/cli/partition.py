@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from byoc.cli import control, options
+from byoc.cli import control, options, progress
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write, require_folder_to_make
 from byoc.errors import PartitionError
@@ -23,6 +23,7 @@ from byoc.terminal import say, say_json, table_console
 @options.as_json
 @options.flag("--dot", "Print the network as Graphviz text instead of tables.")
 @options.file("--html", "FILE", "Write a page that shows the network, the tables and the reasons.")
+@options.quiet
 @options.verbose
 def partition_verb(
     model: Path,
@@ -40,7 +41,7 @@ def partition_verb(
         require_file_to_write(html, PartitionError)
     if dump_ir is not None:
         require_folder_to_make(dump_ir, PartitionError)
-    with options.progress() as show:
+    with progress.stages() as show:
         show("load TVM")
         import_without_torch("tvm")
         from byoc.compiler.partition import partition_with_report

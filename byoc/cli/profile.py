@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from byoc.cli import control, options
+from byoc.cli import control, options, progress
 from byoc.destination import require_file_to_write
 from byoc.errors import BenchmarkError
 from byoc.terminal import say_json, table_console
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @options.file("--html", "FILE", "Write a page: the network by time, roofline, timeline.")
 @options.file("--trace", "FILE.json", "Write a timeline for Perfetto or chrome://tracing.")
 @options.as_json
+@options.quiet
 @options.verbose
 def profile_verb(
     model: str,
@@ -55,7 +56,7 @@ def profile_verb(
     """
     for file in filter(None, (html, trace)):
         require_file_to_write(file, BenchmarkError)
-    with options.progress() as show:
+    with progress.stages() as show:
         show("load TVM")
         from byoc.bench.profile import profile
         from byoc.bench.subjects import load_subject

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from byoc.cli import control, options, remote
+from byoc.cli import control, options, progress, remote
 from byoc.cli.process import import_without_torch
 from byoc.cli.several import SeveralValues
-from byoc.terminal import new_console, say, say_json, table_console
+from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.rpc.devices import Devices
-    from byoc.tuning.tuner import Choice, Progress, Tuned
+    from byoc.tuning.tuner import Choice, Tuned
 
 _FAILED = 1
 #: Share of the cores that may be at work before that is worth a warning.
@@ -55,6 +53,7 @@ _BUSY = 0.6
 @remote.devices(several=True)
 @options.target
 @options.as_json
+@options.quiet
 @options.verbose
 def tune_verb(
     model: str,
@@ -79,7 +78,7 @@ def tune_verb(
     if devices is None and load > _BUSY * cores:
         note = "what is timed meanwhile may be off, most of all with several threads"
         say(f"warning: the machine is busy (load {load:.1f} of {cores}): {note}", err=True)
-    with _bar() as show:
+    with progress.bar() as show:
         show("loading TVM", 0, 1)
         import_without_torch("tvm")
         from byoc.compiler.tune import tune
@@ -101,29 +100,6 @@ def tune_verb(
     else:
         _print(tuned)
     return _FAILED if any(choice.failed for choice in tuned.choices) else 0
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """A progress bar of layers with the time that is left, where stderr is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        Left(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Progress(*columns, console=new_console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            # Without layers, as long as they are not known, the bar moves to and fro.
-            known = total if total > 1 or done else None
-            bar.update(task, description=what, completed=done, total=known)
-
-        yield show
 
 
 def _print(tuned: Tuned) -> None:

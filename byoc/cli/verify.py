@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from byoc.cli import options
+from byoc.cli import options, progress
 from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ tolerance = options.share(
 @tolerance
 @options.threads
 @options.as_json
+@options.quiet
 @options.verbose
 def verify_verb(model: Path, library: Path, as_json: bool, **others: Any) -> int:
     """Compare LIBRARY, compiled from the ONNX file MODEL, with ONNX Runtime or ONNX's evaluator.
@@ -38,9 +39,12 @@ def verify_verb(model: Path, library: Path, as_json: bool, **others: Any) -> int
     Exit code 1 where an output is off by more than the tolerance, or has NaN or infinity at other
     places. Symbolic axes are tried at several sizes.
     """
-    from byoc.verification import verify
+    with progress.stages() as show:
+        show("load ONNX")
+        from byoc.verification import verify
 
-    found = verify(model, library, **others)
+        show("compare the answers")
+        found = verify(model, library, **others)
     if as_json:
         say_json(found.to_json())
     else:

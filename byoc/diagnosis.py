@@ -28,6 +28,8 @@ _EXTRAS = {
     "extern": "byoc extern",
     "rpc": "RPC servers and trackers",
     "torch": "models of PyTorch",
+    "ray": "batches by Ray Data",
+    "serve": "serving by MLServer",
     "bench": "peers for byoc bench, and its plots",
 }
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([\w,\s.-]+)\])?")

@@ -44,8 +44,8 @@ def test_levels_of_each_architecture() -> None:
     assert with_fallbacks("amx_bf16") == ("amx_bf16", "avx512_bf16", "avx512", "avx2", "baseline")
 
 
-def test_readme_names_the_levels() -> None:
-    text = (RUNTIME.parent / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_the_command_line_names_the_levels() -> None:
+    text = (RUNTIME.parent / "docs" / "command_line.md").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("| `BYOC_ISA`"))
     named = set(re.findall(r"`(\w+)`", line)) - {"BYOC_ISA"}
     assert named == {row.name for row in table() if row.is_level}

@@ -56,9 +56,13 @@ def pages() -> list[Path]:
     return sorted(TUTORIAL.glob("*.md"))
 
 
-def blocks_of(page: Path) -> list[Block]:
-    """All fenced blocks of a page."""
-    found = [Block(*match) for match in FENCE.findall(page.read_text(encoding="utf-8"))]
+def blocks_of(page: Path, until: str = "") -> list[Block]:
+    """The fenced blocks of a page, or of what stands before ``until``."""
+    text = page.read_text(encoding="utf-8")
+    if until:
+        text, found_it, _ = text.partition(until)
+        assert found_it, f"{page.name}: no {until!r}"
+    found = [Block(*match) for match in FENCE.findall(text)]
     known = {"", "python", "console", "text", "c"}
     assert {block.language for block in found} <= known, page.name
     assert all(block.title for block in found if block.language == "c"), page.name

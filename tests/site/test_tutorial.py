@@ -1,4 +1,4 @@
-"""The tutorial: all commands and all code of its pages run, and say what the pages show."""
+"""All commands and all code of the tutorial and of README's start say what the pages show."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.pages import Reader, agrees, blocks_of, pages
+from tests.site.pages import ROOT, Reader, agrees, blocks_of, pages
 
 
 def test_there_are_six_steps() -> None:
@@ -23,6 +23,17 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
             reader.read([first])  # the network of step 1
             assert (tmp_path / "digits.onnx").is_file()
         reader.read(blocks)
+
+
+def test_the_readme_leads_to_a_network_that_runs(tmp_path: Path) -> None:
+    blocks = blocks_of(ROOT / "README.md", until="## Layout")
+    languages = [block.language for block in blocks if block.language]
+    assert languages[:2] == ["console", "python"]
+    with Reader(tmp_path) as reader:
+        reader.read(blocks)
+        assert reader.python("print(scores.shape, round(float(scores.sum()), 3))") == (
+            "(1, 1000) 1.0\n"
+        )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from codegen_cc.dtypes import KERNEL_INDICES, SINGLE
 from codegen_cc.node import Node, Result
 from codegen_cc.operator import Kernels, Operator
-from codegen_cc.operators.dtype_rules import c_dtype, one_of, only_single, operands_only
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only, operands_only
 from codegen_cc.operators.normalisation import adjacent
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import along_axis, flags, unless
@@ -23,9 +23,10 @@ VALUES, INDICES = TOPK_RESULTS = ("values", "indices")
 
 
 def check_dtypes(node: Node) -> str | None:
-    """float32; the positions that ``argreduce`` gives are int64."""
+    """float32; ``argreduce`` gives positions, which are int64, ``cumsum`` takes integers too."""
     if node.op != "argreduce":
-        return only_single(node)
+        same = (node.operand("input").dtype,)
+        return only(node, (SINGLE, *KERNEL_INDICES)) or one_of("result", node.dtype, same)
     return operands_only(node, (SINGLE,)) or one_of("result", node.dtype, ("int64",))
 
 
@@ -40,7 +41,7 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_argreduce`` or ``ext_cumsum``."""
+    """One call of ``ext_argreduce``, ``ext_cumsum`` or ``ext_cumsum_integers``."""
     (_argreduce if node.node.op == "argreduce" else _cumsum)(node, builder)
 
 
@@ -62,7 +63,10 @@ def _cumsum(node: RegionNode, builder: PlanBuilder) -> None:
     y = builder.space(x.shape, node.node.dtype, x.order())
     flags = [int(attrs["exclusive"]), int(attrs["reverse"])]
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
-    builder.call("ext_cumsum", [*flags, outer, reduce, inner, x, y], y, comment)
+    function, first = "ext_cumsum", []
+    if x.dtype != SINGLE:
+        function, first = "ext_cumsum_integers", [c_dtype(x.dtype)]
+    builder.call(function, [*first, *flags, outer, reduce, inner, x, y], y, comment)
     builder.place(node.output, y)
 
 

@@ -218,12 +218,17 @@ int ext_matmul_packed(const ext_matmul_params* p, const float* a, const float* b
  * q [batch, heads, queries, depth], k [.., keys, depth], v [.., keys, width], y [.., queries,
  * width]; strides are those of batch, head and row (0 broadcasts); the last axis is contiguous,
  * except that the mask may have stride 0 there.  k and v may have heads for groups of q's. */
+typedef enum {
+  EXT_GUARD_NONE = 0,
+  EXT_GUARD_NAN = 1, /* rows of p[i] that have a NaN are 0, as those without a key are */
+  EXT_GUARD_KEYS = 2 /* rows without a key are 0: those whose exponents are all -inf */
+} ext_guard;
 typedef struct {
   int64_t batch, heads, queries, keys, depth, width;
   float scale;
   int64_t q_strides[3], k_strides[3], v_strides[3], y_strides[3];
   int64_t mask_strides[4]; /* the last one is 0 or 1 */
-  int64_t guarded;         /* rows of p[i] that have a NaN are 0, as those without a key are */
+  int64_t guarded;         /* an ext_guard */
   int64_t group;           /* heads that share one of k and v; 0 or 1: each has its own */
 } ext_attention_params;
 /* mask may be NULL. */
@@ -387,6 +392,9 @@ int ext_topk(const ext_topk_params* p, const float* x, float* values, void* indi
  * dense [outer, reduce, inner].  In place is allowed. */
 int ext_cumsum(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce, int64_t inner,
                const float* x, float* y);
+/* The same of integers: EXT_INT32 or EXT_INT64, whose sums wrap around. */
+int ext_cumsum_integers(ext_dtype dtype, int32_t exclusive, int32_t reverse, int64_t outer,
+                        int64_t reduce, int64_t inner, const void* x, void* y);
 
 /* y[o][r][i] = exp(x - max_r x) / sum_r exp(x - max_r x), or its logarithm; x is dense
  * [outer, reduce, inner].  In place is allowed. */

@@ -10,30 +10,38 @@ typedef struct {
   int32_t exclusive;
   int64_t first, step;           /* the first row to be summed, and the way to the next: 1 or -1 */
   int64_t reduce, inner, blocks; /* blocks of COLUMNS in `inner` */
-  const float* x;
-  float* y;
+  const void* x;
+  void* y;
 } cumsum_job;
 
-static int cumsum_range(void* context, int64_t begin, int64_t end) {
-  const cumsum_job* job = context;
-  for (int64_t item = begin; item < end; item++) {
-    int64_t i0 = item % job->blocks * COLUMNS, count = i64_min(COLUMNS, job->inner - i0);
-    int64_t base = item / job->blocks * job->reduce * job->inner + i0;
-    float sums[COLUMNS] = {0.0f};
-    for (int64_t r = 0; r < job->reduce; r++) {
-      int64_t at = base + (job->first + r * job->step) * job->inner;
-      for (int64_t i = 0; i < count; i++) {
-        float before = sums[i];
-        sums[i] += job->x[at + i];
-        job->y[at + i] = job->exclusive ? before : sums[i];
-      }
-    }
+#define EXT_RANGE(name, type)                                                               \
+  static int name(void* context, int64_t begin, int64_t end) {                              \
+    const cumsum_job* job = context;                                                        \
+    const type* x = job->x;                                                                 \
+    type* y = job->y;                                                                       \
+    for (int64_t item = begin; item < end; item++) {                                        \
+      int64_t i0 = item % job->blocks * COLUMNS, count = i64_min(COLUMNS, job->inner - i0); \
+      int64_t base = item / job->blocks * job->reduce * job->inner + i0;                    \
+      type sums[COLUMNS] = {0};                                                             \
+      for (int64_t r = 0; r < job->reduce; r++) {                                           \
+        int64_t at = base + (job->first + r * job->step) * job->inner;                      \
+        for (int64_t i = 0; i < count; i++) {                                               \
+          type before = sums[i];                                                            \
+          sums[i] += x[at + i];                                                             \
+          y[at + i] = job->exclusive ? before : sums[i];                                    \
+        }                                                                                   \
+      }                                                                                     \
+    }                                                                                       \
+    return EXT_OK;                                                                          \
   }
-  return EXT_OK;
-}
 
-int EXT_NAME(ext_cumsum)(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce,
-                         int64_t inner, const float* x, float* y) {
+EXT_RANGE(cumsum_range, float)
+/* Unsigned, as sums of integers that are too large wrap around. */
+EXT_RANGE(cumsum_range_32, uint32_t)
+EXT_RANGE(cumsum_range_64, uint64_t)
+
+static int run(int (*range)(void*, int64_t, int64_t), int32_t exclusive, int32_t reverse,
+               int64_t outer, int64_t reduce, int64_t inner, const void* x, void* y) {
   if (outer <= 0 || reduce <= 0 || inner <= 0) return EXT_OK;
   cumsum_job job = {exclusive != 0,
                     reverse ? reduce - 1 : 0,
@@ -44,11 +52,27 @@ int EXT_NAME(ext_cumsum)(int32_t exclusive, int32_t reverse, int64_t outer, int6
                     x,
                     y};
   int64_t elements = reduce * i64_min(inner, COLUMNS);
-  return ext_parallel_for(outer * job.blocks, i64_max(1, TASK_ELEMENTS / elements), cumsum_range,
-                          &job);
+  return ext_parallel_for(outer * job.blocks, i64_max(1, TASK_ELEMENTS / elements), range, &job);
+}
+
+int EXT_NAME(ext_cumsum)(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce,
+                         int64_t inner, const float* x, float* y) {
+  return run(cumsum_range, exclusive, reverse, outer, reduce, inner, x, y);
+}
+
+int EXT_NAME(ext_cumsum_integers)(ext_dtype dtype, int32_t exclusive, int32_t reverse,
+                                  int64_t outer, int64_t reduce, int64_t inner, const void* x,
+                                  void* y) {
+  if (dtype != EXT_INT32 && dtype != EXT_INT64) return EXT_ERR_ARGUMENT;
+  return run(dtype == EXT_INT32 ? cumsum_range_32 : cumsum_range_64, exclusive, reverse, outer,
+             reduce, inner, x, y);
 }
 
 EXT_DISPATCH(ext_cumsum,
              (int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce, int64_t inner,
               const float* x, float* y),
              (exclusive, reverse, outer, reduce, inner, x, y))
+EXT_DISPATCH(ext_cumsum_integers,
+             (ext_dtype dtype, int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce,
+              int64_t inner, const void* x, void* y),
+             (dtype, exclusive, reverse, outer, reduce, inner, x, y))

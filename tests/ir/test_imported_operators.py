@@ -227,6 +227,8 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
     x = random(3, 4)
     attributes = {"exclusive": exclusive, "reverse": reverse}
     check(model_of("CumSum", [x], [np.array(1)], **attributes), ["ext.cumsum"], x)
+    counts = np.array([[2**31 - 1, 5, -7], [1, 0, 9]], "int64")
+    check(model_of("CumSum", [counts], [np.array(0)], **attributes), ["ext.cumsum"], counts)
 
 
 def test_gathers() -> None:

@@ -259,6 +259,9 @@ ROWS = [
     Case("cumsum_backwards", (floats(3, 4),),
          one("cumsum", "input", (3, 4), axis=1, exclusive=True, reverse=True),
          lambda x: x[:, ::-1].cumsum(1)[:, ::-1] - x, ("ext_cumsum",)),
+    Case("cumsum_of_integers", (integers("int32", -9, 9, 3, 4),),
+         one("cumsum", "input", (3, 4), "int32", axis=0, exclusive=False, reverse=False),
+         lambda x: x.cumsum(0, np.int32), ("ext_cumsum_integers",)),
 ]  # fmt: skip
 
 

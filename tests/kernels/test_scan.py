@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import abi
+from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels import cases
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
@@ -53,6 +54,38 @@ def test_cumsum(
     y.check_gaps()
     assert lib.ext_cumsum(exclusive, reverse, *shape, x.ctypes.data, x.ctypes.data) == 0
     np.testing.assert_array_equal(x.ravel(), y.view[0])
+
+
+@pytest.mark.parametrize("reverse", [0, 1], ids=["forward", "reverse"])
+@pytest.mark.parametrize("exclusive", [0, 1], ids=["inclusive", "exclusive"])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+def test_cumsum_of_integers(
+    lib: ctypes.CDLL, shape: tuple[int, int, int], dtype: str, exclusive: int, reverse: int
+) -> None:
+    """Sums wrap around."""
+    limits = np.iinfo(dtype)
+    drawn = np.random.default_rng(17).integers(limits.min, limits.max, shape, dtype)
+    x = at_page_end(drawn, np.dtype(dtype))
+    y = at_page_end(np.zeros(shape), np.dtype(dtype))
+    code = KERNEL_DTYPES.index(dtype)
+    assert lib.ext_cumsum_integers(code, exclusive, reverse, *shape, *_at(x, y)) == 0
+    turned = x[:, :: -1 if reverse else 1]
+    want = np.cumsum(turned, axis=1, dtype=dtype) - (
+        turned if exclusive else np.dtype(dtype).type(0)
+    )
+    np.testing.assert_array_equal(y, want[:, :: -1 if reverse else 1])
+    assert lib.ext_cumsum_integers(code, exclusive, reverse, *shape, *_at(x, x)) == 0
+    np.testing.assert_array_equal(x, y)
+
+
+def _at(*arrays: np.ndarray) -> list[int]:
+    return [array.ctypes.data for array in arrays]
+
+
+def test_cumsum_of_bytes_is_refused(lib: ctypes.CDLL) -> None:
+    code = KERNEL_DTYPES.index("int8")
+    assert lib.ext_cumsum_integers(code, 0, 0, 1, 1, 1, None, None) == 2
 
 
 @pytest.mark.parametrize("shape", cases.REDUCE, ids=str)

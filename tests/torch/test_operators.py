@@ -20,7 +20,7 @@ LEFT = {
         *("relax.bitwise_xor", "relax.bitwise_not", "relax.divide", "relax.nn.softplus"),
     },
     "contraction": set(),
-    "normalisation": {"relax.sum", "relax.max", "relax.min", "relax.cumsum"},  # of integers
+    "normalisation": {"relax.sum", "relax.max", "relax.min"},  # of integers
     # Greatest and least elements of scattered ones, sums of integers.
     "movement": {"relax.scatter_elements", "relax.argsort", "relax.sum"},
     "image": {

@@ -4,10 +4,14 @@
 
 Exporters put the scale on the scores, on the query, on the key or on both, divide instead of
 multiplying, transpose the key together with its heads, add the mask in two parts, and drop or fold
-leading axes. PyTorch guards rows without a key, whose softmax is NaN, by ``where(isnan(w), 0, w)``.
+leading axes. PyTorch guards rows without a key, whose softmax is NaN, by looking for scores that
+are all -inf; its exporter to ONNX writes ``where(isnan(w), 0, w)``.
 What comes out is, in this order, with everything of rank 4:
 
-    permute_dims(key, [0, 1, 3, 2])  matmul  [multiply]  [add]  softmax  [isnan  where]  matmul
+    permute_dims(key, [0, 1, 3, 2])  matmul  [multiply]  [add]  softmax  [guard]  matmul
+
+where the guard is isnan  where, or equal  astype  min  greater  where; the greatest score would not
+do, as TVM's maximum of -inf alone is the lowest number.
 
 ``relax.nn.attention``, whose tensors are [B, S, H, D], is written in these operators as well. The
 scale moves behind the product, which rounds differently; a mask of two parts is added up first.
@@ -34,6 +38,7 @@ from byoc.ir.dataflow import (
     shape_of,
 )
 from codegen_cc.dim import is_static
+from codegen_cc.operators.attention import GUARD_KEYS, GUARD_NAN, GUARD_NONE
 
 HEADS_FIRST = [0, 2, 1, 3]
 KEY = [0, 1, 3, 2]
@@ -48,7 +53,7 @@ class Attention:
     value: relax.Expr
     scale: float = 1.0
     masks: list[relax.Expr] = field(default_factory=list)
-    guarded: bool = False
+    guarded: int = GUARD_NONE
 
 
 def attention_in_pieces(block: Block) -> None:
@@ -127,8 +132,7 @@ def attention_from_pieces(block: Block) -> None:
 
 
 def _read(block: Block, call: relax.Call) -> Attention | None:
-    inside = _unguarded(block, call.args[0])
-    guarded, weights = inside is not None, call.args[0] if inside is None else inside
+    guarded, weights = _unguarded(block, call.args[0])
     softmax = block.call(weights, "relax.nn.softmax")
     if softmax is None or not (guarded or block.is_private(weights)):
         return None
@@ -136,8 +140,8 @@ def _read(block: Block, call: relax.Call) -> Attention | None:
     if int(softmax.attrs.axis) not in (-1, rank - 1):
         return None
     scores, masks, scale = softmax.args[0], [], 1.0
-    shape = shape_of(scores)
-    while block.is_private(scores):
+    shape, twice = shape_of(scores), scores if guarded == GUARD_KEYS else None
+    while scores is twice or block.is_private(scores):
         step = block.call(scores, "relax.add", "relax.multiply", "relax.divide")
         if step is None:
             break
@@ -153,6 +157,8 @@ def _read(block: Block, call: relax.Call) -> Attention | None:
         else:
             return None
     product = block.call(scores, "relax.matmul")
+    if guarded == GUARD_KEYS and not masks:
+        return None  # rows without a key are those of masks
     if product is None or not block.is_private(scores) or shape_of(scores) != shape:
         return None
     query, turned, by_both = product.args[0], product.args[1], scale
@@ -167,18 +173,36 @@ def _read(block: Block, call: relax.Call) -> Attention | None:
     return Attention(query, turned, call.args[1], by_both, masks, guarded)
 
 
-_GUARD = pattern.call("where", pattern.call("isnan", "weights"), 0.0, "weights")
+_NAN = pattern.call("where", pattern.call("isnan", "weights"), 0.0, "weights")
 
 
-def _unguarded(block: Block, expr: relax.Expr) -> relax.Expr | None:
-    """``w`` of ``where(isnan(w), 0, w)`` that nothing else looks into; None for any other value."""
-    found = pattern.find(block, expr, _GUARD) if block.is_private(expr) else None
-    if found is None or shape_of(found["weights"]) != shape_of(expr):
-        return None
-    weights, inside = found["weights"], [found["weights"], *found.bindings[1:]]
-    readers = {reader for var in inside for reader in block.users(var)}
-    free = readers == {*found.bindings} and not any(block.is_fixed(var) for var in inside)
-    return weights if free else None
+def _is_over_keys(least: relax.Call) -> bool:
+    """Whether a minimum is that of each row."""
+    rank, axes = least.args[0].ty.ndim, least.attrs.axis
+    over = [] if axes is None else [int(axis) % rank for axis in axes]
+    return bool(least.attrs.keepdims) and over == [rank - 1]
+
+
+_HIDDEN = pattern.call("astype", pattern.call("equal", "scores", float("-inf")))
+_ALL = pattern.call("greater", pattern.call("min", _HIDDEN, where=_is_over_keys), 0.0)
+_KEYS = pattern.call("where", _ALL, 0.0, "weights")
+
+
+def _unguarded(block: Block, expr: relax.Expr) -> tuple[int, relax.Expr]:
+    """The guard around weights, into which nothing else looks, and these."""
+    for guard, wanted in ((GUARD_NAN, _NAN), (GUARD_KEYS, _KEYS)):
+        found = pattern.find(block, expr, wanted) if block.is_private(expr) else None
+        if found is None or shape_of(found["weights"]) != shape_of(expr):
+            continue
+        inside, readers = [found["weights"], *found.bindings[1:]], {*found.bindings}
+        if (scores := found.get("scores")) is not None:
+            softmax = block.call(found["weights"], "relax.nn.softmax")
+            if softmax is None or softmax.args[0] != scores or scores not in block.values:
+                continue
+            inside, readers = [*inside, scores], {*readers, found["weights"]}
+        if all(not block.is_fixed(var) and readers.issuperset(block.users(var)) for var in inside):
+            return guard, found["weights"]
+    return GUARD_NONE, expr
 
 
 def _scalar_step(call: relax.Call) -> tuple[relax.Expr, float] | None:
@@ -251,7 +275,14 @@ def _write(block: Block, var: relax.Var, found: Attention) -> None:
         scores = block.emit(var, relax.op.add(scores, mask))
     weights = block.emit(var, relax.op.nn.softmax(scores, 3))
     if found.guarded:
-        hidden = block.emit(var, relax.op.isnan(weights))
+        if found.guarded == GUARD_NAN:
+            hidden = relax.op.isnan(weights)
+        else:
+            hidden = block.emit(var, relax.op.equal(scores, constant(-np.inf, dtype_of(var))))
+            hidden = block.emit(var, relax.op.astype(hidden, dtype_of(var)))
+            hidden = block.emit(var, relax.op.min(hidden, 3, keepdims=True))
+            hidden = relax.op.greater(hidden, constant(0.0, dtype_of(var)))
+        hidden = block.emit(var, hidden)
         weights = block.emit(var, relax.op.where(hidden, constant(0.0, dtype_of(var)), weights))
     result = relax.op.matmul(weights, value)
     if var.ty.ndim != 4:

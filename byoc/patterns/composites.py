@@ -2,6 +2,7 @@
 
     attention(q, k, v, mask) = softmax(q k^T * scale + mask) v      as canonicalisation writes it
     the same, guarded        = where(isnan(w), 0, w) v              w: that softmax
+                             = where(min(s = -inf) > 0, 0, w) v     s: what it is of
     prelu(x, slope)          = where(x < 0, x * slope, x)
     take(x, i)               = take(x, where(i < 0, i + n, i))      n: the axis' extent
     cumsum(x, reverse)       = take(cumsum(take(x, r)), r)          r: n - 1, ..., 1, 0
@@ -28,6 +29,7 @@ from byoc.ir.pattern import Number, call, either, find, times
 from byoc.patterns.indexing import build_cumsum, build_take
 from byoc.patterns.row import Candidate, Unfit, tensor
 from codegen_cc.node import Node, Result
+from codegen_cc.operators.attention import GUARD_KEYS, GUARD_NAN, GUARD_NONE
 
 
 @dataclass(frozen=True)
@@ -86,16 +88,24 @@ def _is_turned(permuted: relax.Call) -> bool:
     return axes is not None and [int(axis) for axis in axes] == [0, 1, 3, 2]
 
 
+def _is_of_rows(least: relax.Call) -> bool:
+    axes = least.attrs.axis
+    return axes is not None and [int(a) for a in axes] in ([-1], [3]) and least.attrs.keepdims
+
+
 _PRODUCT = call("matmul", "query", call("permute_dims", "key", where=_is_turned), name="product")
 _SCALED = either(call("multiply", _PRODUCT, Number("scale")), _PRODUCT)
 _SOFTMAX = call(
     "nn.softmax",
-    either(call("add", _SCALED, "mask"), _SCALED),
+    either(call("add", _SCALED, "mask", name="scores"), _SCALED),
     where=lambda softmax: int(softmax.attrs.axis) in (-1, 3) and softmax.ty.ndim == 4,
     name="weights",
 )
-_GUARDED = call("where", call("isnan", _SOFTMAX), 0.0, "weights", name="guarded")
-ATTENTION = call("matmul", either(_GUARDED, _SOFTMAX), "value")
+_NAN = call("where", call("isnan", _SOFTMAX), 0.0, "weights", name="nan")
+_HIDDEN = call("astype", call("equal", "scores", float("-inf")))
+_ALL = call("greater", call("min", _HIDDEN, where=_is_of_rows), 0.0)
+_KEYS = call("where", _ALL, 0.0, _SOFTMAX, name="keys")
+ATTENTION = call("matmul", either(_NAN, _KEYS, _SOFTMAX), "value")
 
 
 def _attention(block: Block, var: relax.Var) -> Found | None:
@@ -117,7 +127,9 @@ def _attention(block: Block, var: relax.Var) -> Found | None:
     shape = shape_of(var)
     if shape is None:
         return None
-    attrs = {"scale": scale, "guarded": found.get("guarded") is not None}
+    guards = {"nan": GUARD_NAN, "keys": GUARD_KEYS}
+    guarded = next((guards[name] for name in guards if found.get(name) is not None), GUARD_NONE)
+    attrs = {"scale": scale, "guarded": guarded}
     node = Node("attention", tuple(operands), shape, dtype_of(var), attrs)
     return Found(Candidate(node, tuple(roles.values())), found.bindings)
 

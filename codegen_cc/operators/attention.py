@@ -21,6 +21,10 @@ from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Pending, Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
+#: ``guarded``, an ``ext_guard``: rows of weights that are 0 are none, those that have a NaN, those
+#: of exponents that are all -inf, as where a mask leaves no key.
+GUARD_NONE, GUARD_NAN, GUARD_KEYS = range(3)
+
 
 def supports(node: Node) -> str | None:
     """None if the kernel can compute the node, else the reason.
@@ -142,7 +146,7 @@ def _sizes(node: Node, query: tuple[Dim, ...], keys: Dim, width: Dim) -> dict[st
     batch, heads, queries, depth = query
     numbers = {"batch": batch, "heads": heads, "queries": queries, "keys": keys}
     numbers |= {"depth": depth, "width": width, "scale": float(node.attrs["scale"])}
-    return numbers | {"guarded": int(node.attrs.get("guarded", False))}
+    return numbers | {"guarded": int(node.attrs.get("guarded", GUARD_NONE))}
 
 
 def _unfit(node: Node, told: Collection[str], function: str) -> str | None:
@@ -163,7 +167,7 @@ def _samples() -> Iterator[Sample]:
     yield Sample("", sample_node("attention", heads, (1, 2, 16, 8), scale=0.5))
     masked = heads | {"mask": ((1, 1, 1, 16), REAL)}
     yield Sample("masked", sample_node("attention", masked, (1, 2, 16, 8), scale=0.5))
-    guarded = sample_node("attention", masked, (1, 2, 16, 8), scale=0.5, guarded=True)
+    guarded = sample_node("attention", masked, (1, 2, 16, 8), scale=0.5, guarded=GUARD_NAN)
     yield Sample("masked, guarded", guarded)
 
 
@@ -171,9 +175,9 @@ ATTENTION = Operator(
     "attention",
     roles=("query", "key", "value", "mask"),
     optional=("mask",),
-    attributes={"scale": "a number", "guarded": "true or false"},
+    attributes={"scale": "a number", "guarded": "0, 1 or 2"},
     about="softmax(scale query key^T + mask) value over [batch, heads, rows, columns]; guarded:"
-    " with 0 for NaN behind the softmax",
+    " 0 behind the softmax for NaN (1), or for rows of which all it is of is -inf (2)",
     macs=_macs,
     layout=Layout.FREE,
     facts=Facts(
@@ -181,7 +185,7 @@ ATTENTION = Operator(
         names=("batch", "heads", "queries", "keys", "depth", "width", "scale", "guarded"),
         numbers=_numbers,
         told_by={"scale": ("scale",), "guarded": ("guarded",)},
-        neutral={"guarded": unless("guarded", False)},
+        neutral={"guarded": unless("guarded", GUARD_NONE)},
         unfit=_unfit,
     ),
     kernels=Kernels(

@@ -104,6 +104,15 @@ EXT_INLINE float exponentials(const int masked, int64_t n, float scale_by, const
   return sum;
 }
 
+/* Whether a row has no key: all of s[j] scale + mask[j] are -inf. */
+static int is_without_key(const ext_attention_params* p, const float* mask, const float* s) {
+  for (int64_t j = 0; j < p->keys; j++) {
+    const float added = mask ? mask[j * p->mask_strides[3]] : 0.0f;
+    if (s[j] * p->scale + added != -__builtin_inff()) return 0;
+  }
+  return 1;
+}
+
 /* Rows [i0, i1) of one head, whose panels lie at `packed`. */
 static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
                  const float* packed, float* scores) {
@@ -116,14 +125,20 @@ static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
   float sums[BLOCK_ROWS];
   for (int64_t i = 0; i < i1 - i0; i++) {
     float* row = scores + i * job->row_floats;
+    const float* mask = NULL;
     if (job->mask) {
-      const float* mask = job->mask + head_offset(p, p->mask_strides, head);
-      mask += (i0 + i) * p->mask_strides[2];
+      mask = job->mask + head_offset(p, p->mask_strides, head) + (i0 + i) * p->mask_strides[2];
       sums[i] = exponentials(1, p->keys, p->scale, mask, p->mask_strides[3], row);
     } else {
       sums[i] = exponentials(0, p->keys, p->scale, row, 0, row);
     }
     if (p->guarded && sums[i] != sums[i]) {
+      if (p->guarded == EXT_GUARD_KEYS) { /* the row holds exponentials: its scores once more */
+        status = product(1, p->keys, p->depth, q + i * p->q_strides[2], p->q_strides[2], packed,
+                         row, job->row_floats);
+        if (status) return status;
+        if (!is_without_key(p, mask, row)) continue;
+      }
       memset(row, 0, (size_t)p->keys * sizeof *row);
       sums[i] = 1.0f;
     }

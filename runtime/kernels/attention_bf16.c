@@ -170,6 +170,13 @@ EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, co
   return vf_sum(sum);
 }
 
+/* Whether n exponents are all -inf. */
+static int is_without_key(const float* s, int64_t n) {
+  for (int64_t j = 0; j < n; j++)
+    if (s[j] != -__builtin_inff()) return 0;
+  return 1;
+}
+
 /* y[j] = x[j] factor, j < n. */
 EXT_INLINE void scale_run(const int narrow, int64_t n, float factor, const float* x, void* y) {
   const vf f = vf_set1(factor);
@@ -227,7 +234,8 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
                      : exponentials(0, p->keys, scale, after, NULL, 0, s, to);
     const int64_t written = ceil_div(p->keys, VL) * VL;
     if (written < keys) ba_zeros(to + written, keys - written);
-    if (p->guarded && totals[i] != totals[i]) {
+    if (p->guarded && totals[i] != totals[i] &&
+        (p->guarded == EXT_GUARD_NAN || is_without_key(s, p->keys))) {
       ba_zeros(to, keys);
       totals[i] = 1.0f;
     }

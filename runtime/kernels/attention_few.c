@@ -171,8 +171,13 @@ static void finish_row(const few_job* job, int64_t group, int64_t r, float* firs
   const int64_t head = group * job->heads + r / p->queries, query = r % p->queries;
   const int64_t step = result_floats(job);
   float* y = job->y + head_offset(p, p->y_strides, head) + query * p->y_strides[2];
-  float most = -__builtin_inff(), sum = 0.0f;
-  for (int64_t i = 0; i < job->parts; i++) most = first[i * step] > most ? first[i * step] : most;
+  float most = -__builtin_inff(), sum = 0.0f, plain = 0.0f;
+  for (int64_t i = 0; i < job->parts; i++) {
+    most = first[i * step] > most ? first[i * step] : most;
+    plain += first[i * step + 1];
+  }
+  /* Exponents that are all -inf have been taken as they are: their sums are 0, not NaN. */
+  const int without_key = most == -__builtin_inff() && plain == 0.0f;
   float* sums = first + 2;
   for (int64_t i = 0; i < job->parts; i++) {
     const float* part = first + i * step;
@@ -181,7 +186,8 @@ static void finish_row(const few_job* job, int64_t group, int64_t r, float* firs
     for (int64_t c = 0; c < job->wide; c++)
       sums[c] = i ? sums[c] + part[2 + c] * by : part[2 + c] * by;
   }
-  if (p->guarded && sum != sum) { /* weights of 0, through which what is no number shows */
+  const int is_guarded = p->guarded == EXT_GUARD_NAN ? sum != sum : p->guarded && without_key;
+  if (is_guarded) { /* weights of 0, through which what is no number shows */
     const float* v = job->v + group_offset(p, p->v_strides, group);
     const float none[1] = {0.0f};
     memset(sums, 0, (size_t)job->wide * sizeof *sums);

@@ -208,8 +208,9 @@ def _attention(
     scores = np.einsum("bhsd,bhtd->bhst", q, k) * node.attrs["scale"] + mask
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     weights = powers / powers.sum(-1, keepdims=True)
-    if node.attrs.get("guarded", False):
-        weights = np.where(np.isnan(weights), 0.0, weights)
+    hidden = {1: np.isnan(weights), 2: np.isneginf(scores).all(-1, keepdims=True)}
+    if guard := node.attrs.get("guarded", 0):
+        weights = np.where(hidden[guard], 0.0, weights)
     return np.einsum("bhst,bhte->bhse", weights, v)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -144,21 +145,32 @@ def guarded(emit, scores, other: float = 0.0):
     return emit(op.where(emit(op.isnan(weights)), constant(other), weights))
 
 
+def guarded_keys(emit, scores, other: float = 0.0, bound: float = -np.inf):
+    """Softmax with another number for rows without a key, as PyTorch computes it."""
+    weights = emit(op.nn.softmax(scores, -1))
+    hidden = emit(op.astype(emit(op.equal(scores, constant(bound))), "float32"))
+    hidden = emit(op.greater(emit(op.min(hidden, -1, keepdims=True)), constant(0.0)))
+    return emit(op.where(hidden, constant(other), weights))
+
+
 #: Adds to scores: the second row of queries has no key.
 ROW_WITHOUT_KEY = np.where(np.arange(4)[:, None] == 1, -np.inf, np.zeros((4, 5)))
 
 
+@pytest.mark.parametrize(("guard", "number"), [(guarded, 1), (guarded_keys, 2)])
 @pytest.mark.parametrize("shape", [(4, 5), (1, 1, 4, 5), (2, 3, 4, 5)])
-def test_guarded_softmax(shape: tuple[int, ...]) -> None:
+def test_guarded_softmax(
+    shape: tuple[int, ...], guard: Callable[..., relax.Expr], number: int
+) -> None:
     mask = np.broadcast_to(ROW_WITHOUT_KEY, shape)
 
     def build(emit, q, k, v):
         scores = emit(op.multiply(emit(op.matmul(q, turned(emit, k))), constant(0.3)))
-        weights = guarded(emit, emit(op.add(scores, constant(mask))))
+        weights = guard(emit, emit(op.add(scores, constant(mask))))
         return emit(op.matmul(weights, v))
 
     node = check(build, QUERY, KEY, VALUE, bodies=True)
-    assert node.attrs == {"scale": pytest.approx(0.3), "guarded": True}
+    assert node.attrs == {"scale": pytest.approx(0.3), "guarded": number}
 
 
 def test_guarded_softmax_of_rank_three() -> None:
@@ -305,7 +317,18 @@ def test_guards_that_are_read_elsewhere_or_give_another_number_are_none() -> Non
         count = emit(op.sum(emit(op.astype(nan, "float32"))))
         return emit(op.add(emit(op.sum(result)), count))
 
-    for build in (other, read, hidden):
+    def masked(emit, q, kt, v, guard=guarded_keys):
+        scores = emit(op.add(emit(op.matmul(q, turned(emit, kt))), constant(ROW_WITHOUT_KEY)))
+        return scores, emit(op.matmul(guard(emit, scores), v))
+
+    def scores_read(emit, q, k, v):
+        scores, result = masked(emit, q, k, v)
+        return emit(op.add(emit(op.sum(result)), emit(op.max(scores))))
+
+    def bound(emit, q, k, v):
+        return masked(emit, q, k, v, partial(guarded_keys, bound=-1.0))[1]
+
+    for build in (other, read, hidden, scores_read, bound):
         check(build, QUERY, KEY, VALUE, found=False)
 
 

@@ -143,9 +143,13 @@ def special(dtype: np.dtype) -> Drawn:
     return Drawn(q, k, v, mask, np.empty_like(q))
 
 
-def params(d: Drawn, scale: float, guarded: bool = False) -> abi.AttentionParams:
+#: ``ext_guard``: which rows are 0.
+NAN, KEYS = 1, 2
+
+
+def params(d: Drawn, scale: float, guarded: int = 0) -> abi.AttentionParams:
     p = abi.AttentionParams(*d.q.shape[:3], d.k.shape[2], d.q.shape[3], d.v.shape[3], scale)
-    p.guarded = int(guarded)
+    p.guarded = guarded
     p.group = d.q.shape[1] // max(d.k.shape[1], 1)
     for name in ("q", "k", "v", "y"):
         getattr(p, f"{name}_strides")[:] = _strides(getattr(d, name))
@@ -159,7 +163,7 @@ def pointers(d: Drawn) -> list[int | None]:
     return [None if x is None else x.ctypes.data for x in (d.q, d.k, d.v, d.mask, d.y)]
 
 
-def _run(lib: ctypes.CDLL, d: Drawn, scale: float, guarded: bool = False) -> int:
+def _run(lib: ctypes.CDLL, d: Drawn, scale: float, guarded: int = 0) -> int:
     return lib.ext_attention(params(d, scale, guarded), *pointers(d))
 
 
@@ -183,18 +187,26 @@ def test_special_values(lib: ctypes.CDLL) -> None:
 def test_guarded_rows_are_zero(lib: ctypes.CDLL) -> None:
     """Those whose weights are NaN; a value that is no number shows through the weight 0."""
     d, plain = special(np.dtype(np.float32)), special(np.dtype(np.float32))
-    assert _run(lib, d, 0.5, guarded=True) == 0 and _run(lib, plain, 0.5) == 0
+    assert _run(lib, d, 0.5, guarded=NAN) == 0 and _run(lib, plain, 0.5) == 0
     np.testing.assert_array_equal(d.y[0, 0, 1:5], 0.0)
     for row in (0, 5):
         np.testing.assert_array_equal(d.y[0, 0, row], plain.y[0, 0, row])
     d.v[0, 0, 3, 2] = np.inf
-    assert _run(lib, d, 0.5, guarded=True) == 0
+    assert _run(lib, d, 0.5, guarded=NAN) == 0
     assert np.isnan(d.y[0, 0, 1:5, 2]).all() and not np.isnan(d.y[0, 0, 1:5, 3]).any()
 
 
-@pytest.mark.parametrize("guarded", [False, True])
+def test_rows_without_a_key_are_zero(lib: ctypes.CDLL) -> None:
+    """No others, if asked for so."""
+    d, plain = special(np.dtype(np.float32)), special(np.dtype(np.float32))
+    assert _run(lib, d, 0.5, guarded=KEYS) == 0 and _run(lib, plain, 0.5) == 0
+    np.testing.assert_array_equal(d.y[0, 0, 1], 0.0)
+    np.testing.assert_array_equal(np.delete(d.y, 1, 2), np.delete(plain.y, 1, 2))
+
+
+@pytest.mark.parametrize("guarded", [0, NAN, KEYS])
 @pytest.mark.parametrize("copies", [1, 600])
-def test_special_values_of_one_query(lib: ctypes.CDLL, guarded: bool, copies: int) -> None:
+def test_special_values_of_one_query(lib: ctypes.CDLL, guarded: int, copies: int) -> None:
     """As among other queries, where the special keys are in one part of many as well."""
     whole = special(np.dtype(np.float32))
     if copies > 1:  # keys that no row sees, or only those that see all

@@ -12,6 +12,8 @@ from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels.guard import assert_close
 from tests.kernels.test_attention import (
     CASES,
+    KEYS,
+    NAN,
     Case,
     Drawn,
     draw,
@@ -46,7 +48,7 @@ def _exact(values: np.ndarray) -> np.ndarray:
     return values.astype(BF16).astype(np.float64)
 
 
-def _attend(lib: ctypes.CDLL, d: Drawn, guarded: bool = False) -> int:
+def _attend(lib: ctypes.CDLL, d: Drawn, guarded: int = 0) -> int:
     stored = (KERNEL_DTYPES.index(str(x.dtype)) for x in (d.q, d.k, d.v, d.y))
     return lib.ext_attention_bf16(
         params(d, SCALE, guarded), abi.AttentionStorage(*stored), *pointers(d)
@@ -101,9 +103,12 @@ def test_special_values(bf16_lib: ctypes.CDLL) -> None:
 
 def test_guarded_rows_are_zero(bf16_lib: ctypes.CDLL) -> None:
     d, plain = special(BF16), special(BF16)
-    assert _attend(bf16_lib, d, guarded=True) == 0 and _attend(bf16_lib, plain) == 0
+    assert _attend(bf16_lib, d, guarded=NAN) == 0 and _attend(bf16_lib, plain) == 0
     np.testing.assert_array_equal(d.y[0, 0, 1:5].astype(np.float64), 0.0)
     np.testing.assert_array_equal(d.y[0, 0, [0, 5]], plain.y[0, 0, [0, 5]])
+    assert _attend(bf16_lib, d, guarded=KEYS) == 0
+    np.testing.assert_array_equal(d.y[0, 0, 1].astype(np.float64), 0.0)
+    np.testing.assert_array_equal(np.delete(_exact(d.y), 1, 2), np.delete(_exact(plain.y), 1, 2))
 
 
 def test_masks_of_the_lowest_number_leave_all_keys_alike(bf16_lib: ctypes.CDLL) -> None:

@@ -21,6 +21,8 @@ _MASK = torch.tensor([[True, False, True], [False, False, True]])
 
 #: One query has no key.
 _ROWS = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4])
+#: Another one has no number.
+_QUERIES = torch.linspace(-1, 1, 48).reshape(1, 2, 3, 8).index_fill(2, torch.tensor(2), torch.nan)
 
 
 def _part(
@@ -153,6 +155,10 @@ CONTRACTION: dict[str, Case] = {
             (1, 2, 4, 8),
             _ROWS,
         ),
+    ),
+    "attention_no_number": (
+        F.scaled_dot_product_attention,
+        (_QUERIES, (1, 2, 4, 8), (1, 2, 4, 8), _ROWS),
     ),
     "attention_groups": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),

@@ -220,10 +220,12 @@ def attention(
         mask = _causal(g, q.ty.shape.values[-2], k.ty.shape.values[-2])
     if mask is not None:
         mask, guard = _as_addend(g, mask)
-        scores = op.add(scores, mask)
+        scores = g.emit(op.add(scores, mask))
     weights = g.emit(op.nn.softmax(scores, -1))
     if guard:
-        weights = op.where(op.isnan(weights), g.tensor(0.0), weights)
+        hidden = op.astype(op.equal(scores, g.tensor(float("-inf"))), g.dtype)
+        hidden = op.greater(op.min(hidden, -1, keepdims=True), g.tensor(0.0))
+        weights = op.where(hidden, g.tensor(0.0), weights)
     return op.matmul(weights, v)
 
 

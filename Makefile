@@ -15,7 +15,7 @@ EXTRAS_demo := $(RAPIDOCR)
 EXTRAS_test := $(RAPIDOCR)
 EXTRAS_bench := $(RAPIDOCR) pnnx==20261020
 # Packages of networks of PyTorch, and what these need but for PyTorch.
-ZOO := timm==1.0.31 torchvision==0.28.0 transformers==5.23.0
+ZOO := timm==1.0.31 torchvision==0.28.0 transformers==5.23.0 onnxscript==0.7.2 onnx-ir==1.1.0
 ZOO_NEEDS := huggingface-hub==2.4.0 regex requests safetensors tokenizers pyyaml tqdm
 # PyTorch for the tests, in a folder of its own: beside TVM it would be imported with TVM, in seconds,
 # by every process. What else it needs is there already.
@@ -61,7 +61,7 @@ conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/confor
 corpus: $(BIN)/.test kernels ## Compile, compare and time trained networks of public packages (ARGS=--write; 1 hour)
 	$(BIN)/python -m benchmarks.corpus $(ARGS)
 
-pytorch-zoo: $(VENV)/pytorch-zoo/.installed kernels ## Compile 40 networks of timm and transformers, compare with PyTorch (15 minutes)
+pytorch-zoo: $(VENV)/pytorch-zoo/.installed kernels ## Compile 40 networks of timm and transformers, compare with PyTorch and ONNX (25 minutes)
 	PYTHONPATH=$(VENV)/torch:$(VENV)/pytorch-zoo $(BIN)/python -W ignore -m tests.torch.zoo $(ARGS)
 
 tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain TVM (TVM=checkout; 1 hour)

@@ -24,6 +24,7 @@ from codegen_cc.lowering import plan_region
 from codegen_cc.plan.builder import Plan
 from codegen_cc.plan.plan_cost import PlanCost, cost_of
 from codegen_cc.region.read_relax import read_region
+from codegen_cc.several_ways import require_one_way, several_ways
 from codegen_cc.target import HOST, Target
 
 # TVM's FFI passes errors on by name; unknown ones come out of RunCodegen as RuntimeError.
@@ -107,10 +108,14 @@ def generate(
             c_identifier(symbols[0], len(symbols[0])), weights or directory / "weights.o"
         )
         plans = [plan_region(read_region(function), stored) for function in functions]
-        source = emit_source(plans, timers)
+        if timers:
+            for function in functions:
+                require_one_way(function, "a library with timers")
+        several = several_ways(functions, plans, stored)
+        source = emit_source(plans, timers, several)
         if dump_code is not None:
             _dump(dump_code, symbols[0], source)
-        libraries, callers = called_by(plans)
+        libraries, callers = called_by([*plans, *(plan for w in several for plan in w.plans)])
         objects = [weight.symbol for weight in stored.weights]
         flags = LINK_FLAGS if timers else ()
         built = build_object(source, directory, libraries, callers, objects, target, flags=flags)

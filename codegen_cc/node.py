@@ -67,6 +67,15 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """What computes a node on another machine, by its name in a tuning database: "CPU, level"."""
+
+    machine: str
+    library: str
+    algorithm: str
+
+
+@dataclass(frozen=True)
 class Node:
     """What one composite computes.
 
@@ -81,6 +90,8 @@ class Node:
     why it is the stored one where they asked for another.  Inside of a region values may be stored
     as ``storage``, if it is not empty and all who touch them agree (``plan/narrow_storage.py``).
     ``shape`` and ``dtype`` are those of the first result, ``further`` the results after it.
+    Where times of several machines decide, ``library`` and ``algorithm`` are those of the first,
+    and ``elsewhere`` those of the others, all of them.
     """
 
     op: str
@@ -98,6 +109,7 @@ class Node:
     storage: str = ""
     kept: str = ""
     further: tuple[Result, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -163,6 +175,7 @@ class Node:
             storage=raw.get("storage", ""),
             kept=raw.get("kept", ""),
             further=tuple(Result(_dims(r["shape"]), r["dtype"]) for r in raw.get("further", ())),
+            elsewhere=tuple(Elsewhere(**other) for other in raw.get("elsewhere", ())),
         )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from byoc.cli import options
-from byoc.tuning.choice import CHOICES, select, timed
+from byoc.tuning.choice import CHOICES, select, timed, timed_by_all
 
 if TYPE_CHECKING:
     from byoc.compiler.keywords import PartitionKeywords
@@ -47,6 +47,14 @@ tuning_machine = click.option(
     metavar="TEXT",
     help="Let the times of the machine count whose name in --tuning-db has TEXT in it, one that "
     "`byoc tune --rpc` measured (default: this machine's).",
+)
+
+_tuning_machines = options.words(
+    "--tuning-machine tuning_machines",
+    "TEXT",
+    "Let the times of the machine count whose name in --tuning-db has TEXT in it, one that "
+    "`byoc tune --rpc` measured (default: this machine's); repeatable: the library then has the "
+    "choices of all, and takes those of the machine that loads it.",
 )
 
 allow_wrong = options.words(
@@ -96,7 +104,7 @@ _OPTIONS = (
         "that lacks.",
     ),
     tuning_db,
-    tuning_machine,
+    _tuning_machines,
     exact,
     precision,
     allow_wrong,
@@ -129,7 +137,7 @@ def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
         library: tuple[str, ...],
         choose: str | None,
         tuning_db: Path | None,
-        tuning_machine: str,
+        tuning_machines: tuple[str, ...],
         exact: bool,
         precision: tuple[str, ...],
         allow_wrong: tuple[str, ...],
@@ -142,14 +150,17 @@ def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
         given["exact"], given["precision"] = exact, precision
         if min_bytes is not None:
             given["min_bytes"] = min_bytes
-        if tuning_machine:
+        if tuning_machines:
             if tuning_db is None or choose == "measured":
                 raise click.UsageError(
                     "--tuning-machine needs --tuning-db, with the times to take from it"
                 )
             threads = others.get("threads") or 1
             found = select(library or None, choose)
-            given["libraries"] = timed(found, tuning_db, threads, tuning_machine)
+            if len(tuning_machines) == 1:
+                given["libraries"] = timed(found, tuning_db, threads, tuning_machines[0])
+            else:
+                given["libraries"] = timed_by_all(found, tuning_db, threads, tuning_machines)
         else:
             given["libraries"] = library or None
             given["choose"], given["tuning_db"] = choose, tuning_db

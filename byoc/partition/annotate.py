@@ -52,6 +52,7 @@ from byoc.patterns.registry import row_for
 from byoc.patterns.unmatched import reason_of
 from byoc.report.reasons import Reasons
 from codegen_cc.dim import symbols
+from codegen_cc.libraries.measured_choice import able_elsewhere
 from codegen_cc.node import NODE_ATTRIBUTE, Node
 
 
@@ -193,6 +194,7 @@ class Matcher:
     def _claim(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> None:
         names = self._names(bindings)
         node = self.precision.apply(self.libraries.measured(found.node, names), names)
+        node = able_elsewhere(node)
         node = replace(node, source=names)
         self.matches.append(Match(node, found.arguments, bindings))
         self.claimed.update(bindings)

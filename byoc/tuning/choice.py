@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +57,22 @@ def timed(
         return selection
     name = machine_like(database, machine, threads) if machine else machine_key(threads)
     return replace(selection, tuning=read(database, name))
+
+
+def timed_by_all(
+    selection: Selection, database: Path, threads: int, machines: Sequence[str]
+) -> Selection:
+    """A selection that knows the times of several machines of a database, the first one's first.
+
+    ``machines`` are parts of their names. Raises ``TuningError`` as ``timed`` does, and for a
+    machine that is named twice.
+    """
+    names = [machine_like(database, part, threads) for part in machines]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TuningError(f"machine {twice!r} is named twice, by {' and '.join(machines)}")
+    fleet = [(name.rpartition(", ")[0], read(database, name)) for name in names]
+    return replace(selection, tuning=fleet[0][1], fleet=tuple(fleet))
 
 
 def database_path(tuning_db: str | os.PathLike[str] | None) -> Path:

@@ -33,14 +33,14 @@ def slot_bytes(slot: Slot) -> str:
     return f"ext_aligned({largest})"
 
 
-def entry(plan: Plan) -> str:
-    """The exported packed function of a region."""
+def entry(plan: Plan, name: str = "") -> str:
+    """The exported packed function of a region, by its symbol or another ``name``."""
     symbol = plan.region.symbol
     count = len(plan.inputs) + len(plan.outputs)
     bindings = _bindings(plan)
     storage = "const" if bindings else "static const"
     lines = [
-        f"TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(",
+        f"TVM_FFI_DLL_EXPORT int __tvm_ffi_{name or symbol}(",
         "    void* self, const TVMFFIAny* args, int32_t n_args, TVMFFIAny* result) {",
         *_take_sizes(plan),
         *bindings,

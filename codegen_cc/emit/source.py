@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import sympy
 
 from codegen_cc import dtypes
 from codegen_cc.dim import c_name, c_text, estimate, is_static
 from codegen_cc.emit.entry import c_identifier, entry, preparation, slot_bytes, thread_count
+from codegen_cc.emit.machines import HEADER, Ways, chooser, exported
 from codegen_cc.emit.timers import PREAMBLE, reader, storage, timed
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
@@ -49,10 +51,17 @@ _LIBRARY_TRY = """\
 _LINE = 92
 
 
-def emit_source(plans: list[Plan], timers: bool = False) -> str:
-    """The C source of all regions of one module; with ``timers``, every kernel call is timed."""
-    others = called_libraries(plans)
-    parts = head(f" for TVM: {len(plans)} region(s) that call", ["ext_tvm_entry.h"], others)
+def emit_source(plans: list[Plan], timers: bool = False, several: Sequence[Ways] = ()) -> str:
+    """The C source of all regions of one module; with ``timers``, every kernel call is timed.
+
+    ``several`` are the regions that are computed in several ways, the first of which is among the
+    ``plans`` as well.
+    """
+    by_symbol = {ways.symbol: ways for ways in several}
+    regions = [by_symbol.get(plan.region.symbol, Ways((plan,))) for plan in plans]
+    others = called_libraries([plan for ways in regions for plan in ways.plans])
+    headers = ["ext_tvm_entry.h", *[HEADER] * bool(several)]
+    parts = head(f" for TVM: {len(plans)} region(s) that call", headers, others)
     parts += [
         text
         for found in others
@@ -60,10 +69,12 @@ def emit_source(plans: list[Plan], timers: bool = False) -> str:
     ]
     if timers:
         parts.append(PREAMBLE)
-    for plan in plans:
-        parts += region_text(plan, timers)
-        parts.append(entry(plan))
-        parts += [reader(plan)] if timers else []
+    for ways in regions:
+        for index, plan in enumerate(ways.plans):
+            parts += region_text(plan, timers)
+            parts.append(entry(plan, exported(ways, index)))
+            parts += [reader(plan)] if timers else []
+        parts += [chooser(ways)] if ways.taken else []
     return "\n".join(parts)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from codegen_cc.libraries.interface import KernelLibrary
-from codegen_cc.node import Node
+from codegen_cc.node import Elsewhere, Node
 
 #: A candidate has to take this share less time than the untuned choice to replace it: two races on
 #: a busy machine gave one candidate minima that differed by up to 2.5 %.
@@ -75,6 +75,29 @@ def stamp(found: KernelLibrary) -> str:
     for path in (*link.sources, *link.archives):
         digest.update(Path(path).read_bytes() if Path(path).is_file() else b"")
     return f"{found.version} {digest.hexdigest()}"
+
+
+def able_elsewhere(node: Node) -> Node:
+    """A node whose choices for other machines can compute it as it is now.
+
+    It may be multiplied in another dtype than the one that was timed. A choice that cannot is that
+    of the first machine.
+    """
+    from codegen_cc.libraries.registry import library
+
+    def fits(other: Elsewhere) -> bool:
+        found, trial = library(other.library), replace(node, library=other.library)
+        if found.supports(trial) is not None:
+            return False
+        return other.algorithm in ("", *algorithms_of(found, trial))
+
+    return replace(
+        node,
+        elsewhere=tuple(
+            other if fits(other) else Elsewhere(other.machine, node.library, node.algorithm)
+            for other in node.elsewhere
+        ),
+    )
 
 
 @dataclass(frozen=True)

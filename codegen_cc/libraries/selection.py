@@ -10,7 +10,7 @@ from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.assignment import assigned, parse, split_text, unknown_pattern
 from codegen_cc.libraries.interface import KernelLibrary
 from codegen_cc.libraries.registry import library
-from codegen_cc.node import Node
+from codegen_cc.node import Elsewhere, Node
 from codegen_cc.operator import is_operator, operator_of
 from codegen_cc.plan.tensors import MAX_AXES
 
@@ -43,7 +43,8 @@ class Selection:
     ``order`` are those to ask; ``by_operator`` and ``by_name`` (shell patterns of node names, the
     first that fits) force one for some nodes; ``choose`` decides where several can; ``tuning`` has
     the last word among those that may be asked, where it knows a node; ``exact`` is that of every
-    node.
+    node. ``fleet`` are the times of all machines, by their names, where one library is to know
+    several; ``tuning`` is then that of the first.
     """
 
     order: tuple[KernelLibrary, ...]
@@ -52,6 +53,7 @@ class Selection:
     choose: Choice = first
     tuning: Tuning | None = None
     exact: bool = False
+    fleet: tuple[tuple[str, Tuning], ...] = ()
 
     @classmethod
     def of(cls, specs: Specs = None, choose: Choice = first) -> Selection:
@@ -113,7 +115,13 @@ class Selection:
         """A node that has its library, with library and algorithm by measurement where known."""
         if self.tuning is None:
             return node
-        return self.tuning.apply(node, self.able(node, names))
+        able = self.able(node, names)
+        elsewhere = tuple(
+            Elsewhere(machine, found.library, found.algorithm)
+            for machine, tuning in self.fleet
+            for found in [tuning.apply(node, able)]
+        )
+        return replace(self.tuning.apply(node, able), elsewhere=elsewhere)
 
     def able(self, node: Node, names: Iterable[str] = ()) -> list[KernelLibrary]:
         """The libraries that may compute a node, whichever it has, and can."""

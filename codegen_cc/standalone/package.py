@@ -32,6 +32,7 @@ from codegen_cc.module import called_by
 from codegen_cc.plan.builder import Plan
 from codegen_cc.plan.plan_cost import PlanCost, cost_of
 from codegen_cc.region.read_relax import read_region
+from codegen_cc.several_ways import require_one_way
 from codegen_cc.standalone.header import header_text
 from codegen_cc.standalone.interface import Interface
 from codegen_cc.standalone.source import source_text
@@ -69,6 +70,7 @@ def build(
         work = Path(name)
         weights = WeightBlob(f"byoc_{interface.name}", work / f"{interface.name}_weights.o")
         function = region.with_attr("global_symbol", interface.name)
+        require_one_way(function, "the standalone form")
         plan = plan_region(read_region(function), weights)
         text = source_text(plan, interface)
         objects = _objects(plan, interface, weights, text, metadata, work, target)

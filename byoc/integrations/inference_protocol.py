@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.metadata import TensorInfo
 from byoc.errors import InputError
 
@@ -23,11 +24,12 @@ _LETTERS = {letter: name for name, letter in _KINDS.items()}
 
 def datatype_of(info: TensorInfo) -> str:
     """The protocol's name of a tensor's dtype. Raises ``InputError`` where it has none."""
-    try:
-        dtype = np.dtype(info.dtype)
-    except TypeError:
-        raise InputError(f"{info}: the protocol has no datatype for it") from None
-    return "BOOL" if dtype.kind == "b" else f"{_LETTERS[dtype.kind]}{8 * dtype.itemsize}"
+    dtype = numpy_dtype(info.dtype)
+    if dtype.kind == "b":
+        return "BOOL"
+    if dtype.kind not in _LETTERS:
+        raise InputError(f"{info}: the protocol has no datatype for it")
+    return f"{_LETTERS[dtype.kind]}{8 * dtype.itemsize}"
 
 
 def shape_of(info: TensorInfo) -> list[int]:

@@ -49,7 +49,8 @@ class Request:
 class RowQueue:
     """Threads that take requests, and join those that are there.
 
-    A call computes ``most_rows`` rows at most; with 1 no requests are joined. A thread that found
+    There are ``callers`` threads at most, each started when a request finds all others at work. A
+    call computes ``most_rows`` rows at most; with 1 no requests are joined. A thread that found
     fewer rows waits ``seconds`` for more. ``most_waiting`` rows may wait, besides those that are
     computed. ``measured`` is told the rows of each call, and the seconds that it took.
     """
@@ -63,17 +64,13 @@ class RowQueue:
         measured: Callable[[int, float], None],
     ) -> None:
         self.most_rows, self.seconds, self.most_waiting = most_rows, seconds, most_waiting
-        self._measured = measured
+        self._measured, self._callers = measured, callers
         self._waiting: deque[Request] = deque()
         self._rows = 0
         self._closed = False
         self._changed = threading.Condition()
-        self._threads = [
-            threading.Thread(target=self._serve, name="byoc-rows", daemon=True)
-            for _ in range(callers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
 
     def put(self, request: Request) -> None:
         """Let a request wait for its turn. Raises ``QueueFull``."""
@@ -87,6 +84,10 @@ class RowQueue:
                 )
             self._waiting.append(request)
             self._rows += request.rows
+            if len(self._waiting) > self._idle and len(self._threads) < self._callers:
+                thread = threading.Thread(target=self._serve, name="byoc-rows", daemon=True)
+                self._threads.append(thread)
+                thread.start()
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -109,7 +110,9 @@ class RowQueue:
             while not self._waiting:
                 if self._closed:
                     return []
+                self._idle += 1
                 self._changed.wait()
+                self._idle -= 1
             taken = [self._pop(0)]
             rows = taken[0].rows
             deadline = time.monotonic() + self.seconds

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from byoc.arguments import MAX_THREADS, as_whole
 from byoc.deploy.loader import Model, load
+from byoc.deploy.tvm_runtime import cores
 from byoc.errors import InputError, IntegrationError, LoadError
 from byoc.integrations.row_queue import QueueFull, Request, RowQueue
 from byoc.integrations.rows import rows_of_a_call
@@ -34,15 +35,15 @@ class Limits:
     ``max_batch_rows`` is how many rows of requests are joined for one call (32 for networks that
     take any number of rows, and 1, which joins none, for others), ``max_batch_time`` how many
     seconds a call waits for more rows, ``max_queue_rows`` how many rows may wait. ``callers``
-    threads call the network, each with a pool of ``threads``; these are as ``byoc.load`` has them.
-    Every ``reload_seconds`` the file is looked at; 0 is never.
+    threads call the network, each with a pool of ``threads``; by default there is one for each
+    core. Every ``reload_seconds`` the file is looked at; 0 is never.
     """
 
     max_batch_rows: int | None = None
     max_batch_time: float = 0.0
     max_queue_rows: int = 1024
-    callers: int = 1
-    threads: int | None = None
+    callers: int | None = None
+    threads: int = 1
     reload_seconds: float = 1.0
 
     @classmethod
@@ -60,13 +61,15 @@ class Limits:
             ("callers", MAX_THREADS),
             ("threads", MAX_THREADS),
         ):
-            if given.get(name) is not None:
+            if name in given:
                 as_whole(given[name], name, IntegrationError, 1, most)
         for name in ("max_batch_time", "reload_seconds"):
             value = given.get(name, 0)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 60:
                 raise IntegrationError(f"{name} is {value!r}; need seconds, from 0 to 60")
-        return cls(**given)
+        limits = cls(**given)
+        callers = limits.callers or max(1, cores() // limits.threads)
+        return replace(limits, callers=callers)
 
 
 class Served:
@@ -81,7 +84,11 @@ class Served:
         self.model = load(path, limits.threads)
         self._most_rows = self._rows_of(self.model)
         self._queue = RowQueue(
-            self._most_rows, limits.max_batch_time, limits.max_queue_rows, limits.callers, measured
+            self._most_rows,
+            limits.max_batch_time,
+            limits.max_queue_rows,
+            limits.callers or 1,
+            measured,
         )
 
     def _rows_of(self, model: Model) -> int:

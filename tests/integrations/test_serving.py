@@ -58,9 +58,8 @@ def jobs(
     shutil.copy(network.library, folder / "models" / "classifier" / "1" / "model.so")
     limits = {"max_queue_rows": 64, "reload_seconds": 0.1}
     shutil.copy(network.library, _settings(folder / "models", "classifier", "2", **limits))
-    compile_whole(
-        slow(), _settings(folder / "models", "slow", "1", max_queue_rows=4, max_batch_rows=4)
-    )
+    limits = {"max_queue_rows": 4, "max_batch_rows": 4, "callers": 1}
+    compile_whole(slow(), _settings(folder / "models", "slow", "1", **limits))
     compile_whole(classifier(seed=8), folder / "new.so")
     (folder / "broken.so").write_bytes((folder / "new.so").read_bytes()[:-200])
     np.save(folder / "images.npy", images(pictures(_COUNT)))

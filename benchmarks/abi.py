@@ -12,6 +12,7 @@ the header:
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import shutil
 from functools import cache
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.c_header import CType, kernel_header
+from byoc.errors import BenchmarkError
 from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST
 
@@ -127,6 +129,18 @@ def _value(name: str) -> type:
     if name in header.enumerations:
         return ctypes.c_int
     return ctypes.c_void_p if name in header.callbacks else _SCALARS[name]
+
+
+def join_pool(threads: int) -> None:
+    """Load TVM's runtime, whose thread pool the kernels then use."""
+    spec = importlib.util.find_spec("tvm")
+    ffi = importlib.util.find_spec("tvm_ffi")
+    if spec is None or not spec.submodule_search_locations or ffi is None or not ffi.origin:
+        raise BenchmarkError("several threads need TVM's runtime: install apache-tvm")
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    ctypes.CDLL(str(Path(ffi.origin).parent / "lib" / "libtvm_ffi.so"), ctypes.RTLD_GLOBAL)
+    runtime = Path(spec.submodule_search_locations[0]) / "lib" / "libtvm_runtime.so"
+    ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
 
 
 def load(path: Path | None = None) -> ctypes.CDLL:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import abi, harness
-from benchmarks.kernels import join_pool
+from benchmarks.abi import join_pool
 from byoc.bench.interleave import thread_environment
 from byoc.bench.tables import Sheet
 from byoc.errors import BenchmarkError

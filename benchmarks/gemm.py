@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import abi, harness
+from benchmarks.abi import join_pool
 from benchmarks.gemm_shapes import CUBES, SHAPES, Product
-from benchmarks.kernels import join_pool
 from byoc.bench.machine import measure_peak
 from byoc.bench.tables import Sheet, in_words
 from byoc.errors import BenchmarkError

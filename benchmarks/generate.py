@@ -1,34 +1,39 @@
-"""Decoders: prompts and single steps beside ONNX Runtime, OpenVINO and a plain read of memory.
+"""A decoder's prompts and steps beside peers, a plain read of memory and the plain products.
 
-``python -m benchmarks.generate [--threads N] [--rounds N] [--model NAME] [--past N ...]``
+``python -m benchmarks.generate [--model NAME] [--forms NAME ...] [--threads N ...] [--past N ...]``
 
-A step reads every weight once, and the cache. So it is measured beside a plain read of as many
-bytes (``ext_bench_read``) as well: ``share`` is its speed in times of that. The library keeps keys
-and values; the peers are given those of the step before in memory of theirs, and write all of them
-again. A prompt is as many tokens as ``--past`` says. All take turns in one process.
+A step reads every weight of a product once, and the cache: it is measured beside a plain read of as
+many bytes (``ext_bench_read``), and ``share`` is its speed in times of that.  A prompt is measured
+beside the products alone, of each layer once for all layers, compiled as a network of its own.  All
+sit in processes of their own and take turns (``byoc.bench.generate``).
+
+``--folder`` keeps models and libraries; with ``--build`` they are made, and nothing is measured.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+import onnx
 
-from benchmarks import abi, harness
-from benchmarks.kernels import join_pool
-from byoc.bench.interleave import thread_environment
+from benchmarks import harness
+from byoc.bench.decoders import Decoder
+from byoc.bench.engines import ENGINES
+from byoc.bench.generate import Entrant, Plan, Row, compile_decoder, engine_entrant, race
+from byoc.bench.precision import PRECISIONS
 from byoc.bench.tables import Sheet
-from byoc.errors import BenchmarkError
-from byoc.machine import choose_cores, cpu_name
+from byoc.errors import AxesNote, BenchmarkError
+from byoc.machine import cpu_name
+from models.builder import GraphBuilder
+from models.decoder import Shape, llama
+from models.weight_only import weight_only
 
 #: Decoders by name: those of the builder, with the sizes of the originals. ``tiny`` is for tests.
 MODELS: dict[str, dict[str, int]] = {
@@ -41,215 +46,179 @@ MODELS: dict[str, dict[str, int]] = {
         **{"vocabulary": 32000, "biased": True},
     },
     "tiny": {
-        **{"layers": 2, "hidden": 32, "heads": 4, "groups": 2, "inner": 48, "vocabulary": 50},
+        **{"layers": 2, "hidden": 32, "heads": 4, "groups": 2, "inner": 64, "vocabulary": 64},
     },
 }
-_TARGET, _GREATEST_ERROR = 0.85, 1e-4
-_READ_BYTES = 1 << 28
-
-Inputs = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Row:
-    """Milliseconds of one who computes a prompt or a step: least, median, nine tenths."""
+class Form:
+    """How weights are stored: bits of a file's (0: as they are), and the precision of ours.
 
-    what: str
-    past: int
-    engine: str
-    times: tuple[float, float, float]
-    megabytes: float
+    ``tolerance`` is the greatest difference from ONNX Runtime on the same file.
+    """
+
+    bits: int = 0
+    precision: str = "fp32"
+    tolerance: float = PRECISIONS["fp32"].tolerance
 
     @property
-    def label(self) -> str:
-        """What is computed."""
-        return f"{self.what} of {self.past}" if self.what == "prompt" else f"step at {self.past}"
+    def file(self) -> str:
+        """The name of the model."""
+        return f"model{self.bits or ''}.onnx"
 
 
-def inputs_of(past: int, length: int, vocabulary: int) -> Inputs:
-    """Tokens that nobody wrote, and where they stand."""
-    return {
-        "input_ids": np.random.default_rng(past).integers(0, vocabulary, (1, length)),
-        "attention_mask": np.ones((1, past + length), np.int64),
-        "position_ids": np.arange(past, past + length)[None],
+FORMS = {
+    "fp32": Form(),
+    "bf16": Form(precision="bf16", tolerance=PRECISIONS["bf16"].tolerance),
+    # Peers round data, or sums, to fewer bits than ours where weights alone are quantised.
+    "int8": Form(bits=8, tolerance=PRECISIONS["bf16"].tolerance),
+    "4-bit": Form(bits=4, tolerance=PRECISIONS["bf16"].tolerance),
+}
+_READ, _PRODUCTS = "plain read", "plain products"
+_SHARE = 0.85
+#: Where the engines of those are.
+_LIMITS = "benchmarks.decoder_limits:"
+
+
+# ---------------------------------------------------------------------- what limits a decoder
+
+
+def product_bytes(model: onnx.ModelProto, precision: str) -> int:
+    """Bytes of the weights that a step multiplies with: all but tables that rows are taken of."""
+    tables = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
+    products = {
+        name for node in model.graph.node if node.op_type != "Gather" for name in node.input
     }
+    total = 0
+    for tensor in model.graph.initializer:
+        if tensor.name in products or tensor.name not in tables:
+            elements = int(np.prod(tensor.dims))
+            size = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+            total += elements * (2 if precision == "bf16" and elements > 1 << 12 else size)
+    return total
 
 
-class _Ours:
-    def __init__(self, library: Path, capacity: int) -> None:
-        import byoc
-
-        self.name, self.model = "byoc", byoc.load(library, capacity=capacity)
-
-    def prompt(self, inputs: Inputs) -> np.ndarray:
-        self.model.reset()
-        return self.model.run(inputs)["logits"]
-
-    def step(self, inputs: Inputs) -> np.ndarray:
-        return self.model.run(inputs)["logits"]
-
-
-class _OnnxRuntime:
-    def __init__(self, model: Path, threads: int) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        self.name, self.session = "ONNX Runtime", onnxruntime.InferenceSession(str(model), options)
-        self.outputs = [output.name for output in self.session.get_outputs()]
-        self.states = [i for i in self.session.get_inputs() if i.name.startswith("past")]
-        self.past: dict[str, object] = {}
-
-    def prompt(self, inputs: Inputs) -> np.ndarray:
-        import onnxruntime
-
-        self.past = {
-            state.name: onnxruntime.OrtValue.ortvalue_from_numpy(
-                np.zeros((1, state.shape[1], 0, state.shape[3]), np.float32)
-            )
-            for state in self.states
-        }
-        return self.step(inputs)
-
-    def step(self, inputs: Inputs) -> np.ndarray:
-        binding = self.session.io_binding()
-        for name, array in inputs.items():
-            binding.bind_cpu_input(name, array)
-        for name, value in self.past.items():
-            binding.bind_ortvalue_input(name, value)
-        for name in self.outputs:
-            binding.bind_output(name)
-        self.session.run_with_iobinding(binding)
-        found = dict(zip(self.outputs, binding.get_outputs(), strict=True))
-        for name in self.past:
-            self.past[name] = found[name.replace("past_key_values", "present")]
-        return found["logits"].numpy()
+def products(shape: Shape) -> dict[str, onnx.ModelProto]:
+    """Networks of the products of one layer, and of the last one, over [rows, columns]."""
+    own = shape.groups * shape.width
+    sizes = {
+        "layer": [
+            *((shape.hidden, n) for n in (shape.hidden, own, own, shape.hidden)),
+            *((shape.hidden, shape.inner), (shape.hidden, shape.inner)),
+            (shape.inner, shape.hidden),
+        ],
+        "last": [(shape.hidden, shape.vocabulary)],
+    }
+    made = {}
+    for name, pairs in sizes.items():
+        graph = GraphBuilder(name, 0)
+        sources = {k: graph.input(f"x{k}", ("rows", k)) for k in dict.fromkeys(k for k, _ in pairs)}
+        for place, (k, n) in enumerate(pairs):
+            y = graph.op("MatMul", sources[k], graph.normal((k, n), k**-0.5))
+            graph.output(y, f"y{place}", ("rows", n))
+        made[name] = graph.build()
+    return made
 
 
-class _OpenVino:
-    def __init__(self, model: Path, threads: int) -> None:
-        import openvino
-
-        options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
-        options |= {"PERFORMANCE_HINT": "LATENCY", "KV_CACHE_PRECISION": "f32"}
-        self.name, core = "OpenVINO", openvino.Core()
-        compiled = core.compile_model(str(model), "CPU", options)
-        self.request, self.past = compiled.create_infer_request(), {}
-        self.states = [port for port in compiled.inputs if port.any_name.startswith("past")]
-        self.tensor = openvino.Tensor
-
-    def prompt(self, inputs: Inputs) -> np.ndarray:
-        for port in self.states:
-            shape = [1, port.partial_shape[1].get_length(), 0, port.partial_shape[3].get_length()]
-            self.past[port.any_name] = self.tensor(np.zeros(shape, np.float32))
-        return self.step(inputs)
-
-    def step(self, inputs: Inputs) -> np.ndarray:
-        self.request.infer({**inputs, **self.past}, share_inputs=True)
-        for name in self.past:
-            # Its outputs' memory is its own, and written again by the next call.
-            result = self.request.get_tensor(name.replace("past_key_values", "present"))
-            self.past[name] = self.tensor(result.data.copy())
-        return self.request.get_tensor("logits").data
+# ---------------------------------------------------------------------- what is measured
 
 
-Engine = _Ours | _OnnxRuntime | _OpenVino
+def build(name: str, forms: Sequence[str], folder: Path) -> None:
+    """Write and compile what is not in the folder yet. Raises ``ByocError``."""
+    sizes = MODELS[name]
+    shape = Shape(**{key: value for key, value in sizes.items() if key != "biased"})
+    folder.mkdir(parents=True, exist_ok=True)
+    for form in (FORMS[key] for key in forms):
+        source, library = folder / form.file, folder / f"{form.file}-{form.precision}.so"
+        if not source.is_file():
+            model = llama(**sizes)
+            onnx.save(weight_only(model, form.bits) if form.bits else model, source)
+        if not library.is_file():
+            compile_decoder(source, library, form.precision)
+        parts = folder / f"products-{form.bits}-{form.precision}"
+        if not parts.is_dir():
+            _build_products(shape, form, parts)
+
+
+def _build_products(shape: Shape, form: Form, folder: Path) -> None:
+    from byoc.compiler.compile import compile
+
+    folder.mkdir()
+    for part, model in products(shape).items():
+        model = weight_only(model, form.bits) if form.bits else model
+        with warnings.catch_warnings(action="ignore", category=AxesNote):
+            compile(model, folder / f"{part}.so", precision=form.precision)
 
 
 def measure(
-    name: str, model: Path, library: Path, lengths: Sequence[int], rounds: int, threads: int
+    name: str, form: str, folder: Path, plan: Plan, threads: int, failed: dict[str, str]
 ) -> list[Row]:
-    """All rows. Raises ``BenchmarkError`` where an engine's answer is another's no more."""
-    sizes = MODELS[name]
-    words, width = sizes["vocabulary"], sizes["hidden"] // sizes["heads"]
-    of_token = 2 * 4 * sizes["layers"] * sizes["groups"] * width
-    engines: list[Engine] = [_Ours(library, max(lengths) + 2 * rounds + 2)]
-    engines += [_OnnxRuntime(model, threads), _OpenVino(model, threads)]
-    rows: list[Row] = []
-    for past in lengths:
-        # The file is the weights: of the table of words a row is read, and all by the last product.
-        nbytes = model.stat().st_size + past * of_token
-        calls = {engine.name: engine.prompt for engine in engines}
-        rows += _raced("prompt", past, calls, rounds, [inputs_of(0, past, words)] * rounds, nbytes)
-        steps = [inputs_of(past + number, 1, words) for number in range(rounds)]
-        calls = {engine.name: engine.step for engine in engines}
-        rows += _raced("step", past, calls, rounds, steps, nbytes)
+    """All rows of a form on a number of threads. Raises ``BenchmarkError`` for wrong answers."""
+    how = FORMS[form]
+    source = folder / how.file
+    model = onnx.load(source)
+    decoder, nbytes = Decoder.of(model, name), product_bytes(model, how.precision)
+    del model
+    entrants = [
+        engine_entrant("byoc", folder / f"{how.file}-{how.precision}.so", how.precision),
+        engine_entrant("onnxruntime", source, how.precision),
+        engine_entrant("openvino", source, how.precision),
+        Entrant(
+            "read", _READ, _LIMITS + "PlainRead", source, {"nbytes": nbytes},
+            answers=False, does=(False, True),
+        ),
+    ]  # fmt: skip
+    if plan.prompts:
+        options = {"layers": MODELS[name]["layers"], "length": max(plan.prompts)}
+        parts = folder / f"products-{how.bits}-{how.precision}"
+        entrants.append(
+            Entrant(
+                "products",
+                _PRODUCTS,
+                _LIMITS + "PlainProducts",
+                parts,
+                options,
+                answers=False,
+                does=(True, False),
+            )
+        )
+    rows = race(entrants, decoder, plan, threads, failed)
+    for row in rows:
+        if row.engine == ENGINES["byoc"].title and not (row.error or 0.0) <= how.tolerance:
+            raise BenchmarkError(f"{form}: {row.label} is off by {row.error:.1e} of the range")
     return rows
 
 
-def _raced(
-    what: str,
-    past: int,
-    calls: dict[str, Callable[[Inputs], np.ndarray]],
-    rounds: int,
-    inputs: Sequence[Inputs],
-    nbytes: float,
-) -> list[Row]:
-    times: dict[str, list[float]] = {name: [] for name in (*calls, "plain read")}
-    read = _plain_read()
-    for number in range(rounds):
-        answers = {}
-        order = list(calls)
-        for place in range(len(order)):
-            name = order[(place + number) % len(order)]
-            start = time.perf_counter()
-            answers[name] = calls[name](inputs[number])
-            times[name].append(time.perf_counter() - start)
-        times["plain read"].append(read() * nbytes / _READ_BYTES)
-        right = answers["ONNX Runtime"]
-        for name, answer in answers.items():
-            error = np.abs(answer - right).max() / np.ptp(right)
-            if not error <= _GREATEST_ERROR:
-                raise BenchmarkError(f"{name}: {what} at {past} is off by {error:.1e} of the range")
-    if what == "prompt":
-        del times["plain read"]
-    return [
-        Row(what, past, name, harness.spread([1e3 * t for t in found]), nbytes * 1e-6)
-        for name, found in times.items()
-    ]
-
-
-def _plain_read() -> Callable[[], float]:
-    """What reads memory once, and tells the seconds."""
-    lib = abi.load()
-    memory = abi.aligned((_READ_BYTES // 4,))
-    memory[...] = 1.0
-
-    def read() -> float:
-        start = time.perf_counter()
-        lib.ext_bench_read(ctypes.c_int64(_READ_BYTES), ctypes.c_void_p(memory.ctypes.data))
-        return time.perf_counter() - start
-
-    return read
-
-
-def checks(rows: Sequence[Row]) -> list[str]:
-    """Shares of a plain read below the target, and those slower than a peer."""
+def checks(form: str, rows: Sequence[Row]) -> list[str]:
+    """Shares of what limits us below the target, and what is slower than a peer."""
     lines = []
-    for row in rows:
-        if row.engine != "byoc":
-            continue
+    for row in (row for row in rows if row.engine == ENGINES["byoc"].title):
         others = {r.engine: r.times[1] for r in rows if r.label == row.label and r is not row}
-        read = others.pop("plain read", None)
-        if read is not None and read / row.times[1] < _TARGET:
-            lines.append(f"{row.label}: {read / row.times[1]:.2f} of a read MISSES {_TARGET}")
-        best = min(others, key=others.__getitem__)
-        if row.times[1] > others[best]:
-            lines.append(f"{row.label}: {row.times[1] / others[best]:.2f} of {best} MISSES 1.00")
-    return lines or ["all reach their targets"]
+        about = f"{form}, threads: {row.threads}, {row.label}"
+        for limit, least in ((_READ, _SHARE), (_PRODUCTS, 1.0)):
+            bound = others.pop(limit, None)
+            if bound is not None and bound / row.times[1] < least:
+                lines.append(f"{about}: {bound / row.times[1]:.2f} of {limit} MISSES {least:.2f}")
+        lines += [
+            f"{about}: {row.times[1] / peer:.2f} of {who} MISSES 1.00"
+            for who, peer in others.items()
+            if row.times[1] > peer
+        ]
+    return lines
 
 
-def sheet(rows: Sequence[Row], threads: int, name: str) -> Sheet:
-    """Every engine, with its time in times of ours, and the share of a plain read."""
+def sheet(name: str, form: str, rows: Sequence[Row]) -> Sheet:
+    """Every engine, and how many times of its time ours takes."""
     shown = []
     for row in rows:
-        same = {r.engine: r.times[1] for r in rows if r.label == row.label}
-        read = same.get("plain read")
-        share = f"{read / row.times[1]:.2f}" if read else ""
-        ratio = f"{same['byoc'] / row.times[1]:.2f}"
-        shown.append([row.label, row.engine, *(f"{t:.2f}" for t in row.times), ratio, share])
-    headings = ("what", "engine", "min ms", "p50 ms", "p90 ms", "byoc / it", "share of read")
-    return Sheet(f"{name}, fp32, threads: {threads}", headings, shown, left=2)
+        ours = next(
+            (r for r in rows if r.label == row.label and r.engine == ENGINES["byoc"].title), None
+        )
+        ratio = f"{ours.times[1] / row.times[1]:.2f}" if ours else ""
+        shown.append([row.label, row.engine, *(f"{t:.2f}" for t in row.times), ratio])
+    headings = ("what", "engine", "min ms", "p50 ms", "p90 ms", "byoc / it")
+    return Sheet(f"{name}, {form}, threads: {rows[0].threads}", headings, shown, left=2)
 
 
 def _versioned(package: str) -> str:
@@ -259,41 +228,37 @@ def _versioned(package: str) -> str:
 @harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
-    parser = harness.parser("generate", __doc__, markdown=True, threads=1, rounds=20)
+    parser = harness.parser("generate", __doc__, markdown=True, threads=[1], rounds=10)
     parser.add_argument("--model", choices=MODELS, default="qwen2-8-layers")
+    parser.add_argument("--forms", choices=FORMS, nargs="+", default=["fp32"])
     parser.add_argument("--past", type=int, nargs="+", default=[100, 500, 2000], metavar="N")
+    parser.add_argument("--prompt", type=int, nargs="*", default=[512], metavar="N")
+    parser.add_argument("--prompt-rounds", type=int, default=3, metavar="N")
+    parser.add_argument("--folder", type=Path, help="where models and libraries stay")
+    parser.add_argument("--build", action="store_true", help="only write and compile them")
     options = parser.parse_args(arguments)
-    raw = harness.call_apart(
-        "benchmarks.generate", options.model, options.past, options.rounds, options.threads,
-        more=thread_environment(options.threads),
-    )  # fmt: skip
-    rows = [Row(**{**row, "times": tuple(row["times"])}) for row in raw]
+    with tempfile.TemporaryDirectory(prefix="byoc-generate-") as temporary:
+        folder = options.folder or Path(temporary)
+        build(options.model, options.forms, folder)
+        if options.build:
+            return 0
+        plan = Plan(options.prompt, options.past, options.rounds, options.prompt_rounds)
+        found, failed = [], {}
+        for threads in options.threads:
+            for form in options.forms:
+                rows = measure(options.model, form, folder, plan, threads, failed)
+                found.append((form, rows))
+    lines = [line for form, rows in found for line in checks(form, rows)]
+    lines = lines or ["all reach their targets"]
+    lines += [f"{who} took no part: {reason}" for who, reason in failed.items()]
     if options.json:
-        harness.show_json({"cpu": cpu_name(), "rows": raw, "checks": checks(rows)})
+        raw = [{"form": form, "rows": [asdict(row) for row in rows]} for form, rows in found]
+        harness.show_json({"cpu": cpu_name(), "measured": raw, "checks": lines})
     else:
         about = [cpu_name(), harness.versions(*map(_versioned, ("onnxruntime", "openvino")))]
-        table = sheet(rows, options.threads, options.model)
-        harness.show_sheets([about, table], checks(rows), options.markdown)
-    return int(harness.misses(checks(rows)))
-
-
-def child(name: str, past: Sequence[int], rounds: int, threads: int) -> list[dict[str, object]]:
-    """The run as plain values."""
-    import onnx
-
-    import byoc
-    from models.decoder import llama
-
-    os.sched_setaffinity(0, choose_cores(threads))
-    if threads > 1:
-        join_pool(threads)
-    with tempfile.TemporaryDirectory(prefix="byoc-generate-") as folder:
-        model, library = Path(folder, "model.onnx"), Path(folder, "model.so")
-        onnx.save(llama(**MODELS[name]), model)
-        with warnings.catch_warnings(action="ignore", category=byoc.AxesNote):
-            byoc.compile(model, library, states=True)
-        rows = measure(name, model, library, past, rounds, threads)
-    return [asdict(row) for row in rows]
+        tables = [sheet(options.model, form, rows) for form, rows in found]
+        harness.show_sheets([about, *tables], lines, options.markdown)
+    return int(harness.misses(lines))
 
 
 if __name__ == "__main__":

@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks import abi, harness
 from byoc.bench.machine import measure_peak
-from byoc.errors import BenchmarkError
 from byoc.machine import cpu_name
 from codegen_cc.operators.conv2d_ways import rows_in_place
 
@@ -288,18 +284,6 @@ def _measure(task: Task, seconds: float) -> Row:
     return Row(task.table, task.name, task.count, gflop, gbyte, *harness.spread(times))
 
 
-def join_pool(threads: int) -> None:
-    """Load TVM's runtime, whose thread pool the kernels then use."""
-    spec = importlib.util.find_spec("tvm")
-    ffi = importlib.util.find_spec("tvm_ffi")
-    if spec is None or not spec.submodule_search_locations or ffi is None or not ffi.origin:
-        raise BenchmarkError("several threads need TVM's runtime: install apache-tvm")
-    os.environ["TVM_NUM_THREADS"] = str(threads)
-    ctypes.CDLL(str(Path(ffi.origin).parent / "lib" / "libtvm_ffi.so"), ctypes.RTLD_GLOBAL)
-    runtime = Path(spec.submodule_search_locations[0]) / "lib" / "libtvm_runtime.so"
-    ctypes.CDLL(str(runtime), ctypes.RTLD_GLOBAL)
-
-
 def run(
     only: str = "", seconds: float = 0.2, threads: int = 1
 ) -> tuple[dict[str, object], list[Row]]:
@@ -309,7 +293,7 @@ def run(
     of one core) and the rows.
     """
     if threads > 1:
-        join_pool(threads)
+        abi.join_pool(threads)
     lib = abi.load()
     peak, rows = measure_peak(lib, 100), []
     for tasks in (_gemm_tasks, _conv_tasks, _depthwise_tasks, _attention_tasks, _memory_tasks):

@@ -48,5 +48,19 @@ def load_subject(
         title, model, tokens = path.name, load_model(path), 2
     else:
         raise BenchmarkError(f"no model {name!r}; need an ONNX file or one of {', '.join(known)}")
+    if any(info.name.startswith("past_key_values") for info in model.graph.input):
+        _refuse_cache(model, name, input_shapes or {})
     fix_shapes(model, input_shapes or {}, batch)
     return Subject(name, title, model, draw_inputs(model, below=tokens), batch)
+
+
+def _refuse_cache(
+    model: GivenModel, name: str, input_shapes: Mapping[str, Sequence[int | str]]
+) -> None:
+    """Raise ``BenchmarkError`` for a decoder whose cache nobody gave a size: a mask fits one."""
+    caches = [info.name for info in model.graph.input if info.name.startswith("past_key_values")]
+    if not set(caches) <= set(input_shapes):
+        raise BenchmarkError(
+            f"{name} has a cache, such as {caches[0]}, that grows from call to call: measure it by"
+            f" byoc bench --generate {name}, or give all inputs a size by --input-shapes"
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from byoc.bench.engines import ENGINES
 from byoc.bench.precision import PRECISIONS
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from byoc.rpc.devices import Devices
 
 _DIFFERENT = 1
+
+#: Keywords of ``bench_generate`` that are numbers of tokens.
+_LENGTHS = ("prompts", "pasts")
+
+#: Options that --generate reads.
+_OF_GENERATE = (
+    *("models", "generate", "engines", "threads", "rounds", "precisions", *_LENGTHS),
+    *("markdown", "as_json", "quiet", "verbose"),
+)
 
 
 class _Precision(click.Choice):
@@ -60,6 +70,23 @@ class _Precision(click.Choice):
 @options.count(
     "--batch batches",
     "Measure one model with these extents of axis 0 of every input.",
+    multiple=True,
+    metavar="N...",
+)
+@options.flag(
+    "--generate",
+    "Measure prompts and single steps of one decoder with a cache, which our library keeps: "
+    "inputs are input_ids, attention_mask, position_ids, and past_key_values.* with present.*.",
+)
+@options.count(
+    "--prompt prompts",
+    "With --generate: tokens of prompts (default: 128).",
+    multiple=True,
+    metavar="N...",
+)
+@options.count(
+    "--past pasts",
+    "With --generate: tokens before a step (default: 128 1024).",
     multiple=True,
     metavar="N...",
 )
@@ -123,6 +150,9 @@ def bench_verb(
     With --rpc or --rpc-tracker other machines measure, byoc and plain TVM alone: several networks
     are shared out among them, and a single one is measured on each.
     """
+    lengths = _lengths(others)
+    if others.pop("generate"):
+        return _generate(models, threads, precisions, lengths, markdown, as_json, **others)
     _check_usage(models, suite, batches, input_shapes, markdown and as_json)
     remote.require_for_target(devices, target)
     _check_files(plot_file, html, devices)
@@ -150,9 +180,67 @@ def bench_verb(
             tell=lambda line: say(line, err=True),
             **others,
         )
+    return _told(outcome, markdown, as_json, plot_file, html)
+
+
+def _told(
+    outcome: Outcome, markdown: bool, as_json: bool, plot_file: Path | None, html: Path | None
+) -> int:
+    """Print and write what was asked for; returns the exit code."""
     _print(outcome, markdown, as_json)
     _write_files(outcome, plot_file, html)
     return _checked(outcome)
+
+
+def _lengths(given: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Take the numbers of tokens out of what is given."""
+    lengths = {name: numbers for name in _LENGTHS if (numbers := given.pop(name))}
+    if lengths and not given["generate"]:
+        raise click.UsageError("--prompt and --past need --generate")
+    return lengths
+
+
+def _check_generate(models: Sequence[str]) -> None:
+    """Refuse what prompts and steps are not measured with."""
+    if len(models) != 1:
+        raise click.UsageError("--generate needs one MODEL, a decoder with a cache")
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+        if given and option.name not in _OF_GENERATE:
+            raise click.UsageError(f"--generate does not go with {option.opts[0]}")
+
+
+def _generate(
+    models: Sequence[str],
+    threads: tuple[int, ...],
+    precisions: tuple[str, ...],
+    lengths: dict[str, tuple[int, ...]],
+    markdown: bool,
+    as_json: bool,
+    **others: Any,
+) -> int:
+    """Measure a decoder in each precision, and print it."""
+    _check_generate(models)
+    with progress.stages() as show:
+        show("load TVM")
+        from byoc.bench.generate import bench_generate
+
+        given = {"threads": threads, "progress": show, **lengths, **others}
+        found = [
+            bench_generate(models[0], precision=precision, **given)
+            for precision in precisions or ("fp32",)
+        ]
+    if as_json:
+        say_json([part.to_json() for part in found])
+    for sheet in () if as_json else (sheet for part in found for sheet in part.sheets()):
+        if markdown:
+            say(f"\n{sheet.markdown()}\n", lines=True)
+        else:
+            table_console(highlight=False).print(sheet.rich())
+    for line in (line for part in found for line in (*part.lines(), *part.checks())):
+        say(line, err=True)
+    return _DIFFERENT if any(part.checks() for part in found) else 0
 
 
 def _write_files(outcome: Outcome, plot_file: Path | None, html: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byoc.deploy.exchange import tensor_of
+from byoc.deploy.exchange import numpy_dtype, tensor_of
 from byoc.deploy.input_tensors import aligned_room, without_elements
 from byoc.deploy.metadata import StateInfo, extent_of
 from byoc.errors import InputError, RunError
@@ -45,6 +45,32 @@ class KeptStates:
             other._memory[name] = aligned_room(memory.shape, memory.dtype)
             other._filled(name)[...] = self._filled(name)
         return other
+
+    def restore(self, given: Mapping[str, np.ndarray]) -> None:
+        """Take over arrays, of all states by name, in the model's axes.
+
+        Raises ``InputError`` for names, shapes and dtypes that the states do not have, ``RunError``
+        for more rows than there is room for; then nothing has changed.
+        """
+        if wrong := sorted(self._infos.keys() ^ given.keys()):
+            what = "unknown" if wrong[0] in given else "missing"
+            raise InputError(f"state {wrong[0]!r} is {what}; need {', '.join(self._infos)}")
+        symbols: dict[str, int] = {}
+        for name, info in self._infos.items():
+            _require(name, info, given[name], symbols)
+            if info.axis is not None and given[name].shape[info.axis] > self.capacity:
+                raise RunError(
+                    f"state {name!r} is given {given[name].shape[info.axis]} rows; it has room for"
+                    f" {self.capacity}; load the model with a greater capacity"
+                )
+        self.reset()
+        for name, info in self._infos.items():
+            array = given[name] if info.axis is None else np.moveaxis(given[name], info.axis, 0)
+            shape = array.shape if info.axis is None else (self.capacity, *array.shape[1:])
+            self._memory[name] = aligned_room(shape, info.input.dtype)
+            if info.axis is not None:
+                self._lengths[name] = len(array)
+            self._filled(name)[...] = array
 
     def lengths(self) -> dict[str, int]:
         """The symbols that the states tell: how long those are that grow."""
@@ -121,6 +147,21 @@ class KeptStates:
                 " reset the model before other sizes"
             )
         return memory
+
+
+def _require(name: str, info: StateInfo, array: np.ndarray, symbols: dict[str, int]) -> None:
+    """Raise ``InputError`` for an array that is no such state; notes what symbols are."""
+    shape = info.input.shape
+    fits = getattr(array, "dtype", None) == numpy_dtype(info.input.dtype)
+    fits = fits and len(array.shape) == len(shape)
+    for extent, found in zip(shape, array.shape, strict=True) if fits else ():
+        wanted = extent if isinstance(extent, int) else symbols.setdefault(str(extent), found)
+        fits = fits and wanted == found
+    if not fits:
+        told = f"{array.dtype}{list(array.shape)}" if hasattr(array, "dtype") else repr(array)[:60]
+        raise InputError(
+            f"state {name!r} is given {told}; need {info.input}, as the others have it"
+        )
 
 
 def _step(info: StateInfo, symbols: Mapping[str, int]) -> int:

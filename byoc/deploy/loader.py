@@ -213,6 +213,13 @@ class Model(Described):
         """Forget all states: the next call is the first one."""
         self._kept.reset()
 
+    def restore(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let the states be what ``states`` told before, of this model or another: a copy of it.
+
+        Raises ``InputError`` for other names, shapes or dtypes, ``RunError`` for too many rows.
+        """
+        self._kept.restore(states)
+
     def clone(self) -> Model:
         """A model of the same library, with states of its own that are as these are now."""
         other = Model(self.path, self._loaded(), self.metadata, self._kept.capacity)

@@ -237,3 +237,40 @@ def test_forms_without_states_say_so(tmp_path: Path) -> None:
         byoc.verify(counter(), tmp_path / "m.so")
     with pytest.raises(LoadError, match="capacity is 0; need a whole number"):
         byoc.load(tmp_path / "m.so", capacity=0)
+
+
+# ---------------------------------------------------------------- states that are kept elsewhere
+
+
+def test_states_are_restored(
+    decoder: tuple[onnx.ModelProto, byoc.Compiled, str], loaded: byoc.Model
+) -> None:
+    reference, other = Reference(decoder[0], 2), drawn(2, 2, 4, 2)
+    loaded.run(drawn(2, 4, 0, 1))
+    reference.step(drawn(2, 4, 0, 1))
+    kept = {name: array.copy() for name, array in loaded.states.items()}
+    loaded.reset()
+    loaded.restore(kept)
+    kept["past_key_values.0.key"][...] = 0  # nothing but a copy counts
+    assert_agrees(loaded.run(other), {"logits": reference.step(other)})
+    assert_agrees(loaded.states, reference.past)
+
+
+def test_what_is_no_state_is_not_restored(loaded: byoc.Model) -> None:
+    loaded.run(drawn(1, 3, 0, 1))
+    states = {name: array.copy() for name, array in loaded.states.items()}
+    name = "past_key_values.0.value"
+    for wrong, message in (
+        ({k: v for k, v in states.items() if k != name}, "is missing; need past_key_values.0.key"),
+        (states | {"x": states[name]}, "state 'x' is unknown"),
+        (states | {name: states[name][:, :, :2]}, rf"'{name}' is given float32\[1, \d, 2, "),
+        (states | {name: states[name].astype(np.float64)}, "is given float64"),
+        (states | {name: states[name][0]}, "as the others have it"),
+        (states | {name: [1.0]}, r"is given \[1\.0\]; need"),
+    ):
+        with pytest.raises(InputError, match=message):
+            loaded.restore(wrong)
+    many = {k: np.zeros((*v.shape[:2], 25, v.shape[3]), v.dtype) for k, v in states.items()}
+    with pytest.raises(RunError, match="is given 25 rows; it has room for 24"):
+        loaded.restore(many)
+    assert all(np.array_equal(loaded.states[k], v) for k, v in states.items())

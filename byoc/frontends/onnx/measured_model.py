@@ -43,6 +43,17 @@ def save_model(model: onnx.ModelProto, path: Path) -> None:
     onnx.save(model, path)
 
 
+def described_inputs(model: onnx.ModelProto) -> dict[str, tuple[list[int], str]]:
+    """Extents, 0 where an axis has none, and dtype of each input that is no weight."""
+    return {
+        info.name: (
+            [dim.dim_value for dim in info.type.tensor_type.shape.dim],
+            onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type).name,
+        )
+        for info in model_inputs(model)
+    }
+
+
 def draw_inputs(
     model: onnx.ModelProto, seed: int = 0, below: int = TOKENS
 ) -> dict[str, np.ndarray]:

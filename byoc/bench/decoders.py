@@ -1,0 +1,194 @@
+"""Decoders with caches: what their files say of them, and the engines that they go through.
+
+Only a worker process calls the engines, so that no engine's threads disturb another's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from byoc.bench.precision import FP32
+from byoc.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from byoc.frontends import GivenModel
+
+Arrays = dict[str, np.ndarray]
+
+_PAST, _PRESENT = "past_key_values", "present"
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """What a decoder's file says: its inputs, and its states [batch, heads, rows, width] by name.
+
+    ``dtype`` is theirs. The inputs are ``input_ids``, ``attention_mask`` and, maybe,
+    ``position_ids``; each state has the output of the name with ``present`` for
+    ``past_key_values``.
+    """
+
+    inputs: tuple[str, ...]
+    states: Mapping[str, tuple[int, int]]
+    dtype: str
+
+    @classmethod
+    def of(cls, model: GivenModel, name: str) -> Decoder:
+        """Read a model. Raises ``BenchmarkError`` for one that is no decoder with a cache."""
+        from byoc.frontends.onnx.measured_model import described_inputs
+
+        inputs = described_inputs(model)
+        past = {state: sizes for state, sizes in inputs.items() if state.startswith(_PAST)}
+        rest = tuple(given for given in inputs if given not in past)
+        known = ("input_ids", "attention_mask", "position_ids")
+        outputs = {info.name for info in model.graph.output}
+        wanted = {"logits", *(state.replace(_PAST, _PRESENT) for state in past)}
+        if not past or set(rest) - set(known) or "input_ids" not in rest or wanted - outputs:
+            raise BenchmarkError(
+                f"{name} is no decoder to generate with: its inputs are {', '.join(rest)} and"
+                f" {len(past)} states; need {', '.join(known)}, past_key_values.* with present.*,"
+                " and logits"
+            )
+        states = {state: (shape[1], shape[3]) for state, (shape, _) in past.items()}
+        return cls(rest, states, next(dtype for _, dtype in past.values()))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the cache for each token."""
+        return np.dtype(self.dtype).itemsize * sum(map(np.prod, self.states.values()))
+
+    def call(self, past: int, length: int) -> Arrays:
+        """Inputs of ``length`` tokens behind ``past`` others: the first ids, which all have."""
+        given = {
+            "input_ids": np.random.default_rng(past).integers(0, 32, (1, length)),
+            "attention_mask": np.ones((1, past + length), np.int64),
+            "position_ids": np.arange(past, past + length)[None],
+        }
+        return {name: given[name] for name in self.inputs}
+
+    def cache(self, rows: int) -> Arrays:
+        """Keys and values of so many tokens that nobody wrote."""
+        draw = np.random.default_rng(rows)
+        return {
+            name: draw.standard_normal((1, heads, rows, width), np.float32).astype(self.dtype)
+            for name, (heads, width) in self.states.items()
+        }
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values, of which ``from_json`` makes the same."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, object]) -> Decoder:
+        """What ``to_json`` gave."""
+        states = {name: tuple(sizes) for name, sizes in plain["states"].items()}
+        return cls(tuple(plain["inputs"]), states, plain["dtype"])
+
+
+class DecoderEngine(Protocol):
+    """An engine with a decoder in it."""
+
+    def restore(self, cache: Arrays) -> None:
+        """Take keys and values as the states; of no rows to begin anew."""
+
+    def call(self, inputs: Arrays) -> np.ndarray:
+        """The logits of some tokens more, whose keys and values are kept."""
+
+
+class Ours:
+    """This project: a library from ``byoc.compile`` with states."""
+
+    def __init__(self, path: Path, decoder: Decoder, threads: int, capacity: int) -> None:
+        # TVM's FFI imports PyTorch where that is installed: a second, and memory, for nothing.
+        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+        from byoc.deploy.loader import load
+
+        self._model = load(path, threads, capacity=capacity)
+
+    def restore(self, cache: Arrays) -> None:
+        """Copied into the library's memory."""
+        self._model.restore(cache)
+
+    def call(self, inputs: Arrays) -> np.ndarray:
+        """New rows go behind those that are there."""
+        return self._model.run(inputs)["logits"]
+
+
+class OnnxRuntime:
+    """ONNX Runtime, which is handed what it gave, and writes all of it again."""
+
+    def __init__(self, path: Path, decoder: Decoder, threads: int, capacity: int) -> None:
+        del capacity
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors only
+        self._engine, self._decoder = onnxruntime, decoder
+        self._session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._past: dict[str, object] = {}
+
+    def restore(self, cache: Arrays) -> None:
+        """As values of its own."""
+        value = self._engine.OrtValue.ortvalue_from_numpy
+        self._past = {name: value(array) for name, array in cache.items()}
+
+    def call(self, inputs: Arrays) -> np.ndarray:
+        """By bindings, so that nothing is copied on the way."""
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_cpu_input(name, array)
+        for name, value in self._past.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._names:
+            binding.bind_output(name)
+        self._session.run_with_iobinding(binding)
+        found = dict(zip(self._names, binding.get_outputs(), strict=True))
+        self._past = {name: found[name.replace(_PAST, _PRESENT)] for name in self._past}
+        return found["logits"].numpy()
+
+
+class OpenVino:
+    """OpenVINO with the file's own inputs and outputs, which it is handed back."""
+
+    def __init__(
+        self, path: Path, decoder: Decoder, threads: int, capacity: int, precision: str = FP32
+    ) -> None:
+        del capacity
+        import openvino
+
+        hint = "bf16" if precision == "bf16" else "f32"
+        options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": hint}
+        options |= {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "KV_CACHE_PRECISION": hint}
+        compiled = openvino.Core().compile_model(str(path), "CPU", options)
+        self._request, self._tensor = compiled.create_infer_request(), openvino.Tensor
+        self._past: dict[str, object] = {}
+
+    def restore(self, cache: Arrays) -> None:
+        """As tensors of its own."""
+        self._past = {name: self._tensor(array) for name, array in cache.items()}
+
+    def call(self, inputs: Arrays) -> np.ndarray:
+        """Its results' memory is its own, and written again by the next call: they are copied."""
+        self._request.infer({**inputs, **self._past}, share_inputs=True)
+        for name in self._past:
+            result = self._request.get_tensor(name.replace(_PAST, _PRESENT))
+            self._past[name] = self._tensor(result.data.copy())
+        return self._request.get_tensor("logits").data
+
+
+#: Engines by their names in ``byoc.bench.engines.ENGINES``.
+DECODER_ENGINES: dict[str, Callable[..., DecoderEngine]] = {
+    "byoc": Ours,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+}

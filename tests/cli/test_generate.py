@@ -1,0 +1,94 @@
+"""``byoc bench --generate`` and its benchmark: prompts and steps of a tiny decoder, once each."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from benchmarks import generate
+from byoc.bench.decoders import Decoder
+from byoc.bench.subjects import load_subject
+from byoc.cli import main
+from byoc.errors import BenchmarkError
+from models.decoder import llama
+
+TINY = generate.MODELS["tiny"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("generate") / "tiny.onnx"
+    onnx.save(llama(**TINY), path)
+    return path
+
+
+def test_prompts_and_steps_take_turns(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--engines", "byoc", "onnxruntime", "--prompt", "5", "--past", "4", "--rounds", "1"]
+    assert main(["bench", "--generate", str(file), *asked, "--threads", "1", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert [(row["what"], row["past"], row["engine"]) for row in found["rows"]] == [
+        *(("prompt", 5, name) for name in ("byoc", "ONNX Runtime")),
+        *(("step", 4, name) for name in ("byoc", "ONNX Runtime")),
+    ]
+    for row in found["rows"]:
+        low, middle, high = row["times"]
+        assert 0 < low <= middle <= high
+        assert row["error"] < 1e-4  # answers are compared, in prompts and behind a cache
+    assert found["failed"] == {}
+
+
+def test_the_limits_take_part(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights of 4 bits on two threads, beside a plain read and the plain products."""
+    asked = ["--model", "tiny", "--forms", "4-bit", "--past", "9", "--prompt", "6"]
+    status = generate.main([*asked, "--threads", "2", "--rounds", "1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert status in (0, 1)  # whether targets are reached is no test's business
+    assert not [line for line in found["checks"] if "took no part" in line]
+    (part,) = found["measured"]
+    engines = ["byoc", "ONNX Runtime", "OpenVINO"]
+    assert [row["engine"] for row in part["rows"]] == [
+        *(*engines, "plain products"),
+        *(*engines, "plain read"),
+    ]
+
+
+def test_bytes_of_a_step() -> None:
+    model = llama(**TINY)
+    decoder = Decoder.of(model, "tiny")
+    assert decoder.row_bytes == 2 * 2 * 2 * 8 * 4  # layers, keys and values, groups, width
+    layer = 32 * (32 + 16 + 16 + 32) + 3 * 32 * 64
+    weights = 4 * (2 * layer + 64 * 32)
+    assert 0 <= generate.product_bytes(model, "fp32") - weights < 2000  # norms, and tables of them
+    call = decoder.call(3, 2)
+    assert call["attention_mask"].shape == (1, 5)
+    assert np.array_equal(call["position_ids"], [[3, 4]])
+
+
+def test_what_is_no_decoder_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for asked, message in (
+        (["bench", "llama_decoder"], "measure it by byoc bench --generate llama_decoder"),
+        (["bench", "--generate", "squeezenet"], "squeezenet is no decoder to generate with"),
+        (["bench", "--generate", "nowhere"], "no model 'nowhere'"),
+        (["bench", "--generate"], "--generate needs one MODEL"),
+        (["bench", "--generate", "a", "--suite", "zoo"], "--generate does not go with --suite"),
+        (["bench", "a", "--past", "3"], "--prompt and --past need --generate"),
+        (["bench", "--generate", "a", "--precision", "int8"], "measures fp32 and bf16, not int8"),
+    ):
+        assert main(asked) == 2
+        assert message in re.sub(r"\s+", " ", capsys.readouterr().err)
+
+
+def test_a_cache_of_given_sizes_is_measured(file: Path) -> None:
+    shapes = {
+        info.name: [2 if isinstance(d, str) or not d else d for d in dims]
+        for info in onnx.load(file).graph.input
+        for dims in [[d.dim_param or d.dim_value for d in info.type.tensor_type.shape.dim]]
+    } | {"attention_mask": [2, 4]}
+    assert load_subject(str(file), shapes).inputs["attention_mask"].shape == (2, 4)
+    with pytest.raises(BenchmarkError, match="give all inputs a size by --input-shapes"):
+        load_subject(str(file), {"input_ids": [1, 1]})

@@ -11,17 +11,14 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import tvm
-import tvm_ffi
-from tvm import relax, tirx
 
 from byoc.deploy.metadata import RuntimeLibrary
 from byoc.deploy.tvm_runtime import CORE, EXTRAS
 from byoc.errors import CompileError
-from codegen_cc.link.value_sized import VALUE_SIZED, value_sized_module
+from byoc.ir.packed_calls import bring_along, called
 from codegen_cc.target import Target
 
 #: The core library has every function whose name begins so, but these of TVM's Python package.
@@ -49,60 +46,12 @@ def settle(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
 
     Raises ``CompileError`` for a function that only a process that compiles has.
     """
-    names = [name for name in called(module) if not _is_core(name)]
-    own = [name for name in names if name in VALUE_SIZED]
-    if own:
-        provided = [*_external(module), value_sized_module(own, target)]
-        module = module.with_attr("external_mods", provided)
+    module = bring_along(module, target)
     needs: dict[str, list[str]] = {}
-    for name in names:
-        if name not in own and (library := _library_of(name)) != CORE:
+    for name in called(module):
+        if not _is_core(name) and (library := _library_of(name)) != CORE:
             needs.setdefault(library, []).append(name)
     return module, tuple(RuntimeLibrary(k, tuple(sorted(v))) for k, v in sorted(needs.items()))
-
-
-def called(module: tvm.IRModule) -> list[str]:
-    """Names of the packed functions that a lowered module calls and does not define, in order."""
-    external = _external(module)
-    defined = {
-        str(function.attrs["global_symbol"])
-        for function in module.functions.values()
-        if function.attrs and "global_symbol" in function.attrs
-    } | {variable.name_hint for variable in module.functions}
-    names = dict.fromkeys(
-        name for function in module.functions.values() for name in _names(function)
-    )
-    return [
-        name
-        for name in names
-        if name not in defined and not any(m.implements_function(name) for m in external)
-    ]
-
-
-def _names(function: tvm.ir.BaseFunc) -> Iterator[str]:
-    found: list[str] = []
-    if isinstance(function, relax.Function):
-
-        def visit(expr: relax.Expr) -> None:
-            if isinstance(expr, relax.ExternFunc):
-                found.append(str(expr.global_symbol))
-
-        relax.analysis.post_order_visit(function.body, visit)
-    elif isinstance(function, tirx.PrimFunc):
-
-        def walk(node: object) -> None:
-            op = getattr(node, "op", None)
-            if isinstance(op, tvm.ir.Op) and "packed" in op.name and node.args:
-                first = node.args[0]
-                if isinstance(first, tvm.ir.StringImm):
-                    found.append(str(first.value))
-
-        tvm_ffi.structural_walk(function.body, walk)
-    yield from found
-
-
-def _external(module: tvm.IRModule) -> list[tvm.runtime.Module]:
-    return list((module.attrs or {}).get("external_mods") or [])
 
 
 def _is_core(name: str) -> bool:

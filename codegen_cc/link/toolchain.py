@@ -48,8 +48,9 @@ def build_object(
     keep: Sequence[str] = ("__tvm_ffi_*",),
     runtime: Sequence[Path] = (),
     flags: Sequence[str] = (),
+    optimised: str = _LIGHT,
 ) -> Path:
-    """Compile C text in ``directory`` to ``region.o``.
+    """Compile C text in ``directory`` to ``region.o``, ``optimised`` as the compiler's flag says.
 
     ``libraries`` are the kernel libraries that the text calls, ``callers`` says of a function which
     library calls it for which composite, and ``weights`` are the symbols that another object will
@@ -69,7 +70,7 @@ def build_object(
     includes += [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
     includes += [f"-I{folder}" for folder in folders if f"-I{folder}" not in includes]
     (directory / "region.c").write_text(source, encoding="ascii")
-    _run([*cc, *C_FLAGS, _LIGHT, *includes, "-c", "region.c", "-o", "code.o"], directory)
+    _run([*cc, *C_FLAGS, optimised, *includes, "-c", "region.c", "-o", "code.o"], directory)
     objects = ["code.o"]
     archives: list[str] = []
     imports: list[OpenedFile] = []

@@ -15,88 +15,12 @@
  */
 #define _GNU_SOURCE
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "ext_tvm_entry.h"
-
-#define EXPORT(name) TVM_FFI_DLL_EXPORT int name(void*, const TVMFFIAny*, int32_t, TVMFFIAny*)
+#include "ext_value_sized.h"
 
 EXPORT(ext_run_nonzero) __asm__("__tvm_ffi_relax.run.nonzero");
 EXPORT(ext_run_unique) __asm__("__tvm_ffi_relax.run.unique");
 EXPORT(ext_run_shape_to_tensor) __asm__("__tvm_ffi_relax.run.shape_to_tensor");
-
-/* Calls a function that TVM's runtime or its FFI registered. */
-static int call_global(const char* name, TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  TVMFFIByteArray text = {name, strlen(name)};
-  TVMFFIObjectHandle function = NULL;
-  int status = TVMFFIFunctionGetGlobal(&text, &function);
-  if (status != 0) return status;
-  if (function == NULL) return ext_raise("RuntimeError", name);
-  memset(result, 0, sizeof(*result));
-  status = TVMFFIFunctionCall(function, args, n, result);
-  TVMFFIObjectDecRef(function);
-  return status;
-}
-
-/* A tensor in memory of TVM's runtime, which may outlive this library; gives its description. */
-static int new_tensor(DLDataType dtype, int32_t ndim, const int64_t* shape, TVMFFIAny* result,
-                      DLTensor** tensor) {
-  TVMFFIAny extents[EXT_MAX_DIMS], args[4];
-  memset(extents, 0, sizeof(extents));
-  memset(args, 0, sizeof(args));
-  for (int32_t i = 0; i < ndim; ++i) {
-    extents[i].type_index = kTVMFFIInt;
-    extents[i].v_int64 = shape[i];
-  }
-  if (call_global("ffi.Shape", extents, ndim, &args[0]) != 0) return -1;
-  args[1].type_index = kTVMFFIDataType;
-  args[1].v_dtype = dtype;
-  args[2].type_index = kTVMFFIDevice;
-  args[2].v_device = (DLDevice){kDLCPU, 0};
-  args[3].type_index = kTVMFFINone;
-  int status = call_global("runtime.TVMTensorAllocWithScope", args, 4, result);
-  TVMFFIObjectDecRef(args[0].v_obj);
-  if (status == 0) *tensor = (DLTensor*)ext_tensor_of(result);
-  return status;
-}
-
-static int new_int64(int32_t ndim, const int64_t* shape, TVMFFIAny* result, int64_t** data) {
-  DLTensor* tensor = NULL;
-  if (new_tensor((DLDataType){kDLInt, 64, 1}, ndim, shape, result, &tensor) != 0) return -1;
-  *data = (int64_t*)((char*)tensor->data + tensor->byte_offset);
-  return 0;
-}
-
-/* The argument as a tensor on the CPU without gaps, of whole bytes; NULL with an error raised. */
-static const DLTensor* taken(const char* function, const TVMFFIAny* args, int32_t n) {
-  const DLTensor* x = n > 0 ? ext_tensor_of(&args[0]) : NULL;
-  char message[160];
-  if (x != NULL && x->device.device_type == kDLCPU && x->ndim <= EXT_MAX_DIMS &&
-      x->dtype.lanes == 1 && x->dtype.bits % 8 == 0 && ext_is_contiguous(x))
-    return x;
-  snprintf(message, sizeof(message),
-           "%s: argument 0 is no contiguous CPU tensor of at most %d axes; pass one", function,
-           EXT_MAX_DIMS);
-  ext_raise("TypeError", message);
-  return NULL;
-}
-
-static const char* data_of(const DLTensor* x) {
-  return (const char*)x->data + x->byte_offset;
-}
-
-static int64_t count_of(const DLTensor* x) {
-  int64_t count = 1;
-  for (int32_t i = 0; i < x->ndim; ++i) count *= x->shape[i];
-  return count;
-}
-
-static int out_of_memory(const char* function) {
-  char message[96];
-  snprintf(message, sizeof(message), "%s: out of memory", function);
-  return ext_raise("MemoryError", message);
-}
 
 /* Whether an element is neither 0 nor -0. */
 static int is_set(const unsigned char* element, int bytes, int has_sign) {
@@ -106,7 +30,7 @@ static int is_set(const unsigned char* element, int bytes, int has_sign) {
 }
 
 int ext_run_nonzero(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  const DLTensor* x = taken("nonzero", args, n);
+  const DLTensor* x = taken_at("nonzero", args, n, 0);
   (void)self;
   if (x == NULL) return -1;
   const int bytes = x->dtype.bits / 8;
@@ -136,8 +60,7 @@ int ext_run_shape_to_tensor(void* self, const TVMFFIAny* args, int32_t n, TVMFFI
   (void)self;
   if (n != 1 || args[0].type_index != kTVMFFIShape)
     return ext_raise("TypeError", "shape_to_tensor: argument 0 is no shape; pass one");
-  const TVMFFIShapeCell* cell =
-      (const TVMFFIShapeCell*)((const char*)args[0].v_obj + sizeof(TVMFFIObject));
+  const TVMFFIShapeCell* cell = ext_shape_of(&args[0]);
   const int64_t rank = (int64_t)cell->size;
   int64_t* sizes;
   if (new_int64(1, &rank, result, &sizes) != 0) return -1;
@@ -269,7 +192,7 @@ static int64_t number_at(const TVMFFIAny* args, int32_t n, int32_t index) {
 }
 
 int ext_run_unique(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
-  const DLTensor* x = taken("unique", args, n);
+  const DLTensor* x = taken_at("unique", args, n, 0);
   (void)self;
   if (x == NULL) return -1;
   items all = {data_of(x), 1, count_of(x), 1, x->dtype.bits / 8, comparison(x->dtype)};

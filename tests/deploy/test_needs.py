@@ -25,6 +25,7 @@ from byoc.cli import cli
 from byoc.compiler import packed_functions
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.tvm_runtime import CORE, EXTRAS, require_functions
+from byoc.ir import packed_calls
 from tests.deploy.cpp_programs import make, run, said
 from tests.reference import onnxruntime_outputs
 
@@ -107,7 +108,7 @@ _CASES: dict[str, tuple[onnx.ModelProto, dict[str, np.ndarray]]] = {
     "unique_ints": (_unique(_ROWS.astype(np.int32), axis=0, sorted=0), {"x": _ROWS.astype("i4")}),
     "unique_all": (_unique(_HOLES), {"x": _HOLES}),
 }
-_SORTING = {"topk", "nms"}
+_SORTING = {"topk"}
 
 
 @pytest.fixture(scope="module", params=_CASES)
@@ -200,7 +201,7 @@ def test_a_library_that_is_not_there_is_named(program: Path, tmp_path: Path) -> 
 
 
 def test_what_no_runtime_library_has_is_refused_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_functions, "VALUE_SIZED", ())
+    monkeypatch.setattr(packed_calls, "VALUE_SIZED", ())
     model, _ = _CASES["nonzero"]
     model.graph.node[0].name = "where it is"
     with pytest.raises(
@@ -230,7 +231,7 @@ def test_packed_calls_of_loops_and_functions_are_seen() -> None:
             return z
 
     lowered = relax.get_pipeline("default_build")(Calls)
-    assert {"of.dps", "of.packed"} <= set(packed_functions.called(lowered))
+    assert {"of.dps", "of.packed"} <= set(packed_calls.called(lowered))
 
 
 def test_the_metadata_say_it_in_json(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from byoc.frontends.onnx import import_onnx
 from byoc.frontends.onnx import prepare as prepare_onnx
 from byoc.frontends.onnx.input_shapes import model_inputs
 from byoc.frontends.onnx.sequence_inputs import laid_open, needs_values
+from byoc.ir.packed_calls import bring_along
 from byoc.partition import partition
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.rules import Rules
@@ -112,7 +113,8 @@ class ExtBackendRep(BackendRep):
         module, self.report = partition(module, self.rules)
         register()  # for a source tree that is not installed, where TVM sees no entry point
         with foreign_errors_as(CompileError, "compiling the model"):
-            executable = tvm.compile(relax.transform.RunCodegen()(module), "llvm")
+            module = bring_along(relax.transform.RunCodegen()(module))
+            executable = tvm.compile(module, "llvm")
             self._machine = relax.VirtualMachine(executable, tvm.cpu())
         self._compiled = model, shapes
 

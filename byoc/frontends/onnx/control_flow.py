@@ -31,6 +31,7 @@ from byoc.frontends.onnx.relax_functions import (
 )
 from byoc.frontends.onnx.rounds import FLAG, NUMBER, Part, Rounds
 from byoc.frontends.onnx.symbolic_import import SymbolicImporter
+from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of
 from codegen_cc.dim import Dim, at_most, normal
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
@@ -143,6 +144,7 @@ class ControlFlowImporter(SymbolicImporter):
         outside = [self._kind(self._operand(name)) for name in around]
         variables, params = parameters(known, [*kinds, *outside])
         inner._variables = dict(variables)
+        inner.tangled = TangledExtents(self.tangled.of_inputs, dict(self.tangled.names))
         inner._values = dict(self._values)
         constants = {n: e for n, e in self._nodes.items() if isinstance(e, tvm.ir.GenericConst)}
         names = [*(value.name for value in graph.input), *around]

@@ -156,12 +156,19 @@ def _floor(x: sympy.Expr) -> sympy.Expr | None:
     return sympy.floor(x)
 
 
-def _extreme(pick: Callable[[Dim, Dim], Dim]) -> Rule:
+def _extreme(pick: Callable[[Dim, Dim], Dim]) -> Callable[..., sympy.Expr | None]:
     def extreme(*elements: sympy.Expr) -> sympy.Expr | None:
         whole = all(element.is_integer for element in elements)
         return sympy.sympify(reduce(pick, elements)) if whole else None
 
-    return lambda _, *values: _mapped(extreme, None, *values)
+    return extreme
+
+
+def _elementwise(function: Callable[..., sympy.Expr | None]) -> Rule:
+    return lambda _, *values: _mapped(function, None, *values)
+
+
+_most, _least = _extreme(larger), _extreme(smaller)
 
 
 def _rounding(function: Callable[[sympy.Expr], sympy.Expr | None]) -> Rule:
@@ -252,9 +259,21 @@ def _moved(x: ShapeValue, elements: Any) -> ShapeValue:
     return ShapeValue(array, x.dtype)
 
 
-def _product(attrs: dict[str, Any], x: ShapeValue, _: ShapeValue | None = None) -> ShapeValue:
-    total = sympy.expand(sympy.prod(x.elements.ravel().tolist()))
-    return ShapeValue.of([total] if attrs.get("keepdims", 1) else total, x.dtype)
+def _reduction(function: Callable[..., sympy.Expr | None]) -> Rule:
+    """A function of all elements of a vector."""
+
+    def rule(
+        attrs: dict[str, Any], x: ShapeValue, axes: ShapeValue | None = None
+    ) -> ShapeValue | None:
+        left_alone = axes is not None and not axes.elements.size
+        if x.elements.ndim != 1 or left_alone:
+            return None
+        total = function(*x.elements.tolist())
+        if total is None:
+            return None
+        return ShapeValue.of([total] if attrs.get("keepdims", 1) else total, x.dtype)
+
+    return rule
 
 
 def _constant_of_shape(attrs: dict[str, Any], shape: ShapeValue) -> ShapeValue | None:
@@ -268,8 +287,8 @@ _RULES: dict[str, Rule] = {
     "Mul": _binary(lambda x, y: x * y),
     "Div": _divide,
     "Mod": _modulo,
-    "Max": _extreme(larger),
-    "Min": _extreme(smaller),
+    "Max": _elementwise(_most),
+    "Min": _elementwise(_least),
     "Neg": _rounding(lambda x: -x),
     "Floor": _rounding(_floor),
     "Ceil": _rounding(_ceil),
@@ -284,7 +303,10 @@ _RULES: dict[str, Rule] = {
     "Squeeze": _squeeze,
     "Reshape": _reshape,
     "Transpose": _transpose,
-    "ReduceProd": _product,
+    "ReduceProd": _reduction(lambda *elements: sympy.expand(sympy.prod(elements))),
+    "ReduceSum": _reduction(lambda *elements: sympy.expand(sum(elements))),
+    "ReduceMax": _reduction(_most),
+    "ReduceMin": _reduction(_least),
     "Size": lambda _, x: ShapeValue.of(x.elements.size),
     "ConstantOfShape": _constant_of_shape,
 }

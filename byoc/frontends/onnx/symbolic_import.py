@@ -32,6 +32,7 @@ from byoc.frontends.onnx.symbolic_resize import (
     resized,
 )
 from byoc.frontends.onnx.symbolic_slice import dims_of, sliced
+from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
@@ -75,6 +76,7 @@ class SymbolicImporter(CheckedImporter):
         super().__init__(*arguments, **options)
         self._values: dict[str, ShapeValue] = {}
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
+        self.tangled = TangledExtents()
         #: Extents that operators want to be equal and that are not for all sizes.
         self.unequal: Unequal = []
         #: What converts symbolic operands, and gives None where TVM's converter will do.
@@ -93,6 +95,7 @@ class SymbolicImporter(CheckedImporter):
         for name in self._input_names:
             found = relax.analysis.tir_vars_in_type(self._nodes[name].ty)
             self._variables.update(variable_symbols(found))
+        self.tangled.of_inputs.update(self._variables)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         for node in graph.node:
@@ -109,22 +112,22 @@ class SymbolicImporter(CheckedImporter):
         """Convert a node, and take the symbols of results that are sized by values."""
         super().convert_node(node)
         for name in filter(None, node.output):
-            self._take_symbols(name)
+            if isinstance(value := self._nodes.get(name), relax.Expr):
+                self._nodes[name] = self._with_symbols(name, value)
 
-    def _take_symbols(self, name: str) -> None:
-        """Know the symbols of a value's shape from now on; converters name several alike."""
-        value = self._nodes.get(name)
-        ty = value.ty if isinstance(value, relax.Expr) else None
+    def _with_symbols(self, name: str, value: relax.Expr) -> relax.Expr:
+        """A value whose symbols are known from now on; converters name several alike."""
+        ty = value.ty
         if not isinstance(ty, relax.TensorType) or shape_of(value) is None:
-            return
+            return value
         known = list(self._variables.values())
         found = [v for v in relax.analysis.tir_vars_in_type(ty) if not any(map(v.same_as, known))]
         if not found:
-            return
+            return self.tangled.renamed(self.bb, value, self._variables)
         new = variable_symbols(found)
         if not new.keys() & self._variables.keys():
             self._variables |= new
-            return
+            return value
         extents = []
         for extent in shape_of(value):
             fresh = isinstance(extent, sympy.Symbol) and extent in new
@@ -135,8 +138,7 @@ class SymbolicImporter(CheckedImporter):
         if any(symbol in new for symbol in _symbols([e for e in extents if isinstance(e, Dim)])):
             raise ValueError(f"the size of {name!r} depends on values in a way that no name tells")
         shape = [e if isinstance(e, tirx.Var) else self._extent(e) for e in extents]
-        cast = relax.TensorType(shape, str(ty.dtype))
-        self._nodes[name] = self.bb.match_cast(value, cast)
+        return self.bb.match_cast(value, relax.TensorType(shape, str(ty.dtype)))
 
     def convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int

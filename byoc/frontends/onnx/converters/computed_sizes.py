@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
 
 from byoc.frontends.onnx.converters.node import Node
+from byoc.ir.dataflow import op_name
 from codegen_cc.dim import is_static
 
 _INT64 = "int64"
@@ -24,7 +25,11 @@ def extents_of(node: Node, numbers: relax.Expr, count: int, name: str) -> list[t
 
 
 def single_extent(node: Node, place: int, name: str) -> tirx.Expr:
-    """The one number of an input as an extent."""
+    """The one number of an input as an extent; a new symbol unless it is known by symbols."""
+    given = node.inputs[place]
+    known = isinstance(given, relax.Call) and op_name(given) == "relax.shape_to_tensor"
+    if known and isinstance(given.args[0], relax.ShapeExpr):
+        return given.args[0].values[0]
     number = node.emit(relax.op.reshape(node.inputs[place], [1]))
     return extents_of(node, number, 1, name)[0]
 
@@ -100,10 +105,11 @@ def _sized(
 
 def top_k(node: Node) -> relax.Expr:
     """A computed number of elements: the first ones of all, in order."""
-    shape = known_shape(node, "numbers of elements")
-    axis = node.attrs.get("axis", -1) % len(shape)
+    if node.shape() is None:
+        raise ValueError("a computed number of elements, of a tensor of unknown shape")
+    axis = node.attrs.get("axis", -1) % len(node.shape())
     k = single_extent(node, 1, "k")
-    node.inputs[1] = relax.const(shape[axis], _INT64)
+    node.inputs[1] = relax.const(0, _INT64)  # TVM's word for all
     whole = node.emit(node.tvm())
     parts = [relax.TupleGetItem(whole, 0), relax.TupleGetItem(whole, 1)]
     cut = [

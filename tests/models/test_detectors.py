@@ -1,0 +1,144 @@
+"""What detectors do with the boxes that a network gives: as many as there are, of several levels.
+
+Beside ONNX Runtime, as exporters of PyTorch write it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import byoc
+from tests.reference import onnxruntime_outputs
+
+LEVELS, CLASSES, MOST = 2, 3, 5
+
+
+def level(number: int) -> str:
+    """Boxes [n, 4] of a level that are above a threshold, at most ``MOST``, in order."""
+    text = """
+        logitsL = Gemm<transB = 1>(imageL, weight)
+        allL = Sigmoid(logitsL)
+        flatL = Reshape(allL, rest)
+        aboveL = Greater(flatL, least)
+        foundL = NonZero(aboveL)
+        atL = Transpose<perm = [1, 0]>(foundL)
+        likelyL = GatherND(flatL, atL)
+        sizeL = Shape(likelyL)
+        eitherL = Concat<axis = 0>(sizeL, most)
+        countL = ReduceMin<keepdims = 0>(eitherL)
+        kL = Reshape(countL, one)
+        scoresL, orderL = TopK(likelyL, kL)
+        takenL = Gather<axis = 0>(atL, orderL)
+        placesL = Squeeze(takenL, second)
+        boxesAtL = Div(placesL, classes)
+        labelsL = Mod(placesL, classes)
+        ownL = Gather<axis = 0>(cornersL, boxesAtL)"""
+    return text.replace("L ", f"{number} ").replace("L,", f"{number},").replace("L)", f"{number})")
+
+
+def detector() -> onnx.ModelProto:
+    """Two levels, whose boxes are joined and moved apart by class before they suppress others."""
+    joined = {
+        what: ", ".join(f"{what}{n}" for n in range(LEVELS)) for what in ("own", "scores", "labels")
+    }
+    inputs = ", ".join(f"float[m{n}, 8] image{n}, float[m{n}, 4] corners{n}" for n in range(LEVELS))
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        detector ({inputs}, float[{CLASSES}, 8] weight, float least)
+            => (float[k, 4] boxes, float[k] scores, int64[k] labels)
+        <int64[1] rest = {{-1}}, int64[1] most = {{{MOST}}}, int64[1] one = {{1}},
+         int64[1] second = {{1}}, int64 classes = {{{CLASSES}}}, int64[1] keep = {{4}},
+         float[1] overlap = {{0.3}}, int64[1] zero = {{0}}, int64[1] front = {{0}},
+         int64[2] pair = {{0, 1}}, int64 column = {{2}}> {{
+            {"".join(level(n) for n in range(LEVELS))}
+            every = Concat<axis = 0>({joined["own"]})
+            score = Concat<axis = 0>({joined["scores"]})
+            label = Concat<axis = 0>({joined["labels"]})
+            number = Cast<to = 1>(label)
+            apart = Mul(number, ten)
+            apart2 = Unsqueeze(apart, second)
+            moved = Add(every, apart2)
+            moved3 = Unsqueeze(moved, front)
+            score3 = Unsqueeze(score, pair)
+            chosen = NonMaxSuppression(moved3, score3, hundred, overlap)
+            column1 = Gather<axis = 1>(chosen, column)
+            stay = Slice(column1, zero, keep)
+            boxes = Gather<axis = 0>(every, stay)
+            scores = Gather<axis = 0>(score, stay)
+            labels = Gather<axis = 0>(label, stay)
+        }}"""
+    )
+    model.graph.initializer.extend(
+        [
+            onnx.numpy_helper.from_array(np.array(10, "f4"), "ten"),
+            onnx.numpy_helper.from_array(np.array([100]), "hundred"),
+        ]
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[onnx.ModelProto, byoc.Model]:
+    """The detector, and its library."""
+    model, file = detector(), Path(tmp_path_factory.mktemp("detector"), "model.so")
+    with pytest.warns(byoc.AxesNote, match="m0"):
+        done = byoc.compile(model, file)
+    assert done.report.offloaded_macs == done.report.macs > 0
+    return model, byoc.load(file)
+
+
+@pytest.mark.parametrize("least", [0.2, 0.6, 0.9, 2.0])
+@pytest.mark.parametrize("counts", [(1, 1), (6, 30)])
+def test_boxes_of_several_levels(
+    compiled: tuple[onnx.ModelProto, byoc.Model], counts: tuple[int, int], least: float
+) -> None:
+    model, net = compiled
+    draw = np.random.default_rng(1)
+    given = {"weight": draw.standard_normal((CLASSES, 8)).astype("f4"), "least": np.float32(least)}
+    for number, count in enumerate(counts):
+        given[f"image{number}"] = draw.standard_normal((count, 8)).astype("f4")
+        given[f"corners{number}"] = np.sort(draw.random((count, 4), "f4"), axis=-1)
+    wanted = onnxruntime_outputs(model, {k: np.asarray(v) for k, v in given.items()})
+    assert (len(wanted["labels"]) == 0) == (least > 1)
+    for name, got in net.run({k: np.asarray(v) for k, v in given.items()}).items():
+        np.testing.assert_allclose(got, wanted[name], rtol=1e-6, atol=1e-6)
+        assert got.shape == wanted[name].shape
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_suppression_of_equal_empty_and_distant_boxes(tmp_path, centred: int) -> None:
+    """Ties go by place, what has no area suppresses nothing, and most boxes are far apart."""
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[b, c, n] scores, float[b, n, 4] boxes, int64[1] most, float[1] share,
+           float[1] least) => (int64[k, 3] rows) {{
+            rows = NonMaxSuppression<center_point_box = {centred}>(
+                boxes, scores, most, share, least)
+        }}"""
+    )
+    with pytest.warns(byoc.AxesNote):
+        byoc.compile(model, tmp_path / "model.so")
+    net = byoc.load(tmp_path / "model.so")
+    draw, found = np.random.default_rng(centred), 0
+    for count, most, least in ((1, 1, 0), (17, 0, 0), (60, 5, 0.2), (300, 10**9, -1), (40, 3, 2)):
+        boxes = draw.random((2, count, 4), "f4").round(1)
+        boxes[:, ::5, 2:] = boxes[:, ::5, :2] * (1 - centred)
+        boxes[:, :, : 4 - 2 * centred] += 200 * draw.integers(0, 3, (2, count, 1))
+        given = {
+            "scores": (draw.random((2, 3, count), "f4") - 0.3).round(1),
+            "boxes": boxes,
+            "most": np.array([most]),
+            "share": draw.random(1, "f4"),
+            "least": np.array([least], "f4"),
+        }
+        (want,) = onnxruntime_outputs(model, given).values()
+        np.testing.assert_array_equal(net.run(given)["rows"], want)
+        found += len(want)
+    assert found > 100
+    with pytest.raises(byoc.RunError, match="iou_threshold is not from 0 to 1"):
+        net.run({**given, "share": np.array([1.5], "f4")})

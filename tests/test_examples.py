@@ -19,6 +19,11 @@ SAID = {
         "pattern                        4 of 5",
     ],
     "generate/generate.py": ["1 region(s), 8 states", "A compiler is", "tokens per second"],
+    "generate/whisper.py": [
+        "decoder: 1 region(s), 4 states",
+        "30 s of sound, features [1, 80, 3000]",
+        "tokens per second",
+    ],
     "03_skip.py": ["skip_nodes   3 of 6", "2 of 6 operators stay with TVM", "kept for a test"],
 }
 

@@ -35,6 +35,7 @@ from byoc.canonicalise.layer_norm import layer_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
 from byoc.canonicalise.log_sum_exp import finite_shift_of_log_sum_exp
 from byoc.canonicalise.mask_over_reshape import mask_over_reshape
+from byoc.canonicalise.matmul_of_rows import matmul_of_rows
 from byoc.canonicalise.matmul_of_vectors import matmul_of_vectors
 from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
@@ -106,10 +107,12 @@ RULES: tuple[Rule, ...] = (
     silu_from_pieces,
     # Per-channel arithmetic goes into weights and biases, the rest becomes scale and shift.
     decompose_batch_norm,
+    matmul_of_rows,
     lines_to_images,
     transposed_conv_to_conv,
     fold_affine,
     merge_affine,
+    matmul_over_reshape,
     remove_no_ops,
     mask_over_reshape,
     # Last, because it writes transposes of transposes that the one before would join.

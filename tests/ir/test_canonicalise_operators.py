@@ -13,6 +13,7 @@ from byoc.canonicalise.clip_from_call_tir import one_clip
 from byoc.canonicalise.global_pool import mean_from_global_pool
 from byoc.canonicalise.group_norm import layer_norm_from_groups
 from byoc.canonicalise.lines_to_images import lines_to_images
+from byoc.canonicalise.matmul_of_rows import matmul_of_rows
 from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.prelu import where_from_prelu
 from byoc.canonicalise.rms_norm import rms_norm_from_pieces
@@ -54,6 +55,37 @@ def test_batched_product_between_reshapes() -> None:
     assert operators(canonicalise(relax_module(build, *(a.shape for a in arrays)))) == [
         "relax.matmul"
     ]
+
+
+def _normalised_rows(emit, x, biased: bool, read: bool = False):
+    """Linear, flatten, a scale and a shift for each column, and the axes as before."""
+    y = emit(op.matmul(x, constant(random(4, 5))))
+    if biased:
+        y = emit(op.add(y, constant(random(5))))
+    rows = emit(op.reshape(y, [6, 5]))
+    z = emit(op.multiply(rows, constant(random(1, 5))))
+    z = emit(op.reshape(emit(op.add(z, constant(random(1, 5, seed=3)))), [2, 3, 5]))
+    return emit(op.add(z, y)) if read else z
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_normalised_rows_of_a_linear_layer(biased: bool) -> None:
+    def build(emit, x):
+        return _normalised_rows(emit, x, biased)
+
+    first = ["relax.reshape", "relax.matmul", *["relax.add"] * biased]
+    rest = ["relax.multiply", "relax.add", "relax.reshape"]
+    check(build, matmul_of_rows, first + rest, random(2, 3, 4))
+    folded = operators(canonicalise(relax_module(build, (2, 3, 4))))
+    assert folded == ["relax.matmul", "relax.add"]
+
+
+def test_rows_of_a_linear_layer_that_is_read_elsewhere_stay() -> None:
+    def build(emit, x):
+        return _normalised_rows(emit, x, True, read=True)
+
+    expected = ["matmul", "add", "reshape", "multiply", "add", "reshape", "add"]
+    check(build, matmul_of_rows, [f"relax.{name}" for name in expected], random(2, 3, 4))
 
 
 @pytest.mark.parametrize("form", ["divide", "rsqrt", "reciprocal"])

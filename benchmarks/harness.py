@@ -205,12 +205,15 @@ class Apart:
             self._is_ready = self._line() == _READY
 
     def go(self) -> Any:
-        """Tell it to go on; returns what it returns."""
+        """Tell it to go on; returns what it returns, and ends it, so that it is in nobody's way."""
         assert self._process.stdin is not None
         self.wait()
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return json.loads(self._line())
+        found = json.loads(self._line())
+        self._process.kill()
+        self._process.wait()
+        return found
 
     def _line(self) -> str:
         assert self._process.stdout is not None

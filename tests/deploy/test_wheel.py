@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -38,11 +39,23 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(path, source / name, ignore=leave)
         else:
             shutil.copy(path, source / name)
+    # The kernels of this tree, which was installed by building them: that takes four minutes.
+    kernels = folder / "kernels"
+    kernels.mkdir()
+    (kernels / "host").symlink_to(ROOT / "codegen_cc" / "_runtime")
+    environment = os.environ | {"BYOC_KERNELS": str(kernels), "BYOC_TRIPLE": "host"}
     # setuptools is in this environment; an isolated build would fetch it again.
     # A source distribution, and the wheel out of that.
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", "."]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=source, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
+    (sdist,) = (source / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    written = {str(p.relative_to(source)) for p in (source / "runtime").rglob("*") if p.is_file()}
+    assert written <= packed  # all that the kernels are built from
     (wheel,) = (source / "dist").glob("*.whl")
     assert "-py3-none-linux_" in wheel.name
     names = zipfile.ZipFile(wheel).namelist()

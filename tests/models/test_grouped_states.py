@@ -74,3 +74,15 @@ def test_prompts_and_steps_are_what_onnx_runtime_gives(
                     for states in (model.states, reference.past)
                 ))  # fmt: skip
             past += rows
+
+
+def test_a_mask_of_another_length_is_refused(
+    decoder: tuple[onnx.ModelProto, byoc.Compiled, str],
+) -> None:
+    """Nothing in the network needs the mask's length: its ones are counted."""
+    net = byoc.load(decoder[1].path)
+    tokens = {"input_ids": np.ones((1, 4), np.int64)}
+    for length in (3, 5):
+        with pytest.raises(byoc.InputError, match="attention_mask"):
+            net.run({**tokens, "attention_mask": np.ones((1, length), np.int64)})
+    net.run({**tokens, "attention_mask": np.ones((1, 4), np.int64)})

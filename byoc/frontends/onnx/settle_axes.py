@@ -3,10 +3,10 @@
 A model is imported with a name for each such axis. Where sizes inside of it cannot be told then,
 less general extents are tried, until they can be, or until fixed sizes would be no better:
 
+    past+sequence for a total         a decoder's mask is as long as its cache and its input
     a name for each axis              as the file has them, or after what the axis usually is
     what operators ask for            extents that are equal, axes that are not shorter (learned)
     one name for all of one meaning   inputs that the file has no names for are added or joined
-    past+sequence for a total         a decoder's mask is as long as its cache and its input
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
     no short axes, as in n+240        the first 240 are taken apart, as of sound in frames
     multiples, such as 32*height      images are halved, and joined with their doubled form
@@ -89,6 +89,10 @@ def settle_axes(
     noted: dict[tuple[DynamicAxis, ...], Unequal] = {}
     attempt = partial(_attempt, first, prepare, convert, failed, noted)
     try:
+        # Nothing may ask for a total: GroupQueryAttention clamps what a wrong one would tell.
+        total = tied(first.axes)
+        if total != first.axes and (found := attempt(total)) is not None and not found.unknown:
+            return found
         best = attempt(first.axes, first)
         if best is not None and not best.unknown:
             return best

@@ -7,11 +7,9 @@ given those of the step before, and write all of them again.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +22,7 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import thread_environment
 from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.tables import Sheet
+from byoc.bench.worker_process import WorkerProcess
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
 from byoc.frontends.onnx.read_model import load_model
@@ -97,15 +96,8 @@ class _Worker:
             "threads": threads, "cores": choose_cores(threads), "capacity": plan.capacity,
             "options": dict(entrant.options),
         }  # fmt: skip
-        with self._messages.open("w", encoding="utf-8") as messages:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "byoc.bench.decoder_worker", json.dumps(given)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                env=thread_environment(threads),
-                text=True,
-            )
+        module, environment = "byoc.bench.decoder_worker", thread_environment(threads)
+        self._process = WorkerProcess(module, [json.dumps(given)], self._messages, environment)
 
     def wait(self) -> None:
         """Wait until the decoder is loaded."""
@@ -113,10 +105,7 @@ class _Worker:
 
     def ask(self, **request: object) -> list[float]:
         """What it answers. Raises ``BenchmarkError`` where it fails."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
+        self._process.tell(json.dumps(request))
         return json.loads(self._line())
 
     def answer(self) -> np.ndarray | None:
@@ -125,14 +114,10 @@ class _Worker:
 
     def stop(self) -> None:
         """End the process."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
+        self._process.end()
 
     def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
+        line = self._process.line()
         if line and not line.startswith("error: "):
             return line
         said = self._messages.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 from byoc.bench.engines import ENGINES
 from byoc.bench.machine import peak_mb
 from byoc.bench.precision import FP32
+from byoc.bench.worker_process import WorkerProcess
 from byoc.errors import BenchmarkError
 from byoc.machine import choose_cores
 
@@ -99,18 +99,11 @@ class _Worker:
         self._outputs = folder / f"{entrant.name}-{threads}.npz"
         self._messages = folder / f"{entrant.name}-{threads}.txt"
         self._burst = 1
-        module = [sys.executable, "-m", "byoc.bench.worker", entrant.engine]
         files = [entrant.model, entrant.inputs, self._outputs]
-        with self._messages.open("w", encoding="utf-8") as messages:
-            counts = [str(threads), ",".join(map(str, cores))]
-            self._process = subprocess.Popen(
-                [*module, *map(str, files), *counts, entrant.precision],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=messages,
-                env=thread_environment(threads),
-                text=True,
-            )
+        counts = [str(threads), ",".join(map(str, cores))]
+        given = [entrant.engine, *map(str, files), *counts, entrant.precision]
+        environment = thread_environment(threads)
+        self._process = WorkerProcess("byoc.bench.worker", given, self._messages, environment)
 
     def wait(self) -> None:
         """Wait until it has loaded the model and run it once."""
@@ -139,33 +132,21 @@ class _Worker:
 
     def stop(self) -> None:
         """End the process, note its memory, pass on what it wrote to its standard error."""
-        assert self._process.stdin is not None
         self.timing.peak_mb = peak_mb(self._process.pid) or None
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
+        self._process.end()
         sys.stderr.write(_read(self._messages))
 
     def _run(self, count: int) -> list[float]:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(f"{count}\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._death() from None
+        self._process.tell(str(count))
         return json.loads(self._line())
 
     def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._process.line()
         if not line:
-            raise self._death()
-        return line.strip()
-
-    def _death(self) -> _Failed:
-        status = self._process.wait()
-        lines = self._said() or [f"exit status {status}"]
-        return _Failed(self.timing.title, f"stopped: {lines[-1]}")
+            status = self._process.end()
+            lines = self._said() or [f"exit status {status}"]
+            raise _Failed(self.timing.title, f"stopped: {lines[-1]}")
+        return line
 
     def _said(self) -> list[str]:
         """Take the lines that it wrote to its standard error, for the reason of a failure."""

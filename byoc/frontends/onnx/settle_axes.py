@@ -87,7 +87,7 @@ def settle_axes(
     that none will.
     """
     noted: dict[tuple[DynamicAxis, ...], Unequal] = {}
-    attempt = partial(_attempt, first, prepare, convert, failed, noted)
+    attempt = partial(_attempt, first, prepare, convert, {*failed}, noted)
     try:
         # Nothing may ask for a total: GroupQueryAttention clamps what a wrong one would tell.
         total = tied(first.axes)
@@ -210,14 +210,14 @@ def _attempt(
     first: ApartModel,
     prepare: Callable[[InputShapes], ApartModel],
     convert: Convert,
-    failed: Collection[tuple[DynamicAxis, ...]],
+    failed: set[tuple[DynamicAxis, ...]],
     noted: dict[tuple[DynamicAxis, ...], Unequal],
     axes: tuple[DynamicAxis, ...],
     prepared: ApartModel | None = None,
 ) -> Settled | None:
     """The model with these extents; None where the import fails, or something after it did.
 
-    Extents that operators want to be equal are ``noted``.
+    Extents that operators want to be equal are ``noted``, those that ``failed`` not tried again.
     """
     if axes in failed:
         return None
@@ -229,6 +229,7 @@ def _attempt(
     except tvm.error.OpNotImplemented:
         raise
     except Exception:  # converters raise whatever their code runs into
+        failed.add(axes)
         return None
     return Settled(prepared, module, values_without_shape(module))
 

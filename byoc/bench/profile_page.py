@@ -10,6 +10,7 @@ from math import log10
 from typing import Any
 
 from byoc.bench.profile import CallTime, Profile
+from byoc.bench.tables import in_words
 from byoc.errors import BenchmarkError
 from byoc.report.graph import OFFLOADED, Graph
 from byoc.report.html import Further, Heat, html_page
@@ -56,20 +57,16 @@ def profile_page(found: Profile) -> str:
 def _answer(found: Profile) -> str:
     calls = f"{len(found.calls)} kernel calls"
     return (
-        f"{found.whole_ms:.3f} ms: median of {found.runs} runs, {_threads(found)}, {calls},"
+        f"{found.whole_ms:.3f} ms: median of {found.runs} runs, {in_words(found.threads)}, {calls},"
         f" {found.outside_ms:.3f} ms outside of kernels"
     )
-
-
-def _threads(found: Profile) -> str:
-    return "1 thread" if found.threads == 1 else f"{found.threads} threads"
 
 
 def _roofs_line(found: Profile) -> str:
     assert found.roofs is not None
     peaks = [f"{name} {peak:.1f} GFLOP/s" for name, peak in found.roofs.gflops.items()]
     roofs = ", ".join([*peaks, f"reading memory {found.roofs.gbytes:.1f} GB/s"])
-    return f"Measured in this run with {_threads(found)}: {roofs}."
+    return f"Measured in this run with {in_words(found.threads)}: {roofs}."
 
 
 def _timeline_line(found: Profile) -> str:

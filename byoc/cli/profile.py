@@ -87,6 +87,8 @@ def _print(found: Profile, top: int | None) -> None:
     from rich import box
     from rich.table import Table
 
+    from byoc.bench.tables import in_words
+
     console = table_console(200)
     total = found.whole_ms
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
@@ -116,5 +118,5 @@ def _print(found: Profile, top: int | None) -> None:
     share = f"{100 * found.outside_ms / total:.1f}"
     kernels.add_row("(outside of kernels)", "", f"{found.outside_ms:.3f}", share, "")
     console.print(kernels)
-    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    threads = in_words(found.threads)
     console.print(f"{found.title}: {total:.3f} ms, median of {found.runs} runs, {threads}")

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
-from tests.integrations.networks import classifier, compile_whole
+from tests.integrations.networks import COUNT, classifier, compile_whole, images, pictures
+from tests.reference import onnxruntime_outputs
 
 ROOT = Path(__file__).parents[2]
 #: Where ``make test`` installs Ray, MLServer and Triton's clients.
@@ -42,6 +44,12 @@ class Network:
 def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
     source = classifier()
     return Network(source, compile_whole(source, tmp_path_factory.mktemp("net") / "classifier.so"))
+
+
+@pytest.fixture(scope="session")
+def expected(network: Network) -> np.ndarray:
+    """What ONNX Runtime says of all pictures."""
+    return onnxruntime_outputs(network.source, {"image": images(pictures(COUNT))})["scores"]
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from byoc.compiler.compile import compile
 from models.builder import GraphBuilder
 
 SIDE = 16
+#: Pictures of a job: no multiple of a batch.
+COUNT = 23
 CLASSES = 10
 _HIDDEN = 768
 

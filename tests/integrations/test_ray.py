@@ -11,11 +11,9 @@ import pytest
 
 from codegen_cc.link.checksum import seal
 from tests.integrations.conftest import Network
-from tests.integrations.networks import classifier, compile_whole, images, pictures
-from tests.reference import onnxruntime_outputs
+from tests.integrations.networks import COUNT, classifier, compile_whole, pictures
 
 _MACHINE_AT, _AARCH64 = 18, 183  # e_machine of the ELF header
-_COUNT = 23
 _TOLERANCE = 1e-5
 _WEIGHTS_KB = 2000
 
@@ -32,20 +30,15 @@ def jobs(
     (folder / "foreign.so").write_bytes(content)
     seal(folder / "foreign.so")
     compile_whole(classifier(batch=4), folder / "fixed.so")
-    np.save(folder / "pictures.npy", pictures(_COUNT))
+    np.save(folder / "pictures.npy", pictures(COUNT))
     return in_engines("tests.integrations.ray_jobs", folder)
-
-
-@pytest.fixture(scope="module")
-def expected(network: Network) -> np.ndarray:
-    return onnxruntime_outputs(network.source, {"image": images(pictures(_COUNT))})["scores"]
 
 
 def test_every_row_is_computed_once_the_last_short_batch_too(
     jobs: dict[str, Any], expected: np.ndarray
 ) -> None:
     found = jobs["plain"]
-    assert found["id"] == list(range(_COUNT)) and set(found["error"]) == {""}
+    assert found["id"] == list(range(COUNT)) and set(found["error"]) == {""}
     assert "image" not in found
     np.testing.assert_allclose(found["scores"], expected, atol=_TOLERANCE)
 
@@ -62,12 +55,12 @@ def test_the_example_keeps_on_where_a_picture_is_cut_off(
 ) -> None:
     found = jobs["example"]
     assert found.keys() == {"path", "scores", "error"}
-    assert [Path(path).stem for path in found["path"]] == [f"{n:02}" for n in range(_COUNT)]
+    assert [Path(path).stem for path in found["path"]] == [f"{n:02}" for n in range(COUNT)]
     errors = {number: text for number, text in enumerate(found["error"]) if text}
     assert errors.keys() == {3} and errors[3].startswith("preparing input 'image': OSError: ")
     scores = np.array(found["scores"])
     assert np.isnan(scores[3]).all()
-    rest = [n for n in range(_COUNT) if n != 3]
+    rest = [n for n in range(COUNT) if n != 3]
     np.testing.assert_allclose(scores[rest], expected[rest], atol=_TOLERANCE)
 
 
@@ -85,7 +78,7 @@ def test_a_killed_worker_and_a_removed_node_lose_and_double_no_row(
     found = jobs["losses"]
     assert found["killed"] == [True] and found["alive"] == [2]
     assert found["id"] == list(range(48)) and set(found["error"]) == {""}
-    rows = expected[np.arange(48) % _COUNT]
+    rows = expected[np.arange(48) % COUNT]
     np.testing.assert_allclose(found["scores"], rows, atol=_TOLERANCE)
 
 

@@ -15,10 +15,17 @@ import pytest
 
 from models.builder import GraphBuilder
 from tests.integrations.conftest import Network
-from tests.integrations.networks import CLASSES, SIDE, classifier, compile_whole, images, pictures
+from tests.integrations.networks import (
+    CLASSES,
+    COUNT,
+    SIDE,
+    classifier,
+    compile_whole,
+    images,
+    pictures,
+)
 from tests.reference import onnxruntime_outputs
 
-_COUNT = 23
 _TOLERANCE = 1e-5
 _WIDE = 64
 EXAMPLE = Path(__file__).parents[2] / "examples" / "serve" / "models"
@@ -62,13 +69,8 @@ def jobs(
     compile_whole(slow(), _settings(folder / "models", "slow", "1", **limits))
     compile_whole(classifier(seed=8), folder / "new.so")
     (folder / "broken.so").write_bytes((folder / "new.so").read_bytes()[:-200])
-    np.save(folder / "images.npy", images(pictures(_COUNT)))
+    np.save(folder / "images.npy", images(pictures(COUNT)))
     return in_engines("tests.integrations.serve_jobs", folder)
-
-
-@pytest.fixture(scope="module")
-def expected(network: Network) -> np.ndarray:
-    return onnxruntime_outputs(network.source, {"image": images(pictures(_COUNT))})["scores"]
 
 
 def test_each_version_answers_over_rest_and_grpc(
@@ -145,7 +147,7 @@ def test_a_replaced_file_is_taken_between_requests(
     jobs: dict[str, Any], expected: np.ndarray
 ) -> None:
     """Every request is answered, first by the old network, then by the new one and no other."""
-    image = images(pictures(_COUNT))[:1]
+    image = images(pictures(COUNT))[:1]
     new = onnxruntime_outputs(classifier(seed=8), {"image": image})["scores"][0]
     found = np.array(jobs["replaced"]["scores"])
     is_new = np.abs(found - new).max(1) < _TOLERANCE

@@ -20,25 +20,24 @@ LEVELS, CLASSES, MOST = 2, 3, 5
 
 def level(number: int) -> str:
     """Boxes [n, 4] of a level that are above a threshold, at most ``MOST``, in order."""
-    text = """
-        logitsL = Gemm<transB = 1>(imageL, weight)
-        allL = Sigmoid(logitsL)
-        flatL = Reshape(allL, rest)
-        aboveL = Greater(flatL, least)
-        foundL = NonZero(aboveL)
-        atL = Transpose<perm = [1, 0]>(foundL)
-        likelyL = GatherND(flatL, atL)
-        sizeL = Shape(likelyL)
-        eitherL = Concat<axis = 0>(sizeL, most)
-        countL = ReduceMin<keepdims = 0>(eitherL)
-        kL = Reshape(countL, one)
-        scoresL, orderL = TopK(likelyL, kL)
-        takenL = Gather<axis = 0>(atL, orderL)
-        placesL = Squeeze(takenL, second)
-        boxesAtL = Div(placesL, classes)
-        labelsL = Mod(placesL, classes)
-        ownL = Gather<axis = 0>(cornersL, boxesAtL)"""
-    return text.replace("L ", f"{number} ").replace("L,", f"{number},").replace("L)", f"{number})")
+    return f"""
+        logits{number} = Gemm<transB = 1>(image{number}, weight)
+        all{number} = Sigmoid(logits{number})
+        flat{number} = Reshape(all{number}, rest)
+        above{number} = Greater(flat{number}, least)
+        found{number} = NonZero(above{number})
+        at{number} = Transpose<perm = [1, 0]>(found{number})
+        likely{number} = GatherND(flat{number}, at{number})
+        size{number} = Shape(likely{number})
+        either{number} = Concat<axis = 0>(size{number}, most)
+        count{number} = ReduceMin<keepdims = 0>(either{number})
+        k{number} = Reshape(count{number}, one)
+        scores{number}, order{number} = TopK(likely{number}, k{number})
+        taken{number} = Gather<axis = 0>(at{number}, order{number})
+        places{number} = Squeeze(taken{number}, second)
+        boxesAt{number} = Div(places{number}, classes)
+        labels{number} = Mod(places{number}, classes)
+        own{number} = Gather<axis = 0>(corners{number}, boxesAt{number})"""
 
 
 def detector() -> onnx.ModelProto:

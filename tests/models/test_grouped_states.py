@@ -11,7 +11,7 @@ import pytest
 import byoc
 from models.grouped_decoder import grouped_llama
 from models.weight_only import weight_only
-from tests.models.test_states import Reference
+from tests.models.test_states import Reference, with_states
 from tests.reference import assert_agrees
 
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "groups": 2, "inner": 96, "vocabulary": 50}
@@ -25,10 +25,7 @@ DECODERS = {
 def decoder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[onnx.ModelProto, byoc.Compiled, str]:
-    model, folder = DECODERS[request.param](), tmp_path_factory.mktemp("grouped")
-    made = byoc.compile(model, folder / "model.so", dump_code=folder, states=True)
-    (code,) = folder.glob("*.c")
-    return model, made, code.read_text()
+    return with_states(DECODERS[request.param](), tmp_path_factory.mktemp("grouped"))
 
 
 def test_a_step_copies_no_cache(decoder: tuple[onnx.ModelProto, byoc.Compiled, str]) -> None:

@@ -57,14 +57,18 @@ def drawn(batch: int, length: int, past: int, seed: int) -> dict[str, np.ndarray
     }
 
 
+def with_states(model: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto, byoc.Compiled, str]:
+    """A decoder, what came of compiling it with states, and its only region's C."""
+    made = byoc.compile(model, folder / "model.so", dump_code=folder, states=True)
+    (code,) = folder.glob("*.c")
+    return model, made, code.read_text()
+
+
 @pytest.fixture(scope="module", params=DECODERS)
 def decoder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[onnx.ModelProto, byoc.Compiled, str]:
-    model, folder = DECODERS[request.param](), tmp_path_factory.mktemp("states")
-    made = byoc.compile(model, folder / "model.so", dump_code=folder, states=True)
-    (code,) = folder.glob("*.c")
-    return model, made, code.read_text()
+    return with_states(DECODERS[request.param](), tmp_path_factory.mktemp("states"))
 
 
 @pytest.fixture

@@ -91,11 +91,20 @@ class Timeline:
     spans: tuple[tuple[int, int, float, float], ...]
     dropped: int
 
+    @property
+    def lost(self) -> str:
+        """What is missing of the run, for people; empty where nothing is."""
+        if not self.dropped:
+            return ""
+        more = "span" if self.dropped == 1 else "spans"
+        return f"{self.dropped} later {more} found no room: a region keeps {ROOM} of a run"
+
 
 @dataclass(frozen=True)
 class Profile:
     """The calls of a network in the order in which they run.
 
+    Each time is the median of its own over the runs; medians need not add up to ``whole_ms``.
     ``report`` is that of the partition, ``timeline`` the run whose time is nearest the median, and
     ``roofs`` are there if they were asked for.
     """
@@ -105,14 +114,10 @@ class Profile:
     runs: int
     calls: tuple[CallTime, ...]
     whole_ms: float  # median of whole runs, timers included
+    outside_ms: float  # median of what no kernel call accounts for: TVM's operators, the calls
     report: Coverage
     timeline: Timeline
     roofs: Roofs | None = None
-
-    @property
-    def outside_ms(self) -> float:
-        """What no kernel call accounts for: operators that stay with TVM, and calls themselves."""
-        return max(0.0, self.whole_ms - sum(call.milliseconds for call in self.calls))
 
     def by_kernel(self) -> list[tuple[str, int, float, int]]:
         """(kernel, calls, milliseconds, MACs), the slowest first."""
@@ -133,6 +138,7 @@ class Profile:
             "runs": self.runs,
             "calls": [asdict(call) for call in self.calls],
             "whole_ms": self.whole_ms,
+            "outside_ms": self.outside_ms,
         }
         return found if self.roofs is None else found | {"roofs": asdict(self.roofs)}
 
@@ -175,6 +181,10 @@ class _Run:
     @property
     def whole(self) -> float:
         return self.end - self.begin
+
+    @property
+    def outside(self) -> float:
+        return self.whole - float(self.seconds.sum())
 
     def timeline(self) -> Timeline:
         spans = [
@@ -222,10 +232,12 @@ def profile(
             found = dict.fromkeys(call.precision for call in calls if call.macs and call.precision)
             roofs = measure_roofs(threads, found)
         whole = statistics.median(run.whole for run in timed)
+        outside = statistics.median(run.outside for run in timed)
         nearest = min(timed, key=lambda run: abs(run.whole - whole))
-        title, line = subject.title, nearest.timeline()
+        title, report, line = subject.title, compiled.report, nearest.timeline()
         model.close()
-    return Profile(title, threads, runs, calls, 1e3 * whole, compiled.report, line, roofs)
+    times = {"whole_ms": 1e3 * whole, "outside_ms": 1e3 * outside}
+    return Profile(title, threads, runs, calls, **times, report=report, timeline=line, roofs=roofs)
 
 
 def _run(

@@ -76,7 +76,7 @@ def _timeline_line(found: Profile) -> str:
         " start on a launch until no work is left, and what TVM's own loops or other libraries'"
         " threads do is not seen"
     )
-    return f"{text}; {line.dropped} later spans found no room" if line.dropped else text
+    return f"{text}; {line.lost}" if line.lost else text
 
 
 def _boxes(found: Profile) -> list[int]:
@@ -163,7 +163,8 @@ def _data(found: Profile, boxes: list[int]) -> dict[str, Any]:
 def trace_text(found: Profile) -> str:
     """The timeline in Chrome's trace event format, which Perfetto opens as well; microseconds.
 
-    Thread 0 has the network and its calls, threads from 1 on the workers of TVM's pool.
+    Thread 0 has the network and its calls, threads from 1 on the workers of TVM's pool. Where spans
+    found no room, an event at the end of the run says how many.
     """
     events = list(_events(found))
     other = {"network": found.title, "threads": found.threads, "dropped": found.timeline.dropped}
@@ -189,3 +190,6 @@ def _events(found: Profile) -> Iterator[dict[str, Any]]:
         thread = 0 if worker == WHOLE else worker + 1
         kind = {"ph": "X", "pid": 1, "tid": thread, "name": call.kernel, "cat": "kernel"}
         yield kind | times | {"args": about}
+    if line.lost:
+        end = {"ph": "i", "pid": 1, "tid": 0, "ts": 1e3 * line.milliseconds, "s": "p"}
+        yield end | {"name": line.lost, "cat": "run"}

@@ -10,7 +10,7 @@ import click
 from byoc.cli import control, options, progress
 from byoc.destination import require_file_to_write
 from byoc.errors import BenchmarkError
-from byoc.terminal import say_json, table_console
+from byoc.terminal import say, say_json, table_console
 
 if TYPE_CHECKING:
     from byoc.bench.profile import Profile
@@ -68,6 +68,8 @@ def profile_verb(
         compiling["precision"] = precision
         found = profile(subject, threads, runs, compiling, show, with_roofs=html is not None)
     _write(found, html, trace)
+    if (html or trace) and found.timeline.lost:
+        say(f"warning: the timeline is cut off: {found.timeline.lost}", err=True)
     if as_json:
         say_json(found.to_json(), indent=1)
     else:

@@ -145,8 +145,7 @@ class Node:
     @property
     def bytes_moved(self) -> Dim:
         """Bytes read and written if every operand and result passes through memory once."""
-        parts = (*self.results, *self.operands)
-        return sum(product(part.shape) * dtypes.of(part.dtype).bytes for part in parts)
+        return sum(_bytes(part.shape, part.dtype) for part in (*self.results, *self.operands))
 
     def to_json(self) -> str:
         """One line of JSON; ``Node.from_json`` gives an equal node back."""
@@ -177,6 +176,14 @@ class Node:
             further=tuple(Result(_dims(r["shape"]), r["dtype"]) for r in raw.get("further", ())),
             elsewhere=tuple(Elsewhere(**other) for other in raw.get("elsewhere", ())),
         )
+
+
+def _bytes(shape: tuple[Dim, ...], dtype: str) -> Dim:
+    """Bytes of a tensor; constants of fewer than 8 bits share bytes, as kernels store them."""
+    elements, kind = product(shape), dtypes.of(dtype)
+    if kind.bits < 8 and isinstance(elements, int):
+        return -(-elements * kind.bits // 8)
+    return elements * kind.bytes
 
 
 def _dims(values: list[int | str]) -> tuple[Dim, ...]:

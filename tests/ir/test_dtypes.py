@@ -74,6 +74,13 @@ def test_bytes_are_counted_by_dtype() -> None:
     assert node.bytes_moved == 30
 
 
+def test_weights_of_four_bits_share_bytes() -> None:
+    rhs = Operand("rhs", (1, 5, 7), "uint4", constant=True)
+    scale = Operand("scale", (1, 7), "float32", constant=True)
+    node = Node("matmul", (Operand("lhs", (2, 5), "float32"), rhs, scale), (2, 7), "float32")
+    assert node.bytes_moved == 4 * 2 * 5 + 18 + 4 * 7 + 4 * 2 * 7
+
+
 def test_a_constant_keeps_the_dtype_that_it_is_given() -> None:
     assert str(constant(0.5, "float16").ty.dtype) == "float16"
     with pytest.raises(TypeError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from byoc.cli import options
-from byoc.tuning.choice import CHOICES, select, timed, timed_by_all
+from byoc.tuning.choice import CHOICES
 
 if TYPE_CHECKING:
     from byoc.compiler.keywords import PartitionKeywords
@@ -150,20 +150,8 @@ def rules(verb: Callable[..., Any]) -> Callable[..., Any]:
         given["exact"], given["precision"] = exact, precision
         if min_bytes is not None:
             given["min_bytes"] = min_bytes
-        if tuning_machines:
-            if tuning_db is None or choose == "measured":
-                raise click.UsageError(
-                    "--tuning-machine needs --tuning-db, with the times to take from it"
-                )
-            threads = others.get("threads") or 1
-            found = select(library or None, choose)
-            if len(tuning_machines) == 1:
-                given["libraries"] = timed(found, tuning_db, threads, tuning_machines[0])
-            else:
-                given["libraries"] = timed_by_all(found, tuning_db, threads, tuning_machines)
-        else:
-            given["libraries"] = library or None
-            given["choose"], given["tuning_db"] = choose, tuning_db
+        given["libraries"], given["choose"] = library or None, choose
+        given["tuning_db"], given["tuning_machines"] = tuning_db, tuning_machines
         demand: Demand = {"min_coverage": min_coverage, "full": require_full}
         return verb(rules=Choices(given, allow_wrong, demand), **others)
 

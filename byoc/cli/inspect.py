@@ -65,6 +65,8 @@ def _described(file: CompiledFile, metadata: Metadata) -> Iterator[tuple[str, li
         if plain
         else [f"{kl.name} {kl.version}, {kl.linked}" for kl in metadata.libraries],
     )
+    if machines := metadata.report.get("machines"):
+        yield "machines", list(_machines(machines))
     made = metadata.versions
     yield "made by", [", ".join(f"{k} {v}" for k, v in made.items()) or _UNKNOWN]
     yield "offloaded", list(_coverage(metadata.report))
@@ -97,6 +99,13 @@ def _target(file: CompiledFile, metadata: Metadata) -> Iterator[str]:
     yield f"{target.name} ({file.machine}), kernels for {', '.join(target.kernel_levels)}"
     if target.cpu_flags:
         yield f"needs a CPU with {' '.join(target.cpu_flags)}"
+
+
+def _machines(machines: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """What computes the nodes on each machine whose choices the library has."""
+    for name, uses in machines.items():
+        kernels = [f"{use['nodes']} by {use['library']}: {use['algorithm']}" for use in uses]
+        yield f"{name}: {'; '.join(kernels)}"
 
 
 def _coverage(report: dict[str, Any]) -> Iterator[str]:

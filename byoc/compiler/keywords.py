@@ -36,7 +36,9 @@ class PartitionKeywords(TypedDict, total=False):
     takes the first in ``order`` (the default), or by ``model`` the one that states the least cost;
     ``tuning_db``, a file that ``byoc.tune`` wrote, decides on library and algorithm of the layers
     that it knows by their times on this CPU (``measured``: the default database does). What is
-    wrong with it is a ``TuningWarning``.
+    wrong with it is a ``TuningWarning``. ``tuning_machines`` are parts of the names of machines in
+    ``tuning_db`` whose times count instead; of several, the library has the choices of all, and
+    takes those of the machine that calls it.
 
     With ``exact``, NaN, infinities and huge numbers flow as through the operators' formulas: no
     Winograd, attention operator by operator, and no region is too small, as TVM's own kernels drop
@@ -59,6 +61,7 @@ class PartitionKeywords(TypedDict, total=False):
     libraries: Libraries
     choose: str | None
     tuning_db: str | os.PathLike[str] | None
+    tuning_machines: Iterable[str]
     exact: bool
     min_bytes: int
     precision: PrecisionSpecs
@@ -78,9 +81,9 @@ class CompileKeywords(PartitionKeywords, total=False):
     inputs and outputs any more (see ``byoc.Model`` and docs/generation.md).
 
     ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``libraries``, ``choose``, ``tuning_db``,
-    ``exact``, ``min_bytes``, ``precision`` and ``dump_ir`` are those of ``partition_for_ext``, by
-    times of ``threads`` threads, else one; where ``choose`` is ``measured``, what the database
-    lacks is timed first (see ``byoc.tune``).
+    ``tuning_machines``, ``exact``, ``min_bytes``, ``precision`` and ``dump_ir`` are those of
+    ``partition_for_ext``, by times of ``threads`` threads, else one; where ``choose`` is
+    ``measured``, what the database lacks is timed first (see ``byoc.tune``).
     """
 
     target: str | None
@@ -99,6 +102,7 @@ DEFAULTS: CompileKeywords = {
     "libraries": None,
     "choose": None,
     "tuning_db": None,
+    "tuning_machines": (),
     "exact": False,
     "min_bytes": MIN_COMPUTE_BYTES,
     "precision": (),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from byoc.arguments import as_path, as_threads
+from byoc.arguments import as_path, as_texts, as_threads
 from byoc.compiler.keywords import CompileKeywords, PartitionKeywords
 from byoc.compiler.states import States, as_states
 from byoc.destination import require_folder_to_make
-from byoc.errors import CompileError, ControlError, PartitionError
+from byoc.errors import CompileError, ControlError, PartitionError, TuningError
 from byoc.partition.rules import Rules
-from byoc.tuning.choice import deciding_database, select, timed
+from byoc.tuning.choice import deciding_database, select, timed, timed_by_all
 from codegen_cc.target import Target
 
 
@@ -43,15 +43,16 @@ class Request:
         if dump_ir is not None:
             require_folder_to_make(dump_ir, PartitionError)
         measured = keywords["choose"] == "measured"
-        if target.is_foreign and (measured or keywords["tuning_db"] is not None):
+        machines = _machines(keywords)
+        if target.is_foreign and not machines and (measured or keywords["tuning_db"] is not None):
             raise ControlError(
                 f"times measured here say nothing of {target.name}; tune on such a machine (byoc "
-                "tune --rpc), and name it with --tuning-machine"
+                "tune --rpc), and name it with --tuning-machine (tuning_machines in Python)"
             )
         rules = untimed_rules(keywords)
         database = deciding_database(keywords["choose"], keywords["tuning_db"])
         if not measured:
-            rules = with_times(rules, database, threads or 1)
+            rules = with_times(rules, database, threads or 1, machines)
         outdated = database if measured else None
         states = as_states(keywords["states"])
         return cls(rules, target, threads, keywords["allow_wrong"], dump_ir, outdated, states)
@@ -63,7 +64,7 @@ def partition_rules(keywords: PartitionKeywords, threads: int) -> Rules:
     Raises ``ControlError``, ``LibraryError`` and ``TuningError``.
     """
     database = deciding_database(keywords["choose"], keywords["tuning_db"])
-    return with_times(untimed_rules(keywords), database, threads)
+    return with_times(untimed_rules(keywords), database, threads, _machines(keywords))
 
 
 def untimed_rules(keywords: PartitionKeywords) -> Rules:
@@ -82,9 +83,28 @@ def untimed_rules(keywords: PartitionKeywords) -> Rules:
     )
 
 
-def with_times(rules: Rules, database: Path | None, threads: int) -> Rules:
-    """Rules that know the times of a database, by ``threads`` threads; see ``timed``."""
-    return replace(rules, libraries=timed(rules.libraries, database, threads))
+def with_times(
+    rules: Rules, database: Path | None, threads: int, machines: Sequence[str] = ()
+) -> Rules:
+    """Rules that know the times of a database, by ``threads`` threads; see ``timed``.
+
+    ``machines`` are those whose times count, by default this one.
+    """
+    if database is not None and len(machines) > 1:
+        return replace(rules, libraries=timed_by_all(rules.libraries, database, threads, machines))
+    machine = machines[0] if machines else ""
+    return replace(rules, libraries=timed(rules.libraries, database, threads, machine))
+
+
+def _machines(keywords: PartitionKeywords) -> tuple[str, ...]:
+    """The machines whose times count. Raises ``TuningError``."""
+    found = as_texts(keywords["tuning_machines"], "tuning_machines", TuningError)
+    if found and (keywords["tuning_db"] is None or keywords["choose"] == "measured"):
+        raise TuningError(
+            "--tuning-machine (tuning_machines in Python) needs --tuning-db (tuning_db) with the "
+            "times to take from it, and nothing measured here"
+        )
+    return tuple(found)
 
 
 def dump_folder(keywords: PartitionKeywords) -> Path | None:

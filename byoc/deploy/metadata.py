@@ -240,6 +240,15 @@ class _Left:
 
 
 @dataclass(frozen=True)
+class _Use:
+    """What ``byoc inspect`` shows of nodes that a library computes alike on a machine."""
+
+    library: str
+    algorithm: str
+    nodes: int
+
+
+@dataclass(frozen=True)
 class _Coverage:
     """What ``byoc inspect`` shows of the report."""
 
@@ -249,6 +258,7 @@ class _Coverage:
     offloaded_macs: int
     regions: tuple[_Region, ...]
     left: tuple[_Left, ...]
+    machines: Mapping[str, tuple[_Use, ...]]
 
 
 def _require_sense(metadata: Metadata) -> None:
@@ -301,7 +311,12 @@ def _require_report(report: Mapping[str, Any]) -> None:
             return value
         return {field.name: value[field.name] for field in fields(kind) if field.name in value}
 
-    about = shown(_Coverage, dict(report))
+    about = {"machines": {}} | shown(_Coverage, dict(report))
+    if isinstance(about["machines"], dict):
+        about["machines"] = {
+            name: [shown(_Use, use) for use in uses] if isinstance(uses, list) else uses
+            for name, uses in about["machines"].items()
+        }
     for name, kind in (("regions", _Region), ("left", _Left)):
         if isinstance(about.get(name), list):
             about[name] = [shown(kind, row) for row in about[name]]

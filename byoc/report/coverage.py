@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from byoc.report.asked import Asked
-from byoc.report.graph import OFFLOADED, Graph
+from byoc.report.graph import OFFLOADED, Graph, GraphNode
 from byoc.report.kernels import KernelUse, LibraryUse, kernel_uses, library_uses
 from byoc.report.left import Left
 from byoc.report.shortfall import Shortfall, shortfall_of
@@ -99,28 +99,43 @@ class Coverage:
     @property
     def kernels(self) -> tuple[KernelUse, ...]:
         """Which library computes how many nodes by which algorithm, the most work first."""
-        boxes = [node for node in self.graph.nodes if node.kind == OFFLOADED]
-        return kernel_uses((node.kernel, node.macs) for node in boxes)
+        return kernel_uses((node.kernel, node.macs) for node in self._boxes)
+
+    @property
+    def machines(self) -> Mapping[str, tuple[KernelUse, ...]]:
+        """``kernels`` for each machine, by name, where the choices of several are kept.
+
+        ``kernels`` are then those of the first.
+        """
+        names = dict.fromkeys(name for node in self._boxes for name, _ in node.kernel.machines)
+        return {
+            name: kernel_uses((node.kernel.on(name), node.macs) for node in self._boxes)
+            for name in names
+        }
+
+    @property
+    def _boxes(self) -> list[GraphNode]:
+        return [node for node in self.graph.nodes if node.kind == OFFLOADED]
 
     @property
     def multiplied_in(self) -> Mapping[str, int]:
         """Multiply-accumulates of regions by the dtype of their products, the most first."""
         found: Counter[str] = Counter()
-        for node in self.graph.nodes:
-            if node.kind == OFFLOADED and node.kernel.multiplied_in:
+        for node in self._boxes:
+            if node.kernel.multiplied_in:
                 found[node.kernel.multiplied_in] += node.macs
         return dict(found.most_common())
 
     @property
     def kept(self) -> Mapping[str, int]:
         """Why nodes are not in the precision that was asked for: how many for each reason."""
-        boxes = (node for node in self.graph.nodes if node.kind == OFFLOADED)
-        return dict(Counter(node.kernel.kept for node in boxes if node.kernel.kept).most_common())
+        reasons = (node.kernel.kept for node in self._boxes)
+        return dict(Counter(filter(None, reasons)).most_common())
 
     @property
     def libraries(self) -> tuple[LibraryUse, ...]:
         """The kernel libraries of the model, and how each is linked."""
-        return library_uses(self.kernels)
+        return library_uses([self.kernels, *self.machines.values()])
 
     @property
     def idle(self) -> tuple[Asked, ...]:
@@ -147,6 +162,9 @@ class Coverage:
             "asked_libraries": [{**asdict(a), "why": list(a.why)} for a in self.asked],
             "multiplied_in": self.multiplied_in,
             "kernels": [asdict(use) for use in self.kernels],
+            "machines": {
+                name: [asdict(use) for use in uses] for name, uses in self.machines.items()
+            },
             "nodes": [
                 {
                     "name": node.name,
@@ -158,7 +176,6 @@ class Coverage:
                     "multiplied_in": node.kernel.multiplied_in,
                     "kept": node.kernel.kept,
                 }
-                for node in self.graph.nodes
-                if node.kind == OFFLOADED
+                for node in self._boxes
             ],
         }

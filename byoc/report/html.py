@@ -76,7 +76,7 @@ def html_page(
         hint=hint_of(report),
         report=report,
         planned=any(region.plan for region in report.regions),
-        kernels=report.kernels,
+        kernels=report.machines or {"": report.kernels},
         idle=report.idle,
         groups=[
             {

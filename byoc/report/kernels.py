@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import library, library_for, survey
@@ -16,7 +17,8 @@ class Kernel:
 
     ``chosen`` says why: ``measured, 12 % faster`` where a tuning database decided, else nothing.
     ``kept`` says why not in the precision that a user asked for; ``multiplied_in`` is the dtype of
-    the products of a contraction.
+    the products of a contraction. Where the choices of several machines are kept, these are the
+    first one's, and ``machines`` has those of all by name.
     """
 
     library: str = ""
@@ -24,11 +26,22 @@ class Kernel:
     chosen: str = ""
     kept: str = ""
     multiplied_in: str = ""
+    machines: tuple[tuple[str, Kernel], ...] = ()
 
     def __str__(self) -> str:
         reasons = "; ".join(filter(None, (self.chosen, self.kept)))
         why = f" ({reasons})" if reasons else ""
-        return f"{self.library}: {self.algorithm}{why}" if self.library else ""
+        own = f"{self.library}: {self.algorithm}{why}" if self.library else ""
+        others = [
+            f"on {machine}: {kernel}"
+            for machine, kernel in self.machines
+            if (kernel.library, kernel.algorithm) != (self.library, self.algorithm)
+        ]
+        return "; ".join([own, *others])
+
+    def on(self, machine: str) -> Kernel:
+        """What computes the node on a machine, which is this where nothing else was chosen."""
+        return dict(self.machines).get(machine, self)
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,18 @@ def kernel_of(node: Node) -> Kernel:
     except CodegenError:
         return Kernel()
     algorithm = node.algorithm or found.algorithm(node)
-    return Kernel(found.name, algorithm, node.chosen, node.kept, node.multiplied_in)
+    machines = tuple(
+        (other.machine, kernel_of(_on(node, other.library, other.algorithm)))
+        for other in node.elsewhere
+    )
+    return Kernel(found.name, algorithm, node.chosen, node.kept, node.multiplied_in, machines)
+
+
+def _on(node: Node, library: str, algorithm: str) -> Node:
+    """The node as it is computed on a machine; what differs from the first's was measured."""
+    alike = (library, algorithm) == (node.library, node.algorithm)
+    chosen = node.chosen if alike else "measured"
+    return replace(node, library=library, algorithm=algorithm, chosen=chosen, elsewhere=())
 
 
 def kernel_uses(kernels: Iterable[tuple[Kernel, int]]) -> tuple[KernelUse, ...]:
@@ -79,11 +103,17 @@ def kernel_uses(kernels: Iterable[tuple[Kernel, int]]) -> tuple[KernelUse, ...]:
     return tuple(sorted(uses, key=lambda use: (-use.macs, -use.nodes, use.library, use.algorithm)))
 
 
-def library_uses(uses: Iterable[KernelUse]) -> tuple[LibraryUse, ...]:
-    """The libraries of a model in the order of their work."""
+def library_uses(machines: Iterable[Iterable[KernelUse]]) -> tuple[LibraryUse, ...]:
+    """The libraries of a model in the order of their work; ``machines`` are the uses of each.
+
+    A library's nodes are those of the machine where it computes the most.
+    """
     counts: dict[str, int] = {}
-    for use in uses:
-        counts[use.library] = counts.get(use.library, 0) + use.nodes
+    for uses in machines:
+        own: Counter[str] = Counter()
+        for use in uses:
+            own[use.library] += use.nodes
+        counts |= {name: max(count, counts.get(name, 0)) for name, count in own.items()}
     return tuple(
         LibraryUse(name, library(name).version, nodes, linkage(name))
         for name, nodes in counts.items()

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from byoc.report.coverage import Coverage, RegionSummary
+from byoc.report.kernels import KernelUse
 from byoc.report.left import Left
 from codegen_cc.dtypes import SINGLE
 from codegen_cc.printable import printable
@@ -47,8 +48,9 @@ def render(report: Coverage, console: Console) -> None:
         console.print(_regions(report))
     uses = report.kernels
     reduced = set(report.multiplied_in) - {SINGLE}
-    if reduced or any(use.library != "builtin" or use.measured for use in uses):
-        console.print(_kernels(report))
+    if report.machines or reduced or any(use.library != "builtin" or use.measured for use in uses):
+        for machine, own in (report.machines or {"": uses}).items():
+            console.print(_kernels(own, f"Kernels on {machine}" if machine else "Kernels"))
         for found in report.libraries:
             line = f"{found.name} {found.version}: {found.linked}"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -108,15 +110,15 @@ def _plan_cells(region: RegionSummary) -> list[str]:
     return [f"{plan.arena_bytes / 2**20:.2f}", *map(str, counts)]
 
 
-def _kernels(report: Coverage) -> Table:
-    table = Table(title="Kernels", title_justify="left", box=None, pad_edge=False)
+def _kernels(uses: Sequence[KernelUse], title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("library", no_wrap=True)
     table.add_column("algorithm", overflow="fold")
     table.add_column("nodes", justify="right")
     table.add_column("MACs [M]", justify="right")
-    if any(use.measured for use in report.kernels):
+    if any(use.measured for use in uses):
         table.add_column("measured", justify="right")
-    for use in report.kernels:
+    for use in uses:
         cells = [use.library, Text(use.algorithm), str(use.nodes), f"{use.macs / 1e6:.1f}"]
         table.add_row(*cells, *([str(use.measured)] if len(table.columns) > len(cells) else []))
     return table

@@ -150,7 +150,7 @@ def test_compiled_by_the_times_of_a_device(
     assert main([*arguments, "--tuning-machine", "0xd09"]) == 2
     assert "has no machine like '0xd09' with 1 thread; it has" in capsys.readouterr().err
     assert main(["partition", str(tmp_path / "m.onnx"), "--tuning-machine", "x"]) == 2
-    assert "--tuning-machine needs --tuning-db" in capsys.readouterr().err
+    assert "needs --tuning-db (tuning_db) with the times" in capsys.readouterr().err
 
 
 def test_a_candidate_that_hangs_or_crashes(

@@ -14,6 +14,7 @@ import pytest
 import byoc
 from byoc.cli import main
 from byoc.compiler.keywords import CompileKeywords
+from byoc.deploy.compiled_file import read_compiled
 from byoc.errors import TuningError
 from byoc.machine import cpu_name
 from byoc.tuning.choice import timed_by_all
@@ -58,6 +59,12 @@ def fleet(tmp_path: Path) -> Selection:
     return timed_by_all(libraries, tmp_path / "fleet.json", 1, ["Plain", "Marked"])
 
 
+def _keywords(fleet: Selection, folder: Path, *machines: str) -> CompileKeywords:
+    """The same by names, as users give it."""
+    libraries, database = list(fleet.order), folder / "fleet.json"
+    return {"libraries": libraries, "tuning_db": database, "tuning_machines": machines}
+
+
 def _race(libraries: Selection, node: Node, winner: str) -> Race:
     able = libraries.able(node)
     times = {
@@ -72,7 +79,8 @@ def _race(libraries: Selection, node: Node, winner: str) -> Race:
 def test_each_machine_takes_its_own(
     fleet: Selection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = byoc.compile(two_products(), tmp_path / "m.so", libraries=fleet)
+    keywords = _keywords(fleet, tmp_path, "Plain", "Marked")
+    compiled = byoc.compile(two_products(), tmp_path / "m.so", **keywords)
     assert len(compiled.report.regions) == 1 and not compiled.report.left
     rows = {"x": np.random.default_rng(1).standard_normal((5, 32), dtype=np.float32)}
     (name, right) = next(iter(onnxruntime_outputs(two_products(), rows).items()))
@@ -91,6 +99,43 @@ def test_each_machine_takes_its_own(
         for _ in range(2):
             found = byoc.load(copy).run(rows)
             assert_agrees(found, {name: right + _MARK if marked else right})
+
+
+def test_reports_name_every_machine(
+    fleet: Selection, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the libraries of all, also those that the first machine does without."""
+    keywords = _keywords(fleet, tmp_path, "Plain", "Marked")
+    report = byoc.compile(two_products(), tmp_path / "m.so", **keywords).report
+    assert {use.library for use in report.kernels} == {"builtin"}
+    assert list(report.machines) == [PLAIN, MARKED] and report.machines[PLAIN] == report.kernels
+    assert sum(u.nodes for u in report.machines[MARKED] if u.library == "sample") == 1
+    assert {use.name: use.nodes for use in report.libraries} == {"builtin": 2, "sample": 1}
+    assert {i.name for i in read_compiled(tmp_path / "m.so").metadata().libraries} == {
+        "builtin",
+        "sample",
+    }
+    assert f"on {MARKED}: sample: " in report.to_dot()
+    assert f"Kernels on {MARKED}" in report.to_html()
+    report.render()
+    said = capsys.readouterr().out
+    assert all(f"Kernels on {machine}" in said for machine in (PLAIN, MARKED))
+    assert main(["inspect", str(tmp_path / "m.so")]) == 0
+    said = capsys.readouterr().out
+    assert f"machines  {PLAIN}: 2 by builtin: " in said
+    assert f"          {MARKED}: " in said and "1 by sample: " in said
+
+
+def test_one_machine_by_name(fleet: Selection, tmp_path: Path) -> None:
+    keywords = _keywords(fleet, tmp_path, "Marked")
+    report = byoc.compile(two_products(), tmp_path / "m.so", **keywords).report
+    assert {use.library for use in report.kernels} == {"builtin", "sample"}
+    assert report.machines == {} and report.to_json()["machines"] == {}
+    for wrong in ({**keywords, "tuning_db": None}, {**keywords, "choose": "measured"}):
+        with pytest.raises(TuningError, match=r"tuning_machines in Python. needs --tuning-db"):
+            byoc.compile(two_products(), tmp_path / "m.so", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(TuningError, match="tuning_machines is 3; need a list of texts"):
+        byoc.compile(two_products(), tuning_db="db.json", tuning_machines=3)  # type: ignore[arg-type]
 
 
 def test_machines_that_agree_share_the_code(fleet: Selection, tmp_path: Path) -> None:

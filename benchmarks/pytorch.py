@@ -33,7 +33,7 @@ from byoc.bench.machine import Machine
 from byoc.bench.tables import Sheet
 from byoc.errors import BenchmarkError, FallbackWarning
 from byoc.machine import choose_cores
-from codegen_cc.runtime_files import cache_folder
+from codegen_cc.cache import cache_folder
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "pytorch.md"
 #: What stands around the tables there.

@@ -128,16 +128,20 @@ def _cross_compilers() -> Iterator[Finding]:
 
 
 def _cache() -> Finding:
-    from codegen_cc.runtime_files import cache_folder
+    from codegen_cc.cache import LIMIT, cache_folder, cache_limit, entries
 
     folder = cache_folder()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         missing = f"{folder} cannot be written"
         return Finding("cache", missing=missing, remedy="export XDG_CACHE_HOME=FOLDER")
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files) / 1e6
-    return Finding("cache", f"{folder}: {_count(len(files), 'file')}, {size:.1f} MB")
+    try:
+        limit = cache_limit() / 1e9
+    except ByocError as error:
+        return Finding("cache", missing=str(error), remedy=f"export {LIMIT}=GIGABYTES")
+    sizes = [entry.bytes for entry in entries()]
+    kept = f"{_count(len(sizes), 'thing')}, {sum(sizes) / 1e6:.1f} MB of {limit:g} GB at most"
+    return Finding("cache", f"{folder}: {kept} (byoc doctor --clear-cache empties it)")
 
 
 def _libraries() -> Iterator[Finding]:

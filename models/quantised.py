@@ -23,7 +23,7 @@ from onnx import version_converter
 
 from byoc.errors import ModelError
 from byoc.frontends.onnx.measured_model import draw_inputs
-from codegen_cc.runtime_files import cache_folder
+from codegen_cc.cache import cache_folder, make_room, used
 
 from .builder import IR_VERSION, OPSET
 from .carried import CARRIED
@@ -53,6 +53,8 @@ def quantised(name: str) -> onnx.ModelProto:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = calibrate(model, Path(folder))
             os.replace(made, path)  # whole, whoever else makes it
+        make_room()
+    used(path)
     return onnx.load(path)
 
 

@@ -9,15 +9,21 @@ from byoc.terminal import say, say_json
 
 
 @click.command("doctor")
+@options.flag("--clear-cache", "First remove what is kept to save work; tuning times stay.")
 @options.as_json
 @options.verbose
-def doctor_verb(as_json: bool) -> int:
+def doctor_verb(clear_cache: bool, as_json: bool) -> int:
     """Look at this machine: TVM, compiler, CPU, kernel libraries, cache, optional packages.
 
     Exit code 1 where something is missing without which no model can be compiled.
     """
     from byoc import diagnosis
 
+    if clear_cache:
+        from codegen_cc.cache import clear
+
+        count = clear()
+        say(f"removed {count} thing{'' if count == 1 else 's'} from the cache", err=True)
     findings = diagnosis.diagnose()
     well = diagnosis.is_well(findings)
     if as_json:

@@ -28,7 +28,7 @@ from byoc.torch_compile.capture import Captured
 from byoc.torch_compile.graphs import Graph, Part, Parts, tell
 from byoc.torch_compile.refusal import Refusal
 from byoc.torch_compile.split import Piece, operators_of, split_at
-from codegen_cc.runtime_files import cache_folder
+from codegen_cc.cache import cache_folder, make_room, used
 
 #: Options of the backend besides the keywords of ``byoc.compile``.
 _OWN = {"cache": True, "verify": True}
@@ -126,13 +126,17 @@ def _library(captured: Captured, chosen: dict[str, Any]) -> Model:
         return _compiled(captured, None, chosen["verify"], keywords)
     path = folder / f"{captured.key(*told)}.so"
     if path.exists():
+        used(path)
         with suppress(LoadError):  # one that is damaged is made again
             return load(path, keywords.get("threads"))
     refusal = Refusal(path.with_suffix(".json"))
     refusal.raise_again()
     folder.mkdir(parents=True, exist_ok=True)
     with refusal.noted():
-        return _compiled(captured, path, chosen["verify"], keywords)
+        compiled = _compiled(captured, path, chosen["verify"], keywords)
+    if cache is True:
+        make_room()
+    return compiled
 
 
 def _compiled(

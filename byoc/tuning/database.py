@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from byoc.errors import TuningError
+from codegen_cc.cache import cache_folder
 from codegen_cc.libraries.measured_choice import Race, Tuning, TuningWarning
-from codegen_cc.runtime_files import cache_folder
 
 #: Version of the file's form, and of what signatures and times mean.
 SCHEMA = 1

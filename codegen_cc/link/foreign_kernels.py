@@ -14,8 +14,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from codegen_cc.cache import cache_folder, make_room, used
 from codegen_cc.errors import ToolchainError
-from codegen_cc.runtime_files import RUNTIME, cache_folder, runtime_file
+from codegen_cc.runtime_files import RUNTIME, runtime_file
 from codegen_cc.target import Target
 
 #: Where a wheel has archives for other architectures, each in a folder by its triple.
@@ -44,8 +45,10 @@ def kernel_file(target: Target, relative: str) -> Path:
     if (shipped := RUNTIME / FOREIGN / target.triple / relative).is_file():
         return shipped
     folder = cache_folder() / f"kernels-{target.triple}-{_key(target)}"
+    used(folder)
     if not folder.is_dir():
         _build(target, folder)
+        make_room()
     return folder / relative
 
 

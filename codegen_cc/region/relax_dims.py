@@ -37,28 +37,37 @@ def relax_extent(dim: Dim, variables: Mapping[sympy.Symbol, tvm.ir.Var]) -> int 
     """A dimension as Relax has it, with these variables for its symbols.
 
     Factors of a product stand in the order of ``variables``: TVM knows that h * w is h * w, and not
-    that it is w * h. Axes in their order are what its own operators multiply.
+    that it is w * h. Axes in their order are what its own operators multiply. Extremes stand as its
+    own operators simplify them, min(n, 3) for n - Max(0, n - 3): it knows that the two are equal
+    from one side only.
 
     Raises ``ValueError`` where ``relax_dims`` could not read it back, ``KeyError`` for a symbol
     without a variable.
     """
+    extent = _written(dim, variables)
+    if isinstance(dim, sympy.Expr) and dim.has(sympy.Max):
+        return tvm.sym.Analyzer().simplify(extent)
+    return extent
+
+
+def _written(dim: Dim, variables: Mapping[sympy.Symbol, tvm.ir.Var]) -> int | tvm.ir.Expr:
     if isinstance(dim, int | sympy.Integer):
         return int(dim)
     if isinstance(dim, sympy.Symbol):
         return variables[dim]
     if isinstance(dim, sympy.Add | sympy.Mul):
         order = list(variables)
-        parts = [relax_extent(a, variables) for a in sorted(dim.args, key=partial(_place, order))]
+        parts = [_written(a, variables) for a in sorted(dim.args, key=partial(_place, order))]
         return reduce(add if isinstance(dim, sympy.Add) else mul, parts)
     if isinstance(dim, sympy.Pow) and dim.exp.is_Integer and dim.exp > 0:
-        return reduce(mul, [relax_extent(dim.base, variables)] * int(dim.exp))
+        return reduce(mul, [_written(dim.base, variables)] * int(dim.exp))
     if isinstance(dim, sympy.floor):
         above, below = (sympy.expand(e) for e in sympy.fraction(sympy.together(dim.args[0])))
-        return tirx.floordiv(relax_extent(above, variables), relax_extent(below, variables))
+        return tirx.floordiv(_written(above, variables), _written(below, variables))
     if isinstance(dim, sympy.Mod):
-        return tirx.floormod(*(relax_extent(argument, variables) for argument in dim.args))
+        return tirx.floormod(*(_written(argument, variables) for argument in dim.args))
     if isinstance(dim, sympy.Max):
-        parts = [relax_extent(argument, variables) for argument in dim.args]
+        parts = [_written(argument, variables) for argument in dim.args]
         return reduce(
             tirx.max, (tirx.IntImm("int64", p) if isinstance(p, int) else p for p in parts)
         )

@@ -152,7 +152,8 @@ def test_c_rounds_down_as_relax_does(dim: Dim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "dim", [3, H, 32 * H, H * W * 21, H - 1, sympy.floor((H + 1) / 2), sympy.Mod(H, W), H**2 + W,
-            sympy.Max(0, H - 3) * W, sympy.floor((H - 3) / 2) + 1]
+            sympy.Max(0, H - 3) * W, H - sympy.Max(0, H - 3), W + sympy.Max(0, H - W),
+            sympy.floor((H - 3) / 2) + 1]
 )  # fmt: skip
 def test_relax_gives_back_what_it_was_given(dim: Dim) -> None:
     variables = variable_symbols([tvm.tirx.Var("h", "int64"), tvm.tirx.Var("w", "int64")])
@@ -167,3 +168,10 @@ def test_minima_are_read() -> None:
     assert relax_dims([tvm.tirx.Min(h, 2 * h), tvm.tirx.Max(h, 2 * h)]) == (H, 2 * H)
     (least,) = relax_dims([tvm.tirx.Min(h, tvm.tirx.IntImm("int64", 5))])
     assert least == H - sympy.Max(0, H - 5)
+
+
+def test_what_is_cut_is_written_as_tvm_simplifies_it() -> None:
+    """It finds both forms of an extent equal from one side only: rows of a concatenation."""
+    h, most = tvm.tirx.Var("h", "int64"), tvm.tirx.IntImm("int64", 5)
+    extent = relax_extent(smaller(H, 5), variable_symbols([h]))
+    tvm.ir.assert_structural_equal(extent, tvm.sym.Analyzer().simplify(tvm.tirx.min(h, most)))

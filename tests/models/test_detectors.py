@@ -109,6 +109,44 @@ def test_boxes_of_several_levels(
         assert got.shape == wanted[name].shape
 
 
+def swap() -> str:
+    """A matrix [4, 5] as text, which mixes each column with its neighbour."""
+    return ", ".join(str(float(i == j) + 2.0 * (i + 1 == j)) for i in range(4) for j in range(5))
+
+
+def test_rows_of_one_number_that_operators_spell_in_two_ways(tmp_path) -> None:
+    """A number in front of each of the first boxes, as Faster R-CNN tells which image they are of.
+
+    Slice gives min(n, 5) rows, and ConstantOfShape as many as n - max(0, n - 5).
+    """
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        g (float[m] likely, float[m, 4] corners) => (float[k, 4] joined)
+        <int64[1] front = {{0}}, int64[1] most = {{{MOST}}},
+         float half = {{0.5}}, int64[2] row = {{-1, 1}}, float[4, 5] swap = {{{swap()}}}> {{
+            above = Greater(likely, half)
+            found = NonZero(above)
+            all = Squeeze(found, front)
+            first = Slice(all, front, most)
+            boxes = Gather<axis = 0>(corners, first)
+            size = Shape<end = 1>(first)
+            zeros = ConstantOfShape<value = float[1] {{3.0}}>(size)
+            column = Reshape(zeros, row)
+            rows = Concat<axis = 1>(column, boxes)
+            joined = Gemm<transB = 1>(rows, swap)
+        }}"""
+    )
+    with pytest.warns(byoc.AxesNote):
+        done = byoc.compile(model, tmp_path / "model.so")
+    assert done.report.offloaded_macs == done.report.macs > 0
+    net, draw = byoc.load(tmp_path / "model.so"), np.random.default_rng(0)
+    for count in (1, 6, 40):
+        given = {"likely": draw.random(count, "f4"), "corners": draw.random((count, 4), "f4")}
+        (want,) = onnxruntime_outputs(model, given).values()
+        np.testing.assert_allclose(net.run(given)["joined"], want, rtol=1e-6)
+    assert len(want) == MOST
+
+
 @pytest.mark.parametrize("centred", [0, 1])
 def test_suppression_of_equal_empty_and_distant_boxes(tmp_path, centred: int) -> None:
     """Ties go by place, what has no area suppresses nothing, and most boxes are far apart."""

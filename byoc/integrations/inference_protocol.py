@@ -40,8 +40,7 @@ def shape_of(info: TensorInfo) -> list[int]:
 def array_of_input(name: str, datatype: str, shape: Sequence[int], data: Any) -> np.ndarray:
     """The elements of an input of a request. Raises ``InputError``."""
     dtype = _dtype(name, datatype)
-    if any(extent < 0 for extent in shape):
-        raise InputError(f"input {name!r} has shape {list(shape)}; need extents of 0 or more")
+    _require_extents(name, shape)
     try:
         found = np.asarray(data)
     except ValueError:
@@ -53,6 +52,30 @@ def array_of_input(name: str, datatype: str, shape: Sequence[int], data: Any) ->
     if found.size:
         found = _as_kind(name, found, dtype, datatype)
     return found.astype(dtype).reshape(shape)
+
+
+def require_bytes(inputs: Sequence[Any], contents: Sequence[bytes]) -> None:
+    """Raise ``InputError`` unless ``contents`` are the elements of these inputs, in order.
+
+    Inputs have a name, a datatype and a shape. Texts, whose length says nothing, are refused.
+    """
+    if len(contents) != len(inputs):
+        names = ", ".join(repr(one.name) for one in inputs) or "no input"
+        raise InputError(f"{len(contents)} raw contents for {names}; need one for each")
+    for one, content in zip(inputs, contents, strict=True):
+        datatype = getattr(one.datatype, "value", one.datatype)
+        dtype, shape = _dtype(one.name, datatype), list(one.shape)
+        _require_extents(one.name, shape)
+        if len(content) != prod(shape) * dtype.itemsize:
+            raise InputError(
+                f"input {one.name!r} has {len(content)} bytes; {datatype}{shape} needs "
+                f"{prod(shape) * dtype.itemsize}"
+            )
+
+
+def _require_extents(name: str, shape: Sequence[int]) -> None:
+    if any(extent < 0 for extent in shape):
+        raise InputError(f"input {name!r} has shape {list(shape)}; need extents of 0 or more")
 
 
 def _dtype(name: str, datatype: str) -> np.dtype:

@@ -16,7 +16,12 @@ import numpy as np
 
 from byoc.errors import ByocError, InputError, IntegrationError
 from byoc.integrations.engines import require_engine
-from byoc.integrations.inference_protocol import array_of_input, datatype_of, shape_of
+from byoc.integrations.inference_protocol import (
+    array_of_input,
+    datatype_of,
+    require_bytes,
+    shape_of,
+)
 from byoc.integrations.row_queue import QueueFull
 from byoc.integrations.served import Limits, Served, TooLarge
 from byoc.integrations.serving_metrics import metrics
@@ -35,7 +40,7 @@ def __getattr__(name: str) -> Any:
 def _runtime() -> type:
     """The class of MLServer's runtimes for compiled networks. Raises ``IntegrationError``."""
     engine = require_engine("mlserver", "serve")
-    _answer_in_grpc()
+    answer_in_grpc()
 
     class Runtime(engine.MLModel, _Network):  # type: ignore[misc, name-defined]
         """A compiled network; ``Limits`` are its settings in ``parameters.extra``."""
@@ -52,12 +57,25 @@ def _runtime() -> type:
     return Runtime
 
 
-def _answer_in_grpc() -> None:
-    """Give MLServer's table of gRPC statuses those that it lacks."""
+@cache
+def answer_in_grpc() -> None:
+    """Give MLServer the gRPC statuses that it lacks, and let it check the bytes of inputs."""
     statuses = require_engine("mlserver.grpc.utils", "serve").STATUS_CODE_MAPPING
     exhausted = require_engine("grpc", "serve").StatusCode.RESOURCE_EXHAUSTED
     for status in (_TOO_LARGE, _TOO_MANY):
         statuses.setdefault(status, exhausted)
+    converters = require_engine("mlserver.grpc.converters", "serve")
+    refusal = require_engine("mlserver.errors", "serve").MLServerError
+    fill = converters.inject_raw
+
+    def checked(inputs: Any, contents: Any) -> Any:
+        try:
+            require_bytes([one for one in inputs if not one.data], contents)
+        except InputError as error:
+            raise refusal(str(error), _BAD) from error
+        return fill(inputs, contents)
+
+    converters.inject_raw = checked
 
 
 class _Network:

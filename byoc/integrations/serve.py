@@ -17,6 +17,7 @@ from typing import Any
 
 from byoc.errors import ByocError, IntegrationError
 from byoc.integrations.engines import require_engine
+from byoc.integrations.mlserver import answer_in_grpc
 
 _MOST_BYTES = 64 << 20
 _TOO_LARGE, _UNSUPPORTED = 413, 415
@@ -70,10 +71,16 @@ async def _refuse(send: Any, status: int, text: str) -> None:
 
 
 async def serve(folder: Path) -> None:
-    """Serve a folder's models until a signal ends it. Raises ``IntegrationError``."""
+    """Serve a folder's models until a signal ends it.
+
+    Raises ``IntegrationError`` for settings that cannot be read and models that do not load.
+    """
     engine = require_engine("mlserver", "serve")
     load_settings = require_engine("mlserver.cli.serve", "serve").load_settings
-    settings, models = await load_settings(str(folder))
+    try:
+        settings, models = await load_settings(str(folder))
+    except (ValueError, ImportError, OSError) as error:
+        raise IntegrationError(f"cannot read the settings in {folder}: {error}") from error
     for name, value in (
         ("debug", False),
         ("parallel_workers", 0),
@@ -83,9 +90,45 @@ async def serve(folder: Path) -> None:
             setattr(settings, name, value)
     if not models:
         raise IntegrationError(f"{folder} has no model-settings.json, here or in a folder of it")
+    answer_in_grpc()
     server = engine.MLServer(settings)
+    failed = _failures(server._model_registry, models)
     server._rest_server._app.add_middleware(BodyLimit, most=settings.grpc_max_message_length)
     await server.start(models)
+    if failed:
+        raise IntegrationError(f"cannot serve {'; '.join(failed)}")
+
+
+def _give_workers_a_loop() -> None:
+    """Let this process be a worker of MLServer's where asking for an event loop does not make one.
+
+    Workers ask before they run one, which uvloop 0.22 and Python 3.14 refuse.
+    """
+    worker = require_engine("mlserver.parallel.worker", "serve").Worker
+    ignore_signals = worker._ignore_signals
+
+    def with_loop(process: Any) -> None:
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        ignore_signals(process)
+
+    worker._ignore_signals = with_loop
+
+
+def _failures(registry: Any, models: Sequence[Any]) -> list[str]:
+    """What went wrong with those of the models that did not load; the server itself just ends."""
+    found: list[str] = []
+    load = registry.load
+
+    async def noting(settings: Any) -> Any:
+        try:
+            return await load(settings)
+        except Exception as error:
+            if any(settings is one for one in models):  # no later request to load a model
+                found.append(f"{settings.name}: {error}")
+            raise
+
+    registry.load = noting
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,10 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         asyncio.run(serve(Path(given[0])))
     except ByocError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     return 0
 
 
-if __name__ == "__main__":
+if __name__ == "__mp_main__":  # as which worker processes of the command import this file
+    _give_workers_a_loop()
+elif __name__ == "__main__":
     sys.exit(main())

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
+from grpc import RpcError, insecure_channel
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 _SECONDS = 60
@@ -32,15 +34,15 @@ _BODY = 2_000_000
 
 
 class Server:
-    """The server in a process of its own, on free ports."""
+    """The server in a process of its own, on free ports, with these settings."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **more: Any) -> None:
         places = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
         self.rest, self.grpc, self.prometheus = (p.getsockname()[1] for p in places)
         for place in places:
             place.close()
         ports = {"http_port": self.rest, "grpc_port": self.grpc, "metrics_port": self.prometheus}
-        settings = {"host": "127.0.0.1", "grpc_max_message_length": _BODY, **ports}
+        settings = {"host": "127.0.0.1", "grpc_max_message_length": _BODY, **ports, **more}
         (folder / "settings.json").write_text(json.dumps(settings))
         command = [sys.executable, "-m", "byoc.integrations.serve", str(folder)]
         self.process = subprocess.Popen(command, stdout=sys.stderr, stderr=sys.stderr)
@@ -48,6 +50,11 @@ class Server:
         while self.get("/v2/health/ready") != 200:
             assert time.monotonic() < deadline and self.process.poll() is None
             time.sleep(0.05)
+
+    def stop(self) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_SECONDS)
 
     def get(self, path: str) -> int:
         """The status of a GET; 0 where nobody answers."""
@@ -146,6 +153,17 @@ def refused(server: Server, clients: dict[Any, Any], images: np.ndarray) -> dict
             return error.status(), error.message()
         return "", ""
 
+    def raw(*contents: bytes, datatype: str = "FP32", rows: int = 1) -> tuple[str, str]:
+        request = service_pb2.ModelInferRequest(model_name="classifier")
+        request.inputs.add(name="image", datatype=datatype, shape=[rows, *images.shape[1:]])
+        request.raw_input_contents.extend(contents)
+        with insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
+            try:
+                service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+            except RpcError as error:
+                return str(error.code()), error.details()
+        return "", ""
+
     body = json.dumps({"inputs": [good]}).encode()
     index = [{"name": "image", "shape": [1, 3, 8, 16], "datatype": "FP32", "data": [0] * 384}]
     return {
@@ -165,6 +183,12 @@ def refused(server: Server, clients: dict[Any, Any], images: np.ndarray) -> dict
         "grpc name": grpc(images[:1], "picture", "FP32"),
         "grpc dtype": grpc(images[:1].astype("i4"), "image", "INT32"),
         "grpc shape": grpc(images[:1, :, :8], "image", "FP32"),
+        "grpc good": raw(images[:1].tobytes()),
+        "grpc bytes": raw(b"12345"),
+        "grpc extent": raw(b"", rows=-1),
+        "grpc datatype": raw(b"12345", datatype="FP8"),
+        "grpc text": raw(b"12345", datatype="BYTES"),
+        "grpc contents": raw(b"12345", b"12345"),
         "grpc large": grpc(np.repeat(images, 50, 0), "image", "FP32"),
         "grpc rows": grpc(np.repeat(images, 3, 0), "image", "FP32"),
     }
@@ -180,6 +204,37 @@ def crowded(server: Server) -> dict[str, int]:
     for status, text in said:
         key = f"{status} {json.loads(text).get('error', '')}"
         found[key] = found.get(key, 0) + 1
+    return found
+
+
+def workers(folder: Path, images: np.ndarray) -> dict[str, Any]:
+    """A server whose networks run in two processes of their own."""
+    places = {f"{name}_dir": str(folder / name) for name in ("metrics", "environments")}
+    server = Server(folder / "workers", parallel_workers=2, **places)
+    try:
+        client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc}")
+        body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [0]}]}
+        found: dict[str, Any] = {
+            "scores": [ask(tritonclient.grpc, client, images[:3]).tolist() for _ in range(4)],
+            "refused": server.post("/v2/models/classifier/infer", json.dumps(body).encode()),
+        }
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+        mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in children.read_text().split()]
+        found["loaded"] = sum("/model.so" in text for text in mapped)
+        return found | {"exit": server.stop()}
+    finally:
+        server.process.kill()
+
+
+def not_loaded(folder: Path) -> list:
+    """Exit codes and last lines of servers that have nothing to serve."""
+    command = [sys.executable, "-m", "byoc.integrations.serve"]
+    found = []
+    for name in ("damaged", "damaged workers", "senseless", "empty"):
+        done = subprocess.run(
+            [*command, str(folder / name)], stderr=subprocess.PIPE, text=True, timeout=_SECONDS
+        )
+        found.append((done.returncode, done.stderr.splitlines()[-1]))
     return found
 
 
@@ -231,8 +286,9 @@ def main() -> None:
             begin = time.perf_counter()
             result[name] = job()
             print(name, time.perf_counter() - begin, file=sys.stderr)
-        server.process.send_signal(signal.SIGTERM)
-        result["exit"] = server.process.wait(_SECONDS)
+        result["exit"] = server.stop()
+        result["workers"] = workers(folder, images)
+        result["not loaded"] = not_loaded(folder)
     finally:
         server.process.kill()
     print(json.dumps(result))

@@ -69,6 +69,16 @@ def jobs(
     compile_whole(slow(), _settings(folder / "models", "slow", "1", **limits))
     compile_whole(classifier(seed=8), folder / "new.so")
     (folder / "broken.so").write_bytes((folder / "new.so").read_bytes()[:-200])
+    shutil.copytree(EXAMPLE, folder / "workers")
+    shutil.copy(network.library, folder / "workers" / "classifier" / "1" / "model.so")
+    places = {f"{name}_dir": str(folder / name) for name in ("metrics", "environments")}
+    for name, workers in (("damaged", 0), ("damaged workers", 1)):
+        shutil.copy(folder / "broken.so", _settings(folder / name, "broken", "1"))
+        settings = json.dumps({"parallel_workers": workers, **places})
+        (folder / name / "settings.json").write_text(settings)
+    (folder / "empty").mkdir()
+    (folder / "senseless").mkdir()
+    (folder / "senseless" / "settings.json").write_text('{"http_port": "many"}')
     np.save(folder / "images.npy", images(pictures(COUNT)))
     return in_engines("tests.integrations.serve_jobs", folder)
 
@@ -117,6 +127,12 @@ def test_requests_are_joined_and_each_gets_its_rows(
         ("grpc name", "StatusCode.INVALID_ARGUMENT", "unknown input 'picture'; classifier.so"),
         ("grpc dtype", "StatusCode.INVALID_ARGUMENT", "input 'image' has dtype int32; need"),
         ("grpc shape", "StatusCode.INVALID_ARGUMENT", "has shape [1, 3, 8, 16]; need [batch, 3"),
+        ("grpc good", "", ""),
+        ("grpc bytes", "StatusCode.INVALID_ARGUMENT", "has 5 bytes; FP32[1, 3, 16, 16] needs 3072"),
+        ("grpc extent", "StatusCode.INVALID_ARGUMENT", "need extents of 0 or more"),
+        ("grpc datatype", "StatusCode.INVALID_ARGUMENT", "input 'image' has datatype FP8; need"),
+        ("grpc text", "StatusCode.INVALID_ARGUMENT", "input 'image' has datatype BYTES; need"),
+        ("grpc contents", "StatusCode.INVALID_ARGUMENT", "2 raw contents for 'image'; need one"),
         ("grpc large", "StatusCode.RESOURCE_EXHAUSTED", "larger than max"),
         ("grpc rows", "StatusCode.RESOURCE_EXHAUSTED", "a request of 69 rows; need 64 at most"),
     ],
@@ -155,6 +171,23 @@ def test_a_replaced_file_is_taken_between_requests(
     assert (is_new ^ is_old).all() and is_new[-1]
     assert (np.diff(is_new.astype(int)) >= 0).all()
     assert jobs["replaced"]["ready"] == 200 and jobs["repository"][0] == 200
+
+
+def test_networks_run_in_workers(jobs: dict[str, Any], expected: np.ndarray) -> None:
+    for scores in jobs["workers"]["scores"]:
+        np.testing.assert_allclose(scores, expected[:3], atol=_TOLERANCE)
+    status, text = jobs["workers"]["refused"]
+    assert status == 400 and "unknown input 'x'; model.so takes image" in text
+    assert jobs["workers"]["loaded"] == 2 and jobs["workers"]["exit"] == 0
+
+
+def test_a_server_without_its_models_ends_with_a_line(jobs: dict[str, Any]) -> None:
+    (damaged, in_worker, senseless, empty) = jobs["not loaded"]
+    for code, line in (damaged, in_worker):
+        assert code == 2 and line.startswith("error: cannot serve broken: ")
+        assert "broken.so" in line
+    assert senseless[0] == 2 and "error: cannot read the settings in" in senseless[1]
+    assert empty[0] == 2 and "has no model-settings.json" in empty[1]
 
 
 def test_a_signal_ends_the_server(jobs: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ What cannot be handed over as it is, for its strides or its place in memory, is 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -80,11 +81,22 @@ def as_tensor(
             )
     if array.size == 0:
         array = without_elements(array)
-    # NumPy hands out no read-only memory by DLPack.
-    usable = array.flags.c_contiguous and array.flags.writeable
-    if not usable or array.ctypes.data % max(alignment, array.itemsize):
+    if not array.flags.c_contiguous or array.ctypes.data % max(alignment, array.itemsize):
         array = _aligned_copy(array)
+    elif not array.flags.writeable:
+        array = _as_writable(array)
     return tensor_of(array)
+
+
+def _as_writable(array: np.ndarray) -> np.ndarray:
+    """The memory of a dense read-only array, which NumPy does not hand out by DLPack.
+
+    Nothing writes into inputs: regions take the place of values of their own alone, and TVM's code
+    has rooms for its results.
+    """
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    memory.owner = array  # type: ignore[attr-defined]
+    return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)
 
 
 def as_room(info: TensorInfo, value: Any) -> np.ndarray:

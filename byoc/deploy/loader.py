@@ -58,9 +58,9 @@ class Model(Described):
     Call it with arrays in the order of ``inputs`` or by name, or use ``run`` with a dictionary.
     Inputs are NumPy arrays, or tensors in CPU memory that speak DLPack, such as TVM's.  They must
     have exactly the model's shape and dtype: nothing is cast or broadcast.  They are read where
-    they are; only arrays that are not contiguous or read-only are copied first, and, where TVM
-    computes a part of the network, those that are not aligned to 64 bytes.  Results are NumPy
-    arrays that the caller owns, or are written into arrays that the caller gives.
+    they are, also from read-only memory; only arrays that are not contiguous are copied first, and,
+    where TVM computes a part of the network, those that are not aligned to 64 bytes.  Results are
+    NumPy arrays that the caller owns, or are written into arrays that the caller gives.
 
     One model may be used from many threads at once, unless it keeps states: then each call goes on
     from where the one before ended. ``reset`` begins anew, ``clone`` gives a model that goes its

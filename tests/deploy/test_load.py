@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ import tvm_ffi
 
 import byoc
 from byoc.compiler.compile import compile
-from byoc.deploy.input_tensors import require_apart
+from byoc.deploy.input_tensors import aligned_room, require_apart
 from byoc.errors import InputError
 from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.reference import assert_agrees, onnxruntime_outputs
@@ -92,6 +94,37 @@ def test_inputs_of_odd_places_and_strides(
     frozen.flags.writeable = False
     for image in (moved, turned, frozen):
         assert_agrees(model.run({"image": image, "scale": given["scale"]}), expected)
+
+
+def test_read_only_inputs_are_read_where_they_lie(
+    model: byoc.Model,
+    given: dict[str, np.ndarray],
+    expected: dict[str, np.ndarray],
+    tmp_path: Path,
+) -> None:
+    """A write into a mapped file would end the process."""
+    mapped = {}
+    for name, array in given.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        assert not mapped[name].flags.writeable
+    places = [np.from_dlpack(tensor).ctypes.data for tensor in model.tensors(mapped)]
+    assert places == [array.ctypes.data for array in mapped.values()]
+    for _ in range(2):
+        assert_agrees(model.run(mapped), expected)
+
+
+def test_tensors_keep_read_only_inputs(model: byoc.Model, given: dict[str, np.ndarray]) -> None:
+    frozen = aligned_room(given["image"].shape, given["image"].dtype)
+    frozen.flags.writeable = False
+    watched = weakref.ref(frozen)
+    tensors = model.tensors({**given, "image": frozen})
+    del frozen
+    gc.collect()
+    assert watched() is not None
+    del tensors
+    gc.collect()
+    assert watched() is None
 
 
 def test_results_are_written_where_the_caller_says(

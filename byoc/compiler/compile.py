@@ -20,7 +20,7 @@ from byoc.autoload import register
 from byoc.compiler.direct_calls import direct_calls
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
-from byoc.compiler.partitioned import Partitioned, partition_and
+from byoc.compiler.partitioned import Partitioned, build_kernels, partition_and
 from byoc.compiler.request import Request
 from byoc.compiler.symbols_apart import symbols_apart
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
@@ -123,6 +123,7 @@ def compile_partitioned(
     """
     folder = tempfile.TemporaryDirectory(prefix="byoc_")
     weights = Path(folder.name, "weights.o")
+    build_kernels(target, stages)
     with stages("generate code"):
         module, report = _generate(done, target, timers, code, weights)
     with stages("compile what TVM keeps"):

@@ -24,6 +24,7 @@ from byoc.partition.sizes_of_nothing import least_size
 from byoc.report import Report
 from byoc.stages import Stages
 from byoc.version import __version__
+from codegen_cc.link.foreign_kernels import kernel_archive, need_building
 from codegen_cc.target import X86_64_LEVELS, Target
 
 Made = TypeVar("Made")
@@ -118,6 +119,13 @@ def partition_imported(
         states=imported.states,
     )
     return Partitioned(module, report, metadata, entry)
+
+
+def build_kernels(target: Target, stages: Stages) -> None:
+    """The stage in which a target's kernels are built, where nothing has them yet."""
+    if need_building(target):
+        with stages(f"build the kernels for {target.name}, once"):
+            kernel_archive(target)
 
 
 def versions() -> dict[str, str]:

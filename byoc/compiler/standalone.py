@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 
 from byoc.arguments import as_path
 from byoc.compiler.keywords import CompileKeywords, takes
-from byoc.compiler.partitioned import Partitioned, partition_model
+from byoc.compiler.partitioned import Partitioned, build_kernels, partition_model
 from byoc.compiler.request import Request
 from byoc.compiler.single_region import SingleRegion
 from byoc.deploy.metadata import Metadata, TensorInfo
@@ -70,6 +70,7 @@ def compile_standalone(
     done = partition_model(model, input_shapes, request, stages)
     entry = _require_one_region(done)
     metadata = replace(done.metadata, form="standalone", report=done.report.to_json())
+    build_kernels(request.target, stages)
     with stages("generate code and link"):
         interface = _interface(name, metadata, entry)
         region = _region(done.module, entry)

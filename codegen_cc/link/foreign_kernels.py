@@ -44,12 +44,25 @@ def kernel_file(target: Target, relative: str) -> Path:
         return runtime_file(relative)
     if (shipped := RUNTIME / FOREIGN / target.triple / relative).is_file():
         return shipped
-    folder = cache_folder() / f"kernels-{target.triple}-{_key(target)}"
+    folder = _kept(target)
     used(folder)
     if not folder.is_dir():
         _build(target, folder)
         make_room()
     return folder / relative
+
+
+def need_building(target: Target) -> bool:
+    """Whether whoever asks for a target's kernels now would wait until they are built."""
+    target = Target(target.machine)
+    if not target.is_foreign or (RUNTIME / FOREIGN / target.triple).is_dir():
+        return False
+    return not _kept(target).is_dir()
+
+
+def _kept(target: Target) -> Path:
+    """Where the kernels are once they are built."""
+    return cache_folder() / f"kernels-{target.triple}-{_key(target)}"
 
 
 def sources() -> Path:

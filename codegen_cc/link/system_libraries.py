@@ -14,7 +14,8 @@ from codegen_cc.link.objects import defined_functions
 from codegen_cc.target import Target
 
 #: Libraries that every process has in which a model is loaded, besides TVM's two.
-_SYSTEM = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "libgcc_s.so.1")
+_UNWINDER = "libgcc_s.so.1"
+_SYSTEM = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", _UNWINDER)
 _SYSTEM_CXX = "libstdc++.so.6"
 _LINKED = ("-lm", "-lpthread", "-ldl")
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
@@ -49,7 +50,9 @@ def _file(name: str, target: Target) -> Path | None:
 
 def _not_linked(names: set[str], target: Target) -> set[str]:
     """By links of a table of them: Zig has no C library as a file, it makes what a link needs."""
-    missing: set[str] = set()
+    names = names - _of_cxx(target)
+    # No C library has names of C++, and the linker would tell them as people write them.
+    missing = {name for name in names if name.startswith("_Z")}
     while left := names - missing:
         table = "".join(f"  .quad {name}\n" for name in sorted(left))
         said = _link_errors(f'  .section .data.rel,"aw"\n{table}', _LINKED, target)
@@ -59,8 +62,15 @@ def _not_linked(names: set[str], target: Target) -> set[str]:
         if not found:
             raise ToolchainError(f"cannot ask the linker for functions: {said.splitlines()[0]}")
         missing |= found
-    path = None if target.is_foreign else _loaded(_SYSTEM_CXX)
-    return missing - defined_functions(path, dynamic=True) if missing and path else missing
+    return missing
+
+
+def _of_cxx(target: Target) -> set[str]:
+    """What C++ needs of this process, as every one has that loads a model on this machine."""
+    if target.is_foreign:
+        return set()
+    files = filter(None, map(_loaded, (_SYSTEM_CXX, _UNWINDER)))
+    return set().union(*(defined_functions(file, dynamic=True) for file in files))
 
 
 def _link_errors(assembler: str, libraries: Sequence[str], target: Target) -> str:
@@ -85,5 +95,6 @@ def _loaded(name: str) -> Path | None:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    files = (Path(line.split(maxsplit=5)[5]) for line in lines if line.endswith(f"/{name}"))
-    return next((file for file in files if file.is_file()), None)
+    files = (Path(line.split(maxsplit=5)[5]) for line in lines if f"/{name}" in line)
+    # The name is mostly that of a link to the file, which has the rest of its version behind it.
+    return next((f for f in files if f.name.startswith(name) and f.is_file()), None)

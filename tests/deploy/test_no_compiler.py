@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import byoc
@@ -17,6 +20,8 @@ from codegen_cc.errors import ToolchainError
 from codegen_cc.link.objects import defined_functions, keep_global, undefined
 from codegen_cc.target import Target
 from tests.deploy.networks import two_by_two
+from tests.libraries.sample import SampleLibrary, two_products
+from tests.reference import assert_agrees, onnxruntime_outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_zig = pytest.mark.skipif(find_spec("ziglang") is None, reason="needs the package ziglang")
@@ -77,6 +82,66 @@ def test_standalone_for_musl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("CROSS_CC", raising=False)
     byoc.compile_standalone(two_by_two(), tmp_path, name="plain", target="x86_64-linux-musl")
     assert "plain_create" in defined_functions(tmp_path / "lib/libplain.so", dynamic=True)
+
+
+#: The sample library's product, with what C++ brings along: memory, exceptions, its own library.
+_CXX = """\
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+extern "C" {
+#include "sample.h"
+}
+static void add(std::vector<float>& sums, const float* row, float factor) {
+  if (sums.empty()) throw std::runtime_error("no columns");
+  for (size_t j = 0; j < sums.size(); ++j) sums[j] += factor * row[j];
+}
+extern "C" int sample_matmul(sample_state*, const float* a, const float* b, float* y, int64_t m,
+                             int64_t n, int64_t k) {
+  try {
+    std::vector<float> none;
+    add(none, b, 1.0f);
+  } catch (const std::exception& error) {
+    for (int64_t i = 0; i < m; ++i) {
+      std::vector<float> sums(n);
+      for (int64_t p = 0; p < k; ++p) add(sums, b + p * n, a[i * k + p]);
+      std::copy(sums.begin(), sums.end(), y + i * n);
+    }
+    return 0;
+  }
+  return 7;
+}
+extern "C" const char* sample_text(int) { return "nothing was thrown"; }
+extern "C" void sample_set_threads(int) {}
+extern "C" int sample_get_threads(void) { return EXTRA_THREADS; }
+"""
+
+
+@needs_zig
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ to make the archive")
+def test_an_archive_of_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another machine's C++ compiler made finds its library, which TVM's runtime brings."""
+    sample = SampleLibrary(tmp_path, "archive", name="cpp", extra_threads=1)
+    (tmp_path / "sample.cc").write_text(_CXX)
+    command = ["g++", "-O1", "-fPIC", "-DEXTRA_THREADS=1", "-c", "sample.cc", "-o", "sample.o"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    monkeypatch.setenv("CC", "zig")
+    model = two_products()
+    compiled = byoc.compile(model, tmp_path / "m.so", libraries=[sample, "builtin"])
+    assert "cpp" in {use.library for use in compiled.report.kernels}
+    rows = {"x": np.random.default_rng(5).standard_normal((5, 32), dtype=np.float32)}
+    program = (
+        "import sys, numpy as np, byoc\n"
+        "print(byoc.load(sys.argv[1]).run({'x': np.load(sys.argv[2])})['y'].tolist())"
+    )
+    np.save(tmp_path / "x.npy", rows["x"])
+    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path / "m.so")]
+    done = subprocess.run(
+        [*command, str(tmp_path / "x.npy")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {"y": np.array(json.loads(done.stdout), np.float32)}
+    assert_agrees(found, onnxruntime_outputs(model, rows))
 
 
 def test_names_that_become_local(tmp_path: Path) -> None:

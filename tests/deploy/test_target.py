@@ -13,8 +13,10 @@ import byoc
 import codegen_cc.target
 from byoc.cli import main
 from byoc.compiler.compile import compile
+from byoc.compiler.partitioned import build_kernels
 from byoc.deploy.compiled_file import read_compiled
 from byoc.errors import ControlError
+from byoc.stages import Stages
 from codegen_cc.errors import ToolchainError
 from codegen_cc.link import foreign_kernels
 from codegen_cc.link.foreign_kernels import kernel_archive
@@ -105,9 +107,9 @@ def test_kernels_that_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
         kernel_archive(Target.parse("aarch64-linux-gnu"))
 
 
-def test_kernels_that_two_need_at_once_are_built_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def unbuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Sources of kernels that are built in no time, and a cache without any."""
     if not _has_cross_compiler():
         pytest.skip("no cross compiler")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -117,10 +119,23 @@ def test_kernels_that_two_need_at_once_are_built_once(
         "\techo kernels > $(DEST)/lib/libext_kernels.a\n"
     )
     monkeypatch.setattr(foreign_kernels, "sources", lambda: tmp_path / "sources")
+    return tmp_path / "sources"
+
+
+def test_kernels_that_two_need_at_once_are_built_once(unbuilt: Path) -> None:
     with ThreadPoolExecutor() as pool:
         archives = set(pool.map(kernel_archive, [Target.parse("aarch64-linux-gnu")] * 2))
     assert [archive.read_text() for archive in archives] == ["kernels\n"]
-    assert (tmp_path / "sources/said").read_text() == "built\n"
+    assert (unbuilt / "said").read_text() == "built\n"
+
+
+def test_building_kernels_is_a_stage_of_its_own(unbuilt: Path) -> None:
+    said: list[str] = []
+    for name in ("x86-64", "aarch64-linux-gnu", "aarch64-linux-gnu"):
+        build_kernels(Target.parse(name), Stages(said.append))
+    foreign = "aarch64-linux-gnu" if Target.parse("aarch64-linux-gnu").is_foreign else "x86-64"
+    assert said == [f"build the kernels for {foreign}, once"]
+    assert (unbuilt / "said").read_text() == "built\n"
 
 
 def _has_cross_compiler() -> bool:

@@ -4,7 +4,8 @@
  * Few queries have a kernel of their own, attention_few.c.  For others
  * k and v of a head are packed into panels once; then blocks of query rows pass: scores into
  * scratch memory that stays in L2, exponentials in place, times v, and the division by their sum
- * last, on the narrow result.  The scores of a whole head are never in memory at once.
+ * last, on the narrow result.  The scores of a whole head are never in memory at once.  Keys that
+ * the mask hides from all rows of a block, as from the first ones of a causal one, are left out.
  *
  * Heads are shared out among threads; each packs for itself.  Where heads are too few for that, all
  * are packed first and the threads share the blocks of rows.
@@ -40,11 +41,12 @@ static void pack_group(const attention_job* job, int64_t group, float* dst) {
   (p->keys, i64_min(EXT_PANEL, p->width - j), v + j, p->v_strides[2], 1, dst);
 }
 
-/* y[m][n] = a[m][k] b[k][n], rows of a and y that far apart, b in panels. */
+/* y[m][n] = a[m][k] b[k][n], rows of a and y that far apart, b in panels of so many rows. */
 static int product(int64_t m, int64_t n, int64_t k, const float* a, int64_t a_row,
-                   const float* panels, float* y, int64_t y_row) {
-  ext_gemm g = {
-      .m = m, .n = n, .k = k, .a = a, .a_row = a_row, .panels = panels, .y = y, .y_row = y_row};
+                   const float* panels, int64_t panel_rows, float* y, int64_t y_row) {
+  ext_gemm g = {.m = m, .n = n, .k = k, .a = a, .a_row = a_row, .panels = panels, .y = y};
+  g.panel_rows = panel_rows;
+  g.y_row = y_row;
   return EXT_NAME(ext_gemm_serial)(&g, 0);
 }
 
@@ -119,23 +121,23 @@ static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
   const ext_attention_params* p = job->p;
   const float* q = job->q + head_offset(p, p->q_strides, head) + i0 * p->q_strides[2];
   float* y = job->y + head_offset(p, p->y_strides, head) + i0 * p->y_strides[2];
-  int status =
-      product(i1 - i0, p->keys, p->depth, q, p->q_strides[2], packed, scores, job->row_floats);
+  const float* masks = NULL;
+  if (job->mask)
+    masks = job->mask + head_offset(p, p->mask_strides, head) + i0 * p->mask_strides[2];
+  const int64_t keys = keys_seen(p, masks, i0, i1);
+  int status = product(i1 - i0, keys, p->depth, q, p->q_strides[2], packed, p->depth, scores,
+                       job->row_floats);
   if (status) return status;
   float sums[BLOCK_ROWS];
   for (int64_t i = 0; i < i1 - i0; i++) {
     float* row = scores + i * job->row_floats;
-    const float* mask = NULL;
-    if (job->mask) {
-      mask = job->mask + head_offset(p, p->mask_strides, head) + (i0 + i) * p->mask_strides[2];
-      sums[i] = exponentials(1, p->keys, p->scale, mask, p->mask_strides[3], row);
-    } else {
-      sums[i] = exponentials(0, p->keys, p->scale, row, 0, row);
-    }
+    const float* mask = masks ? masks + i * p->mask_strides[2] : NULL;
+    sums[i] = mask ? exponentials(1, keys, p->scale, mask, p->mask_strides[3], row)
+                   : exponentials(0, keys, p->scale, row, 0, row);
     if (p->guarded && sums[i] != sums[i]) {
       if (p->guarded == EXT_GUARD_KEYS) { /* the row holds exponentials: its scores once more */
         status = product(1, p->keys, p->depth, q + i * p->q_strides[2], p->q_strides[2], packed,
-                         row, job->row_floats);
+                         p->depth, row, job->row_floats);
         if (status) return status;
         if (!is_without_key(p, mask, row)) continue;
       }
@@ -143,8 +145,8 @@ static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
       sums[i] = 1.0f;
     }
   }
-  status = product(i1 - i0, p->width, p->keys, scores, job->row_floats, packed + job->k_floats, y,
-                   p->y_strides[2]);
+  status = product(i1 - i0, p->width, keys, scores, job->row_floats, packed + job->k_floats,
+                   p->keys, y, p->y_strides[2]);
   for (int64_t i = 0; i < i1 - i0; i++, y += p->y_strides[2]) {
     vf factor = vf_set1(1.0f / sums[i]);
     int64_t j = 0;

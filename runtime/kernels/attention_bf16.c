@@ -124,10 +124,12 @@ static void pack_head(const attention_job* job, int64_t head, uint16_t* dst) {
     pack_values(job, stored_at(from.v, s->v, j), p->width - j, dst);
 }
 
-/* sums[i][j] = sum_p a[i][p] b[p][j], i < rows, j < n, for b [2 pairs][n] in panels. */
+/* sums[i][j] = sum_p a[i][p] b[p][j], i < rows, j < n, for b [2 pairs][n] in panels of that many
+ * pairs, or more. */
 static void product(int64_t rows, int64_t n, int64_t pairs, const ba* a, int64_t a_row,
-                    const uint16_t* panels, float* sums, int64_t sums_row) {
-  bgemm_tile t = {.a = a, .a_row = a_row, .panel = pairs * BPAIR, .pairs = pairs, .rows = rows};
+                    const uint16_t* panels, int64_t panel_pairs, float* sums, int64_t sums_row) {
+  bgemm_tile t = {.a = a, .a_row = a_row, .pairs = pairs, .rows = rows};
+  t.panel = panel_pairs * BPAIR;
   t.sums_row = t.y_row = sums_row;
   t.s = (ext_storage){EXT_FLOAT32, EXT_FLOAT32, EXT_FLOAT32};
   for (int64_t j = 0, vectors; j < n; j += vectors * VL) {
@@ -205,7 +207,14 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
                   const attention_head* next, const attention_memory* m) {
   const ext_attention_params* p = job->p;
   const ext_dtype q_dtype = job->s->q, y_dtype = job->s->y;
-  const int64_t rows = i1 - i0, keys = ceil_div(p->keys, BK_STEP) * BK_STEP;
+  const int64_t rows = i1 - i0;
+  const float* masks = NULL;
+  if (job->mask)
+    masks = job->mask + head_offset(p, p->mask_strides, head) + i0 * p->mask_strides[2];
+  /* Whole vectors, and whole steps. */
+  const int64_t seen =
+      i64_min(p->keys, ceil_div(keys_seen(p, masks, i0, i1), EXT_PANEL) * EXT_PANEL);
+  const int64_t keys = ceil_div(seen, BK_STEP) * BK_STEP;
   const int64_t q_at = head_offset(p, p->q_strides, head) + i0 * p->q_strides[2];
   const ba* q = m->q;
   int64_t q_row = job->q_row;
@@ -219,29 +228,28 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
       ba_zeros(m->q + i * q_row + p->depth, ceil_div(p->depth, BK_STEP) * BK_STEP - p->depth);
     }
   }
-  product(rows, p->keys, ceil_div(p->depth, 2), q, q_row, m->panels, m->sums, job->sums_row);
+  product(rows, seen, ceil_div(p->depth, 2), q, q_row, m->panels, ceil_div(p->depth, 2), m->sums,
+          job->sums_row);
   float totals[BR], past[VL];
-  for (int i = 0; i < VL; i++) past[i] = i < p->keys % VL ? 0.0f : -__builtin_inff();
+  for (int i = 0; i < VL; i++) past[i] = i < seen % VL ? 0.0f : -__builtin_inff();
   const vf scale = vf_set1(p->scale), after = vf_load(past);
   for (int64_t i = 0; i < rows; i++) {
     float* s = m->sums + i * job->sums_row;
     ba* to = m->p + i * job->p_row;
     if (next) fetch_row(job, next, i0 + i);
-    const float* mask = NULL;
-    if (job->mask)
-      mask = job->mask + head_offset(p, p->mask_strides, head) + (i0 + i) * p->mask_strides[2];
-    totals[i] = mask ? exponentials(1, p->keys, scale, after, mask, p->mask_strides[3], s, to)
-                     : exponentials(0, p->keys, scale, after, NULL, 0, s, to);
-    const int64_t written = ceil_div(p->keys, VL) * VL;
+    const float* mask = masks ? masks + i * p->mask_strides[2] : NULL;
+    totals[i] = mask ? exponentials(1, seen, scale, after, mask, p->mask_strides[3], s, to)
+                     : exponentials(0, seen, scale, after, NULL, 0, s, to);
+    const int64_t written = ceil_div(seen, VL) * VL;
     if (written < keys) ba_zeros(to + written, keys - written);
     if (p->guarded && totals[i] != totals[i] &&
-        (p->guarded == EXT_GUARD_NAN || is_without_key(s, p->keys))) {
+        (p->guarded == EXT_GUARD_NAN || is_without_key(s, seen))) {
       ba_zeros(to, keys);
       totals[i] = 1.0f;
     }
   }
-  product(rows, p->width, ceil_div(p->keys, 2), m->p, job->p_row, m->panels + job->k_size, m->sums,
-          job->sums_row);
+  product(rows, p->width, ceil_div(seen, 2), m->p, job->p_row, m->panels + job->k_size,
+          ceil_div(p->keys, 2), m->sums, job->sums_row);
   const int64_t y_at = head_offset(p, p->y_strides, head) + i0 * p->y_strides[2];
   for (int64_t i = 0; i < rows; i++) {
     void* y = (void*)stored_at(job->y, y_dtype, y_at + i * p->y_strides[2]);

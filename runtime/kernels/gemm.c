@@ -9,6 +9,8 @@
  *               share sets of L1
  *   N tiles     one or two panels of B, read once per M block, from L3 or memory into L1/L2
  *   micropanels MR rows of A, from L2 into L1: the microkernel
+ * A B that is unpacked is so once for all M blocks: columns that stay in L3 and K blocks are then
+ * the outermost loops of a task.
  * y itself holds the sums between K blocks; the last one applies the epilogue.
  */
 #include "gemm.h"
@@ -46,10 +48,10 @@ typedef struct {
   ext_tail tail;
   int64_t a_offset;
   int64_t k_blocks, k_block;
-  int accumulate; /* y begins as a summand: a residual that is y itself */
-  float* packed;  /* NULL where A is read in place */
-  float* tile;    /* where B is unpacked: that of the tile at work, [kc][EXT_PANEL] each panel */
-  float* partial; /* sums between K blocks: y's own place, or memory of our own */
+  int accumulate;  /* y begins as a summand: a residual that is y itself */
+  float* packed;   /* NULL where A is read in place */
+  float* unpacked; /* where B is unpacked: the panels of some columns, [kc][EXT_PANEL] each */
+  float* partial;  /* sums between K blocks: y's own place, or memory of our own */
   int64_t partial_row;
 } gemm_state;
 
@@ -114,16 +116,35 @@ EXT_INLINE void pack_rows(const gemm_state* s, int64_t row, int64_t rows, int64_
   }
 }
 
-/* B of the tile at column j, as floats.  Tiles narrower than a panel find it from the one before,
- * if that was not left of j0. */
-static const float* unpacked_tile_of(const gemm_state* s, const gemm_tile* t, int64_t k0, int64_t j,
-                                     int64_t j0) {
+/* Writes out the panels of columns [j0, j1) in rows [k0, k0 + kc) of B. */
+static void unpack_columns(const gemm_state* s, int64_t k0, int64_t kc, int64_t j0, int64_t j1) {
   const ext_gemm* g = s->g;
-  if (j % EXT_PANEL == 0 || j == j0)
-    for (int64_t panel = 0; panel < ceil_div(t->columns, EXT_PANEL); panel++)
-      g->unpack(g->weight, g->k, j / EXT_PANEL + panel, k0, t->kc,
-                s->tile + panel * t->kc * EXT_PANEL);
-  return s->tile + j % EXT_PANEL;
+  const int64_t first = j0 / EXT_PANEL;
+  for (int64_t panel = first; panel * EXT_PANEL < j1; panel++)
+    g->unpack(g->weight, g->k, panel, k0, kc, s->unpacked + (panel - first) * kc * EXT_PANEL);
+}
+
+/* Columns that are unpacked at once: where A has several blocks, as many as stay in L3 while
+ * these pass; else those of a tile, which stay in L2. */
+static int64_t columns_at_once(int64_t kc, int64_t blocks) {
+  enum { TILE_PANELS = (TILE_N + EXT_PANEL - 1) / EXT_PANEL, MOST_BYTES = 1 << 20 };
+  const int64_t bytes = i64_min(ext_cache_sizes()->l3 / 4, MOST_BYTES);
+  const int64_t panel = i64_max(1, kc) * EXT_PANEL * (int64_t)sizeof(float);
+  const int64_t fit = bytes / panel / TILE_PANELS * TILE_PANELS;
+  return (blocks > 1 ? i64_max(TILE_PANELS, fit) : TILE_PANELS) * EXT_PANEL;
+}
+
+/* How many rows the panels have that a K block of kc is read from. */
+EXT_INLINE int64_t panel_rows(const gemm_state* s, int64_t kc) {
+  return s->unpacked ? kc : s->g->panel_rows ? s->g->panel_rows : s->g->k;
+}
+/* Row k0 of the panel of column j, at that column; those unpacked begin at column j0. */
+EXT_INLINE const float* panel_at(const gemm_state* s, int64_t rows, int64_t k0, int64_t j,
+                                 int64_t j0) {
+  const float* panel = s->unpacked
+                           ? s->unpacked + (j / EXT_PANEL - j0 / EXT_PANEL) * rows * EXT_PANEL
+                           : s->g->panels + (j / EXT_PANEL * rows + k0) * EXT_PANEL;
+  return panel + j % EXT_PANEL;
 }
 
 /* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
@@ -139,22 +160,44 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
       pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
   gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high, .a_row = g->a_row};
   t.taps_h = t.taps_w = 1;
-  t.b_step = VL == EXT_PANEL ? (s->tile ? kc : g->k) * EXT_PANEL : VL;
+  const int64_t rows = panel_rows(s, kc);
+  t.b_step = VL == EXT_PANEL ? rows * EXT_PANEL : VL;
   for (int64_t j = j0; j < j1; j += TILE_N) {
     t.columns = i64_min(TILE_N, j1 - j);
-    t.b = s->tile ? unpacked_tile_of(s, &t, k0, j, j0)
-                  : g->panels + (j / EXT_PANEL * g->k + k0) * EXT_PANEL + j % EXT_PANEL;
+    t.b = panel_at(s, rows, k0, j, j0);
     for (int64_t i = 0; i < count; i++) {
       t.a = s->packed ? s->packed + i * MR * A_STRIDE : a + row[i] * g->a_row;
       /* The first micropanels fetch the next tile of B, panel by panel. */
       int64_t ahead = j + TILE_N + i * EXT_PANEL;
-      t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1 && !s->tile
-                   ? g->panels + (ahead / EXT_PANEL * g->k + k0) * EXT_PANEL
+      t.next = i < ceil_div(TILE_N, EXT_PANEL) && ahead < j1
+                   ? panel_at(s, rows, k0, ahead / EXT_PANEL * EXT_PANEL, j0)
                    : t.b;
       float* partial = s->partial == g->y
                            ? g->y + row[i] * g->y_row + j
                            : s->partial + (row[i] - row[0]) * s->partial_row + (j - j0);
       run_tile(s, block, &t, row[i + 1] - row[i], row[i], j, partial);
+    }
+  }
+}
+
+/* A of micropanels [i0, i1) in so many blocks, times the columns [j0, j1). */
+static void run_blocks(const gemm_state* s, int64_t blocks, int64_t i0, int64_t i1, int64_t j0,
+                       int64_t j1) {
+  for (int64_t b = 0; b < blocks; b++)
+    for (int64_t k = 0; k < s->k_blocks; k++)
+      run_block(s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+}
+
+/* The same of a B that is unpacked, `step` columns at once. */
+static void run_unpacked(const gemm_state* s, int64_t blocks, int64_t step, int64_t i0, int64_t i1,
+                         int64_t j0, int64_t j1) {
+  for (int64_t j = j0, end; j < j1; j = end) {
+    end = i64_min(j1, j / EXT_PANEL * EXT_PANEL + step);
+    for (int64_t k = 0; k < s->k_blocks; k++) {
+      const int64_t k0 = k * s->k_block;
+      unpack_columns(s, k0, i64_min(s->k_block, s->g->k - k0), j, end);
+      for (int64_t b = 0; b < blocks; b++)
+        run_block(s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j, end);
     }
   }
 }
@@ -168,6 +211,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
   s.k_block = ceil_div(g->k, s.k_blocks);
   if (g->unpack) s.k_block = ceil_div(s.k_block, EXT_UNPACK_STEP) * EXT_UNPACK_STEP;
   int64_t partial_size = 0, mc = i64_min(block_micropanels(s.k_block), i1 - i0);
+  const int64_t blocks = ceil_div(i1 - i0, mc);
   if (s.e.residual == g->y && s.k_blocks > 1) {
     if (s.e.before.kind == EXT_IDENTITY) {
       s.accumulate = 1; /* sums may grow on top of the residual from the first block on */
@@ -180,19 +224,23 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
   s.tail = ext_plan_tail(&s.e);
   int in_place = !g->pack && !g->prologue && MR <= ext_rows_in_place(g->a_row);
   int64_t packed_size = in_place ? 0 : mc * MR * A_STRIDE;
-  int64_t tile_size = g->unpack ? ceil_div(TILE_N, EXT_PANEL) * EXT_PANEL * s.k_block : 0;
+  /* Sums in memory of their own are those of one block of A. */
+  const int64_t step = columns_at_once(s.k_block, partial_size > 0 ? 1 : blocks);
+  const int64_t unpacked_size = g->unpack ? step * s.k_block : 0;
   float* memory = NULL;
-  if (packed_size + partial_size + tile_size > 0) {
-    memory = ext_workspace_alloc((size_t)(packed_size + partial_size + tile_size) * sizeof(float));
+  if (packed_size + partial_size + unpacked_size > 0) {
+    memory =
+        ext_workspace_alloc((size_t)(packed_size + partial_size + unpacked_size) * sizeof(float));
     if (!memory) return EXT_ERR_MEMORY;
   }
-  if (tile_size) s.tile = memory;
-  if (packed_size) s.packed = memory + tile_size;
-  if (partial_size) s.partial = memory + tile_size + packed_size;
-  int64_t blocks = ceil_div(i1 - i0, mc);
-  for (int64_t b = 0; b < blocks; b++)
-    for (int64_t k = 0; k < s.k_blocks; k++)
-      run_block(&s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+  if (unpacked_size) s.unpacked = memory;
+  if (packed_size) s.packed = memory + unpacked_size;
+  if (partial_size) s.partial = memory + unpacked_size + packed_size;
+  if (!g->unpack) run_blocks(&s, blocks, i0, i1, j0, j1);
+  const int64_t parts = !g->unpack ? 0 : partial_size > 0 ? blocks : 1;
+  for (int64_t p = 0; p < parts; p++)
+    run_unpacked(&s, blocks / parts, step, i0 + p * (i1 - i0) / parts,
+                 i0 + (p + 1) * (i1 - i0) / parts, j0, j1);
   ext_workspace_free(memory);
   return EXT_OK;
 }
@@ -254,6 +302,12 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
     product_parts parts = split_product(micropanels(g), ceil_div(g->n, EXT_PANEL), threads, wanted);
     job.m_parts = parts.m;
     job.n_parts = parts.n;
+    /* What is unpacked is read by one task, if there are columns for all threads. */
+    const int64_t columns = ceil_div(g->n, EXT_PANEL) / TASK_MIN_PANELS;
+    if (g->unpack && columns >= threads) {
+      job.m_parts = 1;
+      job.n_parts = i64_max(1, i64_min(wanted, columns));
+    }
   }
   int64_t tasks = batches * job.m_parts * job.n_parts;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.m_parts * job.n_parts / macs) : tasks;

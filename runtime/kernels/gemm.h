@@ -29,6 +29,7 @@ typedef struct {
       prologue;       /* NULL, or what to apply to the plain matrix; columns are channels */
   int64_t image_rows; /* rows of an image, for the prologue's scale */
   const float* panels;
+  int64_t panel_rows; /* that a panel has in memory; 0: k */
   /* Where it is not NULL, B is not in `panels`: it writes rows [k0, k0 + kc) of a panel of
    * `weight`, which has k rows, to dst [kc][EXT_PANEL], and whatever to what is left of the last
    * EXT_UNPACK_STEP rows.  k0 is a multiple of these. */

@@ -239,6 +239,38 @@ def test_masks_of_the_lowest_number_leave_all_keys_alike(lib: ctypes.CDLL, queri
     assert_close(d.y, np.broadcast_to(d.v.mean(2, keepdims=True), d.y.shape), 1e-5)
 
 
+def hidden(dtype: np.dtype, low: float) -> tuple[Drawn, np.ndarray]:
+    """A causal mask behind padding, where keys that nobody sees are no numbers.
+
+    Also the mask of the keys that some row sees.
+    """
+    rng = np.random.default_rng(9)
+    k, v = (rng.standard_normal((1, 1, 150, 24)).astype(dtype) for _ in range(2))
+    q = rng.standard_normal((1, 2, 90, 24)).astype(dtype)
+    seen = np.arange(150) <= np.arange(90)[:, None] + 30
+    seen[:, :5] = False
+    k[:, :, 128:], v[:, :, 128:] = np.nan, np.inf
+    mask = np.where(seen, 0.0, low).astype(np.float32)
+    return Drawn(q, k, v, np.broadcast_to(mask, (1, 2, 90, 150)), np.empty_like(q)), mask[:, :128]
+
+
+@pytest.mark.parametrize("low", [-np.inf, float(np.finfo(np.float32).min)])
+def test_keys_hidden_from_all_rows_are_left_out(lib: ctypes.CDLL, low: float) -> None:
+    d, mask = hidden(np.dtype(np.float32), low)
+    assert _run(lib, d, 0.5) == 0
+    assert_close(d.y, reference(d.q, d.k[:, :, :128], d.v[:, :, :128], mask, 0.5), 2e-5)
+
+
+def test_a_row_without_a_key_keeps_all_keys_of_its_block(lib: ctypes.CDLL) -> None:
+    d, _ = hidden(np.dtype(np.float32), float(np.finfo(np.float32).min))
+    d.k[...], d.v[:, :, 128:] = 0.25, 3.0
+    mask = d.mask.copy()
+    mask[:, :, 4] = np.finfo(np.float32).min
+    d = Drawn(d.q, d.k, d.v, mask, d.y)
+    assert _run(lib, d, 0.5) == 0
+    assert_close(d.y, reference(d.q, d.k, d.v, mask, 0.5), 2e-5)
+
+
 def test_heads_that_no_group_divides_are_refused(lib: ctypes.CDLL) -> None:
     q, k = np.zeros((1, 5, 1, 4), np.float32), np.zeros((1, 2, 3, 4), np.float32)
     assert _run(lib, Drawn(q, k, k, None, np.empty_like(q)), 1.0) == 2

@@ -17,6 +17,7 @@ from tests.kernels.test_attention import (
     Case,
     Drawn,
     draw,
+    hidden,
     lowest,
     params,
     pointers,
@@ -115,6 +116,14 @@ def test_masks_of_the_lowest_number_leave_all_keys_alike(bf16_lib: ctypes.CDLL) 
     d = lowest(BF16, 9)
     assert _attend(bf16_lib, d) == 0
     want = np.broadcast_to(_exact(d.v).mean(2, keepdims=True), d.y.shape)
+    assert_close(d.y.astype(np.float64), want, 3 * HALF_STEP)
+
+
+@pytest.mark.parametrize("low", [-np.inf, float(np.finfo(np.float32).min)])
+def test_keys_hidden_from_all_rows_are_left_out(bf16_lib: ctypes.CDLL, low: float) -> None:
+    d, mask = hidden(BF16, low)
+    assert _attend(bf16_lib, d) == 0
+    want = reference(*(_exact(x) for x in (d.q, d.k[:, :, :128], d.v[:, :, :128])), mask, SCALE)
     assert_close(d.y.astype(np.float64), want, 3 * HALF_STEP)
 
 

@@ -86,6 +86,24 @@ def test_products(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int]) 
         y.check_gaps()
 
 
+@pytest.mark.parametrize("kind", ["none", "relu"])
+def test_several_blocks_of_rows_columns_and_sums(quantised_lib: ctypes.CDLL, kind: str) -> None:
+    """With a residual that y replaces, and with sums in memory of their own."""
+    m, n, k, block = 130, 300, 2120, 40
+    rng = np.random.default_rng(5)
+    w = Weight(rng, 4, k, n, block, "uint8")
+    a, y = _floats(rng, m, k), Rows(m, n, n + 3)
+    y.view[...] = rng.uniform(-1, 1, (m, n))
+    want = a.view.astype(np.float64) @ w.values
+    want = (np.maximum(want, 0.0) if kind == "relu" else want) + y.view
+    e = abi.Epilogue(residual=y.pointer, residual_stride=y.stride)
+    e.before = abi.activation(kind, 0.0, 0.0) if kind == "relu" else e.before
+    p = abi.MatmulParams(m=m, n=n, k=k, a_row=a.stride, a_col=1, y_row=y.stride)
+    assert quantised_lib.ext_matmul_block(p, w.struct, a.pointer, e, y.pointer) == 0
+    _close(y.view, want, a.view, w.values)
+    y.check_gaps()
+
+
 @pytest.mark.parametrize("zeros", ZEROS)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 9, 30])

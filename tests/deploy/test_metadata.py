@@ -116,6 +116,28 @@ def test_external_data_are_hashed_as_well(tmp_path: Path) -> None:
     assert [(s.name, s.sha256) for s in source] == list(zip(names, hashes, strict=True))
 
 
+_USE = {"library": "builtin", "algorithm": "matmul", "nodes": 2}
+
+
+@pytest.mark.parametrize(
+    ("machines", "said"),
+    [
+        ([_USE], "report.machines is "),
+        ({"CPU": _USE}, "report.machines.CPU is "),
+        ({"CPU": ["builtin"]}, r"report.machines.CPU\[0\] is 'builtin'"),
+        ({"CPU": [{**_USE, "nodes": "two"}]}, r"report.machines.CPU\[0\].nodes is 'two'"),
+        ({"CPU": [{"library": "builtin"}]}, r"report.machines.CPU\[0\] has no algorithm"),
+    ],
+)
+def test_machines_that_no_compiler_writes(library: Path, machines: object, said: str) -> None:
+    about = read_compiled(library).metadata().to_dict()
+    about["report"]["machines"] = {"CPU": [_USE | {"macs": 5}]}
+    assert Metadata.from_json(json.dumps(about)).report["machines"]
+    about["report"]["machines"] = machines
+    with pytest.raises(ValueError, match=f"its metadata are damaged .{said}"):
+        Metadata.from_json(json.dumps(about))
+
+
 def _refusal(path: Path) -> str:
     with pytest.raises(LoadError) as error:
         byoc.load(path)

@@ -11,8 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from tvm import relax
 
 import byoc
+from byoc.frontends.onnx import import_model
 from tests.reference import onnxruntime_outputs
 
 LEVELS, CLASSES, MOST = 2, 3, 5
@@ -145,6 +147,43 @@ def test_rows_of_one_number_that_operators_spell_in_two_ways(tmp_path) -> None:
         (want,) = onnxruntime_outputs(model, given).values()
         np.testing.assert_allclose(net.run(given)["joined"], want, rtol=1e-6)
     assert len(want) == MOST
+
+
+def test_numbers_of_levels_of_many_anchors_are_no_shape(tmp_path) -> None:
+    """TVM took a vector of constants for a shape, of as many extents, and overflowed its stack.
+
+    ONNX's constant folding leaves alone what is as large.
+    """
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (int64[n] at) => (float[n] doubled)
+        <int64[1] many = {40000}, int64[2] row = {1, -1}, int64[1] front = {0}> {
+            zeros = ConstantOfShape<value = int64[1] {0}>(many)
+            threes = ConstantOfShape<value = int64[1] {3}>(many)
+            levels = Concat<axis = 0>(zeros, threes)
+            image = Reshape(levels, row)
+            taken = Gather<axis = 1>(image, at)
+            flat = Squeeze(taken, front)
+            number = Cast<to = 1>(flat)
+            doubled = Add(number, number)
+        }"""
+    )
+    with pytest.warns(byoc.AxesNote):
+        imported = import_model(model)
+    extents = []
+
+    def note(expr: relax.Expr) -> None:
+        if isinstance(expr, relax.ShapeExpr):
+            extents.append(len(expr.values))
+
+    relax.analysis.post_order_visit(imported.module["main"].body, note)
+    assert max(extents, default=0) <= 2
+    with pytest.warns(byoc.AxesNote):
+        done = byoc.compile(model, tmp_path / "model.so")
+    assert done.report.offloaded > 0
+    given = {"at": np.array([0, 79999, 39999, 40000])}
+    (want,) = onnxruntime_outputs(model, given).values()
+    np.testing.assert_array_equal(byoc.load(tmp_path / "model.so").run(given)["doubled"], want)
 
 
 @pytest.mark.parametrize("centred", [0, 1])

@@ -41,6 +41,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "BitCast": elementwise.bit_cast,
     "BitShift": elementwise.bit_shift,
     "Col2Im": columns.col2im,
+    "Concat": shapes.concat,
     "ConstantOfShape": shapes.constant_of_shape,
     "ConvInteger": quantised.conv_integer,
     "ConvTranspose": windows.conv_transpose,

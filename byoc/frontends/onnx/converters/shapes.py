@@ -9,6 +9,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_typ
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from byoc.frontends.onnx.resize import axes_of, resize
+from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 from byoc.ir.index_ranges import are_natural
 from codegen_cc.dim import Dim, is_static, same, slice_bounds
 
@@ -66,6 +67,14 @@ def trilu(node: Node) -> relax.Expr:
     node.attrs.get("upper")
     node.inputs[1:]
     return node.inputs[0]
+
+
+def concat(node: Node) -> relax.Expr:
+    """Constants of more elements than shapes have: TVM would take a vector of them for a shape."""
+    parts = [node.constant(place) for place in range(len(node.inputs))]
+    if any(part is None for part in parts) or sum(part.size for part in parts) <= MAX_SHAPE:
+        return node.tvm()
+    return relax.const(np.concatenate(parts, node.attrs["axis"]), node.dtype())
 
 
 def constant_of_shape(node: Node) -> relax.Expr:

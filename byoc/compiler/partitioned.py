@@ -15,7 +15,7 @@ from byoc.compiler.rows_first import mark_states
 from byoc.compiler.single_region import SingleRegion, single_region
 from byoc.compiler.states import growing_states, keep_states, placed_states, require_empty
 from byoc.compiler.tune import time_missing
-from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo
+from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
 from byoc.frontends import GivenModel, Imported, import_model
 from byoc.partition import partition
@@ -113,7 +113,7 @@ def partition_imported(
         target=target_info(request.target),
         versions=versions(),
         source=imported.source,
-        entry=None if isinstance(entry, str) else Entry(**asdict(entry)),
+        entry=_entry(entry, (*inputs, *(state.input for state in imported.states))),
         least_size=least_size(module),
         ranges=imported.ranges,
         states=imported.states,
@@ -126,6 +126,14 @@ def build_kernels(target: Target, stages: Stages) -> None:
     if need_building(target):
         with stages(f"build the kernels for {target.name}, once"):
             kernel_archive(target)
+
+
+def _entry(region: SingleRegion | str, given: tuple[TensorInfo, ...]) -> Entry | None:
+    """The region that is all, where a loader can tell the symbols that it takes."""
+    told = {symbol for info in given for symbol in info.symbols}
+    if isinstance(region, str) or {*region.sizes} - told:
+        return None
+    return Entry(**asdict(region))
 
 
 def versions() -> dict[str, str]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 
+from byoc.ir.check_extents import check_extents
+from byoc.ir.define_symbols import without_definitions
 from byoc.ir.walk import bindings_of
+from codegen_cc.region.relax_dims import dim_text
 
 
 @dataclass(frozen=True)
@@ -20,27 +23,31 @@ class SingleRegion:
 
     ``symbol`` is the region's global symbol.  ``inputs[i]`` is the number of the parameter of
     ``main`` that is the region's input ``i``; ``outputs[j]`` the number of the region's output
-    that is output ``j`` of ``main``.
+    that is output ``j`` of ``main``.  ``sizes`` are symbols of shapes that the region takes before
+    its inputs, as one shape.
     """
 
     symbol: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    sizes: tuple[str, ...] = ()
 
 
 def single_region(module: tvm.IRModule) -> SingleRegion | str:
     """How ``main`` of a partitioned module calls its only region, or why that is not all it does.
 
-    Shapes must be fixed: a region with symbolic ones may take sizes that ``main`` computes.
+    With symbolic shapes, all that ``main`` may do beside is to read symbols from axes.
     """
-    main = module["main"]
-    if reason := _unfit(module, main):
+    if reason := _unfit(module):
         return reason
+    main = without_definitions(module["main"])
     calls: dict[relax.Var, relax.Call] = {}
     views: dict[relax.Var, tuple[relax.Var, int]] = {}
     same: dict[relax.Var, relax.Expr] = {}
     for binding in bindings_of(main):
         value = binding.value
+        if isinstance(binding, relax.MatchCast):
+            return "main checks shapes"
         if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
             calls[binding.var] = value
         elif isinstance(value, relax.TupleGetItem) and value.tuple_value in calls:
@@ -53,7 +60,12 @@ def single_region(module: tvm.IRModule) -> SingleRegion | str:
         return f"main calls {len(calls)} regions; need 1"
     ((result, call),) = calls.items()
     parameters = {parameter: index for index, parameter in enumerate(main.params)}
-    if any(argument not in parameters for argument in call.args):
+    arguments, sizes = list(call.args), ()
+    if arguments and isinstance(arguments[0], relax.ShapeExpr):
+        sizes = arguments.pop(0).values
+    if not all(isinstance(size, tirx.Var) for size in sizes):
+        return "the region is called with sizes that main computes"
+    if any(argument not in parameters for argument in arguments):
         return "the region is called with other things than the network's inputs"
     outputs: list[int] = []
     for value in _results(main.body.body, same):
@@ -71,24 +83,21 @@ def single_region(module: tvm.IRModule) -> SingleRegion | str:
     if sorted(outputs) != list(range(_count(result.ty))):
         return "the network gives a result of the region twice, or not at all"
     symbol = str(module[call.op].attrs["global_symbol"])
-    return SingleRegion(symbol, tuple(parameters[a] for a in call.args), tuple(outputs))
+    inputs = tuple(parameters[argument] for argument in arguments)
+    return SingleRegion(symbol, inputs, tuple(outputs), tuple(map(dim_text, sizes)))
 
 
-def _unfit(module: tvm.IRModule, main: relax.Function) -> str | None:
+def _unfit(module: tvm.IRModule) -> str | None:
     kinds = [f for f in module.functions.values() if f.attrs and "Codegen" in f.attrs]
     if len(kinds) != 1:
         return f"the network has {len(kinds)} regions; need 1"
-    if symbols := relax.analysis.free_symbolic_vars(main) or _symbolic(main):
-        return f"the network has symbolic shapes ({', '.join(sorted(map(str, symbols)))})"
+    if not check_extents(module)["main"].same_as(module["main"]):
+        return "an extent may be below 0, which main checks"
     return None
 
 
 def _count(type_: relax.Type) -> int:
     return len(type_.fields) if isinstance(type_, relax.TupleType) else 1
-
-
-def _symbolic(main: relax.Function) -> list[tvm.tirx.Var]:
-    return list(relax.analysis.defined_symbolic_vars(main))
 
 
 def _results(body: relax.Expr, same: dict[relax.Var, relax.Expr]) -> list[relax.Expr]:

@@ -7,6 +7,7 @@ import re
 import threading
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
     CPU,
-    aligned_room,
     as_array,
     as_room,
     as_tensor,
@@ -26,6 +26,7 @@ from byoc.deploy.input_tensors import (
 from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.open_compiled import first_line, open_compiled
+from byoc.deploy.rooms import require_shape, rooms_for
 from byoc.deploy.tvm_runtime import (
     cores,
     load_runtime,
@@ -124,15 +125,13 @@ class Model(Described):
         tensors = self.tensors(inputs, ALIGNMENT if region is None else 1, symbols)
         if rooms:
             require_apart(inputs, rooms)
-        if region is not None:
-            for info in self.outputs:
-                if info.name not in rooms:
-                    rooms[info.name] = _room_for(info)
-            states = [_room_for(state.input) for state in self._replaced]
-            places = [*(rooms[info.name] for info in self.outputs), *states]
-            self._call_region(region, tensors, places)
+        places = self._places(rooms, symbols)
+        if region is not None and places is not None:
+            states = places[len(self.outputs) :]
+            self._call_region(region, tensors, places, symbols)
+            rooms = {info.name: room for info, room in zip(self.outputs, places, strict=False)}
             self._kept.advance(symbols, states)
-            return {info.name: rooms[info.name] for info in self.outputs}
+            return rooms
         values = self.invoke(tensors)
         given = len(values) - len(self._replaced)
         values, states = values[:given], values[given:]
@@ -141,11 +140,7 @@ class Model(Described):
         found = dict(zip(names, values, strict=True))
         results = {name: array_of(value) for name, value in found.items()}
         for name, room in rooms.items():
-            if room.shape != (shape := results[name].shape):
-                raise InputError(
-                    f"room for output {name!r} is {room.dtype}{list(room.shape)}; "
-                    f"need {list(shape)} with these inputs"
-                )
+            require_shape(name, room, results[name].shape)
         for name, room in rooms.items():
             np.copyto(room, results[name])
         return {
@@ -272,10 +267,26 @@ class Model(Described):
                 )
         return problems
 
+    def _places(
+        self, rooms: Mapping[str, np.ndarray], symbols: Mapping[str, int]
+    ) -> list[np.ndarray] | None:
+        """Room for outputs and replaced states, if the region can be called without more ado."""
+        entry = self.metadata.entry
+        if entry is None or not symbols.keys() >= {*entry.sizes}:
+            return None
+        states = [replace(s.input, name=f"{s.output} of a state") for s in self._replaced]
+        return rooms_for([*self.outputs, *states], rooms, symbols)
+
     def _call_region(
-        self, region: tvm_ffi.Function, tensors: list[tvm_ffi.Tensor], rooms: list[np.ndarray]
+        self,
+        region: tvm_ffi.Function,
+        tensors: list[tvm_ffi.Tensor],
+        rooms: list[np.ndarray],
+        symbols: Mapping[str, int],
     ) -> None:
         """Let the region that is the whole network read and write the caller's memory."""
+        import tvm_ffi
+
         entry = self.metadata.entry
         assert entry is not None
         size_own_pool()
@@ -283,6 +294,8 @@ class Model(Described):
         for room, number in zip(rooms, entry.outputs, strict=True):
             places[number] = tensor_of(room)
         arguments = [tensors[number] for number in entry.inputs]
+        if entry.sizes:
+            arguments.insert(0, tvm_ffi.Shape(tuple(symbols[size] for size in entry.sizes)))
         try:
             region(*arguments, *(places[number] for number in sorted(places)))
         except (RuntimeError, TypeError, ValueError) as error:
@@ -329,13 +342,6 @@ class Model(Described):
     @staticmethod
     def _names(infos: tuple[TensorInfo, ...]) -> str:
         return "; ".join(map(str, infos))
-
-
-def _room_for(info: TensorInfo) -> np.ndarray:
-    try:
-        return aligned_room(info.shape, info.dtype)
-    except (MemoryError, ValueError) as error:
-        raise RunError(f"no memory for output {info}: {error}") from error
 
 
 def _flat(result: Any) -> list[tvm_ffi.Tensor]:

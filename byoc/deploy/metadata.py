@@ -39,6 +39,12 @@ class TensorInfo:
         return printable(f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]")
 
     @property
+    def symbols(self) -> frozenset[str]:
+        """The names in its extents."""
+        texts = [extent for extent in self.shape if isinstance(extent, str)]
+        return frozenset(name for text in texts for name in extent_of(text).names)
+
+    @property
     def smallest(self) -> tuple[int, ...]:
         """The shape of an input where every symbol is 1."""
         return tuple(e if isinstance(e, int) else extent_of(e).at(1) for e in self.shape)
@@ -131,12 +137,13 @@ class Entry:
 
     Its packed function takes inputs, then room for outputs.  ``inputs[i]`` is the number of the
     network's input that is its input ``i``; ``outputs[j]`` the number of its output that is the
-    network's output ``j``.
+    network's output ``j``.  Before them it takes, as one shape, the symbols ``sizes``.
     """
 
     symbol: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -284,9 +291,10 @@ def _require_sense(metadata: Metadata) -> None:
             raise ValueError(f"entry.inputs {list(entry.inputs)}; need numbers below {counts[0]}")
         if sorted(entry.outputs) != list(range(counts[1])):
             raise ValueError(f"entry.outputs {list(entry.outputs)}; need each below {counts[1]}")
-        for info in (*metadata.inputs, *metadata.outputs, *(s.input for s in metadata.states)):
-            if any(isinstance(extent, str) for extent in info.shape):
-                raise ValueError(f"{info} is symbolic; need numbers beside entry")
+        given = (*metadata.inputs, *(state.input for state in metadata.states))
+        told = {name for info in given for name in info.symbols}
+        if untold := sorted({*entry.sizes} - told):
+            raise ValueError(f"entry needs {untold[0]}, which is no symbol of an input")
     if metadata.report:
         _require_report(metadata.report)
 

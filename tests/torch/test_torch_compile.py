@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,26 @@ def test_the_entry_point() -> None:
     """Read from the installed package: nothing is imported before the backend is asked for."""
     assert "byoc" in torch._dynamo.list_backends()
     assert torch._dynamo.backends.registry.lookup_backend("byoc") is backend
+
+
+@torch.no_grad()
+def test_the_own_cache_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new library makes room for itself; one that is used is young again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("BYOC_CACHE_LIMIT", "1e-6")
+    old = tmp_path / "byoc" / "torch" / "old.so"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(bytes(10_000))
+    os.utime(old, (0, 0))
+    module = Network().eval()
+    compiled = torch.compile(module, backend=backend)
+    require_equal(module, compiled, torch.randn(1, 3, 8, 8))
+    (kept,) = old.parent.glob("*.so")
+    assert kept != old
+    os.utime(kept, (0, 0))
+    torch.compiler.reset()  # as another process begins
+    require_equal(module, torch.compile(module, backend=backend), torch.randn(1, 3, 8, 8))
+    assert kept.stat().st_mtime > 0
 
 
 @torch.no_grad()

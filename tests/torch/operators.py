@@ -19,6 +19,10 @@ _NUMBERS = torch.tensor([-3.7, -0.5, -0.0, 0.3, 2.5, 7.0])
 _BORDERS = torch.tensor([-0.5, 0.3, 2.0])
 _MASK = torch.tensor([[True, False, True], [False, False, True]])
 
+#: Windows of -inf alone, of equal numbers, and with several NaN.
+_EXTREMES = torch.zeros(2, 6, 6)
+_EXTREMES[0, :4, :4], _EXTREMES[1, 1, 2], _EXTREMES[1, 3, 3] = -torch.inf, torch.nan, torch.nan
+
 #: One query has no key.
 _ROWS = torch.tensor([[True, False, True, True], [False] * 4, [True] * 4])
 #: Another one has no number.
@@ -30,6 +34,17 @@ def _part(
 ) -> Callable[..., torch.Tensor]:
     module.eval()
     return lambda *inputs: pick(module(*inputs))
+
+
+def _from_states(module: nn.Module) -> Callable[..., torch.Tensor]:
+    """All results of a layer that is given its states, as one tensor."""
+    module.eval()
+
+    def call(x: torch.Tensor, *states: torch.Tensor) -> torch.Tensor:
+        y, last = module(x, states)
+        return torch.cat([result.flatten() for result in (y, *last)])
+
+    return call
 
 
 ELEMENTWISE: dict[str, Case] = {
@@ -258,6 +273,14 @@ NORMALISATION: dict[str, Case] = {
         _part(nn.LSTM(4, 5, 2, batch_first=True, bidirectional=True), lambda r: torch.cat(r[1])),
         ((2, 7, 4),),
     ),
+    "lstm_projected": (
+        _part(nn.LSTM(4, 6, proj_size=3), lambda r: torch.cat([r[0], r[1][0]])),
+        ((7, 2, 4),),
+    ),
+    "lstm_projected_states": (
+        _from_states(nn.LSTM(4, 6, 2, bidirectional=True, batch_first=True, proj_size=3)),
+        ((2, 7, 4), (4, 2, 3), (4, 2, 6)),
+    ),
     "gru": (_part(nn.GRU(4, 5, 2, batch_first=True), lambda r: r[0]), ((2, 7, 4), (2, 2, 5))),
     "gru_state": (
         _part(nn.GRU(4, 5, 1, False, bidirectional=True), lambda r: r[1]),
@@ -393,6 +416,32 @@ IMAGE: dict[str, Case] = {
         lambda x: F.interpolate(x, size=(9, 4), mode="bicubic", align_corners=True),
         (_X,),
     ),
+    "max_pool1d_places": (lambda x: F.max_pool1d(x, 3, 2, 1, return_indices=True)[1], ((2, 3, 9),)),
+    "max_pool2d_places": (
+        lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True)[1],
+        (_X,),
+    ),
+    "max_pool2d_places_alone": (
+        lambda x: F.max_pool2d(x, 3, 1, 1, 2, return_indices=True)[1],
+        (_EXTREMES,),
+    ),
+    "max_pool3d_places": (
+        lambda x: F.max_pool3d(x, 2, return_indices=True)[1],
+        ((1, 2, 4, 4, 4),),
+    ),
+    "max_unpool2d": (
+        lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+        ((2, 3, 6, 8),),
+    ),
+    **{
+        f"grid_sample_volume_{mode}_{padding}_{'corners' if corners else 'borders'}": (
+            lambda x, g, how=(mode, padding, corners): F.grid_sample(x, g * 1.6, *how),
+            ((2, 3, 4, 5, 6), (2, 3, 4, 5, 3)),
+        )
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    },
     "grid_sample": (
         lambda x, g: F.grid_sample(x, g, align_corners=False),
         (_X, (3, 4, 5, 2)),

@@ -228,6 +228,8 @@ class _Importer:
         self._builder.begin(self._names[node])
         results = found if isinstance(found, list | tuple) else [found]
         self._graph.results = [_as_real(result) for result in results]
+        taken = (user for user in node.users if user.target is operator.getitem and user.users)
+        self._graph.read = {user.args[1] for user in taken}
         operands = [n for n in node.all_input_nodes if _is_complex(n.meta.get("val"))]
         self._graph.complex = [self._values[operand] for operand in operands]
         self._find = converter_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,14 @@ class Graph:
 
     ``results`` are shapes and dtypes of the node's results as PyTorch has them, one fake tensor for
     each, complex ones as pairs of real numbers; ``shape`` and ``dtype`` are the first one's.
+    ``read`` are the places of those that another node takes out of several.
     """
 
     def __init__(self, builder: NamedBuilder, symbols: Symbols) -> None:
         self.builder = builder
         self.symbols = symbols
         self.results: Sequence[Any] = ()
+        self.read: Collection[int] = ()
         #: The node's operands that are complex.
         self.complex: Sequence[Any] = ()
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greatest
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import shape_of, static_shape_of
 
@@ -15,6 +17,8 @@ op = relax.op
 
 _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
+#: Which result of a pool of greatest elements says where they stand.
+PLACES = 1
 _ADAPTIVE = {
     1: op.nn.adaptive_avg_pool1d,
     2: op.nn.adaptive_avg_pool2d,
@@ -80,9 +84,28 @@ def max_pool(spatial: int) -> Callable[..., relax.Expr]:
     return convert
 
 
-def with_places(convert: Callable[..., relax.Expr]) -> Callable[..., list[relax.Expr | None]]:
-    """A result that has the places of elements behind it, which nobody may read."""
-    return lambda g, **named: [convert(g, **named), None]
+def max_pool_with_places(spatial: int) -> Callable[..., list[relax.Expr | None]]:
+    """The greatest element of each window, and its place in the image where somebody reads it."""
+    pool = max_pool(spatial)
+
+    def convert(g: Graph, x: Value, **named: Any) -> list[relax.Expr | None]:
+        values = g.emit(pool(g, x, **named))
+        if PLACES not in g.read:
+            return [values, None]
+        image = g.tensor(x)
+        taps, pads, gaps = (
+            _each(named[n], spatial) for n in ("kernel_size", "padding", "dilation")
+        )
+        steps = _each(named["stride"], spatial) if named["stride"] else taps
+        windows = list(zip(taps, steps, gaps, pads, strict=True))
+        alone = image.ty.ndim == spatial + 1
+        if alone:
+            image, values = (g.emit(op.expand_dims(each, 0)) for each in (image, values))
+        ends = _ends(g, shape_of(image)[2:], windows)
+        places = g.emit(places_of_greatest(g, image, values, windows, ends))
+        return [op.squeeze(each, [0]) if alone else each for each in (values, places)]
+
+    return convert
 
 
 def average_pool(spatial: int) -> Callable[..., relax.Expr]:
@@ -332,7 +355,7 @@ def grid_sample(
 
 IMAGE = {
     **{f"max_pool{n}d": max_pool(n) for n in (1, 2, 3)},
-    **{f"max_pool{n}d_with_indices": with_places(max_pool(n)) for n in (2, 3)},
+    **{f"max_pool{n}d_with_indices": max_pool_with_places(n) for n in (2, 3)},
     **{f"avg_pool{n}d": average_pool(n) for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": adaptive_average(n) for n in (1, 2, 3)},
     **{f"_adaptive_avg_pool{n}d": adaptive_average(n) for n in (2, 3)},
@@ -342,4 +365,5 @@ IMAGE = {
     **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},
     "grid_sampler_2d": grid_sample,
+    **SAMPLING,
 }

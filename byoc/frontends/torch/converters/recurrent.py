@@ -21,6 +21,9 @@ from codegen_cc.operators.recurrent import (
 
 op = relax.op
 
+#: Of a state's projection, up to which the state of all units is found to float32's precision.
+MAX_CONDITION = 1e4
+
 #: Where ours of PyTorch's gates stand: i, f, g, o are i, o, f, n; r, z, n are z, u, n.
 _ORDER = {LSTM: (0, 3, 1, 2), GRU: (1, 0, 2), RNN: (0,)}
 
@@ -60,27 +63,76 @@ def _layers(
     x, count = g.tensor(input), 2 if bidirectional else 1
     if x.ty.ndim != 3:
         raise ValueError(f"an input of rank {x.ty.ndim}; need an axis of sequences")
-    each = 4 if has_biases else 2
-    if len(params) != num_layers * count * each:
-        raise ValueError(f"{kind} with a projection of its state; need proj_size=0")
+    each = len(params) // (num_layers * count)
+    projected = each > (4 if has_biases else 2)
     first = [g.tensor(state) for state in states]
     last: list[list[relax.Expr]] = [[] for _ in first]
     for layer in range(num_layers):
         own = [params[(layer * count + d) * each :][:each] for d in range(count)]
+        if projected:
+            own, projections = _without_projections(own)
         operands = {"input": x, **_weights(g, kind, own, has_biases)}
         for role, state in zip(("initial_h", "initial_c"), first, strict=False):
             part = state
             if num_layers > 1:
                 ends = [layer * count], [(layer + 1) * count]
                 part = g.emit(op.strided_slice(state, [0], *ends))
+            if projected and role == "initial_h":
+                zero = isinstance(states[0], torch.Tensor) and not states[0].any()
+                part = g.emit(op.matmul(part, g.tensor(_units_of_states(projections, zero))))
             # The operator has the batch first in states as well.
             operands[role] = op.permute_dims(part, [1, 0, 2]) if batch_first else part
         made = g.emit(_call(g, kind, operands, functions, bidirectional, batch_first))
         results = [g.emit(relax.TupleGetItem(made, i)) for i in range(1 + len(first))]
         x = _joined(g, results[0], batch_first)
-        for kept, state in zip(last, results[1:], strict=True):
-            kept.append(g.emit(op.permute_dims(state, [1, 0, 2])) if batch_first else state)
+        ends = [g.emit(op.permute_dims(s, [1, 0, 2])) if batch_first else s for s in results[1:]]
+        if projected:
+            side_by_side = torch.block_diag(*(weight.t() for weight in projections))
+            x = g.emit(op.matmul(x, g.tensor(side_by_side)))
+            each_own = torch.stack([weight.t() for weight in projections])
+            ends[0] = g.emit(op.matmul(ends[0], g.tensor(each_own)))
+        for kept, state in zip(last, ends, strict=True):
+            kept.append(state)
     return [x, *(kept[0] if num_layers == 1 else op.concat(kept, 0) for kept in last)]
+
+
+def _without_projections(
+    own: Sequence[Sequence[Value]],
+) -> tuple[list[list[torch.Tensor]], list[torch.Tensor]]:
+    """The weights of a layer whose state is not projected, and the projections [size, units].
+
+    The next step reads ``recurrence @ (projection @ h)``, which is ``(recurrence @ projection) @
+    h``: the layer keeps h, and what it gives is projected behind it.
+    """
+    _require_constants(LSTM, own)
+    projections = [direction[-1].detach() for direction in own]
+    kept = []
+    for (weight, recurrence, *biases, _), projection in zip(own, projections, strict=True):
+        joined = (recurrence.detach().double() @ projection.double()).to(recurrence.dtype)
+        kept.append([weight, joined, *biases])
+    return kept, projections
+
+
+def _units_of_states(projections: Sequence[torch.Tensor], zero: bool) -> torch.Tensor:
+    """[directions, size, units]: from a projected state to one of all units that it is made of.
+
+    ``zero``: the state is, and that of all units as well.
+    """
+    if zero:
+        return torch.stack([torch.zeros_like(weight) for weight in projections])
+    condition = max(float(torch.linalg.cond(weight.double())) for weight in projections)
+    if not condition < MAX_CONDITION:
+        raise ValueError(
+            f"a projection of the state with condition {condition:.1e}, which no state can be told"
+            f" from; need one below {MAX_CONDITION:.0e}, or proj_size=0"
+        )
+    inverses = [torch.linalg.pinv(weight.double()).t().to(weight.dtype) for weight in projections]
+    return torch.stack(inverses)
+
+
+def _require_constants(kind: str, own: Sequence[Sequence[Value]]) -> None:
+    if not all(isinstance(value, torch.Tensor) for direction in own for value in direction):
+        raise ValueError(f"weights of {kind} that are computed; need constants")
 
 
 def _call(
@@ -111,8 +163,7 @@ def _weights(
     g: Graph, kind: str, own: Sequence[Sequence[Value]], has_biases: bool
 ) -> dict[str, relax.Expr]:
     """Weights of all directions, their gates in the operator's order."""
-    if not all(isinstance(value, torch.Tensor) for direction in own for value in direction):
-        raise ValueError(f"weights of {kind} that are computed; need constants")
+    _require_constants(kind, own)
 
     def ordered(value: torch.Tensor) -> torch.Tensor:
         gates = value.detach().chunk(GATES[kind], 0)

@@ -1,0 +1,184 @@
+"""Volumes read at places that a grid names, and places of the greatest elements of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+import torch
+from tvm import relax
+
+from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import static_shape_of
+
+op = relax.op
+
+BILINEAR, NEAREST, _ = range(3)
+ZEROS, BORDER, REFLECTION = range(3)
+
+
+def places_of_greatest(
+    g: Graph,
+    image: relax.Expr,
+    values: relax.Expr,
+    windows: Sequence[tuple[int, int, int, int]],
+    ends: Sequence[int],
+) -> relax.Expr:
+    """Where in its image, counted row by row, the greatest element of each window stands, int64.
+
+    image [N, C, ...], values [N, C, ...] what the windows gave; ``windows`` are taps, step, gap and
+    padding of each axis. The first of equal elements, or the last NaN, as in PyTorch.
+    """
+    shape, found = static_shape_of(image), static_shape_of(values)
+    if shape is None or found is None:
+        raise ValueError("places of an image of unknown size; need a fixed one")
+    sizes, counts = shape[2:], found[2:]
+    widths = [0, 0, 0, 0]
+    for (_, _, _, pad), end in zip(windows, ends, strict=True):
+        widths += [pad, end]
+    if any(widths):
+        image = g.emit(op.nn.pad(image, widths, pad_value=-np.inf))
+    axes = list(range(2, len(shape)))
+    taken = []
+    for tap in product(*(range(taps) for taps, *_ in windows)):
+        begins = [at * gap for at, (_, _, gap, _) in zip(tap, windows, strict=True)]
+        steps = [step for _, step, _, _ in windows]
+        stops = [b + (n - 1) * s + 1 for b, n, s in zip(begins, counts, steps, strict=True)]
+        part = g.emit(op.strided_slice(image, axes, begins, stops, steps))
+        taken.append(g.emit(op.expand_dims(part, 2)))
+    first = op.argmax(g.emit(op.concat(taken, 2)), 2)
+    last = op.argmax(g.emit(op.concat(taken[::-1], 2)), 2)
+    last = op.subtract(relax.const(len(taken) - 1, "int64"), g.emit(last))
+    chosen = g.emit(op.where(g.emit(op.isnan(values)), g.emit(last), g.emit(first)))
+    outputs = prod(counts)
+    chosen = g.emit(op.multiply(chosen, relax.const(outputs, "int64")))
+    here = torch.arange(outputs).reshape(counts)
+    index = g.emit(op.add(chosen, g.tensor(here)))
+    return op.take(g.tensor(_places_of_taps(sizes, counts, windows)), index, 0)
+
+
+def _places_of_taps(
+    sizes: Sequence[int], counts: Sequence[int], windows: Sequence[tuple[int, int, int, int]]
+) -> torch.Tensor:
+    """[taps x windows]: a tap's place in the image; of one in the padding, the window's first."""
+    along = []
+    for size, count, (taps, step, gap, pad) in zip(sizes, counts, windows, strict=True):
+        at = torch.arange(taps)[:, None] * gap + torch.arange(count) * step - pad
+        # The first tap in the image, which each window has: padding is half a window at most.
+        at = torch.where(at < 0, at % gap, at)
+        along.append(torch.where(at >= size, at[:1], at))
+    rank, total = len(sizes), torch.zeros(1, dtype=torch.int64)
+    for axis, at in enumerate(along):
+        shape = [1] * (2 * rank)
+        shape[axis], shape[rank + axis] = at.shape
+        total = total * sizes[axis] + at.reshape(shape)
+    return total.flatten()
+
+
+def grid_sample_volume(
+    g: Graph,
+    input: Value,
+    grid: Value,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+) -> relax.Expr:
+    """A volume [N, C, D, H, W] at places that a grid [N, D, H, W, 3] of x, y, z names."""
+    volume, grid = g.tensor(input), g.tensor(grid)
+    shape, wanted = static_shape_of(volume), static_shape_of(grid)
+    if shape is None or wanted is None:
+        raise ValueError("a volume or grid of unknown size; need fixed ones")
+    if interpolation_mode not in (BILINEAR, NEAREST):
+        raise ValueError("bicubic interpolation of a volume; need bilinear or nearest")
+    images, channels, *sizes = shape
+    lines = op.reshape(op.permute_dims(volume, [0, 2, 3, 4, 1]), [images * prod(sizes), channels])
+    lines = g.emit(lines)
+    choices = []
+    for axis, size in enumerate(sizes):  # the grid's last axis is the other way round
+        at = g.emit(op.strided_slice(grid, [4], [2 - axis], [3 - axis]))
+        at = _within(g, _pixels(g, at, size, align_corners), size, padding_mode, align_corners)
+        choices.append(_neighbours(g, at, size, interpolation_mode))
+    start = torch.arange(images).reshape(images, 1, 1, 1, 1)
+    total = None
+    for corner in product(*choices):
+        index, weight, inside = g.tensor(start), None, None
+        for size, (place, share, there) in zip(sizes, corner, strict=True):
+            index = g.emit(op.add(op.multiply(index, relax.const(size, "int64")), place))
+            weight = _product(g, weight, share)
+            inside = there if inside is None else g.emit(op.logical_and(inside, there))
+        points = prod(wanted[:4])
+        picked = g.emit(op.take(lines, g.emit(op.reshape(index, [points])), 0))
+        # What is outside counts nothing, even where the place is no number.
+        weight = g.tensor(1.0) if weight is None else weight
+        weight = g.emit(op.where(inside, weight, g.tensor(0.0)))
+        part = g.emit(op.multiply(picked, g.emit(op.reshape(weight, [points, 1]))))
+        total = part if total is None else g.emit(op.add(total, part))
+    return op.permute_dims(g.emit(op.reshape(total, [*wanted[:4], channels])), [0, 4, 1, 2, 3])
+
+
+def _product(g: Graph, left: relax.Expr | None, right: relax.Expr | None) -> relax.Expr | None:
+    if left is None or right is None:
+        return left if right is None else right
+    return g.emit(op.multiply(left, right))
+
+
+def _pixels(g: Graph, at: relax.Expr, size: int, align_corners: bool) -> relax.Expr:
+    """From -1 to 1 to pixels: -1 and 1 are the centres of the outermost ones, or their borders."""
+    at = g.emit(op.add(at, g.tensor(1.0)))
+    if align_corners:
+        return g.emit(op.multiply(at, g.tensor((size - 1) / 2)))
+    at = g.emit(op.subtract(g.emit(op.multiply(at, g.tensor(float(size)))), g.tensor(1.0)))
+    return g.emit(op.multiply(at, g.tensor(0.5)))
+
+
+def _within(
+    g: Graph, at: relax.Expr, size: int, padding_mode: int, align_corners: bool
+) -> relax.Expr:
+    """Places outside as the padding has them: left there, moved to the border, or reflected."""
+    if padding_mode == ZEROS:
+        return at
+    least, most = g.tensor(0.0), g.tensor(size - 1.0)
+    if padding_mode == REFLECTION:
+        low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+        at = _reflected(g, at, low, span) if span else g.emit(op.zeros_like(at))
+    # A NaN is the last pixel.
+    at = g.emit(op.where(g.emit(op.less(at, least)), least, at))
+    return g.emit(op.where(g.emit(op.less(at, most)), at, most))
+
+
+def _reflected(g: Graph, at: relax.Expr, low: float, span: float) -> relax.Expr:
+    way = g.emit(op.abs(g.emit(op.subtract(at, g.tensor(low)))))
+    flips = g.emit(op.floor(g.emit(op.divide(way, g.tensor(span)))))
+    rest = g.emit(op.subtract(way, g.emit(op.multiply(flips, g.tensor(span)))))
+    half = g.emit(op.multiply(flips, g.tensor(0.5)))
+    even = g.emit(op.equal(half, g.emit(op.floor(half))))
+    back = g.emit(op.subtract(g.tensor(span), rest))
+    return g.emit(op.add(g.emit(op.where(even, rest, back)), g.tensor(low)))
+
+
+def _neighbours(
+    g: Graph, at: relax.Expr, size: int, mode: int
+) -> list[tuple[relax.Expr, relax.Expr | None, relax.Expr]]:
+    """Of pixels that count: the place, int64 and inside, the share, and whether it was inside."""
+    if mode == NEAREST:
+        pixels = [(g.emit(op.round(at)), None)]
+    else:
+        below = g.emit(op.floor(at))
+        above = g.emit(op.add(below, g.tensor(1.0)))
+        pixels = [
+            (below, g.emit(op.subtract(above, at))),
+            (above, g.emit(op.subtract(at, below))),
+        ]
+    found = []
+    for pixel, share in pixels:
+        reached = g.emit(op.greater_equal(pixel, g.tensor(0.0)))
+        inside = g.emit(op.less_equal(pixel, g.tensor(size - 1.0)))
+        inside = g.emit(op.logical_and(reached, inside))
+        place = g.emit(op.astype(g.emit(op.where(inside, pixel, g.tensor(0.0))), "int64"))
+        found.append((place, share, inside))
+    return found
+
+
+SAMPLING = {"grid_sampler_3d": grid_sample_volume}

@@ -6,8 +6,8 @@ beginning: the system gives pages only as rows are written, and nothing ever mov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,13 +23,65 @@ if TYPE_CHECKING:
 CAPACITY = 4096
 
 
-class KeptStates:
-    """States by the names of the model's inputs, each empty, or all zeros, at first."""
+class Memory(Protocol):
+    """Where states lie: what this machine, or another one, has room in.
 
-    def __init__(self, infos: tuple[StateInfo, ...], capacity: int) -> None:
+    A room has a ``shape``, and is given by ``room`` with nothing in it that is known.
+    """
+
+    def room(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Room for an array."""
+
+    def first(self, room: Any, count: int) -> Any:
+        """The first rows of a room, which are part of it."""
+
+    def write(self, room: Any, array: np.ndarray | int) -> None:
+        """Fill a room with an array of its shape, or with a number."""
+
+    def read(self, room: Any) -> np.ndarray:
+        """What is in a room: a view of it where it lies here."""
+
+    def tensor(self, room: Any) -> tvm_ffi.Tensor:
+        """What the network takes."""
+
+
+class HostMemory:
+    """Memory of this process: NumPy's arrays."""
+
+    def room(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """Aligned memory."""
+        return aligned_room(shape, dtype)
+
+    def first(self, room: np.ndarray, count: int) -> np.ndarray:
+        """A view."""
+        return room[:count]
+
+    def write(self, room: np.ndarray, array: np.ndarray | int) -> None:
+        """Copy an array, or fill with a number."""
+        room[...] = array
+
+    def read(self, room: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return room
+
+    def tensor(self, room: np.ndarray) -> tvm_ffi.Tensor:
+        """A tensor in the array's memory."""
+        return tensor_of(room if room.size else without_elements(room))
+
+
+class KeptStates:
+    """States by the names of the model's inputs, each empty, or all zeros, at first.
+
+    ``memory`` is where they lie: here, where nobody says.
+    """
+
+    def __init__(
+        self, infos: tuple[StateInfo, ...], capacity: int, memory: Memory | None = None
+    ) -> None:
         self._infos = {info.input.name: info for info in infos}
         self.capacity = capacity
-        self._memory: dict[str, np.ndarray] = {}
+        self._place: Memory = HostMemory() if memory is None else memory
+        self._memory: dict[str, Any] = {}
         self._lengths: dict[str, int] = {}
 
     def reset(self) -> None:
@@ -39,11 +91,12 @@ class KeptStates:
 
     def copy(self) -> KeptStates:
         """The same states in memory of their own."""
-        other = KeptStates(tuple(self._infos.values()), self.capacity)
+        other = KeptStates(tuple(self._infos.values()), self.capacity, self._place)
         other._lengths = dict(self._lengths)
         for name, memory in self._memory.items():
-            other._memory[name] = aligned_room(memory.shape, memory.dtype)
-            other._filled(name)[...] = self._filled(name)
+            dtype = self._infos[name].input.dtype
+            other._memory[name] = self._place.room(tuple(memory.shape), dtype)
+            self._place.write(other._filled(name), self._place.read(self._filled(name)))
         return other
 
     def restore(self, given: Mapping[str, np.ndarray]) -> None:
@@ -67,10 +120,10 @@ class KeptStates:
         for name, info in self._infos.items():
             array = given[name] if info.axis is None else np.moveaxis(given[name], info.axis, 0)
             shape = array.shape if info.axis is None else (self.capacity, *array.shape[1:])
-            self._memory[name] = aligned_room(shape, info.input.dtype)
+            self._memory[name] = self._place.room(shape, info.input.dtype)
             if info.axis is not None:
                 self._lengths[name] = len(array)
-            self._filled(name)[...] = array
+            self._place.write(self._filled(name), array)
 
     def lengths(self) -> dict[str, int]:
         """The symbols that the states tell: how long those are that grow."""
@@ -86,13 +139,13 @@ class KeptStates:
         Raises ``InputError`` for a shape that the states do not have, ``RunError`` for one that is
         full.
         """
-        arrays = [
+        rooms = [
             self._replaced(info, symbols) if info.axis is None else self._rows(info, symbols)
             for info in self._infos.values()
         ]
-        return [tensor_of(array if array.size else without_elements(array)) for array in arrays]
+        return [self._place.tensor(room) for room in rooms]
 
-    def advance(self, symbols: Mapping[str, int], replaced: list[np.ndarray]) -> None:
+    def advance(self, symbols: Mapping[str, int], replaced: Sequence[Any]) -> None:
         """Take over what a call left: rows in place, and the new values of those it replaces."""
         values = iter(replaced)
         for name, info in self._infos.items():
@@ -105,16 +158,16 @@ class KeptStates:
         """The states as the model has them, none of those that no call has filled yet."""
         found = {}
         for name in self._memory:
-            axis, filled = self._infos[name].axis, self._filled(name)
+            axis, filled = self._infos[name].axis, self._place.read(self._filled(name))
             found[name] = filled if axis is None else np.moveaxis(filled, 0, axis)
         return found
 
-    def _filled(self, name: str) -> np.ndarray:
+    def _filled(self, name: str) -> Any:
         """The memory of a state, of one that grows the rows that are there."""
         memory, grows = self._memory[name], self._infos[name].axis is not None
-        return memory[: self._lengths.get(name, 0)] if grows else memory
+        return self._place.first(memory, self._lengths.get(name, 0)) if grows else memory
 
-    def _rows(self, info: StateInfo, symbols: Mapping[str, int]) -> np.ndarray:
+    def _rows(self, info: StateInfo, symbols: Mapping[str, int]) -> Any:
         name, length = info.input.name, self._lengths.get(info.input.name, 0)
         whole = length + _step(info, symbols)
         if whole > self.capacity:
@@ -125,23 +178,23 @@ class KeptStates:
         others = [e for axis, e in enumerate(info.input.shape) if axis != info.axis]
         shape = (self.capacity, *_extents(name, others, symbols))
         memory = self._memory.get(name)
-        if memory is None or (memory.shape != shape and length == 0):
-            memory = self._memory[name] = aligned_room(shape, info.input.dtype)
-        if memory.shape != shape:
+        if memory is None or (tuple(memory.shape) != shape and length == 0):
+            memory = self._memory[name] = self._place.room(shape, info.input.dtype)
+        if tuple(memory.shape) != shape:
             raise InputError(
                 f"state {name!r} has rows of {list(memory.shape[1:])}; this call needs"
                 f" {list(shape[1:])}; reset the model before other sizes"
             )
-        return memory[:whole]
+        return self._place.first(memory, whole)
 
-    def _replaced(self, info: StateInfo, symbols: Mapping[str, int]) -> np.ndarray:
+    def _replaced(self, info: StateInfo, symbols: Mapping[str, int]) -> Any:
         name = info.input.name
         shape = _extents(name, info.input.shape, symbols)
         memory = self._memory.get(name)
         if memory is None:
-            memory = self._memory[name] = aligned_room(shape, info.input.dtype)
-            memory[...] = 0
-        if memory.shape != shape:
+            memory = self._memory[name] = self._place.room(shape, info.input.dtype)
+            self._place.write(memory, 0)
+        if tuple(memory.shape) != shape:
             raise InputError(
                 f"state {name!r} has shape {list(memory.shape)}; this call needs {list(shape)};"
                 " reset the model before other sizes"

@@ -69,7 +69,11 @@ class Model(Described):
     """
 
     def __init__(
-        self, path: Path, module: tvm_ffi.Module, metadata: Metadata, capacity: int = CAPACITY
+        self,
+        path: Path,
+        module: tvm_ffi.Module,
+        metadata: Metadata,
+        kept: KeptStates | None = None,
     ) -> None:
         self.path = path
         self._file = path.absolute()  # for another process, which may work in another folder
@@ -79,7 +83,7 @@ class Model(Described):
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
         self._region = self.function(entry.symbol) if entry else None
-        self._kept = KeptStates(metadata.states, capacity)
+        self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
 
     @property
@@ -217,9 +221,7 @@ class Model(Described):
 
     def clone(self) -> Model:
         """A model of the same library, with states of its own that are as these are now."""
-        other = Model(self.path, self._loaded(), self.metadata, self._kept.capacity)
-        other._kept = self._kept.copy()
-        return other
+        return Model(self.path, self._loaded(), self.metadata, self._kept.copy())
 
     def close(self) -> None:
         """Let go of the library, which leaves memory once no run is under way.
@@ -393,7 +395,7 @@ def load(
         size_pools(threads)
     elif not pools_are_sized():
         size_pools(metadata.threads or cores())
-    return Model(path, module, metadata, capacity)
+    return Model(path, module, metadata, KeptStates(metadata.states, capacity))
 
 
 def start_machine(module: tvm_ffi.Module) -> tvm_ffi.Module:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from byoc.arguments import as_whole
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.exchange import array_of, numpy_dtype
+from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.loader import Model, start_machine
 from byoc.deploy.metadata import Described
 from byoc.errors import ByocError, LoadError, RpcError, RpcLost, RpcTimeout
@@ -91,14 +94,20 @@ class Session:
         """Cut the connection: what another thread waits for here fails at once."""
         self._connection.abandon()
 
-    def load(self, path: str | os.PathLike[str], threads: int | None = None) -> RemoteModel:
+    def load(
+        self,
+        path: str | os.PathLike[str],
+        threads: int | None = None,
+        capacity: int = CAPACITY,
+    ) -> RemoteModel:
         """Upload and load a library that ``byoc.compile`` wrote.
 
         ``threads`` sets the size of the thread pool there; without it the one does that was
-        compiled in, else what the server's environment says (TVM_NUM_THREADS).  Raises
+        compiled in, else what the server's environment says (TVM_NUM_THREADS).  ``capacity`` is how
+        many rows each state can hold that grows, as in ``byoc.load``; states lie there.  Raises
         ``LoadError``, ``RpcError``.
         """
-        return RemoteModel(self, Path(path), threads)
+        return RemoteModel(self, Path(path), threads, capacity)
 
     def upload(self, path: Path) -> tvm_ffi.Module:
         """Load a library there, whose file is not kept there.
@@ -163,17 +172,26 @@ class Session:
 
     def send(self, array: np.ndarray) -> tvm_ffi.Tensor:
         """Copy an array there."""
+        tensor = self.room(array.shape, str(array.dtype))
+        self.write(tensor, array)
+        return tensor
+
+    def room(self, shape: tuple[int, ...], dtype: str) -> tvm_ffi.Tensor:
+        """Memory there, with nothing in it that is known."""
+        import tvm_ffi
+
+        device = tvm_ffi.device(self._device_type, 0)
+        make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+        return make(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), device, None)
+
+    def write(self, tensor: tvm_ffi.Tensor, array: np.ndarray) -> None:
+        """Copy an array of its shape into a tensor of there."""
         import tvm_ffi
 
         array = np.asarray(array, order="C")
-        shape, dtype = tvm_ffi.Shape(array.shape), tvm_ffi.dtype(str(array.dtype))
-        device = tvm_ffi.device(self._device_type, 0)
-        make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-        tensor = make(shape, dtype, device, None)
         if array.nbytes:
             copy = tvm_ffi.get_global_func("runtime.TVMTensorCopyFromBytes")
             copy(tensor, ctypes.c_void_p(array.ctypes.data), array.nbytes)
-        return tensor
 
     def fetch(self, tensor: tvm_ffi.Tensor) -> np.ndarray:
         """Copy a tensor of there."""
@@ -217,14 +235,57 @@ class Session:
         return (np.frombuffer(evaluator(*arguments), "<f8") * 1e3).tolist()
 
 
+class RemoteMemory:
+    """Memory of the server that states of a model lie in."""
+
+    def __init__(self, session: Session, what: str) -> None:
+        self._session, self._what = session, what
+
+    def room(self, shape: tuple[int, ...], dtype: str) -> tvm_ffi.Tensor:
+        """Room for an array there."""
+        with self._session.doing(f"make room for {self._what}"):
+            return self._session.room(shape, dtype)
+
+    def first(self, room: tvm_ffi.Tensor, count: int) -> tvm_ffi.Tensor:
+        """A tensor in the same memory."""
+        import tvm_ffi
+
+        shape = tvm_ffi.Shape((count, *tuple(room.shape)[1:]))
+        view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
+        return view(room, shape, room.dtype, 0)
+
+    def write(self, room: tvm_ffi.Tensor, array: np.ndarray | int) -> None:
+        """Send an array, or one that is full of a number."""
+        dtype = numpy_dtype(str(room.dtype))
+        whole = np.broadcast_to(np.asarray(array, dtype), tuple(room.shape))
+        with self._session.doing(f"take {self._what}"):
+            self._session.write(room, whole)
+
+    def read(self, room: tvm_ffi.Tensor) -> np.ndarray:
+        """A copy of what is there."""
+        with self._session.doing(f"give {self._what}"):
+            return self._session.fetch(room)
+
+    def tensor(self, room: tvm_ffi.Tensor) -> tvm_ffi.Tensor:
+        """The room itself."""
+        return room
+
+
 class RemoteModel(Described):
     """A compiled model that was uploaded to a device.
 
     ``run`` takes and gives the same arrays as that of a local model; ``time`` tells how long a run
-    takes there, without the network.
+    takes there, without the network. States lie on the device: ``run`` sends none of them, and
+    ``states``, ``restore`` and ``clone`` copy them by way of this machine.
     """
 
-    def __init__(self, session: Session, path: Path, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        path: Path,
+        threads: int | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
         """Upload a library; see ``Session.load``."""
         metadata = read_compiled(path).metadata()
         if metadata.form == "plain":
@@ -237,13 +298,14 @@ class RemoteModel(Described):
                 f"cannot upload {path}: need a library for TVM's runtime whose name ends in .so, "
                 "as 'byoc compile MODEL -o m.so' writes it"
             )
-        if metadata.states:
-            raise LoadError(f"{path} keeps states, which stay on one machine; load it there")
+        capacity = as_whole(capacity, "capacity", LoadError, 1, 1 << 31)
         self.session, self.path, self.metadata = session, path, metadata
-        module = session.upload(path)
+        self._module = module = session.upload(path)
         if count := threads or metadata.threads:
             session.set_threads(count)
-        self._checker = Model(path, module, metadata)
+        memory = RemoteMemory(session, f"states of {path.name}")
+        self._kept = KeptStates(metadata.states, capacity, memory)
+        self._checker = Model(path, module, metadata, self._kept)
         with session.doing(f"start {path.name}"):
             self._machine = start_machine(module)
 
@@ -256,10 +318,12 @@ class RemoteModel(Described):
 
         Raises ``InputError`` for what does not fit the model, ``RpcError``.
         """
-        tensors = self._send(inputs)
+        symbols = self._kept.lengths()
+        tensors = self._send(inputs, symbols)
         with self.session.doing(f"run {self.path.name}"):
             results = self.session.items(self._machine["main"](*tensors))
-            arrays = [self.session.fetch(tensor) for tensor in results]
+            arrays = [self.session.fetch(tensor) for tensor in results[: len(self.outputs)]]
+        self._kept.advance(symbols, results[len(self.outputs) :])
         return {info.name: array for info, array in zip(self.outputs, arrays, strict=True)}
 
     def time(self, inputs: dict[str, Any], runs: int = 10) -> list[float]:
@@ -267,11 +331,37 @@ class RemoteModel(Described):
 
         Raises as ``run`` does.
         """
-        tensors = self._send(inputs)
+        tensors = self._send(inputs, self._kept.lengths())
         with self.session.doing(f"time {self.path.name}"):
             return self.session.time(self._machine, "main", tensors, runs)
 
-    def _send(self, inputs: dict[str, Any]) -> list[tvm_ffi.Tensor]:
-        arrays = [array_of(tensor) for tensor in self._checker.tensors(inputs)]
+    @property
+    def states(self) -> dict[str, np.ndarray]:
+        """Copies of the states by the names of the model's inputs; none before the first call."""
+        return self._kept.views()
+
+    def reset(self) -> None:
+        """Forget all states: the next call is the first one."""
+        self._kept.reset()
+
+    def restore(self, states: Mapping[str, np.ndarray]) -> None:
+        """Let the states be what ``states`` told before, of this model or a local one.
+
+        Raises as ``Model.restore`` does, and ``RpcError``.
+        """
+        self._kept.restore(states)
+
+    def clone(self) -> RemoteModel:
+        """The same library in the same session, with states of its own, which are as these are."""
+        other = copy(self)
+        other._kept = self._kept.copy()
+        other._checker = Model(self.path, self._module, self.metadata, other._kept)
+        return other
+
+    def _send(self, inputs: dict[str, Any], symbols: dict[str, int]) -> list[tvm_ffi.Tensor]:
+        """What ``main`` takes, there: inputs are sent, states are there already."""
+        tensors = self._checker.tensors(inputs, symbols=symbols)
+        count = len(self.inputs)
+        arrays = [array_of(tensor) for tensor in tensors[:count]]
         with self.session.doing(f"take the inputs of {self.path.name}"):
-            return [self.session.send(array) for array in arrays]
+            return [*map(self.session.send, arrays), *tensors[count:]]

@@ -22,13 +22,15 @@ import pytest
 import byoc
 from byoc import rpc
 from byoc.cli import main
-from byoc.errors import InputError, LoadError
+from byoc.errors import InputError, LoadError, RunError
 from byoc.rpc import connection
 from byoc.rpc.tracker import Tracker
 from codegen_cc.link.checksum import seal
 from models.builder import GraphBuilder
+from models.decoder import gpt2_decoder
 from tests.deploy.conftest import Cluster
 from tests.deploy.rpc_servers import Peer, server, tracker, without_torch
+from tests.models.test_states import SMALL, Reference, counter, drawn, with_states
 from tests.reference import assert_agrees, onnxruntime_outputs
 from tests.test_tiny import tiny_input, tiny_model
 
@@ -160,6 +162,49 @@ def test_several_outputs_integers_and_symbolic_sizes(cluster: Cluster, tmp_path:
         inputs["ids"] = np.full(5, 1000)
         with pytest.raises(rpc.RpcError, match=r"cannot run model\.so: .* index lies outside"):
             model.run(inputs)
+
+
+def test_states_stay_on_the_server(cluster: Cluster, tmp_path: Path) -> None:
+    """A decoder's keys and values: prompt and steps, a clone, a reset, and back to what was."""
+    model, made, _ = with_states(gpt2_decoder(**SMALL | {"groups": 4, "layers": 1}), tmp_path)
+    assert len(made.report.regions) == 1 and made.report.offloaded_macs == made.report.macs > 0
+    prompt, step = drawn(2, 5, 0, 1), drawn(2, 1, 5, 2)
+    reference = Reference(model, 2)
+    with rpc.connect(cluster.direct, "secret") as session:
+        there = session.load(made.path, capacity=8)
+        assert there.states == {}
+        assert_agrees(there.run(prompt), {"logits": reference.step(prompt)})
+        before = there.states
+        assert_agrees(before, reference.past)
+        clone = there.clone()
+        clone.run(drawn(2, 2, 5, 3))
+        want = {"logits": reference.step(step)}
+        assert_agrees(there.run(step), want)
+        assert_agrees(there.states, reference.past)
+        there.restore(before)
+        assert_agrees(there.run(step), want)
+        with pytest.raises(RunError, match="is full: it has 7 of 8 rows, and this call adds 2"):
+            clone.run(drawn(2, 2, 7, 4))
+        there.reset()
+        assert there.states == {}
+        with byoc.load(made.path) as here:
+            here.restore(before)  # what was there goes on here
+            assert_agrees(here.run(step), want)
+
+
+def test_replaced_states_stay_on_the_server(cluster: Cluster, tmp_path: Path) -> None:
+    path = tmp_path / "counter.so"
+    report = byoc.compile(counter(2), path, states={"h": "hn"}, min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    state = np.zeros((2, 64), np.float32)
+    with rpc.connect(cluster.direct, "secret") as session:
+        there = session.load(path)
+        for seed in range(3):
+            x = np.random.default_rng(seed).standard_normal(state.shape, np.float32)
+            want = onnxruntime_outputs(counter(2), {"x": x, "h": state})
+            state = want.pop("hn")
+            assert_agrees(there.run({"x": x}), want)
+            assert_agrees(there.states, {"h": state})
 
 
 def test_nothing_stays_on_the_server(cluster: Cluster, tiny: Path) -> None:

@@ -9,10 +9,13 @@
  * by BK_STEP; what is packed has zeros up to there.  Rows of A are read by BROWS_STEP. */
 #if defined(EXT_TILES)
 enum { BR = 32, BN = 32 / VL, BHALF = 16 / VL, BK_STEP = 32, BROWS_STEP = 16 };
-enum { BFEW = 0 };
+enum { BFEW = 0, BLONE = 0 };
 #else
 enum { BR = BVR, BN = BVN, BHALF = 1, BK_STEP = 2, BROWS_STEP = 1 };
-enum { BFEW = BWIDE_ROWS }; /* rows of a product whose tiles have BWIDE vectors */
+enum {
+  BFEW = BWIDE_ROWS,
+  BLONE = 1
+}; /* rows of products whose tiles have BWIDE vectors, a panel */
 #endif
 
 /* Parts that a packed row of A has, one after the other. */

@@ -214,6 +214,7 @@ static void pack_rows(const bgemm_state* s, int64_t row, int64_t rows, int64_t k
 /* Vectors of columns of the next tile, of which so many columns are left: a vector more would lie
  * past the last panel. */
 EXT_INLINE int64_t tile_vectors(const bgemm_state* s, int64_t columns) {
+  if (s->g->m <= BLONE && columns > EXT_PANEL - VL) return EXT_PANEL / VL;
   if (s->g->m <= BFEW && columns > (BWIDE - 1) * VL) return BWIDE;
   return columns > (BN - BHALF) * VL ? BN : BHALF;
 }
@@ -258,7 +259,8 @@ static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i
 static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
                      int64_t j1) {
   bgemm_state s = {.g = g, .e = g->epilogue, .a_offset = a_offset};
-  s.k_blocks = i64_max(1, ceil_div(g->k, BKC));
+  /* A lone row is in L1 however long, and each panel is read from end to end. */
+  s.k_blocks = g->m <= BLONE ? 1 : i64_max(1, ceil_div(g->k, BKC));
   s.k_block = ceil_div(ceil_div(g->k, BK_STEP), s.k_blocks) * BK_STEP;
   s.tail = ext_plan_tail(&s.e);
   int64_t mc = i64_min(block_micropanels(s.k_block), i1 - i0);

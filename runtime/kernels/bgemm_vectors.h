@@ -143,6 +143,38 @@ EXT_INLINE void btile_body(const int rows, const int nv, const bgemm_tile* t) {
   btile_end(rows, nv, t, acc);
 }
 
+/* A lone row reads one panel after the other, a single run of memory, which is fetched 8 KB ahead:
+ * of more at once the CPU reads less (m = 1 from memory: 0.95 of a plain read instead of 0.80 with
+ * four panels side by side on Zen 5).  Of LONE_CHAINS sums none waits for the one before. */
+enum { LONE = EXT_PANEL / VL, LONE_CHAINS = 4, LONE_AHEAD = 4096 };
+
+/* acc += the products of two rows of B. */
+EXT_INLINE void btile_lone_step(const bgemm_tile* t, int64_t pair, vf acc[LONE]) {
+  const uint16_t* b = t->b + pair * BPAIR;
+  const vba two = vb_row(t->a + 2 * pair);
+  EXT_UNROLL
+  for (int part = 0; part < EXT_PARTS; part++)
+    __builtin_prefetch(b + part * 2 * EXT_PANEL + LONE_AHEAD);
+  EXT_UNROLL
+  for (int v = 0; v < LONE; v++) acc[v] = vb_dot(acc[v], two, vb_panel(b + 2 * VL * v));
+}
+
+static void btile_lone(const bgemm_tile* t) {
+  vf acc[BR][BWIDE], more[LONE_CHAINS][LONE];
+  btile_begin(1, LONE, t, acc);
+  EXT_UNROLL
+  for (int i = 0; i < LONE_CHAINS * LONE; i++) more[i / LONE][i % LONE] = vf_zero();
+  int64_t p = 0;
+  for (; p + LONE_CHAINS <= t->pairs; p += LONE_CHAINS) {
+    EXT_UNROLL
+    for (int i = 0; i < LONE_CHAINS; i++) btile_lone_step(t, p + i, more[i]);
+  }
+  for (; p < t->pairs; p++) btile_lone_step(t, p, more[0]);
+  EXT_UNROLL
+  for (int i = 0; i < LONE_CHAINS * LONE; i++) acc[0][i % LONE] += more[i / LONE][i % LONE];
+  btile_end(1, LONE, t, acc);
+}
+
 #define EXT_BTILE_1(rows, k, i)                     \
   static void btile_1_##rows(const bgemm_tile* t) { \
     btile_body(rows, 1, t);                         \
@@ -169,6 +201,7 @@ EXT_INLINE bgemm_tile_function btile_function(int64_t rows, int64_t vectors) {
   static const bgemm_tile_function table[3][BR] = {{EXT_BROWS(EXT_BTILE_ENTRY_1, 0, 0)},
                                                    {EXT_BROWS(EXT_BTILE_ENTRY_N, 0, 0)},
                                                    {EXT_BROWS(EXT_BTILE_ENTRY_WIDE, 0, 0)}};
+  if (rows == 1 && vectors == LONE) return btile_lone;
   return table[vectors == 1 ? 0 : vectors == BN ? 1 : 2][rows - 1];
 }
 

@@ -9,7 +9,8 @@
 #include "block_weight.h"
 
 enum {
-  AT_ONCE = 4, /* rows of a walk */
+  AT_ONCE = 4,    /* rows of a walk */
+  STRETCH = 1024, /* columns whose sums one row keeps until they are finished: 4 KB */
   WIDEST = (int)WIDTH_OF_BLOCKS > (int)PER_PANEL ? (int)WIDTH_OF_BLOCKS : (int)PER_PANEL
 };
 
@@ -163,23 +164,24 @@ static int64_t sums_of(const block_job* job, int64_t row, int64_t rows, int64_t 
   return walk_columns(rows, columns, s);
 }
 
-/* Rows [row, row + rows) of all, whose operands are given, columns [begin, end). */
+/* Rows [row, row + rows) of all, whose operands are given, columns [begin, end): of one row
+ * STRETCH at most, of more WIDEST * VL. */
 static void few_rows(const block_job* job, const float* a, int64_t a_row, const float* residual,
                      float* y, int64_t row, int64_t rows, int64_t begin, int64_t end) {
-  _Alignas(EXT_ALIGN) float t[AT_ONCE * WIDEST * VL];
-  block_walk s = {.w = job->w, .a = a, .a_row = a_row, .k = job->p->k, .t = t};
-  s.width = WIDEST * VL;
-  for (int64_t columns; begin < end; begin += columns) {
-    s.j = begin;
-    columns = sums_of(job, row, rows, end - begin, &s);
-    int64_t count = i64_min(columns, end - begin);
-    const float* bias = job->e.bias;
-    for (int64_t r = 0; bias && r < rows; r++)
-      for (int64_t c = 0; c < count; c++) t[r * s.width + c] += bias[begin + c];
-    EXT_NAME(ext_finish_tile)
-    (&job->e, rows, count, t, s.width, residual ? residual + begin : NULL, job->e.residual_stride,
-     y + begin, job->p->y_row);
+  _Alignas(EXT_ALIGN) float t[STRETCH > AT_ONCE * WIDEST * VL ? STRETCH : AT_ONCE * WIDEST * VL];
+  block_walk s = {.w = job->w, .a = a, .a_row = a_row, .k = job->p->k, .j = begin, .t = t};
+  s.width = rows == 1 ? STRETCH : WIDEST * VL;
+  while (s.j < end) {
+    const int64_t columns = sums_of(job, row, rows, end - s.j, &s);
+    s.j += columns;
+    s.t += columns;
   }
+  const float* bias = job->e.bias;
+  for (int64_t r = 0; bias && r < rows; r++)
+    for (int64_t c = 0; c < end - begin; c++) t[r * s.width + c] += bias[begin + c];
+  EXT_NAME(ext_finish_tile)
+  (&job->e, rows, end - begin, t, s.width, residual ? residual + begin : NULL,
+   job->e.residual_stride, y + begin, job->p->y_row);
 }
 
 EXT_INLINE int has_digits(const block_job* job) {
@@ -222,7 +224,8 @@ static int few_tasks(void* context, int64_t begin, int64_t end) {
     }
     int64_t groups = ceil_div(p->m, job->at_once), stop = i64_min(p->n, j + job->part);
     for (int64_t next; j < stop; j = next) {
-      next = i64_min(stop, j + WIDEST * VL); /* further groups of rows find these in cache */
+      /* Further groups of rows find these in cache. */
+      next = i64_min(stop, j + (p->m == 1 ? STRETCH : WIDEST * VL));
       for (int64_t g = 0; g < groups; g++) {
         int64_t i = g * p->m / groups, rows = (g + 1) * p->m / groups - i;
         few_rows(job, a + i * a_row, a_row, residual ? residual + i * job->e.residual_stride : NULL,

@@ -13,7 +13,7 @@
  *                A walk of r rows is WIDTH_OF_r vectors wide, NARROW at most where a matrix is read
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
  *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide; where
- *                digits of bytes are faster, DIGIT_VECTORS, or it has DIGIT_ROWS rows
+ *                digits of bytes are faster, a panel, or a vector with DIGIT_ROWS rows
  *   bgemm        a tile of bf16 products has BVR rows and BVN vectors of columns; one of at most
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
@@ -62,7 +62,6 @@ enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: a vector of sums for each of B, or two for its halves, whose products need one more. */
 #if defined(EXT_DOT)
 #define DIGIT_ROWS 4
-#define DIGIT_VECTORS 4
 enum { QVR = 14, QVN = 2, QW = 4, QGROUPED_W = 14 };
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #else
@@ -119,7 +118,6 @@ enum { WIDTH_OF_BLOCKS = 4 };
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
 #if defined(EXT_DOT)
 #define DIGIT_ROWS 2
-#define DIGIT_VECTORS 2
 enum { QVR = 6, QVN = 2, QW = 2, QGROUPED_W = 8 };
 #else
 enum { QVR = 6, QVN = 1, QW = 1, QGROUPED_W = 4 };

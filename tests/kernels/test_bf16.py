@@ -148,13 +148,15 @@ def matmul(lib: ctypes.CDLL, case: cases.Matmul, stored: Stored, parts: int = 1)
     out.check(acc.reshape(shape), magnitude.reshape(shape))
 
 
-#: Sizes with every tail of tiles and of pairs, blocks of K, and few rows of many columns.
+#: Sizes with every tail of tiles and of pairs, blocks of K, few rows of many columns, a row alone.
 MATMUL = (
     *(case for case in cases.MATMUL if not (case.b_transposed or case.b_step > 1)),
     *(cases.Matmul(m, 45, 23, y_gap=1) for m in range(1, 31)),
     *(cases.Matmul(m, n, 9) for m, step in ((1, 2), (3, 5), (7, 5)) for n in range(1, 70, step)),
     *(cases.Matmul(15, 37, k, epilogue=e) for k in (4095, 4097, 9001)
       for e in cases.EPILOGUES[4:]),
+    *(cases.Matmul(1, 37, k, epilogue=cases.EPILOGUES[k % len(cases.EPILOGUES)])
+      for k in (*range(1, 18), 4097, 9001)),
     cases.Matmul(2, 70, 5000, epilogue=cases.EPILOGUES[2]),
     cases.Matmul(300, 100, 2050, y_gap=4, epilogue=cases.EPILOGUES[8]),
 )  # fmt: skip

@@ -27,6 +27,7 @@ SHAPES = (
     (5, 50, 300, 128),
     (40, 50, 300, 300),
     (1, 100, 2050, 256),
+    (1, 1049, 40, 16),  # more columns than wait for their end at once
     (20, 33, 4104, 24),
 )
 
@@ -117,10 +118,10 @@ def test_zero_points(quantised_lib: ctypes.CDLL, m: int, bits: int, zeros: str |
     _close(y.view, a.view.astype(np.float64) @ w.values, a.view, w.values)
 
 
-@pytest.mark.parametrize("m", [1, 6, 20])
+@pytest.mark.parametrize(("m", "n"), [(1, 45), (1, 1049), (6, 45), (20, 45)])
 @pytest.mark.parametrize("after", [cases.NONE, cases.RELU, ("silu", 0, 0)], ids=str)
-def test_epilogues(quantised_lib: ctypes.CDLL, m: int, after: cases.Act) -> None:
-    n, k = 45, 64
+def test_epilogues(quantised_lib: ctypes.CDLL, m: int, n: int, after: cases.Act) -> None:
+    k = 64
     rng = np.random.default_rng(m)
     w = Weight(rng, 4, k, n, 32, "uint8")
     a, y, residual = _floats(rng, m, k), Rows(m, n, n + 1), _floats(rng, m, n, 3)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from codegen_cc.dim import Dim, product, same
+from codegen_cc.dtypes import KERNEL_INDICES, SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
 from codegen_cc.operators.bfloat16 import BFLOAT16, narrow, storage_struct
-from codegen_cc.operators.dtype_rules import only_single
+from codegen_cc.operators.dtype_rules import c_dtype, one_of, only, only_single
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import AXIS_NAMES, AXIS_TOLD, along_axis, around, flags, unless
@@ -18,6 +19,14 @@ from codegen_cc.plan.tensors import Tensor
 from codegen_cc.region.graph import RegionNode
 
 REDUCE_KINDS = ("sum", "mean", "max", "min", "prod")
+
+
+def _reduce_dtypes(node: Node) -> str | None:
+    """float32, or integers, whose mean no kernel computes."""
+    stored = node.operand("input").dtype
+    if stored in KERNEL_INDICES and node.attrs["kind"] == "mean":
+        return f"mean of {stored}; need {SINGLE}"
+    return only(node, (SINGLE, *KERNEL_INDICES)) or one_of("result", node.dtype, (stored,))
 
 
 def supports(node: Node) -> str | None:
@@ -38,7 +47,7 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_reduce``, ``ext_softmax``, ``ext_layer_norm`` or ``ext_rms_norm``."""
+    """One call of ``ext_reduce`` or its like, ``ext_softmax`` or a normalisation."""
     {"reduce": _reduce, "softmax": _softmax}.get(node.node.op, _norm)(node, builder)
 
 
@@ -53,8 +62,11 @@ def _reduce(node: RegionNode, builder: PlanBuilder) -> None:
         y = builder.space(node.node.shape, node.node.dtype, tuple(rank_of[axis] for axis in kept))
     kind = f"EXT_REDUCE_{attrs['kind'].upper()}"
     comment = f"{node.node.composite} axes {attrs['axes']}: {list(x.shape)} -> {list(y.shape)}"
-    function = "ext_reduce_bf16" if x.dtype == BFLOAT16 else "ext_reduce"
-    builder.call(function, [kind, outer, reduce, inner, x, y], y, comment)
+    function = {BFLOAT16: "ext_reduce_bf16", SINGLE: "ext_reduce"}.get(
+        x.dtype, "ext_reduce_integers"
+    )
+    first = [c_dtype(x.dtype)] if x.dtype in KERNEL_INDICES else []
+    builder.call(function, [*first, kind, outer, reduce, inner, x, y], y, comment)
     builder.place(node.output, y)
 
 
@@ -143,6 +155,11 @@ def _apart(node: Node, told: Collection[str], function: str) -> str | None:
     return None
 
 
+def _reduce_narrow(node: Node) -> Narrow:
+    """What float sums read may be; integers are not."""
+    return Narrow(frozenset({"input"})) if node.dtype == SINGLE else Narrow()
+
+
 def _reduce_samples() -> Iterator[Sample]:
     for kind in REDUCE_KINDS:
         attrs = {"kind": kind, "axes": [1], "keepdims": False}
@@ -163,7 +180,7 @@ REDUCE = Operator(
         told_by={"axes": AXIS_TOLD, "kind": ("kind",)},
         unfit=_apart,
     ),
-    kernels=Kernels(lower, only_single, supports, narrow=lambda node: Narrow(frozenset({"input"}))),
+    kernels=Kernels(lower, _reduce_dtypes, supports, narrow=_reduce_narrow),
     samples=_reduce_samples,
 )
 

@@ -370,6 +370,10 @@ typedef enum {
 /* y[o][i] = reduce over r of x[o][r][i]; x is dense [outer, reduce, inner]. */
 int ext_reduce(ext_reduce_kind kind, int64_t outer, int64_t reduce, int64_t inner, const float* x,
                float* y);
+/* The same of integers, EXT_INT32 or EXT_INT64: no mean; sums and products wrap around, and of
+ * nothing the greatest element is the least integer, the least one the greatest. */
+int ext_reduce_integers(ext_dtype dtype, ext_reduce_kind kind, int64_t outer, int64_t reduce,
+                        int64_t inner, const void* x, void* y);
 
 /* y[o][i] = the first r at which x[o][r][i] is greatest, or least; the first NaN where there is
  * one.  x is dense [outer, reduce, inner]; reduce > 0. */

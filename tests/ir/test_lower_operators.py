@@ -246,6 +246,12 @@ ROWS = [
     Case("product", (floats(2, 3, 4),),
          one("reduce", "input", (2, 4), kind="prod", axes=[1], keepdims=False),
          lambda x: x.prod(1), ("ext_reduce",)),
+    *(
+        Case(f"{kind}_of_integers", (integers("int64", -9, 9, 3, 4, 5),),
+             one("reduce", "input", (3, 1, 5), "int64", kind=kind, axes=[1], keepdims=True),
+             lambda x, kind=kind: getattr(x, kind)(1, keepdims=True), ("ext_reduce_integers",))
+        for kind in ("sum", "max", "min", "prod")
+    ),
     Case("argmax", (integers("int32", 0, 3, 4, 5, 6).astype(np.float32),),
          one("argreduce", "input", (4, 6), "int64", kind="argmax", axis=1, keepdims=False),
          lambda x: x.argmax(1), ("ext_argreduce",)),

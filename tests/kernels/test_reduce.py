@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import abi
-from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES
+from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES, KERNEL_INDICES
 from tests.kernels import cases, reference
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
@@ -150,6 +150,33 @@ def test_reduce_of_nothing(lib: ctypes.CDLL) -> None:
         code = abi.REDUCE_KIND.index(kind)
         assert lib.ext_reduce(code, 1, 0, 1, y.ctypes.data, y.ctypes.data) == 0
         np.testing.assert_array_equal(y, np.float32([want]))
+
+
+@pytest.mark.parametrize("dtype", KERNEL_INDICES)
+@pytest.mark.parametrize("kind", [kind for kind in abi.REDUCE_KIND if kind != "mean"])
+@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+def test_reduce_integers(
+    lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str, dtype: str
+) -> None:
+    """Sums and products wrap around; of nothing each kind gives what changes no other element."""
+    limits = np.iinfo(dtype)
+    drawn = np.random.default_rng(19).integers(limits.min, limits.max, shape, dtype) | 1
+    x = at_page_end(drawn, np.dtype(dtype))
+    y = at_page_end(np.zeros((shape[0], shape[2])), np.dtype(dtype))
+    codes = KERNEL_DTYPES.index(dtype), abi.REDUCE_KIND.index(kind)
+    assert lib.ext_reduce_integers(*codes, *shape, x.ctypes.data, y.ctypes.data) == 0
+    ufunc = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
+    neutral = {"sum": 0, "prod": 1, "max": limits.min, "min": limits.max}[kind]
+    want = ufunc.reduce(x, axis=1, dtype=dtype, initial=neutral)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_other_reductions_of_integers_are_refused(lib: ctypes.CDLL) -> None:
+    mean, total = abi.REDUCE_KIND.index("mean"), abi.REDUCE_KIND.index("sum")
+    for dtype in KERNEL_DTYPES:
+        kind = mean if dtype in KERNEL_INDICES else total
+        code = KERNEL_DTYPES.index(dtype)
+        assert lib.ext_reduce_integers(code, kind, 1, 1, 1, None, None) == 2
 
 
 def test_long_sum_is_accurate(lib: ctypes.CDLL) -> None:

@@ -33,7 +33,7 @@ def test_a_step_copies_no_cache(decoder: tuple[onnx.ModelProto, byoc.Compiled, s
     names = [info.name for info in model.graph.input if info.name.startswith("past")]
     assert [state.input.name for state in made.metadata.states] == names
     assert len(made.report.regions) == 1
-    assert [left.op for left in made.report.left] == ["relax.sum"]  # of the mask, in integers
+    assert not made.report.left
     assert made.report.offloaded_macs == made.report.macs > 0
     algorithms = [use.algorithm for use in made.report.kernels]
     assert "attention" in algorithms

@@ -20,9 +20,8 @@ LEFT = {
         *("relax.bitwise_xor", "relax.bitwise_not", "relax.divide", "relax.nn.softplus"),
     },
     "contraction": set(),
-    "normalisation": {"relax.sum", "relax.max", "relax.min"},  # of integers
-    # Greatest and least elements of scattered ones, sums of integers.
-    "movement": {"relax.scatter_elements", "relax.argsort", "relax.sum"},
+    "normalisation": set(),
+    "movement": {"relax.scatter_elements", "relax.argsort"},  # greatest and least scattered ones
     "image": {
         *("relax.nn.adaptive_avg_pool1d", "relax.nn.adaptive_avg_pool2d"),
         "relax.image.grid_sample",

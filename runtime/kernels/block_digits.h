@@ -19,6 +19,7 @@
 enum {
   DIGITS = 4,
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
+  MOST_CHAINS = 2,
   LEAST_EXPONENT = 29
 };
 
@@ -136,9 +137,9 @@ typedef struct {
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
- * of w apart. */
-EXT_INLINE void dot_word(const int rows, const int bits, const int8_t* x, int64_t padded, vi word,
-                         vq acc[DIGIT_ROWS][DIGITS]) {
+ * of w apart.  Halves of a word take turns among the chains. */
+EXT_INLINE void dot_word(const int rows, const int chains, const int bits, const int8_t* x,
+                         int64_t padded, vi word, vq acc[DIGIT_ROWS][MOST_CHAINS][DIGITS]) {
   const vi low = vi_set1(0x0f0f0f0f);
   const vi fours[2] = {bits == 8 ? word : word & low, (vi)((vu)word >> 4) & low};
   EXT_UNROLL
@@ -148,27 +149,37 @@ EXT_INLINE void dot_word(const int rows, const int bits, const int8_t* x, int64_
       EXT_UNROLL
       for (int d = 0; d < DIGITS; d++) { /* bytes of w have no sign, digits have one */
         vqb digit = (vqb)vq_row((const qa*)x + (r * padded + 4 * i + d) * DIGITS);
-        acc[r][d] = vq_dot_in_place(acc[r][d], (vqa)fours[i], digit);
+        vq* sum = &acc[r][i % chains][d];
+        *sum = vq_dot_in_place(*sum, (vqa)fours[i], digit);
       }
     }
   }
 }
 
 /* What the sums of a chunk begin with: a zero point that all columns share is taken off here. */
-EXT_INLINE void start_chunk(const int bits, const zero_kind zeros, const digit_chunk* c,
-                            vq acc[DIGITS]) {
+EXT_INLINE void start_chunk(const int chains, const int bits, const zero_kind zeros,
+                            const digit_chunk* c, vq acc[MOST_CHAINS][DIGITS]) {
   const int32_t zero = zeros == MIDDLE ? 1 << (bits - 1) : 0;
-  acc[0] = acc[2] = vq_start(vi_set1(0));
-  acc[1] = vq_start(vi_set1(-zero * c->high));
-  acc[3] = vq_start(vi_set1(-zero * c->low));
+  EXT_UNROLL
+  for (int i = 0; i < chains * DIGITS; i++) acc[i / DIGITS][i % DIGITS] = vq_start(vi_set1(0));
+  acc[0][1] = vq_start(vi_set1(-zero * c->high));
+  acc[0][3] = vq_start(vi_set1(-zero * c->low));
+}
+
+/* The sum of products with digit d. */
+EXT_INLINE vi digit_sum(const int chains, const int d, const vq acc[MOST_CHAINS][DIGITS]) {
+  const vi none = vi_set1(0);
+  vi sum = vq_sum(acc[0][d], none);
+  EXT_UNROLL
+  for (int c = 1; c < chains; c++) sum += vq_sum(acc[c][d], none);
+  return sum;
 }
 
 /* The sums of a chunk, without its unit; `zero` is that of INTEGERS. */
-EXT_INLINE vf chunk_sum(const zero_kind zeros, const digit_chunk* c, vi zero,
-                        const vq acc[DIGITS]) {
-  const vi none = vi_set1(0);
-  vi high = (vq_sum(acc[0], none) << 8) + vq_sum(acc[1], none);
-  vi low = (vq_sum(acc[2], none) << 8) + vq_sum(acc[3], none);
+EXT_INLINE vf chunk_sum(const int chains, const zero_kind zeros, const digit_chunk* c, vi zero,
+                        const vq acc[MOST_CHAINS][DIGITS]) {
+  vi high = (digit_sum(chains, 0, acc) << 8) + digit_sum(chains, 1, acc);
+  vi low = (digit_sum(chains, 2, acc) << 8) + digit_sum(chains, 3, acc);
   if (zeros == INTEGERS) {
     high -= zero * vi_set1(c->high);
     low -= zero * vi_set1(c->low);
@@ -186,20 +197,23 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
   const int8_t* x = s->digits->digits + s->row * DIGITS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
+  /* Four chains of products alone would wait for each other where a word makes two of each. */
+  const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
   vf sum[DIGIT_ROWS][PER_PANEL];
   EXT_UNROLL
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
   for (int64_t p = 0, block_end = i64_min(k, w->block); p < k; chunk++) {
     const int64_t end = i64_min(block_end, p + CHUNK);
-    vq acc[PER_PANEL][DIGIT_ROWS][DIGITS];
+    vq acc[PER_PANEL][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)
-      start_chunk(bits, zeros, chunk + i % rows * s->digits->chunks, acc[i / rows][i % rows]);
+      start_chunk(chains, bits, zeros, chunk + i % rows * s->digits->chunks,
+                  acc[i / rows][i % rows]);
     for (; p < end; p += step, at += EXT_PANEL) {
       EXT_UNROLL
       for (int v = 0; v < vectors; v++) {
         if (v == 0) __builtin_prefetch(at + WORDS_AHEAD);
-        dot_word(rows, bits, x + p * DIGITS, padded, vi_load(at + v * VL), acc[v]);
+        dot_word(rows, chains, bits, x + p * DIGITS, padded, vi_load(at + v * VL), acc[v]);
       }
     }
     p = end;
@@ -216,7 +230,7 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
       EXT_UNROLL
       for (int r = 0; r < rows; r++) {
         const digit_chunk* c = chunk + r * s->digits->chunks;
-        vf part = vf_set1(c->unit) * chunk_sum(zeros, c, zero, acc[v][r]);
+        vf part = vf_set1(c->unit) * chunk_sum(chains, zeros, c, zero, acc[v][r]);
         sum[r][v] = vf_fma(scale, part, sum[r][v]);
       }
     }

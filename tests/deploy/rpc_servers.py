@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import socket
@@ -16,6 +17,8 @@ from pathlib import Path
 _BOUND = re.compile(r"bind to \S+:(\d+)")
 _START_LIMIT = 120.0  # seconds; importing TVM takes several on a busy machine
 _END_LIMIT = 10.0
+#: Below those that Linux takes for connections, above those of Ray's workers.
+_PORTS = range(20000, 32768)
 
 
 class Peer:
@@ -87,9 +90,11 @@ def server(folder: Path, *arguments: str) -> Peer:
 
 
 def free_port() -> int:
-    """A port that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
+    """A port that nobody uses, and that the system gives to no connection in the meantime."""
+    while True:
+        port = random.choice(_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def without_torch(folder: Path, *path: Path) -> dict[str, str]:

@@ -265,7 +265,7 @@ def test_report_in_json() -> None:
     _, report = partition_with_report(import_onnx(prepare(mobile_block())))
     data = json.loads(json.dumps(report.to_json()))
     counts = {"operators", "offloaded", "macs", "offloaded_macs"}
-    tables = {"regions", "left", "libraries", "asked_libraries", "kernels", "nodes"}
+    tables = {"regions", "left", "libraries", "asked_libraries", "kernels", "machines", "nodes"}
     assert set(data) == counts | tables | {"shortfall", "exact", "axes", "multiplied_in"}
     assert data["multiplied_in"] == {"float32": data["macs"]}
     assert data["macs"] == data["offloaded_macs"] == 6 * 25 * 9 + 36 + 36 * 25

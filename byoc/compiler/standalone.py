@@ -22,7 +22,14 @@ from byoc.errors import CompileError
 from byoc.frontends import GivenModel, given_model
 from byoc.report import Report
 from byoc.stages import Stages
-from codegen_cc.standalone import Interface, TensorSpec, build, default_name, require_name
+from codegen_cc.standalone import (
+    Interface,
+    TensorSpec,
+    build,
+    default_name,
+    function_names,
+    require_name,
+)
 
 #: Where ``compile_standalone`` is not told what to call a model that has no file.
 _UNNAMED = "model"
@@ -55,7 +62,8 @@ def compile_standalone(
     ``name`` begins the names of the C functions and of the files; by default it is made from that
     of the model's file.  ``output`` is the folder; one that exists keeps its other files, so that
     several models can share it.  All axes need a size (``input_shapes``), and all operators must be
-    in one region: what is in the way is named.
+    in one region: what is in the way is named.  ``states`` are kept by each instance, those that
+    grow excepted.
 
     Raises ``ByocError``; no file is then changed.
     """
@@ -66,7 +74,8 @@ def compile_standalone(
     if name is None:
         file = model if isinstance(model, Path) else getattr(model, "file", None)
         name = _UNNAMED if file is None else default_name(file.stem)
-    require_name(name, Interface(name, (), (), (), ()).functions, request.target)
+    functions = function_names(name, bool(request.states))
+    require_name(name, functions, request.target)
     done = partition_model(model, input_shapes, request, stages)
     entry = _require_one_region(done)
     metadata = replace(done.metadata, form="standalone", report=done.report.to_json())
@@ -87,6 +96,7 @@ def _interface(name: str, metadata: Metadata, entry: SingleRegion) -> Interface:
         entry.inputs,
         entry.outputs,
         metadata.threads or 0,
+        tuple(_spec(state.input) for state in metadata.states),
     )
 
 
@@ -102,10 +112,14 @@ def _require_place(folder: Path) -> None:
 def _require_one_region(done: Partitioned) -> SingleRegion:
     """How the network calls its only region; raises ``CompileError`` saying what is in the way."""
     need = "the standalone form needs the whole network in one region with fixed shapes"
-    if states := done.metadata.states:
-        raise CompileError(f"the standalone form keeps no states, such as {states[0].input.name!r}")
+    states = done.metadata.states
+    if growing := [state.input.name for state in states if state.axis is not None]:
+        raise CompileError(
+            f"the standalone form keeps no states that grow, such as {growing[0]!r}, as its shapes "
+            "are fixed; use states of fixed shapes (a cache of fixed length), or --emit tvm"
+        )
     report = done.report
-    for info in (*done.metadata.inputs, *done.metadata.outputs):
+    for info in (*done.metadata.inputs, *done.metadata.outputs, *(s.input for s in states)):
         if any(isinstance(extent, str) for extent in info.shape):
             raise CompileError(f"{need}: {info} has symbolic axes; give --input-shapes numbers")
     if report.left:

@@ -4,7 +4,7 @@
 ``header`` are its C text, ``package`` compiles it and writes the folder.
 """
 
-from codegen_cc.standalone.interface import Interface, TensorSpec
+from codegen_cc.standalone.interface import Interface, TensorSpec, function_names
 from codegen_cc.standalone.names import default_name, require_name
 from codegen_cc.standalone.package import Package, build
 
@@ -14,5 +14,6 @@ __all__ = [
     "TensorSpec",
     "build",
     "default_name",
+    "function_names",
     "require_name",
 ]

@@ -48,8 +48,8 @@ BYOC_API byoc_status @NAME@_create(const byoc_options* options, @NAME@_model** m
 BYOC_API byoc_status @NAME@_run(@NAME@_model* model, const void* const* inputs,
                          void* const* outputs);
 
-/* What was wrong with the last run, one line; "" where nothing was.  (BYOC_ERR_BUSY leaves no text:
- * that belongs to the run that goes on.)  Valid until the next run. */
+@STATES@/* What was wrong with the last @CALL@, one line; "" where nothing was.  Valid until
+ * the next one.  (BYOC_ERR_BUSY leaves no text: that belongs to the run that goes on.) */
 BYOC_API const char* @NAME@_error(const @NAME@_model* model);
 
 /* One constant line for a code. */
@@ -64,14 +64,36 @@ BYOC_API void @NAME@_destroy(@NAME@_model* model);
 #endif /* BYOC_MODEL_@NAME@_H_ */
 """
 
+_STATES = """\
+/* Descriptions of the states, which an instance keeps from run to run, and how many there are. */
+BYOC_API const byoc_tensor* @NAME@_states(int32_t* count);
+
+/* Lets the next run be the first one: all states are zeros, as @NAME@_create leaves them.  (A run
+ * that fails leaves the states as they were.) */
+BYOC_API byoc_status @NAME@_reset(@NAME@_model* model);
+
+/* Makes an instance with the options of this one, and states of its own that are now alike. */
+BYOC_API byoc_status @NAME@_clone(@NAME@_model* model, @NAME@_model** made);
+
+/* Copies the states out, and in again; one address each, dense, in the order of @NAME@_states. */
+BYOC_API byoc_status @NAME@_save(@NAME@_model* model, void* const* states);
+BYOC_API byoc_status @NAME@_restore(@NAME@_model* model, const void* const* states);
+
+"""
+
 
 def header_text(interface: Interface) -> str:
     """The text of NAME.h; names from the model appear as identifiers alone."""
     inputs, outputs = interface.inputs, interface.outputs
     tensors = [*_listed("Inputs", inputs), *_listed("Outputs", outputs)]
     counts = [*_counts(interface, "INPUT", inputs), *_counts(interface, "OUTPUT", outputs)]
+    if interface.states:
+        tensors += _listed("States", interface.states)
+        counts += _counts(interface, "STATE", interface.states)
     return (
-        _HEADER.replace("@TENSORS@", "\n".join(tensors))
+        _HEADER.replace("@STATES@", _STATES if interface.states else "")
+        .replace("@CALL@", "call" if interface.states else "run")
+        .replace("@TENSORS@", "\n".join(tensors))
         .replace("@COUNTS@", "\n".join(counts))
         .replace("@VERSION@", str(COMMON_VERSION))
         .replace("@NAME@", interface.name)

@@ -8,10 +8,14 @@ from math import prod
 from codegen_cc import dtypes
 from codegen_cc.emit.entry import c_identifier
 
+#: What the functions of every model do, and those of one that keeps states besides.
+_FUNCTIONS = ("inputs", "outputs", "create", "run", "error", "status_text", "destroy")
+_OF_STATES = ("states", "reset", "clone", "save", "restore")
+
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or an output: its name in the model, dtype and shape."""
+    """An input, an output or a state: its name in the model, dtype and shape."""
 
     name: str
     dtype: str
@@ -43,8 +47,9 @@ class Interface:
 
     ``name`` begins the names of all functions.  ``region_inputs[i]`` is the number of the model's
     input that is the region's input ``i``; ``region_outputs[j]`` the number of the region's output
-    that is the model's output ``j``.  ``threads`` is the number that an instance has by default, 0
-    for all cores.
+    that is the model's output ``j``.  ``states`` count as inputs behind the others, and what they
+    become as outputs behind the others.  ``threads`` is the number that an instance has by default,
+    0 for all cores.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Interface:
     region_inputs: tuple[int, ...]
     region_outputs: tuple[int, ...]
     threads: int = 0
+    states: tuple[TensorSpec, ...] = ()
 
     def function(self, what: str) -> str:
         """The C name of a function, or of another global thing of this model."""
@@ -61,5 +67,9 @@ class Interface:
     @property
     def functions(self) -> tuple[str, ...]:
         """The names that the libraries export."""
-        whats = ("inputs", "outputs", "create", "run", "error", "status_text", "destroy")
-        return tuple(self.function(what) for what in whats)
+        return function_names(self.name, bool(self.states))
+
+
+def function_names(name: str, keeps_states: bool) -> tuple[str, ...]:
+    """The names of the C functions of a model of this name."""
+    return tuple(f"{name}_{what}" for what in _FUNCTIONS + (_OF_STATES if keeps_states else ()))

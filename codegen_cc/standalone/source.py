@@ -49,6 +49,33 @@ void @NAME@_destroy(@NAME@_model* model) {
 }
 """
 
+_STATES_API = """\
+
+const byoc_tensor* @NAME@_states(int32_t* count) {
+  if (count != NULL) *count = @NAME@_spec.state_count;
+  return @NAME@_spec.states;
+}
+
+byoc_status @NAME@_reset(@NAME@_model* model) {
+  return ext_model_reset((ext_instance*)model);
+}
+
+byoc_status @NAME@_clone(@NAME@_model* model, @NAME@_model** made) {
+  ext_instance* copy = NULL;
+  const byoc_status status = ext_model_clone((ext_instance*)model, made ? &copy : NULL);
+  if (made != NULL) *made = (@NAME@_model*)copy;
+  return status;
+}
+
+byoc_status @NAME@_save(@NAME@_model* model, void* const* states) {
+  return ext_model_save((ext_instance*)model, states);
+}
+
+byoc_status @NAME@_restore(@NAME@_model* model, const void* const* states) {
+  return ext_model_restore((ext_instance*)model, states);
+}
+"""
+
 
 def source_text(plan: Plan, interface: Interface) -> str:
     """The C source of a model whose region's symbol is the model's name."""
@@ -63,20 +90,25 @@ def source_text(plan: Plan, interface: Interface) -> str:
     parts.append(_run_function(plan, interface))
     parts.append(_descriptors(interface, "inputs", interface.inputs))
     parts.append(_descriptors(interface, "outputs", interface.outputs))
+    parts.append(_descriptors(interface, "states", interface.states))
     parts.append(_spec(plan, interface))
-    parts.append(_API.replace("@NAME@", name))
+    api = _API + (_STATES_API if interface.states else "")
+    parts.append(api.replace("@NAME@", name))
     return "\n".join(parts)
 
 
 def _run_function(plan: Plan, interface: Interface) -> str:
     name = interface.name
     place = {region: model for model, region in enumerate(interface.region_outputs)}
-    arguments = [f"inputs[{model}]" for model in interface.region_inputs]
-    arguments += [f"outputs[{place[region]}]" for region in range(len(plan.outputs))]
+    given, results = len(interface.inputs), len(interface.outputs)
+    arguments = [_element("inputs", "before", model, given) for model in interface.region_inputs]
+    arguments += [
+        _element("outputs", "after", place[region], results) for region in range(len(plan.outputs))
+    ]
     lines = [
-        f"static int {name}_run_body(const void* const* inputs, void* const* outputs, "
-        "char* arena) {",
-        "  (void)inputs;",
+        f"static int {name}_run_body(const void* const* inputs, void* const* outputs,",
+        "    const void* const* before, void* const* after, char* arena) {",
+        "  (void)inputs, (void)before, (void)after;",
     ]
     for library in prepared(plan):
         lines += [
@@ -85,6 +117,11 @@ def _run_function(plan: Plan, interface: Interface) -> str:
         ]
     lines += [f"  return {name}_body({', '.join([*arguments, 'arena'])});", "}", ""]
     return "\n".join(lines)
+
+
+def _element(array: str, behind: str, index: int, count: int) -> str:
+    """What is at an index of an array with ``count`` elements that another one follows."""
+    return f"{array}[{index}]" if index < count else f"{behind}[{index - count}]"
 
 
 def _descriptors(interface: Interface, what: str, specs: tuple[TensorSpec, ...]) -> str:
@@ -114,8 +151,10 @@ def _spec(plan: Plan, interface: Interface) -> str:
             f'    .name = "{name}",',
             f"    .input_count = {len(interface.inputs)},",
             f"    .output_count = {len(interface.outputs)},",
+            f"    .state_count = {len(interface.states)},",
             f"    .inputs = {name}_inputs_table,",
             f"    .outputs = {name}_outputs_table,",
+            f"    .states = {name}_states_table,",
             f"    .arena_bytes = {int(plan.arena_bytes)}u,",
             f"    .threads = {interface.threads},",
             f"    .run = {name}_run_body,",

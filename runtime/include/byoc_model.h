@@ -12,9 +12,18 @@
  *   const char* NAME_status_text(byoc_status status);
  *   void NAME_destroy(NAME_model* model);
  *
+ * and, where the model keeps states from one run to the next, these:
+ *
+ *   const byoc_tensor* NAME_states(int32_t* count);
+ *   byoc_status NAME_reset(NAME_model* model);            zeros in all states, as at first
+ *   byoc_status NAME_clone(NAME_model* model, NAME_model** made);
+ *   byoc_status NAME_save(NAME_model* model, void* const* states);
+ *   byoc_status NAME_restore(NAME_model* model, const void* const* states);
+ *
  * NAME_create gives an instance: the memory that one run needs, and threads.  Instances share the
  * weights.  Different instances may run at the same time; one instance runs once at a time.  All
- * memory is taken by NAME_create and given back by NAME_destroy; NAME_run takes none.
+ * memory is taken by NAME_create and NAME_clone and given back by NAME_destroy; NAME_run takes
+ * none.
  *
  * Functions return BYOC_OK (0) or a code that says what kind of thing was wrong.  The header is
  * plain C11 and C++.
@@ -64,7 +73,7 @@ typedef enum {
   BYOC_BFLOAT16 = 7 /* uint16_t in C: the upper half of a float's bits */
 } byoc_dtype;
 
-/* An input or an output: a dense array, the last axis fastest. */
+/* An input, an output or a state: a dense array, the last axis fastest. */
 typedef struct {
   const char* name; /* as in the ONNX model, UTF-8 */
   byoc_dtype dtype;
@@ -92,8 +101,8 @@ typedef struct {
   int32_t threads; /* 0: what the model was compiled for, else all cores; 1: no threads */
   byoc_parallel_for parallel_for; /* NULL: threads of the instance's own, `threads` - 1 of them */
   void* pool;                     /* for parallel_for */
-  byoc_allocate allocate;         /* NULL: aligned_alloc; called by NAME_create alone */
-  byoc_release release;           /* NULL: free; by NAME_create and NAME_destroy */
+  byoc_allocate allocate;         /* NULL: aligned_alloc; called by NAME_create and NAME_clone */
+  byoc_release release;           /* NULL: free; called by these and NAME_destroy */
   void* heap;                     /* for allocate and release */
   char* message;                  /* NULL, or where NAME_create writes why it failed */
   size_t message_size;            /* bytes of it; text that is longer is cut */

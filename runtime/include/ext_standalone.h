@@ -19,13 +19,16 @@ extern "C" {
 /* A model: constant, one per library. */
 typedef struct {
   const char* name; /* begins messages */
-  int32_t input_count, output_count;
+  int32_t input_count, output_count, state_count;
   const byoc_tensor* inputs;
   const byoc_tensor* outputs;
+  const byoc_tensor* states; /* what an instance keeps from run to run */
   size_t arena_bytes;
   int32_t threads; /* by default; 0: all cores */
-  /* Computes; the buffers have been checked.  Returns a byoc_status. */
-  int (*run)(const void* const* inputs, void* const* outputs, char* arena);
+  /* Computes; the buffers have been checked.  Reads states from `before`, and writes all of them to
+   * `after`.  Returns a byoc_status. */
+  int (*run)(const void* const* inputs, void* const* outputs, const void* const* before,
+             void* const* after, char* arena);
 } ext_model;
 
 typedef struct ext_instance ext_instance;
@@ -37,6 +40,12 @@ byoc_status ext_model_run(ext_instance* instance, const void* const* inputs, voi
 const char* ext_model_error(const ext_instance* instance);
 const char* ext_model_status_text(byoc_status status);
 void ext_model_destroy(ext_instance* instance);
+
+/* Bodies of the functions that NAME.h has where the model keeps states. */
+byoc_status ext_model_reset(ext_instance* instance);
+byoc_status ext_model_clone(ext_instance* instance, ext_instance** made);
+byoc_status ext_model_save(ext_instance* instance, void* const* states);
+byoc_status ext_model_restore(ext_instance* instance, const void* const* states);
 
 /* For the body, on the thread that runs it: keep a message for ext_model_error and return the
  * byoc_status that the body then returns.  `kind` is for TVM alone. */

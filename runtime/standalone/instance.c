@@ -1,5 +1,5 @@
 /*
- * Instances of a model: create, run, destroy.
+ * Instances of a model: create, clone, run, destroy.
  *
  * Create runs the network once, on zeros and on the calling thread alone, to learn how much scratch
  * memory the parts of a run take at most, and then allocates that for each of them.
@@ -135,19 +135,13 @@ static byoc_status start_threads(ext_instance* m, const request* r) {
   return BYOC_OK;
 }
 
-static size_t bytes_of(const byoc_tensor* tensors, int32_t count) {
-  size_t total = 0;
-  for (int32_t i = 0; i < count; i++) total += ext_round_up(tensors[i].bytes);
-  return total;
-}
-
 /* Runs the network on zeros, each piece of scratch memory allocated by itself. */
 static byoc_status measure(ext_instance* m, const request* r) {
   const ext_model* model = m->model;
   const size_t pointers =
       ext_round_up(sizeof(void*) * (size_t)(model->input_count + model->output_count));
-  const size_t inputs = bytes_of(model->inputs, model->input_count);
-  const size_t total = pointers + inputs + bytes_of(model->outputs, model->output_count);
+  const size_t inputs = ext_bytes_of(model->inputs, model->input_count);
+  const size_t total = pointers + inputs + ext_bytes_of(model->outputs, model->output_count);
   char* memory = ext_heap_take(&m->heap, total);
   if (!memory) return no_memory(r, "a first run", total);
   memset(memory, 0, pointers + inputs);
@@ -183,6 +177,36 @@ static byoc_status give_stacks(ext_instance* m, const request* r) {
   return BYOC_OK;
 }
 
+/* Needs what another instance of the same model and options needs. */
+static void measure_alike(ext_instance* m, const ext_instance* other) {
+  m->calls.stack.deepest = other->calls.stack.size;
+  m->parts[0].stack.deepest = other->parts[0].stack.size;
+}
+
+/* Makes an instance by options without defaults, `like` another one where that is not NULL. */
+static byoc_status make(const request* r, const byoc_options* o, const ext_instance* like,
+                        ext_instance** made) {
+  const ext_model* model = r->model;
+  byoc_status status = BYOC_OK;
+  size_t bytes = 0;
+  ext_instance* m = lay_out(model, o, &bytes);
+  if (!m) return no_memory(r, "an instance", bytes);
+  m->arena = ext_heap_take(&m->heap, model->arena_bytes);
+  if (!m->arena) status = no_memory(r, "the arena", model->arena_bytes);
+  if (!status && !ext_states_take(m, &bytes)) status = no_memory(r, "the states", bytes);
+  if (!status && like) measure_alike(m, like);
+  if (!status && !like) status = measure(m, r);
+  if (!status) status = give_stacks(m, r);
+  if (!status) status = start_threads(m, r);
+  if (status) {
+    ext_model_destroy(m);
+    return status;
+  }
+  m->message[0] = '\0';
+  *made = m;
+  return BYOC_OK;
+}
+
 byoc_status ext_model_create(const ext_model* model, const byoc_options* options,
                              ext_instance** made) {
   request r = {model, options};
@@ -191,21 +215,32 @@ byoc_status ext_model_create(const ext_model* model, const byoc_options* options
   if (made) *made = NULL;
   if (status) return status;
   if (!made) return refuse(&r, BYOC_ERR_ARGUMENT, "no place for the instance: model is NULL");
-  size_t bytes = 0;
-  ext_instance* m = lay_out(model, &o, &bytes);
-  if (!m) return no_memory(&r, "an instance", bytes);
-  m->arena = ext_heap_take(&m->heap, model->arena_bytes);
-  if (!m->arena) status = no_memory(&r, "the arena", model->arena_bytes);
-  if (!status) status = measure(m, &r);
-  if (!status) status = give_stacks(m, &r);
-  if (!status) status = start_threads(m, &r);
-  if (status) {
-    ext_model_destroy(m);
-    return status;
-  }
+  return make(&r, &o, NULL, made);
+}
+
+byoc_status ext_model_clone(ext_instance* m, ext_instance** made) {
+  if (made) *made = NULL;
+  if (!m) return BYOC_ERR_ARGUMENT;
+  if (!ext_instance_enter(m)) return BYOC_ERR_BUSY;
+  byoc_options o = BYOC_OPTIONS;
+  o.threads = m->tasks;
+  o.parallel_for = m->threads ? NULL : m->parallel_for;
+  o.pool = m->threads ? NULL : m->pool;
+  o.allocate = m->heap.allocate;
+  o.release = m->heap.release;
+  o.heap = m->heap.heap;
+  o.message = m->message;
+  o.message_size = sizeof m->message;
   m->message[0] = '\0';
-  *made = m;
-  return BYOC_OK;
+  const request r = {m->model, &o};
+  byoc_status status = BYOC_ERR_ARGUMENT;
+  if (!made)
+    refuse(&r, status, "no place for the clone: made is NULL");
+  else
+    status = make(&r, &o, m, made);
+  if (!status) ext_states_copy(*made, m);
+  ext_instance_leave(m);
+  return status;
 }
 
 /* ------------------------------------------------------------------ run and destroy */
@@ -266,15 +301,16 @@ static byoc_status check_call(ext_instance* m, const void* const* inputs, void* 
 
 byoc_status ext_model_run(ext_instance* m, const void* const* inputs, void* const* outputs) {
   if (!m) return BYOC_ERR_ARGUMENT;
-  if (atomic_exchange_explicit(&m->running, 1, memory_order_acquire)) return BYOC_ERR_BUSY;
+  if (!ext_instance_enter(m)) return BYOC_ERR_BUSY;
   byoc_status status = check_call(m, inputs, outputs);
   if (!status) {
     m->message[0] = '\0';
     /* A forked child has the instance's memory, but not its threads. */
     m->serial = m->threads && getpid() != m->process;
     status = (byoc_status)ext_run_here(m, inputs, outputs);
+    if (!status) m->turn = 1 - m->turn;
   }
-  atomic_store_explicit(&m->running, 0, memory_order_release);
+  ext_instance_leave(m);
   return status;
 }
 
@@ -287,6 +323,7 @@ void ext_model_destroy(ext_instance* m) {
   const ext_heap heap = m->heap;
   if (m->threads && m->process == getpid()) ext_pool_stop(m->threads);
   ext_heap_give(&heap, m->scratch);
+  ext_heap_give(&heap, m->kept);
   ext_heap_give(&heap, m->arena);
   ext_heap_give(&heap, m);
 }

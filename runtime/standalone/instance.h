@@ -34,6 +34,8 @@ struct ext_instance {
   ext_heap heap;
   char* arena;
   char* scratch; /* of all stacks */
+  void** kept;   /* [2][states]: the buffers of each, that of the last run and the next; or NULL */
+  int turn;      /* which of the two has the states */
   int32_t tasks; /* of a launch */
   byoc_parallel_for parallel_for;
   void* pool;    /* for parallel_for */
@@ -46,7 +48,29 @@ struct ext_instance {
   ext_pool* threads; /* of the instance's own, or NULL */
 };
 
-/* Runs the model on checked buffers as a part of the calling thread. */
+/* Runs the model on checked buffers as a part of the calling thread; the states stay as they are,
+ * and what they become is in the other buffers. */
 int ext_run_here(ext_instance* instance, const void* const* inputs, void* const* outputs);
+
+/* One caller at a time: 0 where another one is at it. */
+static inline int ext_instance_enter(ext_instance* instance) {
+  return !atomic_exchange_explicit(&instance->running, 1, memory_order_acquire);
+}
+
+static inline void ext_instance_leave(ext_instance* instance) {
+  atomic_store_explicit(&instance->running, 0, memory_order_release);
+}
+
+/* Bytes of buffers that lie one behind the other, each at a multiple of EXT_ALIGN. */
+size_t ext_bytes_of(const byoc_tensor* tensors, int32_t count);
+
+/* The first or second buffers of all states; NULL where the model has none. */
+static inline void** ext_states_of(const ext_instance* instance, int turn) {
+  return instance->kept ? instance->kept + turn * instance->model->state_count : NULL;
+}
+
+/* Takes memory for the states, all zeros; how much in `bytes`.  0 where the heap has too little. */
+int ext_states_take(ext_instance* instance, size_t* bytes);
+void ext_states_copy(ext_instance* to, const ext_instance* from);
 
 #endif /* EXT_INSTANCE_H_ */

@@ -99,7 +99,9 @@ void ext_workspace_free(void* memory) {
 int ext_run_here(ext_instance* m, const void* const* inputs, void* const* outputs) {
   ext_part* outer = current;
   current = &m->calls;
-  int status = m->model->run(inputs, outputs, m->arena);
+  void** before = ext_states_of(m, m->turn);
+  void** after = ext_states_of(m, 1 - m->turn);
+  int status = m->model->run(inputs, outputs, (const void* const*)before, after, m->arena);
   current = outer;
   return status;
 }

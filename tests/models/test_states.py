@@ -234,8 +234,6 @@ def test_a_state_must_begin_with_what_it_was() -> None:
 
 
 def test_forms_without_states_say_so(tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match="the standalone form keeps no states, such as 'h'"):
-        byoc.compile_standalone(counter(), tmp_path / "c", states={"h": "hn"})
     byoc.compile(counter(), tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
     with pytest.raises(VerifyError, match="keeps states, such as 'h'; compile the model without"):
         byoc.verify(counter(), tmp_path / "m.so")

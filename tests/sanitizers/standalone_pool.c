@@ -1,7 +1,8 @@
 /*
  * The pools of standalone models, for ThreadSanitizer: instances with threads of their own that are
  * made, run and destroyed by several threads at once, runs that follow each other without a pause
- * and after one, launches inside of launches, bodies that fail, and two runs of one instance.
+ * and after one, launches inside of launches, bodies that fail, and two callers of one instance,
+ * who run it, clone it and set its state back.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -44,8 +45,11 @@ static int twice(void* context, int64_t begin, int64_t end) {
   return status ? status : s->fails && end > N / 2 ? EXT_ERR_INDEX : 0;
 }
 
-static int run(const void* const* inputs, void* const* outputs, char* arena) {
+/* The state counts runs. */
+static int run(const void* const* inputs, void* const* outputs, const void* const* before,
+               void* const* after, char* arena) {
   (void)arena;
+  *(float*)after[0] = *(const float*)before[0] + 1;
   span s = {inputs[0], outputs[0], ((const float*)inputs[0])[0] == 7};
   int status = ext_parallel_for(N, 64, square, &s);
   if (status == 0) status = ext_parallel_for(N, 128, twice, &s);
@@ -55,8 +59,10 @@ static int run(const void* const* inputs, void* const* outputs, char* arena) {
 static const ext_model model = {.name = "pool",
                                 .input_count = 1,
                                 .output_count = 1,
+                                .state_count = 1,
                                 .inputs = tensors,
                                 .outputs = tensors,
+                                .states = tensors,
                                 .arena_bytes = 64,
                                 .threads = THREADS,
                                 .run = run};
@@ -102,6 +108,12 @@ static void* rival(void* argument) {
   for (int turn = 0; turn < RUNS; turn++) {
     byoc_status status = ext_model_run(shared, inputs, outputs);
     check(status == BYOC_OK || status == BYOC_ERR_BUSY, "a rival run failed");
+    if (turn % 20 == 9) ext_model_reset(shared);
+    if (turn % 20 != 19) continue;
+    ext_instance* clone = NULL;
+    status = ext_model_clone(shared, &clone);
+    check(status == BYOC_OK || status == BYOC_ERR_BUSY, "a rival clone failed");
+    ext_model_destroy(clone);
   }
   return NULL;
 }

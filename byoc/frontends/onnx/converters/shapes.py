@@ -134,10 +134,12 @@ def by_coordinates(node: Node) -> relax.Expr:
     if indices is None or not isinstance(indices[-1], int):
         told = list(indices) if indices else "of unknown shape"
         raise ValueError(f"indices {told}; need a known last extent, the number of coordinates")
-    if node.operator != "ScatterND":
-        return node.tvm()
-    _let_updates_fit(node, indices)
     natural = are_natural(node.inputs[1], node.bb.lookup_binding)
+    if node.operator != "ScatterND":
+        # None counts from the end, for which TVM reads the extents in front of a second region.
+        first = node.attrs.get("batch_dims", 0)
+        return relax.op.gather_nd(*node.inputs, first) if natural else node.tvm()
+    _let_updates_fit(node, indices)
     if natural and node.attrs.get("reduction", "none") == "none":
         return relax.op.scatter_nd(*node.inputs)  # there are none to count from the end
     return node.tvm()

@@ -65,7 +65,9 @@ def partition_and(
     Where that or the partition fails, and we chose extents of dynamic axes, less general ones are
     tried; if none will do, the first failure counts.
     """
-    imported = import_model(model, input_shapes, request.allow_wrong, stages)
+    imported = import_model(
+        model, input_shapes, request.allow_wrong, stages, states=bool(request.states)
+    )
     _return_memory()
     first: CompileError | PartitionError | None = None
     while True:

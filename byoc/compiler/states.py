@@ -98,6 +98,7 @@ def _pairs(imported: Imported, wanted: States) -> list[tuple[int, int]]:
     inputs = {info.name: place for place, info in enumerate(imported.inputs)}
     outputs = {info.name: place for place, info in enumerate(imported.outputs)}
     named = _usual(inputs, outputs) if wanted is True else dict(wanted)
+    named |= {name: name for name in imported.mutated}
     if not named:
         raise ControlError(
             "no input has a state's name, such as past_key_values.0.key beside the output "

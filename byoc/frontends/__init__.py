@@ -57,8 +57,12 @@ def import_model(
     allow_wrong: Iterable[str] = (),
     stages: Stages | None = None,
     sized: bool = False,
+    states: bool = False,
 ) -> Imported:
-    """Read a model into a Relax module, as its front end's ``import_model`` does."""
+    """Read a model into a Relax module, as its front end's ``import_model`` does.
+
+    With ``states``, values of its own that it changes are inputs and outputs (``mutated``).
+    """
     if isinstance(model, tvm.IRModule):
         if input_shapes:
             raise ShapeError("input_shapes are for ONNX models; the module has its own")
@@ -67,7 +71,7 @@ def import_model(
         return import_onnx_model(model, input_shapes, allow_wrong, stages, sized)
     if input_shapes:
         raise ShapeError("input_shapes are for ONNX models; export with dynamic_shapes instead")
-    return import_program(given_program(model), stages)
+    return import_program(given_program(model), stages, states)
 
 
 def comes_with_examples(model: object) -> bool:

@@ -21,6 +21,8 @@ class Imported:
     ``ranges`` are those of symbols that the model is for some sizes of only.
     ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
     ``states`` are kept from call to call; they are parameters behind those of ``inputs``.
+    ``mutated`` are inputs that are values of the model's own, which it changes; the outputs of
+    these names are what they become. They have to be kept as states.
     ``less_general`` imports the model with other extents for these, if there may be any: for when
     something after the import fails.
     """
@@ -33,4 +35,5 @@ class Imported:
     axes: str = ""
     ranges: tuple[SymbolRange, ...] = ()
     states: tuple[StateInfo, ...] = ()
+    mutated: frozenset[str] = frozenset()
     less_general: Callable[[], Imported] | None = None

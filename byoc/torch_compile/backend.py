@@ -43,8 +43,8 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph of ``torch.compile``.
 
-    ``options`` are keywords of ``byoc.compile``; ``cache``, a folder for libraries or False for
-    none; ``verify``, whether a new library is compared with PyTorch (the default).
+    ``options`` are keywords of ``byoc.compile`` but ``states``; ``cache``, a folder for libraries
+    or False for none; ``verify``, whether a new library is compared with PyTorch (the default).
 
     What cannot be compiled runs in PyTorch, and a ``FallbackWarning`` says why: where single
     operators are in the way these, else the graph. Raises ``ControlError`` for options that there
@@ -109,8 +109,9 @@ class _Taken(torch.nn.Module):
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    known = {**_OWN, **DEFAULTS}
-    if unknown := sorted(given.keys() - known.keys()):
+    # A library's own states would leave the module's buffers as they were.
+    known = [name for name in (*_OWN, *DEFAULTS) if name != "states"]
+    if unknown := sorted(given.keys() - set(known)):
         raise ControlError(f"option {unknown[0]!r}; the backend byoc has {', '.join(known)}")
     return {**_OWN, **given}
 

@@ -54,11 +54,15 @@ def given_program(
     return exported(model, example_inputs, dynamic_shapes)
 
 
-def import_program(program: Program, stages: Stages | None = None) -> Imported:
+def import_program(
+    program: Program, stages: Stages | None = None, states: bool = False
+) -> Imported:
     """Import a program into Relax, with its names.
 
-    Raises ``ImportFailure`` for an operator without a converter, and ``UnsupportedForm`` for a form
-    of one that cannot be computed.
+    Where ``states`` are kept, buffers that the program changes are inputs and outputs behind the
+    others. Raises ``ModelError`` for such a buffer where they are not;
+    ``ImportFailure`` for an operator without a converter, and ``UnsupportedForm`` for a form of one
+    that cannot be computed.
     """
     from byoc.frontends.source_files import hash_files
     from byoc.frontends.torch.importer import import_traced
@@ -66,9 +70,12 @@ def import_program(program: Program, stages: Stages | None = None) -> Imported:
 
     stages = stages or Stages(None)
     with stages("import into TVM", ImportFailure):
-        module = import_traced(program)
+        module, kept = import_traced(program, states)
     source = () if program.file is None else hash_files([program.file])
-    return Imported(module, *signature(program, module), source, ranges=program.ranges())
+    inputs, outputs = signature(program, module, kept)
+    return Imported(
+        module, inputs, outputs, source, ranges=program.ranges(), mutated=frozenset(kept)
+    )
 
 
 def torch_reference(program: Program) -> Reference:

@@ -9,7 +9,7 @@ compared with these shapes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from tvm import relax
 
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names
 from byoc.frontends.torch.converters.table import complex_converter_of, converter_of
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
@@ -36,31 +37,40 @@ MAX_FOLDED = 1 << 22
 _CHECKS = ("_assert", "sym_constrain_range")
 
 
-def import_traced(program: Program) -> tvm.IRModule:
+def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule, list[str]]:
     """Import a program; ``main`` takes its inputs and returns its outputs in order.
 
-    Raises ``ImportFailure`` that names module and operator where one has no converter, and
+    Where ``states`` are kept, buffers that the program changes are inputs and outputs behind the
+    others; their names are told as well. Raises ``ModelError`` for them where they are not;
+    ``ImportFailure`` that names module and operator where one has no converter, and
     ``UnsupportedForm`` where one would give a wrong result.
     """
     taken_apart = _taken_apart(program.exported)
-    _require_converters(taken_apart)
-    importer = _Importer(taken_apart, Symbols(program.symbols))
+    kept = changed_buffers(taken_apart) if states else None
+    _require_converters(taken_apart, kept or ())
+    importer = _Importer(taken_apart, Symbols(program.symbols), kept)
     outputs = [place for _, place in program.outputs()]
-    return define_symbols(importer.run([name for name, _ in program.inputs()], outputs))
+    module = importer.run([name for name, _ in program.inputs()], outputs)
+    return define_symbols(module), kept or []
 
 
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     try:
         return given.run_decompositions(decompositions())
     except Exception as error:
+        if twice := tensor_of_two_names(given):
+            raise ModelError(
+                f"{twice[0]!r} and {twice[1]!r} are one tensor, of which the module may change "
+                "one; export it with strict=True"
+            ) from error
         raise ImportFailure(f"PyTorch cannot take the program apart: {one_line(error)}") from error
 
 
-def _require_converters(program: torch.export.ExportedProgram) -> None:
+def _require_converters(program: torch.export.ExportedProgram, kept: Collection[str]) -> None:
     """Raise ``ImportFailure`` for operators without a converter; it names all of them."""
     missing: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
-    known = _without_input(program)
+    known = _without_input(program, kept)
     for node in program.graph.nodes:
         if node.op == "call_function" and node not in known and not _needs_none(node):
             where = module_path(node) or "the model itself"
@@ -91,14 +101,17 @@ def _needs_none(node: torch.fx.Node) -> bool:
     )
 
 
-def _without_input(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
-    """The nodes that depend on no input of the user's, which PyTorch computes."""
+def _without_input(
+    program: torch.export.ExportedProgram, kept: Collection[str]
+) -> set[torch.fx.Node]:
+    """The nodes that depend on no input and no buffer that is ``kept``: PyTorch computes them."""
     given = torch.export.graph_signature.InputKind.USER_INPUT
     specs = iter(program.graph_signature.input_specs)
     known = set()
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            if next(specs).kind is not given:
+            spec = next(specs)
+            if spec.kind is not given and spec.target not in kept:
                 known.add(node)
         elif known.issuperset(node.all_input_nodes):
             known.add(node)
@@ -113,8 +126,14 @@ def _is_check(node: torch.fx.Node) -> bool:
 class _Importer:
     """The values of a program's nodes so far: tensors, where they are known, or expressions."""
 
-    def __init__(self, program: torch.export.ExportedProgram, symbols: Symbols) -> None:
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        symbols: Symbols,
+        kept: Sequence[str] | None,
+    ) -> None:
         self._program = program
+        self._kept = kept
         self._symbols = symbols
         self._builder = NamedBuilder()
         self._graph = Graph(self._builder, symbols)
@@ -142,25 +161,29 @@ class _Importer:
         """Bind what the program is given; returns the parameters of ``main``."""
         kinds = torch.export.graph_signature.InputKind
         stored = {**self._program.state_dict, **self._program.constants}
-        parameters = []
+        parameters, behind = [], {}
         nodes = [node for node in self._program.graph.nodes if node.op == "placeholder"]
         for node, spec in zip(nodes, self._program.graph_signature.input_specs, strict=True):
             if spec.kind is kinds.USER_INPUT:
                 if spec.arg.name in inputs:
-                    value = node.meta["val"]
-                    _require_plain(value, f"input {spec.arg.name!r}")
-                    shape = self._graph.extents(value.shape)
-                    kind = relax.TensorType(shape, dtype_name(value.dtype))
-                    self._values[node] = relax.Var(spec.arg.name, kind)
-                    parameters.append(self._values[node])
+                    parameters.append(self._parameter(node, f"input {spec.arg.name!r}"))
                 else:
                     self._values[node] = spec.arg.value
+            elif spec.target in (self._kept or ()):
+                behind[spec.target] = self._parameter(node, f"buffer {spec.target!r}")
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
                 _require_dense(stored[spec.target], f"{spec.target!r}")
                 self._values[node] = stored[spec.target].detach()
             else:
                 raise ModelError(f"input {spec.arg.name!r} is no tensor ({spec.kind.name})")
-        return parameters
+        return [*parameters, *(behind[name] for name in self._kept or ())]
+
+    def _parameter(self, node: torch.fx.Node, what: str) -> relax.Var:
+        value = node.meta["val"]
+        _require_plain(value, what)
+        kind = relax.TensorType(self._graph.extents(value.shape), dtype_name(value.dtype))
+        self._values[node] = relax.Var(node.name, kind)
+        return self._values[node]
 
     def _attribute(self, path: str) -> Any:
         value: Any = self._program.graph_module
@@ -171,16 +194,25 @@ class _Importer:
     def _user_outputs(self, places: Sequence[int]) -> list[torch.fx.Node]:
         kinds = torch.export.graph_signature.OutputKind
         (node,) = (n for n in self._program.graph.nodes if n.op == "output")
-        results = []
+        results, behind = [], {}
         specs = self._program.graph_signature.output_specs
         for spec, result in zip(specs, node.args[0], strict=True):
             if spec.kind is kinds.USER_OUTPUT:
                 results.append(result)
-            elif spec.kind in (kinds.BUFFER_MUTATION, kinds.USER_INPUT_MUTATION):
+            elif spec.kind is kinds.BUFFER_MUTATION and self._kept is not None:
+                behind[spec.target] = result
+            elif spec.kind is kinds.BUFFER_MUTATION:
                 raise ModelError(
-                    f"the module changes {spec.target!r} when it runs; need one without a state"
+                    f"the module changes {spec.target!r} when it runs; byoc.compile keeps "
+                    "it with states=True (--states)"
                 )
-        return [results[place] for place in places]
+            else:
+                what = spec.kind.name.split("_MUTATION")[0].lower().replace("_", " ")
+                raise ModelError(
+                    f"the module changes {what} {spec.target!r}; need one that changes buffers "
+                    "alone"
+                )
+        return [*(results[place] for place in places), *(behind[n] for n in self._kept or ())]
 
     def _output(self, node: torch.fx.Node) -> relax.Expr:
         """An output, which is never an input or a constant itself."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 from tvm import relax
 
@@ -12,17 +14,22 @@ from codegen_cc.region.relax_dims import dim_text
 
 
 def signature(
-    program: Program, module: tvm.IRModule
+    program: Program, module: tvm.IRModule, kept: Sequence[str] = ()
 ) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    """Inputs and outputs of ``main``, in order. Raises ``CompileError``."""
+    """Inputs and outputs of ``main``, in order; ``kept`` are buffers behind both.
+
+    Raises ``CompileError``.
+    """
     main = module["main"]
     result = main.body.body.ty
     results = list(result.fields) if isinstance(result, relax.TupleType) else [result]
-    inputs = zip(program.inputs(), [parameter.ty for parameter in main.params], strict=True)
-    outputs = zip(program.outputs(), results, strict=True)
+    given = [*(name for name, _ in program.inputs()), *kept]
+    made = [*(name for name, _ in program.outputs()), *kept]
+    inputs = zip(given, [parameter.ty for parameter in main.params], strict=True)
+    outputs = zip(made, results, strict=True)
     return (
-        tuple(_info(name, kind) for (name, _), kind in inputs),
-        tuple(_info(name, kind) for (name, _), kind in outputs),
+        tuple(_info(name, kind) for name, kind in inputs),
+        tuple(_info(name, kind) for name, kind in outputs),
     )
 
 

@@ -1,0 +1,50 @@
+"""Buffers that a program changes when it runs: values that it keeps for its next call."""
+
+from __future__ import annotations
+
+import torch
+
+from byoc.errors import ModelError
+
+
+def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
+    """The buffers that a program without operators in place reads and changes, by name.
+
+    One that it writes anew before it reads it is none of these. Raises ``ModelError`` for one that
+    does not begin with zeros, as states do, and for one that is called as an input is.
+    """
+    signature = program.graph_signature
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    buffers = {target: nodes[name] for name, target in signature.inputs_to_buffers.items()}
+    written = signature.buffers_to_mutate.values()
+    found = [target for target in written if not _is_overwritten(buffers[target])]
+    stored = {**program.state_dict, **program.constants}
+    for target in found:
+        if stored[target].count_nonzero():
+            raise ModelError(
+                f"buffer {target!r} is not zero at first, as states are; set it to zeros before the"
+                " export"
+            )
+        if target in signature.user_inputs:
+            raise ModelError(f"an input and a buffer are called {target!r}; rename one")
+    return found
+
+
+def tensor_of_two_names(program: torch.export.ExportedProgram) -> tuple[str, str] | None:
+    """A buffer and a constant that are one tensor, as PyTorch's tracer finds attributes twice."""
+    places: dict[int, str] = {}
+    stored = {**program.state_dict, **program.constants}
+    for name in program.graph_signature.inputs_to_buffers.values():
+        places[stored[name].data_ptr()] = name
+    for name in program.graph_signature.inputs_to_lifted_tensor_constants.values():
+        if stored[name].numel() and stored[name].data_ptr() in places:
+            return places[stored[name].data_ptr()], name
+    return None
+
+
+def _is_overwritten(buffer: torch.fx.Node) -> bool:
+    """Whether nothing reads what a buffer was: all that is done with it is to copy over it."""
+    return all(
+        user.target is torch.ops.aten.copy.default and buffer not in user.args[1:]
+        for user in buffer.users
+    )

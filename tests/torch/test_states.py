@@ -1,0 +1,198 @@
+"""Modules that change buffers, such as a cache of fixed length, step by step beside PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import byoc
+from byoc.compiler.standalone import compile_standalone
+from byoc.errors import ByocError, ModelError
+from tests.deploy.standalone_api import Instance
+
+LENGTH, WIDTH, HEADS = 24, 32, 4
+LIMIT = 2e-6
+
+
+class Attention(nn.Module):
+    """Attention over a cache of fixed length, two heads of queries for each of keys."""
+
+    def __init__(self, by_slice: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.q, self.out = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 8)
+        self.k, self.v = nn.Linear(WIDTH, WIDTH // 2), nn.Linear(WIDTH, WIDTH // 2)
+        shape = (1, HEADS // 2, LENGTH, WIDTH // HEADS)
+        self.register_buffer("keys", torch.zeros(shape), persistent=False)
+        self.register_buffer("values", torch.zeros(shape))
+        self.by_slice = by_slice
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
+        if self.by_slice:
+            self.keys[:, :, position] = k
+            self.values[:, :, position] = v
+        else:
+            self.keys.index_copy_(2, position, k)
+            self.values.index_copy_(2, position, v)
+        mask = torch.arange(LENGTH)[None] <= position[:, None]
+        found = nn.functional.scaled_dot_product_attention(
+            q, self.keys, self.values, attn_mask=mask, enable_gqa=True
+        )
+        return self.out(found.transpose(1, 2).flatten(2))
+
+
+class Running(nn.Module):
+    """A mean of all rows so far: one state is a number of rows, another one is written anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("total", torch.zeros(1, 64))
+        self.register_buffer("last", torch.ones(1, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        self.total.add_(x)
+        self.last.copy_(x)
+        return self.total / self.count + torch.relu(self.last)
+
+
+def exported(module: nn.Module, *inputs: torch.Tensor) -> torch.export.ExportedProgram:
+    return torch.export.export(module.eval(), inputs, strict=False)
+
+
+def steps(rows: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What a cache is filled by, some rows at a time."""
+    torch.manual_seed(1)
+    places = torch.arange(LENGTH).split(rows)
+    return [(torch.randn(1, rows, WIDTH), position) for position in places]
+
+
+def answer(module: nn.Module, *inputs: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return module(*inputs).numpy()
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("by_slice", [False, True])
+def test_a_cache_of_fixed_length(rows: int, by_slice: bool, tmp_path: Path) -> None:
+    module, calls = Attention(by_slice).eval(), steps(rows)
+    made = byoc.compile(exported(module, *calls[0]), tmp_path / "m.so", states=True)
+    assert made.report.left == () and len(made.report.regions) == 1
+    assert [info.name for info in made.metadata.inputs] == ["x", "position"]
+    assert [state.input.name for state in made.metadata.states] == ["keys", "values"]
+    assert not module.keys.any()  # nothing has run the module
+    with byoc.load(tmp_path / "m.so") as model:
+        for x, position in calls:
+            want = answer(module, x, position)
+            np.testing.assert_allclose(model(x.numpy(), position.numpy()), want, rtol=0, atol=LIMIT)
+        for name, state in model.states.items():
+            np.testing.assert_allclose(state, getattr(module, name).numpy(), rtol=0, atol=LIMIT)
+        other = model.clone()
+        model.reset()
+        for buffer in module.buffers():
+            buffer.zero_()
+        x, position = calls[-1]
+        want = answer(module, x, position)
+        np.testing.assert_allclose(model(x.numpy(), position.numpy()), want, rtol=0, atol=LIMIT)
+        assert np.abs(other.states["keys"]).min(axis=(0, 1, 3)).all()  # all rows are filled still
+
+
+def test_a_module_is_exported_with_its_states(tmp_path: Path) -> None:
+    module, x = Running().eval(), torch.randn(1, 64)
+    made = byoc.compile(module, tmp_path / "m.so", example_inputs=(x,), states=True, min_bytes=0)
+    assert made.report.regions and made.report.offloaded
+    kept = {state.input.name: state.input.dtype for state in made.metadata.states}
+    assert kept == {"count": "int64", "total": "float32"}  # "last" is written before it is read
+    module.count.zero_(), module.total.zero_()
+    with byoc.load(tmp_path / "m.so") as model:
+        for seed in range(4):
+            x = torch.randn(1, 64, generator=torch.Generator().manual_seed(seed))
+            np.testing.assert_allclose(model(x.numpy()), answer(module, x), rtol=0, atol=LIMIT)
+        assert model.states["count"] == 4
+
+
+def test_the_standalone_form_keeps_them(tmp_path: Path) -> None:
+    module, calls = Attention().eval(), steps(1)
+    program = exported(module, *calls[0])
+    done = compile_standalone(program, tmp_path / "c", name="attention", states=True)
+    assert done.report.left == () and len(done.report.regions) == 1
+    with Instance(tmp_path / "c" / "lib" / "libattention.so", threads=1) as model:
+        for x, position in calls:
+            found = model.answers({"x": x.numpy(), "position": position.numpy()})
+            want = answer(module, x, position)
+            np.testing.assert_allclose(next(iter(found.values())), want, rtol=0, atol=LIMIT)
+
+
+@pytest.mark.parametrize("kind", [Attention, Running])
+def test_torch_compile_changes_buffers_as_pytorch_does(kind: type[nn.Module]) -> None:
+    torch._dynamo.reset()
+    eager, compiled = kind().eval(), kind().eval()
+    run = torch.compile(compiled, backend="byoc", options={"cache": False})
+    calls = steps(1)[:3] if kind is Attention else [(torch.randn(1, 64),) for _ in range(3)]
+    with torch.no_grad():
+        for call in calls:
+            torch.testing.assert_close(run(*call), eager(*call), rtol=0, atol=LIMIT)
+            for found, want in zip(compiled.buffers(), eager.buffers(), strict=True):
+                torch.testing.assert_close(found, want, rtol=0, atol=LIMIT)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+class Changes(nn.Module):
+    """A module that changes its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return torch.relu(x @ x)
+
+
+class TwoNames(nn.Module):
+    """A buffer that is reached by another attribute as well, as in a cache of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = [torch.zeros(4, 4)]
+        self.register_buffer("kept", self.cache[0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.cache[0].add_(x)
+        return self.cache[0] @ x
+
+
+def refused(module: nn.Module, *inputs: torch.Tensor, **options: object) -> str:
+    with pytest.raises(ByocError) as caught:
+        byoc.compile(exported(module, *inputs), **options)
+    assert isinstance(caught.value, ModelError) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_refused() -> None:
+    first = steps(1)[0]
+    said = refused(Attention(), *first)
+    assert (
+        said.split("True")[0]
+        == "the module changes 'keys' when it runs; byoc.compile keeps it with states="
+    )
+    module = Attention()
+    module.values.fill_(0.5)
+    said = refused(module, *first, states=True)
+    assert said.startswith("buffer 'values' is not zero at first, as states are; set it to zeros")
+    x = torch.randn(4, 4)
+    for states in (None, {"x": "output"}):
+        said = refused(Changes(), x, states=states)
+        assert said == "the module changes user input 'x'; need one that changes buffers alone"
+    backend = {"backend": "byoc", "options": {"states": True, "cache": False}}
+    with torch.no_grad(), pytest.raises(Exception, match="option 'states'; the backend byoc has"):
+        torch.compile(Running().eval(), **backend)(torch.randn(1, 64))
+    said = refused(TwoNames(), x, states=True)
+    assert said.startswith("'kept' and ") and said.endswith("export it with strict=True")

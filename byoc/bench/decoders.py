@@ -109,14 +109,19 @@ class Ours:
         from byoc.deploy.loader import load
 
         self._model = load(path, threads, capacity=capacity)
+        self._rooms: dict[int, np.ndarray] = {}
 
     def restore(self, cache: Arrays) -> None:
         """Copied into the library's memory."""
         self._model.restore(cache)
 
     def call(self, inputs: Arrays) -> np.ndarray:
-        """New rows go behind those that are there."""
-        return self._model.run(inputs)["logits"]
+        """New rows go behind those that are there; calls of as many tokens share their results."""
+        length = inputs["input_ids"].shape[1]
+        room = self._rooms.get(length)
+        given = None if room is None else {"logits": room}
+        self._rooms[length] = self._model.run(inputs, given)["logits"]
+        return self._rooms[length]
 
 
 class OnnxRuntime:

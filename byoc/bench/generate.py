@@ -152,6 +152,8 @@ def race(
         rows = []
         for length in plan.prompts:
             able = [worker for worker in workers if worker.entrant.does[0]]
+            for worker in able:  # memory of results, and of what is between, is there from then on
+                _prompt(worker, length)
             times = _turns(able, plan.prompt_rounds, lambda worker, n=length: _prompt(worker, n))
             rows += _rows("prompt", length, able, times, threads)
         for past in plan.pasts:

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnxruntime import InferenceSession
 
 from benchmarks import generate
-from byoc.bench.decoders import Decoder
+from byoc.bench.decoders import Decoder, Ours
+from byoc.bench.generate import compile_decoder
 from byoc.bench.subjects import load_subject
 from byoc.cli import main
 from byoc.errors import BenchmarkError
@@ -59,6 +61,23 @@ def test_the_limits_take_part(capsys: pytest.CaptureFixture[str]) -> None:
         *(*engines, "plain products"),
         *(*engines, "plain read"),
     ]
+
+
+def test_ours_keeps_the_memory_of_its_results(file: Path, tmp_path: Path) -> None:
+    """As the peers do: prompts of as many tokens write the same logits, which stay right."""
+    library = tmp_path / "tiny.so"
+    compile_decoder(file, library, "fp32")
+    decoder = Decoder.of(onnx.load(file), "tiny")
+    engine = Ours(library, decoder, 1, 16)
+    session = InferenceSession(file, providers=["CPUExecutionProvider"])
+    found = []
+    for past in (0, 3):
+        cache, call = decoder.cache(past), decoder.call(past, 5)
+        engine.restore(cache)
+        found.append(engine.call(call))
+        (right,) = session.run(["logits"], {**call, **cache})
+        np.testing.assert_allclose(found[-1], right, rtol=1e-4, atol=1e-5)
+    assert np.shares_memory(*found)
 
 
 def test_bytes_of_a_step() -> None:

@@ -14,6 +14,7 @@
  *                faster so; a sweep of r rows takes STEPS_OF_r rows of b at a time.  A walk of
  *                one row down blocks of integers is WIDTH_OF_BLOCKS vectors wide; where
  *                digits of bytes are faster, a panel, or a vector with DIGIT_ROWS rows
+ *   attention    FEW_QUERIES of few are computed at once, FEW_VECTORS of their columns
  *   bgemm        a tile of bf16 products has BVR rows and BVN vectors of columns; one of at most
  *                BWIDE_ROWS rows, which waits for B, has BWIDE vectors.  EXT_BROWS lists the rows.
  *                With EXT_MASKED_LANES the first lanes of a vector are stored as fast as all.  The
@@ -58,6 +59,7 @@ enum { MOST_COLUMNS = 6 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+enum { FEW_QUERIES = 4, FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: a vector of sums for each of B, or two for its halves, whose products need one more. */
 #if defined(EXT_DOT)
@@ -113,6 +115,7 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 2 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+enum { FEW_QUERIES = 2, FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 12 vectors of sums, 2 of B, 1 of A, 1 of products. */
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
@@ -157,6 +160,7 @@ enum { MOST_COLUMNS = 7 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
+enum { FEW_QUERIES = 4, FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 24 vectors of sums, 4 or 2 of B, 1 of A, 1 of products. */
 #if defined(EXT_DOT)
@@ -189,6 +193,7 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
+enum { FEW_QUERIES = 2, FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 4 vectors of sums, 2 of B, 2 of A, 4 of products. */
 enum { QVR = 4, QVN = 1, QW = 1, QGROUPED_W = 4 };

@@ -59,6 +59,10 @@ CASES = (
     Case(2, 4, 1, 10, 8, 8, shared_keys=True),
     Case(2, 4, 1, 10, 8, 0),
     Case(0, 4, 1, 10, 8, 8),
+    # Groups whose keys lie side by side, in parts for several threads, or too short for these.
+    Case(2, 6, 1, 700, 64, 64, mask=(1, 2), heads_inside=True, group=3),
+    Case(1, 3, 2, 130, 20, 36, mask=(3,), heads_inside=True),
+    Case(1, 10, 1, 33, 16, 16, mask=(0,), heads_inside=True, group=5),
 )
 
 

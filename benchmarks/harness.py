@@ -29,6 +29,8 @@ from byoc.errors import BenchmarkError, ByocError, ToolchainError
 from codegen_cc.link.toolchain import compiler
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Ends what ``write_between`` writes.
+_END_OF_WRITTEN = "<!-- The end of what is written. -->"
 
 T = TypeVar("T")
 Main = Callable[[Sequence[str] | None], int]
@@ -308,6 +310,22 @@ def show_sheets(
     for part in parts:
         show([part.rich()] if isinstance(part, Sheet) else part)
     show(lines)
+
+
+def write_between(
+    document: Path, begin: str, sheets: Sequence[Sheet], lines: Sequence[str]
+) -> None:
+    """Put tables and lines in a document, between the line ``begin`` and the end that follows it.
+
+    Raises ``BenchmarkError`` where the document has not both.
+    """
+    before, _, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, mark, after = rest.partition(_END_OF_WRITTEN)
+    if not mark:
+        raise BenchmarkError(f"{document.name} has not the lines {begin} and {_END_OF_WRITTEN}")
+    parts = [*(sheet.markdown() for sheet in sheets), "\n".join(f"- {line}" for line in lines)]
+    text = "\n\n".join([before + begin, *parts, _END_OF_WRITTEN + after])
+    document.write_text(text, encoding="utf-8")
 
 
 def show_json(value: object) -> None:

@@ -7,8 +7,8 @@ Each of ``models/pytorch.py``'s networks is compiled by ``torch.compile(backend=
 comes, by ``torch.compile``; these and eager PyTorch take turns on one input in one process, a
 process for each network and number of threads. For bfloat16, byoc has its option ``precision``, and
 the others run under ``torch.autocast``. ``--prepare`` fills both compilers' caches and times
-nothing, so that it may run beside other work; it takes an hour and more, nearly all of it
-Inductor's. The other command then takes some eight minutes of a quiet machine: processes of one
+nothing, so that it may run beside other work; it takes half an hour and more, nearly all of it
+Inductor's. The other command then takes some fifteen minutes of a quiet machine: processes of one
 network load side by side, and are timed one after another.
 ``--write`` writes the tables of docs/pytorch.md, of all networks.
 Exit code 1 where a result is wrong, or byoc slower than Inductor.
@@ -36,9 +36,7 @@ from byoc.machine import choose_cores
 from codegen_cc.cache import cache_folder
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "pytorch.md"
-#: What stands around the tables there.
 _BEGIN = "<!-- Written by `python -m benchmarks.pytorch --write`; do not edit. -->"
-_END = "<!-- The end of what is written. -->"
 
 ENGINES = ("byoc", "Inductor", "eager")
 #: Greatest error as a share of a result's range, eager fp32's.
@@ -98,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         harness.show_sheets(sheets, notes, asked.markdown)
     if asked.write:
-        _write(sheets, notes)
+        harness.write_between(DOCUMENT, _BEGIN, sheets, notes)
     return int(wrong or any(row.over("Inductor") > 1 for row in rows))
 
 
@@ -174,18 +172,6 @@ def _notes(rows: Sequence[Row], rounds: int) -> list[str]:
     ]
 
 
-def _write(sheets: Sequence[Sheet], notes: Sequence[str]) -> None:
-    """Put tables and lines between the marks in docs/pytorch.md."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = text.partition(_BEGIN)
-    _, mark, after = rest.partition(_END)
-    if not mark:
-        raise BenchmarkError(f"{DOCUMENT.name} has not the lines {_BEGIN} and {_END}")
-    parts = [sheet.markdown() for sheet in sheets]
-    parts.append("\n".join(f"- {note}" for note in notes))
-    DOCUMENT.write_text("\n\n".join([before + _BEGIN, *parts, _END + after]), encoding="utf-8")
-
-
 # ---------------------------------------------------------------------- a network
 
 
@@ -254,11 +240,11 @@ class _Contest:
         found: dict[str, list[float]] = {engine: [] for engine in ENGINES}
         for engine in harness.in_turns(ENGINES, rounds):
             with self._precision_of(engine):
-                found[engine].extend(_turn(self._calls[engine]))
+                found[engine].extend(turn(self._calls[engine]))
         return found
 
 
-def _turn(call: Callable[[], Any]) -> list[float]:
+def turn(call: Callable[[], Any]) -> list[float]:
     """Milliseconds of the runs of a turn, but for the first one, which others' data are in the way
     of, and which casts the weights where PyTorch does."""
     time.sleep(_REST)

@@ -19,7 +19,7 @@ after either activation.  ``bias`` and ``residual`` have operands of those roles
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from codegen_cc import dtypes
@@ -149,7 +149,7 @@ class Node:
 
     def to_json(self) -> str:
         """One line of JSON; ``Node.from_json`` gives an equal node back."""
-        return json.dumps(asdict(self), sort_keys=True, default=dim_json)
+        return json.dumps(self, sort_keys=True, default=_plain)
 
     @classmethod
     def from_json(cls, text: str) -> Node:
@@ -176,6 +176,13 @@ class Node:
             further=tuple(Result(_dims(r["shape"]), r["dtype"]) for r in raw.get("further", ())),
             elsewhere=tuple(Elsewhere(**other) for other in raw.get("elsewhere", ())),
         )
+
+
+def _plain(value: object) -> object:
+    """A part of a node as JSON has it. ``asdict`` copies expressions, which takes SymPy seconds."""
+    if is_dataclass(value):
+        return {part.name: getattr(value, part.name) for part in fields(value)}
+    return dim_json(value)
 
 
 def _bytes(shape: tuple[Dim, ...], dtype: str) -> Dim:

@@ -208,10 +208,10 @@ def _follow_casts(items: list[Item]) -> None:
 
 
 def _symbols_in(binding: relax.Binding) -> set[str]:
-    """Names of the symbols in the type of a binding and in the shapes among its arguments."""
+    """Names of the symbols in the type of a binding and in the shapes that it reads."""
     found = list(relax.analysis.tir_vars_in_type(binding.var.ty))
     value = binding.value
-    for argument in value.args if isinstance(value, relax.Call) else ():
+    for argument in value.args if isinstance(value, relax.Call) else (value,):
         found += relax.analysis.tir_vars_in_type(argument.ty)
     return {symbol.name for symbol in found}
 

@@ -20,7 +20,7 @@ import sympy
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
-from codegen_cc.dim import Dim, larger, smaller
+from codegen_cc.dim import Dim, at_most, larger, smaller
 
 #: Most elements of a value that is looked at: shapes have a few, weights have many.
 MAX_ELEMENTS = 64
@@ -143,7 +143,12 @@ def _same_sign(x: sympy.Expr, y: sympy.Expr) -> bool:
 
     Where a divisor with symbols is 0, there is no quotient to be wrong about.
     """
-    return bool(x.is_nonnegative and y.is_nonnegative and y != 0)
+    return bool(_is_natural(x) and _is_natural(y) and y != 0)
+
+
+def _is_natural(x: sympy.Expr) -> bool:
+    """Whether a number is 0 or more; SymPy does not know it of -floor(-n/32), which rounds up."""
+    return bool(x.is_nonnegative or (x.is_integer and at_most(0, x)))
 
 
 def _floor(x: sympy.Expr) -> sympy.Expr | None:

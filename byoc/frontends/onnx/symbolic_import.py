@@ -22,6 +22,7 @@ from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, unequal
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined
 from byoc.frontends.onnx.symbolic_range import counted, number, tiled
 from byoc.frontends.onnx.symbolic_resize import (
@@ -77,6 +78,7 @@ class SymbolicImporter(CheckedImporter):
         self._values: dict[str, ShapeValue] = {}
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
         self.tangled = TangledExtents()
+        self._sizes = SizesOfImages()
         #: Extents that operators want to be equal and that are not for all sizes.
         self.unequal: Unequal = []
         #: What converts symbolic operands, and gives None where TVM's converter will do.
@@ -98,6 +100,7 @@ class SymbolicImporter(CheckedImporter):
         self.tangled.of_inputs.update(self._variables)
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
+        self._sizes.note(graph)
         for node in graph.node:
             if self._evaluate(node):
                 continue
@@ -176,10 +179,14 @@ class SymbolicImporter(CheckedImporter):
         """Note the value of a node on shapes; False where it has none or no symbol is involved."""
         if node.op_type == "Shape":
             value = self._shape_value(node)
-        elif not any(name in self._values for name in node.input):
+        elif not self._sizes.joins(node) and not any(n in self._values for n in node.input):
             return False
         else:
             operands = [self._value(name) if name else None for name in node.input]
+            if self._sizes.joins(node) and None in operands:
+                self._parse_value_proto(node)  # what is emitted here belongs to the node
+                operands = self._sizes.known(self.bb, node, operands, self._nodes, self._variables)
+                self.tangled.of_inputs.update(self._variables)
             if any(
                 name and value is None for name, value in zip(node.input, operands, strict=True)
             ):
@@ -194,8 +201,9 @@ class SymbolicImporter(CheckedImporter):
 
     def _shape_value(self, node: onnx.NodeProto) -> ShapeValue | None:
         """The shape of a tensor whose extents are known, or depend on the inputs' symbols."""
-        source = self._nodes.get(node.input[0])
+        source, value = self._nodes.get(node.input[0]), self._values.get(node.input[0])
         shape = shape_of(source) if isinstance(source, relax.Expr) else None
+        shape = shape if value is None else value.elements.shape
         if shape is None:
             return None
         if any(symbol not in self._variables for symbol in _symbols(shape)):
@@ -350,9 +358,12 @@ class SymbolicImporter(CheckedImporter):
             for place, axis in enumerate(along)
         }
         if not is_static(pads):
-            return (
-                joined(self.bb, source, sides, fill, self._extent) if mode == "constant" else None
-            )
+            if mode != "constant":
+                return None
+            wide = joined(self.bb, source, sides, fill, self._extent)
+            wide = self._sizes.padded(self.bb, wide, self._variables)
+            self.tangled.of_inputs.update(self._variables)
+            return wide
         source = cut(self.bb, source, sides, self._extent)
         pairs = [max(0, side) for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
         return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
@@ -388,8 +399,8 @@ class SymbolicImporter(CheckedImporter):
             sizes = relax_dims(sizes.values)
         elif sizes is not None:
             sizes = [int(size) for size in _numbers(inputs, 3)]
-        if not scales and sizes is None:
-            raise ValueError("scales are computed; need constant ones")
+        if not scales and not sizes:
+            raise ValueError("scales or sizes are computed; need constants, or sizes of a Concat")
         if (
             op_name == "Resize"
             and opset < FIRST_WITH_MODES

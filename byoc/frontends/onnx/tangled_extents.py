@@ -22,7 +22,8 @@ from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 class TangledExtents:
     """The symbols of a graph's inputs, and those that stand for extents since."""
 
-    #: Symbols that callers decide, whose shapes are known before anything runs.
+    #: Symbols that callers decide, or that sizes of images have (``sizes_of_images``): most of a
+    #: network comes after these are known.
     of_inputs: set[sympy.Symbol] = field(default_factory=set)
     names: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 

@@ -1,0 +1,126 @@
+"""Sizes of images that a network computes in fp32 before it resizes them.
+
+A detector scales its image until the shorter side is 800 pixels, or the longer one 1333. How fp32
+rounds such a size is no expression of the symbols: it is computed while the model runs, as the file
+says. It becomes a symbol of its own, and all that comes after the resize has extents of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import sympy
+import tvm
+from tvm import relax, tirx
+
+from byoc.frontends.onnx.shape_values import ShapeValue
+from byoc.ir.dataflow import dtype_of, shape_of
+from codegen_cc.dim import at_most, normal
+from codegen_cc.region.relax_dims import relax_extent, variable_symbols
+
+
+@dataclass
+class SizesOfImages:
+    """The sizes that a graph's Resizes read, and the symbols of those that are computed."""
+
+    #: Names of what is read as sizes.
+    read: set[str] = field(default_factory=set)
+    found: dict[str, ShapeValue] = field(default_factory=dict)
+    #: Symbols for computed sizes that were rounded up, such as to a multiple of 32.
+    rounded: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
+
+    def note(self, graph: onnx.GraphProto) -> None:
+        """Look which values of a graph are sizes."""
+        for node in graph.node:
+            if node.op_type == "Resize" and len(node.input) > 3:
+                self.read.add(node.input[3])
+
+    def joins(self, node: onnx.NodeProto) -> bool:
+        """Whether a node puts sizes together, of which some may be computed."""
+        return node.op_type == "Concat" and node.output[0] in self.read
+
+    def known(
+        self,
+        bb: relax.BlockBuilder,
+        node: onnx.NodeProto,
+        operands: Sequence[ShapeValue | None],
+        values: Mapping[str, Any],
+        variables: dict[sympy.Symbol, tvm.ir.Var],
+    ) -> list[ShapeValue | None]:
+        """The operands of such a node with symbols for those that are computed.
+
+        ``variables`` get the new ones. None for what is no vector of a known number of integers.
+        """
+        return [
+            self._symbols(bb, name, values.get(name), variables) if operand is None else operand
+            for name, operand in zip(node.input, operands, strict=True)
+        ]
+
+    def _symbols(
+        self,
+        bb: relax.BlockBuilder,
+        name: str,
+        value: Any,
+        variables: dict[sympy.Symbol, tvm.ir.Var],
+    ) -> ShapeValue | None:
+        if name in self.found:
+            return self.found[name]
+        shape = shape_of(value) if isinstance(value, relax.Expr) else None
+        if shape is None or len(shape) != 1 or not isinstance(shape[0], int):
+            return None
+        if dtype_of(value) != "int64":
+            return None
+        count = len(variables)
+        fresh = [tirx.Var(f"resized_{count + place}", "int64") for place in range(shape[0])]
+        given = bb.emit(relax.op.tensor_to_shape(value))
+        bb.match_cast(given, relax.ShapeType(fresh))
+        variables |= variable_symbols(fresh)
+        self.found[name] = ShapeValue.of(list(variable_symbols(fresh)))
+        return self.found[name]
+
+    def padded(
+        self,
+        bb: relax.BlockBuilder,
+        value: relax.Expr,
+        variables: dict[sympy.Symbol, tvm.ir.Var],
+    ) -> relax.Expr:
+        """A tensor with symbols for what its extents round of computed sizes.
+
+        With k for -floor(-n/32), the extents 32*k are halved five times and are whole numbers.
+        ``variables`` get the new ones.
+        """
+        computed = {s for sizes in self.found.values() for s in sizes.elements.ravel()}
+        shape = shape_of(value)
+        parts = [
+            part
+            for extent in shape
+            if isinstance(extent, sympy.Expr)
+            for part in extent.atoms(sympy.floor)
+            if part.free_symbols <= computed
+        ]
+        if not parts:
+            return value
+        for part in dict.fromkeys(parts):
+            self._name(bb, part, variables)
+        shape = [e if isinstance(e, int) else normal(e.xreplace(self.rounded)) for e in shape]
+        ty = relax.TensorType([relax_extent(e, variables) for e in shape], dtype_of(value))
+        # An operator that is cast where it is bound would be in no region.
+        return bb.match_cast(value if isinstance(value, relax.Var) else bb.emit(value), ty)
+
+    def _name(
+        self,
+        bb: relax.BlockBuilder,
+        part: sympy.Expr,
+        variables: dict[sympy.Symbol, tvm.ir.Var],
+    ) -> None:
+        if part in self.rounded:
+            return
+        up = at_most(part, 0)  # -floor(-n/32) is n/32, rounded up
+        variable = tirx.Var(f"rounded_{len(variables)}", "int64")
+        number = relax.ShapeExpr([relax_extent(-part if up else part, variables)])
+        bb.match_cast(number, relax.ShapeType([variable]))
+        variables |= (fresh := variable_symbols([variable]))
+        self.rounded[part] = -next(iter(fresh)) if up else next(iter(fresh))

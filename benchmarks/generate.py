@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -75,6 +75,7 @@ FORMS = {
     "int8": Form(bits=8, tolerance=PRECISIONS["bf16"].tolerance),
     "4-bit": Form(bits=4, tolerance=PRECISIONS["bf16"].tolerance),
 }
+_FLOAT_PEER = "OpenVINO, float32 data"
 _READ, _PRODUCTS = "plain read", "plain products"
 _SHARE = 0.85
 #: Where the engines of those are.
@@ -169,6 +170,10 @@ def measure(
             answers=False, does=(False, True),
         ),
     ]  # fmt: skip
+    if how.bits:  # as ours compute, whose data stay float32
+        peer = engine_entrant("openvino", source, how.precision)
+        told = {**peer.options, "rounds_data": False}
+        entrants.insert(3, replace(peer, name="openvino-float", title=_FLOAT_PEER, options=told))
     if plan.prompts:
         options = {"layers": MODELS[name]["layers"], "length": max(plan.prompts)}
         parts = folder / f"products-{how.bits}-{how.precision}"

@@ -163,10 +163,19 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """OpenVINO with the file's own inputs and outputs, which it is handed back."""
+    """OpenVINO with the file's own inputs and outputs, which it is handed back.
+
+    Where weights have 8 or 4 bits it rounds data to bytes by itself, unless told not to.
+    """
 
     def __init__(
-        self, path: Path, decoder: Decoder, threads: int, capacity: int, precision: str = FP32
+        self,
+        path: Path,
+        decoder: Decoder,
+        threads: int,
+        capacity: int,
+        precision: str = FP32,
+        rounds_data: bool = True,
     ) -> None:
         del capacity
         import openvino
@@ -174,6 +183,8 @@ class OpenVino:
         hint = "bf16" if precision == "bf16" else "f32"
         options = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": hint}
         options |= {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "KV_CACHE_PRECISION": hint}
+        if not rounds_data:
+            options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
         compiled = openvino.Core().compile_model(str(path), "CPU", options)
         self._request, self._tensor = compiled.create_infer_request(), openvino.Tensor
         self._past: dict[str, object] = {}

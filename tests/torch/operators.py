@@ -356,6 +356,14 @@ MOVEMENT: dict[str, Case] = {
         ((4, 5, 2), torch.tensor([[0], [-1]]), torch.tensor([1, 3, 0]), (3, 2)),
     ),
     "index_put_inner": (lambda x, i, s: _put(x, i, s), (_X, torch.tensor([5, 0]), (8, 2))),
+    "index_put_cache": (
+        lambda x, i, s: torch.ops.aten.index_put(x, [None, None, i], s),
+        ((2, 3, 16, 8), torch.tensor([5, -1, 0]), (2, 3, 3, 8)),
+    ),
+    "index_put_added": (
+        lambda x, i, s: torch.ops.aten.index_put(x, [None, None, i], s, True),
+        ((2, 3, 16, 8), torch.tensor([[5], [5]]), (2, 3, 2, 1, 8)),
+    ),
     "index_put_mask": (lambda x, m: x.index_put((m,), torch.tensor(7.0)), ((2, 3, 2), _MASK)),
     "fold": (nn.Fold((4, 4), 3, padding=1), ((1, 18, 16),)),
     "embedding_bag": (nn.EmbeddingBag(10, 4, mode="sum"), (torch.tensor([[1, 9], [0, 3]]),)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 
 import numpy as np
 import torch
@@ -151,6 +152,10 @@ def _static(tensor: relax.Expr) -> tuple[int, ...]:
     return tuple(shape)
 
 
+#: Elements for each coordinate from which on a tensor is not turned to write some of its rows.
+_FEW = 4
+
+
 def index_put(
     g: Graph, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> relax.Expr:
@@ -173,19 +178,38 @@ def index_put(
         flat = own
     number = int(np.prod(known, dtype=np.int64))
     flat = g.emit(op.reshape(op.broadcast_to(flat, list(known)), [number, 1]))
+    wide = op.broadcast_to(source, [*extents[:first], *known, *extents[first + count :]])
+    kind = "add" if accumulate else "update"
+    shape = static_shape_of(tensor)
+    if shape and 0 < number * prod(shape[:first]) * (first + 1) <= prod(shape) // _FEW:
+        return _put_where_it_lies(g, tensor, g.emit(wide), flat, first, count, kind)
     # The axes with places go first, those of the values as well.
     others = [axis for axis in range(rank) if axis not in axes]
     order = [*axes, *others]
     kept = [extents[axis] for axis in others]
     whole = reduce(lambda a, b: a * b, extents[first : first + count])
     data = op.reshape(op.permute_dims(tensor, order), [whole, *kept])
-    wide = op.broadcast_to(source, [*extents[:first], *known, *extents[first + count :]])
     inner = list(range(first, first + len(known)))
     turned = [*inner, *(i for i in range(len(known) + len(kept)) if i not in inner)]
     updates = op.reshape(op.permute_dims(wide, turned), [number, *kept])
-    made = op.scatter_nd(data, flat, updates, "add" if accumulate else "update")
+    made = op.scatter_nd(data, flat, updates, kind)
     made = op.reshape(made, [extents[axis] for axis in order])
     return op.permute_dims(made, [order.index(axis) for axis in range(rank)])
+
+
+def _put_where_it_lies(
+    g: Graph, x: relax.Expr, values: relax.Expr, flat: relax.Expr, first: int, count: int, kind: str
+) -> relax.Expr:
+    """``index_put`` by coordinates of the axes before the first one with places as well."""
+    shape, number = _static(x), int(flat.ty.shape.values[0])
+    before, kept = shape[:first], shape[first + count :]
+    data = op.reshape(x, [*before, prod(shape[first : first + count]), *kept])
+    own = np.indices((*before, number), np.int64)[:first]
+    places = [g.tensor(torch.from_numpy(np.ascontiguousarray(axis[..., None]))) for axis in own]
+    last = g.emit(op.broadcast_to(flat, [*before, number, 1]))
+    indices = g.emit(op.concat([*places, last], first + 1))
+    updates = op.reshape(values, [*before, number, *kept])
+    return op.reshape(op.scatter_nd(data, indices, updates, kind), list(shape))
 
 
 def _put_by_mask(

@@ -16,8 +16,11 @@
 
 #include "../simd/math.h"
 
-/* Keys of a block, and of a part at least. */
-enum { BLOCK = 32, PART_KEYS = 256 };
+/* Keys of a block at most, of one that some rows share, and of a part at least. */
+enum { BLOCK = 64, SHARED_BLOCK = 32, PART_KEYS = 256 };
+/* Rows that share keys from which on there is time to ask for the next ones: a few wait for memory
+ * anyway, which a CPU reads ahead of them. */
+enum { FETCH_ROWS = 3 };
 /* Products below which threads cost more than they save. */
 static const int64_t ALONE = 1 << 16;
 
@@ -28,6 +31,7 @@ typedef struct {
   int64_t heads, rows;   /* that share keys; rows: of all their queries */
   int64_t groups, parts; /* of all batch items; of the keys of each */
   int64_t abreast;       /* groups whose keys are read together */
+  int64_t block;         /* keys of one */
   int64_t wide;          /* floats of a row of sums, whole vectors */
   float* results;        /* of each part of each group; see result_floats */
 } few_job;
@@ -89,8 +93,8 @@ EXT_INLINE void fetch_row(const float* x, int64_t columns) {
 
 /* Asks for the share of one step. */
 EXT_INLINE void fetch(const ext_attention_params* p, ahead* next) {
-  int64_t j = next->step * BLOCK / next->steps;
-  const int64_t end = i64_min((++next->step) * BLOCK / next->steps, next->keys);
+  int64_t j = next->step * SHARED_BLOCK / next->steps;
+  const int64_t end = i64_min((++next->step) * SHARED_BLOCK / next->steps, next->keys);
   for (; j < end; j++) {
     fetch_row(next->k + j * p->k_strides[2], p->depth);
     fetch_row(next->v + j * p->v_strides[2], p->width);
@@ -221,12 +225,13 @@ EXT_INLINE void keys_of_rows(const int rows, const few_job* job, int64_t group, 
 
 /* The keys [j, j + n) of one group, for all rows that share them. */
 static void keys_of_group(const few_job* job, int64_t group, int64_t j, int64_t end, float* out) {
-  const int64_t n = i64_min(BLOCK, end - j);
+  const int64_t n = i64_min(job->block, end - j);
   const ext_attention_params* p = job->p;
   const float* k = job->k + group_offset(p, p->k_strides, group) + j * p->k_strides[2];
   const float* v = job->v + group_offset(p, p->v_strides, group) + j * p->v_strides[2];
-  ahead next = {k + n * p->k_strides[2], v + n * p->v_strides[2], i64_min(BLOCK, end - j - n), 0,
-                job->rows * BLOCK / VL};
+  const int64_t rest = job->rows < FETCH_ROWS ? 0 : i64_min(job->block, end - j - n);
+  ahead next = {k + n * p->k_strides[2], v + n * p->v_strides[2], rest, 0,
+                job->rows * SHARED_BLOCK / VL};
   for (int64_t r = 0; r < job->rows; r += FEW_QUERIES) {
     float* sums = out + r * row_floats(job);
     const int64_t left = job->rows - r;
@@ -254,7 +259,7 @@ static void keys_of_part(const few_job* job, int64_t first, int64_t part) {
     for (int64_t r = 0; r < job->rows; r++)
       row[r * row_floats(job) + job->wide + 1] = -__builtin_inff();
   }
-  for (int64_t j = j0; j < j1; j += BLOCK)
+  for (int64_t j = j0; j < j1; j += job->block)
     for (int64_t i = 0; i < job->abreast; i++)
       keys_of_group(job, first + i, j, j1, out + i * apart);
 }
@@ -318,8 +323,9 @@ static int64_t share_out(few_job* job, int64_t threads) {
   const ext_attention_params* p = job->p;
   const int64_t groups = p->heads / job->heads; /* of a batch item */
   const int side_by_side = p->k_strides[1] < p->k_strides[2] && p->v_strides[1] < p->v_strides[2];
+  job->block = job->rows < FETCH_ROWS ? BLOCK : SHARED_BLOCK;
   job->parts = 1;
-  job->abreast = side_by_side ? groups : 1;
+  job->abreast = side_by_side && job->rows >= FETCH_ROWS ? groups : 1;
   if (threads == 1) return job->groups / job->abreast;
   const int64_t sets = job->groups / job->abreast;
   if (sets < 4 * threads)

@@ -144,7 +144,9 @@ class ControlFlowImporter(SymbolicImporter):
         outside = [self._kind(self._operand(name)) for name in around]
         variables, params = parameters(known, [*kinds, *outside])
         inner._variables = dict(variables)
-        inner.tangled = TangledExtents(self.tangled.of_inputs, dict(self.tangled.names))
+        inner.tangled = TangledExtents(
+            self.tangled.of_inputs, dict(self.tangled.names), self.tangled.computed
+        )
         inner._values = dict(self._values)
         constants = {n: e for n, e in self._nodes.items() if isinstance(e, tvm.ir.GenericConst)}
         names = [*(value.name for value in graph.input), *around]

@@ -32,6 +32,12 @@ class SizesOfImages:
     #: Symbols for computed sizes that were rounded up, such as to a multiple of 32.
     rounded: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
+    @property
+    def symbols(self) -> set[sympy.Symbol]:
+        """All symbols of computed sizes."""
+        sizes = {s for value in self.found.values() for s in value.elements.ravel()}
+        return sizes | {s for part in self.rounded.values() for s in part.free_symbols}
+
     def note(self, graph: onnx.GraphProto) -> None:
         """Look which values of a graph are sizes."""
         for node in graph.node:

@@ -186,7 +186,7 @@ class SymbolicImporter(CheckedImporter):
             if self._sizes.joins(node) and None in operands:
                 self._parse_value_proto(node)  # what is emitted here belongs to the node
                 operands = self._sizes.known(self.bb, node, operands, self._nodes, self._variables)
-                self.tangled.of_inputs.update(self._variables)
+                self.tangled.are_sizes(self._sizes.symbols)
             if any(
                 name and value is None for name, value in zip(node.input, operands, strict=True)
             ):
@@ -362,7 +362,7 @@ class SymbolicImporter(CheckedImporter):
                 return None
             wide = joined(self.bb, source, sides, fill, self._extent)
             wide = self._sizes.padded(self.bb, wide, self._variables)
-            self.tangled.of_inputs.update(self._variables)
+            self.tangled.are_sizes(self._sizes.symbols)
             return wide
         source = cut(self.bb, source, sides, self._extent)
         pairs = [max(0, side) for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]

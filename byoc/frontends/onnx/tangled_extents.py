@@ -26,10 +26,22 @@ class TangledExtents:
     #: network comes after these are known.
     of_inputs: set[sympy.Symbol] = field(default_factory=set)
     names: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
+    #: Those of sizes of images: which rows of a detector's levels are cut depends on them.
+    computed: set[sympy.Symbol] = field(default_factory=set)
+
+    def are_sizes(self, symbols: set[sympy.Symbol]) -> None:
+        """Note symbols of sizes of images."""
+        self.computed |= symbols
+        self.of_inputs |= symbols
 
     def is_tangled(self, extent: Dim) -> bool:
-        """Whether several symbols that values decide are in an extent."""
-        return isinstance(extent, sympy.Expr) and len(extent.free_symbols - self.of_inputs) > 1
+        """Whether several symbols that values decide are in an extent, or one that is cut."""
+        if not isinstance(extent, sympy.Expr):
+            return False
+        found = extent.free_symbols
+        return len(found - self.of_inputs) > 1 or bool(
+            found & self.computed and extent.has(sympy.Max)
+        )
 
     def renamed(
         self,

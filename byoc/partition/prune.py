@@ -24,6 +24,11 @@ from codegen_cc.operator import operator_of
 #: Regions that only move data lose by 10 to 30 % up to 1 KB, win with large permutations alone, and
 #: TVM reshapes without a copy where a region has to write its result.
 MIN_COMPUTE_BYTES = 512
+#: Least bytes that concatenations to a symbolic extent must read and write, of one item, for a
+#: region of data movement: TVM asks for each element which part it is from, a region copies parts.
+#: Such join what the rounds of a loop give; from there on neither costs the loop any time, and the
+#: copies of more are cheaper.
+MIN_JOINED_BYTES = 4096
 
 
 def nodes_of(region: relax.Function) -> Iterator[Node]:
@@ -41,6 +46,12 @@ def computed_bytes(nodes: list[Node]) -> int:
     return sum(at_one_window(node.bytes_moved) for node in nodes if not operator_of(node.op).moves)
 
 
+def _joined_bytes(nodes: list[Node]) -> int:
+    """Bytes that concatenations to a symbolic extent read and write, of one item."""
+    joins = [n for n in nodes if n.op == "concat" and not isinstance(n.shape[n.attrs["axis"]], int)]
+    return sum(at_one_window(node.bytes_moved) for node in joins)
+
+
 def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:
     """None if the nodes are worth a call, or TVM would not compute them right, else the reason."""
     if any(may_reduce_nothing(node) for node in nodes):
@@ -48,6 +59,8 @@ def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> st
     macs = sum(at_unit(node.macs) for node in nodes)
     computed = computed_bytes(nodes)
     if macs > 0 or computed >= min_bytes:
+        return None
+    if computed == 0 and _joined_bytes(nodes) >= MIN_JOINED_BYTES:
         return None
     if computed == 0:
         count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"

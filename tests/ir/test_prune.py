@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import tvm
 from tvm import relax
 from tvm.relax import op
 
+import byoc
 from byoc.compiler.partition import partition_with_report
 from byoc.partition.prune import MIN_COMPUTE_BYTES, too_little_work
 from codegen_cc.node import Node, Operand
@@ -51,6 +55,23 @@ def test_movement_beside_work_stays() -> None:
 
     out, _ = partition_with_report(relax_module(build, (8, 8)))
     assert regions(out) == {"ext_main_0": ["ext.relu", "ext.permute"]}
+
+
+@pytest.mark.parametrize(("width", "kept"), [(256, True), (2, False)])
+def test_rows_joined_to_a_symbolic_number_are_copied(
+    width: int, kept: bool, tmp_path: Path
+) -> None:
+    def build(emit, x, y):
+        return emit(op.concat([x, y], axis=0))
+
+    mod = relax_module(build, *((tvm.tirx.Var(name, "int64"), width) for name in "nm"))
+    out, report = partition_with_report(mod)
+    assert regions(out) == ({"ext_main_0": ["ext.concat"]} if kept else {})
+    assert bool(report.left) is not kept
+    x, y = random(3, width), random(2, width)
+    byoc.compile(mod, tmp_path / "joined.so")
+    with byoc.load(tmp_path / "joined.so") as model:
+        np.testing.assert_array_equal(model(x, y), np.concatenate([x, y]))
 
 
 def unary(count: int) -> Node:

@@ -75,9 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         print(name, end=" ", flush=True, file=sys.stderr)
         given = (name, str(asked.libraries), asked.threads, cores)
-        if refused := harness.call_apart("benchmarks.pytorch_onnx", *given, 0)["refused"]:
-            print(f"(refused as an ONNX file: {refused})", flush=True, file=sys.stderr)
-        elif not asked.prepare:
+        if not all(path.exists() for path in _paths(asked.libraries, name).values()):
+            if refused := harness.call_apart("benchmarks.pytorch_onnx", *given, 0)["refused"]:
+                print(f"(refused as an ONNX file: {refused})", flush=True, file=sys.stderr)
+                continue
+        if not asked.prepare:
             found = harness.call_apart("benchmarks.pytorch_onnx", *given, asked.rounds)
             rows.append(Row(**found["row"]))
     print(file=sys.stderr)
@@ -119,6 +121,11 @@ def _sheet(rows: Sequence[Row], threads: int) -> Sheet:
 # ---------------------------------------------------------------------- a network
 
 
+def _paths(libraries: Path, name: str) -> dict[str, Path]:
+    """Where a network's libraries are, by the door it came through."""
+    return {door: libraries / f"{name}.{door}.so" for door in DOORS}
+
+
 def child(
     name: str, libraries: str, threads: int, cores: Sequence[int], rounds: int
 ) -> dict[str, Any]:
@@ -126,7 +133,7 @@ def child(
     from models.pytorch import ARCHITECTURES
 
     network, inputs = ARCHITECTURES[name].build()
-    paths = {door: Path(libraries, f"{name}.{door}.so") for door in DOORS}
+    paths = _paths(Path(libraries), name)
     if not rounds:
         return {"refused": _compiled(network, inputs, paths)}
     arrays = [tensor.numpy() for tensor in inputs]

@@ -75,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in names:
         print(name, end=" ", flush=True, file=sys.stderr)
         given = (name, str(asked.libraries), asked.threads, cores)
-        if not all(path.exists() for path in _paths(asked.libraries, name).values()):
-            if refused := harness.call_apart("benchmarks.pytorch_onnx", *given, 0)["refused"]:
-                print(f"(refused as an ONNX file: {refused})", flush=True, file=sys.stderr)
-                continue
-        if not asked.prepare:
+        done = all(path.exists() for path in _paths(asked.libraries, name).values())
+        found = {} if done else harness.call_apart("benchmarks.pytorch_onnx", *given, 0)
+        if refused := found.get("refused"):
+            print(f"(refused as an ONNX file: {refused})", flush=True, file=sys.stderr)
+        elif not asked.prepare:
             found = harness.call_apart("benchmarks.pytorch_onnx", *given, asked.rounds)
             rows.append(Row(**found["row"]))
     print(file=sys.stderr)

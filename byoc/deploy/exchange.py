@@ -6,6 +6,7 @@ over as unsigned integers, and their dtype is written on the tensor afterwards.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +26,7 @@ def tensor_of(array: np.ndarray) -> tvm_ffi.Tensor:
     """A tensor in the memory of a dense, writable array."""
     import tvm_ffi
 
-    name = str(array.dtype)
-    if _is_numpys(name):
+    if (name := _foreign(array.dtype)) is None:
         return tvm_ffi.from_dlpack(array)
     return _as_dtype(tvm_ffi.from_dlpack(array.view(_bits(array.itemsize))), name)
 
@@ -44,6 +44,12 @@ def array_of(tensor: Any) -> np.ndarray:
     dtype = dtypes.of(name).numpy
     same = tensor if isinstance(tensor, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(tensor)
     return np.from_dlpack(_as_dtype(same, str(_bits(dtype.itemsize)))).view(dtype)
+
+
+@cache
+def _foreign(dtype: np.dtype) -> str | None:
+    """The name of a dtype that is not NumPy's own, kept: NumPy takes microseconds to write it."""
+    return None if _is_numpys(str(dtype)) else str(dtype)
 
 
 def _is_numpys(name: str) -> bool:

@@ -79,6 +79,17 @@ class KeptStates:
         self, infos: tuple[StateInfo, ...], capacity: int, memory: Memory | None = None
     ) -> None:
         self._infos = {info.input.name: info for info in infos}
+        self._growing = [
+            (info.input.name, str(info.input.shape[info.axis]))
+            for info in infos
+            if info.axis is not None
+        ]
+        self._fixed = {  # extents of the axes that do not grow
+            info.input.name: tuple(
+                extent for axis, extent in enumerate(info.input.shape) if axis != info.axis
+            )
+            for info in infos
+        }
         self.capacity = capacity
         self._place: Memory = HostMemory() if memory is None else memory
         self._memory: dict[str, Any] = {}
@@ -127,11 +138,7 @@ class KeptStates:
 
     def lengths(self) -> dict[str, int]:
         """The symbols that the states tell: how long those are that grow."""
-        growing = [info for info in self._infos.values() if info.axis is not None]
-        return {
-            str(info.input.shape[info.axis]): self._lengths.get(info.input.name, 0)
-            for info in growing
-        }
+        return {symbol: self._lengths.get(name, 0) for name, symbol in self._growing}
 
     def tensors(self, symbols: Mapping[str, int]) -> list[tvm_ffi.Tensor]:
         """What the network takes behind its inputs, for a call with these symbols.
@@ -139,20 +146,21 @@ class KeptStates:
         Raises ``InputError`` for a shape that the states do not have, ``RunError`` for one that is
         full.
         """
+        sizes = _Sizes(symbols)
         rooms = [
-            self._replaced(info, symbols) if info.axis is None else self._rows(info, symbols)
+            self._replaced(info, sizes) if info.axis is None else self._rows(info, sizes)
             for info in self._infos.values()
         ]
         return [self._place.tensor(room) for room in rooms]
 
     def advance(self, symbols: Mapping[str, int], replaced: Sequence[Any]) -> None:
         """Take over what a call left: rows in place, and the new values of those it replaces."""
-        values = iter(replaced)
+        values, sizes = iter(replaced), _Sizes(symbols)
         for name, info in self._infos.items():
             if info.axis is None:
                 self._memory[name] = next(values)
             else:
-                self._lengths[name] = self._lengths.get(name, 0) + _step(info, symbols)
+                self._lengths[name] = self._lengths.get(name, 0) + sizes.step(info)
 
     def views(self) -> dict[str, np.ndarray]:
         """The states as the model has them, none of those that no call has filled yet."""
@@ -167,16 +175,15 @@ class KeptStates:
         memory, grows = self._memory[name], self._infos[name].axis is not None
         return self._place.first(memory, self._lengths.get(name, 0)) if grows else memory
 
-    def _rows(self, info: StateInfo, symbols: Mapping[str, int]) -> Any:
+    def _rows(self, info: StateInfo, sizes: _Sizes) -> Any:
         name, length = info.input.name, self._lengths.get(info.input.name, 0)
-        whole = length + _step(info, symbols)
+        whole = length + sizes.step(info)
         if whole > self.capacity:
             raise RunError(
                 f"state {name!r} is full: it has {length} of {self.capacity} rows, and this call"
                 f" adds {whole - length}; load the model with a greater capacity, or reset it"
             )
-        others = [e for axis, e in enumerate(info.input.shape) if axis != info.axis]
-        shape = (self.capacity, *_extents(name, others, symbols))
+        shape = (self.capacity, *sizes.of(info, self._fixed[name]))
         memory = self._memory.get(name)
         if memory is None or (tuple(memory.shape) != shape and length == 0):
             memory = self._memory[name] = self._place.room(shape, info.input.dtype)
@@ -187,9 +194,9 @@ class KeptStates:
             )
         return self._place.first(memory, whole)
 
-    def _replaced(self, info: StateInfo, symbols: Mapping[str, int]) -> Any:
+    def _replaced(self, info: StateInfo, sizes: _Sizes) -> Any:
         name = info.input.name
-        shape = _extents(name, info.input.shape, symbols)
+        shape = sizes.of(info, self._fixed[name])
         memory = self._memory.get(name)
         if memory is None:
             memory = self._memory[name] = self._place.room(shape, info.input.dtype)
@@ -217,18 +224,32 @@ def _require(name: str, info: StateInfo, array: np.ndarray, symbols: dict[str, i
         )
 
 
-def _step(info: StateInfo, symbols: Mapping[str, int]) -> int:
-    if isinstance(info.step, int):
-        return info.step
-    return _extents(info.input.name, [info.step], symbols)[0]
+class _Sizes:
+    """What extents of states are in one call. Many states share theirs: each is found once.
 
+    Raises ``RunError`` where no input tells a symbol.
+    """
 
-def _extents(
-    name: str, shape: list[int | str] | tuple[int | str, ...], symbols: Mapping[str, int]
-) -> tuple[int, ...]:
-    try:
-        return tuple(e if isinstance(e, int) else extent_of(e).within(symbols) for e in shape)
-    except KeyError as error:
-        raise RunError(
-            f"state {name!r}: no input tells {error.args[0]}; compile with another symbol"
-        ) from None
+    def __init__(self, symbols: Mapping[str, int]) -> None:
+        self._symbols = symbols
+        self._known: dict[tuple[int | str, ...], tuple[int, ...]] = {}
+
+    def step(self, info: StateInfo) -> int:
+        """The rows that the call adds."""
+        return info.step if isinstance(info.step, int) else self.of(info, (info.step,))[0]
+
+    def of(self, info: StateInfo, extents: tuple[int | str, ...]) -> tuple[int, ...]:
+        """The numbers that extents of a state are."""
+        known = self._known.get(extents)
+        if known is None:
+            try:
+                known = tuple(
+                    e if isinstance(e, int) else extent_of(e).within(self._symbols) for e in extents
+                )
+            except KeyError as error:
+                raise RunError(
+                    f"state {info.input.name!r}: no input tells {error.args[0]};"
+                    " compile with another symbol"
+                ) from None
+            self._known[extents] = known
+        return known

@@ -38,6 +38,7 @@ from byoc.stages import Stages
 from codegen_cc.c_compiler import INSTALL, is_zig
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
+from codegen_cc.link.weights import page_flags
 from codegen_cc.target import HOST, Target
 from codegen_cc.unfinished import folder_beside
 
@@ -166,16 +167,17 @@ class Linkable(relax.VMExecutable):
     ) -> None:
         super().__init__(module)
         self._folder = folder  # removed together with this object
-        self._objects = [str(weights)] if weights.exists() else []
+        self._objects = [weights] if weights.exists() else []
 
     def export_library(
         self, file_name: str, *, addons: Sequence[str] | None = None, **options: Any
     ) -> Any:
         """As TVM's, which ``jit`` calls as well, with the weights among the ``addons``."""
         options = options if options.get("fcompile") else {**options, **_linker(HOST)}
-        return super().export_library(
-            file_name, addons=[*(addons or ()), *self._objects], **options
-        )
+        if flags := page_flags(self._objects):
+            options["options"] = [*(options.get("options") or ()), *flags]
+        added = [*(addons or ()), *map(str, self._objects)]
+        return super().export_library(file_name, addons=added, **options)
 
 
 def export(

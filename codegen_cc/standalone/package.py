@@ -26,7 +26,7 @@ from codegen_cc.link.checksum import seal
 from codegen_cc.link.embedded_text import METADATA_SECTION, c_bytes, c_checksum
 from codegen_cc.link.foreign_kernels import kernel_file
 from codegen_cc.link.toolchain import build_object
-from codegen_cc.link.weights import WeightBlob
+from codegen_cc.link.weights import WeightBlob, page_flags
 from codegen_cc.lowering import plan_region
 from codegen_cc.module import called_by
 from codegen_cc.plan.builder import Plan
@@ -142,6 +142,7 @@ def _archive(path: Path, objects: list[Path], target: Target) -> None:
 
 def _link(path: Path, objects: list[Path], target: Target) -> None:
     flags = ["-shared", f"-Wl,-soname,{path.name}", "-Wl,--build-id=none", "-Wl,-z,defs"]
+    flags += page_flags(objects)
     command = [*target.compiler(), *flags, "-o", str(path), *map(str, objects)]
     _run([*command, "-Wl,--as-needed", *_SYSTEM], path)
     seal(path)

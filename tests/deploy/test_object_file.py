@@ -16,7 +16,7 @@ from tvm import relax
 import byoc
 from byoc.frontends.onnx import import_onnx, prepare
 from codegen_cc.errors import ToolchainError
-from codegen_cc.link import object_file
+from codegen_cc.link import object_file, weights
 from codegen_cc.link.toolchain import build_object, compiler
 from codegen_cc.link.weights import WeightBlob
 from tests.deploy.test_region_module import model, numbers
@@ -60,6 +60,24 @@ def test_what_is_in_it(far: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (stack,) = [x for x in output_of("readelf", "-lW", library).splitlines() if "GNU_STACK" in x]
     assert stack.split()[6] == "RW"
     assert (".lrodata" in output_of("readelf", "-SW", library)) == (far and X86)
+
+
+def test_many_weights_are_laid_out_for_large_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = byoc.compile(model(), tmp_path / "few.so")
+    monkeypatch.setattr(weights, "HUGE", 0)
+    many = byoc.compile(model(), tmp_path / "many.so")
+    for compiled, page in ((few, 0x1000), (many, 0x200000)):
+        assert compiled.path is not None and len(compiled.report.regions) == 1
+        lines = output_of("readelf", "-lW", compiled.path).splitlines()
+        loads = [line.split() for line in lines if line.split()[:1] == ["LOAD"]]
+        assert loads
+        for _, offset, address, *_, align in loads:
+            assert int(align, 16) % page == 0
+            assert (int(address, 16) - int(offset, 16)) % page == 0
+        found = byoc.load(compiled.path)(numbers())
+        assert_agrees({"y": found}, onnxruntime_outputs(model(), {"x": numbers()}))
 
 
 def test_nothing_is_written_where_there_are_no_weights(tmp_path: Path) -> None:

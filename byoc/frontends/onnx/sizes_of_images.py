@@ -1,8 +1,9 @@
-"""Sizes of images that a network computes in fp32 before it resizes them.
+"""Sizes of tensors that a network computes from values: of images that it resizes, and of fillings.
 
 A detector scales its image until the shorter side is 800 pixels, or the longer one 1333. How fp32
 rounds such a size is no expression of the symbols: it is computed while the model runs, as the file
-says. It becomes a symbol of its own, and all that comes after the resize has extents of it.
+says. It becomes a symbol of its own, and all that comes after the resize has extents of it. So do
+the widths of zeros that are put around a mask, of which one side is known by symbols.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.shape_values import ShapeValue
+from byoc.frontends.onnx.tangled_extents import numbers_as_symbols
 from byoc.ir.dataflow import dtype_of, shape_of
 from codegen_cc.dim import at_most, normal
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
@@ -26,27 +28,32 @@ from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 class SizesOfImages:
     """The sizes that a graph's Resizes read, and the symbols of those that are computed."""
 
-    #: Names of what is read as sizes.
+    #: Names of what is read as sizes of images, and of tensors of one number.
     read: set[str] = field(default_factory=set)
+    filled: set[str] = field(default_factory=set)
     found: dict[str, ShapeValue] = field(default_factory=dict)
+    #: Symbols of computed sizes of images, and of tensors of one number.
+    of_images: set[sympy.Symbol] = field(default_factory=set)
+    of_fillings: set[sympy.Symbol] = field(default_factory=set)
     #: Symbols for computed sizes that were rounded up, such as to a multiple of 32.
     rounded: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
     @property
     def symbols(self) -> set[sympy.Symbol]:
-        """All symbols of computed sizes."""
-        sizes = {s for value in self.found.values() for s in value.elements.ravel()}
-        return sizes | {s for part in self.rounded.values() for s in part.free_symbols}
+        """All symbols of computed sizes of images."""
+        return self.of_images | {s for part in self.rounded.values() for s in part.free_symbols}
 
     def note(self, graph: onnx.GraphProto) -> None:
         """Look which values of a graph are sizes."""
         for node in graph.node:
             if node.op_type == "Resize" and len(node.input) > 3:
                 self.read.add(node.input[3])
+            elif node.op_type == "ConstantOfShape":
+                self.filled.add(node.input[0])
 
     def joins(self, node: onnx.NodeProto) -> bool:
         """Whether a node puts sizes together, of which some may be computed."""
-        return node.op_type == "Concat" and node.output[0] in self.read
+        return node.op_type == "Concat" and node.output[0] in self.read | self.filled
 
     def known(
         self,
@@ -60,10 +67,14 @@ class SizesOfImages:
 
         ``variables`` get the new ones. None for what is no vector of a known number of integers.
         """
-        return [
+        found = [
             self._symbols(bb, name, values.get(name), variables) if operand is None else operand
             for name, operand in zip(node.input, operands, strict=True)
         ]
+        kind = self.of_images if node.output[0] in self.read else self.of_fillings
+        for name in self.found.keys() & {*node.input}:
+            kind.update(self.found[name].elements.ravel())
+        return found
 
     def _symbols(
         self,
@@ -79,12 +90,7 @@ class SizesOfImages:
             return None
         if dtype_of(value) != "int64":
             return None
-        count = len(variables)
-        fresh = [tirx.Var(f"resized_{count + place}", "int64") for place in range(shape[0])]
-        given = bb.emit(relax.op.tensor_to_shape(value))
-        bb.match_cast(given, relax.ShapeType(fresh))
-        variables |= variable_symbols(fresh)
-        self.found[name] = ShapeValue.of(list(variable_symbols(fresh)))
+        self.found[name] = ShapeValue.of(numbers_as_symbols(bb, value, "resized", variables))
         return self.found[name]
 
     def padded(
@@ -98,8 +104,7 @@ class SizesOfImages:
         With k for -floor(-n/32), the extents 32*k are halved five times and are whole numbers.
         ``variables`` get the new ones.
         """
-        computed = {s for sizes in self.found.values() for s in sizes.elements.ravel()}
-        shape = shape_of(value)
+        computed, shape = self.of_images, shape_of(value)
         parts = [
             part
             for extent in shape

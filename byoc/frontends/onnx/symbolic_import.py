@@ -18,6 +18,8 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
+from byoc.frontends.onnx.converters.elementwise import symbolic_clip
+from byoc.frontends.onnx.fitting_extents import concatenated
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, unequal
 from byoc.frontends.onnx.same_padding import same_pads
@@ -32,7 +34,7 @@ from byoc.frontends.onnx.symbolic_resize import (
     resize_options,
     resized,
 )
-from byoc.frontends.onnx.symbolic_slice import dims_of, sliced
+from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
 from codegen_cc.dim import (
@@ -83,12 +85,15 @@ class SymbolicImporter(CheckedImporter):
         self.unequal: Unequal = []
         #: What converts symbolic operands, and gives None where TVM's converter will do.
         self._own = {
+            "Concat": lambda inputs, attrs: concatenated(
+                self.bb, inputs, attrs.get("axis", 1), self._variables, self.tangled.by_values
+            ),
             "Slice": self._slice,
             "Tile": lambda inputs, _: tiled(self.bb, inputs, self._extent),
             "Expand": self._expand,
             "Reshape": self._reshape,
             "Squeeze": self._squeeze,
-            "Clip": _clip,
+            "Clip": symbolic_clip,
             "Pad": self._pad,
         }
 
@@ -187,6 +192,7 @@ class SymbolicImporter(CheckedImporter):
                 self._parse_value_proto(node)  # what is emitted here belongs to the node
                 operands = self._sizes.known(self.bb, node, operands, self._nodes, self._variables)
                 self.tangled.are_sizes(self._sizes.symbols)
+                self.tangled.cuts |= self._sizes.of_fillings
             if any(
                 name and value is None for name, value in zip(node.input, operands, strict=True)
             ):
@@ -274,7 +280,10 @@ class SymbolicImporter(CheckedImporter):
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
     ) -> relax.Expr | None:
-        return sliced(self.bb, inputs, attrs, self._extent)
+        taken = sliced(self.bb, inputs, attrs, self._extent)
+        if taken is None:
+            taken = cut_by_values(self.bb, inputs, self._variables, self.tangled.cuts)
+        return taken
 
     def _expand(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
         """Broadcasting of, or to, symbolic extents; None where TVM's converter will do.
@@ -410,22 +419,6 @@ class SymbolicImporter(CheckedImporter):
         target = resized(shape, scales, sizes, attrs)
         size = relax.ShapeExpr([self._extent(extent) for extent in target])
         return relax.op.image.resize2d(inputs[0], size=size, **options)
-
-
-def _clip(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
-    """Maximum and minimum with constants; TVM's loop nests of symbolic extents are hard to read."""
-    shape = shape_of(inputs[0])
-    if shape is None or is_static(shape) or dtype_of(inputs[0]) != "float32":
-        return None
-    value = inputs[0]
-    for place, name, operator in ((1, "min", relax.op.maximum), (2, "max", relax.op.minimum)):
-        given = inputs[place] if len(inputs) > place else None
-        bound = attrs.get(name) if given is None else scalar_of(given)
-        if bound is None and given is not None:
-            return None
-        if bound is not None and not np.isnan(bound):  # ONNX Runtime takes NaN for no bound
-            value = operator(value, relax.const(bound, "float32"))
-    return value
 
 
 def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:

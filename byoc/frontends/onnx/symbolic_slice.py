@@ -1,16 +1,18 @@
-"""Slices of symbolic axes, with bounds that are expressions of symbols."""
+"""Slices of symbolic axes, with bounds that are expressions of symbols, or that values decide."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.tangled_extents import numbers_as_symbols
 from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim, backward_bounds, is_static, normal, slice_bounds
-from codegen_cc.region.relax_dims import relax_dims
+from codegen_cc.region.relax_dims import relax_dims, relax_extent
 
 Extent = Callable[[Dim], int | tvm.ir.Expr]
 
@@ -60,6 +62,64 @@ def sliced(
             image = bb.normalize(relax.op.flip(image, axis))
         ahead.append((axis, abs(step), first, last))
     return part(image, *map(list, zip(*ahead, strict=True))) if ahead else image
+
+
+def cut_by_values(
+    bb: relax.BlockBuilder,
+    inputs: Sequence[relax.Expr | None],
+    variables: dict[sympy.Symbol, tvm.ir.Var],
+    cuts: set[sympy.Symbol],
+) -> relax.Expr | None:
+    """A slice in steps of 1 along known axes, with bounds that are computed while the model runs.
+
+        first = clamp(begin, 0, extent), count = max(clamp(end, 0, extent) - first, 0)
+
+    are computed as well and become symbols, which ``variables`` and ``cuts`` get. None for others.
+    """
+    image, begins, ends, axes, steps = (*inputs, None, None, None, None)[:5]
+    shape = shape_of(image)
+    if shape is None or begins is None or ends is None:
+        return None
+    places, strides = (None if given is None else dims_of(given) for given in (axes, steps))
+    lengths = {shape_of(bound) for bound in (begins, ends) if not is_given(bound)}
+    if axes is not None and places is None:
+        return None
+    if not lengths or None in lengths or any(not isinstance(n, int) for (n,) in lengths):
+        return None
+    ((count,),) = lengths
+    places = [int(axis) % len(shape) for axis in places or range(count)]
+    if steps is not None and (strides is None or any(step != 1 for step in strides)):
+        return None
+    zero = relax.const(0, "int64")
+    own = [relax_extent(shape[axis], variables) for axis in places]
+    sizes = _integers(bb, relax.ShapeExpr(own))
+
+    def inside(bound: relax.Expr) -> relax.Expr:
+        bound = _integers(bb, bound)
+        below = relax.op.less(bound, zero)
+        bound = bb.normalize(relax.op.where(below, relax.op.add(bound, sizes), bound))
+        return bb.normalize(relax.op.minimum(relax.op.maximum(bound, zero), sizes))
+
+    first, last = inside(begins), inside(ends)
+    long = relax.op.maximum(relax.op.subtract(last, first), zero)
+    both = bb.emit(relax.op.concat([first, bb.normalize(long)], 0))
+    found = numbers_as_symbols(bb, both, "cut", variables)
+    cuts.update(found)
+    begins = [variables[symbol] for symbol in found[:count]]
+    ends = [a + variables[n] for a, n in zip(begins, found[count:], strict=True)]
+    return relax.op.strided_slice(image, places, begins, ends, assume_inbound=True)
+
+
+def is_given(expr: relax.Expr) -> bool:
+    """Whether an input is a constant, or numbers that symbols tell."""
+    return isinstance(expr, relax.ShapeExpr) or array_of(expr) is not None
+
+
+def _integers(bb: relax.BlockBuilder, given: relax.Expr) -> relax.Expr:
+    """Numbers, or a shape, as an int64 tensor."""
+    if isinstance(given, relax.ShapeExpr):
+        return bb.normalize(relax.op.shape_to_tensor(given))
+    return bb.normalize(relax.op.astype(given, "int64"))
 
 
 def dims_of(expr: relax.Expr | None) -> list[Dim] | None:

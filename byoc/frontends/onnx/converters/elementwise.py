@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
 from byoc.frontends.onnx.converters.node import Node, in_float32, is_float
-from codegen_cc.dim import broadcast_shape
+from byoc.ir.dataflow import dtype_of, scalar_of, shape_of
+from codegen_cc.dim import broadcast_shape, is_static
 
 
 def power(node: Node) -> relax.Expr:
@@ -159,3 +163,19 @@ def elu(node: Node) -> relax.Expr:
         return result
     gamma = node.attrs.get("gamma", 1.05070102214813232421875)
     return relax.op.multiply(relax.const(gamma, dtype), result)
+
+
+def symbolic_clip(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
+    """Maximum and minimum with constants; TVM's loop nests of symbolic extents are hard to read."""
+    shape = shape_of(inputs[0])
+    if shape is None or is_static(shape) or dtype_of(inputs[0]) != "float32":
+        return None
+    value = inputs[0]
+    for place, name, operator in ((1, "min", relax.op.maximum), (2, "max", relax.op.minimum)):
+        given = inputs[place] if len(inputs) > place else None
+        bound = attrs.get(name) if given is None else scalar_of(given)
+        if bound is None and given is not None:
+            return None
+        if bound is not None and not np.isnan(bound):  # ONNX Runtime takes NaN for no bound
+            value = operator(value, relax.const(bound, "float32"))
+    return value

@@ -8,6 +8,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_typ
 
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
+from byoc.frontends.onnx.fitting_extents import fitted
 from byoc.frontends.onnx.resize import axes_of, resize
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 from byoc.ir.index_ranges import are_natural
@@ -153,12 +154,9 @@ def _let_updates_fit(node: Node, indices: tuple[Dim, ...]) -> None:
     wanted = (*indices[:-1], *data[int(indices[-1]) :])
     if len(wanted) != len(updates) or all(map(same, wanted, updates)):
         return
-    before, after, given = (node.inputs[place].ty.shape.values for place in (1, 0, 2))
+    before, after = (node.inputs[place].ty.shape.values for place in (1, 0))
     fitting = [*before[:-1], *after[int(indices[-1]) :]]
-    # More by one: an extent that is a symbol would be replaced by what it is compared with.
-    more = [[extent + 1 for extent in extents] for extents in (given, fitting)]
-    node.bb.match_cast(relax.ShapeExpr(more[0]), relax.ShapeType(more[1]))
-    node.inputs[2] = node.emit(relax.op.reshape(node.inputs[2], relax.ShapeExpr(fitting)))
+    node.inputs[2] = fitted(node.bb, node.inputs[2], fitting)
 
 
 def slice_by_attributes(node: Node) -> relax.Expr:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-import numpy as np
 import torch
 from tvm import relax
 
 from byoc.frontends.torch.values import Graph, Value
-from byoc.ir.dataflow import constant
 
 op = relax.op
 
@@ -234,8 +232,10 @@ def _repeated(g: Graph, heads: relax.Expr, query: relax.Expr) -> relax.Expr:
     count, own = (int(t.ty.shape.values[-3]) for t in (query, heads))
     if count == own:
         return heads
-    places = np.repeat(np.arange(own), count // own)
-    return g.emit(op.take(heads, constant(places, "int64"), heads.ty.ndim - 3))
+    *before, length, width = heads.ty.shape.values
+    each = op.expand_dims(heads, heads.ty.ndim - 2)
+    wide = g.emit(op.broadcast_to(each, [*before, count // own, length, width]))
+    return g.emit(op.reshape(wide, [*before[:-1], count, length, width]))
 
 
 def _causal(g: Graph, rows: relax.Expr, columns: relax.Expr) -> Value:

@@ -39,6 +39,9 @@ OPTIONS = ("dump_code", "modules", "target", "timers", "weights")
 class Generated:
     """What was made of regions: modules that TVM links, and the cost of each plan by its symbol.
 
+    ``in_place`` are, by symbol, the inputs whose memory may be that of the outputs which replace
+    them.
+
     The modules are one static library that exports ``__tvm_ffi_<global_symbol>`` per region
     (destination-passing style: inputs, then outputs) with the kernels inside, one with the weights,
     one module of inert C text that ``inspect_source()`` shows and, with timers, one for each region
@@ -47,6 +50,7 @@ class Generated:
 
     modules: tuple[tvm.runtime.Module, ...] = ()
     costs: Mapping[str, PlanCost] = field(default_factory=dict)
+    in_place: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
 def codegen(
@@ -127,7 +131,15 @@ def generate(
     modules.append(_readable(source, symbols[0]))
     for plan in plans if timers else ():
         modules.append(text_module(describe_calls(plan), calls_symbol(plan.region.symbol), target))
-    return Generated(tuple(modules), {plan.region.symbol: cost_of(plan) for plan in plans})
+    in_place = {plan.region.symbol: _in_place(plan) for plan in plans}
+    for ways in several:
+        in_place[ways.symbol] = frozenset.intersection(*map(_in_place, ways.plans))
+    costs = {plan.region.symbol: cost_of(plan) for plan in plans}
+    return Generated(tuple(modules), costs, in_place)
+
+
+def _in_place(plan: Plan) -> frozenset[int]:
+    return frozenset(rows.input for rows in plan.in_place)
 
 
 def _made_before(

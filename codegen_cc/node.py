@@ -37,6 +37,8 @@ CONSTANT_FUNCTION = "ext.constant"
 #: Name of the attribute of a region function that holds the numbers of the inputs, among those that
 #: are tensors, which are states: memory of the caller that the region writes new rows into.
 STATES_ATTRIBUTE = "ext.states"
+#: On a region: numbers of an input and of the output that it is at the next call, pair by pair.
+REPLACED_ATTRIBUTE = "ext.replaced"
 
 
 @dataclass(frozen=True)

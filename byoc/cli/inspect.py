@@ -55,7 +55,10 @@ def _described(file: CompiledFile, metadata: Metadata) -> Iterator[tuple[str, li
         yield "axes", [str(axes)]
     yield "outputs", [_UNKNOWN] if plain else [str(info) for info in metadata.outputs]
     if metadata.states:
-        yield "states", [f"{state.input}, then {state.output}" for state in metadata.states]
+        yield (
+            "states",
+            [f"{state.input}, then {state.output}: {state.kind}" for state in metadata.states],
+        )
     yield "target", list(_target(file, metadata))
     yield "threads", [str(metadata.threads or "one for each core, unless the caller says")]
     yield "runtime", list(_runtime(metadata))

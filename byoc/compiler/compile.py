@@ -22,6 +22,7 @@ from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
 from byoc.compiler.partitioned import Partitioned, build_kernels, partition_and
 from byoc.compiler.request import Request
+from byoc.compiler.states import with_states_in_place
 from byoc.compiler.symbols_apart import symbols_apart
 from byoc.deploy.metadata import Metadata, RuntimeLibrary
 from byoc.destination import require_file_to_write, require_folder_to_make
@@ -126,9 +127,9 @@ def compile_partitioned(
     weights = Path(folder.name, "weights.o")
     build_kernels(target, stages)
     with stages("generate code"):
-        module, report = _generate(done, target, timers, code, weights)
+        module, report, metadata = _generate(done, target, timers, code, weights)
     with stages("compile what TVM keeps"):
-        metadata = replace(done.metadata, report=report.to_json())
+        metadata = replace(metadata, report=report.to_json())
         built, metadata = _build(module, target, metadata)
         executable = Linkable(built.mod, folder, weights)
     if file is not None:
@@ -222,15 +223,18 @@ def _check(model: Any, wanted: bool | None, request: Request) -> Callable[[Path]
 
 def _generate(
     done: Partitioned, target: Target, timers: bool, dump_code: Path | None, weights: Path
-) -> tuple[tvm.IRModule, Report]:
-    """Replace the regions by calls; returns the report with the regions' costs as well."""
+) -> tuple[tvm.IRModule, Report, Metadata]:
+    """Replace the regions by calls; the report then has their costs, and metadata what they do."""
     from codegen_cc import generate
 
     regions = [function for function in done.module.functions.values() if is_region(function)]
     made = generate(regions, target, timers=timers, dump_code=dump_code, weights=weights)
     register()  # for a source tree that is not installed, where TVM sees no entry point
     module = relax.transform.RunCodegen({"ext": {"modules": made.modules}})(done.module)
-    return module, done.report.with_plan_costs(made.costs)
+    entry = done.metadata.entry
+    in_place = made.in_place[entry.symbol] if entry else ()
+    metadata = with_states_in_place(done.metadata, in_place)
+    return module, done.report.with_plan_costs(made.costs), metadata
 
 
 def _build(

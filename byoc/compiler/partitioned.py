@@ -13,7 +13,13 @@ import tvm_ffi
 from byoc.compiler.request import Request, with_times
 from byoc.compiler.rows_first import mark_states
 from byoc.compiler.single_region import SingleRegion, single_region
-from byoc.compiler.states import growing_states, keep_states, placed_states, require_empty
+from byoc.compiler.states import (
+    growing_states,
+    keep_states,
+    mark_replaced,
+    placed_states,
+    require_empty,
+)
 from byoc.compiler.tune import time_missing
 from byoc.deploy.metadata import Entry, LibraryInfo, Metadata, TargetInfo, TensorInfo
 from byoc.errors import ByocError, CompileError, ImportFailure, PartitionError
@@ -120,7 +126,7 @@ def partition_imported(
         ranges=imported.ranges,
         states=imported.states,
     )
-    return Partitioned(module, report, metadata, entry)
+    return Partitioned(mark_replaced(module, metadata), report, metadata, entry)
 
 
 def build_kernels(target: Target, stages: Stages) -> None:

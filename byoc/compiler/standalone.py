@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.partitioned import Partitioned, build_kernels, partition_model
 from byoc.compiler.request import Request
 from byoc.compiler.single_region import SingleRegion
+from byoc.compiler.states import with_states_in_place
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
@@ -83,9 +84,15 @@ def compile_standalone(
     with stages("generate code and link"):
         interface = _interface(name, metadata, entry)
         region = _region(done.module, entry)
-        package = build(region, interface, folder, metadata.to_json(), request.target)
+        described = [metadata]
+
+        def describe(in_place: Collection[int]) -> str:
+            described.append(with_states_in_place(metadata, in_place))
+            return described[-1].to_json()
+
+        package = build(region, interface, folder, describe, request.target)
     report = done.report.with_plan_costs({entry.symbol: package.cost})
-    return Standalone(name, folder, package.files, report, metadata, stages.seconds)
+    return Standalone(name, folder, package.files, report, described[-1], stages.seconds)
 
 
 def _interface(name: str, metadata: Metadata, entry: SingleRegion) -> Interface:

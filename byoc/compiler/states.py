@@ -1,8 +1,12 @@
 """States: values that a compiled library keeps from one call to the next.
 
-A state is an input that the next call is given what an output was. Two kinds are known. One has the
-output's shape, as that of a recurrent layer: whoever runs the library hands the result on. The
-other grows along one axis, as a decoder's keys and values:
+A state is an input that the next call is given what an output was. One kind has the output's shape,
+as that of a recurrent layer: whoever runs the library hands the result on. Where the output is the
+input with some rows stored, as a decoder's cache of fixed length, and nothing reads what the input
+was later, both may have one memory, and nothing is copied. The plan of the region finds that out,
+so such states are marked after code is generated.
+
+The last kind grows along one axis, as a decoder's keys and values:
 
     present[B, H, P + S, D] = concat(past[B, H, P, D], new[B, H, S, D], axis=2)
 
@@ -17,20 +21,21 @@ Regions write the new rows where they belong (``codegen_cc.node.STATES_ATTRIBUTE
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import tvm
 from tvm import relax
 
 from byoc.compiler.rows_first import Growing, rows_first, scattered
-from byoc.deploy.metadata import StateInfo, TensorInfo
+from byoc.deploy.metadata import Metadata, StateInfo, TensorInfo
 from byoc.errors import CompileError, ControlError
 from byoc.frontends import Imported
-from byoc.ir.dataflow import describe, dtype_of, shape_of
+from byoc.ir.dataflow import describe, dtype_of, is_region, shape_of
 from byoc.ir.define_symbols import define_symbols, without_definitions
 from byoc.partition.sizes_of_nothing import needs_rows
 from codegen_cc.dim import is_static, normal, same, symbols
+from codegen_cc.node import REPLACED_ATTRIBUTE
 
 #: What a user says of states: which output is which input's, by name; or that names tell.
 States = Mapping[str, str] | bool
@@ -168,6 +173,38 @@ def placed_states(imported: Imported) -> list[int]:
     main = imported.module["main"]
     found = scattered(main) if imported.states else ()
     return [place for place, param in enumerate(main.params) if param in found]
+
+
+def mark_replaced(module: tvm.IRModule, metadata: Metadata) -> tvm.IRModule:
+    """Tell the region that is the whole network which of its outputs are states, of which input.
+
+    It may then write rows of a state in place (``codegen_cc.plan.rows_in_place``). The module is
+    not changed; networks of several regions are as they were, as a call of one of them that fails
+    could not undo what those before it wrote.
+    """
+    entry, first = metadata.entry, len(metadata.inputs)
+    replaced = [k for k, state in enumerate(metadata.states) if state.axis is None]
+    if entry is None or not replaced:
+        return module
+    numbers: list[int] = []
+    for place, k in enumerate(replaced):
+        if first + k in entry.inputs:
+            result = entry.outputs[len(metadata.outputs) + place]
+            numbers += [entry.inputs.index(first + k), result]
+    out = module.clone()
+    for name, function in module.functions.items():
+        if is_region(function):
+            out[name] = function.with_attr(REPLACED_ATTRIBUTE, numbers)
+    return out
+
+
+def with_states_in_place(metadata: Metadata, inputs: Collection[int]) -> Metadata:
+    """Metadata that say which states the one region writes in place: those ``inputs`` of it."""
+    if metadata.entry is None or not inputs:
+        return metadata
+    given = {metadata.entry.inputs[number] - len(metadata.inputs) for number in inputs}
+    states = tuple(replace(s, in_place=k in given) for k, s in enumerate(metadata.states))
+    return replace(metadata, states=states)
 
 
 def require_empty(module: tvm.IRModule, states: tuple[StateInfo, ...]) -> None:

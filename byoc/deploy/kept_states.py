@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from byoc.deploy.exchange import numpy_dtype, tensor_of
+from byoc.deploy.exchange import array_of, numpy_dtype, tensor_of
 from byoc.deploy.input_tensors import aligned_room, without_elements
 from byoc.deploy.metadata import StateInfo, extent_of
 from byoc.errors import InputError, RunError
@@ -153,8 +153,24 @@ class KeptStates:
         ]
         return [self._place.tensor(room) for room in rooms]
 
+    def places(self) -> list[Any]:
+        """The memory of the states that a call may write in place, from ``tensors`` on."""
+        return [self._memory[name] for name, info in self._infos.items() if info.in_place]
+
+    def require_outside(self, given: Sequence[tuple[str, Any]]) -> None:
+        """Raise ``InputError`` for what lies in a state that a call writes in place, here.
+
+        ``given`` are names with NumPy's arrays or tensors of the caller's.
+        """
+        for memory in self.places():
+            for name, value in given:
+                if np.may_share_memory(array_of(value), memory):
+                    raise InputError(
+                        f"{name!r} lies in a state, which the call writes in place; give it a copy"
+                    )
+
     def advance(self, symbols: Mapping[str, int], replaced: Sequence[Any]) -> None:
-        """Take over what a call left: rows in place, and the new values of those it replaces."""
+        """Take over what a call left: rows at the end, and the new values of those it replaces."""
         values, sizes = iter(replaced), _Sizes(symbols)
         for name, info in self._infos.items():
             if info.axis is None:

@@ -131,6 +131,8 @@ class Model(Described):
             require_apart(inputs, rooms)
         places = self._places(rooms, symbols)
         if region is not None and places is not None:
+            given = zip((info.name for info in self.inputs), tensors, strict=False)
+            self._kept.require_outside([*given, *rooms.items()])
             states = places[len(self.outputs) :]
             self._call_region(region, tensors, places, symbols)
             rooms = {info.name: room for info, room in zip(self.outputs, places, strict=False)}
@@ -272,12 +274,25 @@ class Model(Described):
     def _places(
         self, rooms: Mapping[str, np.ndarray], symbols: Mapping[str, int]
     ) -> list[np.ndarray] | None:
-        """Room for outputs and replaced states, if the region can be called without more ado."""
+        """Room for outputs and replaced states, if the region can be called without more ado.
+
+        States that are written in place stay where they are.
+        """
         entry = self.metadata.entry
         if entry is None or not symbols.keys() >= {*entry.sizes}:
             return None
-        states = [replace(s.input, name=f"{s.output} of a state") for s in self._replaced]
-        return rooms_for([*self.outputs, *states], rooms, symbols)
+        given = iter(self._kept.places())
+        new = [
+            replace(s.input, name=f"{s.output} of a state")
+            for s in self._replaced
+            if not s.in_place
+        ]
+        made = rooms_for([*self.outputs, *new], rooms, symbols)
+        if made is None:
+            return None
+        count = len(self.outputs)
+        states = iter(made[count:])
+        return made[:count] + [next(given if s.in_place else states) for s in self._replaced]
 
     def _call_region(
         self,

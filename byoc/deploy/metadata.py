@@ -122,13 +122,22 @@ class StateInfo:
 
     ``input`` has the model's shape. Along ``axis`` the state grows by ``step`` at each call, an
     integer or an expression of the symbols of inputs; ``axis`` is None for a state that each call
-    replaces.
+    replaces. ``in_place``: the network's one region may be given its memory as that of the output,
+    and writes some rows of it then.
     """
 
     input: TensorInfo
     output: str
     axis: int | None
     step: int | str
+    in_place: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What a call does with it."""
+        if self.axis is not None:
+            return f"grows along axis {self.axis}"
+        return "is written in place" if self.in_place else "is replaced"
 
 
 @dataclass(frozen=True)
@@ -280,6 +289,8 @@ def _require_sense(metadata: Metadata) -> None:
         _require_tensor(state.input)
         if state.axis is not None and not 0 <= state.axis < len(state.input.shape):
             raise ValueError(f"state {state.input.name!r} has no axis {state.axis}")
+        if state.in_place and (state.axis is not None or metadata.entry is None):
+            raise ValueError(f"state {state.input.name!r} cannot be written in place")
     if metadata.form not in FORMS:
         raise ValueError(f"form {metadata.form!r}; need {' or '.join(FORMS)}")
     if metadata.threads is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import sympy
 
@@ -30,10 +31,11 @@ _HEADER = """\
  */
 @INCLUDES@
 
-#define EXT_TRY(operation, call)                                                \\
-  do {                                                                          \\
-    const int status_ = (call);                                                 \\
-    if (status_ != EXT_OK) return ext_raise_status(region, operation, status_); \\
+#define EXT_FAIL(reason) return reason
+#define EXT_TRY(operation, call)                                                   \\
+  do {                                                                             \\
+    const int status_ = (call);                                                    \\
+    if (status_ != EXT_OK) EXT_FAIL(ext_raise_status(region, operation, status_)); \\
   } while (0)
 """
 
@@ -43,9 +45,17 @@ _LIBRARY_TRY = """\
   do {                                                                                   \\
     const int status_ = (call);                                                          \\
     if (status_ != 0)                                                                    \\
-      return ext_raise_library(region, library, composite, status_, text(status_));      \\
+      EXT_FAIL(ext_raise_library(region, library, composite, status_, text(status_)));   \\
   } while (0)
 """
+
+#: Around a body that has to give states back what they were where a call fails.
+_FAIL = """\
+#undef EXT_FAIL
+#define EXT_FAIL(reason) @DOES@
+"""
+_UNDOES = _FAIL.replace("@DOES@", "do { failed = (reason); goto undo; } while (0)")
+_RETURNS = _FAIL.replace("@DOES@", "return reason")
 
 #: Fields that fit on one line of a parameter block.
 _LINE = 92
@@ -118,7 +128,7 @@ def region_text(plan: Plan, timers: bool = False) -> list[str]:
     )
     parts = [_title(plan), _weight_declarations(plan), states]
     parts += [storage(plan)] if timers else []
-    parts.append(_body(plan, timers))
+    parts += [_UNDOES, _body(plan, timers), _RETURNS] if plan.in_place else [_body(plan, timers)]
     return [part for part in parts if part]
 
 
@@ -163,12 +173,28 @@ def _body(plan: Plan, timers: bool) -> str:
     lines = [f"static int {plan.region.symbol}_body({', '.join(parameters)}) {{"]
     lines.append(f'  static const char region[] = "{plan.region.symbol}";')
     lines += _arena(plan)
+    lines += ["  int failed = 0, written = 0;"] if plan.in_place else []
+    stored = {id(rows.scatter): count + 1 for count, rows in enumerate(plan.in_place)}
     for index, call in enumerate(plan.calls):
         text = timed(plan, index, _call(call)) if timers else _call(call)
+        if id(call) in stored:
+            text = [f"  written = {stored[id(call)]};", *text]
         lines += ["", f"  /* {call.comment} */", *text]
     if not plan.calls:
         lines.append("  (void)region;")
-    return "\n".join([*lines, "", "  return 0;", "}", ""])
+    return "\n".join([*lines, "", "  return 0;", *_undo(plan), "}", ""])
+
+
+def _undo(plan: Plan) -> list[str]:
+    """Where a call fails: states that were written in place get back what they had."""
+    if not plan.in_place:
+        return []
+    lines = ["", "undo:"]
+    for count, rows in enumerate(plan.in_place):
+        text = _call(replace(rows.undo, checked=False))
+        indented = [f"  {line}" for line in text]
+        lines += [f"  /* {rows.undo.comment} */", f"  if (written > {count}) {{", *indented, "  }"]
+    return [*lines, "  return failed;"]
 
 
 def _arena(plan: Plan) -> list[str]:

@@ -24,6 +24,7 @@ from codegen_cc.plan.layout_cost import LayoutCost
 from codegen_cc.plan.memory import Lifetime, Slot, plan_memory
 from codegen_cc.plan.narrow_storage import narrow_storage
 from codegen_cc.plan.prologue import Prologue
+from codegen_cc.plan.rows_in_place import RowsInPlace, rows_in_place
 from codegen_cc.plan.tensors import CHANNELS_LAST, Buffer, Pending, Tensor, strides_for
 from codegen_cc.region.graph import Region, RegionNode, Value
 
@@ -36,7 +37,8 @@ class Plan:
     """The calls of one region and the memory that they use.
 
     Behind ``arena_bytes``, where buffers have an ``arena_offset``, come the ``slots``: buffers in
-    them have sizes of which only the call tells which is greater.
+    them have sizes of which only the call tells which is greater. ``in_place`` are states whose
+    output may have the memory of their input, in the order of their calls.
     """
 
     region: Region
@@ -50,6 +52,7 @@ class Plan:
     weight_bytes: int = 0
     #: C types of the static objects ``state0``, ``state1``, ... that calls own.
     states: list[str] = field(default_factory=list)
+    in_place: list[RowsInPlace] = field(default_factory=list)
 
     @property
     def libraries(self) -> list[str]:
@@ -346,16 +349,27 @@ class PlanBuilder:
             else:
                 target = Tensor(buffer, value.shape, _plain(value.shape))
                 self.copy(tensor, target, f"result {value.name} to output {buffer.name}")
-        write_in_place(self.plan.calls)
+        self.plan.in_place = rows_in_place(self.plan.calls, self._replaced(), self._room_for)
+        write_in_place([*self.plan.calls, *(rows.undo for rows in self.plan.in_place)])
         lifetimes = _lifetimes(self.plan)
         self.plan.arena_bytes, self.plan.slots = plan_memory(lifetimes)
         return self.plan
+
+    def _room_for(self, rows: Tensor) -> Tensor:
+        """Space for what rows of a state were; outputs have taken some names of the arena's."""
+        room = self.space(rows.shape, rows.dtype)
+        room.buffer.name = f"before{len(self.plan.arena)}"
+        return room
+
+    def _replaced(self) -> list[tuple[int, Buffer, Buffer]]:
+        plan = self.plan
+        return [(i, plan.inputs[i], plan.outputs[j]) for i, j in self.region.replaced]
 
 
 def _lifetimes(plan: Plan) -> list[Lifetime]:
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
-    for index, call in enumerate(plan.calls):
+    for index, call in enumerate([*plan.calls, *(rows.undo for rows in plan.in_place)]):
         for tensor in [*call.reads(), *call.writes]:
             if tensor.buffer.kind == "arena":
                 first.setdefault(tensor.buffer, index)

@@ -63,7 +63,9 @@ class Region:
 
     ``sizes`` are the symbols that no input has as an axis; the caller passes them, as a shape,
     before the inputs. ``states`` are the inputs that the region writes to: their first rows are
-    there, and a concatenation puts new ones behind them.
+    there, and a concatenation puts new ones behind them. ``replaced`` are numbers of inputs, each
+    with that of the output that the next call gets there: the caller may give both one memory,
+    where the plan says so (``codegen_cc.plan.rows_in_place``).
     """
 
     symbol: str
@@ -72,6 +74,7 @@ class Region:
     nodes: list[RegionNode] = field(default_factory=list)
     sizes: tuple[sympy.Symbol, ...] = ()
     states: tuple[Value, ...] = ()
+    replaced: tuple[tuple[int, int], ...] = ()
 
     def consumers(self) -> dict[Value, list[RegionNode]]:
         """The nodes that read each value, each named once per operand that it fills."""

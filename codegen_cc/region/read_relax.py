@@ -16,6 +16,7 @@ from codegen_cc.node import (
     CONSTANT_FUNCTION,
     CONSTANTS_ATTRIBUTE,
     NODE_ATTRIBUTE,
+    REPLACED_ATTRIBUTE,
     STATES_ATTRIBUTE,
     Node,
 )
@@ -40,7 +41,9 @@ class _RegionReader:
         inputs = [_value_of(param, param.name) for param in tensors]
         sizes = [size for param in shapes for size in relax_dims(param.ty.values)]
         states = tuple(inputs[int(place)] for place in function.attrs.get(STATES_ATTRIBUTE, ()))
-        self.region = Region(symbol, inputs, sizes=tuple(sizes), states=states)
+        numbers = [int(number) for number in function.attrs.get(REPLACED_ATTRIBUTE, ())]
+        replaced = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+        self.region = Region(symbol, inputs, sizes=tuple(sizes), states=states, replaced=replaced)
         self._values: dict[relax.Var, object] = dict(zip(tensors, inputs, strict=True))
         self._composites: dict[relax.Var, Node] = {}
         detached = function.attrs.get(CONSTANTS_ATTRIBUTE, ())

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,13 +58,14 @@ def build(
     region: relax.Function,
     interface: Interface,
     folder: Path,
-    metadata: str = "",
+    describe: Callable[[frozenset[int]], str] = lambda in_place: "",
     target: Target = HOST,
 ) -> Package:
     """Compile a region with fixed shapes and write the folder.
 
-    ``metadata`` is the text of the libraries' section ``byoc_metadata``.  The folder appears whole;
-    where it exists already, each of its files is replaced at once, and others stay.  Raises
+    ``describe`` gives the text of the libraries' section ``byoc_metadata``, of the region's inputs
+    that are states which it writes in place.  The folder appears whole; where it exists already,
+    each of its files is replaced at once, and others stay.  Raises
     ``CodegenError``, ``LibraryError`` and ``ToolchainError``.
     """
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
@@ -73,6 +75,7 @@ def build(
         require_one_way(function, "the standalone form")
         plan = plan_region(read_region(function), weights)
         text = source_text(plan, interface)
+        metadata = describe(frozenset(rows.input for rows in plan.in_place))
         objects = _objects(plan, interface, weights, text, metadata, work, target)
         files = _write(folder, interface, text, objects, target)
     return Package(folder, files, cost_of(plan))

@@ -91,6 +91,7 @@ def source_text(plan: Plan, interface: Interface) -> str:
     parts.append(_descriptors(interface, "inputs", interface.inputs))
     parts.append(_descriptors(interface, "outputs", interface.outputs))
     parts.append(_descriptors(interface, "states", interface.states))
+    parts.append(_in_place(plan, interface))
     parts.append(_spec(plan, interface))
     api = _API + (_STATES_API if interface.states else "")
     parts.append(api.replace("@NAME@", name))
@@ -143,6 +144,15 @@ def _descriptors(interface: Interface, what: str, specs: tuple[TensorSpec, ...])
     return "\n".join([*lines, "};", ""])
 
 
+def _in_place(plan: Plan, interface: Interface) -> str:
+    """Which states the region writes where they lie."""
+    first = len(interface.inputs)
+    stored = {interface.region_inputs[rows.input] - first for rows in plan.in_place}
+    flags = [str(int(state in stored)) for state in range(len(interface.states))]
+    text = ", ".join(flags) or "0"
+    return f"static const unsigned char {interface.name}_in_place[] = {{{text}}};\n"
+
+
 def _spec(plan: Plan, interface: Interface) -> str:
     name = interface.name
     return "\n".join(
@@ -155,6 +165,7 @@ def _spec(plan: Plan, interface: Interface) -> str:
             f"    .inputs = {name}_inputs_table,",
             f"    .outputs = {name}_outputs_table,",
             f"    .states = {name}_states_table,",
+            f"    .in_place = {name}_in_place,",
             f"    .arena_bytes = {int(plan.arena_bytes)}u,",
             f"    .threads = {interface.threads},",
             f"    .run = {name}_run_body,",

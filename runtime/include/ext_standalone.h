@@ -22,11 +22,12 @@ typedef struct {
   int32_t input_count, output_count, state_count;
   const byoc_tensor* inputs;
   const byoc_tensor* outputs;
-  const byoc_tensor* states; /* what an instance keeps from run to run */
+  const byoc_tensor* states;     /* what an instance keeps from run to run */
+  const unsigned char* in_place; /* for each state, whether `after` is `before` for it */
   size_t arena_bytes;
   int32_t threads; /* by default; 0: all cores */
   /* Computes; the buffers have been checked.  Reads states from `before`, and writes all of them to
-   * `after`.  Returns a byoc_status. */
+   * `after`; where it fails, `before` is as it was.  Returns a byoc_status. */
   int (*run)(const void* const* inputs, void* const* outputs, const void* const* before,
              void* const* after, char* arena);
 } ext_model;

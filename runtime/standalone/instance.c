@@ -155,6 +155,7 @@ static byoc_status measure(ext_instance* m, const request* r) {
   m->serial = 1;
   int status = ext_run_here(m, (const void* const*)buffers, buffers + model->input_count);
   m->serial = 0;
+  ext_states_clear(m);
   ext_heap_give(&m->heap, memory);
   if (status) refuse(r, (byoc_status)status, "the first run failed: %s", m->message);
   return (byoc_status)status;

@@ -34,7 +34,7 @@ struct ext_instance {
   ext_heap heap;
   char* arena;
   char* scratch; /* of all stacks */
-  void** kept;   /* [2][states]: the buffers of each, that of the last run and the next; or NULL */
+  void** kept;   /* [2][states]: the buffers of each, of the last run and the next; or NULL */
   int turn;      /* which of the two has the states */
   int32_t tasks; /* of a launch */
   byoc_parallel_for parallel_for;
@@ -48,8 +48,8 @@ struct ext_instance {
   ext_pool* threads; /* of the instance's own, or NULL */
 };
 
-/* Runs the model on checked buffers as a part of the calling thread; the states stay as they are,
- * and what they become is in the other buffers. */
+/* Runs the model on checked buffers as a part of the calling thread.  What the states become is in
+ * the other buffers; those that are written in place have no other one. */
 int ext_run_here(ext_instance* instance, const void* const* inputs, void* const* outputs);
 
 /* One caller at a time: 0 where another one is at it. */
@@ -72,5 +72,8 @@ static inline void** ext_states_of(const ext_instance* instance, int turn) {
 /* Takes memory for the states, all zeros; how much in `bytes`.  0 where the heap has too little. */
 int ext_states_take(ext_instance* instance, size_t* bytes);
 void ext_states_copy(ext_instance* to, const ext_instance* from);
+
+/* Makes all states zeros. */
+void ext_states_clear(ext_instance* instance);
 
 #endif /* EXT_INSTANCE_H_ */

@@ -12,6 +12,8 @@ from torch import nn
 import byoc
 from byoc.compiler.standalone import compile_standalone
 from byoc.errors import ByocError, ModelError
+from codegen_cc.emit.source import emit_source
+from codegen_cc.plan.builder import Plan
 from tests.deploy.standalone_api import Instance
 
 LENGTH, WIDTH, HEADS = 24, 32, 4
@@ -47,6 +49,69 @@ class Attention(nn.Module):
             q, self.keys, self.values, attn_mask=mask, enable_gqa=True
         )
         return self.out(found.transpose(1, 2).flatten(2))
+
+
+class Layer(nn.Module):
+    """A layer of Llama, which stores keys and values as transformers' ``StaticCache`` does."""
+
+    def __init__(self, inner: int = 48) -> None:
+        super().__init__()
+        depth = WIDTH // HEADS
+        self.first, self.second = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.q, self.o = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+        self.k, self.v = (nn.Linear(WIDTH, WIDTH // 2, bias=False) for _ in range(2))
+        self.gate, self.up = (nn.Linear(WIDTH, inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(inner, WIDTH, bias=False)
+        for name in ("keys", "values"):
+            cache = torch.zeros(1, HEADS // 2, LENGTH, depth)
+            self.register_buffer(name, cache, persistent=False)
+
+    def forward(
+        self, x: torch.Tensor, angles: torch.Tensor, mask: torch.Tensor, place: torch.Tensor
+    ) -> torch.Tensor:
+        y = self.first(x)
+        q, k, v = (
+            layer(y).unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
+        q, k = turned(q, angles), turned(k, angles)
+        self.keys.index_copy_(2, place, k)
+        self.values.index_copy_(2, place, v)
+        repeated = [
+            cache[:, :, None].expand(-1, -1, 2, -1, -1).reshape(1, HEADS, LENGTH, -1)
+            for cache in (self.keys, self.values)
+        ]
+        found = nn.functional.scaled_dot_product_attention(q, *repeated, attn_mask=mask)
+        x = x + self.o(found.transpose(1, 2).flatten(2))
+        y = self.second(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+def turned(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """Places, as rotary embeddings tell them."""
+    left, right = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat((-right, left), -1) * angles.sin()
+
+
+class Llama(nn.Module):
+    """A small decoder: tokens and their places in, logits out."""
+
+    def __init__(self, vocabulary: int = 40) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.embed = nn.Embedding(vocabulary, WIDTH)
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+        self.norm, self.head = nn.RMSNorm(WIDTH), nn.Linear(WIDTH, vocabulary, bias=False)
+        depth = WIDTH // HEADS
+        self.register_buffer("rates", 100.0 ** (-torch.arange(0, depth, 2) / depth))
+
+    def forward(self, input_ids: torch.Tensor, cache_position: torch.Tensor) -> torch.Tensor:
+        angles = (cache_position[:, None] * self.rates).repeat(1, 2)
+        mask = torch.arange(LENGTH)[None] <= cache_position[:, None]
+        x = self.embed(input_ids)
+        for layer in self.layers:
+            x = layer(x, angles, mask[None, None], cache_position)
+        return self.head(self.norm(x))
 
 
 class Running(nn.Module):
@@ -89,6 +154,7 @@ def test_a_cache_of_fixed_length(rows: int, by_slice: bool, tmp_path: Path) -> N
     assert made.report.left == () and len(made.report.regions) == 1
     assert [info.name for info in made.metadata.inputs] == ["x", "position"]
     assert [state.input.name for state in made.metadata.states] == ["keys", "values"]
+    assert {state.kind for state in made.metadata.states} == {"is written in place"}
     assert not module.keys.any()  # nothing has run the module
     with byoc.load(tmp_path / "m.so") as model:
         for x, position in calls:
@@ -104,6 +170,49 @@ def test_a_cache_of_fixed_length(rows: int, by_slice: bool, tmp_path: Path) -> N
         want = answer(module, x, position)
         np.testing.assert_allclose(model(x.numpy(), position.numpy()), want, rtol=0, atol=LIMIT)
         assert np.abs(other.states["keys"]).min(axis=(0, 1, 3)).all()  # all rows are filled still
+
+
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans of what is compiled from here on."""
+    plans: list[Plan] = []
+
+    def emit(made: list[Plan], *more: object) -> str:
+        plans.extend(made)
+        return emit_source(made, *more)
+
+    monkeypatch.setattr("codegen_cc.module.emit_source", emit)
+    return plans
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("kind", [Attention, Llama])
+def test_a_step_moves_no_cache(
+    kind: type[nn.Module], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Token by token beside PyTorch; but for the rows, nothing of a cache's size is written."""
+    module, plans = kind().eval(), planned(monkeypatch)
+    calls = steps(rows)
+    if kind is Llama:
+        calls = [(torch.randint(0, 40, (1, rows)), places) for _, places in calls]
+    made = byoc.compile(exported(module, *calls[0]), tmp_path / "m.so", states=True)
+    assert made.report.left == () and len(made.report.regions) == 1
+    states = made.metadata.states
+    assert len(states) == (4 if kind is Llama else 2)
+    assert {state.kind for state in states} == {"is written in place"}
+    (plan,) = plans
+    scatters = [rows.scatter for rows in plan.in_place]
+    assert len(scatters) == len(states)
+    others = [call for call in plan.calls if not any(call is scatter for scatter in scatters)]
+    cache = HEADS // 2 * LENGTH * WIDTH // HEADS
+    assert max(tensor.size for call in others for tensor in call.writes) < cache
+    places = []
+    with byoc.load(tmp_path / "m.so") as model:
+        for call in calls:
+            want = answer(module, *call)
+            found = model(*(tensor.numpy() for tensor in call))
+            np.testing.assert_allclose(found, want, rtol=0, atol=LIMIT)
+            places.append([state.ctypes.data for state in model.states.values()])
+    assert all(place == places[0] for place in places)
 
 
 def test_a_module_is_exported_with_its_states(tmp_path: Path) -> None:
@@ -124,6 +233,7 @@ def test_the_standalone_form_keeps_them(tmp_path: Path) -> None:
     module, calls = Attention().eval(), steps(1)
     program = exported(module, *calls[0])
     done = compile_standalone(program, tmp_path / "c", name="attention", states=True)
+    assert {state.kind for state in done.metadata.states} == {"is written in place"}
     assert done.report.left == () and len(done.report.regions) == 1
     with Instance(tmp_path / "c" / "lib" / "libattention.so", threads=1) as model:
         for x, position in calls:

@@ -4,10 +4,11 @@
  */
 #include "ext_tvm_entry.h"
 
-#define EXT_TRY(operation, call)                                                \
-  do {                                                                          \
-    const int status_ = (call);                                                 \
-    if (status_ != EXT_OK) return ext_raise_status(region, operation, status_); \
+#define EXT_FAIL(reason) return reason
+#define EXT_TRY(operation, call)                                                   \
+  do {                                                                             \
+    const int status_ = (call);                                                    \
+    if (status_ != EXT_OK) EXT_FAIL(ext_raise_status(region, operation, status_)); \
   } while (0)
 
 /* Region ext_main_0: 2 composites, 0.0 MMAC,

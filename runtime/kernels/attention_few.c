@@ -12,21 +12,24 @@
  * (Dao et al., "Flash-Decoding for long-context inference", 2023), and the parts are added up at
  * the end, each scaled down to the greatest score of all.
  */
-#include "attention.h"
+#include "attention_block.h"
 
-#include "../simd/math.h"
-
-/* Keys of a block at most, of one that some rows share, and of a part at least. */
-enum { BLOCK = 64, SHARED_BLOCK = 32, PART_KEYS = 256 };
+/* Keys of a part at least. */
+enum { PART_KEYS = 256 };
 /* Rows that share keys from which on there is time to ask for the next ones: a few wait for memory
  * anyway, which a CPU reads ahead of them. */
 enum { FETCH_ROWS = 3 };
 /* Products below which threads cost more than they save. */
 static const int64_t ALONE = 1 << 16;
 
+/* What belongs to a group of heads; the mask may be NULL. */
+typedef struct {
+  const float *q, *k, *v, *mask;
+} few_group;
+
 typedef struct {
   const ext_attention_params* p;
-  const float *q, *k, *v, *mask;
+  const few_group* of_groups;
   float* y;
   int64_t heads, rows;   /* that share keys; rows: of all their queries */
   int64_t groups, parts; /* of all batch items; of the keys of each */
@@ -45,206 +48,95 @@ static int64_t result_floats(const few_job* job) {
   return job->rows * row_floats(job);
 }
 
-/* q . k[j] for VL keys that are `row` apart. */
-EXT_INLINE vf dots(const float* q, const float* k, int64_t row, int64_t depth) {
-  vf t[VL];
-  EXT_UNROLL
-  for (int j = 0; j < VL; j++) t[j] = vf_zero();
-  int64_t i = 0;
-  for (; i + VL <= depth; i += VL) {
-    const vf x = vf_load(q + i);
-    EXT_UNROLL
-    for (int j = 0; j < VL; j++) t[j] = vf_fma(x, vf_load(k + j * row + i), t[j]);
-  }
-  if (i < depth) {
-    const vf x = vf_load_n(q + i, depth - i);
-    EXT_UNROLL
-    for (int j = 0; j < VL; j++) t[j] = vf_fma(x, vf_load_n(k + j * row + i, depth - i), t[j]);
-  }
-  vf_transpose(t);
-  EXT_UNROLL
-  for (int step = 1; step < VL; step *= 2) {
-    EXT_UNROLL
-    for (int j = 0; j < VL; j += 2 * step) t[j] += t[j + step];
-  }
-  return t[0];
-}
-
-/* q . k */
-EXT_INLINE float dot(const float* q, const float* k, int64_t depth) {
-  vf sum = vf_zero();
-  int64_t i = 0;
-  for (; i + VL <= depth; i += VL) sum = vf_fma(vf_load(q + i), vf_load(k + i), sum);
-  if (i < depth) sum = vf_fma(vf_load_n(q + i, depth - i), vf_load_n(k + i, depth - i), sum);
-  return vf_sum(sum);
-}
-
-/* The keys and values of the next block, which are asked for bit by bit while this one is computed:
- * of many reads at once most would wait. */
+/* What one call of keys_of_group reads. */
 typedef struct {
+  const few_group* group;
+  int64_t j, n; /* keys [j, j + n) */
   const float *k, *v;
-  int64_t keys;        /* that it has */
-  int64_t step, steps; /* which one of how many of this block is next */
-} ahead;
+  const float* kt; /* NULL, or the keys turned */
+  ahead next;
+} few_block;
 
-EXT_INLINE void fetch_row(const float* x, int64_t columns) {
-  for (int64_t i = 0; i < columns; i += EXT_ALIGN / (int64_t)sizeof *x) __builtin_prefetch(x + i);
+/* The scores of one row, whose products are in s where keys are turned; returns the greatest. */
+EXT_INLINE float scores_of_row(const few_job* job, few_block* b, const float* q, const float* mask,
+                               float* s) {
+#if defined(TURN_ROWS)
+  if (b->kt) {
+    fetch(&b->next);
+    return masked(job->p, b->n, mask, s);
+  }
+#endif
+  return scores(job->p, q, b->k, b->n, mask, s, &b->next);
 }
 
-/* Asks for the share of one step. */
-EXT_INLINE void fetch(const ext_attention_params* p, ahead* next) {
-  int64_t j = next->step * SHARED_BLOCK / next->steps;
-  const int64_t end = i64_min((++next->step) * SHARED_BLOCK / next->steps, next->keys);
-  for (; j < end; j++) {
-    fetch_row(next->k + j * p->k_strides[2], p->depth);
-    fetch_row(next->v + j * p->v_strides[2], p->width);
-  }
-}
-
-/* s[j] = scale q . k[j] + mask[j step]; returns the greatest, -inf of none and of NaN alone. */
-static float scores(const ext_attention_params* p, const float* q, const float* k, int64_t n,
-                    const float* mask, float* s, ahead* next) {
-  const int64_t row = p->k_strides[2], step = p->mask_strides[3];
-  const vf scale = vf_set1(p->scale);
-  vf high = vf_set1(-__builtin_inff());
-  int64_t j = 0;
-  for (; j + VL <= n; j += VL) {
-    fetch(p, next);
-    vf v = dots(q, k + j * row, row, p->depth) * scale;
-    if (mask) v += step ? vf_load(mask + j) : vf_set1(*mask);
-    high = vf_select(vm_lt(high, v), v, high); /* unlike vf_max, without NaNs */
-    vf_store(s + j, v);
-  }
-  float most = vf_most(high);
-  for (; j < n; j++) {
-    s[j] = dot(q, k + j * row, p->depth) * p->scale + (mask ? mask[j * step] : 0.0f);
-    most = s[j] > most ? s[j] : most;
-  }
-  return most;
-}
-
-/* s[j] = exp(s[j] - most), whole vectors of s; returns the sum of the first n. */
-static float exponentials(float* s, int64_t n, float most) {
-  const vf shift = vf_set1(most);
-  vf sum = vf_zero();
-  int64_t j = 0;
-  for (; j + VL <= n; j += VL) {
-    const vf e = vf_exp(vf_load(s + j) - shift);
-    vf_store(s + j, e);
-    sum += e;
-  }
-  float total = vf_sum(sum);
-  if (j < n) {
-    vf_store(s + j, vf_exp(vf_load_n(s + j, n - j) - shift));
-    for (; j < n; j++) total += s[j];
-  }
-  return total;
-}
-
-/* For `rows` sums that are `apart`, and `vectors` of their columns, of which the last one has
- * `lanes`: sums[r] = sums[r] by[r] + sum_j s[r][j] v[j], values that are `row` apart. */
-EXT_INLINE void add_columns(const int rows, const int vectors, int64_t lanes, const float* s,
-                            const float* v, int64_t row, int64_t n, const float* by, float* sums,
-                            int64_t apart) {
-  /* A lone row has two chains of sums, which hide the latency of multiply-adds. */
-  const int chains = rows == 1 ? 2 : 1;
-  vf y[2 * FEW_QUERIES][FEW_VECTORS];
-  EXT_UNROLL
-  for (int r = 0; r < rows * chains; r++) {
-    EXT_UNROLL
-    for (int i = 0; i < vectors; i++)
-      y[r][i] = r < rows ? vf_load(sums + r * apart + i * VL) * vf_set1(by[r]) : vf_zero();
-  }
-  int64_t j = 0;
-  for (; j + chains <= n; j += chains) {
-    EXT_UNROLL
-    for (int c = 0; c < chains; c++, v += row) {
-      vf x[FEW_VECTORS];
-      EXT_UNROLL
-      for (int i = 0; i < vectors; i++)
-        x[i] = lanes == VL ? vf_load(v + i * VL) : vf_load_n(v + i * VL, lanes);
-      EXT_UNROLL
-      for (int r = 0; r < rows; r++) {
-        const vf factor = vf_set1(s[r * BLOCK + j + c]);
-        EXT_UNROLL
-        for (int i = 0; i < vectors; i++)
-          y[c * rows + r][i] = vf_fma(factor, x[i], y[c * rows + r][i]);
-      }
-    }
-  }
-  if (chains == 2) {
-    EXT_UNROLL
-    for (int i = 0; i < vectors; i++) {
-      y[0][i] += y[1][i];
-      if (j == n) continue;
-      const vf x = lanes == VL ? vf_load(v + i * VL) : vf_load_n(v + i * VL, lanes);
-      y[0][i] = vf_fma(vf_set1(s[j]), x, y[0][i]);
-    }
-  }
-  EXT_UNROLL
-  for (int r = 0; r < rows; r++) {
-    EXT_UNROLL
-    for (int i = 0; i < vectors; i++) vf_store(sums + r * apart + i * VL, y[r][i]);
-  }
-}
-
-/* add_columns of all columns. */
-EXT_INLINE void add_values(const int rows, const float* s, const float* v, int64_t row, int64_t n,
-                           int64_t width, const float* by, float* sums, int64_t apart) {
-  int64_t c = 0;
-  for (; c + FEW_VECTORS * VL <= width; c += FEW_VECTORS * VL)
-    add_columns(rows, FEW_VECTORS, VL, s, v + c, row, n, by, sums + c, apart);
-  for (; c < width; c += VL)
-    add_columns(rows, 1, i64_min(VL, width - c), s, v + c, row, n, by, sums + c, apart);
-}
-
-/* The keys [j, j + n) of one group, for rows [r, r + rows) of those that share them. */
-EXT_INLINE void keys_of_rows(const int rows, const few_job* job, int64_t group, int64_t r,
-                             int64_t j, int64_t n, const float* k, const float* v, float* out,
-                             ahead* next) {
+/* A block of keys for rows [r, r + rows) of those that share them, DOT_ROWS at most. */
+static void keys_of_rows(const few_job* job, few_block* b, int64_t r, int64_t rows, float* out) {
   const ext_attention_params* p = job->p;
   const int64_t apart = row_floats(job);
-  float s[FEW_QUERIES * BLOCK], by[FEW_QUERIES];
-  for (int i = 0; i < rows; i++) {
-    const int64_t head = group * job->heads + (r + i) / p->queries, query = (r + i) % p->queries;
-    const float* q = job->q + head_offset(p, p->q_strides, head) + query * p->q_strides[2];
-    const float* mask = NULL;
-    if (job->mask)
-      mask = job->mask + head_offset(p, p->mask_strides, head) + query * p->mask_strides[2] +
-             j * p->mask_strides[3];
-    float* sum = out + i * apart + job->wide;
-    const float found = scores(p, q, k, n, mask, s + i * BLOCK, next);
+  float s[DOT_ROWS * BLOCK], by[DOT_ROWS];
+  const float *q[DOT_ROWS], *mask[DOT_ROWS];
+  int64_t head = r / p->queries, query = r % p->queries;
+  for (int64_t i = 0; i < rows; i++) {
+    q[i] = b->group->q + head * p->q_strides[1] + query * p->q_strides[2];
+    mask[i] = b->group->mask;
+    if (mask[i])
+      mask[i] += head * p->mask_strides[1] + query * p->mask_strides[2] + b->j * p->mask_strides[3];
+    if (++query == p->queries) {
+      query = 0;
+      head++;
+    }
+  }
+#if defined(TURN_ROWS)
+  if (b->kt) dots_of_block(rows, q, b->kt, b->n, p->depth, s, &b->next);
+#endif
+  for (int64_t i = 0; i < rows; i++) {
+    float *sum = out + i * apart + job->wide, *row = s + i * BLOCK;
+    const float found = scores_of_row(job, b, q[i], mask[i], row);
     const float most = found > sum[1] ? found : sum[1];
     const float shift = most == -__builtin_inff() ? 0.0f : most;
     by[i] = sum[1] == most ? 1.0f : expf(sum[1] - shift);
-    sum[0] = sum[0] * by[i] + exponentials(s + i * BLOCK, n, shift);
+    sum[0] = sum[0] * by[i] + exponentials(row, b->n, shift);
     sum[1] = most;
   }
-  add_values(rows, s, v, p->v_strides[2], n, p->width, by, out, apart);
+  for (int64_t i = 0; i < rows; i += FEW_QUERIES)
+    add_few_values(i64_min(FEW_QUERIES, rows - i), s + i * BLOCK, b->v, p->v_strides[2], b->n,
+                   p->width, by + i, out + i * apart, apart, &b->next);
 }
 
-/* The keys [j, j + n) of one group, for all rows that share them. */
-static void keys_of_group(const few_job* job, int64_t group, int64_t j, int64_t end, float* out) {
-  const int64_t n = i64_min(job->block, end - j);
+/* What group `i` of those that are abreast asks for of the next block, keys [j, end). */
+static ahead next_block(const few_job* job, const few_group* group, int64_t i, int64_t j,
+                        int64_t end) {
   const ext_attention_params* p = job->p;
-  const float* k = job->k + group_offset(p, p->k_strides, group) + j * p->k_strides[2];
-  const float* v = job->v + group_offset(p, p->v_strides, group) + j * p->v_strides[2];
-  const int64_t rest = job->rows < FETCH_ROWS ? 0 : i64_min(job->block, end - j - n);
-  ahead next = {k + n * p->k_strides[2], v + n * p->v_strides[2], rest, 0,
-                job->rows * SHARED_BLOCK / VL};
-  for (int64_t r = 0; r < job->rows; r += FEW_QUERIES) {
-    float* sums = out + r * row_floats(job);
-    const int64_t left = job->rows - r;
-    if (left >= FEW_QUERIES) {
-      keys_of_rows(FEW_QUERIES, job, group, r, j, n, k, v, sums, &next);
-    } else if (FEW_QUERIES > 3 && left == 3) {
-      keys_of_rows(FEW_QUERIES - 1, job, group, r, j, n, k, v, sums, &next);
-    } else if (left == 2) {
-      keys_of_rows(2, job, group, r, j, n, k, v, sums, &next);
-    } else {
-      keys_of_rows(1, job, group, r, j, n, k, v, sums, &next);
-    }
+  if (job->rows < FETCH_ROWS || j >= end) return (ahead){0};
+  const int64_t keys = i64_min(job->block, end - j), groups = job->abreast;
+  const int64_t first = j + i * keys / groups, rows = j + (i + 1) * keys / groups - first;
+  ahead next = {.rows = rows, .value_rows = rows};
+  next.columns = groups * p->depth;
+  next.row = p->k_strides[2];
+  next.at = group->k - i * p->k_strides[1] + first * next.row;
+  next.value_columns = groups * p->width;
+  next.value_row = p->v_strides[2];
+  next.values = group->v - i * p->v_strides[1] + first * next.value_row;
+  return next;
+}
+
+/* The keys [j, j + n) of one group, the i-th of those that are abreast, for all rows that share
+ * them. */
+static void keys_of_group(const few_job* job, const few_group* group, int64_t i, int64_t j,
+                          int64_t end, float* out) {
+  const ext_attention_params* p = job->p;
+  const int64_t n = i64_min(job->block, end - j), key = p->k_strides[2];
+  few_block b = {group, j, n, group->k + j * key, group->v + j * p->v_strides[2], NULL, {0}};
+  b.next = next_block(job, group, i, j + n, end);
+#if defined(TURN_ROWS)
+  float turned[MOST_DEPTH * SHARED_BLOCK];
+  if (job->rows >= TURN_ROWS && p->depth <= MOST_DEPTH) {
+    turn_keys(b.k, key, n, p->depth, turned, &b.next);
+    b.kt = turned;
   }
+#endif
+  for (int64_t r = 0; r < job->rows; r += DOT_ROWS)
+    keys_of_rows(job, &b, r, i64_min(DOT_ROWS, job->rows - r), out + r * row_floats(job));
 }
 
 /* A part of the keys of the groups that follow the first one, block by block: in a cache their rows
@@ -261,7 +153,7 @@ static void keys_of_part(const few_job* job, int64_t first, int64_t part) {
   }
   for (int64_t j = j0; j < j1; j += job->block)
     for (int64_t i = 0; i < job->abreast; i++)
-      keys_of_group(job, first + i, j, j1, out + i * apart);
+      keys_of_group(job, job->of_groups + first + i, i, j, j1, out + i * apart);
 }
 
 /* y of one row from the parts of its keys; `first` is the first part's result for it. */
@@ -287,11 +179,11 @@ static void finish_row(const few_job* job, int64_t group, int64_t r, float* firs
   }
   const int is_guarded = p->guarded == EXT_GUARD_NAN ? sum != sum : p->guarded && without_key;
   if (is_guarded) { /* weights of 0, through which what is no number shows */
-    const float* v = job->v + group_offset(p, p->v_strides, group);
+    const float* v = job->of_groups[group].v;
     const float none[1] = {0.0f}, by[1] = {1.0f};
     memset(sums, 0, (size_t)job->wide * sizeof *sums);
     for (int64_t j = 0; j < p->keys; j++)
-      add_values(1, none, v + j * p->v_strides[2], p->v_strides[2], 1, p->width, by, sums, 0);
+      add_values(1, none, v + j * p->v_strides[2], p->v_strides[2], 1, p->width, by, sums, 0, NULL);
     sum = 1.0f;
   }
   const vf factor = vf_set1(1.0f / sum);
@@ -325,7 +217,7 @@ static int64_t share_out(few_job* job, int64_t threads) {
   const int side_by_side = p->k_strides[1] < p->k_strides[2] && p->v_strides[1] < p->v_strides[2];
   job->block = job->rows < FETCH_ROWS ? BLOCK : SHARED_BLOCK;
   job->parts = 1;
-  job->abreast = side_by_side && job->rows >= FETCH_ROWS ? groups : 1;
+  job->abreast = side_by_side ? groups : 1;
   if (threads == 1) return job->groups / job->abreast;
   const int64_t sets = job->groups / job->abreast;
   if (sets < 4 * threads)
@@ -339,7 +231,7 @@ static int64_t share_out(few_job* job, int64_t threads) {
 
 int EXT_NAME(ext_attention_few)(const ext_attention_params* p, const float* q, const float* k,
                                 const float* v, const float* mask, float* y) {
-  few_job job = {.p = p, .q = q, .k = k, .v = v, .mask = mask, .y = y};
+  few_job job = {.p = p, .y = y};
   job.heads = heads_of_group(p);
   job.rows = job.heads * p->queries;
   job.groups = p->batch * p->heads / job.heads;
@@ -347,8 +239,17 @@ int EXT_NAME(ext_attention_few)(const ext_attention_params* p, const float* q, c
   const int64_t work = job.groups * job.rows * p->keys * (p->depth + p->width);
   const int64_t threads = work < ALONE ? 1 : ext_num_threads(), items = share_out(&job, threads);
   const int64_t floats = job.groups * job.parts * result_floats(&job);
-  job.results = ext_workspace_alloc((size_t)floats * sizeof(float));
+  job.results =
+      ext_workspace_alloc((size_t)floats * sizeof(float) + (size_t)job.groups * sizeof(few_group));
   if (!job.results) return EXT_ERR_MEMORY;
+  few_group* of_groups = (few_group*)(job.results + floats);
+  for (int64_t g = 0; g < job.groups; g++) {
+    of_groups[g].q = q + head_offset(p, p->q_strides, g * job.heads);
+    of_groups[g].k = k + group_offset(p, p->k_strides, g);
+    of_groups[g].v = v + group_offset(p, p->v_strides, g);
+    of_groups[g].mask = mask ? mask + head_offset(p, p->mask_strides, g * job.heads) : NULL;
+  }
+  job.of_groups = of_groups;
   const int status = threads == 1 ? parts(&job, 0, items) : ext_parallel_for(items, 1, parts, &job);
   if (!status && job.parts > 1)
     for (int64_t group = 0; group < job.groups; group++) finish_group(&job, group);

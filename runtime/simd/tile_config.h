@@ -59,7 +59,8 @@ enum { MOST_COLUMNS = 6 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 4, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
-enum { FEW_QUERIES = 4, FEW_VECTORS = 4 };
+#define FEW_QUERIES 4
+enum { FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: a vector of sums for each of B, or two for its halves, whose products need one more. */
 #if defined(EXT_DOT)
@@ -115,7 +116,8 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 2 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
-enum { FEW_QUERIES = 2, FEW_VECTORS = 4 };
+#define FEW_QUERIES 2
+enum { FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 12 vectors of sums, 2 of B, 1 of A, 1 of products. */
 #define EXT_QROWS(X, k, i) EXT_ROWS(X, k, i)
@@ -160,7 +162,8 @@ enum { MOST_COLUMNS = 7 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 4, MANY_OF_4 = 4 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 8, WIDTH_OF_3 = 8, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 8, STEPS_OF_3 = 4, STEPS_OF_4 = 4 };
-enum { FEW_QUERIES = 4, FEW_VECTORS = 4 };
+#define FEW_QUERIES 4
+enum { FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 24 vectors of sums, 4 or 2 of B, 1 of A, 1 of products. */
 #if defined(EXT_DOT)
@@ -193,7 +196,8 @@ enum { MOST_COLUMNS = 8 };
 enum { MANY_OF_1 = 8, MANY_OF_2 = 4, MANY_OF_3 = 3, MANY_OF_4 = 2 };
 enum { NARROW = 8, WIDTH_OF_1 = 8, WIDTH_OF_2 = 4, WIDTH_OF_3 = 4, WIDTH_OF_4 = 4 };
 enum { STEPS_OF_1 = 8, STEPS_OF_2 = 4, STEPS_OF_3 = 2, STEPS_OF_4 = 2 };
-enum { FEW_QUERIES = 2, FEW_VECTORS = 4 };
+#define FEW_QUERIES 2
+enum { FEW_VECTORS = 4 };
 enum { WIDTH_OF_BLOCKS = 4 };
 /* qgemm: 4 vectors of sums, 2 of B, 2 of A, 4 of products. */
 enum { QVR = 4, QVN = 1, QW = 1, QGROUPED_W = 4 };

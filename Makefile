@@ -17,6 +17,8 @@ EXTRAS_bench := $(RAPIDOCR) pnnx==20261020
 # Packages of networks of PyTorch, and what these need but for PyTorch.
 ZOO := timm==1.0.31 torchvision==0.28.0 transformers==5.23.0 onnxscript==0.7.2 onnx-ir==1.1.0
 ZOO_NEEDS := huggingface-hub==2.4.0 regex requests safetensors tokenizers pyyaml tqdm
+# Engines of `byoc bench --generate` that are made for decoders: what else they need is in .venv.
+GENAI := onnxruntime-genai==0.18.0 openvino-genai==2026.4.1.0 openvino-tokenizers==2026.4.1.0
 # PyTorch for the tests, in a folder of its own: beside TVM it would be imported with TVM, in seconds,
 # by every process. What else it needs is there already.
 TORCH := torch==2.13.0 filelock fsspec networkx
@@ -133,6 +135,10 @@ $(VENV)/serving/.installed: Makefile pyproject.toml | $(BIN)/.test
 	@echo "== installing Ray and MLServer for the tests (750 MB)"
 	$(BIN)/python -c '$(LIST_ENGINES)' > $(VENV)/engines.txt
 	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/serving $(CLIENTS) -r $(VENV)/engines.txt
+	@touch $@
+
+$(VENV)/genai/.installed: Makefile | $(BIN)/.bench
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/genai $(GENAI)
 	@touch $@
 
 $(VENV)/pytorch-zoo/.installed: Makefile | $(VENV)/torch/.installed

@@ -31,6 +31,7 @@ _EXTRAS = {
     "ray": "batches by Ray Data",
     "serve": "serving by MLServer",
     "bench": "peers for byoc bench, and its plots",
+    "genai": "peers for byoc bench --generate",
 }
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([\w,\s.-]+)\])?")
 _OF_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w.-]+)['\"]")

@@ -4,10 +4,10 @@ JSON has ``maker`` (``module:name``), ``path``, ``decoder``, ``threads``, ``core
 and ``options``.  It prints ``ready``, or one line that begins with ``error:``; then it answers each
 line of stdin, JSON as well, with one:
 
-    {"restore": rows}    [] once the states have so many rows
+    {"restore": rows}    [] once the engine has begun anew, behind so many tokens
     {"call": length, "times": n, "keep": file}
         milliseconds of n calls of so many tokens, one behind the other; the last logits of the last
-        one go to the file
+        one, or the token that the engine chose, go to the file
 
 End of input ends it.
 """
@@ -71,8 +71,10 @@ class _Served:
         """Do what a line asks for."""
         if restore is not None:
             self.rows = restore
-            self.engine.restore(self.decoder.cache(restore))
+            self.engine.restore(self.decoder.call(0, restore))
             return []
+        if times > 1 and hasattr(self.engine, "steps"):
+            return self.engine.steps(times)
         found = []
         for _ in range(times):
             inputs = self.decoder.call(self.rows, call)

@@ -6,7 +6,7 @@ Only a worker process calls the engines, so that no engine's threads disturb ano
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray]
 
-_PAST, _PRESENT = "past_key_values", "present"
+#: How names of states begin, as inputs and as outputs.
+PAST, PRESENT = "past_key_values", "present"
+
+_PIECE = 128  # tokens that are read at once where only the cache is wanted
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,13 @@ class Decoder:
 
     ``dtype`` is theirs. The inputs are ``input_ids``, ``attention_mask`` and, maybe,
     ``position_ids``; each state has the output of the name with ``present`` for
-    ``past_key_values``.
+    ``past_key_values``. ``vocabulary`` is the width of ``logits``, 0 where the file leaves it open.
     """
 
     inputs: tuple[str, ...]
     states: Mapping[str, tuple[int, int]]
     dtype: str
+    vocabulary: int
 
     @classmethod
     def of(cls, model: GivenModel, name: str) -> Decoder:
@@ -43,19 +47,20 @@ class Decoder:
         from byoc.frontends.onnx.measured_model import described_inputs
 
         inputs = described_inputs(model)
-        past = {state: sizes for state, sizes in inputs.items() if state.startswith(_PAST)}
+        past = {state: sizes for state, sizes in inputs.items() if state.startswith(PAST)}
         rest = tuple(given for given in inputs if given not in past)
         known = ("input_ids", "attention_mask", "position_ids")
-        outputs = {info.name for info in model.graph.output}
-        wanted = {"logits", *(state.replace(_PAST, _PRESENT) for state in past)}
-        if not past or set(rest) - set(known) or "input_ids" not in rest or wanted - outputs:
+        outputs = {info.name: info.type.tensor_type.shape for info in model.graph.output}
+        wanted = {"logits", *(state.replace(PAST, PRESENT) for state in past)}
+        if not past or set(rest) - set(known) or "input_ids" not in rest or wanted - {*outputs}:
             raise BenchmarkError(
                 f"{name} is no decoder to generate with: its inputs are {', '.join(rest)} and"
                 f" {len(past)} states; need {', '.join(known)}, past_key_values.* with present.*,"
                 " and logits"
             )
         states = {state: (shape[1], shape[3]) for state, (shape, _) in past.items()}
-        return cls(rest, states, next(dtype for _, dtype in past.values()))
+        vocabulary = outputs["logits"].dim[-1].dim_value
+        return cls(rest, states, next(dtype for _, dtype in past.values()), vocabulary)
 
     @property
     def row_bytes(self) -> int:
@@ -71,11 +76,10 @@ class Decoder:
         }
         return {name: given[name] for name in self.inputs}
 
-    def cache(self, rows: int) -> Arrays:
-        """Keys and values of so many tokens that nobody wrote."""
-        draw = np.random.default_rng(rows)
+    def no_rows(self) -> Arrays:
+        """Keys and values before the first token."""
         return {
-            name: draw.standard_normal((1, heads, rows, width), np.float32).astype(self.dtype)
+            name: np.zeros((1, heads, 0, width), self.dtype)
             for name, (heads, width) in self.states.items()
         }
 
@@ -87,17 +91,34 @@ class Decoder:
     def from_json(cls, plain: Mapping[str, object]) -> Decoder:
         """What ``to_json`` gave."""
         states = {name: tuple(sizes) for name, sizes in plain["states"].items()}
-        return cls(tuple(plain["inputs"]), states, plain["dtype"])
+        return cls(tuple(plain["inputs"]), states, plain["dtype"], plain["vocabulary"])
+
+
+def pieces(inputs: Arrays) -> Iterator[Arrays]:
+    """A prompt from the beginning in parts of some tokens, whose logits are small."""
+    length = inputs["input_ids"].shape[1]
+    for begin in range(0, length, _PIECE):
+        end = min(begin + _PIECE, length)
+        yield {
+            name: array[:, (0 if name == "attention_mask" else begin) : end]
+            for name, array in inputs.items()
+        }
 
 
 class DecoderEngine(Protocol):
-    """An engine with a decoder in it."""
+    """An engine with a decoder in it.
 
-    def restore(self, cache: Arrays) -> None:
-        """Take keys and values as the states; of no rows to begin anew."""
+    One that cannot be given single tokens has ``steps(count)``, the milliseconds of so many.
+    """
+
+    def restore(self, inputs: Arrays) -> None:
+        """Begin anew, behind these tokens; there may be none."""
 
     def call(self, inputs: Arrays) -> np.ndarray:
-        """The logits of some tokens more, whose keys and values are kept."""
+        """The logits [1, n, vocabulary] of some tokens more, whose keys and values are kept.
+
+        They may be those of the last token alone, or be the token [1, 1] that the engine chose.
+        """
 
 
 class Ours:
@@ -111,9 +132,11 @@ class Ours:
         self._model = load(path, threads, capacity=capacity)
         self._rooms: dict[int, np.ndarray] = {}
 
-    def restore(self, cache: Arrays) -> None:
-        """Copied into the library's memory."""
-        self._model.restore(cache)
+    def restore(self, inputs: Arrays) -> None:
+        """Memory of states, and of results, stays."""
+        self._model.reset()
+        for piece in pieces(inputs):
+            self.call(piece)
 
     def call(self, inputs: Arrays) -> np.ndarray:
         """New rows go behind those that are there; calls of as many tokens share their results."""
@@ -142,10 +165,12 @@ class OnnxRuntime:
         self._names = [output.name for output in self._session.get_outputs()]
         self._past: dict[str, object] = {}
 
-    def restore(self, cache: Arrays) -> None:
-        """As values of its own."""
+    def restore(self, inputs: Arrays) -> None:
+        """From keys and values of no rows."""
         value = self._engine.OrtValue.ortvalue_from_numpy
-        self._past = {name: value(array) for name, array in cache.items()}
+        self._past = {name: value(array) for name, array in self._decoder.no_rows().items()}
+        for piece in pieces(inputs):
+            self.call(piece)
 
     def call(self, inputs: Arrays) -> np.ndarray:
         """By bindings, so that nothing is copied on the way."""
@@ -158,7 +183,7 @@ class OnnxRuntime:
             binding.bind_output(name)
         self._session.run_with_iobinding(binding)
         found = dict(zip(self._names, binding.get_outputs(), strict=True))
-        self._past = {name: found[name.replace(_PAST, _PRESENT)] for name in self._past}
+        self._past = {name: found[name.replace(PAST, PRESENT)] for name in self._past}
         return found["logits"].numpy()
 
 
@@ -187,24 +212,19 @@ class OpenVino:
             options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
         compiled = openvino.Core().compile_model(str(path), "CPU", options)
         self._request, self._tensor = compiled.create_infer_request(), openvino.Tensor
+        self._decoder = decoder
         self._past: dict[str, object] = {}
 
-    def restore(self, cache: Arrays) -> None:
-        """As tensors of its own."""
-        self._past = {name: self._tensor(array) for name, array in cache.items()}
+    def restore(self, inputs: Arrays) -> None:
+        """From keys and values of no rows."""
+        self._past = {name: self._tensor(a) for name, a in self._decoder.no_rows().items()}
+        for piece in pieces(inputs):
+            self.call(piece)
 
     def call(self, inputs: Arrays) -> np.ndarray:
         """Its results' memory is its own, and written again by the next call: they are copied."""
         self._request.infer({**inputs, **self._past}, share_inputs=True)
         for name in self._past:
-            result = self._request.get_tensor(name.replace(_PAST, _PRESENT))
+            result = self._request.get_tensor(name.replace(PAST, PRESENT))
             self._past[name] = self._tensor(result.data.copy())
         return self._request.get_tensor("logits").data
-
-
-#: Engines by their names in ``byoc.bench.engines.ENGINES``.
-DECODER_ENGINES: dict[str, Callable[..., DecoderEngine]] = {
-    "byoc": Ours,
-    "onnxruntime": OnnxRuntime,
-    "openvino": OpenVino,
-}

@@ -6,7 +6,7 @@ Only a worker process calls the loaders, so that no engine's threads or librarie
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -143,6 +143,13 @@ def load_ncnn(path: Path, inputs: Inputs, threads: int, precision: str = FP32) -
     return run, lambda: [np.array(mat.numpy(batch_index=0)) for mat in run()]
 
 
+def how_to_install(packages: Mapping[str, str]) -> str | None:
+    """None where all modules are there, or what would install those that are not."""
+    missing = [name for module, name in packages.items() if find_spec(module) is None]
+    commands = (f"pip install {name}" for name in missing)
+    return f"not installed; {' and '.join(commands)}" if missing else None
+
+
 @dataclass(frozen=True)
 class Engine:
     """How an engine is loaded, what it is called in tables, and which packages it needs."""
@@ -158,9 +165,7 @@ class Engine:
 
     def absent(self) -> str | None:
         """None, or what would install it."""
-        missing = [name for module, name in self.packages.items() if find_spec(module) is None]
-        commands = (f"pip install {name}" for name in missing)
-        return f"not installed; {' and '.join(commands)}" if missing else None
+        return how_to_install(self.packages)
 
     def version(self) -> str:
         """The version of its package."""

@@ -1,7 +1,7 @@
 """Prompts and single steps of decoders with caches, through engines that take turns.
 
-A step reads every weight once, and the cache. The library keeps keys and values; the peers are
-given those of the step before, and write all of them again.
+A step reads every weight once, and the cache. The library keeps keys and values, as engines made
+for decoders do; the others are given those of the step before, and write all of them again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from byoc.bench.decoders import DECODER_ENGINES, Decoder
-from byoc.bench.engines import ENGINES
+from byoc.bench.decoder_engines import DECODER_ENGINES
+from byoc.bench.decoders import Decoder
 from byoc.bench.interleave import thread_environment
 from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.tables import Sheet
 from byoc.bench.worker_process import WorkerProcess
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
-from byoc.frontends.onnx.read_model import load_model
+from byoc.frontends.onnx.read_model import data_locations, load_model
 from byoc.machine import choose_cores, usable_cores
 from byoc.zoo import networks
 
@@ -196,11 +196,20 @@ def _rows(
     for worker, found in zip(workers, times, strict=True):
         answer, error = answers.get(worker.entrant.name), None
         if right is not None and answer is not None:
-            error = float(np.abs(answer - right).max() / np.ptp(right))
+            error = _error(answer, right)
         low, middle, high = (float(np.percentile(found, share)) for share in (0, 50, 90))
         title = worker.entrant.title
         rows.append(Row(what, past, title, threads, (low, middle, high), error))
     return rows
+
+
+def _error(answer: np.ndarray, right: np.ndarray) -> float:
+    """How far logits are off, as a share of their range.
+
+    Of a chosen token: how far its logit is below the greatest.
+    """
+    off = np.abs(answer - right).max() if answer.ndim else right.max() - right[int(answer)]
+    return float(off / np.ptp(right))
 
 
 # ---------------------------------------------------------------------- what is asked for
@@ -222,7 +231,7 @@ class Generated:
 
     def checks(self) -> list[str]:
         """What did not hold: our answers that are wrong, or missing."""
-        ours = ENGINES["byoc"].title
+        ours = DECODER_ENGINES["byoc"].title
         lines = [
             f"{row.engine}: {row.label} is off by {row.error:.1e} of the range"
             for row in self.rows
@@ -232,7 +241,7 @@ class Generated:
 
     def sheets(self) -> list[Sheet]:
         """A table for each number of threads: ``ratio`` is our median by the engine's."""
-        ours = ENGINES["byoc"].title
+        ours = DECODER_ENGINES["byoc"].title
         made = []
         for threads in dict.fromkeys(row.threads for row in self.rows):
             rows = [row for row in self.rows if row.threads == threads]
@@ -293,8 +302,8 @@ def bench_generate(
         raise BenchmarkError(f"{unknown[0]} keeps no cache; need {', '.join(DECODER_ENGINES)}")
     counts = sorted(set(threads)) or [n for n in (1, 2) if n <= len(usable_cores())]
     choose_cores(counts[-1])
-    absent = {n: ENGINES[n].absent() for n in engines or DECODER_ENGINES}
-    failed = {ENGINES[n].title: reason for n, reason in absent.items() if reason}
+    absent = {n: DECODER_ENGINES[n].absent() for n in engines or DECODER_ENGINES}
+    failed = {DECODER_ENGINES[n].title: reason for n, reason in absent.items() if reason}
     with TemporaryDirectory(prefix="byoc-generate-") as folder:
         progress("compile")
         source, decoder = _source(name, Path(folder))
@@ -315,11 +324,11 @@ def bench_generate(
 
 def engine_entrant(engine: str, path: Path, precision: str) -> Entrant:
     """One of ``DECODER_ENGINES`` with a file, or for ours a library."""
-    maker = DECODER_ENGINES[engine]
-    options = {"precision": precision} if engine == "openvino" else {}
-    return Entrant(
-        engine, ENGINES[engine].title, f"{maker.__module__}:{maker.__name__}", path, options
-    )
+    known = DECODER_ENGINES[engine]
+    options: dict[str, object] = {"precision": precision} if known.told_precision else {}
+    if known.told_data:
+        options["data"] = sorted(data_locations(path))
+    return Entrant(engine, known.title, known.maker, path, options)
 
 
 def compile_decoder(source: Path, library: Path, precision: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from byoc.bench.decoder_engines import DECODERS_ALONE
 from byoc.bench.engines import ENGINES
 from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
@@ -54,10 +55,10 @@ class _Precision(click.Choice):
 @click.option(
     "--engines",
     multiple=True,
-    type=click.Choice(list(ENGINES)),
+    type=click.Choice([*ENGINES, *DECODERS_ALONE]),
     metavar="NAME...",
     help=f"Any of {', '.join(ENGINES)} (default: all; for a suite and for batches all but tvm, "
-    "which takes seconds for a run).",
+    f"which takes seconds for a run); with --generate also {', '.join(DECODERS_ALONE)}.",
 )
 @click.option(
     "--threads",
@@ -153,7 +154,7 @@ def bench_verb(
     lengths = _lengths(others)
     if others.pop("generate"):
         return _generate(models, threads, precisions, lengths, markdown, as_json, **others)
-    _check_usage(models, suite, batches, input_shapes, markdown and as_json)
+    _check_usage(models, suite, batches, input_shapes, markdown and as_json, others["engines"])
     remote.require_for_target(devices, target)
     _check_files(plot_file, html, devices)
     precisions, exceptions = _exceptions(precisions)
@@ -310,8 +311,11 @@ def _check_usage(
     batches: Sequence[int],
     shapes: dict[str, list[int | str]] | None,
     two_forms: bool,
+    engines: Sequence[str],
 ) -> None:
     """Refuse combinations that make no sense."""
+    if alone := [name for name in engines if name in DECODERS_ALONE]:
+        raise click.UsageError(f"--engines {alone[0]} needs --generate")
     if two_forms:
         raise click.UsageError("--json and --markdown are two forms of one table; give one")
     if suite is not None and models:

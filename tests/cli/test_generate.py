@@ -13,8 +13,9 @@ import pytest
 from onnxruntime import InferenceSession
 
 from benchmarks import generate
-from byoc.bench.decoders import Decoder, Ours
-from byoc.bench.generate import compile_decoder
+from byoc.bench.decoder_engines import DECODER_ENGINES, DECODERS_ALONE
+from byoc.bench.decoders import Decoder, Ours, pieces
+from byoc.bench.generate import _error, compile_decoder
 from byoc.bench.subjects import load_subject
 from byoc.cli import main
 from byoc.errors import BenchmarkError
@@ -72,12 +73,54 @@ def test_ours_keeps_the_memory_of_its_results(file: Path, tmp_path: Path) -> Non
     session = InferenceSession(file, providers=["CPUExecutionProvider"])
     found = []
     for past in (0, 3):
-        cache, call = decoder.cache(past), decoder.call(past, 5)
-        engine.restore(cache)
+        before, call = decoder.call(0, past), decoder.call(past, 5)
+        engine.restore(before)
         found.append(engine.call(call))
-        (right,) = session.run(["logits"], {**call, **cache})
-        np.testing.assert_allclose(found[-1], right, rtol=1e-4, atol=1e-5)
+        text = np.concatenate([before["input_ids"], call["input_ids"]], axis=1)
+        given = {**decoder.call(0, past + 5), "input_ids": text, **decoder.no_rows()}
+        (right,) = session.run(["logits"], given)
+        np.testing.assert_allclose(found[-1], right[:, past:], rtol=1e-4, atol=1e-5)
     assert np.shares_memory(*found)
+
+
+def test_a_long_text_is_read_in_pieces() -> None:
+    """What lies before a step is read in parts, each behind the ones before."""
+    whole = Decoder.of(llama(**TINY), "tiny").call(0, 300)
+    parts = list(pieces(whole))
+    assert [part["input_ids"].shape[1] for part in parts] == [128, 128, 44]
+    assert [part["attention_mask"].shape[1] for part in parts] == [128, 256, 300]
+    for name in ("input_ids", "position_ids"):
+        assert np.array_equal(np.concatenate([part[name] for part in parts], axis=1), whole[name])
+
+
+@pytest.mark.parametrize("name", DECODERS_ALONE)
+def test_engines_of_decoders(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their answers are compared; where one is not installed a line says how to get it.
+
+    A step is behind more tokens than are read at once.
+    """
+    path, known = tmp_path / "qwen.onnx", DECODER_ENGINES[name]
+    model = llama(**TINY, biased=True)
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=2048)
+    asked = ["--prompt", "5", "--past", "140", "--rounds", "1", "--threads", "1", "--json"]
+    assert main(["bench", "--generate", str(path), "--engines", "onnxruntime", name, *asked]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    rows = {row["what"]: row for row in found["rows"] if row["engine"] == known.title}
+    if known.absent():
+        assert not rows
+        assert found["failed"] == {known.title: f"not installed; pip install {name}"}
+        return
+    assert found["failed"] == {}
+    assert [*rows] == ["prompt", "step"]
+    assert all(row["error"] < 1e-4 for row in rows.values())
+
+
+def test_a_chosen_token_is_compared() -> None:
+    """By its logit: 0 for the greatest one, and a share of the range for another."""
+    right = np.array([1.0, 5.0, 4.0, -3.0], np.float32)
+    assert _error(np.array(1), right) == 0
+    assert _error(np.array(2), right) == pytest.approx(1 / 8)
+    assert _error(right + 2, right) == pytest.approx(2 / 8)
 
 
 def test_bytes_of_a_step() -> None:
@@ -100,6 +143,7 @@ def test_what_is_no_decoder_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
         (["bench", "--generate"], "--generate needs one MODEL"),
         (["bench", "--generate", "a", "--suite", "zoo"], "--generate does not go with --suite"),
         (["bench", "a", "--past", "3"], "--prompt and --past need --generate"),
+        (["bench", "a", "--engines", "openvino-genai"], "openvino-genai needs --generate"),
         (["bench", "--generate", "a", "--precision", "int8"], "measures fp32 and bf16, not int8"),
     ):
         assert main(asked) == 2

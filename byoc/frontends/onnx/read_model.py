@@ -106,6 +106,12 @@ def _external_tensors(
             yield tensor, {entry.key: entry.value for entry in tensor.external_data}
 
 
+def data_locations(path: Path) -> set[str]:
+    """Files that a model has its external data in, as it says: from its own folder."""
+    model = onnx.load(path, load_external_data=False)
+    return {entries["location"] for _, entries in _external_tensors(model)}
+
+
 def _require_data(model: onnx.ModelProto) -> None:
     for tensor, entries in _external_tensors(model):
         raise ModelError(

@@ -7,11 +7,15 @@
 ``index_put`` stores as many values as there are places, so that fewer are repeated.
 An axis without elements has no nearest one: what is read from it is 0, and nothing can be stored.
 Symbolic axes are taken to have elements (``sizes_of_nothing`` says which libraries need that).
+
+What is stored in states is left to kernels, which refuse such an index: the nearest element would
+be lost to all later calls. Where TVM has to store it, ``no_place_out_of_states`` comes last.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import (
@@ -19,6 +23,7 @@ from byoc.ir.dataflow import (
     Var,
     array_of,
     dtype_of,
+    map_blocks,
     op_name,
     shape_of,
     static_shape_of,
@@ -40,6 +45,9 @@ ONE_PER_AXIS = ("relax.index_tensor", "relax.index_put")
 
 STORING = ("relax.scatter_elements", "relax.scatter_nd", "relax.index_put")
 
+#: On a module: names of parameters that are states, into which kernels alone check places.
+CHECKED_ATTRIBUTE = "ext.checked"
+
 
 def no_index_out_of_bounds(block: Block) -> None:
     """Rewrite indexing that TVM does not check."""
@@ -56,8 +64,37 @@ def no_index_out_of_bounds(block: Block) -> None:
                 block.replace(var, relax.op.take(*call.args, axis=axis, mode="clip"))
         elif axes is not None and op_name(call) in ONE_PER_AXIS:
             _clamp_each(block, var, call)
-        elif axes is not None:
+        elif axes is not None and not _is_checked(block, call):
             _clamp_one(block, var, call, axes)
+
+
+def no_place_out_of_states(mod: tvm.IRModule) -> tvm.IRModule:
+    """The same for what is stored in states, in all that TVM computes of a partitioned module."""
+    if not mod.attrs or CHECKED_ATTRIBUTE not in mod.attrs:
+        return mod
+    mod = mod.without_attr(CHECKED_ATTRIBUTE)
+
+    def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
+        open_block = Block(block, mod)
+        no_index_out_of_bounds(open_block)
+        return open_block.finish()
+
+    return map_blocks(mod, rewrite, nested=True)
+
+
+def _is_checked(block: Block, call: relax.Call) -> bool:
+    """Whether a call stores in a state, and waits for the end of the partition."""
+    attrs = block.mod.attrs if block.mod is not None else None
+    if not attrs or CHECKED_ATTRIBUTE not in attrs or op_name(call) not in STORING:
+        return False
+    source = call.args[0]
+    while isinstance(source, relax.Var) and source in block.values:
+        value = block.values[source]
+        if op_name(value) not in ("relax.reshape", *STORING):
+            return False
+        source = value.args[0]
+    names = {str(name) for name in attrs[CHECKED_ATTRIBUTE]}
+    return isinstance(source, relax.Var) and source.name in names
 
 
 def _indexed(call: relax.Call) -> slice | None:

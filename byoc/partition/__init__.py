@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from byoc.canonicalise import canonicalise
+from byoc.canonicalise.index_out_of_bounds import no_place_out_of_states
 from byoc.canonicalise.widen_halves import widen_halves
 from byoc.errors import OffloadWarning, PartitionError, SuspectWarning
 from byoc.ir.dataflow import is_candidate, is_region
@@ -77,7 +78,7 @@ def partition(
     if report.shortfall is not None:
         warnings.warn(str(report.shortfall), OffloadWarning, stacklevel=_levels_to_user())
     # After the report, which is about the user's operators.
-    for run in (position_of_lowest, empty_constants):
+    for run in (no_place_out_of_states, position_of_lowest, empty_constants):
         mod = run(mod)
         if observe is not None:
             observe(run.__name__, mod)

@@ -55,6 +55,12 @@ class Selection:
     exact: bool = False
     fleet: tuple[tuple[str, Tuning], ...] = ()
 
+    @property
+    def all(self) -> tuple[KernelLibrary, ...]:
+        """Every library that may be asked."""
+        forced = (found for _, found in (*self.by_operator, *self.by_name))
+        return tuple(dict.fromkeys((*self.order, *forced)))
+
     @classmethod
     def of(cls, specs: Specs = None, choose: Choice = first) -> Selection:
         """Read what a user gives: ``onednn,builtin``, ``conv2d=onednn``, ``encoder/*=cblas``.

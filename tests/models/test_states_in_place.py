@@ -242,6 +242,45 @@ def test_a_call_that_fails_changes_nothing(form: str, tmp_path: Path) -> None:
             assert_agrees(library.states, {"cache": reference.cache})
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_place_beyond_the_cache_is_refused(form: str, tmp_path: Path) -> None:
+    """Its nearest row would be lost; nothing is stored."""
+    model = network(form)
+    reference = Reference(model)
+    done = standalone(model, tmp_path)
+    with (
+        compiled(model, tmp_path / "m.so") as library,
+        Instance(done.folder / "lib" / "libcached.so", threads=1) as instance,
+    ):
+        for place in (LENGTH - 1, LENGTH, 99, 4):
+            if place >= LENGTH:
+                with pytest.raises(RunError, match="an index lies outside of the axis"):
+                    library.run(step(place))
+                assert instance.run(step(place))[0] == INDEX
+            else:
+                want = reference.step(step(place))
+                assert_agrees(library.run(step(place)), want)
+                assert_agrees(instance.answers(step(place)), want)
+            assert_agrees(library.states, {"cache": reference.cache})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_tvm_stores_stays_in_the_cache(form: str, tmp_path: Path) -> None:
+    """Where TVM computes, a place beyond the end is the last row, as of all that it stores."""
+    op = "scatter_nd" if form == "ScatterND" else "scatter_elements"
+    model = network(form)
+    made = byoc.compile(model, tmp_path / "m.so", states=STATES, min_bytes=0, skip_ops=[op])
+    assert [left.op for left in made.report.left] == [f"relax.{op}"]
+    assert [state.kind for state in made.metadata.states] == ["is replaced"]
+    reference = Reference(model)
+    with byoc.load(tmp_path / "m.so") as library:
+        for place in (2, LENGTH, 10**9):
+            given = step(place)
+            want = reference.step(given | {"place": np.array([min(place, LENGTH - 1)])})
+            assert_agrees(library.run(given), want)
+            assert_agrees(library.states, {"cache": reference.cache})
+
+
 def test_inputs_lie_elsewhere(tmp_path: Path) -> None:
     model = network("ScatterND")
     with compiled(model, tmp_path / "m.so") as library:

@@ -11,7 +11,7 @@ from torch import nn
 
 import byoc
 from byoc.compiler.standalone import compile_standalone
-from byoc.errors import ByocError, ModelError
+from byoc.errors import ByocError, ModelError, RunError
 from codegen_cc.emit.source import emit_source
 from codegen_cc.plan.builder import Plan
 from tests.deploy.standalone_api import Instance
@@ -212,6 +212,11 @@ def test_a_step_moves_no_cache(
             found = model(*(tensor.numpy() for tensor in call))
             np.testing.assert_allclose(found, want, rtol=0, atol=LIMIT)
             places.append([state.ctypes.data for state in model.states.values()])
+        before = {name: state.copy() for name, state in model.states.items()}
+        with pytest.raises(RunError, match="an index lies outside of the axis"):
+            model(calls[0][0].numpy(), LENGTH + 1 - rows + np.arange(rows))
+        for name, state in model.states.items():
+            np.testing.assert_array_equal(state, before[name])
     assert all(place == places[0] for place in places)
 
 

@@ -29,6 +29,7 @@ typedef struct {
   int64_t gates, blocks, width, turns; /* turns of a step: EXT_GRU has two */
   int64_t groups, parts;               /* of rows; of a step */
   int64_t weight_bytes;                /* of an element of r */
+  int far;                             /* L2 has no room for what a thread reads at each step */
   int usual;                           /* sigmoid and tanh, no clip */
   int plain_lstm;                      /* of these, all rows of one length */
   gate_function functions[2][3];
@@ -63,10 +64,15 @@ static recurrent_place place_of(const recurrent_job* job, int64_t direction, int
   return (recurrent_place){backwards ? length - 1 - step : step, 0};
 }
 
-EXT_INLINE void sum_tile_of(const int narrow, int64_t rows, int64_t gates, const void* r,
+EXT_INLINE void sum_tile_of(const int narrow, int far, int64_t rows, int64_t gates, const void* r,
                             int64_t units, const float* h, int64_t h_row, float* t) {
-#define SUM_ROWS(n, g, i) \
-  case n: sum_rows(narrow, n, g, r, units, h, h_row, t); return;
+#define SUM_ROWS(n, g, i)                                    \
+  case n:                                                    \
+    if (n == 1 && far)                                       \
+      sum_rows(narrow, n == 1, n, g, r, units, h, h_row, t); \
+    else                                                     \
+      sum_rows(narrow, 0, n, g, r, units, h, h_row, t);      \
+    return;
 #define SUM_GATES(g)                                     \
   case g:                                                \
     switch (rows) { EXT_RECURRENT_ROWS(SUM_ROWS, g, 0) } \
@@ -76,14 +82,14 @@ EXT_INLINE void sum_tile_of(const int narrow, int64_t rows, int64_t gates, const
 #undef SUM_ROWS
 }
 
-static void sum_tile(int64_t rows, int64_t gates, const void* r, int64_t units, const float* h,
-                     int64_t h_row, float* t) {
-  sum_tile_of(0, rows, gates, r, units, h, h_row, t);
+static void sum_tile(int far, int64_t rows, int64_t gates, const void* r, int64_t units,
+                     const float* h, int64_t h_row, float* t) {
+  sum_tile_of(0, far, rows, gates, r, units, h, h_row, t);
 }
 
-static void sum_tile_bf16(int64_t rows, int64_t gates, const void* r, int64_t units, const float* h,
-                          int64_t h_row, float* t) {
-  sum_tile_of(1, rows, gates, r, units, h, h_row, t);
+static void sum_tile_bf16(int far, int64_t rows, int64_t gates, const void* r, int64_t units,
+                          const float* h, int64_t h_row, float* t) {
+  sum_tile_of(1, far, rows, gates, r, units, h, h_row, t);
 }
 
 /* What a lane does at a step, or at one of its two turns. */
@@ -172,11 +178,12 @@ static void sum_integers(const recurrent_turn* turn, int64_t block, int64_t firs
                 turn->ranges + first, t);
 }
 
-static void run_block(const recurrent_turn* turn, int64_t block) {
+/* Block `block` of all rows; `next` is read after it. */
+static void run_block(const recurrent_turn* turn, int64_t block, int64_t next) {
   const recurrent_lane* lane = turn->lane;
   const recurrent_job* job = lane->job;
   const int64_t rows = lane->end - lane->begin, tiles = ceil_div(rows, RECURRENT_ROWS);
-  const int64_t units = job->p->units, at = block * units * turn->gates * EXT_PANEL;
+  const int64_t units = job->p->units, step = units * turn->gates * EXT_PANEL, at = block * step;
   _Alignas(EXT_ALIGN) float t[RECURRENT_ROWS * TILE_ROW];
   for (int64_t tile = 0; tile < tiles; tile++) {
     const int64_t first = lane->begin + tile * rows / tiles;
@@ -185,8 +192,11 @@ static void run_block(const recurrent_turn* turn, int64_t block) {
       sum_integers(turn, block, first, past, t);
     else
       (job->weight_bytes == 2 ? sum_tile_bf16 : sum_tile)(
-          past - first, turn->gates, turn->r + at * job->weight_bytes, units,
+          job->far, past - first, turn->gates, turn->r + at * job->weight_bytes, units,
           turn->h + first * job->width, job->width, t);
+    if (job->far && past == lane->end)
+      for (int64_t i = 0; i < WEIGHTS_AHEAD; i += EXT_ALIGN)
+        __builtin_prefetch(turn->r + next * step * job->weight_bytes + i);
     int64_t row = first;
     for (; job->plain_lstm && row + LSTM_ROWS <= past; row += LSTM_ROWS)
       finish_rows(turn, block, row, t + (row - first) * TILE_ROW);
@@ -230,7 +240,13 @@ static void run_part(const void* context, int64_t at, int64_t part) {
   if (job->integers) quantise_lane(&turn, part);
   const int64_t begin = part * job->blocks / job->parts,
                 end = (part + 1) * job->blocks / job->parts;
-  for (int64_t i = begin; i < end; i++) run_block(&turn, step & 1 ? begin + end - 1 - i : i);
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t next = i64_min(i + 1, end - 1);
+    if (step & 1)
+      run_block(&turn, begin + end - 1 - i, begin + end - 1 - next);
+    else
+      run_block(&turn, i, next);
+  }
 }
 
 /* Items are (lane, part). */
@@ -353,6 +369,8 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
   job.plain_lstm =
       p->kind == EXT_LSTM && job.usual && !p->coupled && !job.peepholes && !job.lengths;
   plan_threads(&job);
+  job.far = job.blocks * job.gates * EXT_PANEL * p->units * job.weight_bytes / job.parts >
+            ext_cache_sizes()->l2;
   return run_layer(&job, h, c, last_h, last_c);
 }
 

@@ -213,6 +213,13 @@ def test_shapes(lib: ctypes.CDLL, kind: str, shape: tuple[int, int, int]) -> Non
     Layer(kind, *shape, with_states=False).check(lib)
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_weights_that_do_not_fit_in_l2(lib: ctypes.CDLL, narrow: bool) -> None:
+    """Steps forward and backward through 9 MB of them, or half of that."""
+    Layer("lstm", 3, 1, 752, narrow=narrow).check(lib)
+    Layer("gru", 3, 1, 752, narrow=narrow).check(lib)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths(lib: ctypes.CDLL, kind: str) -> None:
     for lengths, directions in itertools.product(([4, 0, 2, 1], [3, 3, 3, 3]), (1, 2)):

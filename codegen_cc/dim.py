@@ -111,7 +111,7 @@ def _never_negative(dim: sympy.Expr) -> bool:
 
     Where Max(0, d) is 0, -d is 0 or more, else d is: what is left without that is looked at too.
     """
-    if dim.is_nonnegative or _bounded_below(dim):
+    if dim.is_nonnegative or _bounded_below(dim) or _of_rounded_parts(dim):
         return True
     extremes = sympy.sympify(dim).atoms(sympy.Max)
     if not extremes or len(extremes) > MAX_CASES:
@@ -149,6 +149,23 @@ def _bounded_below(dim: sympy.Expr) -> bool:
             return False
         bound = sympy.expand(rest + factor * above / below)
     return False
+
+
+def _of_rounded_parts(dim: sympy.Expr) -> bool:
+    """Whether an expression is a sum of products of what is 0 or more, counted from its roundings.
+
+    With floor((h - 1)/2) = p - 1 and floor((w - 1)/2) = q - 1, the pixels of an image that a
+    convolution halved are p q, which expanded they do not look like.
+    """
+    parts = {}
+    for place, rounded in enumerate(dim.atoms(sympy.floor)):
+        above, below = sympy.fraction(sympy.together(rounded.args[0]))
+        least, rest = sympy.expand(above).as_coeff_Add()
+        if not (below.is_Integer and least.is_Integer and rest.is_nonnegative):
+            return False
+        part = sympy.Dummy(f"part{place}", integer=True, nonnegative=True)
+        parts[rounded] = part + least // below
+    return bool(parts and sympy.expand(dim.xreplace(parts)).is_nonnegative)
 
 
 @lru_cache(4096)

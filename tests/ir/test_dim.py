@@ -70,6 +70,11 @@ def at(dim: Dim, h: int, w: int = 1) -> int:
         (160 * sympy.floor((H - 400) / 160) + 400, H, True),
         (H, 160 * sympy.floor((H - 400) / 160) + 400, None),
         (0, sympy.floor(H / 2) ** 2 - sympy.floor(H / 2), None),
+        (H * W, H * W + (sympy.floor((H - 1) / 2) + 1) * (sympy.floor((W - 1) / 4) + 1), True),
+        (1, (sympy.floor((H - 1) / 2) + 2) * (sympy.floor((W - 1) / 2) + 2), True),
+        (0, sympy.floor((H - 1) / 2) * sympy.floor((W - 1) / 2), None),
+        (0, (sympy.floor((H - 3) / 2) + 1) * (sympy.floor((W - 1) / 2) + 1), None),
+        (0, (sympy.floor((H - W) / 2) + 1) * (sympy.floor((H - 1) / 2) + 1), None),
     ],
 )
 def test_order(a: Dim, b: Dim, expected: bool | None) -> None:

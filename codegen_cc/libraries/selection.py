@@ -57,9 +57,8 @@ class Selection:
 
     @property
     def all(self) -> tuple[KernelLibrary, ...]:
-        """Every library that may be asked."""
-        forced = (found for _, found in (*self.by_operator, *self.by_name))
-        return tuple(dict.fromkeys((*self.order, *forced)))
+        """Every library that may be asked, some of them several times: an object may have no hash."""
+        return (*self.order, *(found for _, found in (*self.by_operator, *self.by_name)))
 
     @classmethod
     def of(cls, specs: Specs = None, choose: Choice = first) -> Selection:

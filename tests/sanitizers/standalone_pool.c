@@ -21,6 +21,11 @@ static const byoc_tensor tensors[] = {{.name = "x",
                                        .bytes = N * sizeof(float),
                                        .alignment = 4}};
 
+static const byoc_tensor states[] = {
+    {.name = "runs", .dtype = BYOC_FLOAT32, .ndim = 1, .shape = shape, .bytes = N * sizeof(float)},
+    {.name = "rows", .dtype = BYOC_FLOAT32, .ndim = 1, .shape = shape, .bytes = N * sizeof(float)}};
+static const unsigned char in_place[] = {0, 1};
+
 typedef struct {
   const float* x;
   float* y;
@@ -45,11 +50,12 @@ static int twice(void* context, int64_t begin, int64_t end) {
   return status ? status : s->fails && end > N / 2 ? EXT_ERR_INDEX : 0;
 }
 
-/* The state counts runs. */
+/* One state counts runs; the other one is written where it lies. */
 static int run(const void* const* inputs, void* const* outputs, const void* const* before,
                void* const* after, char* arena) {
   (void)arena;
   *(float*)after[0] = *(const float*)before[0] + 1;
+  ((float*)after[1])[1] = *(float*)after[0];
   span s = {inputs[0], outputs[0], ((const float*)inputs[0])[0] == 7};
   int status = ext_parallel_for(N, 64, square, &s);
   if (status == 0) status = ext_parallel_for(N, 128, twice, &s);
@@ -59,10 +65,11 @@ static int run(const void* const* inputs, void* const* outputs, const void* cons
 static const ext_model model = {.name = "pool",
                                 .input_count = 1,
                                 .output_count = 1,
-                                .state_count = 1,
+                                .state_count = 2,
                                 .inputs = tensors,
                                 .outputs = tensors,
-                                .states = tensors,
+                                .states = states,
+                                .in_place = in_place,
                                 .arena_bytes = 64,
                                 .threads = THREADS,
                                 .run = run};

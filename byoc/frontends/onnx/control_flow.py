@@ -32,7 +32,7 @@ from byoc.frontends.onnx.relax_functions import (
 from byoc.frontends.onnx.rounds import FLAG, NUMBER, Part, Rounds
 from byoc.frontends.onnx.symbolic_import import SymbolicImporter
 from byoc.frontends.onnx.tangled_extents import TangledExtents
-from byoc.ir.dataflow import array_of
+from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim, at_most, normal
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 
@@ -170,7 +170,10 @@ class ControlFlowImporter(SymbolicImporter):
         return self.functions.named(graph.name or "body", function), found
 
     def _result(self, value: onnx.ValueInfoProto, checked: bool) -> relax.Expr:
-        """What a graph gives; where it is to be ``checked``, of the declared shape, if any."""
+        """What a graph gives; where it is to be ``checked``, of the declared shape, if any.
+
+        That counts where the shape is not known otherwise, or has extents of computed slices.
+        """
         if value.name not in self._nodes:
             raise ValueError(f"result {value.name!r} of its body is an optional without an element")
         result = self._nodes[value.name]
@@ -178,7 +181,8 @@ class ControlFlowImporter(SymbolicImporter):
         if not (checked and isinstance(result.ty, relax.TensorType) and declared.HasField("shape")):
             return result
         dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in declared.shape.dim]
-        if isinstance(result.ty.shape, relax.ShapeExpr) or None in dims:
+        shape = shape_of(result)
+        if None in dims or (shape is not None and not self.tangled.has_cuts(shape)):
             return result
         ty = relax.TensorType(dims, str(result.ty.dtype))
         return self.bb.match_cast(self.bb.normalize(result), ty)

@@ -7,6 +7,7 @@ operator to operator. It gets a symbol of its own, the same one wherever the sam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import sympy
@@ -66,6 +67,10 @@ class TangledExtents:
         """Whether one of these extents has a symbol that values decide."""
         found = {s for e in extents if isinstance(e, sympy.Expr) for s in e.free_symbols}
         return bool(found - self.of_inputs)
+
+    def has_cuts(self, extents: Sequence[Dim]) -> bool:
+        """Whether one of these extents is that of a computed slice or filling."""
+        return any(isinstance(e, sympy.Expr) and bool(e.free_symbols & self.cuts) for e in extents)
 
     def renamed(
         self,

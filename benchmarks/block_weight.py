@@ -1,11 +1,13 @@
 """Products with weights of few bits beside a plain read of as many bytes, or float32's product.
 
-``python -m benchmarks.block_weight [--threads N] [--only TEXT] [--rounds N] [--rows N ...]``
+``python -m benchmarks.block_weight [--threads N] [--only TEXT] [--rounds N] [--rows N ...]
+[--bytes]``
 
 One row (a language model that writes one word after the other) waits for its weight, so it is
 measured against ``ext_bench_read`` of as many bytes; ``fp32`` is ``ext_matmul_packed``.  Copies of
 the weight take turns, several times as many as L3 holds, so that all come from memory.  More rows
 are measured against ``ext_matmul_packed`` of the same shape, with the operands of the call before.
+With ``--bytes`` data are rounded to bytes, and 8 bits have one scale for each column as well.
 All take turns in one process; ratios are of medians.
 """
 
@@ -41,6 +43,7 @@ _COPIES, _USUAL_L3 = 3, 32 << 20
 _TARGET, _TARGET_OF_MANY = 0.85, 0.90
 #: Of the sum of the products' sizes.
 _TOLERANCE = 1e-5
+_ROUNDED = 1e-2
 
 Call = Callable[[], int]
 
@@ -55,14 +58,16 @@ class Weight:
     block: int = 0
     zeros: bool = False
     rows: int = 1
+    data_bits: int = 0
 
     @property
     def label(self) -> str:
         """Storage, shape, block."""
         if self.bits == 32:
             return f"fp32 {self.rows} x {self.k} x {self.n}"
-        zeros = " with zero points" if self.zeros else ""
-        return f"{self.bits} bits {self.rows} x {self.k} x {self.n} by {self.block}{zeros}"
+        more = " with zero points" if self.zeros else ""
+        more += f", data of {self.data_bits} bits" if self.data_bits else ""
+        return f"{self.bits} bits {self.rows} x {self.k} x {self.n} by {self.block}{more}"
 
 
 @dataclass(frozen=True)
@@ -80,16 +85,16 @@ class Row:
         return self.other / self.ours
 
 
-def weights(rows: Sequence[int]) -> Iterator[Weight]:
+def weights(rows: Sequence[int], data_bits: int) -> Iterator[Weight]:
     """All that is measured."""
     for count in rows:
         for k, n in SHAPES:
             if count == 1:
                 yield Weight(32, k, n)
             for bits in (4, 8):
-                for block in BLOCKS:
+                for block in (*BLOCKS, *([k] if data_bits and bits == 8 else [])):
                     for zeros in ZEROS if count == 1 else ZEROS[:1]:
-                        yield Weight(bits, k, n, block, zeros, count)
+                        yield Weight(bits, k, n, block, zeros, count, data_bits)
 
 
 class _Parts:
@@ -143,7 +148,9 @@ def _product(
     head, tail = ctypes.byref(p), (ctypes.byref(abi.Epilogue()), y.ctypes.data)
     if w.bits == 32:
         return partial(lib.ext_matmul_packed, head, a.ctypes.data, places[0], *tail)
-    struct = abi.BlockWeight(bits=w.bits, block=w.block, values=places[0], scale=places[1])
+    struct = abi.BlockWeight(
+        bits=w.bits, block=w.block, values=places[0], scale=places[1], data_bits=w.data_bits
+    )
     if w.zeros:
         struct.zero, struct.zero_dtype = places[2], abi.DTYPE.index("uint8")
     return partial(lib.ext_matmul_block, head, ctypes.byref(struct), a.ctypes.data, *tail)
@@ -170,7 +177,8 @@ def measure_weight(lib: ctypes.CDLL, w: Weight, rounds: int) -> Row:
         raise BenchmarkError(f"{w.label}: the kernel refuses")
     few = a.astype(np.float64)
     worst = np.abs(y[:, : abi.PANEL] - few @ parts.columns)
-    if not (worst <= _TOLERANCE * (np.abs(few) @ np.abs(parts.columns))).all():
+    tolerance = _ROUNDED if w.data_bits else _TOLERANCE
+    if not (worst <= tolerance * (np.abs(few) @ np.abs(parts.columns))).all():
         raise BenchmarkError(f"{w.label}: wrong by {worst.max()}")
     times = _race(ours, others, rounds)
     del memory, other_y  # until here, calls have their addresses
@@ -227,9 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
     parser = harness.parser("block_weight", __doc__, markdown=True, threads=1, only="", rounds=5)
     parser.add_argument("--rows", type=int, nargs="+", default=[1], metavar="N", help="rows of A")
+    parser.add_argument("--bytes", action="store_true", help="round data to bytes")
     options = parser.parse_args(arguments)
     raw = harness.call_apart(
         "benchmarks.block_weight", options.only, options.rounds, options.threads, options.rows,
+        8 if options.bytes else 0,
         more=thread_environment(options.threads),
     )  # fmt: skip
     rows = [Row(**{**row, "weight": Weight(**row["weight"])}) for row in raw["rows"]]
@@ -241,11 +251,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(harness.misses(checks(rows)))
 
 
-def child(only: str, rounds: int, threads: int, rows: Sequence[int]) -> dict[str, object]:
+def child(
+    only: str, rounds: int, threads: int, rows: Sequence[int], data_bits: int
+) -> dict[str, object]:
     """The run as plain values."""
     from codegen_cc.instruction_sets import names_in
 
-    wanted = [weight for weight in weights(rows) if only in weight.label]
+    wanted = [weight for weight in weights(rows, data_bits) if only in weight.label]
     if not wanted:
         raise BenchmarkError(f"no product has {only!r} in its row")
     found = [asdict(row) for row in measure(wanted, rounds, threads)]

@@ -27,7 +27,7 @@ from benchmarks import harness
 from byoc.bench.decoders import Decoder
 from byoc.bench.engines import ENGINES
 from byoc.bench.generate import Entrant, Plan, Row, compile_decoder, engine_entrant, race
-from byoc.bench.precision import PRECISIONS
+from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.tables import Sheet
 from byoc.errors import AxesNote, BenchmarkError
 from byoc.machine import cpu_name
@@ -74,6 +74,9 @@ FORMS = {
     # Peers round data, or sums, to fewer bits than ours where weights alone are quantised.
     "int8": Form(bits=8, tolerance=PRECISIONS["bf16"].tolerance),
     "4-bit": Form(bits=4, tolerance=PRECISIONS["bf16"].tolerance),
+    # The same with data rounded to bytes, as OpenVINO's are where nobody tells it otherwise.
+    "int8-data": Form(8, "int8-data", PRECISIONS["int8-data"].tolerance),
+    "4-bit-data": Form(4, "int8-data", PRECISIONS["int8-data"].tolerance),
 }
 _FLOAT_PEER = "OpenVINO, float32 data"
 _READ, _PRODUCTS = "plain read", "plain products"
@@ -170,7 +173,7 @@ def measure(
             answers=False, does=(False, True),
         ),
     ]  # fmt: skip
-    if how.bits:  # as ours compute, whose data stay float32
+    if how.bits and how.precision == FP32:  # as ours compute, whose data stay float32
         peer = engine_entrant("openvino", source, how.precision)
         told = {**peer.options, "rounds_data": False}
         entrants.insert(3, replace(peer, name="openvino-float", title=_FLOAT_PEER, options=told))

@@ -277,6 +277,10 @@ def _cells(row: Row, ours: float | None) -> list[str]:
     return [row.label, row.engine, *(f"{t:.2f}" for t in row.times), rate, ratio]
 
 
+#: Precisions in which decoders are measured.
+GENERATED = (FP32, "bf16", "int8-data")
+
+
 def bench_generate(
     name: str,
     *,
@@ -293,10 +297,10 @@ def bench_generate(
     ``prompts`` are numbers of tokens, ``pasts`` numbers of rows in the cache before a step;
     ``engines`` are keys of ``DECODER_ENGINES`` (default: those installed). Raises ``ByocError``.
     """
-    if precision not in ("fp32", "bf16"):
+    if precision not in GENERATED:
         raise BenchmarkError(
-            f"--generate measures fp32 and bf16, not {precision}; weights of 8 and 4 bits are the"
-            " file's"
+            f"--generate measures {', '.join(GENERATED)}, not {precision}; weights of 8 and 4 bits"
+            " are the file's"
         )
     if unknown := [engine for engine in engines if engine not in DECODER_ENGINES]:
         raise BenchmarkError(f"{unknown[0]} keeps no cache; need {', '.join(DECODER_ENGINES)}")
@@ -325,7 +329,8 @@ def bench_generate(
 def engine_entrant(engine: str, path: Path, precision: str) -> Entrant:
     """One of ``DECODER_ENGINES`` with a file, or for ours a library."""
     known = DECODER_ENGINES[engine]
-    options: dict[str, object] = {"precision": precision} if known.told_precision else {}
+    told = PRECISIONS[precision].peers or precision
+    options: dict[str, object] = {"precision": told} if known.told_precision else {}
     if known.told_data:
         options["data"] = sorted(data_locations(path))
     return Entrant(engine, known.title, known.maker, path, options)

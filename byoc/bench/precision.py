@@ -33,6 +33,8 @@ PRECISIONS = {
     "fp32": Measured(TOLERANCES[SINGLE]),
     "bf16": Measured(COARSE_TOLERANCES["bfloat16"], mean=_MEAN, most=_MOST),
     "bf16x3": Measured(TOLERANCES[SINGLE], peers="fp32"),
+    # Of networks whose weights alone are quantised.
+    "int8-data": Measured(COARSE_TOLERANCES["int8"], peers="fp32"),
     "int8": Measured(COARSE_TOLERANCES["int8"], quantised=True, mean=_MEAN, most=_MOST),
 }
 

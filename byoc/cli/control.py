@@ -74,8 +74,9 @@ precision = options.words(
     "--precision",
     "PRECISION",
     "What to multiply in: fp32 (the default), bf16, or bf16x3 (fp32 as two parts of bf16, where "
-    "that is faster), with sums in fp32; softmax=fp32 or 'head/*=fp32' chooses for an operator or "
-    "for nodes; repeatable. compile takes auto as well.",
+    "that is faster), with sums in fp32; int8-data rounds the data of products whose weight has 4 "
+    "or 8 bits to bytes; softmax=fp32 or 'head/*=fp32' chooses for an operator or for nodes; "
+    "repeatable. compile takes auto as well.",
 )
 
 _OPTIONS = (

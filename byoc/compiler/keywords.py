@@ -46,8 +46,9 @@ class PartitionKeywords(TypedDict, total=False):
     docs/reliability.md has a table.
 
     ``precision`` is what networks of floats are multiplied in: ``fp32`` (the default), ``bf16`` or
-    ``bf16x3``, with sums in fp32; ``softmax=fp32`` and ``head/*=fp32`` choose for an operator or
-    for named nodes. Where a kernel gains nothing by it, it computes in fp32, and the report says
+    ``bf16x3``, with sums in fp32, or ``int8-data``, which rounds the data of products whose weight
+    has 4 or 8 bits to bytes; ``softmax=fp32`` and ``head/*=fp32`` choose for an operator or for
+    named nodes. Where a kernel gains nothing by it, it computes in fp32, and the report says
     why.
 
     With ``dump_ir``, the module after each pass is written to that folder as text, without

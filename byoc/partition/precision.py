@@ -16,7 +16,7 @@ from codegen_cc.operator import is_operator
 
 #: ``Node.compute`` by what users call a precision.
 COMPUTE: Mapping[str, str] = MappingProxyType(
-    {"fp32": "", "bf16": "bfloat16", "bf16x3": "bfloat16x3"}
+    {"fp32": "", "bf16": "bfloat16", "bf16x3": "bfloat16x3", "int8-data": "int8"}
 )
 
 #: What stands for the fewest bits within an error, which has to be measured first.

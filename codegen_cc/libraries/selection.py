@@ -57,7 +57,7 @@ class Selection:
 
     @property
     def all(self) -> tuple[KernelLibrary, ...]:
-        """Every library that may be asked, some of them several times: an object may have no hash."""
+        """Every library that may be asked, some several times: an object may have no hash."""
         return (*self.order, *(found for _, found in (*self.by_operator, *self.by_name)))
 
     @classmethod

@@ -101,6 +101,8 @@ def no_gain(node: Node) -> str | None:
     """Why no product of such a node gains by what it says that it multiplies in, or None."""
     if in_bfloat16(node):
         return None
+    if node.compute == "int8":
+        return "int8-data rounds the data of products whose weight has 4 or 8 bits; need such a one"
     if not in_parts(node):
         return f"to be computed in {node.compute}; need {node.dtype}, {BFLOAT16} or {BFLOAT16X3}"
     if three_products_pay():

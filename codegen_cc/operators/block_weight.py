@@ -5,6 +5,9 @@
 ``rhs`` has the shape [blocks, block, N], the numbers beside it [blocks, 1, N]; the product reads
 its first K rows.  One of shape [K, N] has one scale, or one for each column.  Its dtype says how
 many bits it is stored in, whatever the constant has.
+
+With ``compute`` int8 a kernel may round the data: for each 128 rows of a block, or fewer, to
+multiples of the largest number by 127.  Sums of products with integers are exact then.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from codegen_cc.region.graph import RegionNode
 #: What a product with such a weight has beside its sides.
 BLOCK_SCALES = ("w_scale", "w_zero_point")
 
+#: ``Node.compute`` of a product whose data may be rounded to bytes.
+INT8_DATA = "int8"
+
 #: How a weight may be stored.
 STORED = ("int4", "uint4", "int8", "uint8")
 
@@ -32,6 +38,11 @@ STORED = ("int4", "uint4", "int8", "uint8")
 def has_block_weight(node: Node) -> bool:
     """Whether a product's weight alone is quantised."""
     return node.operand("w_scale") is not None and node.operand("x_scale") is None
+
+
+def rounds_data(node: Node) -> bool:
+    """Whether a product with such a weight may round its data to bytes."""
+    return node.compute == INT8_DATA
 
 
 def block_weight_dtypes(node: Node) -> str | None:
@@ -90,6 +101,8 @@ def block_weight_struct(node: RegionNode, builder: PlanBuilder) -> Struct:
         "values": builder.constant(pack_fields(unsigned, bits)),
         "scale": builder.constant(pack_block_numbers(scale)),
     }
+    if rounds_data(node.node):
+        fields["data_bits"] = 8
     if (zero != 1 << (bits - 1)).any():
         integers = (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() <= 255
         zero = zero.astype(np.uint8 if integers else np.float32)

@@ -31,6 +31,7 @@ from codegen_cc.operators.block_weight import (
     block_weight_dtypes,
     block_weight_struct,
     has_block_weight,
+    rounds_data,
     unfit_block_weight,
 )
 from codegen_cc.operators.dtype_rules import c_dtype
@@ -155,18 +156,23 @@ def algorithm(node: Node) -> str:
     """Products of integers, of bfloat16 and with weights of integers are told apart in reports."""
     if has_block_weight(node):
         bits = dtype_of(node.operand("rhs").dtype).bits
-        return f"matmul, {bits}-bit weight"
+        return f"matmul, {bits}-bit weight" + (", int8 data" if rounds_data(node) else "")
     if node.compute:
         return f"matmul, {short_name(node)}"
     return "matmul, int8" if is_quantised(node) else "matmul"
 
 
 def computes(node: Node) -> str | None:
-    """None for products with a constant in bfloat16 or parts of it, else the reason."""
+    """None for products with a constant in bfloat16 or parts of it, else the reason.
+
+    With a weight of 4 or 8 bits, for those with data of 8 bits.
+    """
+    if has_block_weight(node):
+        if rounds_data(node):
+            return None
+        return "a weight of 4 or 8 bits; its products are float32, or int8 by int8-data"
     if reason := no_gain(node):
         return reason
-    if has_block_weight(node):
-        return "a weight of 4 or 8 bits; its products are float32"
     return None if node.operand("rhs").constant else "rhs is computed; need a constant for bfloat16"
 
 

@@ -91,12 +91,15 @@ typedef struct {
   const float* scale;
   const void* zero;     /* NULL where all are 2^(bits - 1) */
   ext_dtype zero_dtype; /* EXT_UINT8 or EXT_FLOAT32 */
+  int32_t data_bits;    /* 8: a may be rounded to bytes; 0: it may not */
 } ext_block_weight;
 
 /* ext_matmul_packed with such a B, the same for every batch item: b_batch is 0.  Integers become
  * floats in registers, or for many rows in L2, and sums are fp32.  Where the CPU adds products of
  * bytes, few rows of a are rounded to 30 bits below the largest number of 128 rows of B at most,
- * and their products with integers summed up exactly. */
+ * and their products with integers summed up exactly.  With data_bits any number of rows of a are
+ * rounded there to multiples of the largest one by 127 instead, for each 128 rows of B, or block
+ * of fewer.  Rows with a number that is none, or 2^100 or more, are not rounded. */
 int ext_matmul_block(const ext_matmul_params* p, const ext_block_weight* b, const float* a,
                      const ext_epilogue* e, float* y);
 

@@ -7,6 +7,9 @@
  * next to the largest: four digits of 8 signed bits.  The sums of their products with q are exact,
  * so the result is closer than one that is summed in fp32, wherever numbers of a chunk differ by
  * less than 2^7.  Digits are made once, and serve all columns.
+ *
+ * Where data may be rounded to bytes there is one digit: the nearest multiple of the largest number
+ * by 127 (block_bytes.h).
  */
 #ifndef EXT_BLOCK_DIGITS_H_
 #define EXT_BLOCK_DIGITS_H_
@@ -25,10 +28,12 @@ enum {
 
 typedef struct {
   float unit;
-  int32_t high, low; /* sums of the digits: 256 first + second, 256 third + fourth */
+  /* Sums of the digits: 256 first + second, 256 third + fourth.  Of single ones their sum, and
+   * what is added to products with a w without zero points. */
+  int32_t high, low;
 } digit_chunk;
 
-/* Digits of the rows of a, [row][padded / 4][DIGITS][4], and what belongs to their chunks, [row]
+/* Digits of the rows of a, [row][padded / 4][count][4], and what belongs to their chunks, [row]
  * [chunks]. */
 typedef struct {
   int64_t padded, chunks;
@@ -76,47 +81,112 @@ static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
                        (int32_t)vf_sum(vi_to_vf(low))};
 }
 
-static void digits_of_row(const float* x, int64_t step, int64_t k, int64_t block, int8_t* digits,
-                          digit_chunk* chunks) {
+/* The least of largest numbers: smaller ones count as multiples of it by 127. */
+#define LEAST_LARGEST 0x1p-100f
+
+/* The same of single digits; `middle` is the zero point of a w that has none.  `huge` gets lanes
+ * that are not 0 where a number is none, or 2^100 or more. */
+static digit_chunk bytes_of_chunk(const float* x, int64_t n, int32_t middle, int8_t* digits,
+                                  vi* huge) {
+  const vi limit = vi_set1((127 + 100) << 23);
+  vf most = vf_set1(LEAST_LARGEST);
+  for (int64_t i = 0; i < n; i += VL) {
+    const vf size = vf_abs(vf_load_n(x + i, i64_min(VL, n - i)));
+    *huge |= (vi)size >= limit;
+    most = vf_max(most, size);
+  }
+  const float largest = vf_most(most);
+  /* As vf_to_vi, of products that are not rounded before. */
+  const vf factor = vf_set1(127.0f / largest), magic = vf_set1(12582912.0f);
+  vi sum = vi_set1(0);
+  for (int64_t i = 0; i < n; i += 4 * VL) {
+    vi d[4];
+    EXT_UNROLL
+    for (int v = 0; v < 4; v++) {
+      const int64_t left = n - i - v * VL;
+      d[v] = vi_set1(0);
+      if (left > 0) {
+        const vf part = vf_load_n(x + i + v * VL, i64_min(VL, left));
+        d[v] = (vi)vf_fma(part, factor, magic) - (vi)magic;
+      }
+      sum += d[v];
+    }
+    /* Whole vectors are stored: the next chunk writes over what is past this one. */
+    const vx flip = (vx){0} + (uint8_t)128;
+    const vi up = vi_set1(128);
+    vx bytes = vx_in_order(vx_narrow(d[0] + up, d[1] + up, d[2] + up, d[3] + up));
+    vx_store(digits + i, bytes ^ flip);
+  }
+  const int32_t total = (int32_t)vf_sum(vi_to_vf(sum));
+  return (digit_chunk){largest / 127.0f, total, -middle * total};
+}
+
+typedef struct {
+  const ext_matmul_params* p;
+  const ext_block_weight* w;
+  const float* a;
+  int count; /* digits of a number */
+  block_digits* d;
+} digits_job;
+
+static vi digits_of_row(const digits_job* job, const float* x, int64_t row) {
+  const int64_t step = job->p->a_col, k = job->p->k, count = job->count;
+  const int32_t middle = job->w->zero ? 0 : 1 << (job->w->bits - 1);
+  int8_t* digits = job->d->digits + row * count * job->d->padded;
+  digit_chunk* chunks = job->d->of_chunks + row * job->d->chunks;
   float gathered[CHUNK];
+  vi huge = vi_set1(0);
   for (int64_t p = 0, end; p < k; p = end) {
-    end = chunk_end(p, block, k);
+    end = chunk_end(p, job->w->block, k);
     const float* at = x + p;
     if (step != 1) {
       at = gathered;
       for (int64_t i = p; i < end; i++) gathered[i - p] = x[i * step];
     }
-    *chunks++ = digits_of_chunk(at, end - p, digits + DIGITS * p);
+    *chunks++ = count == 1 ? bytes_of_chunk(at, end - p, middle, digits + p, &huge)
+                           : digits_of_chunk(at, end - p, digits + DIGITS * p);
   }
+  return huge;
 }
 
-/* Makes the digits of all rows of all batch items; the caller frees d->memory. */
+/* Rows [begin, end) of those of all batch items; EXT_UNFIT where one is not to be rounded. */
+static int digits_of_rows(void* context, int64_t begin, int64_t end) {
+  const digits_job* job = context;
+  const ext_matmul_params* p = job->p;
+  vi huge = vi_set1(0);
+  for (int64_t row = begin; row < end; row++) {
+    const float* item = job->a;
+    int64_t rest = row / p->m;
+    for (int axis = p->batch_ndim - 1; axis >= 0; axis--) {
+      item += rest % p->batch[axis] * p->a_batch[axis];
+      rest /= p->batch[axis];
+    }
+    huge |= digits_of_row(job, item + row % p->m * p->a_row, row);
+  }
+  return vf_sum(vi_to_vf(huge)) == 0 ? EXT_OK : EXT_UNFIT;
+}
+
+/* Makes `count` digits of each number of all rows of all batch items, DIGITS or 1; the caller frees
+ * d->memory. */
 static int make_digits(const ext_matmul_params* p, const ext_block_weight* w, const float* a,
-                       int64_t batches, block_digits* d) {
+                       int64_t batches, int count, block_digits* d) {
+  enum { TASK_NUMBERS = 1 << 15 }; /* some ten microseconds */
   const int64_t step = 32 / w->bits, rows = batches * p->m;
   const int64_t block = i64_max(1, i64_min(w->block, p->k));
   d->padded = ceil_div(p->k, step) * step;
+  /* Room for the last vector, so that threads write rows of their own alone, and an odd number of
+   * cache lines: rows of a tile use different sets. */
+  if (count == 1) d->padded = ((ceil_div(p->k, 64) + 1) | 1) * 64;
   d->chunks = ceil_div(p->k, block) * ceil_div(block, CHUNK);
-  const int64_t bytes = rows * d->padded * DIGITS + (int64_t)sizeof(vx); /* as the last ones end */
+  const int64_t bytes = rows * d->padded * count + (int64_t)sizeof(vx); /* as the last ones end */
   d->memory = ext_workspace_alloc((size_t)(ceil_div(bytes, 64) * 64) +
                                   (size_t)(rows * d->chunks) * sizeof(digit_chunk));
   if (!d->memory) return EXT_ERR_MEMORY;
   d->digits = d->memory;
   d->of_chunks = (digit_chunk*)(d->digits + ceil_div(bytes, 64) * 64);
-  for (int64_t b = 0; b < batches; b++) {
-    const float* item = a;
-    int64_t rest = b;
-    for (int axis = p->batch_ndim - 1; axis >= 0; axis--) {
-      item += rest % p->batch[axis] * p->a_batch[axis];
-      rest /= p->batch[axis];
-    }
-    for (int64_t r = 0; r < p->m; r++) {
-      const int64_t row = b * p->m + r;
-      digits_of_row(item + r * p->a_row, p->a_col, p->k, w->block,
-                    d->digits + row * DIGITS * d->padded, d->of_chunks + row * d->chunks);
-    }
-  }
-  return EXT_OK;
+  digits_job job = {p, w, a, count, d};
+  const int64_t grain = count == 1 ? i64_max(1, TASK_NUMBERS / i64_max(1, p->k)) : rows;
+  return ext_parallel_for(rows, grain, digits_of_rows, &job);
 }
 
 /* ------------------------------------------------------------------ the walk */

@@ -63,8 +63,12 @@ EXT_INLINE vi upper_half(vi word) {
   return (vi)((vu)word >> HALF);
 }
 
-/* ext_matmul_block of a few rows of finite numbers that are not huge, for `batches` batch items. */
+/* Instead of a status: a is not to be rounded, or there is no unit for it, and y is as it was. */
+enum { EXT_UNFIT = 1 << 16 };
+
+/* ext_matmul_block of a few rows of finite numbers that are not huge, for `batches` batch items;
+ * or, `rounded` to bytes, of any rows. */
 int ext_matmul_block_few(const ext_matmul_params* p, const ext_block_weight* w, const float* a,
-                         const ext_epilogue* e, float* y, int64_t batches);
+                         const ext_epilogue* e, float* y, int64_t batches, int rounded);
 
 #endif /* EXT_BLOCK_WEIGHT_H_ */

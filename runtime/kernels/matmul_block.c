@@ -2,8 +2,8 @@
  * y[b][i][j] = epilogue(sum_p a[b][i][p] w[p][j]) for a w of 4 or 8 bits (ext_block_weight), over
  * up to 4 batch axes of a.
  *
- * Few rows are the business of matmul_block_few.c.  For more, tiles of w are written out as floats,
- * which the microkernel of gemm.c reads from L2.
+ * Few rows, and those that are rounded to bytes, are the business of matmul_block_few.c.  For more,
+ * tiles of w are written out as floats, which the microkernel of gemm.c reads from L2.
  */
 #include "block_weight.h"
 #include "gemm.h"
@@ -111,14 +111,19 @@ int EXT_NAME(ext_matmul_block)(const ext_matmul_params* p, const ext_block_weigh
   for (int d = 0; d < p->batch_ndim; d++)
     if (p->b_batch[d]) return EXT_ERR_ARGUMENT;
   if ((w->bits != 4 && w->bits != 8) || w->block < 1) return EXT_ERR_ARGUMENT;
+  if (w->data_bits != 0 && w->data_bits != 8) return EXT_ERR_ARGUMENT;
   if (w->block % (32 / w->bits) && w->block < p->k) return EXT_ERR_ARGUMENT;
   if (w->zero && w->zero_dtype != EXT_UINT8 && w->zero_dtype != EXT_FLOAT32)
     return EXT_ERR_ARGUMENT;
   int64_t batches = 1;
   for (int d = 0; d < p->batch_ndim; d++) batches *= p->batch[d];
   if (p->m <= 0 || p->n <= 0 || batches <= 0) return EXT_OK;
+  if (w->data_bits == 8) {
+    int status = ext_matmul_block_few(p, w, a, e, y, batches, 1);
+    if (status != EXT_UNFIT) return status;
+  }
   if (p->m <= FEW_ROWS && is_ordinary(p, a, batches))
-    return ext_matmul_block_few(p, w, a, e, y, batches);
+    return ext_matmul_block_few(p, w, a, e, y, batches, 0);
   return run_many(p, w, a, e, y);
 }
 

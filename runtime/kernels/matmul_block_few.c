@@ -3,9 +3,12 @@
  * that takes as long as reading w does.  A few panels are read side by side, and integers become
  * floats in registers; or, where a unit adds products of bytes, rows of a become digits of 8 bits.
  * What a block sums up is scaled once.
+ *
+ * Where a may be rounded to bytes and there is such a unit, this is the way of any number of rows:
+ * as many as L2 holds take turns at each few columns.
  */
 #include "activation.h"
-#include "block_digits.h"
+#include "block_bytes.h"
 #include "block_weight.h"
 
 enum {
@@ -17,6 +20,8 @@ enum {
 /* Bytes of w that one task reads at least: some ten microseconds. */
 static const int64_t TASK_BYTES = 1 << 17;
 enum { TASKS_PER_THREAD = 4 };
+/* Rows of bytes whose products take as long as reading w once more. */
+enum { ROWS_PER_READ = 8 };
 
 /* `vectors` vectors of columns of w, and rows of a. */
 typedef struct {
@@ -144,8 +149,13 @@ typedef struct {
   float* y;
   int64_t parts, part; /* of the columns: how many, of how many columns each but the last */
   int64_t at_once;     /* rows */
+  int64_t stretch;     /* columns that all groups of rows take turns at */
 #if defined(DIGIT_ROWS)
   const block_digits* digits; /* NULL where zero points are no integers */
+  const block_digits* bytes;  /* the single ones, where a may be rounded */
+  /* Of a task, the words of columns from `first` on as bytes; NULL where they are read from w. */
+  int32_t* words;
+  int64_t first;
 #endif
 } block_job;
 
@@ -154,6 +164,14 @@ typedef struct {
 static int64_t sums_of(const block_job* job, int64_t row, int64_t rows, int64_t columns,
                        const block_walk* s) {
 #if defined(DIGIT_ROWS)
+  if (job->bytes) {
+    byte_walk b = {job->w, job->bytes, row, s->k, s->j, .t = s->t, .width = s->width};
+    b.panel = job->words ? 2 * words_of(4, s->k) : words_of(job->w->bits, s->k);
+    b.words = job->words ? job->words + (s->j - job->first) / EXT_PANEL * b.panel
+                         : (const int32_t*)job->w->values + s->j / EXT_PANEL * b.panel;
+    b.words += s->j % EXT_PANEL;
+    return byte_columns(rows, columns, &b);
+  }
   if (job->digits) {
     digit_walk d = {job->w, job->digits, row, s->k, s->j, s->t, s->width};
     return digit_columns(rows, columns, &d);
@@ -186,53 +204,132 @@ static void few_rows(const block_job* job, const float* a, int64_t a_row, const 
 
 EXT_INLINE int has_digits(const block_job* job) {
 #if defined(DIGIT_ROWS)
-  return job->digits != NULL;
+  return job->digits || job->bytes;
 #else
   (void)job;
   return 0;
 #endif
 }
 
-/* Tasks [begin, end): (batch item, part of the columns). */
-static int few_tasks(void* context, int64_t begin, int64_t end) {
-  const block_job* job = context;
-  const ext_matmul_params* p = job->p;
-  const int64_t step = 32 / job->w->bits, padded = ceil_div(p->k, step) * step;
-  float* dense = NULL;
-  if (!has_digits(job) && (padded != p->k || p->a_col != 1)) {
-    dense = ext_workspace_alloc((size_t)(p->m * padded) * sizeof(float));
-    if (!dense) return EXT_ERR_MEMORY;
+/* How many groups of rows take turns at columns: those that half of L2 holds. */
+static int64_t groups_at_once(const block_job* job, int64_t groups) {
+#if defined(DIGIT_ROWS)
+  if (job->bytes) {
+    const int64_t group = i64_max(1, job->at_once * job->bytes->padded);
+    return i64_max(1, i64_min(groups, ext_cache_sizes()->l2 / 2 / group));
   }
-  for (int64_t task = begin; task < end; task++) {
-    const float *a = job->a, *residual = job->e.residual;
-    float* y = job->y;
-    const int64_t item = task / job->parts;
-    int64_t rest = item, j = task % job->parts * job->part, a_row = p->a_row;
-    for (int d = p->batch_ndim - 1; d >= 0; d--) {
-      int64_t i = rest % p->batch[d];
-      rest /= p->batch[d];
-      a += i * p->a_batch[d];
-      y += i * p->y_batch[d];
-      if (residual) residual += i * p->residual_batch[d];
-    }
-    if (dense) {
-      for (int64_t r = 0; r < p->m; r++)
-        for (int64_t q = 0; q < padded; q++)
-          dense[r * padded + q] = q < p->k ? a[r * p->a_row + q * p->a_col] : 0.0f;
-      a = dense;
-      a_row = padded;
-    }
-    int64_t groups = ceil_div(p->m, job->at_once), stop = i64_min(p->n, j + job->part);
-    for (int64_t next; j < stop; j = next) {
-      /* Further groups of rows find these in cache. */
-      next = i64_min(stop, j + (p->m == 1 ? STRETCH : WIDEST * VL));
-      for (int64_t g = 0; g < groups; g++) {
-        int64_t i = g * p->m / groups, rows = (g + 1) * p->m / groups - i;
-        few_rows(job, a + i * a_row, a_row, residual ? residual + i * job->e.residual_stride : NULL,
-                 y + i * p->y_row, item * p->m + i, rows, j, next);
+#endif
+  (void)job;
+  return groups;
+}
+
+#if defined(DIGIT_ROWS)
+/* Fetches part g of the words of columns [j, end) into L2, while others are computed. */
+static void fetch_part(const block_job* job, int64_t j, int64_t end, int64_t g, int64_t parts) {
+  enum { LINE_WORDS = 16 };
+  const int64_t panel = words_of(job->w->bits, job->p->k);
+  const int64_t lines = ceil_div(end - j, EXT_PANEL) * panel / LINE_WORDS;
+  const uint32_t* words = job->w->values + j / EXT_PANEL * panel;
+  for (int64_t i = g * lines / parts; i < (g + 1) * lines / parts; i++)
+    __builtin_prefetch(words + i * LINE_WORDS, 0, 2);
+}
+#endif
+
+/* Readies columns [j, end) for several rows. */
+static void ready_columns(block_job* job, int64_t j, int64_t end) {
+#if defined(DIGIT_ROWS)
+  if (job->words)
+    bytes_of_fours(job->w, job->p->k, j / EXT_PANEL, ceil_div(end - j, EXT_PANEL), job->words);
+  job->first = j;
+#else
+  (void)job;
+  (void)j;
+  (void)end;
+#endif
+}
+
+/* An item's operands, and its number. */
+typedef struct {
+  const float *a, *residual;
+  float* y;
+  int64_t a_row, number;
+} block_item;
+
+/* Columns [begin, end) of all rows of an item. */
+static void item_columns(block_job* job, const block_item* item, int64_t begin, int64_t end) {
+  const int64_t m = job->p->m, groups = ceil_div(m, job->at_once);
+  const int64_t at_once = groups_at_once(job, groups);
+  for (int64_t first = 0; first < groups; first += at_once) {
+    const int64_t past = i64_min(groups, first + at_once);
+    for (int64_t j = begin, next; j < end; j = next) {
+      next = i64_min(end, j + job->stretch);
+      ready_columns(job, j, next);
+      for (int64_t g = first; g < past; g++) { /* later ones find the columns in cache */
+        const int64_t i = g * m / groups, rows = (g + 1) * m / groups - i;
+#if defined(DIGIT_ROWS)
+        if (job->bytes && m > 1)
+          fetch_part(job, next, i64_min(end, next + job->stretch), g - first, past - first);
+#endif
+        few_rows(job, item->a + i * item->a_row, item->a_row,
+                 item->residual ? item->residual + i * job->e.residual_stride : NULL,
+                 item->y + i * job->p->y_row, item->number * m + i, rows, j, next);
       }
     }
   }
+}
+
+/* The rows of an item side by side, padded with zeros to whole words. */
+static void make_dense(const ext_matmul_params* p, const float* a, int64_t padded, float* dense) {
+  for (int64_t r = 0; r < p->m; r++)
+    for (int64_t q = 0; q < padded; q++)
+      dense[r * padded + q] = q < p->k ? a[r * p->a_row + q * p->a_col] : 0.0f;
+}
+
+/* Memory of a task: rows that are dense, or columns of bytes.  What it is for is NULL where it is
+ * not needed. */
+static int task_memory(block_job* job, int64_t padded, float** dense) {
+  const ext_matmul_params* p = job->p;
+  *dense = NULL;
+#if defined(DIGIT_ROWS)
+  if (job->bytes && p->m > 1 && job->w->bits == 4) {
+    const int64_t words = ceil_div(job->stretch, EXT_PANEL) * 2 * words_of(4, p->k);
+    job->words = ext_workspace_alloc((size_t)words * sizeof(int32_t));
+    return job->words ? EXT_OK : EXT_ERR_MEMORY;
+  }
+#endif
+  if (has_digits(job) || (padded == p->k && p->a_col == 1)) return EXT_OK;
+  *dense = ext_workspace_alloc((size_t)(p->m * padded) * sizeof(float));
+  return *dense ? EXT_OK : EXT_ERR_MEMORY;
+}
+
+/* Tasks [begin, end): (batch item, part of the columns). */
+static int few_tasks(void* context, int64_t begin, int64_t end) {
+  block_job job = *(const block_job*)context;
+  const ext_matmul_params* p = job.p;
+  const int64_t step = 32 / job.w->bits, padded = ceil_div(p->k, step) * step;
+  float* dense;
+  int status = task_memory(&job, padded, &dense);
+  if (status) return status;
+  for (int64_t task = begin; task < end; task++) {
+    block_item item = {job.a, job.e.residual, job.y, p->a_row, task / job.parts};
+    int64_t rest = item.number, j = task % job.parts * job.part;
+    for (int d = p->batch_ndim - 1; d >= 0; d--) {
+      int64_t i = rest % p->batch[d];
+      rest /= p->batch[d];
+      item.a += i * p->a_batch[d];
+      item.y += i * p->y_batch[d];
+      if (item.residual) item.residual += i * p->residual_batch[d];
+    }
+    if (dense) {
+      make_dense(p, item.a, padded, dense);
+      item.a = dense;
+      item.a_row = padded;
+    }
+    item_columns(&job, &item, j, i64_min(p->n, j + job.part));
+  }
+#if defined(DIGIT_ROWS)
+  if (job.words) ext_workspace_free(job.words);
+#endif
   ext_workspace_free(dense);
   return EXT_OK;
 }
@@ -240,7 +337,10 @@ static int few_tasks(void* context, int64_t begin, int64_t end) {
 static int run_few(block_job* job, int64_t batches) {
   const ext_matmul_params* p = job->p;
   const int64_t unit = WIDEST * VL, units = ceil_div(p->n, unit);
-  const int64_t bytes = i64_max(1, 4 * ceil_div(p->n, EXT_PANEL) * words_of(job->w->bits, p->k));
+  int64_t bytes = i64_max(1, 4 * ceil_div(p->n, EXT_PANEL) * words_of(job->w->bits, p->k));
+#if defined(DIGIT_ROWS)
+  if (job->bytes) bytes *= ceil_div(p->m, ROWS_PER_READ);
+#endif
   int alone = batches * bytes < 2 * TASK_BYTES;
   int64_t wanted = alone ? 1 : ceil_div(TASKS_PER_THREAD * ext_num_threads(), batches);
   int64_t parts = i64_max(1, i64_min(i64_min(wanted, bytes / TASK_BYTES), units));
@@ -251,27 +351,44 @@ static int run_few(block_job* job, int64_t batches) {
   return ext_parallel_for(tasks, grain, few_tasks, job);
 }
 
+#if defined(DIGIT_ROWS)
+/* With `count` digits of each number of a. */
+static int run_digits(block_job* job, int64_t batches, int count) {
+  block_digits digits;
+  int status = make_digits(job->p, job->w, job->a, batches, count, &digits);
+  if (status == EXT_ERR_MEMORY) return status;
+  if (!status) {
+    *(count == 1 ? &job->bytes : &job->digits) = &digits;
+    status = run_few(job, batches);
+  }
+  ext_workspace_free(digits.memory);
+  return status;
+}
+#endif
+
 int EXT_NAME(ext_matmul_block_few)(const ext_matmul_params* p, const ext_block_weight* w,
-                                   const float* a, const ext_epilogue* e, float* y,
-                                   int64_t batches) {
+                                   const float* a, const ext_epilogue* e, float* y, int64_t batches,
+                                   int rounded) {
   block_job job = {.p = p, .w = w, .e = e ? *e : (ext_epilogue){0}, .a = a, .y = y};
   job.at_once = AT_ONCE;
+  job.stretch = p->m == 1 ? STRETCH : WIDEST * VL;
 #if defined(DIGIT_ROWS)
-  if (zeros_of(w) != NUMBERS) {
-    block_digits digits;
-    int status = make_digits(p, w, a, batches, &digits);
-    if (status) return status;
-    job.at_once = DIGIT_ROWS;
-    job.digits = &digits;
-    status = run_few(&job, batches);
-    ext_workspace_free(digits.memory);
-    return status;
+  if (rounded) {
+    job.at_once = BYTE_ROWS;
+    if (p->m > 1) job.stretch = BYTE_VECTORS * VL;
+    return run_digits(&job, batches, 1);
   }
+  if (zeros_of(w) != NUMBERS) {
+    job.at_once = DIGIT_ROWS;
+    return run_digits(&job, batches, DIGITS);
+  }
+#else
+  if (rounded) return EXT_UNFIT;
 #endif
   return run_few(&job, batches);
 }
 
 EXT_DISPATCH(ext_matmul_block_few,
              (const ext_matmul_params* p, const ext_block_weight* w, const float* a,
-              const ext_epilogue* e, float* y, int64_t batches),
-             (p, w, a, e, y, batches))
+              const ext_epilogue* e, float* y, int64_t batches, int rounded),
+             (p, w, a, e, y, batches, rounded))

@@ -266,3 +266,35 @@ def test_refusals(changed: dict, message: str) -> None:
         import_onnx(prepare(model))
     assert "MatMulNBits (node 'product')" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("bits, zeros", [(4, "none"), (4, "packed"), (8, "packed")])
+def test_data_are_rounded_to_bytes_where_asked(
+    rows: int, bits: int, zeros: str, tmp_path: Path
+) -> None:
+    """Which ONNX Runtime does with accuracy_level 4 and 4 bits."""
+    model, weight = n_bits((rows, 256), 48, 256, bits, 32, zeros, level=4)
+    values = data(rows, 256)
+    file = tmp_path / "model.so"
+    report = byoc.compile(model, file, min_bytes=0, precision="int8-data").report
+    with byoc.load(file) as library:
+        y = library(values)
+    assert report.left == () and report.multiplied_in == {"int8": rows * 256 * 48}
+    names = [use.algorithm for use in report.kernels if use.macs]
+    assert names == [f"matmul, {bits}-bit weight, int8 data"]
+    exact = values.astype(np.float64) @ weight
+    limit = 0.01 * np.ptp(exact)
+    assert np.abs(y - exact).max() <= limit
+    if bits == 4:
+        assert np.abs(y - onnxruntime_of(model, values)[0]).max() <= limit
+
+
+def test_other_products_say_why_they_are_not_rounded(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 32)).astype(f32)
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], (4, 64), {"w": weight})
+    file = tmp_path / "model.so"
+    report = byoc.compile(model, file, min_bytes=0, precision="int8-data").report
+    assert report.multiplied_in == {"float32": 4 * 64 * 32}
+    (reason,) = report.kept
+    assert reason.startswith("int8-data rounds the data of products whose weight has 4 or 8 bits")

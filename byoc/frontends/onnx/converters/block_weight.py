@@ -23,7 +23,7 @@ LEAST_BLOCK = 16
 def mat_mul_n_bits(node: Node) -> relax.Expr:
     """A product of float32 with a constant weight of 4 or 8 bits, and a bias.
 
-    ``accuracy_level`` lets a kernel round the data; ours does not.
+    ``accuracy_level`` lets a kernel round the data; ours do so where the user says int8-data.
     """
     node.attrs.get("accuracy_level")
     k, n = (_whole(node, name) for name in ("K", "N"))

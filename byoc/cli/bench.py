@@ -107,8 +107,8 @@ class _Precision(click.Choice):
     metavar="NAME...",
     help=f"Any of {', '.join(PRECISIONS)} (default: fp32): each is measured beside the engines "
     "that compute in it, bf16x3 and int8-data beside those in fp32; for int8, a network of the zoo "
-    "is the one quantised from it. With bf16 or bf16x3, softmax=fp32 or 'head/*=fp32' makes exceptions of "
-    "ours, as for `byoc compile`.",
+    "is the one quantised from it. With bf16 or bf16x3, softmax=fp32 or 'head/*=fp32' makes "
+    "exceptions of ours, as for `byoc compile`.",
 )
 @control.exact
 @control.allow_wrong

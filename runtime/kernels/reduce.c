@@ -7,6 +7,9 @@
 #include "../simd/bf16.h"
 
 enum { GROUP = 64, BLOCK = 4 };
+/* Slices of so many elements at most are reduced VL at once, turned so that each has a lane: the
+ * end of one alone takes longer than all its elements. */
+enum { SHORT = 4 * VL };
 /* Elements of one task at least: some ten microseconds. */
 static const int64_t TASK_ELEMENTS = 1 << 16;
 
@@ -80,6 +83,22 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const int narrow, const void*
   return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)i64_max(1, n) : lanes[0];
 }
 
+/* VL contiguous slices of n elements, one after the other. */
+EXT_INLINE void short_slices(const ext_reduce_kind kind, const int narrow, const void* x,
+                             int64_t at, int64_t n, float* y) {
+  vf total = first_value(kind);
+  for (int64_t i = 0; i < n; i += VL) {
+    const int64_t lanes = i64_min(VL, n - i);
+    vf tile[VL];
+    EXT_UNROLL
+    for (int s = 0; s < VL; s++) tile[s] = load(narrow, x, at + s * n + i, lanes);
+    vf_transpose(tile);
+    for (int64_t r = 0; r < lanes; r++) total = join(kind, total, tile[r]);
+  }
+  if (kind == EXT_REDUCE_MEAN) total = total / vf_set1((float)i64_max(1, n));
+  vf_store(y, total);
+}
+
 /* `vectors` (a constant) vectors of neighbouring columns; `lanes` of the last one are there. */
 EXT_INLINE void columns(const ext_reduce_kind kind, const int narrow, const int vectors,
                         int64_t lanes, const void* x, int64_t at, int64_t reduce, int64_t inner,
@@ -117,7 +136,11 @@ EXT_INLINE void columns(const ext_reduce_kind kind, const int narrow, const int 
 
 EXT_INLINE void items(const ext_reduce_kind kind, const int narrow, const reduce_job* job,
                       int64_t begin, int64_t end) {
-  for (int64_t item = begin; item < end; item++) {
+  int64_t item = begin;
+  if (job->inner == 1 && job->reduce <= SHORT)
+    for (; item + VL <= end; item += VL)
+      short_slices(kind, narrow, job->x, item * job->reduce, job->reduce, job->y + item);
+  for (; item < end; item++) {
     if (job->inner == 1) {
       job->y[item] = slice(kind, narrow, job->x, item * job->reduce, job->reduce);
       continue;

@@ -144,7 +144,10 @@ def test_what_is_no_decoder_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
         (["bench", "--generate", "a", "--suite", "zoo"], "--generate does not go with --suite"),
         (["bench", "a", "--past", "3"], "--prompt and --past need --generate"),
         (["bench", "a", "--engines", "openvino-genai"], "openvino-genai needs --generate"),
-        (["bench", "--generate", "a", "--precision", "int8"], "measures fp32, bf16, int8-data, not int8"),
+        (
+            ["bench", "--generate", "a", "--precision", "int8"],
+            "measures fp32, bf16, int8-data, not int8",
+        ),
     ):
         assert main(asked) == 2
         assert message in re.sub(r"\s+", " ", capsys.readouterr().err)

@@ -96,9 +96,9 @@ class _Network:
             )
         given = self.settings.parameters.extra if self.settings.parameters else None
         limits = Limits.read(given or {})
-        uri = await require_engine("mlserver.utils", "serve").get_model_uri(self.settings)
+        uri = await _library_of(self.settings)
         self._metrics = metrics(self.name, self.version)
-        make = partial(Served, Path(uri), limits, self._metrics.called)
+        make = partial(Served, uri, limits, self._metrics.called)
         self._served = await asyncio.to_thread(make)
         self._describe()
         if limits.reload_seconds:
@@ -186,6 +186,20 @@ class _Network:
         return types.InferenceResponse(
             id=payload.id, model_name=self.name, model_version=self.version, outputs=outputs
         )
+
+
+async def _library_of(settings: Any) -> Path:
+    """The library that a model's settings name. Raises ``IntegrationError`` where there is none."""
+    invalid = require_engine("mlserver.errors", "serve").InvalidModelURI
+    need = "need the path of a library, from the folder of its model-settings.json on"
+    try:
+        uri = Path(await require_engine("mlserver.utils", "serve").get_model_uri(settings))
+    except invalid as error:
+        given = settings.parameters.uri if settings.parameters else None
+        raise IntegrationError(f"parameters.uri is {given!r}: no such file; {need}") from error
+    if uri.is_dir():
+        raise IntegrationError(f"parameters.uri is the folder {uri}; {need}")
+    return uri
 
 
 def _status(error: ByocError) -> int:

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +76,11 @@ async def _refuse(send: Any, status: int, text: str) -> None:
 async def serve(folder: Path) -> None:
     """Serve a folder's models until a signal ends it.
 
-    Raises ``IntegrationError`` for settings that cannot be read and models that do not load.
+    Raises ``IntegrationError`` for settings that cannot be read, ports that are taken and models
+    that do not load.
     """
     engine = require_engine("mlserver", "serve")
+    _require_readable(folder)
     load_settings = require_engine("mlserver.cli.serve", "serve").load_settings
     try:
         settings, models = await load_settings(str(folder))
@@ -90,13 +95,53 @@ async def serve(folder: Path) -> None:
             setattr(settings, name, value)
     if not models:
         raise IntegrationError(f"{folder} has no model-settings.json, here or in a folder of it")
+    _require_ports(settings)
     answer_in_grpc()
     server = engine.MLServer(settings)
+    logging.getLogger("mlserver").addFilter(_without_traceback)
     failed = _failures(server._model_registry, models)
     server._rest_server._app.add_middleware(BodyLimit, most=settings.grpc_max_message_length)
     await server.start(models)
     if failed:
         raise IntegrationError(f"cannot serve {'; '.join(failed)}")
+
+
+def _require_readable(folder: Path) -> None:
+    """Raise ``IntegrationError`` for settings of a model that the server would pass over."""
+    read = require_engine("mlserver.settings", "serve").ModelSettings.parse_file
+    for path in sorted(folder.rglob("model-settings.json")):
+        try:
+            read(str(path))
+        except (ValueError, TypeError, OSError) as error:
+            raise IntegrationError(f"cannot read {path}: {error}") from error
+
+
+def _require_ports(settings: Any) -> None:
+    """Raise ``IntegrationError`` where the server could not listen.
+
+    It would end with a traceback; and two servers may share a port for gRPC, so that each request
+    finds one of the two.
+    """
+    names = ["http_port", "grpc_port", *(["metrics_port"] if settings.metrics_endpoint else [])]
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with ExitStack() as held:
+        for name in names:
+            place = settings.host, getattr(settings, name)
+            try:
+                held.enter_context(socket.create_server(place, family=family))
+            except (OSError, OverflowError) as error:
+                why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+                raise IntegrationError(
+                    f"cannot listen on {place[0]}, port {place[1]}: {why.rstrip('.')}; choose "
+                    f"another {name} or host in settings.json"
+                ) from error
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Leave the traceback out of what the server logs of our errors, which end it with a line."""
+    if record.exc_info and isinstance(record.exc_info[1], ByocError):
+        record.exc_info, record.exc_text = None, None
+    return True
 
 
 def _give_workers_a_loop() -> None:

@@ -226,15 +226,38 @@ def workers(folder: Path, images: np.ndarray) -> dict[str, Any]:
         server.process.kill()
 
 
-def not_loaded(folder: Path) -> list:
-    """Exit codes and last lines of servers that have nothing to serve."""
+def not_loaded(folder: Path, server: Server) -> dict[str, tuple[int, str, bool]]:
+    """Of servers that have nothing to serve: exit codes, last lines, whether there is a traceback.
+
+    While another server listens.
+    """
+    for name, kind in (("taken", "http_port"), ("taken grpc", "grpc_port")):
+        (folder / name).mkdir()
+        shutil.copytree(folder / "models" / "classifier", folder / name / "classifier")
+        ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+        ports[kind] = server.rest if kind == "http_port" else server.grpc
+        settings = {"host": "127.0.0.1", **ports}
+        (folder / name / "settings.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "byoc.integrations.serve"]
-    found = []
-    for name in ("damaged", "damaged workers", "senseless", "empty"):
+    found = {}
+    for name in (
+        "damaged",
+        "damaged workers",
+        "senseless",
+        "empty",
+        "unreadable",
+        "no uri",
+        "taken",
+        "taken grpc",
+    ):
         done = subprocess.run(
-            [*command, str(folder / name)], stderr=subprocess.PIPE, text=True, timeout=_SECONDS
+            [*command, str(folder / name)],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
         )
-        found.append((done.returncode, done.stderr.splitlines()[-1]))
+        traced = "Traceback" in done.stdout + done.stderr
+        found[name] = (done.returncode, done.stderr.splitlines()[-1], traced)
     return found
 
 
@@ -282,13 +305,13 @@ def main() -> None:
             "repository": lambda: server.post("/v2/repository/models/classifier/load", b""),
             "many again": lambda: many(server, images),
             "replaced": lambda: replaced(folder, server, images),
+            "not loaded": lambda: not_loaded(folder, server),
         }.items():
             begin = time.perf_counter()
             result[name] = job()
             print(name, time.perf_counter() - begin, file=sys.stderr)
         result["exit"] = server.stop()
         result["workers"] = workers(folder, images)
-        result["not loaded"] = not_loaded(folder)
     finally:
         server.process.kill()
     print(json.dumps(result))

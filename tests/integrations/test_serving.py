@@ -28,6 +28,7 @@ from tests.reference import onnxruntime_outputs
 
 _TOLERANCE = 1e-5
 _WIDE = 64
+_PORTS = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "serve" / "models"
 
 
@@ -74,8 +75,16 @@ def jobs(
     places = {f"{name}_dir": str(folder / name) for name in ("metrics", "environments")}
     for name, workers in (("damaged", 0), ("damaged workers", 1)):
         shutil.copy(folder / "broken.so", _settings(folder / name, "broken", "1"))
-        settings = json.dumps({"parallel_workers": workers, **places})
+        settings = json.dumps({"parallel_workers": workers, **places, **_PORTS})
         (folder / name / "settings.json").write_text(settings)
+    shutil.copytree(folder / "models" / "classifier", folder / "unreadable" / "classifier")
+    settings = folder / "unreadable" / "classifier" / "2" / "model-settings.json"
+    settings.write_text('{"name": ')
+    settings = _settings(folder / "no uri", "m", "1").parent / "model-settings.json"
+    text = json.loads(settings.read_text())
+    del text["parameters"]["uri"]
+    settings.write_text(json.dumps(text))
+    (folder / "no uri" / "settings.json").write_text(json.dumps({"host": "127.0.0.1", **_PORTS}))
     (folder / "empty").mkdir()
     (folder / "senseless").mkdir()
     (folder / "senseless" / "settings.json").write_text('{"http_port": "many"}')
@@ -182,12 +191,22 @@ def test_networks_run_in_workers(jobs: dict[str, Any], expected: np.ndarray) -> 
 
 
 def test_a_server_without_its_models_ends_with_a_line(jobs: dict[str, Any]) -> None:
-    (damaged, in_worker, senseless, empty) = jobs["not loaded"]
-    for code, line in (damaged, in_worker):
-        assert code == 2 and line.startswith("error: cannot serve broken: ")
-        assert "broken.so" in line
-    assert senseless[0] == 2 and "error: cannot read the settings in" in senseless[1]
-    assert empty[0] == 2 and "has no model-settings.json" in empty[1]
+    found = jobs["not loaded"]
+    assert {code for code, *_ in found.values()} == {2}
+    for name in ("damaged", "damaged workers"):
+        line = found[name][1]
+        assert line.startswith("error: cannot serve broken: ") and "broken.so" in line
+    for name, text in (
+        ("senseless", "error: cannot read the settings in"),
+        ("empty", "has no model-settings.json"),
+        ("unreadable", "classifier/2/model-settings.json: Expecting value"),
+        ("no uri", "error: cannot serve m: parameters.uri is the folder"),
+        ("taken", "Address already in use; choose another http_port or host in settings.json"),
+        ("taken grpc", "Address already in use; choose another grpc_port or host"),
+    ):
+        assert text in found[name][1]
+    traced = {name for name, (_, _, traced) in found.items() if traced}
+    assert traced <= {"damaged workers"}  # where the worker's error is one of MLServer's
 
 
 def test_a_signal_ends_the_server(jobs: dict[str, Any]) -> None:

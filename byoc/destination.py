@@ -1,11 +1,14 @@
-"""Places to write to, looked at before minutes of work."""
+"""Places to write to, looked at before minutes of work; texts that appear whole."""
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from byoc.errors import ByocError
+from codegen_cc.unfinished import folder_beside
 
 
 def require_folder_to_make(folder: Path, kind: type[ByocError]) -> None:
@@ -18,15 +21,41 @@ def require_folder_to_make(folder: Path, kind: type[ByocError]) -> None:
     require_writable(place, folder, kind)
 
 
-def require_file_to_write(file: Path, kind: type[ByocError]) -> None:
-    """Raise ``kind`` where a file cannot be written, or is a folder; its folder must exist."""
+def require_file_to_write(
+    file: Path, kind: type[ByocError], others: Iterable[str | os.PathLike[str]] = ()
+) -> None:
+    """Raise ``kind`` where a file cannot be written, or is a folder; its folder must exist.
+
+    ``others`` are files that it must not be: those that are read, and other files to write.
+    """
     if not _there(file.parent, file, kind):
         raise kind(f"cannot write {file}: there is no folder {file.parent}")
     if not file.parent.is_dir():
         raise kind(f"cannot write {file}: {file.parent} is no folder")
     if file.is_dir():
         raise kind(f"cannot write {file}: it is a folder; give a file name")
+    place = file.resolve()
+    if any(Path(other).resolve() == place for other in others):
+        raise kind(f"cannot write {file}: the command names it twice; give another file")
     require_writable(file.parent, file, kind)
+
+
+def write_text(file: Path, text: str, kind: type[ByocError]) -> None:
+    """Write a file whole, or leave what is there; raises ``kind``.
+
+    What is no regular file, such as ``/dev/stdout``, is written as it is.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            file.write_text(text, encoding="utf-8")
+            return
+        place = file.resolve()  # where a link leads
+        with folder_beside(place) as folder:
+            unfinished = folder / "text"
+            unfinished.write_text(text, encoding="utf-8")
+            os.replace(unfinished, place)
+    except OSError as error:
+        raise kind(f"cannot write {file}: {error.strerror}") from error
 
 
 def require_writable(folder: Path, wanted: Path, kind: type[ByocError]) -> None:

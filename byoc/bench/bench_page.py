@@ -13,6 +13,8 @@ from byoc.report.html import filled, page_style
 
 #: The scale of a network ends at this multiple of the slowest 90th percentile of ours and peers.
 _ROOM = 1.05
+#: Settings of one network that the heading names.
+_MOST = 4
 
 
 def bench_page(outcome: Outcome) -> str:
@@ -39,6 +41,10 @@ def _answer(outcome: Outcome) -> str:
     if means:
         each = (f"{m.ratio:.3f} in {m.precision} with {in_words(m.threads)}" for m in means)
         return f"byoc by the best peer, geometric means: {', '.join(each)}"
+    ours = outcome.comparisons
+    if len({c.title for c in ours}) == 1 and len(ours) <= _MOST and ours[0].batch is None:
+        each = (f"{c.ratio:.2f} in {c.precision} with {in_words(c.threads)}" for c in ours)
+        return f"{ours[0].title}: byoc by the best peer: {', '.join(each)}"
     networks = len({row.model for row in outcome.results.rows})
     return f"{networks} network{'' if networks == 1 else 's'} beside other engines"
 

@@ -15,7 +15,7 @@ from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
 from byoc.cli import control, options, progress, remote
 from byoc.cli.several import SeveralValues
-from byoc.destination import require_file_to_write
+from byoc.destination import require_file_to_write, write_text
 from byoc.errors import BenchmarkError
 from byoc.terminal import say, say_json, table_console
 
@@ -156,7 +156,7 @@ def bench_verb(
         return _generate(models, threads, precisions, lengths, markdown, as_json, **others)
     _check_usage(models, suite, batches, input_shapes, markdown and as_json, others["engines"])
     remote.require_for_target(devices, target)
-    _check_files(plot_file, html, devices)
+    _check_files(models, plot_file, html, devices)
     precisions, exceptions = _exceptions(precisions)
     with progress.stages() as show:
         show("load TVM")
@@ -252,7 +252,7 @@ def _write_files(outcome: Outcome, plot_file: Path | None, html: Path | None) ->
         caption = "\n".join(outcome.machine.lines())
         plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
     if html is not None:
-        html.write_text(bench_page(outcome), encoding="utf-8")
+        write_text(html, bench_page(outcome), BenchmarkError)
 
 
 def _libraries(
@@ -285,12 +285,14 @@ def _exceptions(given: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...
     return whole, exceptions
 
 
-def _check_files(file: Path | None, html: Path | None, devices: Devices | None) -> None:
+def _check_files(
+    models: tuple[str, ...], file: Path | None, html: Path | None, devices: Devices | None
+) -> None:
     """Refuse a drawing that cannot be made, and what cannot be written."""
     from byoc.bench.plot import check_plot
 
     if html is not None:
-        require_file_to_write(html, BenchmarkError)
+        require_file_to_write(html, BenchmarkError, filter(None, (*models, file)))
     if file is None:
         return
     if devices is not None:

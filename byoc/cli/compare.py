@@ -10,7 +10,7 @@ import click
 from byoc.cli import control, options, progress
 from byoc.cli.process import import_without_torch
 from byoc.cli.verify import WRONG
-from byoc.destination import require_file_to_write
+from byoc.destination import require_file_to_write, write_text
 from byoc.errors import VerifyError
 from byoc.terminal import say, say_json, table_console
 
@@ -62,7 +62,7 @@ def compare_verb(
     result is off by in the network. Errors are shares of the range of the right result.
     """
     if html is not None:
-        require_file_to_write(html, VerifyError)
+        require_file_to_write(html, VerifyError, [model])
     with progress.stages() as show:
         show("load TVM")
         import_without_torch("tvm")
@@ -71,7 +71,7 @@ def compare_verb(
         asked = {**rules.partition, "allow_wrong": rules.allow_wrong, **others}
         found = compare(model, progress=show, **asked)
     if html is not None:
-        html.write_text(found.to_html(model.name), encoding="utf-8")
+        write_text(html, found.to_html(model.name), VerifyError)
     found.report.require(**rules.demand)
     if as_json:
         say_json(found.to_json(), indent=1)

@@ -9,7 +9,7 @@ import click
 
 from byoc.cli import control, options, progress
 from byoc.cli.process import import_without_torch
-from byoc.destination import require_file_to_write, require_folder_to_make
+from byoc.destination import require_file_to_write, require_folder_to_make, write_text
 from byoc.errors import PartitionError
 from byoc.stages import Stages
 from byoc.terminal import say, say_json, table_console
@@ -38,7 +38,7 @@ def partition_verb(
     if as_json and dot:
         raise click.UsageError("--json and --dot both print to standard output; give one")
     if html is not None:
-        require_file_to_write(html, PartitionError)
+        require_file_to_write(html, PartitionError, [model])
     if dump_ir is not None:
         require_folder_to_make(dump_ir, PartitionError)
     with progress.stages() as show:
@@ -54,7 +54,7 @@ def partition_verb(
         show("plan")
         report = report.planned(module)
     if html is not None:
-        html.write_text(report.to_html(model.name), encoding="utf-8")
+        write_text(html, report.to_html(model.name), PartitionError)
     if as_json:
         say_json(report.to_json())
     elif dot:

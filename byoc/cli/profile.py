@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import control, options, progress
-from byoc.destination import require_file_to_write
+from byoc.destination import require_file_to_write, write_text
 from byoc.errors import BenchmarkError
 from byoc.terminal import say, say_json, table_console
 
@@ -54,8 +54,10 @@ def profile_verb(
 
     The clock is read inside the compiled library, around each call; medians over all runs.
     """
-    for file in filter(None, (html, trace)):
-        require_file_to_write(file, BenchmarkError)
+    if html is not None:
+        require_file_to_write(html, BenchmarkError, filter(None, (model, trace)))
+    if trace is not None:
+        require_file_to_write(trace, BenchmarkError, [model])
     with progress.stages() as show:
         show("load TVM")
         from byoc.bench.profile import profile
@@ -80,9 +82,9 @@ def _write(found: Profile, html: Path | None, trace: Path | None) -> None:
     from byoc.bench.profile_page import profile_page, trace_text
 
     if html is not None:
-        html.write_text(profile_page(found), encoding="utf-8")
+        write_text(html, profile_page(found), BenchmarkError)
     if trace is not None:
-        trace.write_text(trace_text(found), encoding="utf-8")
+        write_text(trace, trace_text(found), BenchmarkError)
 
 
 def _print(found: Profile, top: int | None) -> None:

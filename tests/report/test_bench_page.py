@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,13 @@ def test_bars_are_as_long_as_medians_and_show_the_spread(browser: Any, tmp_path:
     row = browser.find_element("css selector", 'tr[data-engine="openvino"]')
     assert "OpenVINO: p50 12.50 ms, min 12.00, p90 13.00, 7 runs" in row.get_attribute("title")
     assert browser.get_log("browser") == []
+
+
+def test_the_heading_has_the_answer_for_each_setting() -> None:
+    found = outcome()
+    more = [replace(row, threads=2, p50_ms=row.p50_ms / 2) for row in found.results.rows[:2]]
+    two = replace(found, results=replace(found.results, rows=[*found.results.rows, *more]))
+    first = bench_page(two).partition("<h1>")[2].partition("</h1>")[0]
+    assert first.endswith(
+        "byoc by the best peer: 0.80 in fp32 with 1 thread, 0.50 in fp32 with 2 threads"
+    )

@@ -33,13 +33,19 @@ ROWS = 512
 
 @pytest.fixture(scope="module")
 def found() -> Profile:
-    """Products with hostile names, each with a Softmax behind it that stays with TVM."""
+    """Products with hostile names, each with a Softmax behind it that stays with TVM.
+
+    Between the last two are operators of other kernels.
+    """
     weight = np.eye(256, dtype=np.single)
     nodes, value = [], "x"
     for index, name in enumerate(HOSTILE):
         nodes.append(helper.make_node("MatMul", [value, "w"], [f"a{index}"], name=name))
         value = f"b{index}"
         nodes.append(helper.make_node("Softmax", [f"a{index}"], [value], name=f"S {name}"))
+    mean = helper.make_node("ReduceMean", [f"a{index}"], ["mean"], name="mean", axes=[1])
+    nodes[-1:-1] = [mean, helper.make_node("Sub", [f"a{index}", "mean"], ["centred"], name="sub")]
+    nodes[-1].input[0] = "centred"
     model = model_of(nodes, [ROWS, 256], value, {"w": weight})
     inputs = {"x": np.zeros((ROWS, 256), np.single)}
     compiling: Any = {"skip_ops": ["softmax"]}
@@ -152,6 +158,23 @@ def test_roofline_has_a_dot_for_every_call_that_multiplies(page: Any, found: Pro
     assert slope[2:] == pytest.approx(peak[:2])
 
 
+def test_dots_and_spans_have_the_colours_of_their_kernels(page: Any, found: Profile) -> None:
+    """As the table of kernels shows them."""
+    key = page.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('#by-kernel .swatch')].map("
+        "(at) => [at.dataset.kernel, getComputedStyle(at).backgroundColor]))"
+    )
+    assert key.keys() == {call.kernel for call in found.calls}
+    assert len(set(key.values())) == len(key) > 1
+    for shapes in ("#roofline .call", "#lanes .span"):
+        drawn = page.execute_script(
+            "return [...document.querySelectorAll(arguments[0])].map("
+            "(at) => [+at.dataset.call, getComputedStyle(at).fill])",
+            shapes,
+        )
+        assert drawn and all(key[found.calls[call].kernel] == colour for call, colour in drawn)
+
+
 def test_boxes_have_the_colours_of_their_times(page: Any, found: Profile) -> None:
     colours = page.execute_script(
         "return Object.fromEntries(partition.cy.nodes().map("
@@ -211,6 +234,31 @@ def test_roofs_bound_by_the_lower_of_the_two() -> None:
     assert roofs.at("int8", 1.0) is None
     assert precision_of("bfloat16", "ext_conv2d_bf16x3") == "bf16x3"
     assert precision_of("uint8", "ext_qconv2d") == "int8" and precision_of("float64", "f") == ""
+
+
+def test_pages_are_written_whole_and_over_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, page = tmp_path / "m.onnx", tmp_path / "page.html"
+    onnx.save(loop_model(recurrence()[:2], WEIGHTS | {"rounds": np.array(3)}, scanned=False), model)
+    before = model.read_bytes()
+    (tmp_path / "link.html").symlink_to(page)
+    for verb, *files in (
+        ("profile", "--html", model),
+        ("profile", "--trace", model),
+        ("profile", "--html", page, "--trace", tmp_path / "link.html"),
+        ("partition", "--html", model),
+        ("compare", "--html", model),
+        ("bench", "--html", model),
+    ):
+        assert main([verb, str(model), *map(str, files)]) == 2
+        assert "the command names it twice; give another file" in capsys.readouterr().err
+    assert model.read_bytes() == before and not page.exists()
+    assert main(["partition", str(model), "--html", str(tmp_path / "link.html")]) == 0
+    assert "</html>" in page.read_text() and (tmp_path / "link.html").is_symlink()
+    assert main(["partition", str(model), "--html", "/dev/full"]) == 2
+    assert "cannot write /dev/full: No space left on device" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "page.html", "link.html"}
 
 
 def test_a_file_that_cannot_be_written_is_refused_first(

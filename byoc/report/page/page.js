@@ -47,7 +47,7 @@
         style: {
           shape: "round-rectangle", width: 190, height: 38, "background-color": "data(colour)",
           "border-width": 1, "border-color": "#7b8794", label: "data(label)",
-          "text-wrap": "wrap", "text-valign": "center", "font-size": 11, color: "#1c2430",
+          "text-wrap": "wrap", "line-height": 1.2, "text-valign": "center", "font-size": 11, color: "#1c2430",
           "min-zoomed-font-size": 5,
         },
       },

@@ -13,8 +13,10 @@
   };
   // Kernels differ in hue, by the golden angle in the order of their first calls.
   const kernels = [...new Set(data.calls.map((call) => call.kernel))];
-  const colourOf = (call) =>
-    "hsl(" + ((210 + 137.5 * kernels.indexOf(call.kernel)) % 360).toFixed(0) + ", 55%, 58%)";
+  const colourOf = ({ kernel }) =>
+    "hsl(" + ((210 + 137.5 * kernels.indexOf(kernel)) % 360).toFixed(0) + ", 55%, 58%)";
+  for (const swatch of document.querySelectorAll("#by-kernel .swatch"))
+    swatch.style.background = colourOf(swatch.dataset);
   const round = (value) => Number(value.toPrecision(3));
 
   // ------------------------------------------------------------------ what a shape tells
@@ -81,8 +83,10 @@
     const most = Math.max(...peaks.map(([, peak]) => peak));
     const begin = Math.max(10 ** from, 10 ** low / slope);
     make(plot, "line", { class: "slope", x1: x(begin), y1: y(begin * slope), x2: x(most / slope), y2: y(most), ...roof });
-    make(plot, "text", { x: x(begin) + 6, y: y(begin * slope) - 8, ...small },
-      "read " + round(slope) + " GB/s");
+    const [middleX, middleY] = [(x(begin) + x(most / slope)) / 2, (y(begin * slope) + y(most)) / 2];
+    const turn = Math.atan2(y(most) - y(begin * slope), x(most / slope) - x(begin)) * 180 / Math.PI;
+    make(plot, "text", { x: middleX, y: middleY - 6, "text-anchor": "middle",
+      transform: "rotate(" + [turn, middleX, middleY] + ")", ...small }, "read " + round(slope) + " GB/s");
     for (const [name, peak] of peaks) {
       make(plot, "line", { class: "peak", x1: x(peak / slope), x2: RIGHT, y1: y(peak), y2: y(peak), ...roof });
       make(plot, "text", { x: RIGHT, y: y(peak) - 5, "text-anchor": "end", ...small },

@@ -63,6 +63,7 @@ def diagnose() -> list[Finding]:
         _compiler(),
         *_cross_compilers(),
         _cache(),
+        _onnxruntime(),
         *_libraries(),
         *(_extra(name, use) for name, use in _EXTRAS.items()),
     ]
@@ -143,6 +144,13 @@ def _cache() -> Finding:
     sizes = [entry.bytes for entry in entries()]
     kept = f"{_count(len(sizes), 'thing')}, {sum(sizes) / 1e6:.1f} MB of {limit:g} GB at most"
     return Finding("cache", f"{folder}: {kept} (byoc doctor --clear-cache empties it)")
+
+
+def _onnxruntime() -> Finding:
+    version, use = _version("onnxruntime"), "byoc verify, byoc compare and byoc bench"
+    if version is None:
+        return Finding("ONNX Runtime", "", f"onnxruntime, for {use}", "pip install onnxruntime")
+    return Finding("ONNX Runtime", f"{version}, for {use}")
 
 
 def _libraries() -> Iterator[Finding]:

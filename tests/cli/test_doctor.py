@@ -22,7 +22,8 @@ def test_this_machine_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("ready to compile\n")
-    for what in ("byoc", "Python", "TVM", "CPU", "kernels", "C compiler", "cache", "extra onednn"):
+    names = ("byoc", "Python", "TVM", "CPU", "kernels", "C compiler", "cache", "ONNX Runtime")
+    for what in (*names, "extra onednn"):
         assert f"  {what} " in said
     assert "  ok  library builtin" in said
 
@@ -68,6 +69,14 @@ def test_extras_with_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch
     assert extern.missing == "no-such-package-1, for this"
     assert extern.remedy == "pip install 'tvm-byoc-ext[extern]'"
     assert rpc.missing == "no-such-package-2, for this"
+
+
+def test_the_judge_of_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert diagnosis._onnxruntime().found.endswith(", for byoc verify, byoc compare and byoc bench")
+    monkeypatch.setattr(diagnosis, "_version", lambda package: None)
+    missing = diagnosis._onnxruntime()
+    assert not missing.found and missing.remedy == "pip install onnxruntime"
+    assert not missing.needed and "byoc verify" in missing.missing
 
 
 def test_extras_are_those_of_the_package() -> None:

@@ -1,4 +1,4 @@
-"""Places to write to, looked at before minutes of work; texts that appear whole."""
+"""Places to write to, looked at before minutes of work; files that appear whole."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ def require_file_to_write(
     require_writable(file.parent, file, kind)
 
 
-def write_text(file: Path, text: str, kind: type[ByocError]) -> None:
+def write_whole(file: Path, content: str | bytes, kind: type[ByocError]) -> None:
     """Write a file whole, or leave what is there; raises ``kind``.
 
     What is no regular file, such as ``/dev/stdout``, is written as it is.
     """
+    written = content.encode() if isinstance(content, str) else content
     try:
         if file.exists() and not file.is_file():
-            file.write_text(text, encoding="utf-8")
+            file.write_bytes(written)
             return
         place = file.resolve()  # where a link leads
         with folder_beside(place) as folder:
-            unfinished = folder / "text"
-            unfinished.write_text(text, encoding="utf-8")
+            unfinished = folder / "content"
+            unfinished.write_bytes(written)
             os.replace(unfinished, place)
     except OSError as error:
         raise kind(f"cannot write {file}: {error.strerror}") from error

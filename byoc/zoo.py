@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from byoc.destination import write_whole
 from byoc.errors import ByocError, ModelError
 
 if TYPE_CHECKING:
@@ -72,6 +73,26 @@ def _find() -> None:
     sys.modules[_PACKAGE] = package
 
 
+def _extent(text: str) -> int | str:
+    """An extent of 1 or more, or a name. Raises ``ValueError``, which argparse reports."""
+    if text.isidentifier():
+        return text
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+_extent.__name__ = "extent"  # in argparse's message
+
+
+def _with_batch(name: str, batch: int | str) -> onnx.ModelProto:
+    """A network with so many rows. Raises ``ModelError`` for one that is not made for others."""
+    try:
+        return build(name, batch=batch)
+    except (ModelError, ValueError) as error:
+        raise ModelError(f"network {name!r} cannot be built with --batch {batch}") from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write a network into a file; 2 where that cannot be done."""
     parser = argparse.ArgumentParser(
@@ -79,11 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("name", choices=networks(), help="which network")
     parser.add_argument("-o", "--output", type=Path, help="default: NAME.onnx")
+    parser.add_argument(
+        "--batch",
+        type=_extent,
+        help="rows of inputs: a number, or a name for any number, as in --batch batch (default: 1)",
+    )
     given = parser.parse_args(arguments)
     output = given.output or Path(f"{given.name}.onnx")
     try:
-        model = build(given.name)
-        output.write_bytes(model.SerializeToString())
+        model = _with_batch(given.name, given.batch) if given.batch else build(given.name)
+        write_whole(output, model.SerializeToString(), ModelError)
     except (ByocError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -15,7 +15,7 @@ from byoc.bench.precision import PRECISIONS
 from byoc.bench.suite import SUITES
 from byoc.cli import control, options, progress, remote
 from byoc.cli.several import SeveralValues
-from byoc.destination import require_file_to_write, write_text
+from byoc.destination import require_file_to_write, write_whole
 from byoc.errors import BenchmarkError
 from byoc.terminal import say, say_json, table_console
 
@@ -252,7 +252,7 @@ def _write_files(outcome: Outcome, plot_file: Path | None, html: Path | None) ->
         caption = "\n".join(outcome.machine.lines())
         plot(plot_file, outcome.results.rows, outcome.comparisons, caption)
     if html is not None:
-        write_text(html, bench_page(outcome), BenchmarkError)
+        write_whole(html, bench_page(outcome), BenchmarkError)
 
 
 def _libraries(

@@ -10,7 +10,7 @@ import click
 from byoc.cli import control, options, progress
 from byoc.cli.process import import_without_torch
 from byoc.cli.verify import WRONG
-from byoc.destination import require_file_to_write, write_text
+from byoc.destination import require_file_to_write, write_whole
 from byoc.errors import VerifyError
 from byoc.terminal import say, say_json, table_console
 
@@ -71,7 +71,7 @@ def compare_verb(
         asked = {**rules.partition, "allow_wrong": rules.allow_wrong, **others}
         found = compare(model, progress=show, **asked)
     if html is not None:
-        write_text(html, found.to_html(model.name), VerifyError)
+        write_whole(html, found.to_html(model.name), VerifyError)
     found.report.require(**rules.demand)
     if as_json:
         say_json(found.to_json(), indent=1)

@@ -9,7 +9,7 @@ import click
 
 from byoc.cli import control, options, progress
 from byoc.cli.process import import_without_torch
-from byoc.destination import require_file_to_write, require_folder_to_make, write_text
+from byoc.destination import require_file_to_write, require_folder_to_make, write_whole
 from byoc.errors import PartitionError
 from byoc.stages import Stages
 from byoc.terminal import say, say_json, table_console
@@ -54,7 +54,7 @@ def partition_verb(
         show("plan")
         report = report.planned(module)
     if html is not None:
-        write_text(html, report.to_html(model.name), PartitionError)
+        write_whole(html, report.to_html(model.name), PartitionError)
     if as_json:
         say_json(report.to_json())
     elif dot:

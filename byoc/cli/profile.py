@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from byoc.cli import control, options, progress
-from byoc.destination import require_file_to_write, write_text
+from byoc.destination import require_file_to_write, write_whole
 from byoc.errors import BenchmarkError
 from byoc.terminal import say, say_json, table_console
 
@@ -82,9 +82,9 @@ def _write(found: Profile, html: Path | None, trace: Path | None) -> None:
     from byoc.bench.profile_page import profile_page, trace_text
 
     if html is not None:
-        write_text(html, profile_page(found), BenchmarkError)
+        write_whole(html, profile_page(found), BenchmarkError)
     if trace is not None:
-        write_text(trace, trace_text(found), BenchmarkError)
+        write_whole(trace, trace_text(found), BenchmarkError)
 
 
 def _print(found: Profile, top: int | None) -> None:

@@ -1,7 +1,7 @@
 """A folder of pictures in, Parquet out: ``python classify_folder.py MODEL.so PICTURES RESULTS``.
 
 On a cluster, start it with ``ray job submit``, with paths that every node has.  A picture that
-cannot be read is a row whose column ``error`` says why.
+cannot be read is a row whose column ``error`` says why. RESULTS must not exist yet.
 """
 
 import io
@@ -14,6 +14,8 @@ from PIL import Image
 import byoc
 from byoc.integrations.ray import Predictor
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 library, pictures, results = sys.argv[1:]
 image = byoc.load(library).inputs[0]  # float32[batch, 3, height, width]
 height, width = image.shape[2:]
@@ -27,4 +29,5 @@ def prepare(content: bytes) -> np.ndarray:
 
 predictor = Predictor(library, inputs={image.name: "bytes"}, prepare={image.name: prepare})
 rows = ray.data.read_binary_files(pictures, include_paths=True)
-rows.map_batches(predictor, batch_size=32, num_cpus=1).write_parquet(results)
+scores = rows.map_batches(predictor, batch_size=32, num_cpus=1)
+scores.write_parquet(results, mode=ray.data.SaveMode.ERROR)  # never beside an earlier job's rows

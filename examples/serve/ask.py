@@ -9,6 +9,8 @@ import numpy as np
 import tritonclient.grpc
 import tritonclient.http
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 rest = tritonclient.http.InferenceServerClient(sys.argv[1])
 grpc = tritonclient.grpc.InferenceServerClient(sys.argv[2])
 assert rest.is_model_ready("classifier") and grpc.is_model_ready("classifier")

@@ -100,6 +100,11 @@ def folder_of_pictures(folder: Path, pixels: np.ndarray) -> dict[str, list]:
     names = ("classifier.so", "pictures", "results")
     sys.argv = [str(example), *(str(folder / name) for name in names)]
     runpy.run_path(str(example), run_name="__main__")
+    try:  # rows of two jobs in one folder would be doubled
+        runpy.run_path(str(example), run_name="__main__")
+        raise AssertionError("a second job wrote beside the first one's rows")
+    except ValueError as error:
+        assert "results already exists" in str(error)
     table = parquet.read_table(folder / "results").sort_by("path")
     rows = table.to_pylist()
     return {name: [np.asarray(row[name]).tolist() for row in rows] for name in table.column_names}

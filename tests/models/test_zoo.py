@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 import byoc
+from byoc import zoo
 from tests.conftest import CompiledCase
 from tests.models.in_process import run_in_process
 from tests.reference import assert_agrees
@@ -131,3 +132,21 @@ def test_every_number_of_threads_gives_the_same_answer(
     case = compiled_case("mobilenet_v2")
     result = run_in_process(case, tmp_path, {"TVM_NUM_THREADS": threads})
     assert_agrees(result["outputs"], case.expected)
+
+
+def test_a_file_for_any_number_of_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert zoo.main(["squeezenet", "--batch", "rows"]) == 0
+    graph = onnx.load("squeezenet.onnx").graph
+    for tensor in (*graph.input, *graph.output):
+        assert tensor.type.tensor_type.shape.dim[0].dim_param == "rows"
+    assert zoo.main(["squeezenet_int8", "--batch", "rows"]) == 2
+    assert "'squeezenet_int8' cannot be built with --batch rows" in capsys.readouterr().err
+    assert zoo.main(["squeezenet", "-o", "none/net.onnx"]) == 2
+    assert "error: cannot write none/net.onnx: " in capsys.readouterr().err
+    for wrong in ("0", "-1", "a-b"):
+        with pytest.raises(SystemExit):
+            zoo.main(["squeezenet", "--batch", wrong])
+    assert [path.name for path in tmp_path.iterdir()] == ["squeezenet.onnx"]

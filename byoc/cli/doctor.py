@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
-from byoc.cli import options
+from byoc.cli import options, progress
 from byoc.terminal import say, say_json
 
 
 @click.command("doctor")
 @options.flag("--clear-cache", "First remove what is kept to save work; tuning times stay.")
 @options.as_json
+@options.quiet
 @options.verbose
 def doctor_verb(clear_cache: bool, as_json: bool) -> int:
     """Look at this machine: TVM, compiler, CPU, kernel libraries, cache, optional packages.
@@ -24,7 +25,9 @@ def doctor_verb(clear_cache: bool, as_json: bool) -> int:
 
         count = clear()
         say(f"removed {count} thing{'' if count == 1 else 's'} from the cache", err=True)
-    findings = diagnosis.diagnose()
+    with progress.stages() as show:
+        show("look at this machine")
+        findings = diagnosis.diagnose()
     well = diagnosis.is_well(findings)
     if as_json:
         say_json(diagnosis.to_json(findings))

@@ -66,13 +66,17 @@ class Stage:
 
 
 @contextmanager
-def stages() -> Iterator[Callable[[str], None]]:
-    """What shows the stages of a verb, by their names; messages of TVM's own are for -v."""
+def stages(running: bool = False) -> Iterator[Callable[[str], None]]:
+    """What shows the stages of a verb, by their names; messages of TVM's own are for -v.
+
+    Where networks are ``running``, theirs are not dropped, and the stage is drawn twice a second,
+    which the times do not notice.
+    """
     console = _console()
     stage = Stage(console)
     with (
-        nullcontext() if settings().verbose else native_messages_dropped(),
-        console.status(stage),
+        nullcontext() if running or settings().verbose else native_messages_dropped(),
+        console.status(stage, refresh_per_second=2 if running else 12.5),
     ):
         yield stage.show
         stage.end()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from byoc.cli import options, remote
+from byoc.cli import options, progress, remote
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write
 from byoc.errors import RunError
@@ -46,6 +48,7 @@ _SEED = 0
 @options.threads
 @remote.devices(several=False)
 @options.as_json
+@options.quiet
 @options.verbose
 def run_verb(
     library: Path,
@@ -66,35 +69,31 @@ def run_verb(
     of that machine, without the network.
     """
     if outputs is not None:
-        require_file_to_write(outputs, RunError)
+        require_file_to_write(outputs, RunError, [library])
     import_without_torch("tvm_ffi")
     for name, shape in (input_shapes or {}).items():
         if names := [extent for extent in shape if isinstance(extent, str)]:
             raise click.UsageError(f"--input-shapes: {name!r} has {names[0]}; a run needs numbers")
     arrays = {} if inputs is None else _read(inputs)
 
-    def run(model: Model | RemoteModel) -> tuple[dict[str, np.ndarray], list[float]]:
+    times: list[float] = []
+    with (
+        progress.stages(running=True) as show,
+        _opened(library, threads, devices, show) as (model, device),
+    ):
         given = arrays
         if inputs is None or fill_mode is not None:
             given = _fill(model, arrays, fill_mode or "random", input_shapes or {})
+        show("run")
         results = model.run(given)
-        return results, _time(model, given, repeat) if print_time or repeat > 1 else []
-
-    if devices is None:
-        from byoc.deploy.loader import load
-
-        results, times = run(load(library, threads))
-    else:
-        from byoc.deploy.compiled_file import read_compiled
-
-        read_compiled(library)  # what is wrong with it is told before a machine is asked for
-        with devices.open() as session:
-            results, times = run(session.load(library, threads))
+        if print_time or repeat > 1:
+            show(f"run {repeat} times")
+            times = _time(model, given, repeat)
     if outputs is not None:
         _write(outputs, results)
     answer: dict[str, Any] = {"outputs": {name: _describe(a) for name, a in results.items()}}
     if devices is not None:
-        answer["device"] = session.name
+        answer["device"] = device
     if print_top is not None:
         answer["top"] = {name: _top(array, print_top) for name, array in results.items()}
     if print_time:
@@ -103,6 +102,26 @@ def run_verb(
         say_json(answer)
     else:
         _print(answer)
+
+
+@contextmanager
+def _opened(
+    library: Path, threads: int | None, devices: Devices | None, show: Callable[[str], None]
+) -> Iterator[tuple[Model | RemoteModel, str]]:
+    """The library, loaded here or on another machine, and that machine's name."""
+    if devices is None:
+        from byoc.deploy.loader import load
+
+        show("load")
+        yield load(library, threads), ""
+        return
+    from byoc.deploy.compiled_file import read_compiled
+
+    read_compiled(library)  # what is wrong with it is told before a machine is asked for
+    show("ask for a machine")
+    with devices.open() as session:
+        show(f"upload to {session.name}")
+        yield session.load(library, threads), session.name
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

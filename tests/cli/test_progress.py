@@ -23,7 +23,17 @@ from tests.test_tiny import tiny_model
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Verbs that may take seconds before they print anything.
-_LONG = ("compile", "partition", "bench", "profile", "tune", "verify", "compare")
+_LONG = (
+    "compile",
+    "run",
+    "partition",
+    "bench",
+    "profile",
+    "tune",
+    "verify",
+    "compare",
+    "doctor",
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +69,11 @@ def test_a_terminal_sees_the_stages(model: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "load TVM" in said
     assert re.search(r"\x1b\[\?25h", said)  # the cursor is back
+    code, said = on_a_terminal("run", tmp_path / "m.so", "--repeat", 100_000)
+    assert code == 0 and "run 100000 times" in said
+    assert on_a_terminal("run", tmp_path / "m.so", "--repeat", 3, "-q") == (0, "")
+    code, said = on_a_terminal("run", tmp_path / "m.so", "-o", tmp_path / "m.so")
+    assert code == 2 and "the command names it twice" in said
 
 
 def test_quiet_is_quiet(model: Path) -> None:

@@ -97,3 +97,12 @@ def test_a_notebook_is_its_page(name: str) -> None:
     python = [block.text.rstrip("\n") for block in blocks if block.language == "python"]
     sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert sorted(sources) == sorted(python + commands) and len(python) > 1
+
+
+def test_long_signatures_are_broken_into_lines(site: Path) -> None:
+    pytest.importorskip("ruff", reason="Ruff is not installed: the extra 'docs'")
+    text = (site / "reference" / "compiling.html").read_text(encoding="utf-8")
+    signature = re.search(r'<span class="nf">compile</span>.*?</pre>', text, re.DOTALL)
+    assert signature is not None
+    lines = re.sub(r"<[^>]*>", "", signature[0]).splitlines()
+    assert len(lines) > 10 and max(map(len, lines)) < 100

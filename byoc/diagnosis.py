@@ -119,14 +119,22 @@ def _compiler() -> Finding:
 
 def _cross_compilers() -> Iterator[Finding]:
     """A line for each foreign target of ``--target``."""
+    from codegen_cc.link.foreign_kernels import INSTALL_MAKE, missing_to_build, need_building
+
     for target in map(Target.parse, (name for name in NAMES if name.endswith(("-gnu", "-musl")))):
         if not target.is_foreign:
             continue
         what = f"--target {target.name}"
         try:
-            yield Finding(what, target.compiler()[0])
+            found, builds = target.compiler()[0], need_building(target)
         except ByocError as error:
             yield Finding(what, missing=str(error), remedy=INSTALL)
+            continue
+        if builds and (missing := missing_to_build(target)):
+            yield Finding(what, missing=missing, remedy=INSTALL_MAKE)
+        else:
+            later = "; the kernels are built at the first use" if builds else ""
+            yield Finding(what, f"{found}{later}")
 
 
 def _cache() -> Finding:

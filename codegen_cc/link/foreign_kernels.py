@@ -21,6 +21,8 @@ from codegen_cc.target import Target
 
 #: Where a wheel has archives for other architectures, each in a folder by its triple.
 FOREIGN = "foreign"
+#: The command that brings what builds kernels from their sources.
+INSTALL_MAKE = "apt install make"
 #: In a source tree the sources themselves, which may be newer than the installed copy.
 _SOURCE_TREE = RUNTIME.parents[1] / "runtime"
 
@@ -60,6 +62,16 @@ def need_building(target: Target) -> bool:
     return not _kept(target).is_dir()
 
 
+def missing_to_build(target: Target) -> str:
+    """What is not here that building a target's kernels needs, besides a compiler; or nothing."""
+    if shutil.which("make") is not None:
+        return ""
+    return (
+        f"building the kernels for {target.name} needs make, which is not on the path; "
+        f"install it, for example '{INSTALL_MAKE}'"
+    )
+
+
 def _kept(target: Target) -> Path:
     """Where the kernels are once they are built."""
     return cache_folder() / f"kernels-{target.triple}-{_key(target)}"
@@ -89,11 +101,8 @@ def _key(target: Target) -> str:
 
 
 def _build(target: Target, folder: Path) -> None:
-    if shutil.which("make") is None:
-        raise ToolchainError(
-            f"building the kernels for {target.name} needs make, which is not on the path; "
-            "install it, for example 'apt install make'"
-        )
+    if missing := missing_to_build(target):
+        raise ToolchainError(missing)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with open(folder.parent / f"kernels-{target.triple}.lock", "w") as lock:

@@ -13,7 +13,8 @@ import pytest
 
 from byoc import diagnosis
 from byoc.cli import main
-from codegen_cc import c_compiler
+from codegen_cc import c_compiler, target
+from codegen_cc.link import foreign_kernels
 
 ROOT = Path(diagnosis.__file__).parents[1]
 
@@ -69,6 +70,22 @@ def test_extras_with_packages_that_are_not_there(monkeypatch: pytest.MonkeyPatch
     assert extern.missing == "no-such-package-1, for this"
     assert extern.remedy == "pip install 'tvm-byoc-ext[extern]'"
     assert rpc.missing == "no-such-package-2, for this"
+
+
+@pytest.mark.skipif(target.HOST.machine != "x86_64", reason="needs a foreign target")
+def test_kernels_that_are_built_later_need_make(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Zig compiles for other machines, but building from the sources takes make as well."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(foreign_kernels, "RUNTIME", tmp_path)  # no archives of a wheel
+    monkeypatch.setattr(target, "find_compiler", lambda *_: ("/bin/true",))
+    what = "--target aarch64-linux-gnu"
+    found = {finding.what: finding for finding in diagnosis._cross_compilers()}
+    assert found[what].found.endswith("; the kernels are built at the first use")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {finding.what: finding for finding in diagnosis._cross_compilers()}
+    assert "needs make" in found[what].missing and found[what].remedy == "apt install make"
 
 
 def test_the_judge_of_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

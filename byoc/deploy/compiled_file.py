@@ -77,9 +77,15 @@ def whole_file_problem(path: Path) -> str | None:
 
 @contextmanager
 def _open(path: Path) -> Iterator[Elf]:
+    if path.is_dir():
+        raise LoadError(f"cannot load {path}: it is a folder; give the library in it")
     if not path.is_file():
         raise LoadError(f"cannot load {path}: no such file")
-    with path.open("rb") as file:
+    try:
+        opened = path.open("rb")
+    except OSError as error:
+        raise LoadError(f"cannot load {path}: {error.strerror}") from error
+    with opened as file:
         try:
             yield read_sections(file)
         except ElfError as error:

@@ -221,3 +221,19 @@ def test_what_is_no_library_of_ours_is_refused(
     assert said[damage] in capsys.readouterr().err
     assert main(["inspect", str(tmp_path / "absent.so")]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_a_folder_and_a_file_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder.so").mkdir()
+    with pytest.raises(LoadError, match="it is a folder; give the library in it"):
+        byoc.load(tmp_path / "folder.so")
+    (tmp_path / "secret.so").write_bytes(b"?")
+
+    def refuse(self: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(LoadError, match=r"cannot load .*secret.so: Permission denied"):
+        byoc.load(tmp_path / "secret.so")

@@ -166,7 +166,8 @@ class RowQueue:
             inputs = {name: np.concatenate([r.inputs[name] for r in requests]) for name in inputs}
         rows = sum(request.rows for request in requests)
         most = self.most_rows if self.most_rows > 1 else None
-        parts = [self._timed(first.model, inputs, part) for part in chunks(rows, most)]
+        slices = chunks(rows, most) if rows else [slice(0, 0)]  # results have a shape without rows
+        parts = [self._timed(first.model, inputs, part) for part in slices]
         if len(parts) == 1:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

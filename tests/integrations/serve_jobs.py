@@ -176,6 +176,7 @@ def refused(server: Server, clients: dict[Any, Any], images: np.ndarray) -> dict
         "rows": rest(data=[[1, 2], [3]]),
         "coded": rest(parameters={"content_type": "base64"}),
         "output": rest(output="label"),
+        "no rows": rest(shape=[0, *images.shape[1:]], data=[]),
         "version": server.post("/v2/models/classifier/versions/9/infer", body),
         "json": server.post(path, b'{"inputs": ['),
         "large": server.post(path, b"0" * (_BODY + 1)),

@@ -130,6 +130,7 @@ def test_requests_are_joined_and_each_gets_its_rows(
         ("rows", 400, "input 'image' has rows of different lengths"),
         ("coded", 400, "input 'image' has the content type 'base64'; need numbers"),
         ("output", 400, "unknown output 'label'; classifier gives scores: float32[batch, 10]"),
+        ("no rows", 200, f'"shape":[0,{CLASSES}],"datatype":"FP32"'),
         ("version", 404, "Model classifier with version 9 not found"),
         ("json", 422, "JSON"),
         ("packed", 415, "the body is compressed (gzip); send it as it is"),

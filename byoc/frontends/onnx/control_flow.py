@@ -29,7 +29,7 @@ from byoc.frontends.onnx.relax_functions import (
     items,
     parameters,
 )
-from byoc.frontends.onnx.rounds import FLAG, NUMBER, Part, Rounds
+from byoc.frontends.onnx.rounds import FLAG, NUMBER, Body, Part, Rounds
 from byoc.frontends.onnx.symbolic_import import SymbolicImporter
 from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, shape_of
@@ -217,6 +217,7 @@ class ControlFlowImporter(SymbolicImporter):
         around = self._around([graph])
         limit = relax.const(_ENDLESS, "int64") if limit is None else limit
         kinds = [self._kind(state) for state in states]
+        endless = _goes_on(graph)
         body, kinds, results = self._stable(graph, [NUMBER, FLAG], kinds, [], around)
 
         def one(
@@ -225,18 +226,18 @@ class ControlFlowImporter(SymbolicImporter):
             number: relax.Expr,
             given: list[relax.Expr],
             outside: list[relax.Expr],
-        ) -> tuple[relax.Expr, list[relax.Expr], list[relax.Expr]]:
+        ) -> tuple[relax.Expr | None, list[relax.Expr], list[relax.Expr]]:
             yes = relax.const(True, "bool")
             operands = [number, yes, *given, *outside]
             done = items(builder, builder.emit(call(body, variables, operands)))
-            going = done[0]
-            if going.ty.ndim != 0:
+            going = None if endless else done[0]
+            if going is not None and going.ty.ndim != 0:
                 going = builder.emit(relax.op.reshape(going, []))
             return going, done[1 : 1 + len(given)], done[1 + len(given) :]
 
         parts = [Part(kind) for kind in results[1 + len(states) :]]
-        count = self._extent_of(node.input[0]) if flag is None and _goes_on(graph) else None
-        return self._run(node, kinds, parts, around, one, limit, flag, states, count)
+        count = self._extent_of(node.input[0]) if flag is None and endless else None
+        return self._run(node, kinds, parts, around, one, body, limit, flag, states, count)
 
     def _scan(self, node: onnx.NodeProto) -> list[relax.Expr]:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -297,7 +298,7 @@ class ControlFlowImporter(SymbolicImporter):
             Part(kind, axis % (len(kind.dims or ()) + 1), bool(back))
             for kind, axis, back in zip(found, places, prepended, strict=True)
         ]
-        return self._run(node, kinds, parts, around, one, limit, None, states, extent)
+        return self._run(node, kinds, parts, around, one, body, limit, None, states, extent)
 
     def _extent_of(self, name: str) -> Dim | None:
         """A number of the graph as an extent; None where it is not known to be one."""
@@ -347,7 +348,8 @@ class ControlFlowImporter(SymbolicImporter):
         kinds: list[Kind],
         parts: list[Part],
         around: Sequence[str],
-        body: Any,
+        one: Body,
+        body: tvm.ir.GlobalVar,
         limit: relax.Expr,
         flag: relax.Expr | None,
         states: list[relax.Expr],
@@ -360,7 +362,8 @@ class ControlFlowImporter(SymbolicImporter):
         name = node.op_type.lower()
         known = list(self._variables)
         rounds = Rounds(
-            self.functions, known, name, kinds, parts, list(map(self._kind, outside)), body
+            *(self.functions, known, name, kinds, parts, list(map(self._kind, outside))),
+            *(one, body),
         )
         most = array_of(limit)
         run = rounds.run(None if most is None or int(most) == _ENDLESS else int(most))

@@ -105,17 +105,22 @@ class Functions:
         kinds: Sequence[Kind],
         make: Make,
         gvar: tvm.ir.GlobalVar | None = None,
+        inlined: tvm.ir.GlobalVar | None = None,
     ) -> tvm.ir.GlobalVar:
         """A function of tensors of these kinds; ``make`` builds its result.
 
-        ``gvar`` is the name where the function calls itself.
+        ``gvar`` is the name where the function calls itself. What it calls of ``inlined`` becomes
+        part of it; without one, the function only branches and repeats.
         """
         variables, params = parameters(known, kinds)
         builder = self._builder()
         operands = params[1:] if known else params
         with builder.function("f", params, private=True):
             builder.emit_func_output(make(builder, variables, operands))
-        return self.named(wanted, builder.get()["f"].with_attr(FLOW, True), gvar)
+        function = builder.get()["f"]
+        if inlined is None:
+            return self.named(wanted, function.with_attr(FLOW, True), gvar)
+        return self.named(wanted, function.inline_functions({inlined: self.made[inlined]}), gvar)
 
     def with_loop_nests(self, module: tvm.IRModule) -> tvm.IRModule:
         """Add the loop nests that a function calls, under names that no other module has."""

@@ -1,18 +1,19 @@
 """Loops of unknown length, as functions that call each other.
 
-    one(i, go, s)      = round i of the body from the states s, and whether another one follows
-    rounds_0(i, go, s) = one(i, go, s) where it goes on, else nothing
-    rounds_k(i, go, s) = what rounds_k-1 gives, and where that goes on, what rounds_k-1 makes of it
-    loop(i, go, s)     = loop of what rounds_10 gives where it goes on, else s
+    rounds_0(i, s) = round i of the body from the states s, and whether another one follows
+    rounds_k(i, s) = what rounds_k-1 gives, and where that goes on, what rounds_k-1 makes of it
+    loop(i, go, s) = loop of what rounds_10 makes of s where it goes on, else s
+    all(i, go, s)  = loop of what rounds_10 gives where there is a round at all, else s
 
 so that calls nest as deep as the logarithm of a thousand rounds, and what the rounds give besides
-their states is joined by halves.
+their states is joined by halves. The body stands inside of rounds_0: what counts the rounds is
+computed by the regions of the body.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import tvm
@@ -61,9 +62,21 @@ class Part:
         return relax.op.concat([other, one] if self.backward else [one, other], self.axis)
 
 
+@dataclass(frozen=True)
+class _Results:
+    """What a step gives: whether to go on, number and states of the next round, parts."""
+
+    going: relax.Expr
+    changed: list[relax.Expr]
+    parts: list[relax.Expr]
+
+
 @dataclass
 class Rounds:
-    """The functions of one loop. ``limit`` of rounds, and ``around``, are operands of them all."""
+    """The functions of one loop. ``limit`` of rounds, and ``around``, are operands of them all.
+
+    ``inlined`` is the function that ``body`` calls: it becomes part of a round.
+    """
 
     functions: Functions
     known: Sequence[sympy.Symbol]
@@ -72,6 +85,7 @@ class Rounds:
     parts: list[Part]
     around: list[Kind]
     body: Body
+    inlined: tvm.ir.GlobalVar
 
     def run(self, most: int | None) -> tvm.ir.GlobalVar:
         """The function of all rounds, of which there are at most so many, if that is known.
@@ -79,27 +93,37 @@ class Rounds:
         Its operands are number, flag, states, limit and values around; its results number, flag,
         states and parts.
         """
-        self._step = [self._first()]
+        self._step = [self._one()]
         levels = LEVELS if most is None else min(LEVELS, max(most - 1, 0).bit_length())
         for level in range(1, levels + 1):
             self._step.append(self._twice(level))
-        return self._step[-1] if most is not None and most <= 2**levels else self._endless()
+        bounded = most is not None and most <= 2**levels
+        return self._where_any(self._step[-1] if bounded else self._endless())
 
     # ------------------------------------------------------------------ functions
 
     def _kinds(self) -> list[Kind]:
-        return [NUMBER, FLAG, *self.states, NUMBER, *self.around]
+        return [NUMBER, *self.states, NUMBER, *self.around]
 
-    def _split(self, operands: list[relax.Expr]) -> tuple[list[relax.Expr], list[relax.Expr]]:
-        """What changes in a round, and what does not."""
-        count = 2 + len(self.states)
-        return operands[:count], operands[count:]
+    def _wholes(self) -> list[Kind]:
+        return [part.whole() for part in self.parts]
+
+    def _results(self, results: list[relax.Expr]) -> _Results:
+        number, going, *others = results
+        count = len(self.states)
+        return _Results(going, [number, *others[:count]], others[count:])
+
+    def _rest(self, operands: list[relax.Expr]) -> list[relax.Expr]:
+        """The operands of a step that stay the same in all rounds."""
+        return operands[1 + len(self.states) :]
 
     def _one(self) -> tvm.ir.GlobalVar:
         def make(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            (number, _, *states), (limit, *around) = self._split(operands)
+            number, *others = operands
+            count = len(self.states)
+            states, limit, around = others[:count], others[count], others[count + 1 :]
             going, states, parts = self.body(builder, variables, number, states, around)
             following = builder.emit(relax.op.add(number, relax.const(1, "int64")))
             more = builder.emit(relax.op.less(following, limit))
@@ -111,30 +135,39 @@ class Rounds:
             ]
             return relax.Tuple([following, more, *states, *parts])
 
-        return self.functions.add(f"{self.name}_one", self.known, self._kinds(), make)
+        name = f"{self.name}_rounds_0"
+        return self.functions.add(name, self.known, self._kinds(), make, inlined=self.inlined)
 
-    def _first(self) -> tvm.ir.GlobalVar:
-        one = self._one()
+    def _where_any(self, some: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
+        """What ``some`` gives where the flag says that there is a round, else the states."""
+
+        def nothing(
+            builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
+        ) -> relax.Expr:
+            number, *states = operands[: 1 + len(self.states)]
+            parts = [
+                builder.emit(
+                    relax.op.zeros(
+                        [relax_extent(dim, variables) for dim in part.whole(0).dims],
+                        part.kind.dtype,
+                    )
+                )
+                for part in self.parts
+            ]
+            return relax.Tuple([number, relax.const(False, "bool"), *states, *parts])
+
+        none = self.functions.add(f"{self.name}_none", self.known, self._kinds(), nothing)
 
         def make(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            changing, _ = self._split(operands)
-            nothing = relax.Tuple([*changing, *self.nothing(builder, variables)])
-            return choice(builder, operands[1], call(one, variables, operands), nothing)
+            number, going, *others = operands
+            given = [number, *others]
+            one, other = (call(gvar, variables, given) for gvar in (some, none))
+            return choice(builder, going, one, other)
 
-        return self.functions.add(f"{self.name}_rounds_0", self.known, self._kinds(), make)
-
-    def nothing(self, builder: relax.BlockBuilder, variables: Variables) -> list[relax.Expr]:
-        """The parts of no rounds."""
-        return [
-            builder.emit(
-                relax.op.zeros(
-                    [relax_extent(dim, variables) for dim in part.whole(0).dims], part.kind.dtype
-                )
-            )
-            for part in self.parts
-        ]
+        number, *others = self._kinds()
+        return self.functions.add(f"{self.name}_all", self.known, [number, FLAG, *others], make)
 
     def _twice(self, level: int) -> tvm.ir.GlobalVar:
         before = self._step[-1]
@@ -143,11 +176,10 @@ class Rounds:
         def make(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            _, rest = self._split(operands)
             half = items(builder, builder.emit(call(before, variables, operands)))
-            changed, parts = self._split(half)
-            again = call(more, variables, [*changed, *rest, *parts])
-            return choice(builder, changed[1], again, relax.Tuple(half))
+            done = self._results(half)
+            again = call(more, variables, [*done.changed, *self._rest(operands), *done.parts])
+            return choice(builder, done.going, again, relax.Tuple(half))
 
         return self.functions.add(f"{self.name}_rounds_{level}", self.known, self._kinds(), make)
 
@@ -157,10 +189,10 @@ class Rounds:
         def make(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            return relax.Tuple(self._joined(builder, variables, operands, step))
+            number, *states = (done := self._joined(builder, variables, operands, step)).changed
+            return relax.Tuple([number, done.going, *states, *done.parts])
 
-        kinds = [*self._kinds(), *(part.whole() for part in self.parts)]
-        return self.functions.add(name, self.known, kinds, make)
+        return self.functions.add(name, self.known, [*self._kinds(), *self._wholes()], make)
 
     def _joined(
         self,
@@ -168,61 +200,72 @@ class Rounds:
         variables: Variables,
         operands: list[relax.Expr],
         step: tvm.ir.GlobalVar,
-    ) -> list[relax.Expr]:
+    ) -> _Results:
         count = len(operands) - len(self.parts)
-        done = items(builder, builder.emit(call(step, variables, operands[:count])))
-        changed, parts = self._split(done)
+        done = self._results(items(builder, builder.emit(call(step, variables, operands[:count]))))
         joined = [
             builder.emit(
                 part.joined(
                     earlier, builder.match_cast(later, part.whole().type(variables, "more"))
                 )
             )
-            for part, earlier, later in zip(self.parts, operands[count:], parts, strict=True)
+            for part, earlier, later in zip(self.parts, operands[count:], done.parts, strict=True)
         ]
-        return [*changed, *joined]
+        return replace(done, parts=joined)
 
     def _endless(self) -> tvm.ir.GlobalVar:
-        """All rounds, however many; it calls itself."""
-        kinds = [*self._kinds(), *(part.whole() for part in self.parts)]
+        """One round and all others, however many: by a function that calls itself."""
+        number, *others = [*self._kinds(), *self._wholes()]
+        kinds = [number, FLAG, *others]
         variables, params = parameters(self.known, kinds)
-        results = [NUMBER, FLAG, *self.states, *(part.whole() for part in self.parts)]
+        results = [NUMBER, FLAG, *self.states, *self._wholes()]
         result = relax.TupleType([kind.type(variables) for kind in results])
-        gvar = global_name(
+        loop = global_name(
             self.functions.name(f"{self.name}_loop"),
             relax.FuncType([param.ty for param in params], result),
         )
-        again = self._again(f"{self.name}_again", gvar)
+        again = self._again(loop)
 
         def make(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            count = len(operands) - len(self.parts)
-            changing, _ = self._split(operands[:count])
-            done = relax.Tuple([*changing, *operands[count:]])
-            return choice(builder, operands[1], call(again, variables, operands), done)
+            number, going, *others = operands
+            states, parts = others[: len(self.states)], others[len(others) - len(self.parts) :]
+            done = relax.Tuple([number, going, *states, *parts])
+            return choice(builder, going, call(again, variables, [number, *others]), done)
 
-        self.functions.add("", self.known, kinds, make, gvar)
+        self.functions.add("", self.known, kinds, make, loop)
+        step = self._step[-1]
 
         def begin(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            nothing = self.nothing(builder, variables)
-            return builder.emit(call(gvar, variables, [*operands, *nothing]))
+            done = self._results(items(builder, builder.emit(call(step, variables, operands))))
+            return builder.emit(self._on(loop, variables, operands, done))
 
-        return self.functions.add(f"{self.name}_all", self.known, self._kinds(), begin)
+        return self.functions.add(f"{self.name}_begin", self.known, self._kinds(), begin)
 
-    def _again(self, name: str, loop: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
+    def _again(self, loop: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
         step = self._step[-1]
 
         def make(
             builder: relax.BlockBuilder, variables: Variables, operands: list[relax.Expr]
         ) -> relax.Expr:
-            count = len(operands) - len(self.parts)
-            _, rest = self._split(operands[:count])
             done = self._joined(builder, variables, operands, step)
-            changed, parts = self._split(done)
-            return builder.emit(call(loop, variables, [*changed, *rest, *parts]))
+            given = operands[: len(operands) - len(self.parts)]
+            return builder.emit(self._on(loop, variables, given, done))
 
-        kinds = [*self._kinds(), *(part.whole() for part in self.parts)]
-        return self.functions.add(name, self.known, kinds, make)
+        kinds = [*self._kinds(), *self._wholes()]
+        return self.functions.add(f"{self.name}_again", self.known, kinds, make)
+
+    def _on(
+        self,
+        loop: tvm.ir.GlobalVar,
+        variables: Variables,
+        operands: list[relax.Expr],
+        done: _Results,
+    ) -> relax.Call:
+        """The loop from what a step with these operands gave."""
+        number, *states = done.changed
+        given = [number, done.going, *states, *self._rest(operands), *done.parts]
+        return call(loop, variables, given)

@@ -17,6 +17,7 @@ from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
 from byoc.canonicalise.attention import attention_from_pieces, attention_in_pieces
 from byoc.canonicalise.batch_norm import decompose_batch_norm
 from byoc.canonicalise.block_weight import block_weights
+from byoc.canonicalise.broadcast_from_full import broadcast_from_full
 from byoc.canonicalise.byte_functions import byte_functions
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
@@ -31,6 +32,7 @@ from byoc.canonicalise.global_pool import mean_from_global_pool
 from byoc.canonicalise.group_norm import layer_norm_from_groups, layer_norm_with_variable_scale
 from byoc.canonicalise.index_out_of_bounds import no_index_out_of_bounds
 from byoc.canonicalise.inline_tuples import inline_tuples
+from byoc.canonicalise.known_sizes import known_sizes
 from byoc.canonicalise.layer_norm import layer_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
 from byoc.canonicalise.log_sum_exp import finite_shift_of_log_sum_exp
@@ -67,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     values_of_nothing,
     dequantised_weights,
     block_weights,
+    known_sizes,
     fold_constants,
     clip_from_call_tir,
     one_clip,
@@ -115,6 +118,7 @@ RULES: tuple[Rule, ...] = (
     matmul_over_reshape,
     remove_no_ops,
     mask_over_reshape,
+    broadcast_from_full,
     # Last, because it writes transposes of transposes that the one before would join.
     attention_from_pieces,
     fold_constants,

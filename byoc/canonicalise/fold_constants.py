@@ -216,9 +216,13 @@ def is_far_larger(call: relax.Call, operands: int) -> bool:
 
 
 def _extents(block: Block, value: relax.Expr) -> tuple[int, ...] | None:
-    """The numbers in ``shape_to_tensor(shape_of(x))`` if x has a static shape."""
+    """The numbers in ``shape_to_tensor`` of a static shape, or of that of x."""
     if op_name(value) != "relax.shape_to_tensor":
         return None
+    if isinstance(value.args[0], relax.ShapeExpr):
+        numbers = value.args[0].values
+        fixed = all(isinstance(number, tvm.tirx.IntImm) for number in numbers)
+        return tuple(map(int, numbers)) if fixed else None
     inquiry = block.call(value.args[0], "relax.shape_of")
     return static_shape_of(inquiry.args[0]) if inquiry is not None else None
 

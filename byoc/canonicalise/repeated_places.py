@@ -21,7 +21,7 @@ _ARITHMETIC = frozenset(
         *("arange", "add", "subtract", "multiply", "maximum", "minimum", "astype", "where", "take"),
         *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and"),
         *("logical_or", "logical_not", "concat", "strided_slice", "reshape", "expand_dims"),
-        *("squeeze", "broadcast_to", "permute_dims"),
+        *("squeeze", "broadcast_to", "permute_dims", "shape_to_tensor"),
     )
 )
 _CHOOSING = ("relax.where", "relax.take")

@@ -240,10 +240,10 @@ class Matcher:
         new = [symbol.name for symbol in symbols(shapes) if symbol not in known]
         if any(name not in self.defined for name in new):
             return f"dimension {', '.join(new)} of the result is in no operand's shape; need one"
-        bounds = [bound for name in ("begin", "end") for bound in node.attrs.get(name, ())]
-        for symbol in symbols(bounds):
-            if symbol not in known and symbol not in symbols(shapes):
-                return f"dimension {symbol.name} of a bound is in no shape; need it in one"
+        for name, what in (("begin", "bound"), ("end", "bound"), ("sizes", "number")):
+            for symbol in symbols(node.attrs.get(name, ())):
+                if symbol not in known and symbol.name not in self.defined:
+                    return f"dimension {symbol.name} of a {what} is in no shape; need it in one"
         return None
 
     def _unpassed(self, found: Candidate, bindings: tuple[relax.Var, ...]) -> str | None:

@@ -76,6 +76,13 @@ class Item:
     level: int = 0
 
     @property
+    def symbols(self) -> list[tirx.Var]:
+        """The symbols that the composite knows from no operand: in bounds, say."""
+        if self.composite is None:
+            return []
+        return list(relax.analysis.free_symbolic_vars(self.composite.value))
+
+    @property
     def values(self) -> list[relax.Var]:
         """The variables that hold the node's value, or those of its values that are read."""
         several = self.composite is not None and isinstance(self.binding.var.ty, relax.TupleType)
@@ -200,17 +207,17 @@ def _follow_casts(items: list[Item]) -> None:
     for item in items:
         binding = item.binding
         if casts:
-            named = {casts[s] for s in _symbols_in(binding) if s in casts}
+            named = {casts[s] for s in _symbols_in(item) if s in casts}
             item.follows = [var for var in dict.fromkeys(casts.values()) if var in named]
         if isinstance(binding, relax.MatchCast):
             for symbol in told_by(binding.ty):
                 casts.setdefault(symbol.name, binding.var)
 
 
-def _symbols_in(binding: relax.Binding) -> set[str]:
-    """Names of the symbols in the type of a binding and in the shapes that it reads."""
-    found = list(relax.analysis.tir_vars_in_type(binding.var.ty))
-    value = binding.value
+def _symbols_in(item: Item) -> set[str]:
+    """Names of the symbols in the type of a node, in the shapes that it reads, and inside of it."""
+    found = [*relax.analysis.tir_vars_in_type(item.binding.var.ty), *item.symbols]
+    value = item.binding.value
     for argument in value.args if isinstance(value, relax.Call) else (value,):
         found += relax.analysis.tir_vars_in_type(argument.ty)
     return {symbol.name for symbol in found}
@@ -313,7 +320,8 @@ def _untold_symbols(region: Region, inputs: list[relax.Var]) -> list[tirx.Var]:
     """The symbols of a region's shapes that are no axis of an input: 32 h does not tell h."""
     told = {symbol for var in inputs for symbol in told_by(var.ty)}
     types = [var.ty for item in region.items for var in (item.binding.var, *item.reads)]
-    return [symbol for symbol in named_in(*types) if symbol not in told]
+    found = {*named_in(*types), *(s for item in region.items for s in item.symbols)}
+    return sorted(found - told, key=lambda symbol: symbol.name)
 
 
 def _add_function(

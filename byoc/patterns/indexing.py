@@ -5,8 +5,10 @@ from __future__ import annotations
 from tvm import relax, tirx
 
 from byoc.canonicalise.byte_functions import lookup_table
+from byoc.ir.dataflow import describe
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axis
 from codegen_cc.dim import at_most
+from codegen_cc.region.relax_dims import relax_dims
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
 
@@ -85,8 +87,21 @@ def build_arange(call: relax.Call) -> Candidate:
     return candidate("arange", call, [])
 
 
+def build_sizes(call: relax.Call) -> Candidate:
+    """The extents of a shape that is written in the call."""
+    shape = call.args[0]
+    if not isinstance(shape, relax.ShapeExpr):
+        raise Unfit(f"shape {describe(shape)}; need its extents")
+    try:
+        sizes = list(relax_dims(shape.values))
+    except ValueError as err:
+        raise Unfit(f"{err}; need numbers or arithmetic on symbols") from err
+    return candidate("sizes", call, [], {"sizes": sizes})
+
+
 INDEXING_ROWS = (
     Row("relax.arange", build_arange, "arange"),
+    Row("relax.shape_to_tensor", build_sizes, "sizes"),
     Row("relax.take", build_take, "take"),
     *(Row(f"relax.{name}", build_indexed, name) for name in INDEXED),
     *(Row(name, build_argreduce, "argreduce") for name in ARGREDUCE),

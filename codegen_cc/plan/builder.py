@@ -60,10 +60,11 @@ class Plan:
         return list(dict.fromkeys(call.library for call in self.calls))
 
     def symbols(self) -> list[sympy.Symbol]:
-        """The symbolic dimensions of the region's values, by name."""
+        """The symbolic dimensions of the region's values, and those that are passed, by name."""
         results = (value for node in self.region.nodes for value in node.outputs)
         values = [*self.region.inputs, *results]
-        return symbols(dim for value in values for dim in value.shape)
+        dims = [dim for value in values for dim in value.shape]
+        return symbols([*dims, *self.region.sizes])
 
 
 class PlanBuilder:

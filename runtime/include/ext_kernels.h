@@ -125,6 +125,13 @@ int ext_dequantize(const ext_quantise_params* p, const void* x, const float* sca
 /* y[i] = i, i < n; not for truth values and 8 bits. */
 int ext_arange(ext_dtype dtype, int64_t n, void* y);
 
+/* y[i] = sizes[i], i < count: extents that only the caller knows. */
+typedef struct {
+  int32_t count; /* 0 .. EXT_MAX_DIMS */
+  int64_t sizes[EXT_MAX_DIMS];
+} ext_sizes_params;
+int ext_sizes(const ext_sizes_params* p, int64_t* y);
+
 /* y[i] = x[i] over `shape` with any strides: reorder, permute, slice, concat, broadcast (stride 0
  * in x). */
 typedef struct {

@@ -324,6 +324,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         **dict.fromkeys(("gather_elements", "gather_nd"), lambda: x[_pointed_at(node, *arrays)]),
         **dict.fromkeys(("scatter_elements", "scatter_nd"), lambda: _scatter(node, *arrays)),
         "arange": lambda: np.arange(*node.shape, dtype=node.dtype),
+        "sizes": lambda: np.array(attrs["sizes"], node.dtype),
         "argreduce": lambda: _argreduce(node, x),
         "cumsum": lambda: _cumsum(node, x),
         "pad": lambda: _pad(node, x),

@@ -171,6 +171,15 @@ def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:
         assert lib.ext_arange(KERNEL_DTYPES.index(refused), n, y.ctypes.data) == 2
 
 
+@pytest.mark.parametrize("count", [0, 1, 3, 8])
+def test_sizes(lib: ctypes.CDLL, count: int) -> None:
+    y, sizes = at_page_end(np.full(count, -1), np.int64), [0, 1, 2**40, -3, 5, 6, 7, 8]
+    params = abi.SizesParams(count, (ctypes.c_int64 * 8)(*sizes))
+    assert lib.ext_sizes(params, y.ctypes.data) == 0
+    np.testing.assert_array_equal(y, sizes[:count])
+    assert lib.ext_sizes(abi.SizesParams(9), y.ctypes.data) == 2
+
+
 def test_not_a_number_is_true_and_zeros_are_false(lib: ctypes.CDLL) -> None:
     x = np.array([np.nan, np.inf, -np.inf, 1e-45, 0.0, -0.0], np.float32)
     y = np.empty(x.size, np.uint8)

@@ -96,8 +96,7 @@ def test_sequences_of_any_length_are_turned_round(time: int, tmp_path) -> None:
     nodes = [node("Relu", "x", "r"), node("ReverseSequence", "r n", "y", **attributes)]
     inputs = {"x": (FLOAT, ["a", "c", 64]), "n": (INT64, ["a" if time else "c"])}
     graph = model(nodes, inputs, "y")
-    left = ("shape_of", "shape_to_tensor", "arange")
-    net = compiled(graph, tmp_path, left)
+    net = compiled(graph, tmp_path, ("arange",))
     for rows, steps in ((2, 5), (1, 1), (4, 3)):
         shape = (rows, steps, 64) if time else (steps, rows, 64)
         x = DRAW.standard_normal(shape).astype("f4")
@@ -245,7 +244,7 @@ def test_transforms_along_axes_of_any_length(tmp_path) -> None:
         node("DFT", "both", "back", axis=1, inverse=1),
     ]
     graph = model(nodes, {"x": (FLOAT, ["n", "time"])}, "waves back", two=np.array(2))
-    net = compiled(graph, tmp_path, ("floor_mod", "shape_to_tensor"))
+    net = compiled(graph, tmp_path, ("floor_mod",))
     for shape in ((2, 7), (1, 1), (3, 300)):
         x = DRAW.standard_normal(shape).astype(np.float32)
         waves, back = results(net, x=x)

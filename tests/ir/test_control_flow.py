@@ -338,3 +338,74 @@ def test_weights_are_cut_while_compiling() -> None:
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     model.graph.node.insert(0, node("Slice", "x from to second", "x5"))
     check(model, POSITIVE, NEGATIVE)
+
+
+def test_branches_and_loops_inside_of_a_loop(tmp_path: Path) -> None:
+    """What a round calls knows the symbols of the caller; a count of rounds that values tell."""
+    branches = {
+        "then_branch": helper.make_graph([node("Neg", "s", "a")], "then", [], [value("a")]),
+        "else_branch": helper.make_graph([node("Exp", "s", "b")], "else", [], [value("b")]),
+    }
+    inner = helper.make_graph(
+        [node("MatMul", "u w", "u2"), node("Identity", "d", "d2")],
+        "inner",
+        [shaped("j", dtype=INT64), shaped("d", dtype=BOOL), value("u")],
+        [shaped("d2", dtype=BOOL), value("u2")],
+    )
+    body = helper.make_graph(
+        [
+            node("Mod", "i two", "rest"),
+            helper.make_node("Cast", ["rest"], ["odd"], to=BOOL),
+            helper.make_node("If", ["odd"], ["chosen"], **branches),
+            helper.make_node("Loop", ["k", "", "chosen"], ["run"], body=inner),
+            node("Tanh", "run", "t"),
+            node("Identity", "c", "on"),
+        ],
+        "body",
+        [shaped("i", dtype=INT64), shaped("c", dtype=BOOL), value("s")],
+        [shaped("on", dtype=BOOL), value("t"), value("run")],
+    )
+    loop = helper.make_node("Loop", ["k", "", "x"], ["y", "all"], body=body)
+    weights = {"two": np.array(2), "w": random(8, 8, scale=0.3)}
+    model = onnx_model([loop], {"x": ["n", 8]}, ["y", "all"], weights)
+    model.graph.input.append(shaped("k", dtype=INT64))
+    report = byoc.compile(model, tmp_path / "m.so", {"x": ["n", 8]}, min_bytes=0).report
+    assert report.offloaded_macs == report.macs > 0
+    loaded = byoc.load(tmp_path / "m.so")
+    for rows, rounds in ((1, 1), (3, 2), (2, 5)):
+        feed = {"x": random(rows, 8), "k": np.array(rounds)}
+        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
+    none = loaded.run({"x": random(2, 8), "k": np.array(0)})
+    np.testing.assert_array_equal(none["y"], random(2, 8))
+    assert none["all"].shape == (0, 2, 8)
+
+
+def test_what_counts_rounds_is_in_the_region_of_the_body(tmp_path: Path) -> None:
+    """A round is one call of a region; what TVM has is around the loop, or joins the parts."""
+    body = helper.make_graph(
+        [
+            node("Gather", "x i", "row"),
+            node("MatMul", "s w", "product"),
+            node("Add", "product row", "sum"),
+            node("Tanh", "sum", "t"),
+            node("Identity", "c", "on"),
+        ],
+        "body",
+        [shaped("i", dtype=INT64), shaped("c", dtype=BOOL), value("s")],
+        [shaped("on", dtype=BOOL), value("t"), value("sum")],
+    )
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape zero", "count"),
+        helper.make_node("Loop", ["count", "", "s0"], ["y", "all"], body=body),
+    ]
+    weights = {"zero": np.array(0), "w": random(8, 8, scale=0.3), "s0": random(4, 8)}
+    model = onnx_model(nodes, {"x": ["n", 4, 8]}, ["y", "all"], weights)
+    report = byoc.compile(model, tmp_path / "m.so").report
+    of_rounds = {f"relax.{name}" for name in ("take", "add", "logical_and", "expand_dims")}
+    assert not of_rounds & {entry.op for entry in report.left}
+    assert sum("rounds_0" in region.name for region in report.regions) == 1
+    loaded = byoc.load(tmp_path / "m.so")
+    for rows in (1, 2, 70, 1500):
+        feed = {"x": random(rows, 4, 8)}
+        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))

@@ -26,6 +26,7 @@ from byoc.frontends.onnx.relax_functions import (
     Variables,
     call,
     choice,
+    inlined,
     items,
     parameters,
 )
@@ -219,6 +220,7 @@ class ControlFlowImporter(SymbolicImporter):
         kinds = [self._kind(state) for state in states]
         endless = _goes_on(graph)
         body, kinds, results = self._stable(graph, [NUMBER, FLAG], kinds, [], around)
+        function = self.functions.made[body]
 
         def one(
             builder: relax.BlockBuilder,
@@ -229,7 +231,7 @@ class ControlFlowImporter(SymbolicImporter):
         ) -> tuple[relax.Expr | None, list[relax.Expr], list[relax.Expr]]:
             yes = relax.const(True, "bool")
             operands = [number, yes, *given, *outside]
-            done = items(builder, builder.emit(call(body, variables, operands)))
+            done = items(builder, inlined(builder, function, variables, operands))
             going = None if endless else done[0]
             if going is not None and going.ty.ndim != 0:
                 going = builder.emit(relax.op.reshape(going, []))
@@ -237,7 +239,7 @@ class ControlFlowImporter(SymbolicImporter):
 
         parts = [Part(kind) for kind in results[1 + len(states) :]]
         count = self._extent_of(node.input[0]) if flag is None and endless else None
-        return self._run(node, kinds, parts, around, one, body, limit, flag, states, count)
+        return self._run(node, kinds, parts, around, one, limit, flag, states, count)
 
     def _scan(self, node: onnx.NodeProto) -> list[relax.Expr]:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
@@ -268,6 +270,7 @@ class ControlFlowImporter(SymbolicImporter):
         around = [*scanned, *(n for n in self._around([graph]) if n not in scanned)]
         kinds = [self._kind(state) for state in states]
         body, kinds, results = self._stable(graph, [], kinds, slices, around)
+        function = self.functions.made[body]
 
         def one(
             builder: relax.BlockBuilder,
@@ -287,7 +290,7 @@ class ControlFlowImporter(SymbolicImporter):
                 at = builder.emit(relax.op.subtract(last, number)) if back else number
                 parts.append(builder.emit(relax.op.take(value, at, axis)))
             operands = [*given, *parts, *outside]
-            done = items(builder, builder.emit(call(body, variables, operands)))
+            done = items(builder, inlined(builder, function, variables, operands))
             return None, done[: len(given)], done[len(given) :]
 
         found = results[len(states) :]
@@ -298,7 +301,7 @@ class ControlFlowImporter(SymbolicImporter):
             Part(kind, axis % (len(kind.dims or ()) + 1), bool(back))
             for kind, axis, back in zip(found, places, prepended, strict=True)
         ]
-        return self._run(node, kinds, parts, around, one, body, limit, None, states, extent)
+        return self._run(node, kinds, parts, around, one, limit, None, states, extent)
 
     def _extent_of(self, name: str) -> Dim | None:
         """A number of the graph as an extent; None where it is not known to be one."""
@@ -348,8 +351,7 @@ class ControlFlowImporter(SymbolicImporter):
         kinds: list[Kind],
         parts: list[Part],
         around: Sequence[str],
-        one: Body,
-        body: tvm.ir.GlobalVar,
+        body: Body,
         limit: relax.Expr,
         flag: relax.Expr | None,
         states: list[relax.Expr],
@@ -362,8 +364,7 @@ class ControlFlowImporter(SymbolicImporter):
         name = node.op_type.lower()
         known = list(self._variables)
         rounds = Rounds(
-            *(self.functions, known, name, kinds, parts, list(map(self._kind, outside))),
-            *(one, body),
+            self.functions, known, name, kinds, parts, list(map(self._kind, outside)), body
         )
         most = array_of(limit)
         run = rounds.run(None if most is None or int(most) == _ENDLESS else int(most))

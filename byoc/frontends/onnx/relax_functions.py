@@ -12,6 +12,9 @@ from tvm import relax, tirx
 from tvm.relax.expr import _update_type
 
 from byoc.frontends.onnx.graph_names import take_name
+from byoc.ir.dataflow import substitute
+from byoc.ir.symbols import extents_of
+from byoc.ir.walk import bindings_of
 from codegen_cc.dim import Dim
 from codegen_cc.region.relax_dims import relax_dims, relax_extent
 
@@ -105,12 +108,12 @@ class Functions:
         kinds: Sequence[Kind],
         make: Make,
         gvar: tvm.ir.GlobalVar | None = None,
-        inlined: tvm.ir.GlobalVar | None = None,
+        computes: bool = False,
     ) -> tvm.ir.GlobalVar:
         """A function of tensors of these kinds; ``make`` builds its result.
 
-        ``gvar`` is the name where the function calls itself. What it calls of ``inlined`` becomes
-        part of it; without one, the function only branches and repeats.
+        ``gvar`` is the name where the function calls itself. It only branches and repeats, unless
+        it ``computes``.
         """
         variables, params = parameters(known, kinds)
         builder = self._builder()
@@ -118,9 +121,7 @@ class Functions:
         with builder.function("f", params, private=True):
             builder.emit_func_output(make(builder, variables, operands))
         function = builder.get()["f"]
-        if inlined is None:
-            return self.named(wanted, function.with_attr(FLOW, True), gvar)
-        return self.named(wanted, function.inline_functions({inlined: self.made[inlined]}), gvar)
+        return self.named(wanted, function if computes else function.with_attr(FLOW, True), gvar)
 
     def with_loop_nests(self, module: tvm.IRModule) -> tvm.IRModule:
         """Add the loop nests that a function calls, under names that no other module has."""
@@ -177,6 +178,32 @@ def call(
     """A call of a function that knows these symbols."""
     sizes = [relax.ShapeExpr(list(variables.values()))] if variables else []
     return relax.Call(gvar, [*sizes, *operands])
+
+
+def inlined(
+    builder: relax.BlockBuilder,
+    function: relax.Function,
+    variables: Variables,
+    operands: Sequence[relax.Expr],
+) -> relax.Expr:
+    """What a call of a function gives, by its bindings in place of the call."""
+    sizes = [relax.ShapeExpr(list(variables.values()))] if variables else []
+    given = [*sizes, *operands]
+    symbols = {
+        extent: value
+        for param, operand in zip(function.params, given, strict=True)
+        for extent, value in zip(extents_of(param.ty), extents_of(operand.ty), strict=True)
+        if isinstance(extent, tirx.Var)
+    }
+    function = function.bind_symbolic_vars(symbols)
+    mapping: dict[relax.Expr, relax.Expr] = dict(zip(function.params, given, strict=True))
+    for binding in bindings_of(function):
+        value = substitute(binding.value, mapping)
+        if isinstance(binding, relax.MatchCast):
+            mapping[binding.var] = builder.match_cast(value, binding.ty)
+        else:
+            mapping[binding.var] = builder.emit(value)
+    return substitute(function.body.body, mapping)
 
 
 def items(builder: relax.BlockBuilder, value: relax.Expr) -> list[relax.Expr]:

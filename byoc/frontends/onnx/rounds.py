@@ -73,10 +73,7 @@ class _Results:
 
 @dataclass
 class Rounds:
-    """The functions of one loop. ``limit`` of rounds, and ``around``, are operands of them all.
-
-    ``inlined`` is the function that ``body`` calls: it becomes part of a round.
-    """
+    """The functions of one loop. ``limit`` of rounds, and ``around``, are operands of them all."""
 
     functions: Functions
     known: Sequence[sympy.Symbol]
@@ -85,7 +82,6 @@ class Rounds:
     parts: list[Part]
     around: list[Kind]
     body: Body
-    inlined: tvm.ir.GlobalVar
 
     def run(self, most: int | None) -> tvm.ir.GlobalVar:
         """The function of all rounds, of which there are at most so many, if that is known.
@@ -136,7 +132,7 @@ class Rounds:
             return relax.Tuple([following, more, *states, *parts])
 
         name = f"{self.name}_rounds_0"
-        return self.functions.add(name, self.known, self._kinds(), make, inlined=self.inlined)
+        return self.functions.add(name, self.known, self._kinds(), make, computes=True)
 
     def _where_any(self, some: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
         """What ``some`` gives where the flag says that there is a round, else the states."""

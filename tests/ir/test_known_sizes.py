@@ -128,3 +128,27 @@ def test_reflections_shorter_than_an_axis(tmp_path: Path) -> None:
     for length in (1, 2, 3, 5, 6, 40):
         feed = {"x": random(2, length)}
         assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
+
+
+@pytest.mark.parametrize(
+    ("shape", "given"),
+    [
+        (["n", 1], [((2, 1), [1, 4]), ((2, 1), [2, 4]), ((1, 1), [3, 4])]),
+        (["n", "m"], [((2, 3), [5, 1, 1]), ((1, 3), [2, 4, 3]), ((3, 1), [1, 1, 2])]),
+        ([1, "m"], [((1, 4), [4]), ((1, 1), [1])]),
+    ],
+    ids=str,
+)
+def test_expand_to_sizes_of_the_call(
+    shape: list[int | str], given: list[tuple[tuple[int, ...], list[int]]], tmp_path: Path
+) -> None:
+    """Extents of the tensor count as well; an axis that is 1 at the call is repeated."""
+    nodes = [node("Expand", "x sizes", "wide"), node("Exp", "wide", "y")]
+    model = onnx_model(nodes, {"x": shape}, ["y"], {})
+    sizes = helper.make_tensor_value_info("sizes", 7, [len(given[0][1])])
+    model.graph.input.append(sizes)
+    byoc.compile(model, tmp_path / "m.so")
+    loaded = byoc.load(tmp_path / "m.so")
+    for extents, numbers in given:
+        feed = {"x": random(*extents), "sizes": np.array(numbers)}
+        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))

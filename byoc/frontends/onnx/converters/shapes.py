@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_type
 
 from byoc.frontends.onnx.converters import computed_resize, computed_sizes
@@ -99,16 +99,29 @@ def expand(node: Node) -> relax.Expr:
         return node.tvm()
     computed = not isinstance(wanted, relax.ShapeExpr) and known is None
     length = node.shape(1) if computed else None
-    if length is None or shape is None or not is_static(shape) or not isinstance(length[0], int):
+    if length is None or shape is None or not isinstance(length[0], int):
         return node.tvm()
     rank = max(len(shape), length[0])
-    own = relax.const(np.array([1] * (rank - len(shape)) + list(shape)), "int64")
+    padded = [*[tirx.IntImm("int64", 1)] * (rank - len(shape)), *node.inputs[0].ty.shape.values]
+    own = node.emit(relax.op.shape_to_tensor(relax.ShapeExpr(padded)))
     ones = relax.const(np.ones(rank - length[0], "int64"), "int64")
     wanted = relax.op.concat([ones, wanted], 0) if length[0] < rank else wanted
     # An extent of 0 wins over 1 as well.
     larger = relax.op.where(relax.op.equal(own, relax.const(1, "int64")), wanted, own)
     extents = _tensor_to_shape_expr(node.bb, node.emit(larger), rank, "extent")
-    return relax.op.broadcast_to(node.inputs[0], extents)
+    value = node.inputs[0]
+    for axis, extent in enumerate(value.ty.shape.values):
+        if not isinstance(extent, tirx.IntImm):
+            value = _once_or_as_often(node, value, axis, extents.values[rank - len(shape) + axis])
+    return relax.op.broadcast_to(value, extents)
+
+
+def _once_or_as_often(node: Node, value: relax.Expr, axis: int, extent: tirx.Expr) -> relax.Expr:
+    """A tensor whose axis is ``extent`` long or, where it is 1, is repeated so often."""
+    own = value.ty.shape.values[axis]
+    last = node.emit(relax.op.shape_to_tensor(relax.ShapeExpr([own - 1])))
+    places = relax.op.minimum(node.emit(relax.op.arange(0, extent, 1, "int64")), last)
+    return node.emit(relax.op.take(value, node.emit(places), axis=axis))
 
 
 def any_resize(node: Node) -> relax.Expr:

@@ -80,6 +80,20 @@ def test_fold_constants_knows_static_shapes() -> None:
     check(build, fold_constants, ["relax.multiply"], random(2, 3))
 
 
+def test_the_only_element_is_not_looked_up() -> None:
+    """A number that exporters put into a list and take out again, of any dtype."""
+
+    def build(emit, x):
+        number = emit(op.astype(emit(op.sum(x)), "int64"))
+        listed = emit(op.reshape(number, [1]))
+        back = emit(op.take(listed, relax.const(np.int64(0), "int64"), axis=0))
+        return emit(op.equal(back, relax.const(np.int64(3), "int64")))
+
+    after = apply_rule(relax_module(build, (2, 3)), slice_from_take)
+    assert "take" not in apply_rule(after, remove_no_ops).script(show_meta=False)
+    assert "reshape" not in apply_rule(after, remove_no_ops).script(show_meta=False)
+
+
 def test_no_ops_vanish() -> None:
     def build(emit, x):
         y = emit(op.reshape(x, [2, 3]))

@@ -45,6 +45,8 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "corpus.md"
 _ORT = "onnxruntime"
 #: Runs to take the share of TVM's operators from.
 _RUNS = 20
+#: A function of TVM's that does nothing, with any arguments.
+_NOTHING = "testing.nop"
 #: Seconds that a network may take in all.
 _PATIENCE = 900
 
@@ -142,42 +144,62 @@ def _left_shares(compiled: byoc.Compiled, inputs: dict[str, np.ndarray]) -> tupl
     """The shares of what TVM compiled in the time of all functions that a run calls.
 
     That of all, and that of the one function that takes longest.  Noting a call takes longer than
-    many a function: what the quickest instruction of the virtual machine takes, which does
-    nothing, is not counted.
+    many a function, and longer with each argument: what a function that does nothing takes with as
+    many arguments is not counted.
     """
     machine = relax.VirtualMachine(compiled.executable, tvm.cpu())
     tensors = [tvm.runtime.tensor(inputs[info.name]) for info in compiled.metadata.inputs]
-    seconds: dict[str, list[float]] = defaultdict(list)  # of each call
+    noted, calling = _noted(machine, tensors)
+    nothing = _of_nothing(max(arguments for _, arguments in noted))
+    spent: dict[str, float] = defaultdict(float)
+    for (name, arguments), found in noted.items():
+        if name not in calling:  # branches and bodies of loops are what they call
+            own = float(np.median(found.sum(axis=1))) - found.shape[1] * nothing[arguments]
+            spent[name] += max(0.0, own)
+    ours = sum(s for name, s in spent.items() if name.startswith("ext_"))
+    theirs = [s for name, s in spent.items() if not name.startswith(("ext_", "vm."))]
+    whole = ours + sum(theirs)
+    return sum(theirs) / whole, max(theirs, default=0.0) / whole
+
+
+def _noted(
+    machine: relax.VirtualMachine, tensors: Sequence[tvm.runtime.Tensor]
+) -> tuple[dict[tuple[str, int], np.ndarray], set[str]]:
+    """Seconds [run, call] of functions by name and number of arguments; which call others."""
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     begun: list[float] = []
     calling: set[str] = set()
     names: list[str] = []
 
-    def note(function: object, name: str, before: bool, *_: object) -> int:
+    def note(function: object, name: str, before: bool, result: object, *given: object) -> int:
         if before:
             calling.update(names[-1:])
             names.append(name)
             begun.append(time.perf_counter())
         else:
             names.pop()
-            seconds[name].append(time.perf_counter() - begun.pop())
+            seconds[name, len(given)].append(time.perf_counter() - begun.pop())
         return 0
 
     machine["main"](*tensors)
     machine.set_instrument(note)
     for _ in range(_RUNS):
         machine["main"](*tensors)
-    # Branches and bodies of loops are what they call.
-    noted = {name: np.reshape(s, (_RUNS, -1)) for name, s in seconds.items()}
-    least = min(float(np.median(found)) for found in noted.values())
-    spent = {
-        name: max(0.0, float(np.median(found.sum(axis=1))) - found.shape[1] * least)
-        for name, found in noted.items()
-        if name not in calling
-    }
-    ours = sum(s for name, s in spent.items() if name.startswith("ext_"))
-    theirs = [s for name, s in spent.items() if not name.startswith(("ext_", "vm."))]
-    whole = ours + sum(theirs)
-    return sum(theirs) / whole, max(theirs, default=0.0) / whole
+    return {key: np.reshape(s, (_RUNS, -1)) for key, s in seconds.items()}, calling
+
+
+def _of_nothing(most: int) -> list[float]:
+    """Seconds that noting a call takes which does nothing, with 0, 1, ... ``most`` arguments."""
+    builder = relax.BlockBuilder()
+    given = relax.Var("x", relax.TensorType([1], "float32"))
+    with builder.function("main", [given]):
+        for count in range(most + 1):
+            called = relax.ExternFunc(_NOTHING)
+            builder.emit(relax.Call(called, [given] * count, None, [relax.ObjectType()]))
+        builder.emit_func_output(given)
+    machine = relax.VirtualMachine(tvm.compile(builder.get(), "llvm"), tvm.cpu())
+    noted, _ = _noted(machine, [tvm.runtime.tensor(np.zeros(1, "float32"))])
+    return [float(np.median(noted[_NOTHING, count])) for count in range(most + 1)]
 
 
 def apart(name: str, threads: int, rounds: int) -> Row:

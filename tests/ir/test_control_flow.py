@@ -409,3 +409,32 @@ def test_what_counts_rounds_is_in_the_region_of_the_body(tmp_path: Path) -> None
     for rows in (1, 2, 70, 1500):
         feed = {"x": random(rows, 4, 8)}
         assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
+
+
+def test_branches_of_other_ranks_are_refused_by_name() -> None:
+    branches = {
+        "then_branch": helper.make_graph(
+            [helper.make_node("ReduceSum", ["x"], ["a"], keepdims=0)], "then", [], [value("a")]
+        ),
+        "else_branch": helper.make_graph([node("Relu", "x", "b")], "else", [], [value("b")]),
+    }
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        node("Greater", "total zero", "c"),
+        helper.make_node("If", ["c"], ["i"], "choose", **branches),
+        node("Exp", "i", "y"),
+    ]
+    model = onnx_model(nodes, {"x": [4, 8]}, ["y"], {"zero": np.array(0, np.float32)})
+    with pytest.raises(byoc.CompileError, match=r"operator If \(node 'choose'\).*other ranks"):
+        byoc.compile(model)
+
+
+def test_a_computed_place_in_a_sequence_is_refused_in_words() -> None:
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], keepdims=0),
+        node("SequenceAt", "s i", "y"),
+    ]
+    model = onnx_model(nodes, {"x": [3, 8]}, ["y"], {})
+    model.graph.input.append(shaped("i", dtype=INT64))
+    with pytest.raises(ImportFailure, match="a place in a sequence that is computed; need a const"):
+        import_onnx(prepare(model))

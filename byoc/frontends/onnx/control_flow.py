@@ -220,7 +220,6 @@ class ControlFlowImporter(SymbolicImporter):
         kinds = [self._kind(state) for state in states]
         endless = _goes_on(graph)
         body, kinds, results = self._stable(graph, [NUMBER, FLAG], kinds, [], around)
-        function = self.functions.made[body]
 
         def one(
             builder: relax.BlockBuilder,
@@ -231,7 +230,7 @@ class ControlFlowImporter(SymbolicImporter):
         ) -> tuple[relax.Expr | None, list[relax.Expr], list[relax.Expr]]:
             yes = relax.const(True, "bool")
             operands = [number, yes, *given, *outside]
-            done = items(builder, inlined(builder, function, variables, operands))
+            done = items(builder, inlined(builder, self.functions.made[body], variables, operands))
             going = None if endless else done[0]
             if going is not None and going.ty.ndim != 0:
                 going = builder.emit(relax.op.reshape(going, []))
@@ -270,7 +269,6 @@ class ControlFlowImporter(SymbolicImporter):
         around = [*scanned, *(n for n in self._around([graph]) if n not in scanned)]
         kinds = [self._kind(state) for state in states]
         body, kinds, results = self._stable(graph, [], kinds, slices, around)
-        function = self.functions.made[body]
 
         def one(
             builder: relax.BlockBuilder,
@@ -290,7 +288,7 @@ class ControlFlowImporter(SymbolicImporter):
                 at = builder.emit(relax.op.subtract(last, number)) if back else number
                 parts.append(builder.emit(relax.op.take(value, at, axis)))
             operands = [*given, *parts, *outside]
-            done = items(builder, inlined(builder, function, variables, operands))
+            done = items(builder, inlined(builder, self.functions.made[body], variables, operands))
             return None, done[: len(given)], done[len(given) :]
 
         found = results[len(states) :]

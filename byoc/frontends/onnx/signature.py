@@ -10,6 +10,8 @@ from tvm import relax
 
 from byoc.deploy.metadata import TensorInfo
 from byoc.errors import CompileError
+from byoc.frontends.onnx.checked_import import node_name
+from byoc.frontends.onnx.graph_names import makers
 from byoc.frontends.onnx.input_shapes import model_inputs
 from codegen_cc.region.relax_dims import dim_text
 
@@ -31,9 +33,24 @@ def signature(
             for value, parameter in zip(inputs, main.params, strict=True)
         ),
         tuple(
-            _output_info(value.name, type_) for value, type_ in zip(outputs, results, strict=True)
+            _output_info(value.name, type_, model)
+            for value, type_ in zip(outputs, results, strict=True)
         ),
     )
+
+
+def _branching(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
+    """The last If that a value is computed from, if any."""
+    made, left, seen = makers(graph), [name], set()
+    while left:
+        node = made.get(left.pop(0))
+        if node is None or id(node) in seen:
+            continue
+        if node.op_type == "If":
+            return node
+        seen.add(id(node))
+        left += node.input
+    return None
 
 
 def _require_same_count(
@@ -57,9 +74,16 @@ def _input_info(value: onnx.ValueInfoProto, type_: relax.Type) -> TensorInfo:
     return TensorInfo(info.name, tuple(shape), info.dtype)
 
 
-def _output_info(name: str, type_: relax.Type) -> TensorInfo:
+def _output_info(name: str, type_: relax.Type, model: onnx.ModelProto | None = None) -> TensorInfo:
     shape = getattr(type_, "shape", None)
     sizes = getattr(shape, "values", None)
+    unranked = sizes is None and model is not None and getattr(type_, "ndim", 0) == -1
+    if (node := _branching(model.graph, name) if unranked else None) is not None:
+        raise CompileError(
+            f"output {name!r} has no known rank: operator {node.op_type} (node {node_name(node)})"
+            " gives tensors of other ranks from one branch to the next; give them the same number"
+            " of axes, or cut the model before it"
+        )
     if sizes is None:
         raise CompileError(
             f"{name!r} has no known shape after import ({type_}); "

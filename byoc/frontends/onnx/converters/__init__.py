@@ -103,6 +103,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "RoiAlign": windows.roi_align,
     "ScatterND": shapes.by_coordinates,
     "Selu": elementwise.elu,
+    "SequenceAt": sequences.sequence_at,
     "SequenceInsert": sequences.sequence_insert,
     "Sign": elementwise.sign,
     "Slice": shapes.slice_by_attributes,

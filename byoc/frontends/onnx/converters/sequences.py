@@ -50,3 +50,10 @@ def sequence_insert(node: Node) -> relax.Expr:
     if place is not None and place < 0:
         node.inputs[2] = relax.const(place + len(node.inputs[0]), "int64")
     return node.tvm()
+
+
+def sequence_at(node: Node) -> relax.Expr:
+    """The tensor at a constant place."""
+    if node.constant(1) is None:
+        raise ValueError("a place in a sequence that is computed; need a constant, or a Gather")
+    return node.tvm()

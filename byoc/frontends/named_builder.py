@@ -47,11 +47,8 @@ class NamedBuilder(relax.BlockBuilder):
         return super().emit_output(self._flat(output), name_hint)
 
     def match_cast(self, value: relax.Expr, ty: relax.Type, name_hint: str = "") -> relax.Var:
-        """Bind an expression whose type a check at run time tells.
-
-        A call gets a binding of its own first: TVM lowers none inside of a check.
-        """
-        return super().match_cast(self._leaf(value), ty, name_hint)
+        """Bind an expression whose type a check at run time tells."""
+        return super().match_cast(self._flat(value), ty, name_hint)
 
     def normalize(self, expr: relax.Expr) -> relax.Expr:
         """Type an expression and bind what is nested in it."""

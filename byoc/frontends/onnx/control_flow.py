@@ -186,7 +186,8 @@ class ControlFlowImporter(SymbolicImporter):
         if None in dims or (shape is not None and not self.tangled.has_cuts(shape)):
             return result
         ty = relax.TensorType(dims, str(result.ty.dtype))
-        return self.bb.match_cast(self.bb.normalize(result), ty)
+        # TVM lowers no operator inside of a check.
+        return self.bb.match_cast(self.bb.emit(result), ty)
 
     def _if(self, node: onnx.NodeProto) -> list[relax.Expr]:
         graphs = {a.name: a.g for a in node.attribute}

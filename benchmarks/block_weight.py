@@ -85,7 +85,7 @@ class Row:
         return self.other / self.ours
 
 
-def weights(rows: Sequence[int], data_bits: int) -> Iterator[Weight]:
+def weights(rows: Sequence[int], data_bits: int = 0) -> Iterator[Weight]:
     """All that is measured."""
     for count in rows:
         for k, n in SHAPES:

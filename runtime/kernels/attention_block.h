@@ -72,7 +72,7 @@ typedef struct {
   int64_t value_columns, value_row, value_rows;
 } ahead;
 
-enum { LINE = EXT_ALIGN / (int)sizeof(float), LINES = 4 };
+enum { LINE = EXT_ALIGN / (int)sizeof(float), LINES = 8 };
 
 EXT_INLINE void fetch(ahead* next) {
   if (next->rows == 0) {
@@ -84,7 +84,7 @@ EXT_INLINE void fetch(ahead* next) {
     next->value_rows = 0;
   }
   const float* at = next->at + next->column;
-  for (int i = 0; i < LINES; i++) __builtin_prefetch(at + i * LINE);
+  for (int i = 0; i < LINES; i++) __builtin_prefetch(at + i * LINE, 0, 2);
   next->column += LINES * LINE;
   if (next->column < next->columns) return;
   next->column = 0;

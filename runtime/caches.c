@@ -9,9 +9,10 @@ enum { USUAL_L2 = 512 << 10, USUAL_L3 = 4 << 20 };
 #else
 enum { USUAL_L2 = 1 << 20, USUAL_L3 = 32 << 20 };
 #endif
-enum { MOST_L3 = 32 << 20 };
+enum { USUAL_L1 = 32 << 10, MOST_L3 = 32 << 20 };
 
 #ifndef _SC_LEVEL2_CACHE_SIZE
+#define _SC_LEVEL1_DCACHE_SIZE -1
 #define _SC_LEVEL2_CACHE_SIZE -1
 #define _SC_LEVEL3_CACHE_SIZE -1
 #endif
@@ -29,7 +30,8 @@ static int64_t number_in(int index, const char* file) {
   return unit == 'K' ? found * 1024 : found;
 }
 
-/* What the C library says, or else Linux, or the usual size.  Caches from L2 on are unified. */
+/* What the C library says, or else Linux, or the usual size.  Caches from L2 on are unified,
+ * and the first one of L1 is that of data. */
 static int64_t size_of(int name, int level, int64_t usual) {
   long found = name < 0 ? 0 : sysconf(name);
   if (found > 0) return found;
@@ -40,9 +42,10 @@ static int64_t size_of(int name, int level, int64_t usual) {
   return usual;
 }
 
-static ext_caches caches = {USUAL_L2, USUAL_L3};
+static ext_caches caches = {USUAL_L1, USUAL_L2, USUAL_L3};
 
 __attribute__((constructor)) static void look(void) {
+  caches.l1 = size_of(_SC_LEVEL1_DCACHE_SIZE, 1, USUAL_L1);
   caches.l2 = size_of(_SC_LEVEL2_CACHE_SIZE, 2, USUAL_L2);
   /* Large ones are shared with many cores, and virtual machines tell the sum of several. */
   int64_t l3 = size_of(_SC_LEVEL3_CACHE_SIZE, 3, USUAL_L3);

@@ -78,9 +78,9 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* ctx);
 /* Number of threads that ext_parallel_for can use from the calling thread (at least 1). */
 int ext_num_threads(void);
 
-/* Bytes of L2 (of one core) and L3, as the system tells them while the library is loaded. */
+/* Bytes of the caches, L1 (of data) and L2 those of one core, as the system tells them while the library is loaded. */
 typedef struct {
-  int64_t l2, l3;
+  int64_t l1, l2, l3;
 } ext_caches;
 const ext_caches* ext_cache_sizes(void);
 /* How many rows that begin `row` floats apart a register tile can read where they lie, at most

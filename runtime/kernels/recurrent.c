@@ -29,7 +29,7 @@ typedef struct {
   int64_t gates, blocks, width, turns; /* turns of a step: EXT_GRU has two */
   int64_t groups, parts;               /* of rows; of a step */
   int64_t weight_bytes;                /* of an element of r */
-  int far;                             /* L2 has no room for what a thread reads at each step */
+  int far;                             /* weights are asked for ahead */
   int usual;                           /* sigmoid and tanh, no clip */
   int plain_lstm;                      /* of these, all rows of one length */
   gate_function functions[2][3];
@@ -369,8 +369,9 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
   job.plain_lstm =
       p->kind == EXT_LSTM && job.usual && !p->coupled && !job.peepholes && !job.lengths;
   plan_threads(&job);
-  job.far = job.blocks * job.gates * EXT_PANEL * p->units * job.weight_bytes / job.parts >
-            ext_cache_sizes()->l2;
+  job.far = ext_cache_sizes()->l1 > SMALL_L1 &&
+            job.blocks * job.gates * EXT_PANEL * p->units * job.weight_bytes / job.parts >
+                ext_cache_sizes()->l2;
   return run_layer(&job, h, c, last_h, last_c);
 }
 

@@ -15,6 +15,7 @@
 #define EXT_BLOCK_DIGITS_H_
 
 #include "../simd/math.h"
+#include "ahead.h"
 #include "block_weight.h"
 
 #if defined(DIGIT_ROWS)
@@ -200,10 +201,10 @@ typedef struct {
   int64_t width;
 } digit_walk;
 
-/* Words, and numbers of blocks, that are fetched ahead: 8 KB and 2 KB.  One panel follows the
- * other, two runs of memory in all: of more, as of panels side by side, the CPU reads less at once
- * (m = 1, 4 and 8 bits, from memory: 0.91 to 0.95 of a plain read instead of 0.79 to 0.86 on Zen
- * 5). */
+/* Words, and numbers of blocks, that are fetched ahead: 8 KB and 2 KB, the latter where that helps
+ * (ahead.h).  One panel follows the other, two runs of memory in all: of more, as of panels side by
+ * side, the CPU reads less at once (m = 1, 4 and 8 bits, from memory: 0.91 to 0.95 of a plain read
+ * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %. */
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
@@ -267,6 +268,7 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
   const int8_t* x = s->digits->digits + s->row * DIGITS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
+  const int64_t numbers_ahead = asks_ahead() ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
   /* Four chains of products alone would wait for each other where a word makes two of each. */
   const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
   vf sum[DIGIT_ROWS][PER_PANEL];
@@ -294,8 +296,8 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
       vi zero = zeros == INTEGERS ? vi_load_u8(zero_at) : vi_set1(0);
       vf scale = vf_load(w->scale + n);
       if (v == 0) {
-        __builtin_prefetch(w->scale + n + NUMBERS_AHEAD);
-        if (zeros == INTEGERS) __builtin_prefetch(zero_at + NUMBERS_AHEAD);
+        __builtin_prefetch(w->scale + n + numbers_ahead);
+        if (zeros == INTEGERS) __builtin_prefetch(zero_at + numbers_ahead);
       }
       EXT_UNROLL
       for (int r = 0; r < rows; r++) {

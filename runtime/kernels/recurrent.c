@@ -369,9 +369,9 @@ int EXT_NAME(ext_recurrent)(const ext_recurrent_params* p, const ext_recurrent_w
   job.plain_lstm =
       p->kind == EXT_LSTM && job.usual && !p->coupled && !job.peepholes && !job.lengths;
   plan_threads(&job);
-  job.far = ext_cache_sizes()->l1 > SMALL_L1 &&
-            job.blocks * job.gates * EXT_PANEL * p->units * job.weight_bytes / job.parts >
-                ext_cache_sizes()->l2;
+  job.far =
+      asks_ahead() && job.blocks * job.gates * EXT_PANEL * p->units * job.weight_bytes / job.parts >
+                          ext_cache_sizes()->l2;
   return run_layer(&job, h, c, last_h, last_c);
 }
 

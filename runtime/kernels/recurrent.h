@@ -4,6 +4,7 @@
 
 #include "../simd/bf16.h"
 #include "../simd/math.h"
+#include "ahead.h"
 
 enum {
   MOST_GATES = 4,
@@ -47,10 +48,10 @@ EXT_INLINE vf weights_at(const int narrow, const void* r, int64_t i) {
 }
 
 /* Weights that L2 has no room for are asked for so many bytes ahead, and those of the next block
- * before the functions of this one, on CPUs whose L1 is larger than SMALL_L1: 50 steps of an LSTM
- * of 512 units take 2.07 ms instead of 2.20 on Zen 5.  Zen 4 reads L3 at 99 GB/s on its own, and
- * at 71 where it is asked: 100 steps of these take 7.6 ms instead of 6.6. */
-enum { WEIGHTS_AHEAD = 1536, SMALL_L1 = 32 << 10 };
+ * before the functions of this one, where that helps (ahead.h): 50 steps of an LSTM of 512 units
+ * take 2.07 ms instead of 2.20 on Zen 5.  On Zen 4 100 steps take 6.6 ms where nothing is asked
+ * for, and 7.6 where it is. */
+enum { WEIGHTS_AHEAD = 1536 };
 
 /*
  * t[i][g] = sum_k h[i][k] r[k][g], i < rows, for `gates` gates of all that a row of r has, and

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from .file import QUANTISED, RECURRENT, File, Package
-from .inputs import picture
+from .inputs import all_of, normal, picture
 
 PACKAGES = (
+    Package(
+        "adaptive-terrain-diffusion",
+        "0.4.2",
+        "MIT",
+        {
+            "terrain_unet": File(
+                "terrain_diffusion/weights/terrain_consistency_unet_difficulty100.onnx",
+                {
+                    "noisy": normal(1, 1, 128, 128),
+                    "sigma": all_of(2.0, 1),
+                    "difficulty": all_of(0.5, 1),
+                },
+            ),
+        },
+    ),
     Package(
         "captcha-recognizer",
         "1.0.2",

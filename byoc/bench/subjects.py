@@ -10,7 +10,7 @@ import numpy as np
 
 from byoc.errors import BenchmarkError
 from byoc.frontends import GivenModel
-from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes
+from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes, usual_inputs
 from byoc.frontends.onnx.read_model import load_model
 from byoc.zoo import networks, quantised_from
 
@@ -51,7 +51,7 @@ def load_subject(
     if any(info.name.startswith("past_key_values") for info in model.graph.input):
         _refuse_cache(model, name, input_shapes or {})
     fix_shapes(model, input_shapes or {}, batch)
-    return Subject(name, title, model, draw_inputs(model, below=tokens), batch)
+    return Subject(name, title, model, draw_inputs(usual_inputs(model), below=tokens), batch)
 
 
 def _refuse_cache(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 
-from codegen_cc.dim import estimate
+from codegen_cc.dim import Dim, is_static
 from codegen_cc.plan.builder import Plan
 
 #: Spans that a region keeps from one reset to the next; later ones are counted alone.
@@ -147,8 +147,8 @@ def describe_calls(plan: Plan) -> str:
                 "library": call.library,
                 "composite": call.composite,
                 "what": call.comment,
-                "macs": int(estimate(node.macs)) if node else 0,
-                "bytes": int(estimate(node.bytes_moved)) if node else 0,
+                "macs": _known(node.macs) if node else 0,
+                "bytes": _known(node.bytes_moved) if node else 0,
                 "compute": node.multiplied_in if node else "",
                 "node": numbers.get(id(call.node), -1),
             }
@@ -191,3 +191,8 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_{times_symbol(symbol)}(
   return 0;
 }}
 """
+
+
+def _known(count: Dim) -> int:
+    """A number of operations or bytes; 0 where sizes of the call's own decide."""
+    return int(count) if is_static([count]) else 0

@@ -229,6 +229,9 @@ def test_shapes_and_batches_are_written_into_the_model(tiny: Path, tmp_path: Pat
     with pytest.warns(AxesNote, match=r'"x:\[5,3,224,8\]"'):
         assert load_subject(str(path), None, 5).inputs["x"].shape == (5, 3, 224, 8)
     assert load_subject(str(tiny), None, 2).inputs["x"].shape == (2, 3, 12, 10)
+    named = load_subject(str(path), {"x": ["rows", 3, 6, 8]})
+    assert named.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "rows"
+    assert named.inputs["x"].shape == (1, 3, 6, 8)
 
 
 def test_weights_are_no_inputs() -> None:

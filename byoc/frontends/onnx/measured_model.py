@@ -54,6 +54,14 @@ def described_inputs(model: onnx.ModelProto) -> dict[str, tuple[list[int], str]]
     }
 
 
+def usual_inputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The inputs of a model alone; axes that keep a name, as a user wants it, have usual sizes."""
+    inputs = onnx.ModelProto(ir_version=model.ir_version)
+    inputs.graph.input.extend(model_inputs(model))
+    write_axes(inputs, sized(set_shapes(inputs, {})))
+    return inputs
+
+
 def draw_inputs(
     model: onnx.ModelProto, seed: int = 0, below: int = TOKENS
 ) -> dict[str, np.ndarray]:

@@ -195,6 +195,8 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
         "FusedMatMul",
         lambda: simple({"a": [3, 2, 5], "b": [5, 2, 4]}, transBatchA=1, transBatchB=1),
     ),
+    "cdist": ("CDist", lambda: simple({"a": [6, 5], "b": [4, 5]}, metric="euclidean")),
+    "cdist_squares": ("CDist", lambda: simple({"a": [6, 5], "b": [4, 5]}, metric="sqeuclidean")),
     "fused_conv": ("FusedConv", lambda: image(activation="Relu")),
     "fused_conv_clip": (
         "FusedConv",

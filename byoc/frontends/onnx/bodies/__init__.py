@@ -24,6 +24,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
     ("", "TensorScatter"): structure.tensor_scatter,
     (MICROSOFT, "Attention"): contrib_attention.attention,
+    (MICROSOFT, "CDist"): contrib.cdist,
     (MICROSOFT, "DequantizeLinear"): contrib.under_its_own_name,
     (MICROSOFT, "EmbedLayerNormalization"): contrib.embed_layer_norm,
     (MICROSOFT, "FusedConv"): contrib.fused_conv,

@@ -56,6 +56,26 @@ def fused_mat_mul(call: Call) -> bool:
     return True
 
 
+def cdist(call: Call) -> bool:
+    """The distance of each row of a to each of b: |a|^2 - 2 a b' + |b|^2, or its square root.
+
+    As ONNX Runtime computes it, which takes what rounding leaves below 0 for 0.
+    """
+    metric = call.attrs.get("metric", b"sqeuclidean").decode()
+    if metric not in ("sqeuclidean", "euclidean"):
+        return False
+    rows, columns = (
+        call.over("ReduceSum", call.op("Mul", name, name), [1], keepdims=1)
+        for name in (call.input(0), call.input(1))
+    )
+    product = call.op("MatMul", call.input(0), call.transpose(call.input(1), 1, 0))
+    sides = call.op("Add", rows, call.transpose(columns, 1, 0))
+    squares = call.op("Sub", sides, call.op("Mul", product, call.number(2.0)))
+    squares = call.op("Max", squares, call.number(0.0))
+    call.give(0, squares if metric == "sqeuclidean" else call.op("Sqrt", squares))
+    return True
+
+
 def _activated(call: Call, value: str, parameters: list[float]) -> str | None:
     """The activation that a fused operator ends with; None for one that is not known."""
     name = call.attrs.get("activation", b"").decode()

@@ -78,7 +78,8 @@ int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* ctx);
 /* Number of threads that ext_parallel_for can use from the calling thread (at least 1). */
 int ext_num_threads(void);
 
-/* Bytes of the caches, L1 (of data) and L2 those of one core, as the system tells them while the library is loaded. */
+/* Bytes of the caches, L1 (of data) and L2 those of one core, as the system tells them while the
+ * library is loaded. */
 typedef struct {
   int64_t l1, l2, l3;
 } ext_caches;

@@ -102,7 +102,7 @@ def compile_verb(
 ) -> int:
     """Compile the ONNX file MODEL into one library that needs only TVM's runtime, or not even it.
 
-    With --emit standalone the whole network must be one region with fixed shapes.
+    With --emit standalone the whole network must be one region.
     """
     standalone = emit == "standalone"
     _check_usage(standalone, name, dump_code, verified, target)

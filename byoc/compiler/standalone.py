@@ -16,21 +16,16 @@ from byoc.compiler.keywords import CompileKeywords, takes
 from byoc.compiler.partitioned import Partitioned, build_kernels, partition_model
 from byoc.compiler.request import Request
 from byoc.compiler.single_region import SingleRegion
+from byoc.compiler.standalone_interface import standalone_interface
 from byoc.compiler.states import with_states_in_place
-from byoc.deploy.metadata import Metadata, TensorInfo
+from byoc.deploy.metadata import Metadata
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError
 from byoc.frontends import GivenModel, given_model
 from byoc.report import Report
 from byoc.stages import Stages
-from codegen_cc.standalone import (
-    Interface,
-    TensorSpec,
-    build,
-    default_name,
-    function_names,
-    require_name,
-)
+from codegen_cc.region.read_relax import read_region
+from codegen_cc.standalone import build, default_name, function_names, require_name
 
 #: Where ``compile_standalone`` is not told what to call a model that has no file.
 _UNNAMED = "model"
@@ -62,9 +57,9 @@ def compile_standalone(
 
     ``name`` begins the names of the C functions and of the files; by default it is made from that
     of the model's file.  ``output`` is the folder; one that exists keeps its other files, so that
-    several models can share it.  All axes need a size (``input_shapes``), and all operators must be
-    in one region: what is in the way is named.  ``states`` are kept by each instance, those that
-    grow excepted.
+    several models can share it.  All operators must be in one region: what is in the way is named.
+    Axes without a size (``input_shapes``) get theirs at run time.  ``states`` are kept by each
+    instance.
 
     Raises ``ByocError``; no file is then changed.
     """
@@ -75,15 +70,14 @@ def compile_standalone(
     if name is None:
         file = model if isinstance(model, Path) else getattr(model, "file", None)
         name = _UNNAMED if file is None else default_name(file.stem)
-    functions = function_names(name, bool(request.states))
-    require_name(name, functions, request.target)
+    require_name(name, function_names(name), request.target)
     done = partition_model(model, input_shapes, request, stages)
     entry = _require_one_region(done)
     metadata = replace(done.metadata, form="standalone", report=done.report.to_json())
     build_kernels(request.target, stages)
     with stages("generate code and link"):
-        interface = _interface(name, metadata, entry)
         region = _region(done.module, entry)
+        interface = standalone_interface(name, metadata, entry, read_region(region))
         described = [metadata]
 
         def describe(in_place: Collection[int]) -> str:
@@ -93,18 +87,6 @@ def compile_standalone(
         package = build(region, interface, folder, describe, request.target)
     report = done.report.with_plan_costs({entry.symbol: package.cost})
     return Standalone(name, folder, package.files, report, described[-1], stages.seconds)
-
-
-def _interface(name: str, metadata: Metadata, entry: SingleRegion) -> Interface:
-    return Interface(
-        name,
-        tuple(_spec(info) for info in metadata.inputs),
-        tuple(_spec(info) for info in metadata.outputs),
-        entry.inputs,
-        entry.outputs,
-        metadata.threads or 0,
-        tuple(_spec(state.input) for state in metadata.states),
-    )
 
 
 def _require_place(folder: Path) -> None:
@@ -118,17 +100,8 @@ def _require_place(folder: Path) -> None:
 
 def _require_one_region(done: Partitioned) -> SingleRegion:
     """How the network calls its only region; raises ``CompileError`` saying what is in the way."""
-    need = "the standalone form needs the whole network in one region with fixed shapes"
-    states = done.metadata.states
-    if growing := [state.input.name for state in states if state.axis is not None]:
-        raise CompileError(
-            f"the standalone form keeps no states that grow, such as {growing[0]!r}, as its shapes "
-            "are fixed; use states of fixed shapes (a cache of fixed length), or --emit tvm"
-        )
+    need = "the standalone form needs the whole network in one region"
     report = done.report
-    for info in (*done.metadata.inputs, *done.metadata.outputs, *(s.input for s in states)):
-        if any(isinstance(extent, str) for extent in info.shape):
-            raise CompileError(f"{need}: {info} has symbolic axes; give --input-shapes numbers")
     if report.left:
         first = report.left[0]
         reason = re.sub(r"\s+", " ", first.reason)
@@ -147,7 +120,3 @@ def _region(module: tvm.IRModule, entry: SingleRegion) -> tvm.relax.Function:
         if attributes and str(attributes.get("global_symbol", "")) == entry.symbol:
             return function
     raise CompileError(f"the module has no function {entry.symbol}")
-
-
-def _spec(info: TensorInfo) -> TensorSpec:
-    return TensorSpec(info.name, info.dtype, tuple(int(extent) for extent in info.shape))

@@ -51,7 +51,7 @@ def entry(plan: Plan, name: str = "") -> str:
         "  (void)self;",
         "  (void)result;",
         f'  if (ext_check_call("{symbol}", args, n_args, specs, {count}, data) != 0) return -1;',
-        *_check_extents(plan),
+        *check_extents(plan),
         *(f"  if (ext_prepare_{name}() != 0) return -1;" for name in prepared(plan)),
         *_run(plan, count),
     ]
@@ -111,15 +111,19 @@ def prepared(plan: Plan) -> list[str]:
     return [name for name in plan.libraries if preparation(library(name))]
 
 
+def arena_parts(plan: Plan) -> list[str]:
+    """C expressions of bytes that are together those of a region's arena."""
+    parts = [c_text(plan.arena_bytes)] if plan.arena_bytes or not plan.slots else []
+    return [*parts, *(slot_bytes(slot) for slot in plan.slots)]
+
+
 def _run(plan: Plan, count: int) -> list[str]:
     symbol = plan.region.symbol
     arguments = [f"data[{i}]" for i in range(count)] + [c_name(s) for s in plan.symbols()]
     if not plan.slots and not plan.arena_bytes:
         return [f"  return {symbol}_body({', '.join([*arguments, 'NULL'])});"]
-    parts = [c_text(plan.arena_bytes)] if plan.arena_bytes or not plan.slots else []
-    total = " + ".join([*parts, *(slot_bytes(slot) for slot in plan.slots)])
     return [
-        f"  char* const arena = ext_workspace_alloc({total});",
+        f"  char* const arena = ext_workspace_alloc({' + '.join(arena_parts(plan))});",
         f'  if (arena == NULL) return ext_raise_status("{symbol}", "arena", EXT_ERR_MEMORY);',
         f"  const int status = {symbol}_body({', '.join([*arguments, 'arena'])});",
         "  ext_workspace_free(arena);",
@@ -161,8 +165,8 @@ def _bindings(plan: Plan) -> list[str]:
     return lines
 
 
-def _check_extents(plan: Plan) -> list[str]:
-    """Refuse sizes that are too small for what is computed inside, such as for a pool's window.
+def check_extents(plan: Plan) -> list[str]:
+    """C that refuses sizes which are too small for what is computed inside, as a pool's window.
 
     Inputs and outputs were compared with what the call has.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from codegen_cc.standalone.interface import Interface, TensorSpec
 
 #: ``BYOC_MODEL_VERSION`` of the common header that a model is written for.
-COMMON_VERSION = 1
+COMMON_VERSION = 2
 
 _HEADER = """\
 /*
@@ -29,22 +29,21 @@ _HEADER = """\
 extern "C" {
 #endif
 
-/* Elements of each buffer. */
-@COUNTS@
-
-/* What one run needs: memory, and threads. */
+@COUNTS@/* What one run needs: memory, and threads. */
 typedef struct @NAME@_model @NAME@_model;
 
-/* Descriptions of all inputs and outputs, in the order of @NAME@_run, and how many there are. */
+/* Descriptions of all inputs and outputs, in the order of @NAME@_run, and how many there
+ * are.@OPEN@ */
 BYOC_API const byoc_tensor* @NAME@_inputs(int32_t* count);
 BYOC_API const byoc_tensor* @NAME@_outputs(int32_t* count);
 
-/* Makes an instance; `options` may be NULL.  Runs the network once, to see what memory it needs.
+/* Makes an instance; `options` may be NULL.  @FIRST@
  * Where it fails, *model is NULL, and options->message says why. */
 BYOC_API byoc_status @NAME@_create(const byoc_options* options, @NAME@_model** model);
 
-/* Computes outputs from inputs: one address each, dense, the last axis fastest.  An output overlaps
- * nothing else.  Allocates nothing.  Where it fails, the outputs hold anything. */
+@AXES@/* Computes outputs from inputs: one address each, dense, the last axis fastest.  An output
+ * overlaps nothing else.  @MEMORY@
+ * Where it fails, the outputs hold anything. */
 BYOC_API byoc_status @NAME@_run(@NAME@_model* model, const void* const* inputs,
                          void* const* outputs);
 
@@ -68,36 +67,98 @@ _STATES = """\
 /* Descriptions of the states, which an instance keeps from run to run, and how many there are. */
 BYOC_API const byoc_tensor* @NAME@_states(int32_t* count);
 
-/* Lets the next run be the first one: all states are zeros, as @NAME@_create leaves them.  (A run
- * that fails leaves the states as they were.) */
+/* Lets the next run be the first one: all states are zeros, as @NAME@_create leaves them.@EMPTY@
+ * (A run that fails leaves the states as they were.) */
 BYOC_API byoc_status @NAME@_reset(@NAME@_model* model);
 
 /* Makes an instance with the options of this one, and states of its own that are now alike. */
 BYOC_API byoc_status @NAME@_clone(@NAME@_model* model, @NAME@_model** made);
 
-/* Copies the states out, and in again; one address each, dense, in the order of @NAME@_states. */
+/* Copies the states out, and in again; one address each, dense, in the order of
+ * @NAME@_states.@FIT@ */
 BYOC_API byoc_status @NAME@_save(@NAME@_model* model, void* const* states);
-BYOC_API byoc_status @NAME@_restore(@NAME@_model* model, const void* const* states);
+BYOC_API byoc_status @NAME@_restore(@NAME@_model* model, const void* const* states@ROWS_PARAMETER@);
 
+@ROWS@"""
+
+_ROWS = """\
+/* How many rows the states have that grow. */
+BYOC_API int64_t @NAME@_rows(const @NAME@_model* model);
+
+"""
+
+_AXES = """\
+/* The axes whose sizes are chosen at run time, and how many there are. */
+BYOC_API const byoc_axis* @NAME@_axes(int32_t* count);
+
+/* Sets the sizes of all these axes, in this order, for the runs that follow.  Where sizes do not
+ * fit, they stay what they were. */
+BYOC_API byoc_status @NAME@_resize(@NAME@_model* model, const int64_t* sizes);
+
+/* As @NAME@_inputs and the like, with the sizes of the next run.  Calls with
+ * this instance change what they tell. */
+BYOC_API const byoc_tensor* @NAME@_inputs_of(const @NAME@_model* model, int32_t* count);
+BYOC_API const byoc_tensor* @NAME@_outputs_of(const @NAME@_model* model, int32_t* count);
+@STATES_OF@
+"""
+
+_STATES_OF = """\
+BYOC_API const byoc_tensor* @NAME@_states_of(const @NAME@_model* model, int32_t* count);
 """
 
 
 def header_text(interface: Interface) -> str:
     """The text of NAME.h; names from the model appear as identifiers alone."""
-    inputs, outputs = interface.inputs, interface.outputs
-    tensors = [*_listed("Inputs", inputs), *_listed("Outputs", outputs)]
-    counts = [*_counts(interface, "INPUT", inputs), *_counts(interface, "OUTPUT", outputs)]
-    if interface.states:
-        tensors += _listed("States", interface.states)
-        counts += _counts(interface, "STATE", interface.states)
+    kinds = {"Input": interface.inputs, "Output": interface.outputs, "State": interface.states}
+    kinds = {kind: specs for kind, specs in kinds.items() if specs or kind != "State"}
+    tensors = [line for kind, specs in kinds.items() for line in _listed(f"{kind}s", specs)]
+    counts = [
+        line for kind, specs in kinds.items() for line in _counts(interface, kind.upper(), specs)
+    ]
+    if counts:
+        counts = ["/* Elements of each buffer. */", *counts, "", ""]
+    text = _HEADER
+    for mark, said in _parts(interface).items():
+        text = text.replace(f"@{mark}@", said)
     return (
-        _HEADER.replace("@STATES@", _STATES if interface.states else "")
-        .replace("@CALL@", "call" if interface.states else "run")
-        .replace("@TENSORS@", "\n".join(tensors))
+        text.replace("@TENSORS@", "\n".join([*tensors, *_axes_listed(interface)]))
         .replace("@COUNTS@", "\n".join(counts))
         .replace("@VERSION@", str(COMMON_VERSION))
         .replace("@NAME@", interface.name)
     )
+
+
+def _parts(interface: Interface) -> dict[str, str]:
+    """What the header says where there are states, and axes of sizes chosen at run time."""
+    sized, rows = not interface.is_fixed, interface.rows is not None
+    return {
+        "STATES": _STATES if interface.states else "",
+        "AXES": _AXES if sized else "",
+        "STATES_OF": _STATES_OF if interface.states else "",
+        "ROWS_PARAMETER": ",\n                             int64_t rows" if rows else "",
+        "ROWS": _ROWS if rows else "",
+        "EMPTY": "\n * States that grow have no rows then." if rows else "",
+        "FIT": f"  {interface.name}_states_of tells how large they are." if sized else "",
+        "CALL": "call" if interface.states or sized else "run",
+        "OPEN": "  Axes whose sizes are chosen at run time have the extent -1." if sized else "",
+        "FIRST": "Then the axes need sizes."
+        if sized
+        else "Runs the network once, to see what memory it needs.",
+        "MEMORY": "Takes memory where sizes need more than before."
+        if sized
+        else "Allocates nothing.",
+    }
+
+
+def _axes_listed(interface: Interface) -> list[str]:
+    if interface.is_fixed:
+        return []
+    lines = [f" *   {i}  {axis.symbol}" for i, axis in enumerate(interface.axes)]
+    rows = interface.rows
+    if rows is not None:
+        symbol = rows.axis.symbol
+        lines.append(f" *   {symbol}: how many rows the states have; a run adds {rows.step}")
+    return [" * Axes:", *lines]
 
 
 def _listed(title: str, specs: tuple[TensorSpec, ...]) -> list[str]:
@@ -108,4 +169,5 @@ def _counts(interface: Interface, kind: str, specs: tuple[TensorSpec, ...]) -> l
     return [
         f"#define {interface.function(f'{kind}_{index}_ELEMENTS')} {spec.elements}"
         for index, spec in enumerate(specs)
+        if spec.is_fixed
     ]

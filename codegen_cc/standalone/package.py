@@ -61,7 +61,7 @@ def build(
     describe: Callable[[frozenset[int]], str] = lambda in_place: "",
     target: Target = HOST,
 ) -> Package:
-    """Compile a region with fixed shapes and write the folder.
+    """Compile a region and write the folder.
 
     ``describe`` gives the text of the libraries' section ``byoc_metadata``, of the region's inputs
     that are states which it writes in place.  The folder appears whole; where it exists already,

@@ -6,12 +6,14 @@ says when a kernel fails.
 
 from __future__ import annotations
 
+from codegen_cc.dim import Dim, c_name, is_static
 from codegen_cc.emit.entry import preparation, prepared
 from codegen_cc.emit.source import called_libraries, head, region_text
-from codegen_cc.errors import CodegenError
 from codegen_cc.link.opened_functions import c_string
 from codegen_cc.plan.builder import Plan
+from codegen_cc.standalone import sizes
 from codegen_cc.standalone.interface import Interface, TensorSpec
+from codegen_cc.standalone.sizes import axes_table, measure_function, read_sizes, require_sizes
 
 _API = """\
 /* The functions of @NAME@.h. */
@@ -71,8 +73,8 @@ byoc_status @NAME@_save(@NAME@_model* model, void* const* states) {
   return ext_model_save((ext_instance*)model, states);
 }
 
-byoc_status @NAME@_restore(@NAME@_model* model, const void* const* states) {
-  return ext_model_restore((ext_instance*)model, states);
+byoc_status @NAME@_restore(@NAME@_model* model, const void* const* states@ROWS_PARAMETER@) {
+  return ext_model_restore((ext_instance*)model, states, @ROWS@);
 }
 """
 
@@ -81,8 +83,7 @@ def source_text(plan: Plan, interface: Interface) -> str:
     """The C source of a model whose region's symbol is the model's name."""
     name = interface.name
     assert plan.region.symbol == name, plan.region.symbol
-    if plan.slots or plan.symbols():
-        raise CodegenError(f"{name} has symbolic shapes; give every axis a size")
+    require_sizes(plan, interface)
     libraries = called_libraries([plan])
     parts = head(f": {name}.h by calls of", [f"{name}.h", "ext_standalone.h"], libraries)
     parts += [text for found in libraries if (text := preparation(found))]
@@ -91,25 +92,51 @@ def source_text(plan: Plan, interface: Interface) -> str:
     parts.append(_descriptors(interface, "inputs", interface.inputs))
     parts.append(_descriptors(interface, "outputs", interface.outputs))
     parts.append(_descriptors(interface, "states", interface.states))
-    parts.append(_in_place(plan, interface))
+    parts.append(_state_kinds(plan, interface))
+    parts.append(axes_table(interface))
+    parts.append(measure_function(plan, interface))
     parts.append(_spec(plan, interface))
-    api = _API + (_STATES_API if interface.states else "")
-    parts.append(api.replace("@NAME@", name))
-    return "\n".join(parts)
+    parts.append(_api(interface))
+    return "\n".join(part for part in parts if part)
+
+
+def _api(interface: Interface) -> str:
+    sized, rows = not interface.is_fixed, interface.rows is not None
+    api = _API + (_STATES_API if interface.states else "") + (sizes.API if sized else "")
+    api += sizes.STATES_API if interface.states and sized else ""
+    api += sizes.ROWS_API if rows else ""
+    return (
+        api.replace("@ROWS_PARAMETER@", ", int64_t rows" if rows else "")
+        .replace("@ROWS@", "rows" if rows else "0")
+        .replace("@NAME@", interface.name)
+    )
 
 
 def _run_function(plan: Plan, interface: Interface) -> str:
     name = interface.name
     place = {region: model for model, region in enumerate(interface.region_outputs)}
     given, results = len(interface.inputs), len(interface.outputs)
-    arguments = [_element("inputs", "before", model, given) for model in interface.region_inputs]
-    arguments += [
-        _element("outputs", "after", place[region], results) for region in range(len(plan.outputs))
+    growing = frozenset() if interface.rows is None else interface.rows.states
+    replaced = [state for state in range(len(interface.states)) if state not in growing]
+    arguments = [
+        f"inputs[{model}]"
+        if model < given
+        else f"after[{model - given}]"  # rows are written behind those that are there
+        if model - given in growing
+        else f"before[{model - given}]"
+        for model in interface.region_inputs
     ]
+    for region in range(len(plan.outputs)):
+        model = place[region]
+        arguments.append(
+            f"outputs[{model}]" if model < results else f"after[{replaced[model - results]}]"
+        )
+    arguments += [c_name(found) for found in plan.symbols()]
     lines = [
         f"static int {name}_run_body(const void* const* inputs, void* const* outputs,",
-        "    const void* const* before, void* const* after, char* arena) {",
-        "  (void)inputs, (void)before, (void)after;",
+        "    const void* const* before, void* const* after, const int64_t* sizes, char* arena) {",
+        "  (void)inputs, (void)before, (void)after, (void)sizes;",
+        *read_sizes(plan, interface),
     ]
     for library in prepared(plan):
         lines += [
@@ -120,15 +147,10 @@ def _run_function(plan: Plan, interface: Interface) -> str:
     return "\n".join(lines)
 
 
-def _element(array: str, behind: str, index: int, count: int) -> str:
-    """What is at an index of an array with ``count`` elements that another one follows."""
-    return f"{array}[{index}]" if index < count else f"{behind}[{index - count}]"
-
-
 def _descriptors(interface: Interface, what: str, specs: tuple[TensorSpec, ...]) -> str:
     symbol = f"{interface.name}_{what}"
     lines = [
-        f"static const int64_t {symbol}_shape{index}[] = {{{', '.join(map(str, spec.shape))}}};"
+        f"static const int64_t {symbol}_shape{index}[] = {{{', '.join(map(_extent, spec.shape))}}};"
         for index, spec in enumerate(specs)
         if spec.shape
     ]
@@ -144,13 +166,25 @@ def _descriptors(interface: Interface, what: str, specs: tuple[TensorSpec, ...])
     return "\n".join([*lines, "};", ""])
 
 
-def _in_place(plan: Plan, interface: Interface) -> str:
-    """Which states the region writes where they lie."""
+def _extent(dim: Dim) -> str:
+    return str(dim) if is_static([dim]) else "-1"
+
+
+def _state_kinds(plan: Plan, interface: Interface) -> str:
+    """What a run does with each state."""
     first = len(interface.inputs)
     stored = {interface.region_inputs[rows.input] - first for rows in plan.in_place}
-    flags = [str(int(state in stored)) for state in range(len(interface.states))]
-    text = ", ".join(flags) or "0"
-    return f"static const unsigned char {interface.name}_in_place[] = {{{text}}};\n"
+    growing = frozenset() if interface.rows is None else interface.rows.states
+    kinds = [
+        "EXT_STATE_GROWS"
+        if state in growing
+        else "EXT_STATE_IN_PLACE"
+        if state in stored
+        else "EXT_STATE_REPLACED"
+        for state in range(len(interface.states))
+    ]
+    text = ", ".join(kinds) or "0"
+    return f"static const unsigned char {interface.name}_state_kind[] = {{{text}}};\n"
 
 
 def _spec(plan: Plan, interface: Interface) -> str:
@@ -162,12 +196,16 @@ def _spec(plan: Plan, interface: Interface) -> str:
             f"    .input_count = {len(interface.inputs)},",
             f"    .output_count = {len(interface.outputs)},",
             f"    .state_count = {len(interface.states)},",
+            f"    .axis_count = {len(interface.axes)},",
             f"    .inputs = {name}_inputs_table,",
             f"    .outputs = {name}_outputs_table,",
             f"    .states = {name}_states_table,",
-            f"    .in_place = {name}_in_place,",
-            f"    .arena_bytes = {int(plan.arena_bytes)}u,",
+            f"    .state_kind = {name}_state_kind,",
+            f"    .axes = {name}_axis_table,",
+            f"    .most_rows = {0 if interface.rows is None else interface.rows.axis.most},",
+            f"    .arena_bytes = {int(plan.arena_bytes) if interface.is_fixed else 0}u,",
             f"    .threads = {interface.threads},",
+            f"    .measure = {'NULL' if interface.is_fixed else f'{name}_measure'},",
             f"    .run = {name}_run_body,",
             "};",
             "",

@@ -1,6 +1,7 @@
 """The C library from Python, with ctypes and NumPy alone: run.py LIBRARY.so [INPUT.npy ...].
 
-Writes the outputs beside the library, as NAME.npy. Inputs that are not given are zeros.
+Writes the outputs beside the library, as NAME.npy. Inputs that are not given are zeros. Axes whose
+sizes are chosen at run time get them by name: run.py LIBRARY.so batch=2 sequence=16 [INPUT.npy].
 """
 
 from __future__ import annotations
@@ -25,15 +26,21 @@ class Tensor(ctypes.Structure):  # byoc_tensor
     )
 
 
+class Axis(ctypes.Structure):  # byoc_axis
+    _fields_ = (("name", ctypes.c_char_p), ("least", ctypes.c_int64), ("most", ctypes.c_int64))
+
+
 class Model:
     """One instance, with its default options: all cores."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sizes: dict[str, int]) -> None:
         self.name = path.stem.removeprefix("lib")
         self.library = ctypes.CDLL(str(path.resolve()))
-        self.inputs, self.outputs = self._tensors("inputs"), self._tensors("outputs")
         self.instance = ctypes.c_void_p()
         self._check(self._function("create")(None, ctypes.byref(self.instance)))
+        if hasattr(self.library, f"{self.name}_axes"):
+            self._resize(sizes)
+        self.inputs, self.outputs = self._tensors("inputs"), self._tensors("outputs")
 
     def __call__(self, *arrays: np.ndarray) -> dict[str, np.ndarray]:
         pairs = zip(self.inputs.values(), arrays, strict=True)
@@ -56,10 +63,23 @@ class Model:
         function.restype = result
         return function
 
+    def _resize(self, sizes: dict[str, int]) -> None:
+        count = ctypes.c_int32()
+        axes = self._function("axes", ctypes.POINTER(Axis))(ctypes.byref(count))[: count.value]
+        names = [axis.name.decode() for axis in axes]
+        if missing := [name for name in names if name not in sizes]:
+            raise ValueError(f"{self.name} needs {missing[0]}=SIZE; its axes are {names}")
+        array = (ctypes.c_int64 * len(names))(*(sizes[name] for name in names))
+        self._check(self._function("resize")(self.instance, array))
+
     def _tensors(self, what: str) -> dict[str, np.ndarray]:
         """Zeros of the shape and dtype of each input or output, by name."""
         count = ctypes.c_int32()
-        found = self._function(what, ctypes.POINTER(Tensor))(ctypes.byref(count))
+        if hasattr(self.library, f"{self.name}_axes"):
+            told = self._function(f"{what}_of", ctypes.POINTER(Tensor))
+            found = told(self.instance, ctypes.byref(count))
+        else:
+            found = self._function(what, ctypes.POINTER(Tensor))(ctypes.byref(count))
         return {
             tensor.name.decode(): np.zeros(tensor.shape[: tensor.ndim], DTYPES[tensor.dtype])
             for tensor in found[: count.value]
@@ -80,8 +100,9 @@ def _addresses(arrays: object) -> ctypes.Array[ctypes.c_void_p]:
 def main() -> None:
     """Run a library on files."""
     path = Path(sys.argv[1])
-    model = Model(path)
-    given = [np.load(file) for file in sys.argv[2:]]
+    sizes = dict(word.split("=") for word in sys.argv[2:] if "=" in word)
+    model = Model(path, {name: int(size) for name, size in sizes.items()})
+    given = [np.load(word) for word in sys.argv[2:] if "=" not in word]
     results = model(*given, *list(model.inputs.values())[len(given) :])
     for name, array in results.items():
         file = path.with_name(f"{''.join(c if c.isalnum() else '_' for c in name)}.npy")

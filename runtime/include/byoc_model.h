@@ -20,10 +20,21 @@
  *   byoc_status NAME_save(NAME_model* model, void* const* states);
  *   byoc_status NAME_restore(NAME_model* model, const void* const* states);
  *
+ * and, where axes have sizes that are chosen at run time, these:
+ *
+ *   const byoc_axis* NAME_axes(int32_t* count);
+ *   byoc_status NAME_resize(NAME_model* model, const int64_t* sizes);  of all axes, in their order
+ *   const byoc_tensor* NAME_inputs_of(const NAME_model* model, int32_t* count);  with these sizes
+ *   const byoc_tensor* NAME_outputs_of(const NAME_model* model, int32_t* count);
+ *   const byoc_tensor* NAME_states_of(const NAME_model* model, int32_t* count);
+ *
+ * Where states grow from run to run, NAME_restore has one argument more, `int64_t rows`, and
+ * `int64_t NAME_rows(const NAME_model* model)` tells how many there are.
+ *
  * NAME_create gives an instance: the memory that one run needs, and threads.  Instances share the
  * weights.  Different instances may run at the same time; one instance runs once at a time.  All
  * memory is taken by NAME_create and NAME_clone and given back by NAME_destroy; NAME_run takes
- * none.
+ * none, but where axes have sizes that are chosen at run time.
  *
  * Functions return BYOC_OK (0) or a code that says what kind of thing was wrong.  The header is
  * plain C11 and C++.
@@ -45,7 +56,7 @@ extern "C" {
 #endif
 
 /* Version of this header; a model's own is checked by its NAME.h. */
-#define BYOC_MODEL_VERSION 1
+#define BYOC_MODEL_VERSION 2
 /* Buffers run fastest at this alignment (bytes); byoc_tensor tells what they need. */
 #define BYOC_BEST_ALIGNMENT 64
 
@@ -59,7 +70,8 @@ typedef enum {
   BYOC_ERR_BUSY = 6,      /* the instance is running already, in another thread */
   BYOC_ERR_INDEX = 7,     /* an input holds an index outside of the axis that it indexes */
   BYOC_ERR_KERNEL = 8,    /* a kernel failed for another reason */
-  BYOC_ERR_LIBRARY = 9    /* a kernel library is missing, or failed */
+  BYOC_ERR_LIBRARY = 9,   /* a kernel library is missing, or failed */
+  BYOC_ERR_FULL = 10      /* states have no room for the rows that the run adds */
 } byoc_status;
 
 typedef enum {
@@ -73,7 +85,8 @@ typedef enum {
   BYOC_BFLOAT16 = 7 /* uint16_t in C: the upper half of a float's bits */
 } byoc_dtype;
 
-/* An input, an output or a state: a dense array, the last axis fastest. */
+/* An input, an output or a state: a dense array, the last axis fastest.  As long as an axis has no
+ * size its extent is -1, and the bytes are 0. */
 typedef struct {
   const char* name; /* as in the ONNX model, UTF-8 */
   byoc_dtype dtype;
@@ -82,6 +95,12 @@ typedef struct {
   size_t bytes;         /* size of the buffer */
   size_t alignment;     /* bytes that its address must be a multiple of */
 } byoc_tensor;
+
+/* An axis whose size is chosen at run time, shared by all tensors that have it. */
+typedef struct {
+  const char* name; /* an identifier */
+  int64_t least, most;
+} byoc_axis;
 
 /* A part of a run: call it once for each index in [0, tasks). */
 typedef void (*byoc_task)(void* context, int32_t index);
@@ -106,9 +125,10 @@ typedef struct {
   void* heap;                     /* for allocate and release */
   char* message;                  /* NULL, or where NAME_create writes why it failed */
   size_t message_size;            /* bytes of it; text that is longer is cut */
+  int64_t capacity;               /* rows that states can have which grow; 0: 4096 */
 } byoc_options;
 
-#define BYOC_OPTIONS {sizeof(byoc_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+#define BYOC_OPTIONS {sizeof(byoc_options), 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0}
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <tvm/ffi/c_api.h>
 
+#include "ext_extents.h"
 #include "ext_kernels.h"
 
 /* What a region expects of one argument: this dtype and shape, on the CPU, contiguous. */
@@ -22,22 +23,6 @@ typedef struct {
   int32_t ndim;
   int64_t shape[EXT_MAX_DIMS];
 } ext_tensor_spec;
-
-static inline int64_t ext_larger(int64_t a, int64_t b) {
-  return a > b ? a : b;
-}
-static inline int64_t ext_aligned(int64_t bytes) {
-  return (bytes + EXT_ALIGN - 1) / EXT_ALIGN * EXT_ALIGN;
-}
-
-/* a / b and its remainder as Python has them, rounded down, for b >= 0. An extent that is divided
- * by another is a share of a tensor without elements where that is 0: 0 as well. */
-static inline int64_t ext_floordiv(int64_t a, int64_t b) {
-  return b == 0 ? 0 : a / b - (a % b < 0);
-}
-static inline int64_t ext_floormod(int64_t a, int64_t b) {
-  return b == 0 ? 0 : a % b + (a % b < 0 ? b : 0);
-}
 
 static inline int ext_raise(const char* kind, const char* message) {
   TVMFFIErrorSetRaisedFromCStr(kind, message);

@@ -2,7 +2,8 @@
  * Instances of a model: create, clone, run, destroy.
  *
  * Create runs the network once, on zeros and on the calling thread alone, to learn how much scratch
- * memory the parts of a run take at most, and then allocates that for each of them.
+ * memory the parts of a run take at most, and then allocates that for each of them.  Where sizes
+ * are chosen at run time, a run takes what it has not yet, and the next one finds it there.
  */
 #include "instance.h"
 
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 enum { MOST_THREADS = 1024, PAGE = 4096 };
+static const int64_t CAPACITY = 4096, MOST_CAPACITY = INT32_MAX;
 /* Bytes between stacks in excess of whole pages: threads that use their stacks alike must not meet
  * in the same sets of a shared cache. */
 static const size_t STAGGER = 5 * EXT_ALIGN;
@@ -27,6 +29,7 @@ static const char* const status_texts[] = {
     [BYOC_ERR_INDEX] = "an input holds an index outside of the axis that it indexes",
     [BYOC_ERR_KERNEL] = "a kernel failed",
     [BYOC_ERR_LIBRARY] = "a kernel library is missing, or failed",
+    [BYOC_ERR_FULL] = "states have no room for the rows that the run adds",
 };
 
 const char* ext_model_status_text(byoc_status status) {
@@ -84,12 +87,16 @@ static byoc_status check_options(request* r, byoc_options* o) {
   if (o->threads < 0 || o->threads > MOST_THREADS)
     return refuse(r, BYOC_ERR_ARGUMENT, "options.threads is %d; need 0 to %d", (int)o->threads,
                   MOST_THREADS);
+  if (o->capacity < 0 || o->capacity > MOST_CAPACITY)
+    return refuse(r, BYOC_ERR_ARGUMENT, "options.capacity is %lld; need 0 to %lld",
+                  (long long)o->capacity, (long long)MOST_CAPACITY);
   if (!o->allocate != !o->release)
     return refuse(r, BYOC_ERR_ARGUMENT, "options.allocate and options.release: need both or none");
   if (!o->allocate) {
     o->allocate = default_allocate;
     o->release = default_release;
   }
+  if (o->capacity == 0) o->capacity = CAPACITY;
   if (ext_isa_error()) return refuse(r, BYOC_ERR_CPU, "%s", ext_isa_error());
   if (o->threads == 0) o->threads = r->model->threads;
   if (o->threads == 0) o->threads = ext_core_count();
@@ -101,7 +108,8 @@ static ext_instance* lay_out(const ext_model* model, const byoc_options* o, size
   const size_t tasks = (size_t)o->threads;
   const size_t parts_at = ext_round_up(sizeof(ext_instance));
   const size_t pool_at = parts_at + ext_round_up(tasks * sizeof(ext_part));
-  const size_t workers_at = pool_at + ext_round_up(sizeof(ext_pool));
+  const size_t sizes_at = pool_at + ext_round_up(sizeof(ext_pool));
+  const size_t workers_at = sizes_at + ext_round_up(ext_sizes_bytes(model));
   const ext_heap heap = {o->allocate, o->release, o->heap};
   *bytes = workers_at + tasks * sizeof(ext_worker);
   char* memory = ext_heap_take(&heap, *bytes);
@@ -110,6 +118,10 @@ static ext_instance* lay_out(const ext_model* model, const byoc_options* o, size
   ext_instance* m = (ext_instance*)memory;
   m->model = model;
   m->heap = heap;
+  m->capacity = o->capacity;
+  m->workers = (ext_worker*)(memory + workers_at);
+  pthread_mutex_init(&m->heap_mutex, NULL);
+  ext_sizes_lay_out(m, memory + sizes_at);
   m->tasks = o->threads;
   m->parallel_for = o->parallel_for;
   m->pool = o->pool;
@@ -122,8 +134,7 @@ static ext_instance* lay_out(const ext_model* model, const byoc_options* o, size
 
 static byoc_status start_threads(ext_instance* m, const request* r) {
   if (!m->threads) return BYOC_OK;
-  ext_worker* workers = (ext_worker*)((char*)m->threads + ext_round_up(sizeof(ext_pool)));
-  int problem = ext_pool_start(m->threads, workers, m->tasks - 1);
+  int problem = ext_pool_start(m->threads, m->workers, m->tasks - 1);
   if (problem) {
     m->threads = NULL;
     return refuse(r, BYOC_ERR_THREADS, "cannot start %d threads: %s", (int)m->tasks - 1,
@@ -152,36 +163,59 @@ static byoc_status measure(ext_instance* m, const request* r) {
     buffers[i] = next;
     next += ext_round_up(output < 0 ? model->inputs[i].bytes : model->outputs[output].bytes);
   }
-  m->serial = 1;
+  m->serial = m->grows = 1;
   int status = ext_run_here(m, (const void* const*)buffers, buffers + model->input_count);
-  m->serial = 0;
+  m->serial = m->grows = 0;
   ext_states_clear(m);
   ext_heap_give(&m->heap, memory);
   if (status) refuse(r, (byoc_status)status, "the first run failed: %s", m->message);
   return (byoc_status)status;
 }
 
-/* Gives every part a stack of the depth that has been measured. */
-static byoc_status give_stacks(ext_instance* m, const request* r) {
+/* The depth of the deepest stack of a task. */
+static size_t deepest_task(const ext_instance* m) {
   size_t deepest = 0;
   for (int32_t i = 0; i < m->tasks; i++)
     if (m->parts[i].stack.deepest > deepest) deepest = m->parts[i].stack.deepest;
-  const size_t own = ext_round_up(m->calls.stack.deepest);
+  return deepest;
+}
+
+/* Gives the run and every task a stack of these sizes: what that takes, or 0 where there is too
+ * little, and then none has one. */
+static int place_stacks(ext_instance* m, size_t own, size_t deepest, size_t* total) {
   const size_t step = (deepest + PAGE - 1) / PAGE * PAGE + STAGGER;
-  const size_t total = own + STAGGER + step * (size_t)m->tasks;
-  m->scratch = ext_heap_take(&m->heap, total);
-  if (!m->scratch) return no_memory(r, "scratch", total);
-  m->calls.stack = (ext_stack){.base = m->scratch, .size = own};
+  *total = own + STAGGER + step * (size_t)m->tasks;
+  m->scratch = ext_heap_take(&m->heap, *total);
+  char* base = m->scratch;
+  if (!base) own = deepest = 0;
+  m->calls.stack = (ext_stack){.base = base, .size = own, .deepest = own};
   for (int32_t i = 0; i < m->tasks; i++)
-    m->parts[i].stack =
-        (ext_stack){.base = m->scratch + own + STAGGER + step * (size_t)i, .size = deepest};
-  return BYOC_OK;
+    m->parts[i].stack = (ext_stack){.base = base ? base + own + STAGGER + step * (size_t)i : NULL,
+                                    .size = deepest,
+                                    .deepest = deepest};
+  return base != NULL;
+}
+
+/* Gives every part a stack of the depth that has been measured. */
+static byoc_status give_stacks(ext_instance* m, const request* r) {
+  size_t total = 0;
+  if (place_stacks(m, ext_round_up(m->calls.stack.deepest), deepest_task(m), &total))
+    return BYOC_OK;
+  return no_memory(r, "scratch", total);
 }
 
 /* Needs what another instance of the same model and options needs. */
 static void measure_alike(ext_instance* m, const ext_instance* other) {
   m->calls.stack.deepest = other->calls.stack.size;
   m->parts[0].stack.deepest = other->parts[0].stack.size;
+}
+
+/* What a model with fixed shapes needs before it runs for the first time. */
+static byoc_status take_fixed(ext_instance* m, const request* r) {
+  size_t bytes = m->model->arena_bytes;
+  m->arena = ext_heap_take(&m->heap, bytes);
+  if (!m->arena) return no_memory(r, "the arena", bytes);
+  return ext_states_take(m, &bytes) ? BYOC_OK : no_memory(r, "the states", bytes);
 }
 
 /* Makes an instance by options without defaults, `like` another one where that is not NULL. */
@@ -192,12 +226,11 @@ static byoc_status make(const request* r, const byoc_options* o, const ext_insta
   size_t bytes = 0;
   ext_instance* m = lay_out(model, o, &bytes);
   if (!m) return no_memory(r, "an instance", bytes);
-  m->arena = ext_heap_take(&m->heap, model->arena_bytes);
-  if (!m->arena) status = no_memory(r, "the arena", model->arena_bytes);
-  if (!status && !ext_states_take(m, &bytes)) status = no_memory(r, "the states", bytes);
+  if (!m->sizes) status = take_fixed(m, r);
   if (!status && like) measure_alike(m, like);
-  if (!status && !like) status = measure(m, r);
+  if (!status && !like && !m->sizes) status = measure(m, r);
   if (!status) status = give_stacks(m, r);
+  m->grows = m->sizes != NULL;
   if (!status) status = start_threads(m, r);
   if (status) {
     ext_model_destroy(m);
@@ -219,6 +252,19 @@ byoc_status ext_model_create(const ext_model* model, const byoc_options* options
   return make(&r, &o, NULL, made);
 }
 
+/* Gives a clone the sizes of an instance, which keeps what goes wrong. */
+static byoc_status take_sizes(ext_instance* made, ext_instance* m) {
+  byoc_status status = ext_sizes_measure(m);
+  if (!status) status = ext_states_fit(m);
+  if (status) return status;
+  memcpy(made->sizes, m->sizes, ((size_t)m->model->axis_count + 1) * sizeof *m->sizes);
+  made->sized = 1;
+  status = ext_sizes_measure(made);
+  if (!status) status = ext_states_fit(made);
+  memcpy(m->message, made->message, sizeof m->message);
+  return status;
+}
+
 byoc_status ext_model_clone(ext_instance* m, ext_instance** made) {
   if (made) *made = NULL;
   if (!m) return BYOC_ERR_ARGUMENT;
@@ -232,6 +278,7 @@ byoc_status ext_model_clone(ext_instance* m, ext_instance** made) {
   o.heap = m->heap.heap;
   o.message = m->message;
   o.message_size = sizeof m->message;
+  o.capacity = m->capacity;
   m->message[0] = '\0';
   const request r = {m->model, &o};
   byoc_status status = BYOC_ERR_ARGUMENT;
@@ -239,7 +286,12 @@ byoc_status ext_model_clone(ext_instance* m, ext_instance** made) {
     refuse(&r, status, "no place for the clone: made is NULL");
   else
     status = make(&r, &o, m, made);
-  if (!status) ext_states_copy(*made, m);
+  if (!status && m->sized) status = take_sizes(*made, m);
+  if (!status && m->kept) ext_states_copy(*made, m);
+  if (status && made && *made) {
+    ext_model_destroy(*made);
+    *made = NULL;
+  }
   ext_instance_leave(m);
   return status;
 }
@@ -248,9 +300,7 @@ byoc_status ext_model_clone(ext_instance* m, ext_instance** made) {
 
 static byoc_status wrong_buffer(ext_instance* m, byoc_status status, const char* kind,
                                 int32_t index, const byoc_tensor* tensor, const char* problem) {
-  snprintf(m->message, sizeof m->message, "%s: %s %d (%.200s) %s", m->model->name, kind, (int)index,
-           tensor->name, problem);
-  return status;
+  return ext_instance_fail(m, status, "%s %d (%.200s) %s", kind, (int)index, tensor->name, problem);
 }
 
 static byoc_status check_buffers(ext_instance* m, const char* kind, const byoc_tensor* tensors,
@@ -273,14 +323,14 @@ static int overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes)
 /* An output may share memory neither with an input nor with another output. */
 static byoc_status check_overlaps(ext_instance* m, const void* const* inputs,
                                   void* const* outputs) {
-  const ext_model* model = m->model;
-  for (int32_t i = 0; i < model->output_count; i++) {
-    const byoc_tensor* t = &model->outputs[i];
-    for (int32_t j = 0; j < model->input_count; j++)
-      if (overlap(outputs[i], t->bytes, inputs[j], model->inputs[j].bytes))
+  const byoc_tensor *takes = ext_inputs_of(m), *gives = ext_outputs_of(m);
+  for (int32_t i = 0; i < m->model->output_count; i++) {
+    const byoc_tensor* t = &gives[i];
+    for (int32_t j = 0; j < m->model->input_count; j++)
+      if (overlap(outputs[i], t->bytes, inputs[j], takes[j].bytes))
         return wrong_buffer(m, BYOC_ERR_ARGUMENT, "output", i, t, "overlaps an input");
     for (int32_t j = 0; j < i; j++)
-      if (overlap(outputs[i], t->bytes, outputs[j], model->outputs[j].bytes))
+      if (overlap(outputs[i], t->bytes, outputs[j], gives[j].bytes))
         return wrong_buffer(m, BYOC_ERR_ARGUMENT, "output", i, t, "overlaps another output");
   }
   return BYOC_OK;
@@ -288,28 +338,53 @@ static byoc_status check_overlaps(ext_instance* m, const void* const* inputs,
 
 static byoc_status check_call(ext_instance* m, const void* const* inputs, void* const* outputs) {
   const ext_model* model = m->model;
-  if ((!inputs && model->input_count) || (!outputs && model->output_count)) {
-    snprintf(m->message, sizeof m->message, "%s: %s is NULL", model->name,
-             inputs ? "outputs" : "inputs");
-    return BYOC_ERR_ARGUMENT;
-  }
-  byoc_status status = check_buffers(m, "input", model->inputs, model->input_count, inputs);
+  if ((!inputs && model->input_count) || (!outputs && model->output_count))
+    return ext_instance_fail(m, BYOC_ERR_ARGUMENT, "%s is NULL", inputs ? "outputs" : "inputs");
+  byoc_status status = check_buffers(m, "input", ext_inputs_of(m), model->input_count, inputs);
   if (!status)
-    status = check_buffers(m, "output", model->outputs, model->output_count,
+    status = check_buffers(m, "output", ext_outputs_of(m), model->output_count,
                            (const void* const*)outputs);
   return status ? status : check_overlaps(m, inputs, outputs);
+}
+
+/* More than asked for, where what is asked for grows from run to run. */
+static size_t generous(size_t bytes) {
+  return ext_round_up(bytes + bytes / 4);
+}
+
+/* Makes sure that an instance has the memory of a run with its sizes. */
+static byoc_status fit(ext_instance* m) {
+  const size_t arena = (size_t)m->needs.arena_bytes;
+  if (!m->arena || arena > m->arena_bytes) {
+    ext_heap_give(&m->heap, m->arena);
+    m->arena_bytes = generous(arena);
+    m->arena = ext_heap_take(&m->heap, m->arena_bytes);
+    if (!m->arena)
+      return ext_instance_fail(m, BYOC_ERR_MEMORY, "no %zu bytes for the arena", m->arena_bytes);
+  }
+  const size_t own = m->calls.stack.deepest, deepest = deepest_task(m);
+  size_t total = 0;
+  if (own > m->calls.stack.size || deepest > m->parts[0].stack.size) {
+    ext_heap_give(&m->heap, m->scratch);
+    if (!place_stacks(m, generous(own), generous(deepest), &total))
+      return ext_instance_fail(m, BYOC_ERR_MEMORY, "no %zu bytes for scratch", total);
+  }
+  return ext_states_fit(m);
 }
 
 byoc_status ext_model_run(ext_instance* m, const void* const* inputs, void* const* outputs) {
   if (!m) return BYOC_ERR_ARGUMENT;
   if (!ext_instance_enter(m)) return BYOC_ERR_BUSY;
-  byoc_status status = check_call(m, inputs, outputs);
+  m->message[0] = '\0';
+  byoc_status status = m->sizes ? ext_sizes_measure(m) : BYOC_OK;
+  if (!status) status = check_call(m, inputs, outputs);
+  if (!status && m->sizes) status = ext_sizes_have_room(m);
+  if (!status && m->sizes) status = fit(m);
   if (!status) {
-    m->message[0] = '\0';
     /* A forked child has the instance's memory, but not its threads. */
     m->serial = m->threads && getpid() != m->process;
     status = (byoc_status)ext_run_here(m, inputs, outputs);
-    if (!status) m->turn = 1 - m->turn;
+    if (!status) ext_states_advance(m);
   }
   ext_instance_leave(m);
   return status;
@@ -326,5 +401,6 @@ void ext_model_destroy(ext_instance* m) {
   ext_heap_give(&heap, m->scratch);
   ext_heap_give(&heap, m->kept);
   ext_heap_give(&heap, m->arena);
+  pthread_mutex_destroy(&m->heap_mutex);
   ext_heap_give(&heap, m);
 }

@@ -3,7 +3,7 @@
  *
  * A launch has as many tasks as the instance, whoever runs them: kernels cut their work, and take
  * scratch memory, by that number and by shapes alone.  So what create measures is what every later
- * run takes.
+ * run takes, where shapes are fixed.
  */
 #include <stdio.h>
 
@@ -56,42 +56,55 @@ int ext_num_threads(void) {
 
 /* ------------------------------------------------------------------ scratch memory */
 
-/* Before each piece while create measures: its size. */
+/* Before each piece that lies outside of a stack: its size. */
 typedef struct {
   _Alignas(EXT_ALIGN) size_t bytes;
 } piece;
 
 static void* take_piece(ext_part* part, size_t bytes) {
-  piece* p = bytes > SIZE_MAX - sizeof(piece)
-                 ? NULL
-                 : ext_heap_take(&part->instance->heap, bytes + sizeof(piece));
+  ext_instance* m = part->instance;
+  if (bytes > SIZE_MAX - sizeof(piece)) return NULL;
+  pthread_mutex_lock(&m->heap_mutex);
+  piece* p = ext_heap_take(&m->heap, bytes + sizeof(piece));
+  pthread_mutex_unlock(&m->heap_mutex);
   if (!p) return NULL;
   p->bytes = bytes;
-  part->stack.used += bytes;
-  if (part->stack.used > part->stack.deepest) part->stack.deepest = part->stack.used;
+  part->stack.outside += bytes;
   return p + 1;
+}
+
+static void give_piece(ext_part* part, void* memory) {
+  ext_instance* m = part->instance;
+  piece* p = (piece*)memory - 1;
+  part->stack.outside -= p->bytes;
+  pthread_mutex_lock(&m->heap_mutex);
+  ext_heap_give(&m->heap, p);
+  pthread_mutex_unlock(&m->heap_mutex);
 }
 
 void* ext_workspace_alloc(size_t bytes) {
   size_t rounded = bytes ? ext_round_up(bytes) : EXT_ALIGN;
   if (!current || rounded == 0) return NULL;
   ext_stack* s = &current->stack;
-  if (!s->base) return take_piece(current, rounded);
-  if (rounded > s->size - s->used) return NULL;
-  s->used += rounded;
-  return s->base + (s->used - rounded);
+  void* memory = NULL;
+  if (rounded <= s->size - s->used) {
+    memory = s->base + s->used;
+    s->used += rounded;
+  } else if (current->instance->grows) {
+    memory = take_piece(current, rounded);
+  }
+  if (memory && s->used + s->outside > s->deepest) s->deepest = s->used + s->outside;
+  return memory;
 }
 
 void ext_workspace_free(void* memory) {
   if (!memory || !current) return;
   ext_stack* s = &current->stack;
-  if (s->base) {
-    s->used = (size_t)((char*)memory - s->base);
-    return;
-  }
-  piece* p = (piece*)memory - 1;
-  s->used -= p->bytes;
-  ext_heap_give(&current->instance->heap, p);
+  const size_t place = (size_t)((uintptr_t)memory - (uintptr_t)s->base);
+  if (place < s->size)
+    s->used = place;
+  else
+    give_piece(current, memory);
 }
 
 /* ------------------------------------------------------------------ the run itself */
@@ -99,9 +112,18 @@ void ext_workspace_free(void* memory) {
 int ext_run_here(ext_instance* m, const void* const* inputs, void* const* outputs) {
   ext_part* outer = current;
   current = &m->calls;
-  void** before = ext_states_of(m, m->turn);
-  void** after = ext_states_of(m, 1 - m->turn);
-  int status = m->model->run(inputs, outputs, (const void* const*)before, after, m->arena);
+  void** before = ext_buffers_of(m, m->turn);
+  void** after = ext_buffers_of(m, 1 - m->turn);
+  int status =
+      m->model->run(inputs, outputs, (const void* const*)before, after, m->sizes, m->arena);
+  current = outer;
+  return status;
+}
+
+int ext_measure_here(ext_instance* m) {
+  ext_part* outer = current;
+  current = &m->calls;
+  int status = m->model->measure(m->sizes, &m->needs);
   current = outer;
   return status;
 }
@@ -123,6 +145,14 @@ int ext_raise_status(const char* region, const char* operation, int status) {
     case EXT_ERR_INDEX: return BYOC_ERR_INDEX;
     default: return BYOC_ERR_KERNEL;
   }
+}
+
+int ext_raise_negative(const char* region, const char* extent, int64_t value) {
+  if (current)
+    snprintf(current->instance->message, sizeof current->instance->message,
+             "%s: extent %.64s inside the network would be %lld; give larger sizes", region, extent,
+             (long long)value);
+  return BYOC_ERR_ARGUMENT;
 }
 
 int ext_raise_library(const char* region, const char* library, const char* composite, int status,

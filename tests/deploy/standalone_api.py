@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-OK, ARGUMENT, ALIGNMENT, MEMORY, THREADS, CPU, BUSY, INDEX, KERNEL, LIBRARY = range(10)
+OK, ARGUMENT, ALIGNMENT, MEMORY, THREADS, CPU, BUSY, INDEX, KERNEL, LIBRARY, FULL = range(11)
 DTYPES = (np.float32, np.int32, np.int64, np.bool_, np.int8, np.uint8, np.uint16, np.uint16)
 
 Task = CFUNCTYPE(None, c_void_p, c_int32)
@@ -31,6 +31,7 @@ class Options(ctypes.Structure):
         ("heap", c_void_p),
         ("message", c_void_p),
         ("message_size", c_size_t),
+        ("capacity", c_int64),
     )
 
     def __init__(self, **given: object) -> None:
@@ -61,6 +62,12 @@ class Tensor(ctypes.Structure):
         return np.zeros(self.shape[: self.ndim], DTYPES[self.dtype])
 
 
+class Axis(ctypes.Structure):
+    """``byoc_axis``."""
+
+    _fields_ = (("name", c_char_p), ("least", c_int64), ("most", c_int64))
+
+
 class Instance:
     """One instance of a model, and its status where it could not be created."""
 
@@ -68,6 +75,8 @@ class Instance:
         self.name = path.stem.removeprefix("lib")
         self.library = ctypes.CDLL(str(path))
         self.inputs, self.outputs = self._tensors("inputs"), self._tensors("outputs")
+        has_axes = hasattr(self.library, f"{self.name}_axes")
+        self.axes: list[Axis] = self._listed("axes", Axis) if has_axes else []
         self.options = options or Options(**given)
         self.handle = c_void_p()
         self.status = self.function("create", c_int, c_void_p, c_void_p)(
@@ -97,9 +106,10 @@ class Instance:
         return self.run_raw(_pointers(inputs), _pointers(outputs))
 
     def run(self, inputs: dict[str, np.ndarray]) -> tuple[int, dict[str, np.ndarray]]:
-        """The status of a run, and the outputs by name."""
+        """The status of a run with the sizes that axes have, and the outputs by name."""
         given = [np.ascontiguousarray(inputs[t.name.decode()]) for t in self.inputs]
-        results = {t.name.decode(): np.full_like(t.zeros(), 77) for t in self.outputs}
+        outputs = self.sized("outputs") if self.axes else self.outputs
+        results = {t.name.decode(): np.full_like(t.zeros(), 77) for t in outputs}
         status = self.run_at(
             [array.ctypes.data for array in given],
             [array.ctypes.data for array in results.values()],
@@ -111,6 +121,17 @@ class Instance:
         status, results = self.run(inputs)
         assert status == OK, self.error()
         return results
+
+    def resize(self, **sizes: int) -> int:
+        """The status of giving the axes sizes, by name."""
+        given = (c_int64 * len(self.axes))(*(sizes[axis.name.decode()] for axis in self.axes))
+        return self.function("resize", c_int, c_void_p, c_void_p)(self.handle, given)
+
+    def sized(self, what: str) -> list[Tensor]:
+        """Inputs, outputs or states as the next run has them."""
+        count = c_int32(-1)
+        told = self.function(f"{what}_of", POINTER(Tensor), c_void_p, c_void_p)
+        return told(self.handle, ctypes.byref(count))[: count.value]
 
     def error(self) -> str:
         """What was wrong with the last run."""
@@ -126,8 +147,11 @@ class Instance:
         self.handle = c_void_p()
 
     def _tensors(self, what: str) -> list[Tensor]:
+        return self._listed(what, Tensor)
+
+    def _listed(self, what: str, kind: type[ctypes.Structure]) -> list:
         count = c_int32(-1)
-        found = self.function(what, POINTER(Tensor), c_void_p)(ctypes.byref(count))
+        found = self.function(what, POINTER(kind), c_void_p)(ctypes.byref(count))
         return found[: count.value]
 
 

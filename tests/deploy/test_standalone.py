@@ -345,9 +345,9 @@ def test_every_lack_of_memory_is_told_and_leaves_nothing(image: Case) -> None:
 
 def test_every_status_has_a_text(image: Case) -> None:
     with Instance(image.shared, threads=1) as model:
-        texts = [model.status_text(status) for status in range(10)]
-        assert texts[OK] == "done" and len(set(texts)) == 10
-        assert model.status_text(10) == model.status_text(-1) == "unknown status"
+        texts = [model.status_text(status) for status in range(11)]
+        assert texts[OK] == "done" and len(set(texts)) == 11
+        assert model.status_text(11) == model.status_text(-1) == "unknown status"
 
 
 @pytest.mark.parametrize(

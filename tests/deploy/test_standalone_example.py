@@ -18,6 +18,7 @@ from byoc.deploy.compiled_file import read_compiled
 from byoc.frontends.onnx.measured_model import draw_inputs
 from codegen_cc.target import HOST, Target
 from models.bert import bert
+from tests.models.test_states import Reference
 from tests.reference import TOLERANCE, assert_agrees, onnxruntime_outputs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +56,7 @@ def example(tmp_path_factory) -> Path:
     """A folder with the networks, their libraries and the programs."""
     folder = tmp_path_factory.mktemp("deploy_c")
     output = make(folder, "all", "shared")
-    assert len(re.findall(r"100.0 % of MACs, 1 region$", output, re.MULTILINE)) == 2
+    assert len(re.findall(r"100.0 % of MACs, 1 region$", output, re.MULTILINE)) == 3
     return folder
 
 
@@ -120,6 +121,27 @@ def test_two_models_in_one_program(example: Path) -> None:
     assert not inputs, output
 
 
+def continued(file: Path, tokens: list[int], count: int) -> list[int]:
+    """The likeliest tokens behind some, by ONNX Runtime, which is handed the cache back."""
+    reference, past, found = Reference(onnx.load(file), 1), 0, list(tokens)
+    for _ in range(count):
+        new = np.array([found[past:]])
+        places = np.arange(past, len(found))[None]
+        seen = np.ones((1, len(found)), np.int64)
+        given = {"input_ids": new, "attention_mask": seen, "position_ids": places}
+        past = len(found)
+        found.append(int(reference.step(given)[0, -1].argmax()))
+    return found[len(tokens) :]
+
+
+def test_a_decoder_writes_token_after_token(example: Path) -> None:
+    tokens = [7, 1201, 33, 980, 4]
+    output = said(example / "decode", 12, *tokens)
+    assert list(map(int, output.split())) == continued(example / "llama_decoder.onnx", tokens, 12)
+    for wrong in ((), (3,), (1024, 1)):
+        assert subprocess.run([example / "decode", *map(str, wrong)]).returncode == 2
+
+
 @pytest.mark.parametrize("name", ["squeezenet", "bert_small"])
 def test_python_with_ctypes(example: Path, name: str) -> None:
     inputs = draw_inputs(onnx.load(example / f"{name}.onnx"), seed=5)
@@ -133,18 +155,38 @@ def test_python_with_ctypes(example: Path, name: str) -> None:
     assert_agrees({n: np.load(library.with_name(f"{n}.npy")) for n in expected}, expected)
 
 
+def test_python_with_ctypes_chooses_sizes(example: Path) -> None:
+    library = example / "model" / "lib" / "libllama_decoder.so"
+    draw = np.random.default_rng(6)
+    inputs = {
+        "input_ids": draw.integers(0, 2000, (2, 7)),
+        "attention_mask": np.ones((2, 7), np.int64),
+        "position_ids": np.tile(np.arange(7), (2, 1)),
+    }
+    files = []
+    for name, array in inputs.items():
+        files.append(example / f"{name}.npy")
+        np.save(files[-1], array)
+    said(sys.executable, "-I", EXAMPLE / "run.py", library, "batch=2", "sequence=7", *files)
+    want = Reference(onnx.load(example / "llama_decoder.onnx"), 2).step(inputs)
+    assert_agrees({"logits": np.load(library.with_name("logits.npy"))}, {"logits": want})
+    short = [sys.executable, EXAMPLE / "run.py", library, "batch=2"]
+    done = subprocess.run(short, capture_output=True, text=True)
+    assert "llama_decoder needs sequence=SIZE" in done.stderr
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("language", ["-xc -std=c11", "-xc -std=c17", "-xc++ -std=c++17"])
 def test_strict_languages(example: Path, compiler: str, language: str) -> None:
     if not shutil.which(compiler):
         pytest.skip(f"no {compiler}")
     flags = [*language.split(), *STRICT.split(), "-Wconversion", "-fsyntax-only"]
-    for source in ("main.c", "two_models.c"):
+    for source in ("main.c", "two_models.c", "decode.c"):
         said(compiler, *flags, f"-I{example / 'model' / 'include'}", EXAMPLE / source)
 
 
 def test_the_programs_are_short() -> None:
-    for source in ("main.c", "two_models.c"):
+    for source in ("main.c", "two_models.c", "decode.c"):
         assert len((EXAMPLE / source).read_text().splitlines()) < 60
 
 
@@ -154,13 +196,17 @@ def test_the_programs_are_short() -> None:
 @arm
 def test_the_example_for_arm(tmp_path: Path) -> None:
     flags = {"CC": " ".join(ARM.compiler()), "BYOC_FLAGS": f"--target {ARM.name}"}
-    output = make(tmp_path, str(tmp_path / "main"), "shared", **flags)
-    assert "100.0 % of MACs, 1 region" in output
+    goals = [str(tmp_path / "main"), str(tmp_path / "decode"), "shared"]
+    output = make(tmp_path, *goals, **flags)
+    assert output.count("100.0 % of MACs, 1 region") == 2
     assert read_compiled(tmp_path / "model" / "lib" / "libsqueezenet.so").machine == "aarch64"
     image = write_image(tmp_path)
     for program in ("main", "main_shared"):
         output = said(*EMULATED, tmp_path / program, 2, tmp_path / "image.f32")
         assert_best_answers(output, tmp_path, image)
+    output = said(*EMULATED, tmp_path / "decode", 5, 8, 9)
+    want = continued(tmp_path / "llama_decoder.onnx", [8, 9], 5)
+    assert list(map(int, output.split())) == want
 
 
 @pytest.mark.parametrize("target", [HOST, pytest.param(ARM, marks=arm)], ids=lambda t: t.name)

@@ -43,19 +43,6 @@ def test_operators_left_to_tvm_are_counted_and_one_is_named(tmp_path: Path) -> N
     assert "`byoc partition` lists them" in said
 
 
-def test_symbolic_shapes(tmp_path: Path) -> None:
-    graph = GraphBuilder("symbolic", 1)
-    x = graph.input("x", ("n", 3, 16, 16))
-    graph.output(graph.op("Relu", graph.conv(x, (3, 8), 3)), "y", ("n", 8, 16, 16))
-    said = refused(graph.build(), tmp_path, input_shapes={"x": ["n", 3, 16, 16]})
-    assert "has symbolic axes; give --input-shapes numbers" in said
-    shapes = {"x": [2, 3, 16, 16]}
-    done = compile_standalone(graph.build(), tmp_path / "model", shapes, name="batch")
-    with Instance(done.folder / "lib" / "libbatch.so", threads=1) as model:
-        x = np.random.default_rng(0).standard_normal((2, 3, 16, 16), np.float32)
-        assert_agrees(model.answers({"x": x}), onnxruntime_outputs(graph.build(), {"x": x}))
-
-
 def test_an_output_that_no_kernel_computes(tmp_path: Path) -> None:
     graph = GraphBuilder("through", 1)
     x = graph.input("x", (1, 3, 16, 16))

@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.cli import main
 from byoc.compiler.standalone import Standalone, compile_standalone
-from byoc.errors import CompileError
 from codegen_cc.target import HOST, Target
 from tests.deploy.standalone_api import ARGUMENT, INDEX, OK, Instance
 from tests.deploy.test_standalone import FUNCTIONS, symbols
@@ -221,25 +220,3 @@ def test_a_run_that_fails_leaves_the_states(tmp_path: Path) -> None:
             h = want.pop("next_h")
             assert status == OK
             assert_agrees(found, want)
-
-
-# ------------------------------------------------------------------ refusals
-
-
-def test_states_that_grow_are_refused(tmp_path: Path) -> None:
-    info = helper.make_tensor_value_info
-    values = [info(n, TensorProto.FLOAT, ["p", 4]) for n in ("past", "present")]
-    x, y = (info(n, TensorProto.FLOAT, [1, 4]) for n in ("x", "y"))
-    axis = numpy_helper.from_array(np.array([0], np.int64), "axis")
-    nodes = [
-        helper.make_node("Concat", ["past", "x"], ["present"], axis=0),
-        helper.make_node("ReduceSum", ["present", "axis"], ["y"]),
-    ]
-    values[1].type.tensor_type.shape.dim[0].dim_param = "q"
-    graph = helper.make_graph(nodes, "grows", [values[0], x], [values[1], y], [axis])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(CompileError, match="keeps no states that grow, such as 'past', as its sh"):
-        compile_standalone(
-            model, tmp_path / "c", {"past": ["p", 4]}, states={"past": "present"}, min_bytes=0
-        )
-    assert not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 isinf(x)            = |x| == inf
 isfinite(x)         = |x| < inf
 square(x)           = x * x
+negative(x)         = 0 - x            of integers
+abs(x)              = max(x, 0 - x)    of integers
 batch_flatten(x)    = reshape
 pixel_shuffle(x, r) = reshape, permute_dims, reshape
 tril(x), triu(x)    = where(constant mask, x, 0)
@@ -19,6 +21,7 @@ from tvm import relax, tirx
 from byoc.canonicalise.fold_constants import DTYPES
 from byoc.ir.dataflow import Block, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import is_static
+from codegen_cc.dtypes import KERNEL_INTEGERS
 
 
 def simple_operators(block: Block) -> None:
@@ -37,6 +40,16 @@ def _isinf(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     size = block.emit(var, relax.op.abs(call.args[0]))
     compare = relax.op.equal if op_name(call) == "relax.isinf" else relax.op.less
     return compare(size, relax.const(np.inf, dtype_of(size)))
+
+
+def _negative(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    if dtype_of(var) not in KERNEL_INTEGERS:
+        return None
+    value = call.args[0]
+    below = relax.op.subtract(relax.const(0, dtype_of(var)), value)
+    if op_name(call) == "relax.negative":
+        return below
+    return relax.op.maximum(value, block.emit(var, below))
 
 
 def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
@@ -85,6 +98,8 @@ def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | Non
 WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] = {
     "relax.isinf": _isinf,
     "relax.isfinite": _isinf,
+    "relax.negative": _negative,
+    "relax.abs": _negative,
     "relax.square": lambda block, var, call: relax.op.multiply(call.args[0], call.args[0]),
     "relax.nn.batch_flatten": lambda block, var, call: relax.op.reshape(call.args[0], var.ty.shape),
     "relax.nn.pixel_shuffle": _pixel_shuffle,

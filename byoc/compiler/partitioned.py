@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import tvm
@@ -139,11 +139,11 @@ def build_kernels(target: Target, stages: Stages) -> None:
 
 
 def _entry(region: SingleRegion | str, given: tuple[TensorInfo, ...]) -> Entry | None:
-    """The region that is all, where a loader can tell the symbols that it takes."""
+    """The region that is all, where a loader can tell the sizes of all that it takes and gives."""
     told = {symbol for info in given for symbol in info.symbols}
-    if isinstance(region, str) or {*region.sizes} - told:
+    if isinstance(region, str) or region.doubtful or {*region.sizes} - told:
         return None
-    return Entry(**asdict(region))
+    return Entry(region.symbol, region.inputs, region.outputs, region.sizes)
 
 
 def versions() -> dict[str, str]:

@@ -33,9 +33,8 @@ from codegen_cc.plan.tensors import MAX_AXES, Pending, Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
 BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
-#: What integers have of them, without an epilogue. Division rounds differently from one language
-#: to another, and stays.
-INTEGER_KINDS = ("add", "sub", "mul", "max", "min")
+#: What integers have of them, without an epilogue. Quotients are cut off; of 0 they are 0.
+INTEGER_KINDS = ("add", "sub", "mul", "div", "max", "min")
 
 
 #: What there is of them for quantised tensors.

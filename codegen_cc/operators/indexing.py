@@ -129,7 +129,7 @@ LOOKUP = Operator(
 def _indexed_dtypes(node: Node) -> str | None:
     """Values of any dtype, which updates and result have too; integers as indices.
 
-    Sums and products are of float32, int32 or int64.
+    Sums, products and extremes are of float32, int32 or int64.
     """
     source, indices = node.operands[:2]
     combines = node.attrs.get("reduction", UPDATE) != UPDATE
@@ -247,9 +247,9 @@ def _indexed(
 
 #: How updates meet what is there.
 UPDATE = "update"
-REDUCTIONS = (UPDATE, "add", "mul")
+REDUCTIONS = (UPDATE, "add", "mul", "max", "min")
 
-#: What updates are added to and multiplied by.
+#: What updates are added to, multiplied by and compared with.
 _COMBINED = (SINGLE, *KERNEL_INDICES)
 
 _TABLE: Shape = (4, 32)

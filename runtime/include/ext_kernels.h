@@ -173,8 +173,15 @@ typedef struct {
 /* y[i][r] = x[at(i) + r]; y is dense. */
 int ext_gather(const ext_indexed_params* p, const void* x, const void* indices, void* y);
 
-/* With what is there: nothing, a sum, a product; the last two of float, int32_t and int64_t. */
-typedef enum { EXT_SCATTER_UPDATE = 0, EXT_SCATTER_ADD, EXT_SCATTER_MUL } ext_scatter_kind;
+/* With what is there: nothing, a sum, a product, the greater and the smaller one; all but the first
+ * of float, int32_t and int64_t. */
+typedef enum {
+  EXT_SCATTER_UPDATE = 0,
+  EXT_SCATTER_ADD,
+  EXT_SCATTER_MUL,
+  EXT_SCATTER_MAX,
+  EXT_SCATTER_MIN
+} ext_scatter_kind;
 
 /* y = data, then y[at(i) + r] = updates[i][r], or y combined with it, item after item; all of them
  * are dense.  y may be `data`. */

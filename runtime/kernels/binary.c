@@ -106,6 +106,22 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
   }
 }
 
+/* Quotients are cut off, as ONNX has them.  What is divided by 0 is 0, and the lowest number by -1
+ * is itself: at both a CPU's division would stop the program. */
+static inline int64_t int64_run_quotient(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+static inline int32_t int32_run_quotient(int32_t a, int32_t b) {
+  return (int32_t)int64_run_quotient(a, b);
+}
+static inline int8_t int8_run_quotient(int8_t a, int8_t b) {
+  return (int8_t)(b == 0 ? 0 : a / b);
+}
+static inline uint8_t uint8_run_quotient(uint8_t a, uint8_t b) {
+  return (uint8_t)(b == 0 ? 0 : a / b);
+}
+
 /* Integers: the compiler's own vectors will do.  Unsigned arithmetic wraps around. */
 #define EXT_INTEGERS(name, type, unsigned_type)                                               \
   static void name(const void* context, int64_t n, const void* const* x, const int64_t* step, \
@@ -122,6 +138,7 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
       case EXT_MUL:                                                                           \
         EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] * (unsigned_type)b[ib]));          \
         break;                                                                                \
+      case EXT_DIV: EXT_LOOP2(step, y[i] = name##_quotient(a[ia], b[ib])); break;             \
       case EXT_MAX: EXT_LOOP2(step, y[i] = a[ia] > b[ib] ? a[ia] : b[ib]); break;             \
       case EXT_MIN: EXT_LOOP2(step, y[i] = a[ia] < b[ib] ? a[ia] : b[ib]); break;             \
       default: break;                                                                         \
@@ -139,7 +156,7 @@ static const int64_t sizes[] = {4, 4, 8, 1, 1, 1};
 /* Whether the kernel has the operation for integers. */
 static int fits_integers(const ext_binary_params* p) {
   int known = p->kind == EXT_ADD || p->kind == EXT_SUB || p->kind == EXT_MUL ||
-              p->kind == EXT_MAX || p->kind == EXT_MIN;
+              p->kind == EXT_DIV || p->kind == EXT_MAX || p->kind == EXT_MIN;
   return known && runs[p->dtype] && p->activation.kind == EXT_IDENTITY;
 }
 

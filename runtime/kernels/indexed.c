@@ -55,10 +55,29 @@ EXT_INLINE void move_run(char* y, const char* x, int64_t bytes) {
       for (int64_t r = 0; r < run; r++) to[r] *= from[r]; \
   } while (0)
 
+/* The greater or the smaller number; NaN where one is.  x != x is NaN alone. */
+#define CHOOSE(type)                                               \
+  do {                                                             \
+    const type* from = (const type*)x;                             \
+    type* to = (type*)y;                                           \
+    const int greatest = job->kind == EXT_SCATTER_MAX;             \
+    for (int64_t r = 0; r < run; r++) {                            \
+      const type v = from[r];                                      \
+      if ((greatest ? v > to[r] : v < to[r]) || v != v) to[r] = v; \
+    }                                                              \
+  } while (0)
+
 static void put_run(const indexed_job* job, char* y, const char* x) {
   const int64_t run = job->p->run;
+  const int chooses = job->kind == EXT_SCATTER_MAX || job->kind == EXT_SCATTER_MIN;
   if (job->kind == EXT_SCATTER_UPDATE)
     move_run(y, x, job->bytes);
+  else if (chooses && job->p->dtype == EXT_FLOAT32)
+    CHOOSE(float);
+  else if (chooses && job->p->dtype == EXT_INT32)
+    CHOOSE(int32_t);
+  else if (chooses)
+    CHOOSE(int64_t);
   else if (job->p->dtype == EXT_FLOAT32)
     COMBINE(float);
   else if (job->p->dtype == EXT_INT32)
@@ -127,7 +146,7 @@ int EXT_NAME(ext_scatter)(const ext_indexed_params* p, ext_scatter_kind kind, co
   int64_t items;
   const int status = read_params(&job, &items);
   if (status != EXT_OK) return status;
-  if ((uint32_t)kind > EXT_SCATTER_MUL) return EXT_ERR_ARGUMENT;
+  if ((uint32_t)kind > EXT_SCATTER_MIN) return EXT_ERR_ARGUMENT;
   if (kind != EXT_SCATTER_UPDATE && p->dtype != EXT_FLOAT32 && p->dtype != EXT_INT32 &&
       p->dtype != EXT_INT64)
     return EXT_ERR_ARGUMENT;

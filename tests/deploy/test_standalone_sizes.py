@@ -116,13 +116,19 @@ def test_images_too_small_for_what_is_inside(tmp_path: Path) -> None:
     x = graph.input("x", (1, 4, "h", 16))
     y = graph.op("Relu", graph.conv(x, (4, 8), 3, padding=0))
     y = graph.op("AveragePool", y, kernel_shape=[5, 5])
+    graph.output(y, "shown", (1, 8, "h2", 10))
     graph.output(graph.op("GlobalMaxPool", y), "y", (1, 8, 1, 1))
     with Instance(compiled(graph.build(), tmp_path, "windows"), threads=1) as model:
-        for h, fits in ((7, True), (3, False), (12, True)):
+        for h, message in (
+            (7, ""),
+            (3, "axis 2 of shown would be -3; give larger sizes"),
+            (1, "inside the network would be -1; give larger sizes"),
+            (12, ""),
+        ):
             status = model.resize(h=h)
-            if not fits:
+            if message:
                 assert status == ARGUMENT
-                assert "inside the network would be -" in model.error()
+                assert model.error().endswith(message)
                 continue
             assert status == OK
             inputs = {"x": np.random.default_rng(h).standard_normal((1, 4, h, 16), np.float32)}

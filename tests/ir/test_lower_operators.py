@@ -405,7 +405,7 @@ def test_an_index_outside_raises(compiled: CompiledRegions) -> None:
         (Node("take", (Operand("input", (2,), "float32"), Operand("indices", (1,), "float32")),
               (1,), "float32", {"axis": 0}), "indices has dtype float32; need int32 or int64"),
         (Node("binary", tuple(Operand(r, (2,), "int64") for r in ("lhs", "rhs")), (2,), "int64",
-              {"kind": "div"}), "lhs has dtype int64; need float32"),
+              {"kind": "pow"}), "lhs has dtype int64; need float32"),
         (Node("compare", (Operand("lhs", (2,), "int64"), Operand("rhs", (2,), "int32")), (2,),
               "bool", {"kind": "less"}), "rhs has dtype int32; need int64"),
         (Node("softmax", (Operand("input", (2,), "int32"),), (2,), "int32",

@@ -148,6 +148,23 @@ def test_binary(
         y.check_gaps()
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8, np.uint8])
+def test_quotients_of_integers_are_cut_off(lib: ctypes.CDLL, dtype: type) -> None:
+    """Of 0 they are 0; the lowest number by -1 is itself."""
+    info = np.iinfo(dtype)
+    own = [info.min, info.min + 1, info.max, 0, 1, 2, 7, 100, *((-1, -7) if info.min else ())]
+    a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(*[np.array(own, dtype)] * 2))
+    p = abi.BinaryParams(abi.BINARY_KIND.index("div"), abi.activation(*cases.NONE), 1)
+    p.dtype = abi.DTYPE.index(np.dtype(dtype).name)
+    p.shape[0], p.a_strides[0], p.b_strides[0] = a.size, 1, 1
+    y = np.full_like(a, 77)
+    assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
+    signs = np.sign(a.astype(object)) * np.sign(b.astype(object))
+    exact = abs(a.astype(object)) // np.maximum(abs(b.astype(object)), 1) * signs
+    wrapped = [(int(quotient) - info.min) % 2**info.bits + info.min for quotient in exact]
+    np.testing.assert_array_equal(y, np.array(wrapped, dtype))
+
+
 def test_binary_strided_and_in_place(lib: ctypes.CDLL) -> None:
     rng = np.random.default_rng(6)
     a = rng.uniform(-1, 1, (5, 6)).astype(np.float32)

@@ -13,7 +13,13 @@ from benchmarks import abi
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES, KERNEL_HALVES
 from tests.kernels.guard import at_page_end
 
-KINDS = {"update": None, "add": np.add, "mul": np.multiply}
+KINDS = {
+    "update": None,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
 COMBINED = ("float32", "int32", "int64")
 Shape = tuple[int, ...]
 
@@ -142,6 +148,21 @@ def test_scatter(lib: ctypes.CDLL, case: Case, kind: str) -> None:
         np.testing.assert_array_equal(y, want)
         assert lib.ext_scatter(p, code, data.ctypes.data, *operands, data.ctypes.data) == 0
         np.testing.assert_array_equal(data, want)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
+    case = by_element((4,), (6,), 0)
+    p, _ = told(case, "float32", "int64")
+    indices = np.array([0, 1, 1, 2, 3, 3])
+    data = np.array([np.nan, 1, -np.inf, 5], np.float32)
+    updates = np.array([3, np.nan, 7, np.inf, 9, -0.0], np.float32)
+    want, y = data.copy(), np.empty_like(data)
+    with np.errstate(invalid="ignore"):
+        KINDS[kind].at(want, indices, updates)
+    given = (data.ctypes.data, indices.ctypes.data, updates.ctypes.data, y.ctypes.data)
+    assert lib.ext_scatter(p, abi.SCATTER_KIND.index(kind), *given) == 0
+    np.testing.assert_array_equal(y, want)
 
 
 @pytest.mark.parametrize("index", [5, -6])

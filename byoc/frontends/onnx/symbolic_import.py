@@ -18,7 +18,6 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
-from byoc.frontends.onnx.converters.elementwise import symbolic_clip
 from byoc.frontends.onnx.fitting_extents import concatenated
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, unequal
@@ -93,7 +92,6 @@ class SymbolicImporter(CheckedImporter):
             "Expand": self._expand,
             "Reshape": self._reshape,
             "Squeeze": self._squeeze,
-            "Clip": symbolic_clip,
             "Pad": self._pad,
         }
 

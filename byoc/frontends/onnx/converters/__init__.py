@@ -41,6 +41,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "AveragePool": windows.pool,
     "BitCast": elementwise.bit_cast,
     "BitShift": elementwise.bit_shift,
+    "Clip": elementwise.clip,
     "Col2Im": columns.col2im,
     "Concat": shapes.concat,
     "ConstantOfShape": shapes.constant_of_shape,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
 from byoc.frontends.onnx.converters.node import Node, in_float32, is_float
-from byoc.ir.dataflow import dtype_of, scalar_of, shape_of
-from codegen_cc.dim import broadcast_shape, is_static
+from byoc.ir.dataflow import array_of, dtype_of, shape_of
+from codegen_cc.dim import broadcast_shape
 
 
 def power(node: Node) -> relax.Expr:
@@ -165,17 +162,35 @@ def elu(node: Node) -> relax.Expr:
     return relax.op.multiply(relax.const(gamma, dtype), result)
 
 
-def symbolic_clip(inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
-    """Maximum and minimum with constants; TVM's loop nests of symbolic extents are hard to read."""
-    shape = shape_of(inputs[0])
-    if shape is None or is_static(shape) or dtype_of(inputs[0]) != "float32":
-        return None
-    value = inputs[0]
-    for place, name, operator in ((1, "min", relax.op.maximum), (2, "max", relax.op.minimum)):
-        given = inputs[place] if len(inputs) > place else None
-        bound = attrs.get(name) if given is None else scalar_of(given)
-        if bound is None and given is not None:
-            return None
-        if bound is not None and not np.isnan(bound):  # ONNX Runtime takes NaN for no bound
-            value = operator(value, relax.const(bound, "float32"))
+def _number(node: Node, bound: relax.Expr, none: float) -> relax.Expr:
+    """A computed bound as a scalar, and ``none`` where it is NaN."""
+    if shape_of(bound) != ():
+        bound = node.emit(relax.op.reshape(bound, ()))
+    if not is_float(dtype := dtype_of(bound)):
+        return bound
+    missing = node.emit(relax.op.isnan(bound))
+    return node.emit(relax.op.where(missing, relax.const(none, dtype), bound))
+
+
+def clip(node: Node) -> relax.Expr:
+    """Maximum and minimum, one after the other: TVM writes loop nests that are hard to read.
+
+    ONNX Runtime takes a bound that is NaN for none.
+    """
+    value = node.inputs[0]
+    if not isinstance(value.ty, relax.TensorType):
+        return node.tvm()
+    sides = ((1, "min", relax.op.maximum, -np.inf), (2, "max", relax.op.minimum, np.inf))
+    for place, name, operator, none in sides:
+        bound = node.inputs[place] if len(node.inputs) > place else None
+        known = node.attrs.get(name) if bound is None else array_of(bound)
+        if known is not None:
+            known = np.asarray(known, node.dtype()).reshape(())
+            if np.isnan(known):
+                continue
+            bound = relax.const(known, node.dtype())
+        elif bound is not None:
+            bound = _number(node, bound, none)
+        if bound is not None:
+            value = node.emit(operator(value, bound))
     return value

@@ -74,7 +74,16 @@ def supports(node: Node) -> str | None:
         return f"rhs {list(rhs.shape)} of integers; need one matrix"
     if has_block_weight(node) and (reason := unfit_block_weight(node)) is not None:
         return reason
+    if not has_block_weight(node) and (reason := _unequal(lhs.shape[-1], rhs.shape[-2])):
+        return reason
     return all_constant(node) or unfit_integers(node, lhs.shape[-1])
+
+
+def _unequal(a: Dim, b: Dim) -> str | None:
+    """Why not to sum over that many elements, of which one number may depend on the call."""
+    if same(a, b) or not (isinstance(a, int) or isinstance(b, int)):
+        return None
+    return f"sums over {a} and {b} elements; need equally many"
 
 
 @dataclass

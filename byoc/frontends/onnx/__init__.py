@@ -21,6 +21,7 @@ from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals
+from byoc.frontends.onnx.declared_squeeze import squeeze_as_declared
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
@@ -35,7 +36,7 @@ from byoc.frontends.onnx.input_shapes import (
 )
 from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.learned_axes import Unequal
-from byoc.frontends.onnx.named_import import import_named
+from byoc.frontends.onnx.named_import import import_named, ranges_of
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
 from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes
@@ -77,6 +78,7 @@ def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) ->
     shapes = given_shapes(input_shapes)
     loaded = read(model)
     widen_four_bits(loaded.model)
+    squeeze_as_declared(loaded.model)
     loaded.axes = set_shapes(loaded.model, shapes)
     simplify(loaded)
     explicit_padding(loaded.model)
@@ -123,7 +125,8 @@ def _imported(
     prepared: ApartModel, module: tvm.IRModule, source: tuple[SourceFile, ...], chosen: str = ""
 ) -> Imported:
     results = single_results(prepared.model.graph)
-    return Imported(module, *signature(prepared.model, module), source, results, chosen)
+    known = signature(prepared.model, module)
+    return Imported(module, *known, source, results, chosen, ranges_of(module))
 
 
 def _prepared_again(

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import tvm
 
+from byoc.deploy.metadata import SymbolRange
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.onnx.checked_import import Refusals, inferred_types
 from byoc.frontends.onnx.control_flow import ControlFlowImporter
@@ -22,6 +23,9 @@ from byoc.frontends.onnx.graph_names import known_as
 from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
+
+#: A module's symbols that have to be 2 or more.
+LONGER = "byoc_longer"
 
 
 def import_named(
@@ -42,7 +46,14 @@ def import_named(
     importer.refusals = refusals or Refusals()
     importer.unequal = [] if unequal is None else unequal
     importer.expected = inferred_types(model)
-    return define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
+    module = define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
+    return module.with_attr(LONGER, sorted(importer.longer)) if importer.longer else module
+
+
+def ranges_of(module: tvm.IRModule) -> tuple[SymbolRange, ...]:
+    """What the symbols of an imported module may be, those that may not be all numbers."""
+    names = module.attrs[LONGER] if module.attrs and LONGER in module.attrs else ()
+    return tuple(SymbolRange(str(name), 2) for name in names)
 
 
 def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:

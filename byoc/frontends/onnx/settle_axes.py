@@ -28,6 +28,7 @@ import tvm
 from onnx import numpy_helper
 from tvm import relax
 
+from byoc.extent import Extent
 from byoc.frontends.onnx.dynamic_axes import (
     DynamicAxis,
     joined,
@@ -39,6 +40,7 @@ from byoc.frontends.onnx.dynamic_axes import (
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
 from byoc.frontends.onnx.learned_axes import LONGEST, Unequal, learned
+from byoc.frontends.onnx.named_import import ranges_of
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.weights_apart import ApartModel
@@ -84,10 +86,22 @@ def settle_axes(
 
     Extents that ``failed`` are not taken again. ``prepare`` takes the shapes of inputs; what
     ``convert`` raises means that these extents do not help, and an operator without a converter
-    that none will.
+    that none will. A batch that may not be 1 is taken where nothing else is left.
     """
     noted: dict[tuple[DynamicAxis, ...], Unequal] = {}
-    attempt = partial(_attempt, first, prepare, convert, {*failed}, noted)
+    narrow: list[Settled] = []
+    attempt = partial(_attempt, first, prepare, convert, {*failed}, noted, narrow)
+    found = _best(first, prepare, attempt, noted)
+    return narrow[0] if narrow and (found.module is None or found.unknown) else found
+
+
+def _best(
+    first: ApartModel,
+    prepare: Callable[[InputShapes], ApartModel],
+    attempt: Callable[..., Settled | None],
+    noted: dict[tuple[DynamicAxis, ...], Unequal],
+) -> Settled:
+    """The most general import; one without a module where none helps."""
     try:
         # Nothing may ask for a total: GroupQueryAttention clamps what a wrong one would tell.
         total = tied(first.axes)
@@ -212,12 +226,14 @@ def _attempt(
     convert: Convert,
     failed: set[tuple[DynamicAxis, ...]],
     noted: dict[tuple[DynamicAxis, ...], Unequal],
+    narrow: list[Settled],
     axes: tuple[DynamicAxis, ...],
     prepared: ApartModel | None = None,
 ) -> Settled | None:
     """The model with these extents; None where the import fails, or something after it did.
 
     Extents that operators want to be equal are ``noted``, those that ``failed`` not tried again.
+    Imports whose batch may not be 1 go into ``narrow``, and count as not knowing a value.
     """
     if axes in failed:
         return None
@@ -231,7 +247,17 @@ def _attempt(
     except Exception:  # converters raise whatever their code runs into
         failed.add(axes)
         return None
-    return Settled(prepared, module, values_without_shape(module))
+    found = Settled(prepared, module, values_without_shape(module))
+    longer = {declared.name for declared in ranges_of(module)}
+    if not any(axis.meaning == "batch" and longer & _names(axis) for axis in axes):
+        return found
+    if not found.unknown:
+        narrow.append(found)
+    return replace(found, unknown=found.unknown + 1)
+
+
+def _names(axis: DynamicAxis) -> set[str]:
+    return {*axis.extent.names} if isinstance(axis.extent, Extent) else set()
 
 
 def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
+from byoc.frontends.onnx.contracted_axes import contracted
 from byoc.frontends.onnx.fitting_extents import concatenated
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, unequal
@@ -43,6 +44,7 @@ from codegen_cc.dim import (
     normal,
     product,
     quotient,
+    same,
 )
 from codegen_cc.region.relax_dims import relax_dims, relax_extent, variable_symbols
 
@@ -80,6 +82,8 @@ class SymbolicImporter(CheckedImporter):
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
         self.tangled = TangledExtents()
         self._sizes = SizesOfImages()
+        #: Symbols that have to be 2 or more.
+        self.longer: set[str] = set()
         #: Extents that operators want to be equal and that are not for all sizes.
         self.unequal: Unequal = []
         #: What converts symbolic operands, and gives None where TVM's converter will do.
@@ -156,10 +160,29 @@ class SymbolicImporter(CheckedImporter):
             attrs = self._padded(inputs, attrs)
         if op_name in BROADCASTING:
             inputs[:] = self._in_one_form(inputs)
+        self._note_contracted(op_name, inputs, attrs)
         convert = self._own.get(op_name)
         if convert is not None and (value := convert(inputs, attrs)) is not None:
             return self.bb.normalize(value)
         return super().convert_operator(op_name, inputs, attrs, opset)
+
+    def _note_contracted(
+        self, op_name: str, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
+    ) -> None:
+        """Note what an operator sums over, where that is not equally long for all sizes.
+
+        Raises ``ValueError`` where it is for some sizes only: nothing would check that later.
+        """
+        shapes = [
+            shape_of(x) if isinstance(getattr(x, "ty", None), relax.TensorType) else None
+            for x in list(inputs)[:2]
+        ]
+        for a, b in contracted(op_name, shapes, attrs):
+            if same(a, b):
+                continue
+            self.unequal.append((a, b))
+            if any(isinstance(x, int) for x in (a, b)) or {a, b} <= self._variables.keys():
+                raise ValueError(f"{op_name} sums over {a} and {b} elements; need equally many")
 
     def _in_one_form(self, inputs: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
         """Operands whose extents TVM would not know to be equal, with equal texts for them."""
@@ -308,12 +331,22 @@ class SymbolicImporter(CheckedImporter):
     def _squeeze(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
     ) -> relax.Expr | None:
-        """A squeeze of axes whose symbolic extents must turn out to be 1; None for others."""
+        """A squeeze of axes whose symbolic extents must turn out to be 1; None for others.
+
+        Without axes those go that are always 1 long; others must be longer, or they would go too.
+        """
         source, given = (*inputs, None)[:2]
         shape = shape_of(source)
         axes = attrs.get("axes") if given is None else dims_of(given)
-        if shape is None or not axes:
+        if shape is None or is_static(shape):
             return None
+        if not axes:
+            others = [extent for extent in shape if not isinstance(extent, int)]
+            if not all(isinstance(extent, sympy.Symbol) for extent in others):
+                return None
+            self.longer.update(extent.name for extent in others)
+            axes = [place for place, extent in enumerate(shape) if extent == 1]
+            return relax.op.squeeze(source, axes) if axes else source
         places = {int(axis) % len(shape) for axis in axes}
         if all(isinstance(shape[place], int) for place in places):
             return None

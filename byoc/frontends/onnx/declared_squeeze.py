@@ -1,0 +1,68 @@
+"""Squeeze without axes, of a tensor with a computed extent, as the model declares its result.
+
+Such a node drops each axis that turns out to be 1 long: how many axes its result has would depend
+on the sizes of a call. Where the model declares as many as are left without those that are always
+1 long, these are what it means:
+
+    y [frames - 14] = Squeeze(x [frames - 14, 1])        axes is [1]
+
+Extents that are an input's own are left alone: the import asks for longer ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from byoc.frontends.onnx.graph_names import FreshNames
+from byoc.frontends.onnx.honoured import ONNX_DOMAINS
+from byoc.frontends.onnx.inferred_shapes import extents_of
+
+#: From this opset on axes are an input.
+_AXES_AS_INPUT = 13
+
+
+def squeeze_as_declared(model: onnx.ModelProto) -> None:
+    """Give such nodes the axes, in place, where their result is an output of declared rank."""
+    declared = {
+        value.name: len(found)
+        for value in model.graph.output
+        if (found := extents_of(value.type)) is not None
+    }
+    nodes = [node for node in model.graph.node if _is_open(node) and node.output[0] in declared]
+    if not nodes:
+        return
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    own = {dim.dim_param for value in inferred.input for dim in value.type.tensor_type.shape.dim}
+    known = {
+        value.name: extents_of(value.type)
+        for value in inferred.value_info
+        if not own & {dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    }
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    for node in nodes:
+        extents = known.get(node.input[0])
+        if extents is None or None not in extents:
+            continue
+        axes = [place for place, extent in enumerate(extents) if extent == 1]
+        if len(extents) - len(axes) == declared[node.output[0]]:
+            _name_axes(model.graph, node, axes, versions.get("", 1))
+
+
+def _is_open(node: onnx.NodeProto) -> bool:
+    if node.op_type != "Squeeze" or node.domain not in ONNX_DOMAINS:
+        return False
+    return not any(node.input[1:]) and not any(a.name == "axes" for a in node.attribute)
+
+
+def _name_axes(graph: onnx.GraphProto, node: onnx.NodeProto, axes: list[int], opset: int) -> None:
+    del node.input[1:]
+    if not axes:
+        node.op_type = "Identity"
+    elif opset < _AXES_AS_INPUT:
+        node.attribute.append(onnx.helper.make_attribute("axes", axes))
+    else:
+        name = FreshNames(graph).fresh("axes")
+        graph.initializer.append(numpy_helper.from_array(np.array(axes, np.int64), name))
+        node.input.append(name)

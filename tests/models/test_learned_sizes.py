@@ -1,0 +1,120 @@
+"""Axes that an ONNX file leaves open and that its operators fix, and those that may not be 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import byoc
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+DECLARED = """
+<ir_version: 8, opset_import: ["" : 18]>
+net (float[frames, bins] x) => (float[%s] y)
+"""
+SUMS = {
+    "product": """
+    float[48, 6] w = {%s}
+    {y = MatMul(x, w)}""",
+    "gemm": """
+    float[6, 48] w = {%s}
+    {y = Gemm<transB = 1>(x, w)}""",
+    "convolution": """
+    float[6, 48, 1] w = {%s}
+    int64[1] first = {0}
+    int64[1] last = {2}
+    {
+      wide = Unsqueeze(x, last)
+      z = Conv(wide, w)
+      y = Squeeze(z, last)
+    }""",
+    "recurrent": """
+    float[1, 6, 48] w = {%s}
+    float[1, 6, 6] r = {%s}
+    int64[1] one = {1}
+    int64[2] both = {1, 2}
+    {
+      steps = Unsqueeze(x, one)
+      z = RNN<hidden_size = 6>(steps, w, r)
+      y = Squeeze(z, both)
+    }""",
+}
+
+
+def numbers(count: int, seed: int) -> str:
+    drawn = np.random.default_rng(seed).standard_normal(count) / 8
+    return ", ".join(f"{value:.6f}" for value in drawn)
+
+
+def model_of(text: str, result: str, *counts: int) -> onnx.ModelProto:
+    values = tuple(numbers(count, seed) for seed, count in enumerate(counts))
+    head, _, body = (DECLARED % result + text % values).partition("\n    {")
+    lines = [line.strip() for line in head.splitlines()]
+    weights = [line for line in lines if " = {" in line]
+    signature = "\n".join(line for line in lines if " = {" not in line)
+    listed = f"<{', '.join(weights)}>" if weights else ""
+    return onnx.parser.parse_model(f"{signature} {listed}\n{{{body}")
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_what_is_summed_over_is_no_choice(kind: str, tmp_path: Path) -> None:
+    """The file calls an axis ``bins``; a weight says that it is 48."""
+    counts = (288, 36) if kind == "recurrent" else (288,)
+    model = model_of(SUMS[kind], "frames, 6", *counts)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert [info.shape[1] for info in made.metadata.inputs] == [48]
+    assert made.report.offloaded_macs == made.report.macs
+    net = byoc.load(made.path)
+    for frames in (1, 7):
+        x = np.random.default_rng(frames).standard_normal((frames, 48), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+    with pytest.raises(byoc.InputError, match=r"need .*48"):
+        net.run({"x": np.zeros((3, 512), np.float32)})
+
+
+SQUEEZE = """
+    float[48, 1] w = {%s}
+    {
+      z = MatMul(x, w)
+      y = Squeeze(z)
+    }"""
+
+
+def test_a_squeeze_of_what_is_1_may_not_meet_another_1(tmp_path: Path) -> None:
+    """Of one frame the result would have no axis at all."""
+    model = model_of(SQUEEZE, "frames", 48)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    net = byoc.load(made.path)
+    for frames in (2, 5):
+        x = np.random.default_rng(frames).standard_normal((frames, 48), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+    with pytest.raises(byoc.InputError, match="frames is 1 and must be 2 or more"):
+        net.run({"x": np.zeros((1, 48), np.float32)})
+    assert byoc.verify(model, made.path).holds
+    fixed = byoc.compile(model, tmp_path / "one.so", {"x": [1, 48]}, min_bytes=0)
+    x = np.ones((1, 48), np.float32)
+    assert_agrees(byoc.load(fixed.path).run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+
+
+CUT = """
+    float[48, 1] w = {%s}
+    int64[1] ends = {-3}
+    int64[1] first = {0}
+    {
+      less = Slice(x, first, ends, first)
+      z = MatMul(less, w)
+      y = Squeeze(z)
+    }"""
+
+
+def test_a_squeeze_of_a_computed_extent_is_what_the_file_declares(tmp_path: Path) -> None:
+    model = model_of(CUT, "less", 48)
+    made = byoc.compile(model, tmp_path / "m.so", {"x": ["frames", 48]}, min_bytes=0)
+    net = byoc.load(made.path)
+    for frames in (5, 9):
+        x = np.random.default_rng(frames).standard_normal((frames, 48), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+    assert net.run({"x": np.ones((4, 48), np.float32)})["y"].shape == (1,)

@@ -21,7 +21,6 @@ from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals
-from byoc.frontends.onnx.declared_squeeze import squeeze_as_declared
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
@@ -37,6 +36,7 @@ from byoc.frontends.onnx.input_shapes import (
 from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.named_import import import_named, ranges_of
+from byoc.frontends.onnx.open_squeeze import squeeze_as_declared
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
 from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes

@@ -7,10 +7,15 @@ Where a network's input has a name for such an axis, and a weight its size, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from codegen_cc.dim import Dim
+import sympy
+from tvm import relax
+
+from byoc.frontends.onnx.learned_axes import Unequal
+from byoc.ir.dataflow import shape_of
+from codegen_cc.dim import Dim, same
 
 Shape = tuple[Dim, ...]
 Pair = tuple[Dim, Dim]
@@ -53,13 +58,33 @@ _OF: dict[str, Callable[[Shape, Shape, Mapping[str, Any]], Pair]] = {
 }
 
 
-def contracted(
-    operator: str, shapes: Sequence[Shape | None], attrs: Mapping[str, Any]
-) -> list[Pair]:
-    """The extents that have to be equal for an operator; none where ranks do not fit."""
-    if operator not in _OF or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
-        return []
+def note_contracted(
+    operator: str,
+    inputs: Sequence[relax.Expr | None],
+    attrs: Mapping[str, Any],
+    unequal: Unequal,
+    symbols: Collection[sympy.Symbol],
+) -> None:
+    """Add what an operator sums over to ``unequal``, where that is not equal for all sizes.
+
+    Raises ``ValueError`` where it is for some sizes only, as nothing would check that later: for a
+    number, or two of the inputs' own ``symbols``.
+    """
+    if operator not in _OF:
+        return
+    shapes = [shape_of(x) if _is_tensor(x) else None for x in (*inputs, None, None)[:2]]
+    if None in shapes:
+        return
     try:
-        return [_OF[operator](shapes[0], shapes[1], attrs)]
-    except IndexError:
-        return []
+        a, b = _OF[operator](*shapes, attrs)
+    except IndexError:  # ranks do not fit, which the converter says
+        return
+    if same(a, b):
+        return
+    unequal.append((a, b))
+    if any(isinstance(x, int) for x in (a, b)) or (a in symbols and b in symbols):
+        raise ValueError(f"{operator} sums over {a} and {b} elements; need equally many")
+
+
+def _is_tensor(expr: relax.Expr | None) -> bool:
+    return isinstance(getattr(expr, "ty", None), relax.TensorType)

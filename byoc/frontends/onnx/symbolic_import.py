@@ -18,10 +18,11 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
-from byoc.frontends.onnx.contracted_axes import contracted
+from byoc.frontends.onnx.contracted_axes import note_contracted
 from byoc.frontends.onnx.fitting_extents import concatenated
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, unequal
+from byoc.frontends.onnx.open_squeeze import squeezed
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
@@ -44,7 +45,6 @@ from codegen_cc.dim import (
     normal,
     product,
     quotient,
-    same,
 )
 from codegen_cc.region.relax_dims import relax_dims, relax_extent, variable_symbols
 
@@ -160,29 +160,11 @@ class SymbolicImporter(CheckedImporter):
             attrs = self._padded(inputs, attrs)
         if op_name in BROADCASTING:
             inputs[:] = self._in_one_form(inputs)
-        self._note_contracted(op_name, inputs, attrs)
+        note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
         convert = self._own.get(op_name)
         if convert is not None and (value := convert(inputs, attrs)) is not None:
             return self.bb.normalize(value)
         return super().convert_operator(op_name, inputs, attrs, opset)
-
-    def _note_contracted(
-        self, op_name: str, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
-    ) -> None:
-        """Note what an operator sums over, where that is not equally long for all sizes.
-
-        Raises ``ValueError`` where it is for some sizes only: nothing would check that later.
-        """
-        shapes = [
-            shape_of(x) if isinstance(getattr(x, "ty", None), relax.TensorType) else None
-            for x in list(inputs)[:2]
-        ]
-        for a, b in contracted(op_name, shapes, attrs):
-            if same(a, b):
-                continue
-            self.unequal.append((a, b))
-            if any(isinstance(x, int) for x in (a, b)) or {a, b} <= self._variables.keys():
-                raise ValueError(f"{op_name} sums over {a} and {b} elements; need equally many")
 
     def _in_one_form(self, inputs: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
         """Operands whose extents TVM would not know to be equal, with equal texts for them."""
@@ -341,12 +323,7 @@ class SymbolicImporter(CheckedImporter):
         if shape is None or is_static(shape):
             return None
         if not axes:
-            others = [extent for extent in shape if not isinstance(extent, int)]
-            if not all(isinstance(extent, sympy.Symbol) for extent in others):
-                return None
-            self.longer.update(extent.name for extent in others)
-            axes = [place for place, extent in enumerate(shape) if extent == 1]
-            return relax.op.squeeze(source, axes) if axes else source
+            return squeezed(source, self.longer)
         places = {int(axis) % len(shape) for axis in axes}
         if all(isinstance(shape[place], int) for place in places):
             return None

@@ -1,23 +1,26 @@
-"""Squeeze without axes, of a tensor with a computed extent, as the model declares its result.
+"""Squeeze without axes, of a tensor with an open extent.
 
 Such a node drops each axis that turns out to be 1 long: how many axes its result has would depend
-on the sizes of a call. Where the model declares as many as are left without those that are always
-1 long, these are what it means:
+on the sizes of a call. Of an extent that is computed, the model's declaration of the result says
+what it means:
 
     y [frames - 14] = Squeeze(x [frames - 14, 1])        axes is [1]
 
-Extents that are an input's own are left alone: the import asks for longer ones.
+An extent that is an input's own has to be 2 or more.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
+import sympy
 from onnx import numpy_helper
+from tvm import relax
 
 from byoc.frontends.onnx.graph_names import FreshNames
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 from byoc.frontends.onnx.inferred_shapes import extents_of
+from byoc.ir.dataflow import shape_of
 
 #: From this opset on axes are an input.
 _AXES_AS_INPUT = 13
@@ -48,6 +51,20 @@ def squeeze_as_declared(model: onnx.ModelProto) -> None:
         axes = [place for place, extent in enumerate(extents) if extent == 1]
         if len(extents) - len(axes) == declared[node.output[0]]:
             _name_axes(model.graph, node, axes, versions.get("", 1))
+
+
+def squeezed(source: relax.Expr, longer: set[str]) -> relax.Expr | None:
+    """A squeeze without axes of a tensor with open ones, whose symbols are added to ``longer``.
+
+    They have to be 2 or more. None where an open extent is computed.
+    """
+    shape = shape_of(source)
+    others = [extent for extent in shape if not isinstance(extent, int)]
+    if not all(isinstance(extent, sympy.Symbol) for extent in others):
+        return None
+    longer.update(extent.name for extent in others)
+    axes = [place for place, extent in enumerate(shape) if extent == 1]
+    return relax.op.squeeze(source, axes) if axes else source
 
 
 def _is_open(node: onnx.NodeProto) -> bool:

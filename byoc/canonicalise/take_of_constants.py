@@ -1,7 +1,7 @@
-"""Write backward reading as ``take`` with constant indices.
+"""Write backward reading as ``take``.
 
-``flip`` along an axis of known extent n takes n - 1, ..., 1, 0; a slice with a negative step takes
-what it would step through.
+``flip`` along an axis of extent n takes n - 1, ..., 1, 0: constants where n is known, else what
+the region computes. A slice with a negative step takes what it would step through.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from byoc.ir.dataflow import Block, op_name, shape_of, static_shape_of
 
 
 def take_of_constants(block: Block) -> None:
-    """Rewrite flips of known extents, and slices with negative steps of static shape."""
+    """Rewrite flips, and slices with negative steps of static shape."""
     for var, call in block.calls("relax.flip", "relax.strided_slice"):
         shape = static_shape_of(call.args[0])
         if op_name(call) == "relax.flip":
@@ -29,6 +29,13 @@ def _flip(block: Block, var: relax.Var, call: relax.Call) -> None:
     axis = int(call.attrs.axis) % len(shape)
     if isinstance(shape[axis], int):
         block.replace(var, take_of(call.args[0], np.arange(shape[axis])[::-1], axis))
+        return
+    extent = call.args[0].ty.shape.values[axis]
+    total = block.emit(var, relax.op.shape_to_tensor(relax.ShapeExpr([extent])))
+    last = block.emit(var, relax.op.subtract(total, relax.const(1, "int64")))
+    ahead = block.emit(var, relax.op.arange(0, extent, 1, "int64"))
+    places = block.emit(var, relax.op.subtract(last, ahead))
+    block.replace(var, relax.op.take(call.args[0], places, axis=axis))
 
 
 def _backward_slice(block: Block, var: relax.Var, call: relax.Call, shape: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.deploy.exchange import array_of, numpy_dtype, tensor_of
+from byoc.deploy.exchange import address_of, array_of, name_of, numpy_dtype, tensor_of
 from byoc.deploy.metadata import EXTENDED_DTYPES, TensorInfo, extent_of
 from byoc.errors import InputError
 from codegen_cc.errors import foreign_errors_as
@@ -65,7 +65,7 @@ def as_tensor(
     more.
     """
     array = as_array(info, value)
-    if str(array.dtype) != info.dtype:
+    if name_of(array.dtype) != info.dtype:
         raise InputError(
             f"input {info.name!r} has dtype {array.dtype}; need {info.dtype} (nothing is cast)"
         )
@@ -74,18 +74,27 @@ def as_tensor(
             f"input {info.name!r} has {array.ndim} axes, shape {list(array.shape)}; "
             f"need {len(info.shape)}, shape {_shape(info)}"
         )
-    for axis, (extent, wanted) in enumerate(zip(array.shape, info.shape, strict=True)):
+    axes = () if array.shape == info.shape else zip(array.shape, info.shape, strict=True)
+    for axis, (extent, wanted) in enumerate(axes):
         if (problem := _misfit(axis, extent, wanted, symbols, least)) is not None:
             raise InputError(
                 f"input {info.name!r} has shape {list(array.shape)}; need {_shape(info)}{problem}"
             )
     if array.size == 0:
         array = without_elements(array)
-    if not array.flags.c_contiguous or array.ctypes.data % max(alignment, array.itemsize):
+    flags = array.flags
+    if not flags.c_contiguous or not _is_aligned(array, alignment):
         array = _aligned_copy(array)
-    elif not array.flags.writeable:
+    elif not flags.writeable:
         array = _as_writable(array)
     return tensor_of(array)
+
+
+def _is_aligned(array: np.ndarray, alignment: int) -> bool:
+    """Whether an array begins at a multiple of both ``alignment`` and the size of an element."""
+    if alignment <= 1:
+        return array.flags.aligned
+    return address_of(array) % max(alignment, array.itemsize) == 0
 
 
 def _as_writable(array: np.ndarray) -> np.ndarray:
@@ -153,7 +162,7 @@ def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     kind = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
     size = prod(shape) * kind.itemsize
     buffer = np.empty(size + ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % ALIGNMENT
+    start = -address_of(buffer) % ALIGNMENT
     return buffer[start : start + size].view(kind).reshape(shape)
 
 

@@ -122,7 +122,7 @@ class Model(Described):
         """
         symbols = self._kept.lengths()
         region = self._region
-        rooms = self._rooms({} if outputs is None else outputs)
+        rooms = self._rooms(outputs)
         if rooms:
             self._require_inputs(inputs)
             inputs = {info.name: as_array(info, inputs[info.name]) for info in self.inputs}
@@ -131,8 +131,9 @@ class Model(Described):
             require_apart(inputs, rooms)
         places = self._places(rooms, symbols)
         if region is not None and places is not None:
-            given = zip((info.name for info in self.inputs), tensors, strict=False)
-            self._kept.require_outside([*given, *rooms.items()])
+            if self._kept.places():
+                given = zip((info.name for info in self.inputs), tensors, strict=False)
+                self._kept.require_outside([*given, *rooms.items()])
             states = places[len(self.outputs) :]
             self._call_region(region, tensors, places, symbols)
             rooms = {info.name: room for info, room in zip(self.outputs, places, strict=False)}
@@ -334,7 +335,9 @@ class Model(Described):
             for problem in self.thread_mismatches():
                 warnings.warn(problem, RuntimeWarning, stacklevel=4)
 
-    def _rooms(self, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _rooms(self, outputs: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
+        if outputs is None:
+            return {}
         self._require_known("output", outputs, self.outputs)
         known = {info.name: info for info in self.outputs}
         return {name: as_room(known[name], value) for name, value in outputs.items()}
@@ -347,9 +350,11 @@ class Model(Described):
     def _require_known(
         self, what: str, given: Mapping[str, Any], infos: tuple[TensorInfo, ...]
     ) -> None:
+        known = {info.name for info in infos}
+        if isinstance(given, dict) and given.keys() <= known:
+            return
         need = f"a dictionary of arrays by name: {self._names(infos)}"
         as_mapping(given, f"{what}s", InputError, need)
-        known = {info.name for info in infos}
         verb = "takes" if what == "input" else "gives"
         if unknown := [name for name in given if name not in known]:
             raise InputError(

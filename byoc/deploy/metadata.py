@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from byoc.arguments import MAX_THREADS, as_whole
@@ -37,6 +37,11 @@ class TensorInfo:
 
     def __str__(self) -> str:
         return printable(f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]")
+
+    @cached_property
+    def is_fixed(self) -> bool:
+        """Whether no axis is symbolic."""
+        return all(isinstance(extent, int) for extent in self.shape)
 
     @property
     def symbols(self) -> frozenset[str]:

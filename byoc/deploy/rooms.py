@@ -21,10 +21,13 @@ def rooms_for(
     """
     shapes = []
     for info in infos:
+        if info.is_fixed:
+            shapes.append(info.shape)
+            continue
         if info.symbols - symbols.keys():
             return None
         shape = tuple(e if isinstance(e, int) else extent_of(e).within(symbols) for e in info.shape)
-        if shape != tuple(info.shape) and 0 in shape:
+        if 0 in shape:
             return None
         shapes.append(shape)
     for info, shape in zip(infos, shapes, strict=True):

@@ -78,7 +78,7 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     "relax.one_hot": (("depth", "axis"), f"int32 or int64 of {KNOWN}"),
     "relax.tile": (("repeats",), STATIC),
     "relax.repeat": (("repeats", "axis"), f"{STATIC}, an axis"),
-    "relax.flip": (("axis",), f"{STATIC}, an axis"),
+    "relax.flip": (("axis",), f"{KNOWN}, an axis"),
     "relax.split": (("axis",), f"{KNOWN}, parts that are read one by one"),
     "relax.stack": (("axis",), f"{KNOWN}, the tensors themselves"),
 }

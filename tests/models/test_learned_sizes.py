@@ -118,3 +118,25 @@ def test_a_squeeze_of_a_computed_extent_is_what_the_file_declares(tmp_path: Path
         x = np.random.default_rng(frames).standard_normal((frames, 48), np.float32)
         assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
     assert net.run({"x": np.ones((4, 48), np.float32)})["y"].shape == (1,)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_axes_of_any_length_read_backward(axis: int, tmp_path: Path) -> None:
+    """Among what computes, in one region; also where there is nothing to read."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, m, 3] x) => (float[n, m, 3] y)
+    <int64[1] last = {{-1}}, int64[1] first = {{-2147483648}}, int64[1] axis = {{{axis}}},
+     int64[1] down = {{-1}}>
+    {{
+      r = Relu(x)
+      turned = Slice(r, last, first, axis, down)
+      y = Exp(turned)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(made.path)
+    for shape in ((2, 1), (3, 7), (70, 65), (1, 1), (0, 4), (4, 0)):
+        x = np.random.default_rng(sum(shape)).standard_normal((*shape, 3), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))

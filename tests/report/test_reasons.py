@@ -151,11 +151,6 @@ UNSUPPORTED: dict[str, tuple[Callable[..., relax.Expr], list[relax.Type], str]] 
         [floats("n")],
         "dimension m of the result is in no operand's shape; need one",
     ),
-    "symbolic reversal": (
-        lambda x: op.flip(x, 0),
-        [floats("n", 3)],
-        "float32[n, 3], axis 0; need a static shape, an axis",
-    ),
     "symbolic tile": (
         lambda x: op.tile(x, [2, 1]),
         [floats("n", 3)],

@@ -13,7 +13,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, op_name, shape_of
 from byoc.ir.walk import bindings_of
-from codegen_cc.dim import Dim, at_most, normal, symbols
+from codegen_cc.dim import Dim, at_most, normal, same, symbols
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
 
@@ -97,8 +97,12 @@ def _takes_nothing(value: relax.Expr) -> bool:
         result = shape_of(value)
         return None not in (result, *shapes) and not _may_vanish(shapes, result)
     if name == "relax.take":  # an axis without elements has none to take
-        shape = shape_of(value.args[0])
-        return shape is not None and not _may_be_zero(shape[int(value.attrs.axis or 0)])
+        shape, places = map(shape_of, value.args[:2])
+        if shape is None:
+            return False
+        extent = shape[int(value.attrs.axis or 0)]
+        each_once = places is not None and any(same(dim, extent) for dim in places)
+        return each_once or not _may_be_zero(extent)
     return name in ELEMENTWISE
 
 

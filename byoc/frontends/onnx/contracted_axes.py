@@ -77,9 +77,9 @@ def note_contracted(
         return
     try:
         a, b = _OF[operator](*shapes, attrs)
-    except IndexError:  # ranks do not fit, which the converter says
+    except IndexError:  # ranks do not fit
         return
-    if same(a, b):
+    if same(a, b) or (isinstance(a, int) and isinstance(b, int)):  # which the converter says
         return
     unequal.append((a, b))
     if any(isinstance(x, int) for x in (a, b)) or (a in symbols and b in symbols):

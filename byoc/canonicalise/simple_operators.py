@@ -4,7 +4,7 @@ isinf(x)            = |x| == inf
 isfinite(x)         = |x| < inf
 square(x)           = x * x
 negative(x)         = 0 - x            of integers
-abs(x)              = max(x, 0 - x)    of integers
+abs(x)              = max(x, 0 - x)    of integers with a sign, else x
 batch_flatten(x)    = reshape
 pixel_shuffle(x, r) = reshape, permute_dims, reshape
 tril(x), triu(x)    = where(constant mask, x, 0)
@@ -46,6 +46,9 @@ def _negative(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | No
     if dtype_of(var) not in KERNEL_INTEGERS:
         return None
     value = call.args[0]
+    if op_name(call) == "relax.abs" and dtype_of(var).startswith("uint"):
+        block.alias(var, value)
+        return None
     below = relax.op.subtract(relax.const(0, dtype_of(var)), value)
     if op_name(call) == "relax.negative":
         return below

@@ -67,6 +67,16 @@ def test_signs(tmp_path: Path, dtype: str, operator: str) -> None:
     check(model, tmp_path, a=whole(dtype))
 
 
+def test_the_size_of_a_number_without_a_sign(tmp_path: Path) -> None:
+    """It is itself: 0 less it would wrap around to more."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    net (uint8[n, 40] x) => (uint8[n, 40] y)
+    <uint8[1] three = {3}> { size = Abs(x) y = Add(size, three) }"""
+    x = np.random.default_rng(5).integers(0, 256, SHAPE).astype(np.uint8)
+    check(onnx.parser.parse_model(text), tmp_path, x=x)
+
+
 @pytest.mark.parametrize("shape", [("n", 40), SHAPE])
 @pytest.mark.parametrize("bounds", [("low", "high"), ("low", ""), ("", "high")])
 def test_clip_with_computed_bounds(

@@ -60,7 +60,7 @@ def array_of(tensor: Any) -> np.ndarray:
 @cache
 def _foreign(dtype: np.dtype) -> str | None:
     """The name of a dtype that is not NumPy's own, kept: NumPy takes microseconds to write it."""
-    return None if _is_numpys(str(dtype)) else str(dtype)
+    return None if _is_numpys(name_of(dtype)) else name_of(dtype)
 
 
 def _is_numpys(name: str) -> bool:

@@ -108,6 +108,11 @@ class Interface:
         return not self.axes and self.rows is None
 
     @property
+    def growing(self) -> frozenset[int]:
+        """The numbers of the states that grow."""
+        return frozenset() if self.rows is None else self.rows.states
+
+    @property
     def sizes(self) -> tuple[sympy.Symbol, ...]:
         """The symbols of shapes, in the order in which a run knows their values."""
         rows = () if self.rows is None else (self.rows.axis.symbol,)

@@ -6,6 +6,10 @@ arena are; a table names the axes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import sympy
+
 from codegen_cc.dim import c_name, c_text, symbols
 from codegen_cc.emit.entry import arena_parts, check_extents
 from codegen_cc.errors import CodegenError
@@ -58,10 +62,13 @@ def require_sizes(plan: Plan, interface: Interface) -> None:
         )
 
 
-def read_sizes(plan: Plan, interface: Interface) -> list[str]:
-    """C variables of the symbols of a region, from the array ``sizes``."""
-    places = [(interface.sizes.index(found), found) for found in plan.symbols()]
-    return [f"  const int64_t {c_name(found)} = sizes[{place}];" for place, found in places]
+def read_sizes(used: Collection[sympy.Symbol], interface: Interface) -> list[str]:
+    """C variables of these symbols, from the array ``sizes``."""
+    return [
+        f"  const int64_t {c_name(found)} = sizes[{place}];"
+        for place, found in enumerate(interface.sizes)
+        if found in used
+    ]
 
 
 def measure_function(plan: Plan, interface: Interface) -> str:
@@ -71,17 +78,15 @@ def measure_function(plan: Plan, interface: Interface) -> str:
     name, rows = interface.name, interface.rows
     step = 0 if rows is None else rows.step
     extents = [dim for spec in interface.tensors for dim in spec.shape]
-    used = set(symbols([*extents, step])) | set(plan.symbols())
+    used = {*symbols([*extents, step]), *plan.symbols()}
     lines = [
         "/* What a run needs with these sizes of the axes"
         + (", behind which come the rows of the states. */" if rows is not None else ". */"),
         f"static int {name}_measure(const int64_t* sizes, ext_needs* needs) {{",
+        *read_sizes(used, interface),
+        *check_extents(plan),
+        "  const int64_t extents[] = {",
     ]
-    for place, found in enumerate(interface.sizes):
-        if found in used:
-            lines.append(f"  const int64_t {c_name(found)} = sizes[{place}];")
-    lines += check_extents(plan)
-    lines.append("  const int64_t extents[] = {")
     lines += [
         f"      {', '.join(map(c_text, spec.shape))}," for spec in interface.tensors if spec.shape
     ]

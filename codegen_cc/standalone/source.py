@@ -116,7 +116,7 @@ def _run_function(plan: Plan, interface: Interface) -> str:
     name = interface.name
     place = {region: model for model, region in enumerate(interface.region_outputs)}
     given, results = len(interface.inputs), len(interface.outputs)
-    growing = frozenset() if interface.rows is None else interface.rows.states
+    growing = interface.growing
     replaced = [state for state in range(len(interface.states)) if state not in growing]
     arguments = [
         f"inputs[{model}]"
@@ -136,7 +136,7 @@ def _run_function(plan: Plan, interface: Interface) -> str:
         f"static int {name}_run_body(const void* const* inputs, void* const* outputs,",
         "    const void* const* before, void* const* after, const int64_t* sizes, char* arena) {",
         "  (void)inputs, (void)before, (void)after, (void)sizes;",
-        *read_sizes(plan, interface),
+        *read_sizes(plan.symbols(), interface),
     ]
     for library in prepared(plan):
         lines += [
@@ -174,7 +174,7 @@ def _state_kinds(plan: Plan, interface: Interface) -> str:
     """What a run does with each state."""
     first = len(interface.inputs)
     stored = {interface.region_inputs[rows.input] - first for rows in plan.in_place}
-    growing = frozenset() if interface.rows is None else interface.rows.states
+    growing = interface.growing
     kinds = [
         "EXT_STATE_GROWS"
         if state in growing

@@ -17,6 +17,7 @@ import sympy
 from onnx import numpy_helper
 from tvm import relax
 
+from byoc.frontends.onnx.explain import opset_of
 from byoc.frontends.onnx.graph_names import FreshNames
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 from byoc.frontends.onnx.inferred_shapes import extents_of
@@ -43,14 +44,13 @@ def squeeze_as_declared(model: onnx.ModelProto) -> None:
         for value in inferred.value_info
         if not own & {dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param}
     }
-    versions = {entry.domain: entry.version for entry in model.opset_import}
     for node in nodes:
         extents = known.get(node.input[0])
         if extents is None or None not in extents:
             continue
         axes = [place for place, extent in enumerate(extents) if extent == 1]
         if len(extents) - len(axes) == declared[node.output[0]]:
-            _name_axes(model.graph, node, axes, versions.get("", 1))
+            _name_axes(model.graph, node, axes, opset_of(model))
 
 
 def squeezed(source: relax.Expr, longer: set[str]) -> relax.Expr | None:

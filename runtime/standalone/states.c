@@ -171,12 +171,12 @@ static byoc_status begin_with(ext_instance* m, const void* const* states, int64_
   byoc_status status = ext_sizes_measure(m);
   if (!status) status = check_states(m, states);
   if (status) {
-    *rows_of(m) = before;
+    set_rows(m, before);
     return status;
   }
   m->begun = 0;
   status = ext_states_fit(m);
-  if (status) *rows_of(m) = 0;
+  if (status) set_rows(m, 0);
   return status;
 }
 

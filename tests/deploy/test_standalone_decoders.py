@@ -143,6 +143,7 @@ def test_saved_states_begin_elsewhere(small: tuple[onnx.ModelProto, Path]) -> No
         assert restore(other, None, 4) == ARGUMENT
         assert other.error() == ("decoder: the buffer of state 0 (past_key_values.0.key) is NULL")
         assert second.rows == 0
+        assert {t.shape[0] for t in other.sized("states")} == {0}
         assert restore(other, saved, 4) == OK
         second.past, second.reference.past = first.past, dict(first.reference.past)
         second.take(1)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from byoc.deploy.exchange import array_of, numpy_dtype, tensor_of
-from byoc.deploy.input_tensors import aligned_room, without_elements
+from byoc.deploy.exchange import array_of, numpy_dtype
+from byoc.deploy.host_memory import HostMemory
 from byoc.deploy.metadata import StateInfo, extent_of
 from byoc.errors import InputError, RunError
 
@@ -32,6 +32,12 @@ class Memory(Protocol):
     def room(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Room for an array."""
 
+    def rows_worth_enlarging(self, room: Any) -> int:
+        """From how many rows on it pays to ``enlarge`` a room; more than it has where never."""
+
+    def enlarge(self, room: Any) -> None:
+        """Ready a room for many rows. It stays where it is, with what is in it."""
+
     def first(self, room: Any, count: int) -> Any:
         """The first rows of a room, which are part of it."""
 
@@ -43,30 +49,6 @@ class Memory(Protocol):
 
     def tensor(self, room: Any) -> tvm_ffi.Tensor:
         """What the network takes."""
-
-
-class HostMemory:
-    """Memory of this process: NumPy's arrays."""
-
-    def room(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Aligned memory."""
-        return aligned_room(shape, dtype)
-
-    def first(self, room: np.ndarray, count: int) -> np.ndarray:
-        """A view."""
-        return room[:count]
-
-    def write(self, room: np.ndarray, array: np.ndarray | int) -> None:
-        """Copy an array, or fill with a number."""
-        room[...] = array
-
-    def read(self, room: np.ndarray) -> np.ndarray:
-        """The array itself."""
-        return room
-
-    def tensor(self, room: np.ndarray) -> tvm_ffi.Tensor:
-        """A tensor in the array's memory."""
-        return tensor_of(room if room.size else without_elements(room))
 
 
 class KeptStates:
@@ -94,6 +76,7 @@ class KeptStates:
         self._place: Memory = HostMemory() if memory is None else memory
         self._memory: dict[str, Any] = {}
         self._lengths: dict[str, int] = {}
+        self._enlarge_at: dict[str, int] = {}  # rows, of states that grow
 
     def reset(self) -> None:
         """Forget everything."""
@@ -105,8 +88,7 @@ class KeptStates:
         other = KeptStates(tuple(self._infos.values()), self.capacity, self._place)
         other._lengths = dict(self._lengths)
         for name, memory in self._memory.items():
-            dtype = self._infos[name].input.dtype
-            other._memory[name] = self._place.room(tuple(memory.shape), dtype)
+            other._take_room(self._infos[name], tuple(memory.shape))
             self._place.write(other._filled(name), self._place.read(self._filled(name)))
         return other
 
@@ -131,7 +113,7 @@ class KeptStates:
         for name, info in self._infos.items():
             array = given[name] if info.axis is None else np.moveaxis(given[name], info.axis, 0)
             shape = array.shape if info.axis is None else (self.capacity, *array.shape[1:])
-            self._memory[name] = self._place.room(shape, info.input.dtype)
+            self._take_room(info, shape)
             if info.axis is not None:
                 self._lengths[name] = len(array)
             self._place.write(self._filled(name), array)
@@ -191,6 +173,13 @@ class KeptStates:
         memory, grows = self._memory[name], self._infos[name].axis is not None
         return self._place.first(memory, self._lengths.get(name, 0)) if grows else memory
 
+    def _take_room(self, info: StateInfo, shape: tuple[int, ...]) -> Any:
+        """New memory for a state."""
+        memory = self._memory[info.input.name] = self._place.room(shape, info.input.dtype)
+        if info.axis is not None:
+            self._enlarge_at[info.input.name] = self._place.rows_worth_enlarging(memory)
+        return memory
+
     def _rows(self, info: StateInfo, sizes: _Sizes) -> Any:
         name, length = info.input.name, self._lengths.get(info.input.name, 0)
         whole = length + sizes.step(info)
@@ -202,12 +191,15 @@ class KeptStates:
         shape = (self.capacity, *sizes.of(info, self._fixed[name]))
         memory = self._memory.get(name)
         if memory is None or (tuple(memory.shape) != shape and length == 0):
-            memory = self._memory[name] = self._place.room(shape, info.input.dtype)
+            memory = self._take_room(info, shape)
         if tuple(memory.shape) != shape:
             raise InputError(
                 f"state {name!r} has rows of {list(memory.shape[1:])}; this call needs"
                 f" {list(shape[1:])}; reset the model before other sizes"
             )
+        if whole >= self._enlarge_at[name]:
+            self._place.enlarge(memory)
+            self._enlarge_at[name] = self.capacity + 1
         return self._place.first(memory, whole)
 
     def _replaced(self, info: StateInfo, sizes: _Sizes) -> Any:
@@ -215,7 +207,7 @@ class KeptStates:
         shape = sizes.of(info, self._fixed[name])
         memory = self._memory.get(name)
         if memory is None:
-            memory = self._memory[name] = self._place.room(shape, info.input.dtype)
+            memory = self._take_room(info, shape)
             self._place.write(memory, 0)
         if tuple(memory.shape) != shape:
             raise InputError(

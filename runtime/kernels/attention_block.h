@@ -70,11 +70,13 @@ typedef struct {
   const float *at, *values;
   int64_t column, columns, row, rows; /* floats of a row and to the next one; how many are left */
   int64_t value_columns, value_row, value_rows;
+  int values_once; /* values are read once by all rows, not several times */
 } ahead;
 
 enum { LINE = EXT_ALIGN / (int)sizeof(float), LINES = 8 };
 
-EXT_INLINE void fetch(ahead* next) {
+/* Asks for the next `lines`, LINES or half of them. */
+EXT_INLINE void fetch(ahead* next, const int lines) {
   if (next->rows == 0) {
     if (next->value_rows == 0) return;
     next->at = next->values;
@@ -84,8 +86,8 @@ EXT_INLINE void fetch(ahead* next) {
     next->value_rows = 0;
   }
   const float* at = next->at + next->column;
-  for (int i = 0; i < LINES; i++) __builtin_prefetch(at + i * LINE, 0, 2);
-  next->column += LINES * LINE;
+  for (int i = 0; i < lines; i++) __builtin_prefetch(at + i * LINE, 0, 2);
+  next->column += lines * LINE;
   if (next->column < next->columns) return;
   next->column = 0;
   next->at += next->row;
@@ -100,7 +102,7 @@ static float scores(const ext_attention_params* p, const float* q, const float* 
   vf high = vf_set1(-__builtin_inff());
   int64_t j = 0;
   for (; j + VL <= n; j += VL) {
-    fetch(next);
+    fetch(next, LINES);
     vf v = dots(q, k + j * row, row, p->depth) * scale;
     if (mask) v += step ? vf_load(mask + j) : vf_set1(*mask);
     high = vf_select(vm_lt(high, v), v, high); /* unlike vf_max, without NaNs */
@@ -124,7 +126,7 @@ static void turn_keys(const float* k, int64_t row, int64_t n, int64_t depth, flo
       const float* from = k + j * row + i;
       float* to = kt + i * SHARED_BLOCK + j;
       vf t[VL];
-      fetch(next);
+      fetch(next, LINES);
       if (j + VL <= n && i + VL <= depth) {
         EXT_UNROLL
         for (int r = 0; r < VL; r++) t[r] = vf_load(from + r * row);
@@ -149,7 +151,7 @@ EXT_INLINE void dots_of_rows(const int rows, const float* const* q, const float*
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = vf_zero();
   for (int64_t i = 0; i < depth; i++, kt += SHARED_BLOCK) {
     const vf first = vf_load(kt), second = vf_load(kt + VL);
-    if (i % 4 == 0) fetch(next);
+    if (i % 4 == 0) fetch(next, LINES);
     EXT_UNROLL
     for (int r = 0; r < rows; r++) {
       const vf x = vf_set1(q[r][i]);
@@ -220,10 +222,11 @@ static float exponentials(float* s, int64_t n, float most) {
 }
 
 /* For `rows` sums that are `apart`, and `vectors` of their columns, of which the last one has
- * `lanes`: sums[r] = sums[r] by[r] + sum_j s[r][j] v[j], values that are `row` apart. */
-EXT_INLINE void add_columns(const int rows, const int vectors, int64_t lanes, const float* s,
-                            const float* v, int64_t row, int64_t n, const float* by, float* sums,
-                            int64_t apart, ahead* next) {
+ * `lanes`: sums[r] = sums[r] by[r] + sum_j s[r][j] v[j], values that are `row` apart, and factors
+ * that are `s_row` and `s_key`. */
+EXT_INLINE void add_columns(const int s_row, const int s_key, const int rows, const int vectors,
+                            int64_t lanes, const float* s, const float* v, int64_t row, int64_t n,
+                            const float* by, float* sums, int64_t apart, ahead* next) {
   /* A lone row has two chains of sums, which hide the latency of multiply-adds. */
   const int chains = rows == 1 ? 2 : 1;
   vf y[2 * FEW_QUERIES][FEW_VECTORS];
@@ -238,13 +241,13 @@ EXT_INLINE void add_columns(const int rows, const int vectors, int64_t lanes, co
     EXT_UNROLL
     for (int c = 0; c < chains; c++, v += row) {
       vf x[FEW_VECTORS];
-      if (rows > 1 && j % 2) fetch(next);
+      if (rows > 1 && (j % 2 || next->values_once)) fetch(next, LINES / 2);
       EXT_UNROLL
       for (int i = 0; i < vectors; i++)
         x[i] = lanes == VL ? vf_load(v + i * VL) : vf_load_n(v + i * VL, lanes);
       EXT_UNROLL
       for (int r = 0; r < rows; r++) {
-        const vf factor = vf_set1(s[r * BLOCK + j + c]);
+        const vf factor = vf_set1(s[r * s_row + (j + c) * s_key]);
         EXT_UNROLL
         for (int i = 0; i < vectors; i++)
           y[c * rows + r][i] = vf_fma(factor, x[i], y[c * rows + r][i]);
@@ -257,7 +260,7 @@ EXT_INLINE void add_columns(const int rows, const int vectors, int64_t lanes, co
       y[0][i] += y[1][i];
       if (j == n) continue;
       const vf x = lanes == VL ? vf_load(v + i * VL) : vf_load_n(v + i * VL, lanes);
-      y[0][i] = vf_fma(vf_set1(s[j]), x, y[0][i]);
+      y[0][i] = vf_fma(vf_set1(s[j * s_key]), x, y[0][i]);
     }
   }
   EXT_UNROLL
@@ -268,28 +271,31 @@ EXT_INLINE void add_columns(const int rows, const int vectors, int64_t lanes, co
 }
 
 /* add_columns of all columns. */
-EXT_INLINE void add_values(const int rows, const float* s, const float* v, int64_t row, int64_t n,
-                           int64_t width, const float* by, float* sums, int64_t apart,
-                           ahead* next) {
+EXT_INLINE void add_values(const int s_row, const int s_key, const int rows, const float* s,
+                           const float* v, int64_t row, int64_t n, int64_t width, const float* by,
+                           float* sums, int64_t apart, ahead* next) {
   int64_t c = 0;
   for (; c + FEW_VECTORS * VL <= width; c += FEW_VECTORS * VL)
-    add_columns(rows, FEW_VECTORS, VL, s, v + c, row, n, by, sums + c, apart, next);
+    add_columns(s_row, s_key, rows, FEW_VECTORS, VL, s, v + c, row, n, by, sums + c, apart, next);
   for (; c < width; c += VL)
-    add_columns(rows, 1, i64_min(VL, width - c), s, v + c, row, n, by, sums + c, apart, next);
+    add_columns(s_row, s_key, rows, 1, i64_min(VL, width - c), s, v + c, row, n, by, sums + c,
+                apart, next);
 }
 
 /* add_values of at most FEW_QUERIES rows. */
-static void add_few_values(int64_t rows, const float* s, const float* v, int64_t row, int64_t n,
-                           int64_t width, const float* by, float* sums, int64_t apart,
-                           ahead* next) {
+EXT_INLINE void add_few_values(const int s_row, const int s_key, int64_t rows, const float* s,
+                               const float* v, int64_t row, int64_t n, int64_t width,
+                               const float* by, float* sums, int64_t apart, ahead* next) {
+#define ADD(rows) add_values(s_row, s_key, rows, s, v, row, n, width, by, sums, apart, next)
   switch (rows) {
 #if FEW_QUERIES > 2
-    case 4: add_values(4, s, v, row, n, width, by, sums, apart, next); break;
-    case 3: add_values(3, s, v, row, n, width, by, sums, apart, next); break;
+    case 4: ADD(4); break;
+    case 3: ADD(3); break;
 #endif
-    case 2: add_values(2, s, v, row, n, width, by, sums, apart, next); break;
-    default: add_values(1, s, v, row, n, width, by, sums, apart, next);
+    case 2: ADD(2); break;
+    default: ADD(1);
   }
+#undef ADD
 }
 
 #endif /* EXT_ATTENTION_BLOCK_H_ */

@@ -12,7 +12,7 @@
  * (Dao et al., "Flash-Decoding for long-context inference", 2023), and the parts are added up at
  * the end, each scaled down to the greatest score of all.
  */
-#include "attention_block.h"
+#include "attention_lanes.h"
 
 /* Keys of a part at least. */
 enum { PART_KEYS = 256 };
@@ -25,6 +25,7 @@ static const int64_t ALONE = 1 << 16;
 /* What belongs to a group of heads; the mask may be NULL. */
 typedef struct {
   const float *q, *k, *v, *mask;
+  const float* turned; /* q, where each row has a lane; else NULL */
 } few_group;
 
 typedef struct {
@@ -57,12 +58,37 @@ typedef struct {
   ahead next;
 } few_block;
 
+#if defined(EXT_HALF_VECTORS)
+/* Whether rows that share keys have a lane each: there are as many as fill most of a half vector,
+ * and they have one mask. */
+static int in_lanes(const few_job* job, const float* mask) {
+  const ext_attention_params* p = job->p;
+  if (job->rows <= LANES / 2 || job->rows > LANES || !is_halved()) return 0;
+  return !mask || (p->mask_strides[1] == 0 && (p->queries == 1 || p->mask_strides[2] == 0));
+}
+
+/* turned[i][r] = q[r][i], and zeros where there is no row; returns it. */
+static const float* turn_queries(const few_job* job, const float* q, float* turned) {
+  const ext_attention_params* p = job->p;
+  for (int64_t r = 0; r < LANES; r++) {
+    const int64_t at = r / p->queries * p->q_strides[1] + r % p->queries * p->q_strides[2];
+    for (int64_t i = 0; i < p->depth; i++) turned[i * LANES + r] = r < job->rows ? q[at + i] : 0.0f;
+  }
+  return turned;
+}
+
+/* Where a group's state is between blocks: behind the sums of its first rows. */
+static lane_state state_of(const few_job* job, float* out) {
+  return (lane_state){out + job->wide, out + row_floats(job) + job->wide};
+}
+#endif
+
 /* The scores of one row, whose products are in s where keys are turned; returns the greatest. */
 EXT_INLINE float scores_of_row(const few_job* job, few_block* b, const float* q, const float* mask,
                                float* s) {
 #if defined(TURN_ROWS)
   if (b->kt) {
-    fetch(&b->next);
+    fetch(&b->next, LINES);
     return masked(job->p, b->n, mask, s);
   }
 #endif
@@ -99,8 +125,8 @@ static void keys_of_rows(const few_job* job, few_block* b, int64_t r, int64_t ro
     sum[1] = most;
   }
   for (int64_t i = 0; i < rows; i += FEW_QUERIES)
-    add_few_values(i64_min(FEW_QUERIES, rows - i), s + i * BLOCK, b->v, p->v_strides[2], b->n,
-                   p->width, by + i, out + i * apart, apart, &b->next);
+    add_few_values(BLOCK, 1, i64_min(FEW_QUERIES, rows - i), s + i * BLOCK, b->v, p->v_strides[2],
+                   b->n, p->width, by + i, out + i * apart, apart, &b->next);
 }
 
 /* What group `i` of those that are abreast asks for of the next block, keys [j, end). */
@@ -110,7 +136,7 @@ static ahead next_block(const few_job* job, const few_group* group, int64_t i, i
   if (job->rows < FETCH_ROWS || j >= end) return (ahead){0};
   const int64_t keys = i64_min(job->block, end - j), groups = job->abreast;
   const int64_t first = j + i * keys / groups, rows = j + (i + 1) * keys / groups - first;
-  ahead next = {.rows = rows, .value_rows = rows};
+  ahead next = {.rows = rows, .value_rows = rows, .values_once = job->rows <= FEW_QUERIES};
   next.columns = groups * p->depth;
   next.row = p->k_strides[2];
   next.at = group->k - i * p->k_strides[1] + first * next.row;
@@ -128,6 +154,15 @@ static void keys_of_group(const few_job* job, const few_group* group, int64_t i,
   const int64_t n = i64_min(job->block, end - j), key = p->k_strides[2];
   few_block b = {group, j, n, group->k + j * key, group->v + j * p->v_strides[2], NULL, {0}};
   b.next = next_block(job, group, i, j + n, end);
+#if defined(EXT_HALF_VECTORS)
+  if (group->turned) {
+    const float* mask = group->mask ? group->mask + j * p->mask_strides[3] : NULL;
+    const lane_state state = state_of(job, out);
+    keys_of_lanes(p, job->rows, group->turned, b.k, b.v, n, mask, &state, out, row_floats(job),
+                  &b.next);
+    return;
+  }
+#endif
 #if defined(TURN_ROWS)
   float turned[MOST_DEPTH * SHARED_BLOCK];
   if (job->rows >= TURN_ROWS && p->depth <= MOST_DEPTH) {
@@ -139,6 +174,36 @@ static void keys_of_group(const few_job* job, const few_group* group, int64_t i,
     keys_of_rows(job, &b, r, i64_min(DOT_ROWS, job->rows - r), out + r * row_floats(job));
 }
 
+/* Sets the greatest exponents of no keys. */
+static void start_rows(const few_job* job, const few_group* group, float* out) {
+#if defined(EXT_HALF_VECTORS)
+  if (group->turned) {
+    vf_store(state_of(job, out).most, vf_set1(-__builtin_inff()));
+    return;
+  }
+#endif
+  (void)group;
+  for (int64_t r = 0; r < job->rows; r++)
+    out[r * row_floats(job) + job->wide + 1] = -__builtin_inff();
+}
+
+/* Brings what lanes know to each row. */
+static void settle_rows(const few_job* job, const few_group* group, float* out) {
+#if defined(EXT_HALF_VECTORS)
+  if (!group->turned) return;
+  const lane_state state = state_of(job, out);
+  float total[VL], most[VL];
+  vf_store(total, vf_load(state.total));
+  vf_store(most, vf_load(state.most));
+  for (int64_t r = 0; r < job->rows; r++) {
+    out[r * row_floats(job) + job->wide] = total[r];
+    out[r * row_floats(job) + job->wide + 1] = most[r];
+  }
+#else
+  (void)job, (void)group, (void)out;
+#endif
+}
+
 /* A part of the keys of the groups that follow the first one, block by block: in a cache their rows
  * lie side by side, and memory is read in order. */
 static void keys_of_part(const few_job* job, int64_t first, int64_t part) {
@@ -148,12 +213,13 @@ static void keys_of_part(const few_job* job, int64_t first, int64_t part) {
   for (int64_t i = 0; i < job->abreast; i++) {
     float* row = out + i * apart;
     memset(row, 0, (size_t)result_floats(job) * sizeof *row);
-    for (int64_t r = 0; r < job->rows; r++)
-      row[r * row_floats(job) + job->wide + 1] = -__builtin_inff();
+    start_rows(job, job->of_groups + first + i, row);
   }
   for (int64_t j = j0; j < j1; j += job->block)
     for (int64_t i = 0; i < job->abreast; i++)
       keys_of_group(job, job->of_groups + first + i, i, j, j1, out + i * apart);
+  for (int64_t i = 0; i < job->abreast; i++)
+    settle_rows(job, job->of_groups + first + i, out + i * apart);
 }
 
 /* y of one row from the parts of its keys; `first` is the first part's result for it. */
@@ -183,7 +249,8 @@ static void finish_row(const few_job* job, int64_t group, int64_t r, float* firs
     const float none[1] = {0.0f}, by[1] = {1.0f};
     memset(sums, 0, (size_t)job->wide * sizeof *sums);
     for (int64_t j = 0; j < p->keys; j++)
-      add_values(1, none, v + j * p->v_strides[2], p->v_strides[2], 1, p->width, by, sums, 0, NULL);
+      add_values(BLOCK, 1, 1, none, v + j * p->v_strides[2], p->v_strides[2], 1, p->width, by, sums,
+                 0, NULL);
     sum = 1.0f;
   }
   const vf factor = vf_set1(1.0f / sum);
@@ -238,7 +305,12 @@ int EXT_NAME(ext_attention_few)(const ext_attention_params* p, const float* q, c
   job.wide = ceil_div(p->width, VL) * VL;
   const int64_t work = job.groups * job.rows * p->keys * (p->depth + p->width);
   const int64_t threads = work < ALONE ? 1 : ext_num_threads(), items = share_out(&job, threads);
-  const int64_t floats = job.groups * job.parts * result_floats(&job);
+  int64_t floats = job.groups * job.parts * result_floats(&job);
+#if defined(EXT_HALF_VECTORS)
+  const int lanes = in_lanes(&job, mask);
+  const int64_t turned = floats;
+  if (lanes) floats += job.groups * p->depth * LANES;
+#endif
   job.results =
       ext_workspace_alloc((size_t)floats * sizeof(float) + (size_t)job.groups * sizeof(few_group));
   if (!job.results) return EXT_ERR_MEMORY;
@@ -248,6 +320,12 @@ int EXT_NAME(ext_attention_few)(const ext_attention_params* p, const float* q, c
     of_groups[g].k = k + group_offset(p, p->k_strides, g);
     of_groups[g].v = v + group_offset(p, p->v_strides, g);
     of_groups[g].mask = mask ? mask + head_offset(p, p->mask_strides, g * job.heads) : NULL;
+    of_groups[g].turned = NULL;
+#if defined(EXT_HALF_VECTORS)
+    if (lanes)
+      of_groups[g].turned =
+          turn_queries(&job, of_groups[g].q, job.results + turned + g * p->depth * LANES);
+#endif
   }
   job.of_groups = of_groups;
   const int status = threads == 1 ? parts(&job, 0, items) : ext_parallel_for(items, 1, parts, &job);

@@ -1,12 +1,13 @@
 /*
  * block_digits.h - rows of a as integers, for units that add products of bytes.
  *
- *   sum_p a[p] (q[p] - zero) = unit (high + low / 2^16)
+ *   sum_p a[p] (q[p] - zero) = unit (2^8 high + low)
  *
- * Of a chunk of a block, a[p] is rounded towards zero to a whole number of 2^-30 of a power of 2
- * next to the largest: four digits of 8 signed bits.  The sums of their products with q are exact,
- * so the result is closer than one that is summed in fp32, wherever numbers of a chunk differ by
- * less than 2^7.  Digits are made once, and serve all columns.
+ * Of a chunk of a block, a[p] is rounded to a multiple of the largest number by 127 * 2^16: three
+ * digits of 8 signed bits, 2^-24 of the largest off.  The sums of their products with q are exact.
+ * So the error is 2^-24 largest sum_p |q[p] - zero| at most, which is less than the bound of n
+ * numbers that are summed in fp32, wherever the largest is less than n times their mean.  Digits
+ * are made once, and serve all columns.
  *
  * Where data may be rounded to bytes there is one digit: the nearest multiple of the largest number
  * by 127 (block_bytes.h).
@@ -21,21 +22,25 @@
 #if defined(DIGIT_ROWS)
 
 enum {
-  DIGITS = 4,
+  DIGITS = 3,
+  SLOTS = 4,   /* bytes of a number's digits; the last one is 0 */
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
   MOST_CHAINS = 2,
-  LEAST_EXPONENT = 29
+  MOST_OF_DIGITS = 127 << 16
 };
+
+/* The least of largest numbers: smaller ones count as multiples of its share. */
+#define LEAST_LARGEST 0x1p-100f
 
 typedef struct {
   float unit;
-  /* Sums of the digits: 256 first + second, 256 third + fourth.  Of single ones their sum, and
-   * what is added to products with a w without zero points. */
+  /* Sums of the digits: 256 first + second, third.  Of single ones their sum, and what is added to
+   * products with a w without zero points. */
   int32_t high, low;
 } digit_chunk;
 
-/* Digits of the rows of a, [row][padded / 4][count][4], and what belongs to their chunks, [row]
- * [chunks]. */
+/* Digits of the rows of a, [row][padded / 4][slots][4], where `slots` is SLOTS, or 1 of single
+ * ones, and what belongs to their chunks, [row][chunks]. */
 typedef struct {
   int64_t padded, chunks;
   int8_t* digits;
@@ -48,42 +53,28 @@ EXT_INLINE int64_t chunk_end(int64_t p, int64_t block, int64_t k) {
   return i64_min(end, p + CHUNK);
 }
 
-EXT_INLINE float power_of_2(int32_t biased) {
-  int32_t bits = biased << 23;
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
 /* Digits of n numbers x, and of zeros up to VL more. */
 static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
-  vf most = vf_zero();
+  vf most = vf_set1(LEAST_LARGEST);
   int64_t i = 0;
   for (; i + VL <= n; i += VL) most = vf_max(most, vf_abs(vf_load(x + i)));
   if (i < n) most = vf_max(most, vf_abs(vf_load_n(x + i, n - i)));
   const float largest = vf_most(most);
-  int32_t bits;
-  memcpy(&bits, &largest, sizeof bits);
-  const int32_t exponent = bits >> 23 > LEAST_EXPONENT ? bits >> 23 : LEAST_EXPONENT;
-  const vf factor = vf_set1(power_of_2(283 - exponent)); /* below 2^30 */
-  const vi byte = vi_set1(255), half = vi_set1(0x808080);
+  const vf factor = vf_set1((float)MOST_OF_DIGITS / largest);
+  const vi byte = vi_set1(255), half = vi_set1(0x8080);
   vi high = vi_set1(0), low = vi_set1(0);
   for (i = 0; i < n; i += VL) {
-    vi v = __builtin_convertvector(vf_load_n(x + i, i64_min(VL, n - i)) * factor, vi);
+    vi v = vf_to_vi_saturated(vf_load_n(x + i, i64_min(VL, n - i)) * factor);
     vi d = (v + half) ^ half; /* digits -128 .. 127 from those of two's complement */
-    vi rest = ((d << 16 >> 24) << 8) + (d << 24 >> 24);
-    high += (v - rest) >> 16;
-    low += rest;
-    vi first = (vi)((vu)d >> 24), second = d >> 16 & byte, third = d >> 8 & byte;
-    vx_store(digits + DIGITS * i, vx_narrow(first, second, third, d & byte));
+    vi last = d << 24 >> 24;
+    high += (v - last) >> 8;
+    low += last;
+    vx_store(digits + SLOTS * i, vx_narrow(d >> 16 & byte, d >> 8 & byte, d & byte, vi_set1(0)));
   }
   /* Sums of less than 2^24: exact as floats. */
-  return (digit_chunk){power_of_2(exponent - 13), (int32_t)vf_sum(vi_to_vf(high)),
+  return (digit_chunk){largest / (float)MOST_OF_DIGITS, (int32_t)vf_sum(vi_to_vf(high)),
                        (int32_t)vf_sum(vi_to_vf(low))};
 }
-
-/* The least of largest numbers: smaller ones count as multiples of it by 127. */
-#define LEAST_LARGEST 0x1p-100f
 
 /* The same of single digits; `middle` is the zero point of a w that has none.  `huge` gets lanes
  * that are not 0 where a number is none, or 2^100 or more. */
@@ -126,14 +117,14 @@ typedef struct {
   const ext_matmul_params* p;
   const ext_block_weight* w;
   const float* a;
-  int count; /* digits of a number */
+  int slots; /* bytes of a number's digits */
   block_digits* d;
 } digits_job;
 
 static vi digits_of_row(const digits_job* job, const float* x, int64_t row) {
-  const int64_t step = job->p->a_col, k = job->p->k, count = job->count;
+  const int64_t step = job->p->a_col, k = job->p->k, slots = job->slots;
   const int32_t middle = job->w->zero ? 0 : 1 << (job->w->bits - 1);
-  int8_t* digits = job->d->digits + row * count * job->d->padded;
+  int8_t* digits = job->d->digits + row * slots * job->d->padded;
   digit_chunk* chunks = job->d->of_chunks + row * job->d->chunks;
   float gathered[CHUNK];
   vi huge = vi_set1(0);
@@ -144,8 +135,8 @@ static vi digits_of_row(const digits_job* job, const float* x, int64_t row) {
       at = gathered;
       for (int64_t i = p; i < end; i++) gathered[i - p] = x[i * step];
     }
-    *chunks++ = count == 1 ? bytes_of_chunk(at, end - p, middle, digits + p, &huge)
-                           : digits_of_chunk(at, end - p, digits + DIGITS * p);
+    *chunks++ = slots == 1 ? bytes_of_chunk(at, end - p, middle, digits + p, &huge)
+                           : digits_of_chunk(at, end - p, digits + SLOTS * p);
   }
   return huge;
 }
@@ -167,26 +158,26 @@ static int digits_of_rows(void* context, int64_t begin, int64_t end) {
   return vf_sum(vi_to_vf(huge)) == 0 ? EXT_OK : EXT_UNFIT;
 }
 
-/* Makes `count` digits of each number of all rows of all batch items, DIGITS or 1; the caller frees
- * d->memory. */
+/* Makes digits of each number of all rows of all batch items, single ones where `slots` is 1; the
+ * caller frees d->memory. */
 static int make_digits(const ext_matmul_params* p, const ext_block_weight* w, const float* a,
-                       int64_t batches, int count, block_digits* d) {
+                       int64_t batches, int slots, block_digits* d) {
   enum { TASK_NUMBERS = 1 << 15 }; /* some ten microseconds */
   const int64_t step = 32 / w->bits, rows = batches * p->m;
   const int64_t block = i64_max(1, i64_min(w->block, p->k));
   d->padded = ceil_div(p->k, step) * step;
   /* Room for the last vector, so that threads write rows of their own alone, and an odd number of
    * cache lines: rows of a tile use different sets. */
-  if (count == 1) d->padded = ((ceil_div(p->k, 64) + 1) | 1) * 64;
+  if (slots == 1) d->padded = ((ceil_div(p->k, 64) + 1) | 1) * 64;
   d->chunks = ceil_div(p->k, block) * ceil_div(block, CHUNK);
-  const int64_t bytes = rows * d->padded * count + (int64_t)sizeof(vx); /* as the last ones end */
+  const int64_t bytes = rows * d->padded * slots + (int64_t)sizeof(vx); /* as the last ones end */
   d->memory = ext_workspace_alloc((size_t)(ceil_div(bytes, 64) * 64) +
                                   (size_t)(rows * d->chunks) * sizeof(digit_chunk));
   if (!d->memory) return EXT_ERR_MEMORY;
   d->digits = d->memory;
   d->of_chunks = (digit_chunk*)(d->digits + ceil_div(bytes, 64) * 64);
-  digits_job job = {p, w, a, count, d};
-  const int64_t grain = count == 1 ? i64_max(1, TASK_NUMBERS / i64_max(1, p->k)) : rows;
+  digits_job job = {p, w, a, slots, d};
+  const int64_t grain = slots == 1 ? i64_max(1, TASK_NUMBERS / i64_max(1, p->k)) : rows;
   return ext_parallel_for(rows, grain, digits_of_rows, &job);
 }
 
@@ -204,7 +195,8 @@ typedef struct {
 /* Words, and numbers of blocks, that are fetched ahead: 8 KB and 2 KB, the latter where that helps
  * (ahead.h).  One panel follows the other, two runs of memory in all: of more, as of panels side by
  * side, the CPU reads less at once (m = 1, 4 and 8 bits, from memory: 0.91 to 0.95 of a plain read
- * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %. */
+ * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %, and words
+ * of 4 bits take 3 % less time where they are fetched into L2 alone. */
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
@@ -219,7 +211,7 @@ EXT_INLINE void dot_word(const int rows, const int chains, const int bits, const
     for (int r = 0; r < rows; r++) {
       EXT_UNROLL
       for (int d = 0; d < DIGITS; d++) { /* bytes of w have no sign, digits have one */
-        vqb digit = (vqb)vq_row((const qa*)x + (r * padded + 4 * i + d) * DIGITS);
+        vqb digit = (vqb)vq_row((const qa*)x + (r * padded + 4 * i) * SLOTS + 4 * d);
         vq* sum = &acc[r][i % chains][d];
         *sum = vq_dot_in_place(*sum, (vqa)fours[i], digit);
       }
@@ -234,7 +226,7 @@ EXT_INLINE void start_chunk(const int chains, const int bits, const zero_kind ze
   EXT_UNROLL
   for (int i = 0; i < chains * DIGITS; i++) acc[i / DIGITS][i % DIGITS] = vq_start(vi_set1(0));
   acc[0][1] = vq_start(vi_set1(-zero * c->high));
-  acc[0][3] = vq_start(vi_set1(-zero * c->low));
+  acc[0][2] = vq_start(vi_set1(-zero * c->low));
 }
 
 /* The sum of products with digit d. */
@@ -250,12 +242,12 @@ EXT_INLINE vi digit_sum(const int chains, const int d, const vq acc[MOST_CHAINS]
 EXT_INLINE vf chunk_sum(const int chains, const zero_kind zeros, const digit_chunk* c, vi zero,
                         const vq acc[MOST_CHAINS][DIGITS]) {
   vi high = (digit_sum(chains, 0, acc) << 8) + digit_sum(chains, 1, acc);
-  vi low = (digit_sum(chains, 2, acc) << 8) + digit_sum(chains, 3, acc);
+  vi low = digit_sum(chains, 2, acc);
   if (zeros == INTEGERS) {
     high -= zero * vi_set1(c->high);
     low -= zero * vi_set1(c->low);
   }
-  return vf_fma(vi_to_vf(low), vf_set1(0x1p-16f), vi_to_vf(high));
+  return vf_fma(vi_to_vf(high), vf_set1(0x1p8f), vi_to_vf(low));
 }
 
 /* t = a w; rows, vectors, bits and zeros are constants. */
@@ -266,9 +258,10 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   const int64_t numbers = blocks_of(w, k) * EXT_PANEL, padded = s->digits->padded;
   const int32_t* at = (const int32_t*)w->values + s->j / EXT_PANEL * panel + s->j % EXT_PANEL;
   int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
-  const int8_t* x = s->digits->digits + s->row * DIGITS * padded;
+  const int8_t* x = s->digits->digits + s->row * SLOTS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
-  const int64_t numbers_ahead = asks_ahead() ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
+  const int near = asks_ahead();
+  const int64_t numbers_ahead = near ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
   /* Four chains of products alone would wait for each other where a word makes two of each. */
   const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
   vf sum[DIGIT_ROWS][PER_PANEL];
@@ -284,8 +277,9 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
     for (; p < end; p += step, at += EXT_PANEL) {
       EXT_UNROLL
       for (int v = 0; v < vectors; v++) {
-        if (v == 0) __builtin_prefetch(at + WORDS_AHEAD);
-        dot_word(rows, chains, bits, x + p * DIGITS, padded, vi_load(at + v * VL), acc[v]);
+        if (v == 0 && (bits == 8 || near)) __builtin_prefetch(at + WORDS_AHEAD);
+        if (v == 0 && bits == 4 && !near) __builtin_prefetch(at + WORDS_AHEAD, 0, 2);
+        dot_word(rows, chains, bits, x + p * SLOTS, padded, vi_load(at + v * VL), acc[v]);
       }
     }
     p = end;

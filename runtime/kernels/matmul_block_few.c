@@ -352,13 +352,13 @@ static int run_few(block_job* job, int64_t batches) {
 }
 
 #if defined(DIGIT_ROWS)
-/* With `count` digits of each number of a. */
-static int run_digits(block_job* job, int64_t batches, int count) {
+/* With digits of each number of a, single ones where `slots` is 1. */
+static int run_digits(block_job* job, int64_t batches, int slots) {
   block_digits digits;
-  int status = make_digits(job->p, job->w, job->a, batches, count, &digits);
+  int status = make_digits(job->p, job->w, job->a, batches, slots, &digits);
   if (status == EXT_ERR_MEMORY) return status;
   if (!status) {
-    *(count == 1 ? &job->bytes : &job->digits) = &digits;
+    *(slots == 1 ? &job->bytes : &job->digits) = &digits;
     status = run_few(job, batches);
   }
   ext_workspace_free(digits.memory);
@@ -380,7 +380,7 @@ int EXT_NAME(ext_matmul_block_few)(const ext_matmul_params* p, const ext_block_w
   }
   if (zeros_of(w) != NUMBERS) {
     job.at_once = DIGIT_ROWS;
-    return run_digits(&job, batches, DIGITS);
+    return run_digits(&job, batches, SLOTS);
   }
 #else
   if (rounded) return EXT_UNFIT;

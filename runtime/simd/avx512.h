@@ -35,6 +35,21 @@ EXT_INLINE vf vf_fma_low(vf a, vf b, vf c) {
   __m256 x = _mm512_castps512_ps256(a), y = _mm512_castps512_ps256(b);
   return _mm512_castps256_ps512(_mm256_fmadd_ps(x, y, _mm512_castps512_ps256(c)));
 }
+/* Half a vector. */
+typedef float vh __attribute__((vector_size(4 * VL / 2)));
+EXT_INLINE vh vh_load(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+EXT_INLINE void vh_store(float* p, vh x) {
+  _mm256_storeu_ps(p, x);
+}
+EXT_INLINE vh vh_fma(float a, vh b, vh c) {
+  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
+}
+/* The halves of x the other way round. */
+EXT_INLINE vf vf_swap_halves(vf x) {
+  return _mm512_shuffle_f32x4(x, x, _MM_SHUFFLE(1, 0, 3, 2));
+}
 EXT_INLINE vf vf_max(vf a, vf b) {
   return _mm512_max_ps(a, b);
 }

@@ -63,6 +63,10 @@ CASES = (
     Case(2, 6, 1, 700, 64, 64, mask=(1, 2), heads_inside=True, group=3),
     Case(1, 3, 2, 130, 20, 36, mask=(3,), heads_inside=True),
     Case(1, 10, 1, 33, 16, 16, mask=(0,), heads_inside=True, group=5),
+    # Rows that share keys and their mask, of which a CPU may give a lane to each.
+    Case(2, 8, 1, 77, 20, 37, mask=(1,), group=8),
+    Case(1, 6, 2, 95, 33, 48, heads_inside=True, group=3),
+    Case(1, 12, 1, 600, 16, 128, mask=(0, 1, 3), heads_inside=True, group=6),
 )
 
 
@@ -210,7 +214,10 @@ def test_rows_without_a_key_are_zero(lib: ctypes.CDLL) -> None:
 
 @pytest.mark.parametrize("guarded", [0, NAN, KEYS])
 @pytest.mark.parametrize("copies", [1, 600])
-def test_special_values_of_one_query(lib: ctypes.CDLL, guarded: int, copies: int) -> None:
+@pytest.mark.parametrize("heads", [1, 7])
+def test_special_values_of_one_query(
+    lib: ctypes.CDLL, guarded: int, copies: int, heads: int
+) -> None:
     """As among other queries, where the special keys are in one part of many as well."""
     whole = special(np.dtype(np.float32))
     if copies > 1:  # keys that no row sees, or only those that see all
@@ -223,8 +230,11 @@ def test_special_values_of_one_query(lib: ctypes.CDLL, guarded: int, copies: int
     assert _run(lib, whole, 0.5, guarded) == 0
     for row in range(6):
         d = one_row(whole, row)
+        d.q, d.y = (np.repeat(x, heads, 1) for x in (d.q, d.y))
+        d.mask = np.broadcast_to(d.mask, (1, heads, *d.mask.shape[2:]))
         assert _run(lib, d, 0.5, guarded) == 0
-        np.testing.assert_allclose(d.y, whole.y[:, :, row : row + 1], rtol=1e-5, atol=1e-6)
+        want = np.broadcast_to(whole.y[:, :, row : row + 1], d.y.shape)
+        np.testing.assert_allclose(d.y, want, rtol=1e-5, atol=1e-6)
 
 
 def lowest(dtype: np.dtype, queries: int) -> Drawn:

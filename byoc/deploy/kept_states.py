@@ -61,11 +61,10 @@ class KeptStates:
         self, infos: tuple[StateInfo, ...], capacity: int, memory: Memory | None = None
     ) -> None:
         self._infos = {info.input.name: info for info in infos}
-        self._growing = [
-            (info.input.name, str(info.input.shape[info.axis]))
-            for info in infos
-            if info.axis is not None
-        ]
+        growing = [info for info in infos if info.axis is not None]
+        self._symbols = {  # of each axis that grows, and a state that tells by how much
+            str(info.input.shape[info.axis]): info for info in growing if info.axis is not None
+        }
         self._fixed = {  # extents of the axes that do not grow
             info.input.name: tuple(
                 extent for axis, extent in enumerate(info.input.shape) if axis != info.axis
@@ -75,13 +74,19 @@ class KeptStates:
         self.capacity = capacity
         self._place: Memory = HostMemory() if memory is None else memory
         self._memory: dict[str, Any] = {}
-        self._lengths: dict[str, int] = {}
+        self._lengths: dict[str, int] = {}  # by symbols
         self._enlarge_at: dict[str, int] = {}  # rows, of states that grow
+        # States that are all alike, as a decoder's are: up to so many rows of these sizes nothing
+        # has to be asked of each.
+        alike = len(growing) == len(infos) and len({*self._fixed.values()}) == len(self._symbols)
+        self._alike = growing[0] if alike and len(self._symbols) == 1 else None
+        self._known_room: tuple[tuple[int, ...], int] = ((), 0)
 
     def reset(self) -> None:
         """Forget everything."""
         self._memory.clear()
         self._lengths.clear()
+        self._known_room = ((), 0)
 
     def copy(self) -> KeptStates:
         """The same states in memory of their own."""
@@ -115,12 +120,12 @@ class KeptStates:
             shape = array.shape if info.axis is None else (self.capacity, *array.shape[1:])
             self._take_room(info, shape)
             if info.axis is not None:
-                self._lengths[name] = len(array)
+                self._lengths[str(info.input.shape[info.axis])] = len(array)
             self._place.write(self._filled(name), array)
 
     def lengths(self) -> dict[str, int]:
         """The symbols that the states tell: how long those are that grow."""
-        return {symbol: self._lengths.get(name, 0) for name, symbol in self._growing}
+        return {symbol: self._lengths.get(symbol, 0) for symbol in self._symbols}
 
     def tensors(self, symbols: Mapping[str, int]) -> list[tvm_ffi.Tensor]:
         """What the network takes behind its inputs, for a call with these symbols.
@@ -128,11 +133,20 @@ class KeptStates:
         Raises ``InputError`` for a shape that the states do not have, ``RunError`` for one that is
         full.
         """
-        sizes = _Sizes(symbols)
+        sizes, shape, whole = _Sizes(symbols), (), 0
+        if self._alike is not None:
+            shape = sizes.of(self._alike, self._fixed[self._alike.input.name])
+            whole = self._length(self._alike) + sizes.step(self._alike)
+            if (known := self._known_room)[0] == shape and whole <= known[1]:
+                tensor, first = self._place.tensor, self._place.first
+                return [tensor(first(room, whole)) for room in self._memory.values()]
         rooms = [
             self._replaced(info, sizes) if info.axis is None else self._rows(info, sizes)
             for info in self._infos.values()
         ]
+        if self._alike is not None:
+            most = min(limit - 1 for limit in self._enlarge_at.values())
+            self._known_room = shape, min(most, self.capacity)
         return [self._place.tensor(room) for room in rooms]
 
     def places(self) -> list[Any]:
@@ -154,11 +168,11 @@ class KeptStates:
     def advance(self, symbols: Mapping[str, int], replaced: Sequence[Any]) -> None:
         """Take over what a call left: rows at the end, and the new values of those it replaces."""
         values, sizes = iter(replaced), _Sizes(symbols)
-        for name, info in self._infos.items():
+        for symbol, info in self._symbols.items():
+            self._lengths[symbol] = self._lengths.get(symbol, 0) + sizes.step(info)
+        for name, info in self._infos.items() if self._alike is None else ():
             if info.axis is None:
                 self._memory[name] = next(values)
-            else:
-                self._lengths[name] = self._lengths.get(name, 0) + sizes.step(info)
 
     def views(self) -> dict[str, np.ndarray]:
         """The states as the model has them, none of those that no call has filled yet."""
@@ -170,8 +184,13 @@ class KeptStates:
 
     def _filled(self, name: str) -> Any:
         """The memory of a state, of one that grows the rows that are there."""
-        memory, grows = self._memory[name], self._infos[name].axis is not None
-        return self._place.first(memory, self._lengths.get(name, 0)) if grows else memory
+        memory, info = self._memory[name], self._infos[name]
+        return memory if info.axis is None else self._place.first(memory, self._length(info))
+
+    def _length(self, info: StateInfo) -> int:
+        """The rows of a state that grows."""
+        assert info.axis is not None
+        return self._lengths.get(str(info.input.shape[info.axis]), 0)
 
     def _take_room(self, info: StateInfo, shape: tuple[int, ...]) -> Any:
         """New memory for a state."""
@@ -181,7 +200,7 @@ class KeptStates:
         return memory
 
     def _rows(self, info: StateInfo, sizes: _Sizes) -> Any:
-        name, length = info.input.name, self._lengths.get(info.input.name, 0)
+        name, length = info.input.name, self._length(info)
         whole = length + sizes.step(info)
         if whole > self.capacity:
             raise RunError(

@@ -26,6 +26,8 @@ enum {
   SLOTS = 4,   /* bytes of a number's digits; the last one is 0 */
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
   MOST_CHAINS = 2,
+  DIGIT_VECTORS = 2 * PER_PANEL, /* of sums, at most */
+  LONG = 4096,
   MOST_OF_DIGITS = 127 << 16
 };
 
@@ -195,8 +197,10 @@ typedef struct {
 /* Words, and numbers of blocks, that are fetched ahead: 8 KB and 2 KB, the latter where that helps
  * (ahead.h).  One panel follows the other, two runs of memory in all: of more, as of panels side by
  * side, the CPU reads less at once (m = 1, 4 and 8 bits, from memory: 0.91 to 0.95 of a plain read
- * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %, and words
- * of 4 bits take 3 % less time where they are fetched into L2 alone. */
+ * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %.  Where
+ * the digits of LONG rows do not stay in L1, each line of them waits there behind words that are on
+ * their way from memory, and two panels side by side, which need it once, take 4 to 10 % less time;
+ * words of 4 bits are best fetched into L2 alone then. */
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
@@ -260,16 +264,16 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
   const int8_t* x = s->digits->digits + s->row * SLOTS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
-  const int near = asks_ahead();
-  const int64_t numbers_ahead = near ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
+  const int64_t numbers_ahead = asks_ahead() ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
+  const int wide = vectors > PER_PANEL;
   /* Four chains of products alone would wait for each other where a word makes two of each. */
   const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
-  vf sum[DIGIT_ROWS][PER_PANEL];
+  vf sum[DIGIT_ROWS][DIGIT_VECTORS];
   EXT_UNROLL
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
   for (int64_t p = 0, block_end = i64_min(k, w->block); p < k; chunk++) {
     const int64_t end = i64_min(block_end, p + CHUNK);
-    vq acc[PER_PANEL][DIGIT_ROWS][MOST_CHAINS][DIGITS];
+    vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)
       start_chunk(chains, bits, zeros, chunk + i % rows * s->digits->chunks,
@@ -277,15 +281,18 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
     for (; p < end; p += step, at += EXT_PANEL) {
       EXT_UNROLL
       for (int v = 0; v < vectors; v++) {
-        if (v == 0 && (bits == 8 || near)) __builtin_prefetch(at + WORDS_AHEAD);
-        if (v == 0 && bits == 4 && !near) __builtin_prefetch(at + WORDS_AHEAD, 0, 2);
-        dot_word(rows, chains, bits, x + p * SLOTS, padded, vi_load(at + v * VL), acc[v]);
+        const int32_t* words = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
+        if (v % PER_PANEL == 0 && wide && bits == 4)
+          __builtin_prefetch(words + WORDS_AHEAD, 0, 2);
+        else if (v % PER_PANEL == 0)
+          __builtin_prefetch(words + WORDS_AHEAD);
+        dot_word(rows, chains, bits, x + p * SLOTS, padded, vi_load(words), acc[v]);
       }
     }
     p = end;
     EXT_UNROLL
     for (int v = 0; v < vectors; v++) {
-      const int64_t n = place + v * VL;
+      const int64_t n = place + v / PER_PANEL * numbers + v % PER_PANEL * VL;
       const uint8_t* zero_at = (const uint8_t*)w->zero + n;
       vi zero = zeros == INTEGERS ? vi_load_u8(zero_at) : vi_set1(0);
       vf scale = vf_load(w->scale + n);
@@ -323,6 +330,10 @@ EXT_INLINE void digits_of(const int rows, const int vectors, const digit_walk* s
 
 /* As walk_columns. */
 static int64_t digit_columns(int64_t rows, int64_t columns, const digit_walk* s) {
+  if (rows == 1 && columns > 2 * EXT_PANEL - VL && s->k >= LONG && !asks_ahead()) {
+    digits_of(1, 2 * PER_PANEL, s);
+    return 2 * EXT_PANEL;
+  }
   if (rows == 1 && columns > EXT_PANEL - VL) {
     digits_of(1, PER_PANEL, s);
     return EXT_PANEL;

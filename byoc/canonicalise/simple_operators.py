@@ -5,6 +5,8 @@ isfinite(x)         = |x| < inf
 square(x)           = x * x
 negative(x)         = 0 - x            of integers
 abs(x)              = max(x, 0 - x)    of integers with a sign, else x
+floor_mod(x, d)     = where(r < 0, r + d, r)            of integers, where d is constant and above
+floor_divide(x, d)  = where(r < 0, x / d - 1, x / d)    0, and r = x - (x / d) * d
 batch_flatten(x)    = reshape
 pixel_shuffle(x, r) = reshape, permute_dims, reshape
 tril(x), triu(x)    = where(constant mask, x, 0)
@@ -19,7 +21,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from byoc.canonicalise.fold_constants import DTYPES
-from byoc.ir.dataflow import Block, dtype_of, is_kernel_float, op_name, shape_of
+from byoc.ir.dataflow import Block, array_of, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import is_static
 from codegen_cc.dtypes import KERNEL_INTEGERS
 
@@ -53,6 +55,24 @@ def _negative(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | No
     if op_name(call) == "relax.negative":
         return below
     return relax.op.maximum(value, block.emit(var, below))
+
+
+def _floored(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    """Quotients are cut off, and so are above what they shall be where the rest is negative."""
+    dtype, divisor = dtype_of(var), array_of(call.args[1])
+    if dtype not in KERNEL_INTEGERS or divisor is None or divisor.size == 0:
+        return None
+    if divisor.min() <= 0 or divisor.max() > np.iinfo(np.int32).max:  # 2^32: cast_that_wraps
+        return None
+    value, by = call.args
+    quotient = block.emit(var, relax.op.divide(value, by))
+    whole = block.emit(var, relax.op.multiply(quotient, by))
+    rest = block.emit(var, relax.op.subtract(value, whole))
+    below = block.emit(var, relax.op.less(rest, relax.const(0, dtype)))
+    if op_name(call) == "relax.floor_mod":
+        return relax.op.where(below, block.emit(var, relax.op.add(rest, by)), rest)
+    lower = block.emit(var, relax.op.subtract(quotient, relax.const(1, dtype)))
+    return relax.op.where(below, lower, quotient)
 
 
 def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
@@ -103,6 +123,8 @@ WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] 
     "relax.isfinite": _isinf,
     "relax.negative": _negative,
     "relax.abs": _negative,
+    "relax.floor_mod": _floored,
+    "relax.floor_divide": _floored,
     "relax.square": lambda block, var, call: relax.op.multiply(call.args[0], call.args[0]),
     "relax.nn.batch_flatten": lambda block, var, call: relax.op.reshape(call.args[0], var.ty.shape),
     "relax.nn.pixel_shuffle": _pixel_shuffle,

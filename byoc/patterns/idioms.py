@@ -47,6 +47,10 @@ SIMPLE_UNARY = {
     "relax.round": "round",
     "relax.sin": "sin",
     "relax.cos": "cos",
+    **{
+        f"relax.{kind}": kind
+        for kind in ("atan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh")
+    },
     "relax.sign": "sign",
 }
 

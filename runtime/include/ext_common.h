@@ -125,6 +125,14 @@ typedef enum {
   EXT_SIN,
   EXT_COS,
   EXT_TAN,
+  EXT_ATAN,
+  EXT_ASIN,
+  EXT_ACOS,
+  EXT_SINH,
+  EXT_COSH,
+  EXT_ASINH,
+  EXT_ACOSH,
+  EXT_ATANH,
   EXT_SIGN, /* -1, 0 or 1 */
   EXT_RECIPROCAL
 } ext_unary_kind;

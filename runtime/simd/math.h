@@ -213,6 +213,14 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_SIN: return vf_map(sinf, x);
     case EXT_COS: return vf_map(cosf, x);
     case EXT_TAN: return vf_map(tanf, x);
+    case EXT_ATAN: return vf_map(atanf, x);
+    case EXT_ASIN: return vf_map(asinf, x);
+    case EXT_ACOS: return vf_map(acosf, x);
+    case EXT_SINH: return vf_map(sinhf, x);
+    case EXT_COSH: return vf_map(coshf, x);
+    case EXT_ASINH: return vf_map(asinhf, x);
+    case EXT_ACOSH: return vf_map(acoshf, x);
+    case EXT_ATANH: return vf_map(atanhf, x);
     case EXT_SIGN: {
       vf zero = x + vf_zero(); /* of -0 as well; a NaN stays one */
       vf positive = vf_select(vm_lt(vf_zero(), x), one, zero);

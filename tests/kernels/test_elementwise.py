@@ -33,6 +33,14 @@ LIMITS: dict[str, tuple[float, float]] = {
     "sin": (1, 0),
     "cos": (1, 0),
     "tan": (1, 0),
+    "atan": (2, 0),
+    "asin": (2, 0),
+    "acos": (2, 0),
+    "sinh": (2, 0),
+    "cosh": (2, 0),
+    "asinh": (2, 0),
+    "acosh": (2, 0),
+    "atanh": (2, 0),
 }
 SPECIAL = np.array(
     [

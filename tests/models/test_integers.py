@@ -53,6 +53,32 @@ def test_quotients(tmp_path: Path, dtype: str, divisor: int | None) -> None:
     check(model, tmp_path, a=whole(dtype))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("divisor", [1, 3, 7])
+def test_remainders_have_the_sign_of_their_divisor(
+    tmp_path: Path, dtype: str, divisor: int
+) -> None:
+    model = network(dtype, helper.make_node("Mod", ["a", "b"], ["y"]), a=("n", 40))
+    model.graph.initializer.append(helper.make_tensor("b", DTYPES[dtype], [], [divisor]))
+    a = whole(dtype)
+    a[0, :2] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    check(model, tmp_path, a=a)
+
+
+@pytest.mark.parametrize("operator", ["Atan", "Asin", "Acos", "Sinh", "Cosh"])
+def test_rare_functions(tmp_path: Path, operator: str) -> None:
+    model = network("float32", helper.make_node(operator, ["a"], ["y"]), a=("n", 40))
+    check(model, tmp_path, a=np.random.default_rng(6).uniform(-1, 1, SHAPE).astype(np.float32))
+
+
+@pytest.mark.parametrize("operator", ["Asinh", "Acosh", "Atanh"])
+def test_rare_inverse_functions(tmp_path: Path, operator: str) -> None:
+    model = network("float32", helper.make_node(operator, ["a"], ["y"]), a=("n", 40))
+    low, high = (1.5, 4) if operator == "Acosh" else (-0.9, 0.9)
+    a = np.random.default_rng(6).uniform(low, high, SHAPE).astype(np.float32)
+    check(model, tmp_path, a=a)
+
+
 def check_parts(model: onnx.ModelProto, tmp_path: Path, **inputs: np.ndarray) -> None:
     """Right, where a divisor is computed; what keeps 0 and -1 away from TVM may stay with it."""
     made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)

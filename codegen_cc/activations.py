@@ -53,8 +53,6 @@ ACTIVATIONS: dict[str, Activation] = {
     "atan": _PLAIN,
     "asin": _PLAIN,
     "acos": _PLAIN,
-    "sinh": _PLAIN,
-    "cosh": _PLAIN,
     "asinh": _PLAIN,
     "acosh": _PLAIN,
     "atanh": _PLAIN,

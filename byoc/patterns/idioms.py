@@ -47,10 +47,7 @@ SIMPLE_UNARY = {
     "relax.round": "round",
     "relax.sin": "sin",
     "relax.cos": "cos",
-    **{
-        f"relax.{kind}": kind
-        for kind in ("atan", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh")
-    },
+    **{f"relax.{kind}": kind for kind in ("atan", "asin", "acos", "asinh", "acosh", "atanh")},
     "relax.sign": "sign",
 }
 

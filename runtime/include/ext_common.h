@@ -128,8 +128,6 @@ typedef enum {
   EXT_ATAN,
   EXT_ASIN,
   EXT_ACOS,
-  EXT_SINH,
-  EXT_COSH,
   EXT_ASINH,
   EXT_ACOSH,
   EXT_ATANH,

@@ -216,8 +216,6 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_ATAN: return vf_map(atanf, x);
     case EXT_ASIN: return vf_map(asinf, x);
     case EXT_ACOS: return vf_map(acosf, x);
-    case EXT_SINH: return vf_map(sinhf, x);
-    case EXT_COSH: return vf_map(coshf, x);
     case EXT_ASINH: return vf_map(asinhf, x);
     case EXT_ACOSH: return vf_map(acoshf, x);
     case EXT_ATANH: return vf_map(atanhf, x);

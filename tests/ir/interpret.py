@@ -81,8 +81,6 @@ def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.nd
             "atan": lambda: np.arctan(x),
             "asin": lambda: np.arcsin(x),
             "acos": lambda: np.arccos(x),
-            "sinh": lambda: np.sinh(x),
-            "cosh": lambda: np.cosh(x),
             "asinh": lambda: np.arcsinh(x),
             "acosh": lambda: np.arccosh(x),
             "atanh": lambda: np.arctanh(x),

@@ -33,8 +33,7 @@ ACTIVATIONS: tuple[Act, ...] = (
     ("elu", 0.7, 0.0),
     *((kind, 0.0, 0.0) for kind in ("selu", "mish", "softplus", "floor", "ceil", "round")),
     *((kind, 0.0, 0.0) for kind in ("sin", "cos", "tan", "sign", "reciprocal")),
-    *((kind, 0.0, 0.0) for kind in ("atan", "asin", "acos", "sinh", "cosh")),
-    *((kind, 0.0, 0.0) for kind in ("asinh", "acosh", "atanh")),
+    *((kind, 0.0, 0.0) for kind in ("atan", "asin", "acos", "asinh", "acosh", "atanh")),
 )
 
 

@@ -58,8 +58,6 @@ def activate(kind: str, x: npt.ArrayLike, alpha: float = 0.0, beta: float = 0.0)
             "atan": lambda: np.arctan(x),
             "asin": lambda: np.arcsin(x),
             "acos": lambda: np.arccos(x),
-            "sinh": lambda: np.sinh(x),
-            "cosh": lambda: np.cosh(x),
             "asinh": lambda: np.arcsinh(x),
             "acosh": lambda: np.arccosh(x),
             "atanh": lambda: np.arctanh(x),

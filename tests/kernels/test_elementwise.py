@@ -36,8 +36,6 @@ LIMITS: dict[str, tuple[float, float]] = {
     "atan": (2, 0),
     "asin": (2, 0),
     "acos": (2, 0),
-    "sinh": (2, 0),
-    "cosh": (2, 0),
     "asinh": (2, 0),
     "acosh": (2, 0),
     "atanh": (2, 0),

@@ -12,9 +12,9 @@ static inline int asks_ahead(void) {
   return ext_cache_sizes()->l1 > 32 << 10;
 }
 
-/* Whether a core with AVX-512 is taken to run its vectors as two halves: Zen 4 does.  An L1 as small
- * is also that of CPUs which do not, Cascade Lake's; what is done for halves costs these about as
- * much as the other way, counted by hand. */
+/* Whether a core with AVX-512 is taken to run its vectors as two halves: Zen 4 does.  An L1 as
+ * small is also that of CPUs which do not, Cascade Lake's; what is done for halves costs these
+ * about as much as the other way, counted by hand. */
 static inline int is_halved(void) {
   return !asks_ahead();
 }

@@ -28,6 +28,12 @@ OCR = {
 }
 LARGE = ("vgg19", "bert", "gpt2", "vit_b_16", "convnext_t", "swin_t", "resnext50_32x4d")
 
+#: Networks of which nothing is left to TVM.
+WHOLE = {
+    *("resnet50", "mobilenet_v2", "resnext_small", "yolo"),
+    *("bert_small", "gpt2_small", "vit_small", "swin_small"),
+}
+
 #: What must be among the networks here, whatever becomes of the lists.
 NAMED = {
     *("resnet50", "mobilenet_v2", "vgg19", "squeezenet", "inception_v1", "inception_v2"),
@@ -38,14 +44,15 @@ NAMED = {
 
 
 def test_no_network_is_missing() -> None:
-    assert {*ZOO, *LIGHT, *OCR} >= NAMED
+    assert {*ZOO, *LIGHT, *OCR} >= NAMED | WHOLE
 
 
 def check(case: CompiledCase) -> None:
     report = case.report
     assert len(report.regions) == 1, report.summary()
     assert report.offloaded_macs >= LEAST_MACS * report.macs > 0
-    assert report.offloaded >= LEAST_OPERATORS * report.operators, report.left
+    least = 1.0 if case.name in WHOLE else LEAST_OPERATORS
+    assert report.offloaded >= least * report.operators, report.left
     rounding = SIGMOID_ERROR if case.name in OCR else 0.0
     assert_agrees(byoc.load(case.library).run(case.inputs), case.expected, rounding=rounding)
 

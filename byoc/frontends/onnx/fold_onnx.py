@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -60,6 +60,7 @@ from byoc.frontends.onnx.loop_invariants import (
     products_of_all_rounds,
     without_invariants,
 )
+from byoc.frontends.onnx.loop_shapes import shape_states
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
 from byoc.frontends.onnx.squeeze_if_one import squeezing_branch
@@ -169,6 +170,8 @@ class _Walk:
     #: Bytes of results that were evaluated, and of all that depend on no input.
     spent: int = 0
     made: int = 0
+    #: Whether only types are wanted, of a copy of a graph.
+    tentative: bool = False
 
     def graph(self, graph: onnx.GraphProto, scope: _Scope) -> None:
         """Fold one graph, in place; ``scope`` knows the values around it, and gets its own."""
@@ -199,10 +202,21 @@ class _Walk:
                 scope.renamed[node.output[0]] = node.input[0]
             elif not self._fold(node, graph, scope, outputs):
                 for inner in subgraphs(node):
-                    _forget_shapes(inner, node)
+                    self._shape_states(node, inner, scope)
                     self.graph(inner, scope.inner())
                 kept.append((index, node))
         _keep(graph, with_sequences(kept, graph, scope.sequences, scope.renamed))
+
+    def _shape_states(self, node: onnx.NodeProto, body: onnx.GraphProto, scope: _Scope) -> None:
+        """Give the inputs of a body the shapes that they have in every round, in place."""
+
+        def inferred(copy: onnx.GraphProto) -> dict[str, onnx.TypeProto]:
+            inner = scope.inner()
+            replace(self, tentative=True).graph(copy, inner)
+            return inner.types
+
+        # A walk within one supposes nothing: it would take as long as 2 to the depth of the loops.
+        shape_states(node, body, scope.types, None if self.tentative else inferred)
 
     def _fold(
         self, node: onnx.NodeProto, graph: onnx.GraphProto, scope: _Scope, outputs: set[str]
@@ -417,12 +431,6 @@ def _branch_taken(node: onnx.NodeProto, scope: _Scope) -> onnx.GraphProto | None
         return None
     wanted = "then_branch" if numpy_helper.to_array(condition).item() else "else_branch"
     return next(a.g for a in node.attribute if a.name == wanted)
-
-
-def _forget_shapes(body: onnx.GraphProto, node: onnx.NodeProto) -> None:
-    """Take the declared shapes from the inputs of a loop's body: they may differ between rounds."""
-    for value in body.input:
-        value.type.tensor_type.ClearField("shape")
 
 
 def _keep(graph: onnx.GraphProto, nodes: list[tuple[int, onnx.NodeProto]]) -> None:

@@ -3,16 +3,19 @@
     a = arange(0, n); b = arange(0, n)      b -> a
 
 Integers, truth values, and rows and bounds that they choose; nothing else, as a function that
-arrives in pieces is found by pieces that nobody else reads.
+arrives in pieces is found by pieces that nobody else reads. Where these are found, scales and
+shifts by constants follow: two classifiers that read one vector begin with the same batch norm.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 
 import tvm_ffi
 from tvm import relax
 
+from byoc.canonicalise.fold_affine import STEPS
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, shape_of
 
 _ARITHMETIC = frozenset(
@@ -32,19 +35,37 @@ _SMALL = 1 << 20
 
 def repeated_places(block: Block) -> None:
     """Let users of a value read the first one that is computed alike."""
+    _share(block, _ARITHMETIC, _is_place)
+
+
+def repeated_steps(block: Block) -> None:
+    """Let users of a scale or shift by a constant read the first one alike."""
+    _share(block, STEPS, lambda call: _is_small(call) and any(map(_is_constant, call.args)))
+
+
+def _share(block: Block, names: Iterable[str], wanted: Callable[[relax.Call], bool]) -> None:
     first: dict[tvm_ffi.StructuralKey, relax.Var] = {}
-    for var, _ in list(block.calls(*_ARITHMETIC)):
-        call = block.call(var, *_ARITHMETIC)
-        if call is None or not _is_place(call):
+    for var, _ in list(block.calls(*names)):
+        call = block.call(var, *names)
+        if call is None or not wanted(call):
             continue
         known = first.setdefault(tvm_ffi.StructuralKey(call), var)
         if known is not var and not block.is_fixed(var):
             block.alias(var, known)
 
 
+def _is_constant(value: relax.Expr) -> bool:
+    return array_of(value) is not None
+
+
 def _is_place(call: relax.Call) -> bool:
     shape = shape_of(call)
     if shape is None or (dtype_of(call) not in _PLACES and op_name(call) not in _CHOOSING):
         return False
+    return _is_small(call)
+
+
+def _is_small(call: relax.Call) -> bool:
+    """Whether its constants are few enough to be compared."""
     values = (array_of(argument) for argument in call.args)
     return all(value is None or math.prod(value.shape) <= _SMALL for value in values)

@@ -10,6 +10,7 @@ from tvm.relax import op
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.batch_norm import decompose_batch_norm
 from byoc.canonicalise.fold_affine import fold_affine, merge_affine
+from byoc.canonicalise.repeated_places import repeated_steps
 
 from .graphs import constant, operators, random, relax_module
 from .rule_check import check
@@ -114,3 +115,19 @@ def test_joining_keeps_hard_swish() -> None:
 
     after = apply_rule(relax_module(build, (1, 8)), merge_affine)
     assert operators(after)[3] == "relax.divide"
+
+
+def test_equal_steps_on_one_value_are_computed_once() -> None:
+    """As of two classifiers with a batch norm each; other constants, and values, stay apart."""
+
+    def build(emit, x):
+        def step(source, seed: int):
+            return emit(op.multiply(source, constant(random(1, 8, seed=seed))))
+
+        parts = [step(x, 1), step(x, 1), step(x, 2), step(emit(op.nn.relu(x)), 1)]
+        parts = [emit(op.matmul(p, constant(random(8, 8, seed=i)))) for i, p in enumerate(parts)]
+        return emit(op.concat(parts, axis=0))
+
+    once = ["relax.multiply", "relax.multiply", "relax.nn.relu", "relax.multiply"]
+    expected = [*once, *["relax.matmul"] * 4, "relax.concat"]
+    check(build, repeated_steps, expected, random(2, 8))

@@ -27,7 +27,7 @@ enum {
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
   MOST_CHAINS = 2,
   DIGIT_VECTORS = 2 * PER_PANEL, /* of sums, at most */
-  LONG = 4096,
+  LONG = 1536,
   MOST_OF_DIGITS = 127 << 16
 };
 
@@ -197,10 +197,11 @@ typedef struct {
 /* Words, and numbers of blocks, that are fetched ahead: 8 KB and 2 KB, the latter where that helps
  * (ahead.h).  One panel follows the other, two runs of memory in all: of more, as of panels side by
  * side, the CPU reads less at once (m = 1, 4 and 8 bits, from memory: 0.91 to 0.95 of a plain read
- * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %.  Where
- * the digits of LONG rows do not stay in L1, each line of them waits there behind words that are on
- * their way from memory, and two panels side by side, which need it once, take 4 to 10 % less time;
- * words of 4 bits are best fetched into L2 alone then. */
+ * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %, and its
+ * L1 has no room for 8 KB of words and LONG digits.  Words of 8 bits are fetched 4 KB ahead there
+ * (k = 4864: 6 % less time).  Of 4 bits, which need twice as many digits, two panels are read side
+ * by side, which need them once, and are fetched into L2 alone: 30 GB/s from k = 1792 to 8960,
+ * where one panel after the other gets 28 to 22. */
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
@@ -265,6 +266,7 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   const int8_t* x = s->digits->digits + s->row * SLOTS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
   const int64_t numbers_ahead = asks_ahead() ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
+  const int64_t words_ahead = bits == 8 && !asks_ahead() ? WORDS_AHEAD / 2 : WORDS_AHEAD;
   const int wide = vectors > PER_PANEL;
   /* Four chains of products alone would wait for each other where a word makes two of each. */
   const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
@@ -273,6 +275,8 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = vf_zero();
   for (int64_t p = 0, block_end = i64_min(k, w->block); p < k; chunk++) {
     const int64_t end = i64_min(block_end, p + CHUNK);
+    /* Behind a panel comes one of the next pair, not its neighbour. */
+    const int64_t jump = wide && words_of(bits, p) + words_ahead >= panel ? panel : 0;
     vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)
@@ -282,10 +286,10 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
       EXT_UNROLL
       for (int v = 0; v < vectors; v++) {
         const int32_t* words = at + v / PER_PANEL * panel + v % PER_PANEL * VL;
-        if (v % PER_PANEL == 0 && wide && bits == 4)
-          __builtin_prefetch(words + WORDS_AHEAD, 0, 2);
+        if (v % PER_PANEL == 0 && wide)
+          __builtin_prefetch(words + words_ahead + jump, 0, 2);
         else if (v % PER_PANEL == 0)
-          __builtin_prefetch(words + WORDS_AHEAD);
+          __builtin_prefetch(words + words_ahead);
         dot_word(rows, chains, bits, x + p * SLOTS, padded, vi_load(words), acc[v]);
       }
     }
@@ -330,7 +334,8 @@ EXT_INLINE void digits_of(const int rows, const int vectors, const digit_walk* s
 
 /* As walk_columns. */
 static int64_t digit_columns(int64_t rows, int64_t columns, const digit_walk* s) {
-  if (rows == 1 && columns > 2 * EXT_PANEL - VL && s->k >= LONG && !asks_ahead()) {
+  const int is_long = s->w->bits == 4 && s->k >= LONG && !asks_ahead();
+  if (rows == 1 && columns > 2 * EXT_PANEL - VL && is_long) {
     digits_of(1, 2 * PER_PANEL, s);
     return 2 * EXT_PANEL;
   }

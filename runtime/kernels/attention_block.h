@@ -245,6 +245,11 @@ EXT_INLINE void add_columns(const int s_row, const int s_key, const int rows, co
       EXT_UNROLL
       for (int i = 0; i < vectors; i++)
         x[i] = lanes == VL ? vf_load(v + i * VL) : vf_load_n(v + i * VL, lanes);
+#if VL == 16
+      /* Of three rows the compiler would load each vector three times, and wait for the loads. */
+      EXT_UNROLL
+      for (int i = 0; rows > 1 && i < vectors; i++) x[i] = vf_keep(x[i]);
+#endif
       EXT_UNROLL
       for (int r = 0; r < rows; r++) {
         const vf factor = vf_set1(s[r * s_row + (j + c) * s_key]);

@@ -60,19 +60,22 @@ typedef struct {
 
 #if defined(EXT_HALF_VECTORS)
 /* Whether rows that share keys have a lane each: there are as many as fill most of a half vector,
- * and they have one mask. */
+ * they have one mask, and their numbers are pairs. */
 static int in_lanes(const few_job* job, const float* mask) {
   const ext_attention_params* p = job->p;
-  if (job->rows <= LANES / 2 || job->rows > LANES || !is_halved()) return 0;
+  if (job->rows <= LANES / 2 || job->rows > LANES || p->depth % 2 || !is_halved()) return 0;
   return !mask || (p->mask_strides[1] == 0 && (p->queries == 1 || p->mask_strides[2] == 0));
 }
 
-/* turned[i][r] = q[r][i], and zeros where there is no row; returns it. */
+/* turned[i / 2] has the pairs i, i + 1 of all rows, in the order in which vh_sum_pairs makes sums
+ * of rows of them, and zeros where there is no row; returns it. */
 static const float* turn_queries(const few_job* job, const float* q, float* turned) {
   const ext_attention_params* p = job->p;
   for (int64_t r = 0; r < LANES; r++) {
     const int64_t at = r / p->queries * p->q_strides[1] + r % p->queries * p->q_strides[2];
-    for (int64_t i = 0; i < p->depth; i++) turned[i * LANES + r] = r < job->rows ? q[at + i] : 0.0f;
+    const int64_t lane = r / 2 % 2 * LANES + r / 4 * 4 + r % 2 * 2;
+    for (int64_t i = 0; i < p->depth; i++)
+      turned[i / 2 * 2 * LANES + lane + i % 2] = r < job->rows ? q[at + i] : 0.0f;
   }
   return turned;
 }

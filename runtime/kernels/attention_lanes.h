@@ -5,7 +5,7 @@
  *   s[j][r] = scale q[r] . k[j] + mask[j],   e[j][r] = exp(s[j][r] - most[r]),
  *   sums[r] = sums[r] by[r] + sum_j e[j][r] v[j]
  *
- * Keys are read as they lie, number by number, and neither the greatest score nor the sum of
+ * Keys are read as they lie, two numbers at a time, and neither the greatest score nor the sum of
  * exponentials crosses lanes.  A core that runs a vector as two halves multiplies a half as fast as
  * it turns keys for whole vectors, and needs not turn them.
  */
@@ -27,22 +27,28 @@ typedef struct {
   float *total, *most; /* the sum of exponentials, and the greatest exponent */
 } lane_state;
 
-/* s[j][r] = q[r] . k[j] of `keys` keys that are `row` apart. */
+/* s[j][r] = q[r] . k[j] of `keys` keys that are `row` apart.  A pair of a key's numbers, which is
+ * loaded once, meets those of four rows, and of the four others: a core that loads two of them and
+ * multiplies two halves in a cycle would wait for loads of single numbers. */
 EXT_INLINE void lane_dots(const int keys, const float* turned, const float* k, int64_t row,
                           int64_t depth, float* s, ahead* next) {
-  vh sum[LANE_KEYS];
+  vh sum[LANE_KEYS][2];
   EXT_UNROLL
-  for (int j = 0; j < keys; j++) sum[j] = (vh){0};
+  for (int j = 0; j < keys; j++) sum[j][0] = sum[j][1] = (vh){0};
   for (int64_t i = 0, end; i < depth;) {
     if (keys > 1) fetch(next, LINES);
-    for (end = i64_min(depth, i + LINE); i < end; i++) {
-      const vh q = vh_load(turned + i * LANES);
+    for (end = i64_min(depth, i + LINE); i < end; i += 2) {
+      const vh first = vh_load(turned + i * LANES), second = vh_load(turned + (i + 1) * LANES);
       EXT_UNROLL
-      for (int j = 0; j < keys; j++) sum[j] = vh_fma(k[j * row + i], q, sum[j]);
+      for (int j = 0; j < keys; j++) {
+        const vh pair = vh_pairs(k + j * row + i);
+        sum[j][0] = vh_fma(pair, first, sum[j][0]);
+        sum[j][1] = vh_fma(pair, second, sum[j][1]);
+      }
     }
   }
   EXT_UNROLL
-  for (int j = 0; j < keys; j++) vh_store(s + j * LANES, sum[j]);
+  for (int j = 0; j < keys; j++) vh_store(s + j * LANES, vh_sum_pairs(sum[j][0], sum[j][1]));
 }
 
 /* Scales the scores of n keys and adds the mask, which may be NULL; behind an odd number lies one

@@ -43,8 +43,16 @@ EXT_INLINE vh vh_load(const float* p) {
 EXT_INLINE void vh_store(float* p, vh x) {
   _mm256_storeu_ps(p, x);
 }
-EXT_INLINE vh vh_fma(float a, vh b, vh c) {
-  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
+/* Numbers p[0] and p[1] by turns. */
+EXT_INLINE vh vh_pairs(const float* p) {
+  return (vh)_mm256_broadcast_sd((const double*)p);
+}
+EXT_INLINE vh vh_fma(vh a, vh b, vh c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+/* In each half: the sums of two neighbours of a, then of b. */
+EXT_INLINE vh vh_sum_pairs(vh a, vh b) {
+  return _mm256_hadd_ps(a, b);
 }
 /* The halves of x the other way round. */
 EXT_INLINE vf vf_swap_halves(vf x) {

@@ -66,6 +66,7 @@ CASES = (
     # Rows that share keys and their mask, of which a CPU may give a lane to each.
     Case(2, 8, 1, 77, 20, 37, mask=(1,), group=8),
     Case(1, 6, 2, 95, 33, 48, heads_inside=True, group=3),
+    Case(1, 7, 1, 45, 34, 24, group=7),
     Case(1, 12, 1, 600, 16, 128, mask=(0, 1, 3), heads_inside=True, group=6),
 )
 

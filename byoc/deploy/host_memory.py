@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -12,6 +13,7 @@ import tvm_ffi
 
 from byoc.deploy.exchange import numpy_dtype, tensor_of
 from byoc.deploy.input_tensors import address_of, aligned_room, without_elements
+from byoc.deploy.row_tensors import RowTensors
 
 #: Bytes of a large page of x86-64 and 64-bit Arm.
 _LARGE = 2 << 20
@@ -53,6 +55,10 @@ class HostMemory:
     def first(self, room: np.ndarray, count: int) -> np.ndarray:
         """A view."""
         return room[:count]
+
+    def first_of(self, rooms: Sequence[np.ndarray]) -> Callable[[int], list[tvm_ffi.Tensor]]:
+        """The same tensors each time, which are told how many rows they have."""
+        return RowTensors(rooms).first
 
     def write(self, room: np.ndarray, array: np.ndarray | int) -> None:
         """Copy an array, or fill with a number."""

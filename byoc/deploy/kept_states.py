@@ -6,7 +6,7 @@ beginning: the system gives pages only as rows are written, and nothing ever mov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -40,6 +40,12 @@ class Memory(Protocol):
 
     def first(self, room: Any, count: int) -> Any:
         """The first rows of a room, which are part of it."""
+
+    def first_of(self, rooms: Sequence[Any]) -> Callable[[int], list[tvm_ffi.Tensor]]:
+        """What gives the network the first rows of these rooms, so many in each call.
+
+        The tensors of one call may be those of the next.
+        """
 
     def write(self, room: Any, array: np.ndarray | int) -> None:
         """Fill a room with an array of its shape, or with a number."""
@@ -81,12 +87,14 @@ class KeptStates:
         alike = len(growing) == len(infos) and len({*self._fixed.values()}) == len(self._symbols)
         self._alike = growing[0] if alike and len(self._symbols) == 1 else None
         self._known_room: tuple[tuple[int, ...], int] = ((), 0)
+        self._first_of_all: Callable[[int], list[tvm_ffi.Tensor]] | None = None
 
     def reset(self) -> None:
         """Forget everything."""
         self._memory.clear()
         self._lengths.clear()
         self._known_room = ((), 0)
+        self._first_of_all = None
 
     def copy(self) -> KeptStates:
         """The same states in memory of their own."""
@@ -138,8 +146,9 @@ class KeptStates:
             shape = sizes.of(self._alike, self._fixed[self._alike.input.name])
             whole = self._length(self._alike) + sizes.step(self._alike)
             if (known := self._known_room)[0] == shape and whole <= known[1]:
-                tensor, first = self._place.tensor, self._place.first
-                return [tensor(first(room, whole)) for room in self._memory.values()]
+                if self._first_of_all is None:
+                    self._first_of_all = self._place.first_of([*self._memory.values()])
+                return self._first_of_all(whole)
         rooms = [
             self._replaced(info, sizes) if info.axis is None else self._rows(info, sizes)
             for info in self._infos.values()
@@ -147,6 +156,7 @@ class KeptStates:
         if self._alike is not None:
             most = min(limit - 1 for limit in self._enlarge_at.values())
             self._known_room = shape, min(most, self.capacity)
+            self._first_of_all = None
         return [self._place.tensor(room) for room in rooms]
 
     def places(self) -> list[Any]:

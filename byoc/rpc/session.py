@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from pathlib import Path
@@ -260,6 +260,10 @@ class RemoteMemory:
         shape = tvm_ffi.Shape((count, *tuple(room.shape)[1:]))
         view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
         return view(room, shape, room.dtype, 0)
+
+    def first_of(self, rooms: Sequence[tvm_ffi.Tensor]) -> Callable[[int], list[tvm_ffi.Tensor]]:
+        """New tensors each time."""
+        return lambda count: [self.first(room, count) for room in rooms]
 
     def write(self, room: tvm_ffi.Tensor, array: np.ndarray | int) -> None:
         """Send an array, or one that is full of a number."""

@@ -27,7 +27,7 @@ enum {
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
   MOST_CHAINS = 2,
   DIGIT_VECTORS = 2 * PER_PANEL, /* of sums, at most */
-  LONG = 1536,
+  LONG = 1024,
   MOST_OF_DIGITS = 127 << 16
 };
 
@@ -200,8 +200,8 @@ typedef struct {
  * instead of 0.79 to 0.86 on Zen 5).  On Zen 4 the numbers that are fetched cost 4 to 7 %, and its
  * L1 has no room for 8 KB of words and LONG digits.  Words of 8 bits are fetched 4 KB ahead there
  * (k = 4864: 6 % less time).  Of 4 bits, which need twice as many digits, two panels are read side
- * by side, which need them once, and are fetched into L2 alone: 30 GB/s from k = 1792 to 8960,
- * where one panel after the other gets 28 to 22. */
+ * by side, which need them once, and they and their numbers, 1 KB ahead, are fetched into L2 alone:
+ * k = 1344 and 4864 take 80 us for 2.7 MB, one panel after the other 91 and 113. */
 enum { WORDS_AHEAD = 128 * EXT_PANEL, NUMBERS_AHEAD = 32 * EXT_PANEL };
 
 /* acc += products of a word's rows with the digits at x; those of the next row are `padded` rows
@@ -263,11 +263,14 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
   const int64_t numbers = blocks_of(w, k) * EXT_PANEL, padded = s->digits->padded;
   const int32_t* at = (const int32_t*)w->values + s->j / EXT_PANEL * panel + s->j % EXT_PANEL;
   int64_t place = s->j / EXT_PANEL * numbers + s->j % EXT_PANEL;
+  const int64_t first = place;
   const int8_t* x = s->digits->digits + s->row * SLOTS * padded;
   const digit_chunk* chunk = s->digits->of_chunks + s->row * s->digits->chunks;
-  const int64_t numbers_ahead = asks_ahead() ? NUMBERS_AHEAD : 0; /* 0: those that are read next */
-  const int64_t words_ahead = bits == 8 && !asks_ahead() ? WORDS_AHEAD / 2 : WORDS_AHEAD;
   const int wide = vectors > PER_PANEL;
+  const int64_t numbers_ahead = wide           ? NUMBERS_AHEAD / 2
+                                : asks_ahead() ? NUMBERS_AHEAD
+                                               : 0; /* those that are read next */
+  const int64_t words_ahead = bits == 8 && !asks_ahead() ? WORDS_AHEAD / 2 : WORDS_AHEAD;
   /* Four chains of products alone would wait for each other where a word makes two of each. */
   const int chains = bits == 4 && rows * vectors == 1 ? MOST_CHAINS : 1;
   vf sum[DIGIT_ROWS][DIGIT_VECTORS];
@@ -277,6 +280,7 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
     const int64_t end = i64_min(block_end, p + CHUNK);
     /* Behind a panel comes one of the next pair, not its neighbour. */
     const int64_t jump = wide && words_of(bits, p) + words_ahead >= panel ? panel : 0;
+    const int64_t skip = wide && place - first + numbers_ahead >= numbers ? numbers : 0;
     vq acc[DIGIT_VECTORS][DIGIT_ROWS][MOST_CHAINS][DIGITS];
     EXT_UNROLL
     for (int i = 0; i < vectors * rows; i++)
@@ -300,10 +304,12 @@ EXT_INLINE void walk_digits(const int rows, const int vectors, const int bits,
       const uint8_t* zero_at = (const uint8_t*)w->zero + n;
       vi zero = zeros == INTEGERS ? vi_load_u8(zero_at) : vi_set1(0);
       vf scale = vf_load(w->scale + n);
-      if (v == 0) {
+      if (v % PER_PANEL == 0 && wide)
+        __builtin_prefetch(w->scale + n + numbers_ahead + skip, 0, 2);
+      else if (v % PER_PANEL == 0)
         __builtin_prefetch(w->scale + n + numbers_ahead);
-        if (zeros == INTEGERS) __builtin_prefetch(zero_at + numbers_ahead);
-      }
+      if (v % PER_PANEL == 0 && zeros == INTEGERS)
+        __builtin_prefetch(zero_at + numbers_ahead + skip);
       EXT_UNROLL
       for (int r = 0; r < rows; r++) {
         const digit_chunk* c = chunk + r * s->digits->chunks;

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from byoc.deploy.exchange import address_of
+from byoc.deploy.exchange import address_of, array_of
 from byoc.deploy.host_memory import HostMemory
 from byoc.deploy.kept_states import KeptStates
 from byoc.deploy.metadata import StateInfo, TensorInfo
@@ -59,3 +59,19 @@ def test_a_state_is_enlarged_once_when_it_has_many_rows() -> None:
     other = states.copy()
     other.tensors({"n": 1, **other.lengths()})
     assert memory.enlarged == 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_tensors_are_told_how_many_rows_they_have(dtype: str) -> None:
+    memory = HostMemory()
+    rooms = [memory.room((100, 2, 3), dtype) for _ in range(3)]
+    for number, room in enumerate(rooms):
+        memory.write(room, number)
+    first = memory.first_of(rooms)
+    for count in (7, 1, 100, 64):
+        tensors = first(count)
+        assert [tuple(tensor.shape) for tensor in tensors] == [(count, 2, 3)] * 3
+        for number, tensor in enumerate(tensors):
+            assert str(tensor.dtype) == dtype
+            np.testing.assert_array_equal(array_of(tensor), rooms[number][:count])
+            assert tensor.data_ptr() == address_of(rooms[number])

@@ -160,10 +160,8 @@ def _share_a_byte(one: np.ndarray, other: np.ndarray) -> bool:
 def aligned_room(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     """An array that is not filled, whose data begin at a multiple of ``ALIGNMENT``."""
     kind = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
-    size = prod(shape) * kind.itemsize
-    buffer = np.empty(size + ALIGNMENT, np.uint8)
-    start = -address_of(buffer) % ALIGNMENT
-    return buffer[start : start + size].view(kind).reshape(shape)
+    buffer = np.empty(prod(shape) * kind.itemsize + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, kind, buffer, -address_of(buffer) % ALIGNMENT)
 
 
 def _misfit(

@@ -23,7 +23,7 @@
 
 enum {
   DIGITS = 3,
-  SLOTS = 4,   /* bytes of a number's digits; the last one is 0 */
+  SLOTS = 4,   /* bytes of a number's digits; the last one is not read */
   CHUNK = 128, /* rows: 255 * 128 * 128 * 256 < 2^31 */
   MOST_CHAINS = 2,
   DIGIT_VECTORS = 2 * PER_PANEL, /* of sums, at most */
@@ -63,19 +63,20 @@ static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
   if (i < n) most = vf_max(most, vf_abs(vf_load_n(x + i, n - i)));
   const float largest = vf_most(most);
   const vf factor = vf_set1((float)MOST_OF_DIGITS / largest);
-  const vi byte = vi_set1(255), half = vi_set1(0x8080);
-  vi high = vi_set1(0), low = vi_set1(0);
+  const vi half = vi_set1(0x8080);
+  vq sums = vq_start(vi_set1(0)); /* of each digit, and of the slot that is not read */
   for (i = 0; i < n; i += VL) {
-    vi v = vf_to_vi_saturated(vf_load_n(x + i, i64_min(VL, n - i)) * factor);
-    vi d = (v + half) ^ half; /* digits -128 .. 127 from those of two's complement */
-    vi last = d << 24 >> 24;
-    high += (v - last) >> 8;
-    low += last;
-    vx_store(digits + SLOTS * i, vx_narrow(d >> 16 & byte, d >> 8 & byte, d & byte, vi_set1(0)));
+    const vf part = i + VL <= n ? vf_load(x + i) : vf_load_n(x + i, n - i);
+    const vi v = vf_to_vi_saturated(part * factor);
+    /* Digits -128 .. 127 from those of two's complement. */
+    const vqb d = vq_turn_quads((v + half) ^ half);
+    vx_store(digits + SLOTS * i, (vx)d);
+    sums = vq_dot_quads(sums, (vx){0} + (uint8_t)1, d);
   }
-  /* Sums of less than 2^24: exact as floats. */
-  return (digit_chunk){largest / (float)MOST_OF_DIGITS, (int32_t)vf_sum(vi_to_vf(high)),
-                       (int32_t)vf_sum(vi_to_vf(low))};
+  int32_t sum[VL];
+  vi_store(sum, vq_sum(sums, vi_set1(0)));
+  for (int lane = SLOTS; lane < VL; lane++) sum[lane % SLOTS] += sum[lane];
+  return (digit_chunk){largest / (float)MOST_OF_DIGITS, sum[0] * 256 + sum[1], sum[2]};
 }
 
 /* The same of single digits; `middle` is the zero point of a w that has none.  `huge` gets lanes

@@ -49,6 +49,10 @@ EXT_INLINE vi vq_sum(vq sum, vi start) {
 EXT_INLINE vq vq_dot_quads(vq sum, vx a, vqb b) {
   return vq_dot(sum, (__m512i)a, b);
 }
+EXT_INLINE vqb vq_turn_quads(vi x) {
+  const __m128i order = _mm_setr_epi8(2, 6, 10, 14, 1, 5, 9, 13, 0, 4, 8, 12, 3, 7, 11, 15);
+  return _mm512_shuffle_epi8((__m512i)x, _mm512_broadcast_i32x4(order));
+}
 
 #else /* 16-bit products of pairs, which cannot saturate as those of vpmaddubsw do */
 

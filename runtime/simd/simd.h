@@ -25,7 +25,9 @@
  *                 panel (vq_panel)
  *   vq            sums of VL columns: vq_start(start), vq_dot (sum += four products for each
  *                 column), vq_sum(sum, start), which gives start and all products as VL int32_t;
- *                 where there are DIGIT_ROWS, vq_dot_in_place is vq_dot for many sums at once
+ *                 where there are DIGIT_ROWS, vq_dot_in_place is vq_dot for many sums at once, and
+ *                 vq_turn_quads(vi) has of every four numbers the third bytes first, then the
+ *                 second, the first and the last ones
  *   vx            4 VL bytes.  vx_low and vx_high interleave bytes, vx_low_pairs and vx_high_pairs
  *                 pairs of them: of every 16 bytes the lower or the higher half.  vx_narrow undoes
  *                 both, for four vi of numbers 0 .. 255.  vq_dot_quads (sum += ...) takes four

@@ -60,10 +60,10 @@ bench-kernels: $(BIN)/.bench kernels ## Time single kernels beside the core's pe
 conformance: $(BIN)/.test kernels ## Run ONNX's backend tests; write docs/conformance.md (15 minutes)
 	$(BIN)/python -W ignore -m tests.conformance.run --write --jobs $(JOBS)
 
-corpus: $(BIN)/.test kernels ## Compile, compare and time trained networks of public packages (ARGS=--write; 1 hour)
+corpus: $(BIN)/.test kernels ## Compile, compare and time trained networks of public packages (ARGS=--write; 10 minutes or more)
 	$(BIN)/python -m benchmarks.corpus $(ARGS)
 
-pytorch-zoo: $(VENV)/pytorch-zoo/.installed kernels ## Compile 40 networks of timm and transformers, compare with PyTorch and ONNX (25 minutes)
+pytorch-zoo: $(VENV)/pytorch-zoo/.installed kernels ## Compile 40 networks of timm and transformers, compare with PyTorch and ONNX (6 minutes or more)
 	PYTHONPATH=$(VENV)/torch:$(VENV)/pytorch-zoo $(BIN)/python -W ignore -m tests.torch.zoo $(ARGS)
 
 tvm-tests: $(BIN)/.test kernels ## Compare modules of TVM's own tests with plain TVM (TVM=checkout; 1 hour)

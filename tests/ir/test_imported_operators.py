@@ -432,13 +432,6 @@ def test_isinf_compares() -> None:
     check(model_of("IsInf", [SPECIAL], []), ["ext.abs", "ext.compare_equal"], SPECIAL)
 
 
-def test_clip_with_variable_bounds() -> None:
-    x, low, high = random(3, 4), np.array(-0.5, "float32"), np.array(0.3, "float32")
-    nan = "ext.compare_not_equal"
-    expected = [nan, "ext.where", nan, "ext.max", "ext.where", "ext.min"]
-    check(model_of("Clip", [x, low, high], []), expected, x, low, high)
-
-
 def test_reduce_prod() -> None:
     x = random(2, 3, 4)
     check(model_of("ReduceProd", [x], [np.array([1])]), ["ext.reduce_prod"], x)

@@ -172,6 +172,11 @@ def _number(node: Node, bound: relax.Expr, none: float) -> relax.Expr:
     return node.emit(relax.op.where(missing, relax.const(none, dtype), bound))
 
 
+#: From this opset on the bounds of Clip are inputs. Before, they are attributes; one that is not
+#: given is the least or the greatest float then, so that infinities are clipped, too.
+_BOUNDS_AS_INPUTS = 11
+
+
 def clip(node: Node) -> relax.Expr:
     """Maximum and minimum, one after the other: TVM writes loop nests that are hard to read.
 
@@ -184,9 +189,12 @@ def clip(node: Node) -> relax.Expr:
     for place, name, operator, none in sides:
         bound = node.inputs[place] if len(node.inputs) > place else None
         known = node.attrs.get(name) if bound is None else array_of(bound)
+        if known is None and bound is None and node.opset < _BOUNDS_AS_INPUTS:
+            known = np.copysign(np.finfo(np.float32).max, none)
         if known is not None:
-            known = np.asarray(known, node.dtype()).reshape(())
-            if np.isnan(known):
+            with np.errstate(over="ignore"):  # of 16 bits
+                known = np.asarray(known, node.dtype()).reshape(())
+            if np.isnan(known) or known == none:
                 continue
             bound = relax.const(known, node.dtype())
         elif bound is not None:

@@ -34,6 +34,7 @@ def _pool_with_room() -> None:
     tvm_runtime.configure_pool(max(2, os.cpu_count() or 1))
 
 
+#: Weights of a network that is kept on disk no longer than it is used.
 LARGE_BYTES = 150_000_000
 
 

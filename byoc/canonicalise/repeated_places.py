@@ -34,7 +34,7 @@ _SMALL = 1 << 20
 
 
 def repeated_places(block: Block) -> None:
-    """Let users of a value read the first one that is computed alike."""
+    """Let users of a place, a mask or a choice read the first one that is computed alike."""
     _share(block, _ARITHMETIC, _is_place)
 
 
@@ -44,6 +44,7 @@ def repeated_steps(block: Block) -> None:
 
 
 def _share(block: Block, names: Iterable[str], wanted: Callable[[relax.Call], bool]) -> None:
+    """Let users of a wanted value read the first one that is computed alike."""
     first: dict[tvm_ffi.StructuralKey, relax.Var] = {}
     for var, _ in list(block.calls(*names)):
         call = block.call(var, *names)

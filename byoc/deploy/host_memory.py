@@ -58,7 +58,7 @@ class HostMemory:
 
     def first_of(self, rooms: Sequence[np.ndarray]) -> Callable[[int], list[tvm_ffi.Tensor]]:
         """The same tensors each time, which are told how many rows they have."""
-        return RowTensors(rooms).first
+        return RowTensors([self.tensor(room) for room in rooms]).first
 
     def write(self, room: np.ndarray, array: np.ndarray | int) -> None:
         """Copy an array, or fill with a number."""

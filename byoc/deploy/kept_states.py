@@ -7,7 +7,7 @@ beginning: the system gives pages only as rows are written, and nothing ever mov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,6 +57,14 @@ class Memory(Protocol):
         """What the network takes."""
 
 
+class _KnownRoom(NamedTuple):
+    """What all states have room for."""
+
+    shape: tuple[int, ...]  # of a row
+    rows: int
+    first_of_all: Callable[[int], list[tvm_ffi.Tensor]]
+
+
 class KeptStates:
     """States by the names of the model's inputs, each empty, or all zeros, at first.
 
@@ -83,18 +91,16 @@ class KeptStates:
         self._lengths: dict[str, int] = {}  # by symbols
         self._enlarge_at: dict[str, int] = {}  # rows, of states that grow
         # States that are all alike, as a decoder's are: up to so many rows of these sizes nothing
-        # has to be asked of each.
+        # has to be asked of each, and all are given at once.
         alike = len(growing) == len(infos) and len({*self._fixed.values()}) == len(self._symbols)
         self._alike = growing[0] if alike and len(self._symbols) == 1 else None
-        self._known_room: tuple[tuple[int, ...], int] = ((), 0)
-        self._first_of_all: Callable[[int], list[tvm_ffi.Tensor]] | None = None
+        self._known_room: _KnownRoom | None = None
 
     def reset(self) -> None:
         """Forget everything."""
         self._memory.clear()
         self._lengths.clear()
-        self._known_room = ((), 0)
-        self._first_of_all = None
+        self._known_room = None
 
     def copy(self) -> KeptStates:
         """The same states in memory of their own."""
@@ -145,18 +151,17 @@ class KeptStates:
         if self._alike is not None:
             shape = sizes.of(self._alike, self._fixed[self._alike.input.name])
             whole = self._length(self._alike) + sizes.step(self._alike)
-            if (known := self._known_room)[0] == shape and whole <= known[1]:
-                if self._first_of_all is None:
-                    self._first_of_all = self._place.first_of([*self._memory.values()])
-                return self._first_of_all(whole)
+            known = self._known_room
+            if known is not None and known.shape == shape and whole <= known.rows:
+                return known.first_of_all(whole)
         rooms = [
             self._replaced(info, sizes) if info.axis is None else self._rows(info, sizes)
             for info in self._infos.values()
         ]
         if self._alike is not None:
             most = min(limit - 1 for limit in self._enlarge_at.values())
-            self._known_room = shape, min(most, self.capacity)
-            self._first_of_all = None
+            first_of_all = self._place.first_of([*self._memory.values()])
+            self._known_room = _KnownRoom(shape, min(most, self.capacity), first_of_all)
         return [self._place.tensor(room) for room in rooms]
 
     def places(self) -> list[Any]:

@@ -11,10 +11,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from byoc.deploy.exchange import tensor_of
-
 if TYPE_CHECKING:
     import tvm_ffi
 
@@ -38,10 +34,10 @@ class _DLTensor(ctypes.Structure):
 
 
 class RowTensors:
-    """The tensors of ``rooms``, dense arrays with room for some rows each."""
+    """Tensors of rooms with space for some rows each. Nobody else has them."""
 
-    def __init__(self, rooms: Sequence[np.ndarray]) -> None:
-        self._tensors = [tensor_of(room) for room in rooms]
+    def __init__(self, tensors: Sequence[tvm_ffi.Tensor]) -> None:
+        self._tensors = [*tensors]
         self._counts = [
             _DLTensor.from_address(tensor.__chandle__() + _HEADER).shape.contents
             for tensor in self._tensors

@@ -45,7 +45,8 @@ def shape_states(
         probe = onnx.GraphProto()
         probe.CopyFrom(body)
         types = inferred(probe)
-        if not [value for _, value, result in states if _forget(value, types.get(result.name))]:
+        changed = [_forget(value, types.get(result.name)) for _, value, result in states]
+        if not any(changed):
             return
     for _, value, _ in states:
         value.type.tensor_type.ClearField("shape")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -124,15 +126,17 @@ def compile_partitioned(
 
     ``check`` raises for a library that shall not be written.
     """
-    folder = tempfile.TemporaryDirectory(prefix="byoc_")
-    weights = Path(folder.name, "weights.o")
-    build_kernels(target, stages)
-    with stages("generate code"):
-        module, report, metadata = _generate(done, target, timers, code, weights)
-    with stages("compile what TVM keeps"):
-        metadata = replace(metadata, report=report.to_json())
-        built, metadata = _build(module, target, metadata)
-        executable = Linkable(built.mod, folder, weights)
+    with ExitStack() as stack:
+        weights = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="byoc_")), "weights.o"
+        )
+        build_kernels(target, stages)
+        with stages("generate code"):
+            module, report, metadata = _generate(done, target, timers, code, weights)
+        with stages("compile what TVM keeps"):
+            metadata = replace(metadata, report=report.to_json())
+            built, metadata = _build(module, target, metadata)
+            executable = Linkable(built.mod, weights, stack.pop_all().close)
     if file is not None:
         with stages("link"):
             export(executable, file, target, check=check)
@@ -165,10 +169,11 @@ class Linkable(relax.VMExecutable):
     """
 
     def __init__(
-        self, module: tvm.runtime.Module, folder: tempfile.TemporaryDirectory[str], weights: Path
+        self, module: tvm.runtime.Module, weights: Path, remove: Callable[[], None]
     ) -> None:
+        """``remove`` is called when this object goes."""
         super().__init__(module)
-        self._folder = folder  # removed together with this object
+        weakref.finalize(self, remove)
         self._objects = [weights] if weights.exists() else []
 
     def export_library(

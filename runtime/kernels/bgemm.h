@@ -10,6 +10,9 @@
 #if defined(EXT_TILES)
 enum { BR = 32, BN = 32 / VL, BHALF = 16 / VL, BK_STEP = 32, BROWS_STEP = 16 };
 enum { BFEW = 0, BLONE = 0 };
+/* Steps along K between two looks at the sums: B's share of a tile, 16 KB, is found in L1 by
+ * BSHARED micropanels and more. */
+enum { BK_PART = 256 / EXT_PARTS, BSHARED = 2 };
 #else
 enum { BR = BVR, BN = BVN, BHALF = 1, BK_STEP = 2, BROWS_STEP = 1 };
 enum {
@@ -35,6 +38,9 @@ enum {
   BMC_LEAST = 3,                   /* micropanels in one block of A */
   BMC_MOST = 16
 };
+#if !defined(EXT_TILES)
+enum { BK_PART = BKC, BSHARED = 0 };
+#endif
 
 typedef struct {
   int64_t m, n, k;

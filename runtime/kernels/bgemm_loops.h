@@ -7,7 +7,9 @@
  *
  * The loops are those of gemm.c.  A block of A is packed as the row multiplies it (simd/bf16.h),
  * and read in place where it is that already.  Sums between blocks of K are fp32 in memory of their
- * own, as y may be bf16.
+ * own, as y may be bf16.  Tiles read A and B at the pace of L2 but multiply at that of L1, so that
+ * a block of K has parts, of which B's is found in L1 again; their sums are those of one tile of
+ * columns, and seldom leave L2.
  */
 #ifndef EXT_BGEMM_LOOPS_H_
 #define EXT_BGEMM_LOOPS_H_
@@ -26,6 +28,8 @@
 static const int64_t TASK_MACS = 800000;
 /* A product of fewer rows takes as long as reading B. */
 enum { LEAST_ROWS = 8 };
+/* With so many columns, rows of A are copied that lie unfavourably. */
+enum { BPACKED_COLUMNS = 512 };
 /* Columns that a task begins at are a multiple of it. */
 enum { COLUMN_STEP = BWIDE_N > EXT_PANEL ? BWIDE_N : EXT_PANEL };
 enum { TILE_FLOATS = BR * BTILE_N > BFEW* BWIDE_N ? BR * BTILE_N : BFEW * BWIDE_N };
@@ -45,15 +49,23 @@ static int in_place(const ext_bgemm* g) {
   int64_t floats = g->a_row / 2;
   if (g->pack || g->prologue || sizeof(ba) != 2 || g->s.x != EXT_BFLOAT16) return 0;
   if (g->k % BK_STEP || g->m % BROWS_STEP) return 0;
-  return BROWS_STEP > 1 || BR <= ext_rows_in_place(floats < 0 ? -floats : floats);
+  if (BROWS_STEP == 1) return BR <= ext_rows_in_place(floats < 0 ? -floats : floats);
+  /* Lines that share few sets of L1 cost a tenth of many columns' products, and a copy less. */
+  return floats * 4 % (2 * EXT_ALIGN) == EXT_ALIGN || g->n < BPACKED_COLUMNS;
 }
 
 /* Micropanels in a block of A that is kc wide: with it, this tile of B and the next take half of
- * L2, but fewer than three would read B too often. */
+ * L2, but fewer than three would read B too often.  With parts of K there are sums as well. */
 static int64_t block_micropanels(int64_t kc) {
   int64_t a = BA_PARTS * BR * kc * (int64_t)sizeof(ba), b = EXT_PARTS * BTILE_N * kc * 2;
-  int64_t fit = (ext_cache_sizes()->l2 / 2 - 2 * b) / i64_max(1, a);
+  int64_t l2 = ext_cache_sizes()->l2, room = BSHARED ? l2 * 3 / 8 : l2 / 2 - 2 * b;
+  int64_t fit = room / i64_max(1, a);
   return i64_max(BMC_LEAST, i64_min(fit, BMC_MOST));
+}
+
+/* Parts of a block of K for so many micropanels. */
+EXT_INLINE int64_t k_parts(int64_t kc, int64_t count) {
+  return count >= BSHARED ? i64_max(1, ceil_div(kc, BK_PART)) : 1;
 }
 
 /* Elements between packed rows: an odd number of lines, so that rows use different sets of L1, and
@@ -73,7 +85,14 @@ typedef struct {
   int64_t stride;            /* between packed rows */
   float* partial;            /* NULL, or sums between K blocks */
   int64_t partial_row;
+  float* between; /* NULL, or sums between parts of one K block, tile by tile */
 } bgemm_state;
+
+/* Where sums come from and go to: NULL for the bias, and for y. */
+typedef struct {
+  float *from, *to;
+  int64_t row;
+} bgemm_sums;
 
 /* Finishes the sums of a tile, [rows][t->sums_row], whose corner in y is t->y. */
 static void finish(const bgemm_state* s, const bgemm_tile* t, int64_t rows, float* sums) {
@@ -106,35 +125,33 @@ static void finish(const bgemm_state* s, const bgemm_tile* t, int64_t rows, floa
                   clamp_lanes(columns - j));
 }
 
-/* Runs one tile; i is its first row in y, j its first column, `partial` its corner among the sums
- * between blocks. */
-static void run_tile(const bgemm_state* s, int64_t block, bgemm_tile* t, int64_t rows, int64_t i,
-                     int64_t j, int64_t vectors, float* partial) {
+/* Runs one tile; i is its first row in y, j its first column. */
+static void run_tile(const bgemm_state* s, bgemm_tile* t, int64_t rows, int64_t i, int64_t j,
+                     int64_t vectors, const bgemm_sums* sums) {
   const ext_bgemm* g = s->g;
   bgemm_tile_function run = btile_function(rows, vectors);
   t->rows = rows;
-  t->bias = block == 0 && s->e.bias ? s->e.bias + j : NULL;
-  t->c = block > 0 ? partial : NULL;
-  t->c_row = t->sums_row = s->partial_row;
+  t->bias = !sums->from && s->e.bias ? s->e.bias + j : NULL;
+  t->c = sums->from;
+  t->sums = sums->to;
+  t->c_row = t->sums_row = sums->row;
   t->y = (void*)stored_at(g->y, g->s.y, i * g->y_row + j);
   t->residual = NULL;
-  if (block < s->k_blocks - 1) {
-    t->sums = partial;
+  if (t->sums) {
     run(t);
     return;
   }
   if (s->e.residual)
     t->residual = stored_at(s->e.residual, g->s.residual, i * s->e.residual_stride + j);
-  t->sums = NULL;
   if (s->tail.clamp && (BTILE_MASKED || t->columns == vectors * VL)) {
     run(t);
     return;
   }
-  _Alignas(EXT_ALIGN) float sums[TILE_FLOATS];
-  t->sums = sums;
+  _Alignas(EXT_ALIGN) float own[TILE_FLOATS];
+  t->sums = own;
   t->sums_row = vectors * VL;
   run(t);
-  finish(s, t, rows, sums);
+  finish(s, t, rows, own);
 }
 
 /* x[c] * scale[c] + shift[c], VL of them or the first `lanes` where `whole`, a constant, is 0. */
@@ -219,18 +236,57 @@ EXT_INLINE int64_t tile_vectors(const bgemm_state* s, int64_t columns) {
   return columns > (BN - BHALF) * VL ? BN : BHALF;
 }
 
+/* Micropanels of a block of A, one block of K. */
+typedef struct {
+  int64_t count, row[BMC_MOST + 1]; /* the first row of each */
+  const ba* a;                      /* of the first */
+  int64_t k0, kc, parts;            /* of K; parts of the block */
+  int first, last;                  /* whether it is the first block of K, and the last */
+} bgemm_block;
+
+/* A tile's columns, of all micropanels of a block.  `from_first` and `next_panels` tell how many
+ * columns are before it, and how many panels the tile behind it has. */
+static void run_columns(const bgemm_state* s, const bgemm_block* block, bgemm_tile* t, int64_t j,
+                        int64_t vectors, int64_t from_first, int64_t next_panels) {
+  const int64_t steps = ceil_div(block->kc, BK_STEP);
+  for (int64_t part = 0; part < block->parts; part++) {
+    const int64_t k0 = part * steps / block->parts * BK_STEP;
+    const int64_t past = i64_min((part + 1) * steps / block->parts * BK_STEP, block->kc);
+    const int first = block->first && part == 0, last = block->last && part == block->parts - 1;
+    const uint16_t* b = s->g->panels + j / EXT_PANEL * t->panel + (block->k0 + k0) / 2 * BPAIR;
+    t->b = b + j % EXT_PANEL * 2;
+    t->pairs = ceil_div(past - k0, 2);
+    for (int64_t i = 0; i < block->count; i++) {
+      const int64_t row = block->row[i] - block->row[0];
+      float* sums = s->partial   ? s->partial + row * s->partial_row + from_first
+                    : s->between ? s->between + i * BR * BTILE_N
+                                 : NULL;
+      const bgemm_sums between = {first ? NULL : sums, last ? NULL : sums,
+                                  s->partial ? s->partial_row : BTILE_N};
+      t->a = block->a + (s->packed ? i * BR : row) * t->a_row + k0;
+      const int64_t next = j + vectors * VL;
+      btile_plan_fetch(t, b + (next / EXT_PANEL - j / EXT_PANEL) * t->panel, next_panels, i,
+                       block->count);
+      run_tile(s, t, block->row[i + 1] - block->row[i], block->row[i], j, vectors, &between);
+    }
+  }
+}
+
 /* One block of A (micropanels [i0, i1), one block of K) times the columns [j0, j1). */
-static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i1, int64_t j0,
+static void run_block(const bgemm_state* s, int64_t k, int64_t i0, int64_t i1, int64_t j0,
                       int64_t j1) {
   const ext_bgemm* g = s->g;
-  const int64_t k0 = block * s->k_block, kc = i64_min(s->k_block, g->k - k0), count = i1 - i0;
-  const int64_t panel = ceil_div(g->k, 2) * BPAIR;
-  int64_t row[BMC_MOST + 1];
-  for (int64_t i = 0; i <= count; i++) row[i] = first_row(g, i0 + i);
-  for (int64_t i = 0; s->packed && i < count; i++)
+  const int64_t k0 = k * s->k_block, kc = i64_min(s->k_block, g->k - k0);
+  bgemm_block block = {.count = i1 - i0, .k0 = k0, .kc = kc, .parts = k_parts(s->k_block, i1 - i0)};
+  block.first = k == 0;
+  block.last = k == s->k_blocks - 1;
+  int64_t* row = block.row;
+  for (int64_t i = 0; i <= block.count; i++) row[i] = first_row(g, i0 + i);
+  for (int64_t i = 0; s->packed && i < block.count; i++)
     pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * BR * s->stride);
   const ba* a = stored_at(g->a, EXT_BFLOAT16, s->a_offset + k0);
-  bgemm_tile t = {.panel = panel, .pairs = ceil_div(kc, 2), .low = s->tail.low, .s = g->s};
+  block.a = s->packed ? s->packed : a + row[0] * g->a_row;
+  bgemm_tile t = {.panel = ceil_div(g->k, 2) * BPAIR, .low = s->tail.low, .s = g->s};
   t.high = s->tail.high;
   t.has_low = t.low > -__builtin_inff();
   t.has_high = t.high < __builtin_inff();
@@ -240,18 +296,8 @@ static void run_block(const bgemm_state* s, int64_t block, int64_t i0, int64_t i
   for (int64_t j = j0, vectors; j < j1; j += vectors * VL) {
     vectors = tile_vectors(s, j1 - j);
     t.columns = i64_min(vectors * VL, j1 - j);
-    t.b = g->panels + j / EXT_PANEL * panel + k0 / 2 * BPAIR + j % EXT_PANEL * 2;
-    for (int64_t i = 0; i < count; i++) {
-      t.a = s->packed ? s->packed + i * BR * s->stride : a + row[i] * g->a_row;
-      /* The first micropanels fetch the next tile of B, panel by panel. */
-      int64_t ahead = j + vectors * VL + i * EXT_PANEL;
-      t.next = i < ceil_div(BTILE_N, EXT_PANEL) && ahead < j1
-                   ? g->panels + ahead / EXT_PANEL * panel + k0 / 2 * BPAIR
-                   : t.b;
-      float* partial =
-          s->partial ? s->partial + (row[i] - row[0]) * s->partial_row + (j - j0) : NULL;
-      run_tile(s, block, &t, row[i + 1] - row[i], row[i], j, vectors, partial);
-    }
+    const int64_t left = ceil_div(j1 - j - t.columns, EXT_PANEL);
+    run_columns(s, &block, &t, j, vectors, j - j0, left);
   }
 }
 
@@ -272,13 +318,17 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
     s.partial_row = ceil_div(j1 - j0, EXT_PANEL) * EXT_PANEL;
     partial_size = mc * BR * s.partial_row * (int64_t)sizeof(float);
   }
+  int64_t between_size = 0;
+  if (s.k_blocks == 1 && k_parts(s.k_block, mc) > 1)
+    between_size = mc * BR * BTILE_N * (int64_t)sizeof(float);
   char* memory = NULL;
-  if (packed_size + partial_size > 0) {
-    memory = ext_workspace_alloc((size_t)(packed_size + partial_size));
+  if (packed_size + partial_size + between_size > 0) {
+    memory = ext_workspace_alloc((size_t)(packed_size + partial_size + between_size));
     if (!memory) return EXT_ERR_MEMORY;
   }
   if (packed_size) s.packed = (ba*)memory;
   if (partial_size) s.partial = (float*)(memory + packed_size);
+  if (between_size) s.between = (float*)(memory + packed_size);
   int64_t blocks = ceil_div(i1 - i0, mc);
   btile_session_begin();
   for (int64_t b = 0; b < blocks; b++)

@@ -26,6 +26,7 @@ typedef struct {
   const uint16_t* b; /* two rows of a panel; the next two follow, the next panel at + panel */
   int64_t panel;
   const uint16_t* next; /* a panel that is wanted soon: goes to L2 meanwhile */
+  int64_t next_lines;   /* of it, for every step of a tile's K */
   int64_t pairs;        /* of rows of B */
   int64_t rows, columns;
   const float* c; /* NULL, or what earlier blocks of K summed up; may be `sums` */

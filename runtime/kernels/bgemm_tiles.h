@@ -20,6 +20,19 @@ enum {
   BAHEAD = 4 * BTILE_STEP
 };
 
+/* What the micropanel `index` of `count` fetches of the next tile's B, whose panels begin at `b`
+ * and of which there are `panels`: a share of each step's lines, so that all of it comes evenly
+ * while tiles are computed.  A lone micropanel reads B once, and fetches its own ahead. */
+EXT_INLINE void btile_plan_fetch(bgemm_tile* t, const uint16_t* b, int64_t panels, int64_t index,
+                                 int64_t count) {
+  enum { PANEL_LINES = BTILE_STEP / BLINE };
+  int64_t lines = 2 * PANEL_LINES;
+  for (int64_t sharing = 2; sharing <= count && lines > 1; sharing *= 2) lines /= 2;
+  const int64_t first = index * lines, panel = first / PANEL_LINES;
+  t->next = count > 1 ? b + panel * t->panel + first % PANEL_LINES * BLINE : t->b + BAHEAD;
+  t->next_lines = count > 1 && panel >= panels ? 0 : lines;
+}
+
 #if EXT_PARTS == 2
 
 EXT_INLINE void btiles_dots(const int high, const int wide, tile_file* f) {
@@ -69,14 +82,22 @@ EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const 
 
 #endif
 
-/* The sums' first values: c, or the bias in every row. */
+/* The sums' first values: c, or the bias in every row, or zeros. */
 EXT_INLINE void btiles_begin(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
-  _Alignas(EXT_ALIGN) float bias[2 * EXT_PANEL];
   const float* c = t->c;
   int64_t row = t->c_row, bytes = row * (int64_t)sizeof(float);
+  if (!c && !t->bias) {
+    tile_zero(f, 0);
+    if (wide) tile_zero(f, 1);
+    if (high) tile_zero(f, 2);
+    if (high && wide) tile_zero(f, 3);
+    return;
+  }
+  _Alignas(EXT_ALIGN) float bias[2 * EXT_PANEL];
   if (!c) {
-    for (int64_t j = 0; j < 2 * EXT_PANEL; j++)
-      bias[j] = t->bias && j < t->columns ? t->bias[j] : 0.0f;
+    /* Whole vectors, which loads behind them need not wait for. */
+    for (int64_t j = 0; j < (wide ? 2 : 1) * EXT_PANEL; j += VL)
+      vf_store(bias + j, vf_load_n(t->bias + j, clamp_lanes(t->columns - j)));
     c = bias;
     row = bytes = 0;
   }
@@ -89,15 +110,15 @@ EXT_INLINE void btiles_begin(const int high, const int wide, tile_file* f, const
 
 EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
   const int64_t panel = t->panel, a_row = t->a_row, past = t->pairs % TILE_PAIRS;
-  const uint16_t *b = t->b, *next = high ? t->next : b + BAHEAD;
+  const uint16_t *b = t->b, *next = t->next;
   const ba* a = t->a;
+  const int both = wide && t->next_lines > BTILE_STEP / BLINE;
+  const int64_t lines = i64_min(t->next_lines, BTILE_STEP / BLINE);
   for (int64_t p = t->pairs / TILE_PAIRS; p > 0; p--) {
     btiles_step(high, wide, f, a, a_row, b, panel);
-    EXT_UNROLL
-    for (int i = 0; i < BTILE_STEP; i += BLINE) {
-      __builtin_prefetch(next + i, 0, 2);
-      if (!high && wide) __builtin_prefetch(next + panel + i, 0, 2);
-    }
+    for (int64_t i = 0; i < lines; i++) __builtin_prefetch(next + i * BLINE, 0, 2);
+    if (both)
+      for (int64_t i = 0; i < lines; i++) __builtin_prefetch(next + panel + i * BLINE, 0, 2);
     a += BK_STEP;
     b += BTILE_STEP;
     next += BTILE_STEP;
@@ -111,9 +132,10 @@ EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const b
 }
 
 /* Finishes and writes sums [rows][2 EXT_PANEL]. */
-EXT_INLINE void btiles_write(const int wide, const bgemm_tile* t, int64_t rows, const float* sums) {
+EXT_INLINE void btiles_write(const int wide, const bgemm_tile* from, const float* sums) {
+  const bgemm_tile tile = *from, *t = &tile; /* a copy: y may not be where it lies */
   const int nv = (wide ? 2 : 1) * EXT_PANEL / VL;
-  for (int64_t i = 0; i < rows; i++) {
+  for (int64_t i = 0; i < t->rows; i++) {
     vf row[BN];
     EXT_UNROLL
     for (int v = 0; v < nv; v++) row[v] = vf_load(sums + i * BTILE_N + v * VL);
@@ -137,7 +159,7 @@ EXT_INLINE void btiles_body(const int high, const int wide, const bgemm_tile* t)
   if (wide) tile_store(f, 1, sums + EXT_PANEL, bytes);
   if (high) tile_store(f, 2, sums + TILE_ROWS * row, bytes);
   if (high && wide) tile_store(f, 3, sums + TILE_ROWS * row + EXT_PANEL, bytes);
-  if (!t->sums) btiles_write(wide, t, t->rows, own);
+  if (!t->sums) btiles_write(wide, t, own);
 }
 
 static void btiles_low_narrow(const bgemm_tile* t) {

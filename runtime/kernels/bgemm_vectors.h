@@ -57,6 +57,14 @@ EXT_INLINE void btile_begin(const int rows, const int nv, const bgemm_tile* t, v
 
 /* Lines that the end will touch come meanwhile, one row in each of the first steps: those of y,
  * then those of the residual. */
+/* The next tile's B, whose panels begin at `b` and of which there are `panels`, is fetched by the
+ * first micropanels, panel by panel. */
+EXT_INLINE void btile_plan_fetch(bgemm_tile* t, const uint16_t* b, int64_t panels, int64_t index,
+                                 int64_t count) {
+  (void)count;
+  t->next = index < i64_min(panels, ceil_div(BTILE_N, EXT_PANEL)) ? b + index * t->panel : t->b;
+}
+
 typedef struct {
   const char* at;
   int64_t row, left; /* bytes between rows; rows to come */

@@ -83,9 +83,10 @@ typedef struct {
   int64_t k_blocks, k_block; /* whole steps, but for the end of K */
   ba* packed;                /* NULL where A is read in place */
   int64_t stride;            /* between packed rows */
-  float* partial;            /* NULL, or sums between K blocks */
-  int64_t partial_row;
-  float* between; /* NULL, or sums between parts of one K block, tile by tile */
+  /* NULL, or sums between parts of K: one tile behind the other, of a column of tiles
+   * `partial_step` floats for each of its columns.  0: every column of tiles has the same. */
+  float* partial;
+  int64_t partial_step;
 } bgemm_state;
 
 /* Where sums come from and go to: NULL for the bias, and for y. */
@@ -244,10 +245,10 @@ typedef struct {
   int first, last;                  /* whether it is the first block of K, and the last */
 } bgemm_block;
 
-/* A tile's columns, of all micropanels of a block.  `from_first` and `next_panels` tell how many
- * columns are before it, and how many panels the tile behind it has. */
+/* A column of tiles.  `before` is the number of columns before it, `next_panels` how many panels
+ * the one behind it has. */
 static void run_columns(const bgemm_state* s, const bgemm_block* block, bgemm_tile* t, int64_t j,
-                        int64_t vectors, int64_t from_first, int64_t next_panels) {
+                        int64_t vectors, int64_t before, int64_t next_panels) {
   const int64_t steps = ceil_div(block->kc, BK_STEP);
   for (int64_t part = 0; part < block->parts; part++) {
     const int64_t k0 = part * steps / block->parts * BK_STEP;
@@ -257,12 +258,9 @@ static void run_columns(const bgemm_state* s, const bgemm_block* block, bgemm_ti
     t->b = b + j % EXT_PANEL * 2;
     t->pairs = ceil_div(past - k0, 2);
     for (int64_t i = 0; i < block->count; i++) {
-      const int64_t row = block->row[i] - block->row[0];
-      float* sums = s->partial   ? s->partial + row * s->partial_row + from_first
-                    : s->between ? s->between + i * BR * BTILE_N
-                                 : NULL;
-      const bgemm_sums between = {first ? NULL : sums, last ? NULL : sums,
-                                  s->partial ? s->partial_row : BTILE_N};
+      const int64_t row = block->row[i] - block->row[0], width = vectors * VL;
+      float* sums = s->partial ? s->partial + before * s->partial_step + i * BR * width : NULL;
+      const bgemm_sums between = {first ? NULL : sums, last ? NULL : sums, width};
       t->a = block->a + (s->packed ? i * BR : row) * t->a_row + k0;
       const int64_t next = j + vectors * VL;
       btile_plan_fetch(t, b + (next / EXT_PANEL - j / EXT_PANEL) * t->panel, next_panels, i,
@@ -314,21 +312,18 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
   /* Whole lines first: what follows them is aligned as well. */
   int64_t packed_size = in_place(g) ? 0 : mc * BR * s.stride * (int64_t)sizeof(ba);
   int64_t partial_size = 0;
-  if (s.k_blocks > 1) {
-    s.partial_row = ceil_div(j1 - j0, EXT_PANEL) * EXT_PANEL;
-    partial_size = mc * BR * s.partial_row * (int64_t)sizeof(float);
+  if (s.k_blocks > 1 || k_parts(s.k_block, mc) > 1) {
+    const int64_t columns = s.k_blocks > 1 ? ceil_div(j1 - j0, BWIDE_N) * BWIDE_N : BTILE_N;
+    s.partial_step = s.k_blocks > 1 ? mc * BR : 0;
+    partial_size = mc * BR * columns * (int64_t)sizeof(float);
   }
-  int64_t between_size = 0;
-  if (s.k_blocks == 1 && k_parts(s.k_block, mc) > 1)
-    between_size = mc * BR * BTILE_N * (int64_t)sizeof(float);
   char* memory = NULL;
-  if (packed_size + partial_size + between_size > 0) {
-    memory = ext_workspace_alloc((size_t)(packed_size + partial_size + between_size));
+  if (packed_size + partial_size > 0) {
+    memory = ext_workspace_alloc((size_t)(packed_size + partial_size));
     if (!memory) return EXT_ERR_MEMORY;
   }
   if (packed_size) s.packed = (ba*)memory;
   if (partial_size) s.partial = (float*)(memory + packed_size);
-  if (between_size) s.between = (float*)(memory + packed_size);
   int64_t blocks = ceil_div(i1 - i0, mc);
   btile_session_begin();
   for (int64_t b = 0; b < blocks; b++)

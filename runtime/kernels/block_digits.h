@@ -80,13 +80,14 @@ static digit_chunk digits_of_chunk(const float* x, int64_t n, int8_t* digits) {
 }
 
 /* The same of single digits; `middle` is the zero point of a w that has none.  `huge` gets lanes
- * that are not 0 where a number is none, or 2^100 or more. */
-static digit_chunk bytes_of_chunk(const float* x, int64_t n, int32_t middle, int8_t* digits,
-                                  vi* huge) {
+ * that are not 0 where a number is none, or 2^100 or more.  `whole`, a constant, tells that n is a
+ * number of vectors. */
+EXT_INLINE digit_chunk bytes_of_chunk(const int whole, const float* x, int64_t n, int32_t middle,
+                                      int8_t* digits, vi* huge) {
   const vi limit = vi_set1((127 + 100) << 23);
   vf most = vf_set1(LEAST_LARGEST);
   for (int64_t i = 0; i < n; i += VL) {
-    const vf size = vf_abs(vf_load_n(x + i, i64_min(VL, n - i)));
+    const vf size = vf_abs(whole ? vf_load(x + i) : vf_load_n(x + i, i64_min(VL, n - i)));
     *huge |= (vi)size >= limit;
     most = vf_max(most, size);
   }
@@ -101,7 +102,8 @@ static digit_chunk bytes_of_chunk(const float* x, int64_t n, int32_t middle, int
       const int64_t left = n - i - v * VL;
       d[v] = vi_set1(0);
       if (left > 0) {
-        const vf part = vf_load_n(x + i + v * VL, i64_min(VL, left));
+        const float* at = x + i + v * VL;
+        const vf part = whole ? vf_load(at) : vf_load_n(at, i64_min(VL, left));
         d[v] = (vi)vf_fma(part, factor, magic) - (vi)magic;
       }
       sum += d[v];
@@ -138,8 +140,12 @@ static vi digits_of_row(const digits_job* job, const float* x, int64_t row) {
       at = gathered;
       for (int64_t i = p; i < end; i++) gathered[i - p] = x[i * step];
     }
-    *chunks++ = slots == 1 ? bytes_of_chunk(at, end - p, middle, digits + p, &huge)
-                           : digits_of_chunk(at, end - p, digits + SLOTS * p);
+    if (slots != 1)
+      *chunks++ = digits_of_chunk(at, end - p, digits + SLOTS * p);
+    else if ((end - p) % VL == 0)
+      *chunks++ = bytes_of_chunk(1, at, end - p, middle, digits + p, &huge);
+    else
+      *chunks++ = bytes_of_chunk(0, at, end - p, middle, digits + p, &huge);
   }
   return huge;
 }
@@ -173,7 +179,10 @@ static int make_digits(const ext_matmul_params* p, const ext_block_weight* w, co
    * cache lines: rows of a tile use different sets. */
   if (slots == 1) d->padded = ((ceil_div(p->k, 64) + 1) | 1) * 64;
   d->chunks = ceil_div(p->k, block) * ceil_div(block, CHUNK);
-  const int64_t bytes = rows * d->padded * slots + (int64_t)sizeof(vx); /* as the last ones end */
+  int64_t bytes = rows * d->padded * slots + (int64_t)sizeof(vx); /* as the last ones end */
+#if defined(EXT_TILES)
+  bytes += 31 * d->padded; /* tiles read rows that there are not */
+#endif
   d->memory = ext_workspace_alloc((size_t)(ceil_div(bytes, 64) * 64) +
                                   (size_t)(rows * d->chunks) * sizeof(digit_chunk));
   if (!d->memory) return EXT_ERR_MEMORY;

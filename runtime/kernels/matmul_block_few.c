@@ -10,6 +10,9 @@
 #include "activation.h"
 #include "block_bytes.h"
 #include "block_weight.h"
+#if defined(EXT_TILES)
+#include "block_tiles.h"
+#endif
 
 enum {
   AT_ONCE = 4,    /* rows of a walk */
@@ -20,6 +23,12 @@ enum {
 /* Bytes of w that one task reads at least: some ten microseconds. */
 static const int64_t TASK_BYTES = 1 << 17;
 enum { TASKS_PER_THREAD = 4 };
+/* Sums of a task's rows and columns. */
+#if defined(EXT_TILES)
+enum { MOST_SUMS = BLOCK_ROWS * WIDEST * VL };
+#else
+enum { MOST_SUMS = STRETCH };
+#endif
 /* Rows of bytes whose products take as long as reading w once more. */
 enum { ROWS_PER_READ = 8 };
 
@@ -156,6 +165,7 @@ typedef struct {
   /* Of a task, the words of columns from `first` on as bytes; NULL where they are read from w. */
   int32_t* words;
   int64_t first;
+  int64_t tile_quads; /* 0: bytes are multiplied in vectors, else see block_tiles.h */
 #endif
 } block_job;
 
@@ -170,6 +180,9 @@ static int64_t sums_of(const block_job* job, int64_t row, int64_t rows, int64_t 
     b.words = job->words ? job->words + (s->j - job->first) / EXT_PANEL * b.panel
                          : (const int32_t*)job->w->values + s->j / EXT_PANEL * b.panel;
     b.words += s->j % EXT_PANEL;
+#if defined(EXT_TILES)
+    if (job->tile_quads) return tile_columns(rows, columns, &b);
+#endif
     return byte_columns(rows, columns, &b);
   }
   if (job->digits) {
@@ -186,7 +199,7 @@ static int64_t sums_of(const block_job* job, int64_t row, int64_t rows, int64_t 
  * STRETCH at most, of more WIDEST * VL. */
 static void few_rows(const block_job* job, const float* a, int64_t a_row, const float* residual,
                      float* y, int64_t row, int64_t rows, int64_t begin, int64_t end) {
-  _Alignas(EXT_ALIGN) float t[STRETCH > AT_ONCE * WIDEST * VL ? STRETCH : AT_ONCE * WIDEST * VL];
+  _Alignas(EXT_ALIGN) float t[MOST_SUMS];
   block_walk s = {.w = job->w, .a = a, .a_row = a_row, .k = job->p->k, .j = begin, .t = t};
   s.width = rows == 1 ? STRETCH : WIDEST * VL;
   while (s.j < end) {
@@ -310,6 +323,9 @@ static int few_tasks(void* context, int64_t begin, int64_t end) {
   float* dense;
   int status = task_memory(&job, padded, &dense);
   if (status) return status;
+#if defined(EXT_TILES)
+  if (job.tile_quads) tile_begin_quads(job.tile_quads);
+#endif
   for (int64_t task = begin; task < end; task++) {
     block_item item = {job.a, job.e.residual, job.y, p->a_row, task / job.parts};
     int64_t rest = item.number, j = task % job.parts * job.part;
@@ -327,6 +343,9 @@ static int few_tasks(void* context, int64_t begin, int64_t end) {
     }
     item_columns(&job, &item, j, i64_min(p->n, j + job.part));
   }
+#if defined(EXT_TILES)
+  if (job.tile_quads) tile_end();
+#endif
 #if defined(DIGIT_ROWS)
   if (job.words) ext_workspace_free(job.words);
 #endif
@@ -376,6 +395,13 @@ int EXT_NAME(ext_matmul_block_few)(const ext_matmul_params* p, const ext_block_w
   if (rounded) {
     job.at_once = BYTE_ROWS;
     if (p->m > 1) job.stretch = BYTE_VECTORS * VL;
+#if defined(EXT_TILES)
+    if (p->m >= LEAST_TILE_ROWS) job.tile_quads = tile_quads(w->block, p->k);
+    if (job.tile_quads) {
+      job.at_once = BLOCK_ROWS;
+      job.stretch = BLOCK_COLUMNS;
+    }
+#endif
     return run_digits(&job, batches, 1);
   }
   if (zeros_of(w) != NUMBERS) {

@@ -13,6 +13,11 @@
  *                         c[i][j] += sum_r a[i][4 q + r] b[q][j][r], r < 4, q < 16: sums [16][16]
  * of int32, rows of uint8 or int8 [16][64], four rows of a panel of int8 [16][16][4]
  *
+ * Where sums end after fewer than 64 terms, K has `quads` groups of four for all tiles of a
+ * session: tile_begin_quads(quads)      16, 8 or 4, in place of tile_begin tile_load_rows(t, n, p,
+ * stride, quads)  rows of 4 quads bytes tile_load_panel(t, n, p, quads)         quads rows of a
+ * panel tile_dot_mixed(t, c, a, b, quads)       as the others, of int8 rows and a panel of uint8
+ *
  * The instructions, or with EXT_TILES_WITHOUT_UNIT what they do in plain C, for tests on any CPU.
  */
 #ifndef EXT_AMX_H_
@@ -84,6 +89,27 @@ EXT_INLINE void tile_dot_unsigned(tile_file* t, int sums, int rows, int panel) {
 EXT_INLINE void tile_dot_signed(tile_file* t, int sums, int rows, int panel) {
   tile_dot_bytes(1, t, sums, rows, panel);
 }
+EXT_INLINE void tile_begin_quads(int64_t quads) {
+  (void)quads;
+}
+EXT_INLINE void tile_load_rows(tile_file* t, int n, const void* p, int64_t stride, int64_t quads) {
+  for (int i = 0; i < TILE_ROWS; i++)
+    memcpy(t->tile[n][i], (const uint8_t*)p + i * stride, (size_t)(4 * quads));
+}
+EXT_INLINE void tile_load_panel(tile_file* t, int n, const void* p, int64_t quads) {
+  memcpy(t->tile[n], p, (size_t)(quads * TILE_BYTES));
+}
+EXT_INLINE void tile_dot_mixed(tile_file* t, int sums, int rows, int panel, int64_t quads) {
+  uint32_t c[TILE_ROWS][16];
+  memcpy(c, t->tile[sums], sizeof c);
+  for (int i = 0; i < TILE_ROWS; i++)
+    for (int64_t q = 0; q < quads; q++)
+      for (int j = 0; j < 16; j++)
+        for (int r = 0; r < 4; r++)
+          c[i][j] += (uint32_t)((int8_t)t->tile[rows][i][4 * q + r] *
+                                (int32_t)t->tile[panel][q][4 * j + r]);
+  memcpy(t->tile[sums], c, sizeof c);
+}
 
 #else
 
@@ -103,6 +129,21 @@ EXT_INLINE void tile_begin(void) {
                                          .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                          .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
   _tile_loadconfig(&all);
+}
+/* The same with registers 4 and 5 for rows of 4 quads bytes, 6 and 7 for quads rows of a panel. */
+EXT_INLINE void tile_begin_quads(int64_t quads) {
+  static const tile_configuration of_8 = {.palette = 1,
+                                          .row_bytes = {64, 64, 64, 64, 32, 32, 64, 64},
+                                          .rows = {16, 16, 16, 16, 16, 16, 8, 8}};
+  static const tile_configuration of_4 = {.palette = 1,
+                                          .row_bytes = {64, 64, 64, 64, 16, 16, 64, 64},
+                                          .rows = {16, 16, 16, 16, 16, 16, 4, 4}};
+  if (quads == 8)
+    _tile_loadconfig(&of_8);
+  else if (quads == 4)
+    _tile_loadconfig(&of_4);
+  else
+    tile_begin();
 }
 EXT_INLINE void tile_end(void) {
   _tile_release();
@@ -140,6 +181,21 @@ EXT_INLINE void tile_written(void) {
   do {                                        \
     (void)(t);                                \
     _tile_dpbssd(sums, rows, panel);          \
+  } while (0)
+#define tile_load_rows(t, n, p, stride, quads) \
+  do {                                         \
+    (void)(t), (void)(quads);                  \
+    _tile_loadd(n, p, stride);                 \
+  } while (0)
+#define tile_load_panel(t, n, p, quads) \
+  do {                                  \
+    (void)(t), (void)(quads);           \
+    _tile_loadd(n, p, TILE_BYTES);      \
+  } while (0)
+#define tile_dot_mixed(t, sums, rows, panel, quads) \
+  do {                                              \
+    (void)(t), (void)(quads);                       \
+    _tile_dpbsud(sums, rows, panel);                \
   } while (0)
 
 #endif

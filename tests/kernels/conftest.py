@@ -147,8 +147,13 @@ def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
         pytest.skip(f"this CPU lacks {', '.join(sorted(needed - cpu_flags()))}")
     tiles = f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT"
     if name in BYTES_WITHOUT_TILES:
-        families = "activation requantise qgemm qmatmul qconv2d"
-        return _built_with(f"{tiles} -DEXT_DOT", families, ("ext_qmatmul", "ext_qconv2d"), folder)
+        return _built_with(
+            f"{tiles} -DEXT_DOT",
+            "activation requantise qgemm qmatmul qconv2d"
+            " matmul_block matmul_block_few matmul gemm gemv gemv_dots gemv_walk",
+            ("ext_qmatmul", "ext_qconv2d", "ext_matmul_block"),
+            folder,
+        )
     return _built_with(
         tiles,
         "activation bgemm matmul_bf16 conv2d_bf16 depthwise_bf16 grouped_bf16 binary_bf16"

@@ -23,7 +23,8 @@ CHUNK = 128
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> bool:
     """Whether the library's row rounds."""
-    return request.node.callspec.params["quantised_library"] not in EXACT
+    params = request.node.callspec.params
+    return params.get("quantised_library", params.get("byte_tiles_library")) not in EXACT
 
 
 def rounded(a: np.ndarray, block: int) -> np.ndarray:
@@ -52,10 +53,7 @@ def _data(rng: np.random.Generator, m: int, k: int, gap: int = 0) -> Rows:
     return a
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (130, 300, 2120, 40), (85, 70, 900, 900)], ids=str)
-def test_products(
-    quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool
-) -> None:
+def _multiply(lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool) -> None:
     m, n, k, block = shape
     rng = np.random.default_rng(m + n * k)
     for bits in (4, 8):
@@ -63,9 +61,34 @@ def test_products(
         w.struct.data_bits = 8
         a, y = _data(rng, m, k, n % 3), Rows(m, n, n + k % 3)
         p = abi.MatmulParams(m=m, n=n, k=k, a_row=a.stride, a_col=1, y_row=y.stride)
-        assert quantised_lib.ext_matmul_block(p, w.struct, a.pointer, None, y.pointer) == 0
+        assert lib.ext_matmul_block(p, w.struct, a.pointer, None, y.pointer) == 0
         _check(y.view, a.view, w, block, rounds)
         y.check_gaps()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (130, 300, 2120, 40), (85, 70, 900, 900)], ids=str)
+def test_products(
+    quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool
+) -> None:
+    _multiply(quantised_lib, shape, rounds)
+
+
+#: Rows and columns of whole tiles, and of every rest; blocks that are whole tiles of K, halves and
+#: quarters of one, and none; and the end of K within each.
+TILED = (
+    *((m, 40, 200, 64) for m in (7, 8, 15, 16, 17, 31, 32, 33, 70)),
+    *((40, n, 320, 128) for n in (1, 15, 16, 17, 31, 32, 33, 64, 65)),
+    *((20, 33, k, block) for k in (60, 64, 72, 130) for block in (16, 32, 48, 64, 96, 128, 256)),
+    (33, 48, 264, 24),
+    (200, 70, 700, 256),
+)
+
+
+@pytest.mark.parametrize("shape", TILED, ids=str)
+def test_many_rows_in_tiles(
+    byte_tiles: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool
+) -> None:
+    _multiply(byte_tiles, shape, rounds)
 
 
 @pytest.mark.parametrize("m", [1, 6, 20])

@@ -111,9 +111,9 @@ static void plan_columns(const ext_qgemm* g, int64_t j, int64_t columns, qgemm_c
 }
 
 /* Rows [row, row + rows) times columns [j, j + columns), of which one tile has all vectors or one
- * vector's. */
-static void run_tile(qgemm_state* s, qgemm_tile* t, int64_t row, int64_t rows, int64_t j,
-                     int64_t columns) {
+ * vector's; it reads `read` rows of A. */
+static void run_tile(qgemm_state* s, qgemm_tile* t, int64_t row, int64_t rows, int64_t read,
+                     int64_t j, int64_t columns) {
   const ext_qgemm* g = s->g;
   const ext_requantise* e = &g->plan.e;
   const int all = columns > QTILE_N - QHALF_N;
@@ -124,7 +124,7 @@ static void run_tile(qgemm_state* s, qgemm_tile* t, int64_t row, int64_t rows, i
   t->next = fetches ? s->next : t->b;
   t->next_step = fetches ? s->next_step : 0;
   s->next += s->next_share;
-  qtile_function(rows, all)(t);
+  qtile_function(read, all)(t);
   if (t->finish) return;
   requantise_tile done = {.rows = rows, .columns = columns, .content = t->sums, .width = t->width};
   done.scale = e->scale + j;
@@ -149,13 +149,24 @@ static void run_line(qgemm_state* s, qgemm_tile* t, int64_t line, int64_t j, int
     int64_t from = i * rows / tiles, past = (i + 1) * rows / tiles;
     if (QROWS_STEP > 1) from = i * QR, past = i64_min(from + QR, rows);
     t->a = a + from * s->g->a_row;
-    run_tile(s, t, row + from, past - from, j, columns);
+    run_tile(s, t, row + from, past - from, past - from, j, columns);
   }
 }
 
-/* Shares `size` bytes of panels among the first tiles of `lines`. */
-static void plan_fetch(qgemm_state* s, const int8_t* panels, int64_t lines, int64_t size) {
-  const int64_t tiles = lines * (s->g->width ? ceil_div(s->g->width, QR) : 1);
+/* Lines [line, line + count), of which the half of a tile has t->half_lines, in one tile. */
+static void run_lines(qgemm_state* s, qgemm_tile* t, int64_t line, int64_t count, int64_t j,
+                      int64_t columns) {
+  const int64_t rows = s->g->width;
+  t->a = line_start(s, line);
+  run_tile(s, t, qgemm_first_row(s->g, line), count * rows, count > t->half_lines ? QR : QR / 2, j,
+           columns);
+}
+
+/* Shares `size` bytes of panels among the first tiles of `lines`; half_lines: see qgemm_tile. */
+static void plan_fetch(qgemm_state* s, const int8_t* panels, int64_t lines, int64_t half_lines,
+                       int64_t size) {
+  const int64_t of_line = s->g->width ? ceil_div(s->g->width, QR) : 1;
+  const int64_t tiles = half_lines ? ceil_div(lines, 2 * half_lines) : lines * of_line;
   s->next = panels;
   s->next_tiles = size ? i64_min(tiles, FETCHING_TILES) : 0;
   s->next_share = size / i64_max(1, s->next_tiles);
@@ -177,6 +188,12 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
                   .y_row = g->y_row,
                   .sums = sums,
                   .width = QTILE_N};
+  if (g->width && g->a_row > 0 && g->a_line % g->a_row == 0) {
+    t.line_rows = g->width;
+    t.line_step = g->a_line / g->a_row;
+    t.half_lines = qtile_lines(g->width, t.line_step);
+    t.a_high = t.half_lines * g->a_line;
+  }
   t.b_step = VL == EXT_PANEL || QHALF_N == EXT_PANEL ? panel : VL * K_GROUP;
   for (int i = 0; i < 2; i++) t.taps[i] = g->taps[i];
   t.skip[1] = g->tap_step[1] - g->run;
@@ -188,10 +205,12 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
     columns = j1 - j > QTILE_N - QHALF_N ? QTILE_N : QHALF_N;
     t.b = g->panels + j / EXT_PANEL * panel + j % EXT_PANEL * K_GROUP;
     plan_columns(g, j, i64_min(columns, j1 - j), &common);
-    plan_fetch(s, t.b + ceil_div(columns, EXT_PANEL) * panel, past - first,
+    plan_fetch(s, t.b + ceil_div(columns, EXT_PANEL) * panel, past - first, t.half_lines,
                ceil_div(i64_min(QTILE_N, j1 - j - columns), EXT_PANEL) * panel);
-    for (int64_t line = first; line < past; line++)
-      run_line(s, &t, line, j, i64_min(columns, j1 - j));
+    const int64_t taken = i64_min(columns, j1 - j), lines = 2 * t.half_lines;
+    for (int64_t line = first; line < past && lines; line += lines)
+      run_lines(s, &t, line, i64_min(lines, past - line), j, taken);
+    for (int64_t line = first; line < past && !lines; line++) run_line(s, &t, line, j, taken);
   }
 }
 

@@ -31,6 +31,9 @@ typedef struct {
   int64_t taps[2], skip[2]; /* runs, and elements of A between the end of one and the next */
   const qgemm_columns* columns;
   int64_t rows;
+  /* With EXT_TILES, of a tile of several lines: those of a half, 0 where it has rows of one line
+   * alone; rows of each, rows of A from one to the next, and elements to the other half. */
+  int64_t half_lines, line_rows, line_step, a_high;
   int finish; /* whether y is written, and else sums */
   const vx_steps* steps;
   uint8_t* y;

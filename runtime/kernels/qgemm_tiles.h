@@ -18,18 +18,24 @@ _Static_assert(QK_STEP == (int)TILE_BYTES && K_GROUP * EXT_PANEL == TILE_BYTES,
 
 enum {
   QTILE_STEP = TILE_PAIRS * TILE_BYTES, /* bytes of a panel */
-  /* Few rows wait for B: it is fetched so many bytes ahead. */
-  QAHEAD = 4 * QTILE_STEP
+  /* Few rows wait for B: it is fetched so many bytes ahead (see bgemm_tiles.h). */
+  QAHEAD = QTILE_STEP
 };
+
+/* Lines that 16 rows of A hold, each of `rows` rows and `step` rows from the one before. */
+EXT_INLINE int64_t qtile_lines(int64_t rows, int64_t step) {
+  return rows > TILE_ROWS ? 0 : (TILE_ROWS - rows) / step + 1;
+}
 
 /* One step along K.  `is_signed` tells of x, `high` and `wide` of a second tile of rows, and of
  * columns; as all that follows, constants. */
 EXT_INLINE void qtiles_dots(const int is_signed, const int high, const int wide, tile_file* f,
-                            const qa* a, int64_t a_row, const int8_t* b, int64_t panel) {
+                            const qa* a, int64_t a_row, int64_t a_high, const int8_t* b,
+                            int64_t panel) {
   tile_load(f, 6, b, TILE_BYTES);
   if (wide) tile_load(f, 7, b + panel, TILE_BYTES);
   tile_load(f, 4, a, a_row);
-  if (high) tile_load(f, 5, a + TILE_ROWS * a_row, a_row);
+  if (high) tile_load(f, 5, a + a_high, a_row);
   if (is_signed) {
     tile_dot_signed(f, 0, 4, 6);
     if (wide) tile_dot_signed(f, 1, 4, 7);
@@ -43,27 +49,30 @@ EXT_INLINE void qtiles_dots(const int is_signed, const int high, const int wide,
   }
 }
 
-/* A run of A. */
+/* A run of A.  Of the next columns' B a share is fetched for each step, from *next on. */
 EXT_INLINE void qtiles_run(const int is_signed, const int high, const int wide, tile_file* f,
-                           const qa* a, int64_t a_row, const int8_t* b, int64_t panel,
-                           int64_t groups) {
-  for (int64_t g = groups / TILE_PAIRS; g > 0; g--) {
-    qtiles_dots(is_signed, high, wide, f, a, a_row, b, panel);
+                           const qgemm_tile* t, const qa* a, const int8_t* b, const int8_t** next) {
+  const int64_t panel = t->b_step, a_row = t->a_row, past = t->groups % TILE_PAIRS;
+  const int64_t a_high = t->half_lines ? t->a_high : TILE_ROWS * a_row;
+  const int64_t fetched = t->next_step * TILE_PAIRS;
+  for (int64_t g = t->groups / TILE_PAIRS; g > 0; g--) {
+    qtiles_dots(is_signed, high, wide, f, a, a_row, a_high, b, panel);
     EXT_UNROLL
     for (int i = 0; i < TILE_PAIRS && !high; i++) {
       __builtin_prefetch(b + QAHEAD + i * TILE_BYTES, 0, 2);
       if (wide) __builtin_prefetch(b + panel + QAHEAD + i * TILE_BYTES, 0, 2);
     }
+    for (int64_t i = 0; i < fetched && high; i += TILE_BYTES) __builtin_prefetch(*next + i, 0, 2);
+    *next += fetched;
     a += QK_STEP;
     b += QTILE_STEP;
   }
-  const int64_t past = groups % TILE_PAIRS;
   if (past == 0) return;
   _Alignas(EXT_ALIGN) int8_t last[2 * QTILE_STEP] = {0};
   memcpy(last, b, (size_t)(past * TILE_BYTES));
   if (wide) memcpy(last + QTILE_STEP, b + panel, (size_t)(past * TILE_BYTES));
   tile_written();
-  qtiles_dots(is_signed, high, wide, f, a, a_row, last, QTILE_STEP);
+  qtiles_dots(is_signed, high, wide, f, a, a_row, a_high, last, QTILE_STEP);
 }
 
 /* All runs of A, and sums [rows][width] from the first values on. */
@@ -72,7 +81,7 @@ EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, 
   tile_file file, *f = &file;
   const int32_t* start = t->columns->start;
   const int64_t bytes = width * (int64_t)sizeof *sums;
-  const int8_t* b = t->b;
+  const int8_t *b = t->b, *next = t->next;
   const qa* a = t->a;
   tile_written();
   tile_load(f, 0, start, 0);
@@ -81,7 +90,7 @@ EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, 
   if (high && wide) tile_load(f, 3, start + EXT_PANEL, 0);
   for (int64_t h = t->taps[0]; h > 0; h--) {
     for (int64_t w = t->taps[1]; w > 0; w--) {
-      qtiles_run(is_signed, high, wide, f, a, t->a_row, b, t->b_step, t->groups);
+      qtiles_run(is_signed, high, wide, f, t, a, b, &next);
       a += t->groups * K_GROUP + t->skip[1];
       b += t->groups * TILE_BYTES;
     }
@@ -91,6 +100,18 @@ EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, 
   if (wide) tile_store(f, 1, sums + EXT_PANEL, bytes);
   if (high) tile_store(f, 2, sums + TILE_ROWS * width, bytes);
   if (high && wide) tile_store(f, 3, sums + TILE_ROWS * width + EXT_PANEL, bytes);
+}
+
+/* Brings the rows of several lines together, which lie apart among the sums. */
+EXT_INLINE void qtiles_gather(const int wide, const qgemm_tile* t, int32_t* sums, int64_t width) {
+  const int64_t columns = wide ? 2 * EXT_PANEL : EXT_PANEL, rows = t->line_rows;
+  for (int64_t line = 1; line * rows < t->rows; line++) {
+    const int64_t half = line / t->half_lines, in_half = line % t->half_lines;
+    const int64_t to = line * rows, from = half * TILE_ROWS + in_half * t->line_step;
+    for (int64_t r = 0; r < rows && from > to; r++)
+      for (int64_t c = 0; c < columns; c += VL)
+        vi_store(sums + (to + r) * width + c, vi_load(sums + (from + r) * width + c));
+  }
 }
 
 /* The results of a tile, four rows at once, of which the last may be none. */
@@ -128,6 +149,7 @@ EXT_INLINE void qtiles_body(const int high, const int wide, const qgemm_tile* t)
   else
     qtiles_sum(0, high, wide, t, sums, width);
   tile_written();
+  if (t->half_lines) qtiles_gather(wide, t, sums, width);
   if (t->finish) qtiles_finish(wide, t, own);
 }
 

@@ -116,6 +116,12 @@ EXT_INLINE void qtile_body(const int rows, const int nv, const qgemm_tile* t) {
 EXT_QROWS(EXT_QTILE_1, 0, 0)
 EXT_QROWS(EXT_QTILE_N, 0, 0)
 
+/* Vectors have no tile of several lines. */
+EXT_INLINE int64_t qtile_lines(int64_t rows, int64_t step) {
+  (void)rows, (void)step;
+  return 0;
+}
+
 /* The function for a tile of so many rows, and of all vectors of columns or of one. */
 EXT_INLINE qgemm_tile_function qtile_function(int64_t rows, int all) {
   static const qgemm_tile_function table[2][QR] = {{EXT_QROWS(EXT_QTILE_ENTRY_1, 0, 0)},

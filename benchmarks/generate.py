@@ -12,12 +12,14 @@ sit in processes of their own and take turns (``byoc.bench.generate``).
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +235,21 @@ def _versioned(package: str) -> str:
     return f"{package} {version(package)}"
 
 
+def _sheets(
+    options: argparse.Namespace,
+    folder: Path,
+    found: list[tuple[str, list[Row]]],
+    failed: dict[str, str],
+) -> Iterator[Sheet]:
+    """The table of each form as soon as it is measured, which goes to ``found`` as well."""
+    plan = Plan(options.prompt, options.past, options.rounds, options.prompt_rounds)
+    for threads in options.threads:
+        for form in options.forms:
+            rows = measure(options.model, form, folder, plan, threads, failed)
+            found.append((form, rows))
+            yield sheet(options.model, form, rows)
+
+
 @harness.one_line_errors()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line, measure, print. 1 where a target is missed, 2 for errors."""
@@ -250,12 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         build(options.model, options.forms, folder)
         if options.build:
             return 0
-        plan = Plan(options.prompt, options.past, options.rounds, options.prompt_rounds)
         found, failed = [], {}
-        for threads in options.threads:
-            for form in options.forms:
-                rows = measure(options.model, form, folder, plan, threads, failed)
-                found.append((form, rows))
+        sheets = _sheets(options, folder, found, failed)
+        if options.json:
+            list(sheets)
+        else:
+            about = [cpu_name(), harness.versions(*map(_versioned, ("onnxruntime", "openvino")))]
+            harness.show_sheets(chain([about], sheets), [], options.markdown)
     lines = [line for form, rows in found for line in checks(form, rows)]
     lines = lines or ["all reach their targets"]
     lines += [f"{who} took no part: {reason}" for who, reason in failed.items()]
@@ -263,9 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raw = [{"form": form, "rows": [asdict(row) for row in rows]} for form, rows in found]
         harness.show_json({"cpu": cpu_name(), "measured": raw, "checks": lines})
     else:
-        about = [cpu_name(), harness.versions(*map(_versioned, ("onnxruntime", "openvino")))]
-        tables = [sheet(options.model, form, rows) for form, rows in found]
-        harness.show_sheets([about, *tables], lines, options.markdown)
+        harness.show_sheets([], lines, options.markdown)
     return int(harness.misses(lines))
 
 

@@ -301,11 +301,13 @@ def show(parts: Iterable[RenderableType]) -> None:
 def show_sheets(
     parts: Iterable[Sequence[str] | Sheet], lines: Sequence[str], markdown: bool
 ) -> None:
-    """Print paragraphs and tables, and lines below them; as Markdown a list of these."""
+    """Print paragraphs and tables as they come, and lines below them, in Markdown as a list."""
     if markdown:
-        texts = [p.markdown() if isinstance(p, Sheet) else "  \n".join(p) for p in parts]
-        listed = ["\n".join(f"- {line}" for line in lines)] if lines else []
-        print("\n\n".join([*texts, *listed]))
+        for p in parts:
+            text = p.markdown() if isinstance(p, Sheet) else "  \n".join(p)
+            print(text, end="\n\n", flush=True)
+        for line in lines:
+            print(f"- {line}")
         return
     for part in parts:
         show([part.rich()] if isinstance(part, Sheet) else part)

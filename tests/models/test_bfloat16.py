@@ -206,16 +206,21 @@ def test_verify_knows_the_precision(tmp_path: Path) -> None:
     assert not byoc.verify(model, tmp_path / "model.so", tolerance=1e-6).holds
 
 
+#: What ``auto`` keeps nodes in, by the name that reports have: bf16x3 where a CPU with AMX makes it
+#: the faster of the two.
+KEPT = {"fp32": "float32", "bf16x3": "bfloat16x3"}
+
+
 def test_auto_keeps_in_float32_what_loses_too_much(tmp_path: Path) -> None:
     model = residual_network()
     loose = byoc.choose_precision(model, 0.05)
     assert loose.precision == ("bf16",) and loose.error <= 0.05
     tight = byoc.choose_precision(model, loose.error / 2)
     assert tight.precision[-1] == "bf16" and tight.error <= loose.error / 2
-    assert all(spec.endswith("=fp32") for spec in tight.precision[:-1])
+    (kept,) = {spec.rpartition("=")[2] for spec in tight.precision[:-1]}
     _, report = compiled(model, tmp_path, precision=tight.precision)
-    assert set(report.multiplied_in) <= {"float32", "bfloat16"}
-    assert report.multiplied_in["float32"] > 0
+    assert set(report.multiplied_in) <= {KEPT[kept], "bfloat16"}
+    assert report.multiplied_in[KEPT[kept]] > 0
 
 
 def test_auto_says_where_float32_itself_is_off_by_more() -> None:
@@ -239,6 +244,6 @@ def test_the_command_line_measures_first(
     calibrated = ["--calibration", str(tmp_path / "in.npz")]
     assert main(["compile", *files, *options, *calibrated]) == 0
     report = json.loads(capsys.readouterr().out)["report"]
-    assert report["multiplied_in"]["float32"] > 0
+    assert {*report["multiplied_in"]} & {*KEPT.values()}
     assert main(["compile", *files, "--max-error", "1e-3"]) == 2
     assert "go with --precision auto" in capsys.readouterr().err

@@ -192,8 +192,8 @@ static void run_block(qgemm_state* s, int64_t first, int64_t past, int64_t j0, i
     t.line_rows = g->width;
     t.line_step = g->a_line / g->a_row;
     t.half_lines = qtile_lines(g->width, t.line_step);
-    t.a_high = t.half_lines * g->a_line;
   }
+  t.a_high = t.half_lines ? t.half_lines * g->a_line : QR / 2 * g->a_row;
   t.b_step = VL == EXT_PANEL || QHALF_N == EXT_PANEL ? panel : VL * K_GROUP;
   for (int i = 0; i < 2; i++) t.taps[i] = g->taps[i];
   t.skip[1] = g->tap_step[1] - g->run;

@@ -31,9 +31,10 @@ typedef struct {
   int64_t taps[2], skip[2]; /* runs, and elements of A between the end of one and the next */
   const qgemm_columns* columns;
   int64_t rows;
-  /* With EXT_TILES, of a tile of several lines: those of a half, 0 where it has rows of one line
-   * alone; rows of each, rows of A from one to the next, and elements to the other half. */
-  int64_t half_lines, line_rows, line_step, a_high;
+  int64_t a_high; /* elements of A to a tile's other half, with EXT_TILES */
+  /* There, of a tile of several lines: those of a half, 0 where it has rows of one line alone; rows
+   * of each, and rows of A from one to the next. */
+  int64_t half_lines, line_rows, line_step;
   int finish; /* whether y is written, and else sums */
   const vx_steps* steps;
   uint8_t* y;

@@ -52,8 +52,8 @@ EXT_INLINE void qtiles_dots(const int is_signed, const int high, const int wide,
 /* A run of A.  Of the next columns' B a share is fetched for each step, from *next on. */
 EXT_INLINE void qtiles_run(const int is_signed, const int high, const int wide, tile_file* f,
                            const qgemm_tile* t, const qa* a, const int8_t* b, const int8_t** next) {
-  const int64_t panel = t->b_step, a_row = t->a_row, past = t->groups % TILE_PAIRS;
-  const int64_t a_high = t->half_lines ? t->a_high : TILE_ROWS * a_row;
+  const int64_t panel = t->b_step, a_row = t->a_row, a_high = t->a_high;
+  const int64_t past = t->groups % TILE_PAIRS;
   const int64_t fetched = t->next_step * TILE_PAIRS;
   for (int64_t g = t->groups / TILE_PAIRS; g > 0; g--) {
     qtiles_dots(is_signed, high, wide, f, a, a_row, a_high, b, panel);

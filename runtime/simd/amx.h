@@ -13,10 +13,15 @@
  *                         c[i][j] += sum_r a[i][4 q + r] b[q][j][r], r < 4, q < 16: sums [16][16]
  * of int32, rows of uint8 or int8 [16][64], four rows of a panel of int8 [16][16][4]
  *
- * Where sums end after fewer than 64 terms, K has `quads` groups of four for all tiles of a
- * session: tile_begin_quads(quads)      16, 8 or 4, in place of tile_begin tile_load_rows(t, n, p,
- * stride, quads)  rows of 4 quads bytes tile_load_panel(t, n, p, quads)         quads rows of a
- * panel tile_dot_mixed(t, c, a, b, quads)       as the others, of int8 rows and a panel of uint8
+ * Where sums end after fewer than 64 terms, K has `quads` groups of four for a whole session:
+ *   tile_begin_quads(quads)
+ *                         16, 8 or 4, in place of tile_begin
+ *   tile_load_rows(t, n, p, stride, quads)
+ *                         rows of 4 quads bytes
+ *   tile_load_panel(t, n, p, quads)
+ *                         quads rows of a panel
+ *   tile_dot_mixed(t, c, a, b, quads)
+ *                         as the others, of int8 rows and a panel of uint8
  *
  * The instructions, or with EXT_TILES_WITHOUT_UNIT what they do in plain C, for tests on any CPU.
  */
@@ -70,24 +75,30 @@ EXT_INLINE void tile_dot(tile_file* t, int sums, int rows, int panel) {
     }
   memcpy(t->tile[sums], c, sizeof c);
 }
-EXT_INLINE void tile_dot_bytes(const int is_signed, tile_file* t, int sums, int rows, int panel) {
+/* Rows, and the panel, whose bytes have a sign or none. */
+EXT_INLINE void tile_dot_bytes(const int rows_signed, const int panel_signed, tile_file* t,
+                               int sums, int rows, int panel, int64_t quads) {
   uint32_t c[TILE_ROWS][16];
-  int8_t b[TILE_PAIRS][16][4];
   memcpy(c, t->tile[sums], sizeof c);
-  memcpy(b, t->tile[panel], sizeof b);
   for (int i = 0; i < TILE_ROWS; i++)
-    for (int p = 0; p < 4 * TILE_PAIRS; p++) {
+    for (int64_t p = 0; p < 4 * quads; p++) {
       const uint8_t byte = t->tile[rows][i][p];
-      const int32_t a = is_signed ? (int8_t)byte : byte;
-      for (int j = 0; j < 16; j++) c[i][j] += (uint32_t)(a * b[p / 4][j][p % 4]);
+      const int32_t a = rows_signed ? (int8_t)byte : byte;
+      for (int j = 0; j < 16; j++) {
+        const uint8_t of_panel = t->tile[panel][p / 4][4 * j + p % 4];
+        c[i][j] += (uint32_t)(a * (panel_signed ? (int8_t)of_panel : of_panel));
+      }
     }
   memcpy(t->tile[sums], c, sizeof c);
 }
 EXT_INLINE void tile_dot_unsigned(tile_file* t, int sums, int rows, int panel) {
-  tile_dot_bytes(0, t, sums, rows, panel);
+  tile_dot_bytes(0, 1, t, sums, rows, panel, TILE_PAIRS);
 }
 EXT_INLINE void tile_dot_signed(tile_file* t, int sums, int rows, int panel) {
-  tile_dot_bytes(1, t, sums, rows, panel);
+  tile_dot_bytes(1, 1, t, sums, rows, panel, TILE_PAIRS);
+}
+EXT_INLINE void tile_dot_mixed(tile_file* t, int sums, int rows, int panel, int64_t quads) {
+  tile_dot_bytes(1, 0, t, sums, rows, panel, quads);
 }
 EXT_INLINE void tile_begin_quads(int64_t quads) {
   (void)quads;
@@ -98,17 +109,6 @@ EXT_INLINE void tile_load_rows(tile_file* t, int n, const void* p, int64_t strid
 }
 EXT_INLINE void tile_load_panel(tile_file* t, int n, const void* p, int64_t quads) {
   memcpy(t->tile[n], p, (size_t)(quads * TILE_BYTES));
-}
-EXT_INLINE void tile_dot_mixed(tile_file* t, int sums, int rows, int panel, int64_t quads) {
-  uint32_t c[TILE_ROWS][16];
-  memcpy(c, t->tile[sums], sizeof c);
-  for (int i = 0; i < TILE_ROWS; i++)
-    for (int64_t q = 0; q < quads; q++)
-      for (int j = 0; j < 16; j++)
-        for (int r = 0; r < 4; r++)
-          c[i][j] += (uint32_t)((int8_t)t->tile[rows][i][4 * q + r] *
-                                (int32_t)t->tile[panel][q][4 * j + r]);
-  memcpy(t->tile[sums], c, sizeof c);
 }
 
 #else

@@ -13,6 +13,7 @@
  * the end, each scaled down to the greatest score of all.
  */
 #include "attention_lanes.h"
+#include "subnormals.h"
 
 /* Keys of a part at least. */
 enum { PART_KEYS = 256 };
@@ -331,7 +332,8 @@ int EXT_NAME(ext_attention_few)(const ext_attention_params* p, const float* q, c
 #endif
   }
   job.of_groups = of_groups;
-  const int status = threads == 1 ? parts(&job, 0, items) : ext_parallel_for(items, 1, parts, &job);
+  const int status = threads == 1 ? ext_products(parts, &job, 0, items)
+                                  : ext_parallel_products(items, 1, parts, &job);
   if (!status && job.parts > 1)
     for (int64_t group = 0; group < job.groups; group++) finish_group(&job, group);
   ext_workspace_free(job.results);

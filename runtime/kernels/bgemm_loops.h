@@ -18,6 +18,7 @@
 #include "bgemm.h"
 #include "bgemm_tile.h"
 #include "product_split.h"
+#include "subnormals.h"
 #if defined(EXT_TILES)
 #include "bgemm_tiles.h"
 #else
@@ -382,7 +383,7 @@ int EXT_BGEMM_RUN(const ext_bgemm* g) {
   if (g->m <= 0 || g->n <= 0 || batches <= 0) return EXT_OK;
   int64_t macs = i64_max(g->m, LEAST_ROWS) * g->n * i64_max(1, g->k);
   bgemm_job job = {g, {1, 1}};
-  if (macs * batches < 2 * TASK_MACS) return bgemm_tasks(&job, 0, batches);
+  if (macs * batches < 2 * TASK_MACS) return ext_products(bgemm_tasks, &job, 0, batches);
   int64_t threads = ext_num_threads();
   if (threads > 1) {
     int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
@@ -390,7 +391,7 @@ int EXT_BGEMM_RUN(const ext_bgemm* g) {
   }
   int64_t tasks = batches * job.parts.m * job.parts.n;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.parts.m * job.parts.n / macs) : tasks;
-  return ext_parallel_for(tasks, grain, bgemm_tasks, &job);
+  return ext_parallel_products(tasks, grain, bgemm_tasks, &job);
 }
 
 #endif /* EXT_BGEMM_LOOPS_H_ */

@@ -10,6 +10,7 @@
  */
 #include "conv2d.h"
 #include "gemm_tile.h"
+#include "subnormals.h"
 
 EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 
@@ -179,5 +180,5 @@ int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, cons
   int64_t macs = p->batch * p->out_h * p->out_w * job.outputs * p->groups * p->kernel_h *
                  p->kernel_w * job.channels;
   int64_t lines = p->batch * p->out_h;
-  return ext_parallel_for(lines, i64_max(1, TASK_MACS * lines / i64_max(1, macs)), rows, &job);
+  return ext_parallel_products(lines, i64_max(1, TASK_MACS * lines / i64_max(1, macs)), rows, &job);
 }

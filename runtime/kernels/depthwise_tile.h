@@ -293,6 +293,7 @@ static int rows(void* context, int64_t begin, int64_t end) {
 }
 
 #include "depthwise_pairs.h"
+#include "subnormals.h"
 
 /* The convolution on all threads. */
 static int run_depthwise(const ext_conv2d_params* p, const void* x, const float* w,
@@ -304,12 +305,12 @@ static int run_depthwise(const ext_conv2d_params* p, const void* x, const float*
   job.w_row = ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL;
   const int64_t macs = i64_max(1, p->out_w * p->in_c * p->kernel_h * p->kernel_w);
   const int64_t grain = i64_max(1, TASK_MACS / macs);
-  if (!runs_in_pairs(&job)) return ext_parallel_for(p->batch * p->out_h, grain, rows, &job);
+  if (!runs_in_pairs(&job)) return ext_parallel_products(p->batch * p->out_h, grain, rows, &job);
   float* pairs = ext_workspace_alloc((size_t)(pairs_blocks(p) * pairs_size(p)) * sizeof(float));
   if (!pairs) return EXT_ERR_MEMORY;
   pack_pairs(&job, pairs);
   job.pairs = pairs;
-  const int status = ext_parallel_for(p->batch * p->out_h, grain, pairs_rows, &job);
+  const int status = ext_parallel_products(p->batch * p->out_h, grain, pairs_rows, &job);
   ext_workspace_free(pairs);
   return status;
 }

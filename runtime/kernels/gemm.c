@@ -18,6 +18,7 @@
 #include "activation.h"
 #include "gemm_tile.h"
 #include "product_split.h"
+#include "subnormals.h"
 
 EXT_TILE_FUNCTIONS(packed_tile, 0)
 EXT_TILE_FUNCTIONS(unpacked_tile, 1)
@@ -295,7 +296,7 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   if (g->m <= 0 || g->n <= 0 || batches <= 0) return EXT_OK;
   int64_t macs = g->m * g->n * i64_max(1, g->k);
   gemm_job job = {g, 1, 1};
-  if (macs * batches < 2 * TASK_MACS) return gemm_tasks(&job, 0, batches);
+  if (macs * batches < 2 * TASK_MACS) return ext_products(gemm_tasks, &job, 0, batches);
   int64_t threads = ext_num_threads();
   if (threads > 1) {
     int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
@@ -311,7 +312,7 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   }
   int64_t tasks = batches * job.m_parts * job.n_parts;
   int64_t grain = threads > 1 ? i64_max(1, TASK_MACS * job.m_parts * job.n_parts / macs) : tasks;
-  return ext_parallel_for(tasks, grain, gemm_tasks, &job);
+  return ext_parallel_products(tasks, grain, gemm_tasks, &job);
 }
 
 void EXT_NAME(ext_pack_panel)(int64_t k, int64_t columns, const float* b, int64_t b_row,

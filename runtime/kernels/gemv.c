@@ -6,6 +6,7 @@
 #include "gemv.h"
 
 #include "gemv_job.h"
+#include "subnormals.h"
 
 /* From this K on, dots of more than DOT_FEW rows are faster than packing b. */
 enum { LEAST_DEPTH = 128 };
@@ -59,8 +60,8 @@ int EXT_NAME(ext_gemv_run)(const ext_matmul_params* p, int packed, const float* 
   }
   int64_t tasks = batches * job.parts;
   int64_t grain = alone ? tasks : i64_max(1, TASK_FLOATS * job.parts / floats);
-  int status = ext_parallel_for(tasks, grain,
-                                dots ? EXT_NAME(ext_gemv_dots) : EXT_NAME(ext_gemv_walk), &job);
+  int status = ext_parallel_products(
+      tasks, grain, dots ? EXT_NAME(ext_gemv_dots) : EXT_NAME(ext_gemv_walk), &job);
   ext_workspace_free(memory);
   return status;
 }

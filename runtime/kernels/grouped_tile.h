@@ -26,6 +26,7 @@
 #include "../simd/bf16.h"
 #include "activation.h"
 #include "conv2d.h"
+#include "subnormals.h"
 
 /* Multiply-adds of a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 400000;
@@ -278,8 +279,8 @@ static int run_grouped(const ext_conv2d_params* p, const void* x, const float* w
   const int64_t lines = p->batch * p->out_h;
   job.rows = i64_min(lines, ceil_div(TASK_PIXELS, p->out_w));
   const int64_t macs = job.rows * p->out_w * EXT_PANEL * job.k;
-  return ext_parallel_for(ceil_div(lines, job.rows) * job.panels,
-                          i64_max(1, TASK_MACS / i64_max(1, macs)), tasks, &job);
+  return ext_parallel_products(ceil_div(lines, job.rows) * job.panels,
+                               i64_max(1, TASK_MACS / i64_max(1, macs)), tasks, &job);
 }
 
 #endif /* EXT_GROUPED_TILE_H_ */

@@ -6,6 +6,7 @@
  */
 #include "gemm.h"
 #include "gemv.h"
+#include "subnormals.h"
 
 /* Columns of `a` are apart; reads along whichever axis is closer in memory. */
 static void pack_strided(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
@@ -140,7 +141,7 @@ int EXT_NAME(ext_matmul)(const ext_matmul_params* p, const float* a, const float
   }
   if (items == batches && packed_stride <= FUSED_FLOATS && batches >= 2 * ext_num_threads()) {
     int64_t macs = p->m * p->n * i64_max(1, p->k);
-    return ext_parallel_for(batches, i64_max(1, FUSED_MACS / macs), fused_range, &job);
+    return ext_parallel_products(batches, i64_max(1, FUSED_MACS / macs), fused_range, &job);
   }
   job.packed = ext_workspace_alloc((size_t)(items * packed_stride) * sizeof(float));
   if (!job.packed) return EXT_ERR_MEMORY;

@@ -10,6 +10,7 @@
 #include "activation.h"
 #include "block_bytes.h"
 #include "block_weight.h"
+#include "subnormals.h"
 #if defined(EXT_TILES)
 #include "block_tiles.h"
 #endif
@@ -367,7 +368,7 @@ static int run_few(block_job* job, int64_t batches) {
   job->parts = ceil_div(p->n, job->part);
   int64_t tasks = batches * job->parts;
   int64_t grain = alone ? tasks : i64_max(1, TASK_BYTES * job->parts / bytes);
-  return ext_parallel_for(tasks, grain, few_tasks, job);
+  return ext_parallel_products(tasks, grain, few_tasks, job);
 }
 
 #if defined(DIGIT_ROWS)

@@ -14,6 +14,7 @@
 #include "../turns.h"
 #include "recurrent_bytes.h"
 #include "recurrent_cells.h"
+#include "subnormals.h"
 
 /* Rows of a group at least: as many multiply-adds for each weight as hide its way from L2. */
 static const int64_t GROUP_ROWS = 4;
@@ -328,7 +329,7 @@ static int run_layer(recurrent_job* job, const float* h, const float* c, float* 
                                 .end = (group + 1) * p->batch / job->groups,
                                 .turns = {.count = job->parts}};
   }
-  int status = ext_parallel_for(count * job->parts, 1, run_lanes, lanes);
+  int status = ext_parallel_products(count * job->parts, 1, run_lanes, lanes);
   give_states(job, job->h[p->steps & 1], last_h);
   give_states(job, job->c, last_c);
   ext_workspace_free(lanes);

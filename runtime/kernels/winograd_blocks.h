@@ -26,6 +26,7 @@
 #include "activation.h"
 #include "gemm.h"
 #include "gemm_tile.h"
+#include "subnormals.h"
 #include "winograd_transform.h"
 
 EXT_TILE_FUNCTIONS(packed_tile, 0)
@@ -368,7 +369,7 @@ static int convolve(const ext_conv2d_params* p, int32_t tile, const ext_storage*
   job.tiles = p->batch * job.tiles_h * job.tiles_w;
   if (job.tiles <= 0 || p->out_c <= 0) return EXT_OK;
   plan(&job, ext_num_threads());
-  return ext_parallel_for(job.blocks * job.parts, 1, winograd_tasks, &job);
+  return ext_parallel_products(job.blocks * job.parts, 1, winograd_tasks, &job);
 }
 
 #endif /* EXT_WINOGRAD_BLOCKS_H_ */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 
 import numpy as np
 import pytest
@@ -318,3 +319,22 @@ def test_matmul_refuses_five_batch_axes(lib: ctypes.CDLL, m: int, n: int) -> Non
     for function in (lib.ext_matmul, lib.ext_matmul_packed):
         status = function(p, None, None, abi.Epilogue(), None)
         assert b"parameter" in lib.ext_status_string(status)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere subnormals cost nothing")
+@pytest.mark.parametrize("rows", [1, 40])
+def test_subnormals_are_zero_in_products_alone(lib: ctypes.CDLL, rows: int) -> None:
+    if not isinstance(lib, ctypes.CDLL):
+        pytest.skip("Arm's cores keep subnormals")
+    k, n = 96, 32
+    a = np.full((rows, k), np.float32(1e-40))
+    b, y = np.full((k, n), np.float32(1e10)), np.full((rows, n), np.float32(7))
+    params = abi.MatmulParams(m=rows, n=n, k=k, a_row=k, a_col=1, b_row=n, b_col=1, y_row=n)
+    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (a, b))
+    epilogue = ctypes.byref(abi.Epilogue())
+    assert not lib.ext_matmul(
+        ctypes.byref(params), *pointers, epilogue, ctypes.c_void_p(y.ctypes.data)
+    )
+    assert (y == 0).all()
+    # What the thread computes afterwards keeps them.
+    assert (a * np.float32(2) > a).all()

@@ -44,6 +44,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Sigmoid, SiLU": ("Sigmoid",),
     "Elu, Selu": ("Elu", "Selu"),
     "sums, products of matrices": SUMS,
+    "sums of products (matrices, convolutions, attention, recurrent layers) on x86": (),
     "products and quotients computed as one": ("Mul", "Div"),
     "Conv over padding": ("Conv", "ConvTranspose"),
     "Resize, GridSample": ("Resize", "Upsample", "GridSample"),

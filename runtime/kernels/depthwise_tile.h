@@ -19,6 +19,7 @@
 #include "../simd/bf16.h"
 #include "activation.h"
 #include "conv2d.h"
+#include "subnormals.h"
 
 /* Multiply-adds in a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 100000;
@@ -293,7 +294,6 @@ static int rows(void* context, int64_t begin, int64_t end) {
 }
 
 #include "depthwise_pairs.h"
-#include "subnormals.h"
 
 /* The convolution on all threads. */
 static int run_depthwise(const ext_conv2d_params* p, const void* x, const float* w,

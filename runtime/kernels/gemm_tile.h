@@ -138,9 +138,10 @@ EXT_INLINE void tile_step(const int nv, const int half, float x, const vf row[NV
 
 /*
  * Steps of K that one round of a loop takes.  On Intel's cores what counts and moves pointers takes
- * ports from multiply-adds: products of 512 to 2048 and of BERT's shapes run at 168 to 180 GFLOP/s
- * of a Granite Rapids where only the first steps fetch and rounds have two, and at 150 to 162 where
- * each step does all of it.  Rounds of four keep sums in memory, and are slower.
+ * ports from multiply-adds: where only the first steps fetch and rounds have two, products of 512
+ * to 2048 and of BERT's shapes run at 162 to 177 GFLOP/s of a Granite Rapids, and at 150 to 164
+ * where each step does all of it; one of K = 64 runs at 157 instead of 162.  Rounds of four keep
+ * sums in memory, and are slower.
  */
 enum { TILE_ROUND = 2 };
 
@@ -152,44 +153,16 @@ EXT_INLINE int64_t single_steps(const tile_fetch* f, int64_t kc) {
 
 /* Where a loop stands: a pointer to every third row of A that lies as it is, and one to A that is
  * packed. */
+enum { GROUPS = (MR + 2) / 3 };
 typedef struct {
-  const float *a[(MR + 2) / 3], *b, *next, *following;
+  const float *a[GROUPS], *b, *next, *following;
 } tile_place;
 
-/* `steps` steps of K, with A packed. */
-EXT_INLINE void packed_steps(const int steps, const int rows, const int nv, const int half,
-                             int64_t b_step, tile_place* at, vf acc[MR][NV]) {
-  EXT_UNROLL
-  for (int p = 0; p < steps; p++) {
-    vf row[NV];
-    EXT_UNROLL
-    for (int v = 0; v < nv; v++) row[v] = vf_load(at->b + p * EXT_PANEL + v * b_step);
-    EXT_UNROLL
-    for (int i = 0; i < rows; i++) tile_step(nv, half, at->a[0][p + i * A_STRIDE], row, acc[i]);
-    __builtin_prefetch(at->next + p * EXT_PANEL, 0, 2);
-  }
-  at->a[0] += steps;
-  at->b += steps * EXT_PANEL;
-  at->next += steps * EXT_PANEL;
-}
-
-EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const gemm_tile* t,
-                          vf acc[MR][NV]) {
-  tile_fetch fetch = tile_fetch_begin(rows, t);
-  tile_place at = {.a = {t->a}, .b = t->b, .next = t->next};
-  const int64_t single = single_steps(&fetch, t->kc);
-  for (int64_t p = single; p > 0; p--) {
-    tile_fetch_step(nv, &fetch);
-    packed_steps(1, rows, nv, half, t->b_step, &at, acc);
-  }
-  for (int64_t p = t->kc - single; p > 0; p -= TILE_ROUND)
-    packed_steps(TILE_ROUND, rows, nv, half, t->b_step, &at, acc);
-}
-
-/* `steps` steps of K, with A as it lies.  One register has the distance of rows, which x86 adds
- * once or twice in the load: fourteen pointers would be too many. */
-EXT_INLINE void unpacked_steps(const int steps, const int rows, const int nv, const int half,
-                               int64_t a_row, int64_t b_step, tile_place* at, vf acc[MR][NV]) {
+/* `steps` steps of K.  Of an A that is not packed one register has the distance of rows, which x86
+ * adds once or twice in the load: fourteen pointers would be too many. */
+EXT_INLINE void tile_steps(const int steps, const int rows, const int nv, const int half,
+                           const int unpacked, int64_t a_row, int64_t b_step, tile_place* at,
+                           vf acc[MR][NV]) {
   EXT_UNROLL
   for (int p = 0; p < steps; p++) {
     vf row[NV];
@@ -197,20 +170,45 @@ EXT_INLINE void unpacked_steps(const int steps, const int rows, const int nv, co
     for (int v = 0; v < nv; v++) row[v] = vf_load(at->b + p * EXT_PANEL + v * b_step);
     EXT_UNROLL
     for (int i = 0; i < rows; i++)
-      tile_step(nv, half, at->a[i / 3][p + i % 3 * a_row], row, acc[i]);
-    __builtin_prefetch(at->following + p * EXT_PANEL, 0, 3);
+      tile_step(nv, half, unpacked ? at->a[i / 3][p + i % 3 * a_row] : at->a[0][p + i * A_STRIDE],
+                row, acc[i]);
+    if (unpacked) __builtin_prefetch(at->following + p * EXT_PANEL, 0, 3);
     __builtin_prefetch(at->next + p * EXT_PANEL, 0, 2);
   }
-  EXT_UNROLL
-  for (int i = 0; i < (rows + 2) / 3; i++) at->a[i] += steps;
+  at->a[0] += steps;
+  if (unpacked) {
+    EXT_UNROLL
+    for (int i = 1; i < GROUPS; i++) at->a[i] += steps;
+  }
   at->b += steps * EXT_PANEL;
   at->next += steps * EXT_PANEL;
-  at->following += steps * EXT_PANEL;
+  if (unpacked) at->following += steps * EXT_PANEL;
 }
 
+/* A run of kc steps: one by one as long as they fetch, then in rounds. */
+EXT_INLINE void tile_run_of_k(const int rows, const int nv, const int half, const int unpacked,
+                              const gemm_tile* t, tile_fetch* fetch, tile_place* at,
+                              vf acc[MR][NV]) {
+  const int64_t a_row = t->a_row, b_step = t->b_step, single = single_steps(fetch, t->kc);
+  for (int64_t p = single; p > 0; p--) {
+    tile_fetch_step(nv, fetch);
+    tile_steps(1, rows, nv, half, unpacked, a_row, b_step, at, acc);
+  }
+  for (int64_t p = t->kc - single; p > 0; p -= TILE_ROUND)
+    tile_steps(TILE_ROUND, rows, nv, half, unpacked, a_row, b_step, at, acc);
+}
+
+EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const gemm_tile* t,
+                          vf acc[MR][NV]) {
+  tile_fetch fetch = tile_fetch_begin(rows, t);
+  tile_place at = {.a = {t->a}, .b = t->b, .next = t->next};
+  tile_run_of_k(rows, nv, half, 0, t, &fetch, &at, acc);
+}
+
+/* The same with A as it lies. */
 EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half, const gemm_tile* t,
                                    vf acc[MR][NV]) {
-  const int64_t b_step = t->b_step, a_row = t->a_row, ahead = rows * a_row;
+  const int64_t a_row = t->a_row, ahead = rows * a_row;
   tile_place at = {.b = t->b, .next = t->next};
   const float* line = t->a;
   tile_fetch fetch = tile_fetch_begin(rows, t);
@@ -218,15 +216,9 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
     const float* tap = line;
     for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
       EXT_UNROLL
-      for (int i = 0; i < (rows + 2) / 3; i++) at.a[i] = tap + 3 * i * a_row;
+      for (int i = 0; i < GROUPS; i++) at.a[i] = tap + 3 * i * a_row;
       at.following = tap + ahead; /* the next tile's rows, most often */
-      const int64_t single = single_steps(&fetch, t->kc);
-      for (int64_t p = single; p > 0; p--) {
-        tile_fetch_step(nv, &fetch);
-        unpacked_steps(1, rows, nv, half, a_row, b_step, &at, acc);
-      }
-      for (int64_t p = t->kc - single; p > 0; p -= TILE_ROUND)
-        unpacked_steps(TILE_ROUND, rows, nv, half, a_row, b_step, &at, acc);
+      tile_run_of_k(rows, nv, half, 1, t, &fetch, &at, acc);
     }
   }
 }

@@ -5,8 +5,8 @@
  * 1.2e-38, and networks have them: exp(-100) behind the mask of Swin's shifted windows, sigmoids
  * far from zero.  Kernels that sum products take them for 0, as units for bfloat16 always do, which
  * changes a sum by less than 1.2e-38 times its terms.  All else keeps them: a logarithm would tell
- * 1e-40 from 0.  On one thread of a Granite Rapids text detection (PP-OCR) takes 68 ms instead of
- * 314, Swin-T 61 instead of 87.
+ * 1e-40 from 0.  On one thread of a Granite Rapids text detection (PP-OCR) takes 72 ms instead of
+ * 314, Swin-T 64 instead of 87.
  *
  * The processor's mode is set around each share of the work, on the thread that does it, and put
  * back.  Arm's cores take no longer for subnormals, and keep them.

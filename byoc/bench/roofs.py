@@ -14,12 +14,12 @@ from codegen_cc.dtypes import SINGLE
 from codegen_cc.instruction_sets import kernels_here
 
 #: Of the kernels' library, by the precision: what measures one core's peak, and how many of its
-#: products stand for one.
+#: products stand for one. Products in fp32 go by three parts of bf16 where six of these are faster.
 _PEAKS = {
-    "fp32": ("ext_bench_fma_peak", 1),
-    "bf16": ("ext_bench_bf16_peak", 1),
-    "bf16x3": ("ext_bench_bf16_peak", 3),
-    "int8": ("ext_bench_int8_peak", 1),
+    "fp32": (("ext_bench_fma_peak", 1), ("ext_bench_bf16_peak", 6)),
+    "bf16": (("ext_bench_bf16_peak", 1),),
+    "bf16x3": (("ext_bench_bf16_peak", 3),),
+    "int8": (("ext_bench_int8_peak", 1),),
 }
 #: The precisions of dtypes that are multiplied in; others have no roof.
 _PRECISIONS = {SINGLE: "fp32", "bfloat16": "bf16", "int8": "int8", "uint8": "int8"}
@@ -61,7 +61,10 @@ def measure_roofs(threads: int, precisions: Iterable[str]) -> Roofs:
     Peaks are sums over threads that multiply at the same time, of each one's best run; the read is
     the best of several of more memory than the caches hold.
     """
-    found = {name: _peak(threads, *_PEAKS[name]) for name in dict.fromkeys(precisions)}
+    found = {
+        name: max(_peak(threads, *unit) for unit in _PEAKS[name])
+        for name in dict.fromkeys(precisions)
+    }
     return Roofs(threads, found, _read_gbytes())
 
 

@@ -90,8 +90,6 @@ static ext_gemm gemm_of(const ext_conv2d_params* p, const float* x, const float*
 int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
-  int window = p->kernel_h > 1 || p->kernel_w > 1;
-  if (window && MR <= p->in_place_rows) return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
   conv_source s = {.p = p, .x = x, .channels = p->in_c / p->groups};
   int adjoin = p->dilation_w == 1 && p->x_stride == s.channels;
   s.segment_taps = adjoin ? p->kernel_w : 1;
@@ -104,6 +102,9 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
   g.a_batch[0] = s.channels;
   g.b_batch[0] = ceil_div(g.n, EXT_PANEL) * EXT_PANEL * g.k;
   g.y_batch[0] = g.residual_batch[0] = g.bias_batch[0] = g.n;
+  const int window = p->kernel_h > 1 || p->kernel_w > 1;
+  if (window && MR <= p->in_place_rows && !ext_gemm_parts_fit(&g))
+    return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
   return EXT_NAME(ext_gemm_run)(&g);
 }
 

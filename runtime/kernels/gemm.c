@@ -16,6 +16,7 @@
 #include "gemm.h"
 
 #include "activation.h"
+#include "gemm_rows.h"
 #include "gemm_tile.h"
 #include "product_split.h"
 #include "subnormals.h"
@@ -81,42 +82,6 @@ static void run_tile(const gemm_state* s, int64_t block, gemm_tile* t, int64_t r
   tile_run(run, t, rows, &s->e, residual, g->y + i * g->y_row + j, g->y_row);
 }
 
-/* dst[c] = activation(x[c] * scale[c] + shift[c]), c < n. */
-static void apply_prologue(const ext_activation* f, int64_t n, const float* x, const float* scale,
-                           const float* shift, float* dst) {
-  float low, high;
-  int clamp = ext_clamp_bounds(f, &low, &high);
-  for (int64_t c = 0; c < n; c += VL) {
-    int64_t lanes = i64_min(VL, n - c);
-    vf s = scale ? vf_load_n(scale + c, lanes) : vf_set1(1.0f);
-    vf v = vf_fma(vf_load_n(x + c, lanes), s, shift ? vf_load_n(shift + c, lanes) : vf_zero());
-    vf_store_n(dst + c, vf_min(vf_set1(high), vf_max(vf_set1(low), v)), lanes);
-  }
-  if (!clamp) EXT_NAME(ext_activate)(f, n, dst, dst);
-}
-
-/* Packs rows of the block of A, by the caller's function or from a plain matrix. */
-EXT_INLINE void pack_rows(const gemm_state* s, int64_t row, int64_t rows, int64_t k0, int64_t kc,
-                          float* dst) {
-  const ext_gemm* g = s->g;
-  if (g->pack) {
-    g->pack(g->source, s->a_offset, row, rows, k0, kc, dst);
-    return;
-  }
-  const float* a = g->a + s->a_offset + row * g->a_row + k0;
-  const ext_prologue* before = g->prologue;
-  for (int64_t r = 0; r < rows; r++, a += g->a_row, dst += A_STRIDE) {
-    if (!before) {
-      copy_run(dst, a, kc);
-      continue;
-    }
-    int64_t image = (row + r) / g->image_rows;
-    const float* scale = before->scale ? before->scale + image * before->scale_stride + k0 : NULL;
-    apply_prologue(&before->activation, kc, a, scale, before->shift ? before->shift + k0 : NULL,
-                   dst);
-  }
-}
-
 /* Writes out the panels of columns [j0, j1) in rows [k0, k0 + kc) of B. */
 static void unpack_columns(const gemm_state* s, int64_t k0, int64_t kc, int64_t j0, int64_t j1) {
   const ext_gemm* g = s->g;
@@ -158,7 +123,7 @@ static void run_block(const gemm_state* s, int64_t block, int64_t i0, int64_t i1
   const float* a = g->a + s->a_offset + k0;
   if (s->packed)
     for (int64_t i = 0; i < count; i++)
-      pack_rows(s, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
+      pack_rows(g, s->a_offset, row[i], row[i + 1] - row[i], k0, kc, s->packed + i * MR * A_STRIDE);
   gemm_tile t = {.kc = kc, .low = s->tail.low, .high = s->tail.high, .a_row = g->a_row};
   t.taps_h = t.taps_w = 1;
   const int64_t rows = panel_rows(s, kc);
@@ -248,6 +213,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
 
 int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset) {
   if (g->m <= 0 || g->n <= 0) return EXT_OK;
+  if (ext_gemm_parts_fit(g)) return ext_gemm_parts_range(g, a_offset, 0, g->m, 0, g->n);
   return run_range(g, a_offset, 0, micropanels(g), 0, g->n);
 }
 
@@ -268,8 +234,13 @@ static int64_t select_batch(ext_gemm* g, int64_t index) {
 
 typedef struct {
   const ext_gemm* g;
+  int by_parts; /* on tiles of bf16 */
   int64_t m_parts, n_parts;
 } gemm_job;
+
+EXT_INLINE int64_t job_micropanels(const gemm_job* job) {
+  return job->by_parts ? ceil_div(job->g->m, GEMM_PARTS_ROWS) : micropanels(job->g);
+}
 
 static int gemm_tasks(void* context, int64_t begin, int64_t end) {
   const gemm_job* job = context;
@@ -278,13 +249,16 @@ static int gemm_tasks(void* context, int64_t begin, int64_t end) {
     int64_t n_part = task % job->n_parts, rest = task / job->n_parts;
     int64_t m_part = rest % job->m_parts;
     int64_t a_offset = select_batch(&g, rest / job->m_parts);
-    int64_t panels = ceil_div(g.n, EXT_PANEL), mp = micropanels(&g);
-    int64_t tiles = ceil_div(panels * EXT_PANEL, TILE_N);
-    int64_t j0 = n_part * tiles / job->n_parts * TILE_N;
-    int64_t j1 = i64_min(g.n, (n_part + 1) * tiles / job->n_parts * TILE_N);
+    const int64_t width = job->by_parts ? GEMM_PARTS_COLUMNS : TILE_N;
+    int64_t panels = ceil_div(g.n, EXT_PANEL), mp = job_micropanels(job);
+    int64_t tiles = ceil_div(panels * EXT_PANEL, width);
+    int64_t j0 = n_part * tiles / job->n_parts * width;
+    int64_t j1 = i64_min(g.n, (n_part + 1) * tiles / job->n_parts * width);
     int64_t i0 = m_part * mp / job->m_parts, i1 = (m_part + 1) * mp / job->m_parts;
     if (i0 == i1 || j0 >= j1) continue;
-    int status = run_range(&g, a_offset, i0, i1, j0, j1);
+    int status = job->by_parts ? ext_gemm_parts_range(&g, a_offset, i0 * GEMM_PARTS_ROWS,
+                                                      i64_min(g.m, i1 * GEMM_PARTS_ROWS), j0, j1)
+                               : run_range(&g, a_offset, i0, i1, j0, j1);
     if (status) return status;
   }
   return EXT_OK;
@@ -295,12 +269,13 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g) {
   for (int d = 0; d < g->batch_ndim; d++) batches *= g->batch[d];
   if (g->m <= 0 || g->n <= 0 || batches <= 0) return EXT_OK;
   int64_t macs = g->m * g->n * i64_max(1, g->k);
-  gemm_job job = {g, 1, 1};
+  gemm_job job = {g, ext_gemm_parts_fit(g), 1, 1};
   if (macs * batches < 2 * TASK_MACS) return ext_products(gemm_tasks, &job, 0, batches);
   int64_t threads = ext_num_threads();
   if (threads > 1) {
     int64_t wanted = i64_min(ceil_div(TASKS_PER_THREAD * threads, batches), macs / TASK_MACS);
-    product_parts parts = split_product(micropanels(g), ceil_div(g->n, EXT_PANEL), threads, wanted);
+    product_parts parts =
+        split_product(job_micropanels(&job), ceil_div(g->n, EXT_PANEL), threads, wanted);
     job.m_parts = parts.m;
     job.n_parts = parts.n;
     /* What is unpacked is read by one task, if there are columns for all threads. */

@@ -56,6 +56,14 @@ int EXT_NAME(ext_gemm_run)(const ext_gemm* g);
 /* One batch item on the calling thread; operands already point at it. */
 int EXT_NAME(ext_gemm_serial)(const ext_gemm* g, int64_t a_offset);
 
+/* gemm_parts.c: whether tiles of bf16 take less time for the product than vectors, and rows
+ * [row, row_end) times columns [j0, j1) on them; row counts from a multiple of GEMM_PARTS_ROWS, j0
+ * is one of GEMM_PARTS_COLUMNS.  In whichever row of ext_isa.h the CPU has. */
+enum { GEMM_PARTS_ROWS = 32, GEMM_PARTS_COLUMNS = 32 };
+int ext_gemm_parts_fit(const ext_gemm* g);
+int ext_gemm_parts_range(const ext_gemm* g, int64_t a_offset, int64_t row, int64_t row_end,
+                         int64_t j0, int64_t j1);
+
 /* dst[p][c] = b[p b_row + c b_col], p < k, c < columns <= EXT_PANEL, further columns as zero: one
  * panel of B. */
 void EXT_NAME(ext_pack_panel)(int64_t k, int64_t columns, const float* b, int64_t b_row,

@@ -3,6 +3,9 @@
  *
  *   tile_file             the registers 0 .. 7 of a thread; their numbers are literals
  *   tile_begin, tile_end  around all others, on each thread: nothing else touches the registers
+ *   tile_begin_rows(rows) the same where the upper two of 2 x 2 tiles, and the left one of A, have
+ *                         min(rows, 16) rows, and the lower ones the others: sums in 0 .. 3, A in 4
+ *                         and 5, B in 6 and 7.  Fewer rows take less time
  *   tile_load(t, n, p, stride), tile_store
  *                         rows `stride` bytes apart, which may be 0 for a load
  *   tile_written()        between what C wrote and the tile_load that reads it
@@ -43,6 +46,9 @@ typedef struct {
 } tile_file;
 
 EXT_INLINE void tile_begin(void) {}
+EXT_INLINE void tile_begin_rows(int64_t rows) {
+  (void)rows;
+}
 EXT_INLINE void tile_end(void) {}
 EXT_INLINE void tile_written(void) {}
 EXT_INLINE void tile_load(tile_file* t, int n, const void* p, int64_t stride) {
@@ -129,6 +135,15 @@ EXT_INLINE void tile_begin(void) {
                                          .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
                                          .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
   _tile_loadconfig(&all);
+}
+EXT_INLINE void tile_begin_rows(int64_t rows) {
+  const uint8_t upper = (uint8_t)(rows < TILE_ROWS ? rows : TILE_ROWS);
+  const uint8_t lower = (uint8_t)(rows > TILE_ROWS ? rows - TILE_ROWS : TILE_ROWS);
+  const tile_configuration some = {.palette = 1,
+                                   .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                   .rows = {upper, upper, lower, lower, upper, lower, 16, 16}};
+  __asm__ volatile("" : : "r"(&some) : "memory"); /* all of it is in memory */
+  _tile_loadconfig(&some);
 }
 /* The same with registers 4 and 5 for rows of 4 quads bytes, 6 and 7 for quads rows of a panel. */
 EXT_INLINE void tile_begin_quads(int64_t quads) {

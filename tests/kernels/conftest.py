@@ -41,6 +41,8 @@ BYTES_WITHOUT_TILES = {
         {*WITHOUT_TILES["amx_bf16_without_unit_avx512"][1], "avx512_vnni"},
     ),
 }
+#: The row amx_bf16 in the same way, for products of fp32 in parts.
+PARTS_WITHOUT_TILES = {f"{name}_parts": build for name, build in WITHOUT_TILES.items()}
 #: The row avx_vnni with its one instruction written out, for all CPUs with AVX2.
 WITHOUT_UNIT = "avx_vnni_without_unit"
 
@@ -121,7 +123,7 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return _built_with(
         "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT",
         "activation requantise qgemm qmatmul qconv2d qdepthwise qgrouped depthwise"
-        " matmul_block matmul_block_few matmul gemm gemv gemv_dots gemv_walk recurrent",
+        " matmul_block matmul_block_few matmul gemm gemm_parts gemv gemv_dots gemv_walk recurrent",
         (
             "ext_qmatmul",
             "ext_recurrent",
@@ -136,13 +138,13 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 @pytest.fixture(scope="session")
 def without_tiles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
-    """Builds what ``WITHOUT_TILES`` or ``BYTES_WITHOUT_TILES`` names, once."""
+    """Builds what one of the tables ``.._WITHOUT_TILES`` names, once."""
     return cache(lambda name: _without_tiles(name, tmp_path_factory.mktemp(name)))
 
 
 def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
     """Products as a row with tiles has them, in vectors of a level."""
-    vectors, needed = (WITHOUT_TILES | BYTES_WITHOUT_TILES)[name]
+    vectors, needed = (WITHOUT_TILES | BYTES_WITHOUT_TILES | PARTS_WITHOUT_TILES)[name]
     if not needed <= cpu_flags():
         pytest.skip(f"this CPU lacks {', '.join(sorted(needed - cpu_flags()))}")
     tiles = f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT"
@@ -150,8 +152,15 @@ def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
         return _built_with(
             f"{tiles} -DEXT_DOT",
             "activation requantise qgemm qmatmul qconv2d"
-            " matmul_block matmul_block_few matmul gemm gemv gemv_dots gemv_walk",
+            " matmul_block matmul_block_few matmul gemm gemm_parts gemv gemv_dots gemv_walk",
             ("ext_qmatmul", "ext_qconv2d", "ext_matmul_block"),
+            folder,
+        )
+    if name in PARTS_WITHOUT_TILES:
+        return _built_with(
+            tiles,
+            "activation gemm gemm_parts matmul gemv gemv_dots gemv_walk conv2d conv2d_direct",
+            ("ext_matmul", "ext_matmul_packed", "ext_conv2d", "ext_conv2d_prologue"),
             folder,
         )
     return _built_with(
@@ -279,6 +288,29 @@ def bf16x3_lib(
     """The same, and memory for the test that it can reach."""
     with _in_reach(bf16x3_library) as library:
         yield library
+
+
+def _tiles(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The library in a row with tiles, or with these written out; skipped as above."""
+    if request.param in BYTES_WITHOUT_TILES | PARTS_WITHOUT_TILES:
+        return request.getfixturevalue("without_tiles")(request.param)
+    return _row(request.param, request, factory)
+
+
+@pytest.fixture(scope="session", params=("amx_bf16", *PARTS_WITHOUT_TILES))
+def parts_lib(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
+    """Products of fp32 in three parts."""
+    return _tiles(request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=("amx_bf16", "amx_int8_without_unit"))
+def parts_of_blocks_lib(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> ctypes.CDLL:
+    """The same, of weights in blocks."""
+    return _tiles(request, tmp_path_factory)
 
 
 @pytest.fixture(scope="session", params=("amx_int8", "i8mm", *BYTES_WITHOUT_TILES))

@@ -76,11 +76,8 @@ def _batch_strides(array: np.ndarray, broadcast: tuple[int, ...]) -> list[int]:
     return [0 if d in broadcast else s // 4 for d, s in enumerate(array.strides[:-2])]
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("case", cases.MATMUL, ids=str)
-def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
-    if packed and (case.b_transposed or case.b_step > 1):
-        pytest.skip("packed weights have one layout")
+def matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
+    """Multiplies as ``case`` says, b as it lies or ``packed``, and compares with numpy."""
     rng = np.random.default_rng(1)
     shape_a = [1 if d in case.a_broadcast else s for d, s in enumerate(case.batch)]
     shape_b = [1 if d in case.b_broadcast else s for d, s in enumerate(case.batch)]
@@ -118,6 +115,14 @@ def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
     target = (*case.batch, case.m, case.n)
     acc = np.broadcast_to(wide_a @ wide_b, target).reshape(shape)
     out.check(acc, np.broadcast_to(np.abs(wide_a) @ np.abs(wide_b), target).reshape(shape))
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
+@pytest.mark.parametrize("case", cases.MATMUL, ids=str)
+def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
+    if packed and (case.b_transposed or case.b_step > 1):
+        pytest.skip("packed weights have one layout")
+    matmul(lib, case, packed)
 
 
 def _conv_params(
@@ -163,9 +168,8 @@ def test_rows_in_place_are_those_of_the_planner(lib: ctypes.CDLL) -> None:
     assert [lib.ext_rows_in_place(n) for n in (1, 512, 1024)] == [TILE_ROWS, TILE_ROWS, 7]
 
 
-@pytest.mark.parametrize("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
-@pytest.mark.parametrize("case", cases.CONV, ids=str)
-def test_conv2d(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
+def convolve(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
+    """Convolves as ``case`` says, and compares with numpy."""
     rng = np.random.default_rng(2)
     rows, x = _image(rng, case)
     weight = _draw(rng, case.o, case.c // case.groups, *case.kernel)
@@ -177,10 +181,14 @@ def test_conv2d(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
     out.check(*_sums_of_groups(case, x, weight))
 
 
-@pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
-@pytest.mark.parametrize("act", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
-@pytest.mark.parametrize("case", cases.PROLOGUE, ids=str)
-def test_conv2d_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts: str) -> None:
+@pytest.mark.parametrize("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
+@pytest.mark.parametrize("case", cases.CONV, ids=str)
+def test_conv2d(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
+    convolve(lib, case, in_place_rows)
+
+
+def convolve_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts: str) -> None:
+    """Convolves what ``parts`` of a prologue give, and compares with numpy."""
     rng = np.random.default_rng(4)
     rows, x = _image(rng, case)
     scale = _draw(rng, case.n if parts == "image scale" else 1, 1, 1, case.c)
@@ -204,6 +212,13 @@ def test_conv2d_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, par
     wanted = reference.activate(act[0], wanted, *act[1:]).reshape(pixels, case.c)
     w = weight.astype(np.float64).reshape(case.o, case.c).T
     out.check(wanted @ w, np.abs(wanted) @ np.abs(w))
+
+
+@pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
+@pytest.mark.parametrize("act", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
+@pytest.mark.parametrize("case", cases.PROLOGUE, ids=str)
+def test_conv2d_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts: str) -> None:
+    convolve_prologue(lib, case, act, parts)
 
 
 def test_a_prologue_needs_a_point(lib: ctypes.CDLL) -> None:

@@ -133,6 +133,25 @@ def test_images_that_are_halved_get_the_least_multiples(tmp_path: Path) -> None:
     assert loaded.inputs[0].shape == (1, 3, "4*height", "4*width")
 
 
+@pytest.mark.parametrize("times", [6, 7])
+def test_images_that_are_halved_often(tmp_path: Path, times: int) -> None:
+    """Neither 32 nor the usual 224 can be halved so often."""
+    nodes, weights, last = [], {}, "x"
+    for i in range(times):
+        weights[f"w{i}"] = random(4, 4 if i else 3, 3, 3)
+        half = {"strides": [2, 2], "pads": [1] * 4, "kernel_shape": [3, 3]}
+        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"d{i}"], **half))
+        last = f"d{i}"
+    weights["u"] = random(4, 4, 4, 4)
+    twice = {"strides": [2, 2], "pads": [1] * 4, "kernel_shape": [4, 4]}
+    nodes.append(helper.make_node("ConvTranspose", [last, "u"], ["up"], **twice))
+    nodes.append(helper.make_node("Add", ["up", f"d{times - 2}"], ["y"]))
+    model = onnx_model(nodes, {"x": ["b", 3, "height", "width"]}, ["y"], weights)
+    size = 2**times
+    loaded = check(model, tmp_path, [[2, 3, size, 2 * size]])
+    assert loaded.inputs[0].shape == ("b", 3, f"{size}*height", f"{size}*width")
+
+
 def test_texts_beside_images_are_not_halved(tmp_path: Path) -> None:
     model = pyramid([helper.make_node("MatMul", ["text", "u"], ["z"])], {}, scales=True, **NEAREST)
     others = onnx_model([], {"text": [1, "tokens", 12]}, ["z"], {"u": random(12, 8)})

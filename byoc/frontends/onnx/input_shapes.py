@@ -70,7 +70,7 @@ def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> list[OpenAx
         if name not in inputs:
             known = ", ".join(repr(known) for known in inputs) or "none"
             raise ShapeError(f"input {name!r} is not in the model; its inputs are {known}")
-    symbols: dict[str, int | str] = {}
+    symbols: dict[str, int | str | None] = {}
     for name, shape in shapes.items():
         empty = _empty_axes(inputs[name])
         extents = [
@@ -126,8 +126,10 @@ def fixed_extent(dim: onnx.TensorShapeProto.Dimension) -> int | None:
 
 
 def _set_given(
-    value: onnx.ValueInfoProto, shape: list[int | str], symbols: dict[str, int | str]
+    value: onnx.ValueInfoProto, shape: list[int | str], symbols: dict[str, int | str | None]
 ) -> None:
+    """Give axes the extents that a caller says, whatever the file calls them, and note its names:
+    None for one that has several extents."""
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         raise ShapeError(f"input {value.name!r} is no tensor; its shape cannot be set")
@@ -150,10 +152,7 @@ def _set_given(
             )
         symbol = shared_name(dim)
         if symbol and symbols.setdefault(symbol, extent) != extent:
-            raise ShapeError(
-                f"input {value.name!r}: axis {axis} ({symbol!r}) is {extent}, elsewhere"
-                f" {symbols[symbol]}; give the same extent for the same symbol"
-            )
+            symbols[symbol] = None  # a name that some exporters give to axes of several lengths
         write_extent(dim, extent)
         if isinstance(extent, str) and extent.isidentifier():
             symbols.setdefault(extent, extent)
@@ -177,7 +176,7 @@ def write_extent(dim: onnx.TensorShapeProto.Dimension, extent: int | str | Exten
 
 
 def _set_from_symbols(
-    value: onnx.ValueInfoProto, symbols: Mapping[str, int | str]
+    value: onnx.ValueInfoProto, symbols: Mapping[str, int | str | None]
 ) -> list[OpenAxis]:
     """Give axes the extents of others of the same name; returns those that have none."""
     if not value.type.HasField("tensor_type"):

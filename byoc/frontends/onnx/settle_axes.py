@@ -47,6 +47,8 @@ from byoc.frontends.onnx.weights_apart import ApartModel
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
+#: Those tried where it does not: six or seven halvings.
+_DEEP = (64, 128)
 
 #: What the axes of images are taken for.
 _SIDES = ("depth", "height", "width")
@@ -143,14 +145,16 @@ def _settle(
     fixed = sized(first.axes)
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
-        at_sizes = _first_known(map(attempt, _with_lengths(first.axes)))
+        less = (*_with_lengths(first.axes), *_halved_often(first.axes))
+        at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
             return with_sizes(first, prepare)
     one = joined(first.axes)
     choices = list(dict.fromkeys([tied(one), one, first.axes]))
     longest = _longest_cut(first.model)
     least = [not_empty(axes, size) for size in dict.fromkeys((1, longest)) for axes in choices]
-    for axes in (*choices[:-1], *least, *(multiplied(axes, _USUAL) for axes in choices)):
+    often = [multiplied(axes, _USUAL) for axes in choices]
+    for axes in (*choices[:-1], *least, *often, *_halved_often(first.axes)):
         best = _better(best, attempt(axes))
         if best is not None and not best.unknown:
             return _with_least_multiple(best, attempt)
@@ -198,6 +202,13 @@ def _with_lengths(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, 
         for meaning in sorted(sound):
             some = sized(some, meaning, length)
         yield sized(some)
+
+
+def _halved_often(axes: tuple[DynamicAxis, ...]) -> tuple[tuple[DynamicAxis, ...], ...]:
+    """Multiples for images that are halved more often than most."""
+    if not any(axis.meaning in _SIDES for axis in axes):
+        return ()
+    return tuple(multiplied(axes, factor) for factor in _DEEP)
 
 
 def _first_known(found: Iterable[Settled | None]) -> Settled | None:

@@ -50,7 +50,7 @@ def array_of(tensor: Any) -> np.ndarray:
     import tvm_ffi
 
     name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
-    if name not in dtypes.DTYPES or _is_numpys(name):
+    if name not in dtypes.DTYPES or is_numpys(name):
         return np.from_dlpack(tensor)
     dtype = dtypes.of(name).numpy
     same = tensor if isinstance(tensor, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(tensor)
@@ -60,10 +60,11 @@ def array_of(tensor: Any) -> np.ndarray:
 @cache
 def _foreign(dtype: np.dtype) -> str | None:
     """The name of a dtype that is not NumPy's own, kept: NumPy takes microseconds to write it."""
-    return None if _is_numpys(name_of(dtype)) else name_of(dtype)
+    return None if is_numpys(name_of(dtype)) else name_of(dtype)
 
 
-def _is_numpys(name: str) -> bool:
+def is_numpys(name: str) -> bool:
+    """Whether NumPy has the dtype of that name itself."""
     return name not in dtypes.DTYPES or dtypes.of(name).is_numpys
 
 

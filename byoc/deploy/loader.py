@@ -26,6 +26,7 @@ from byoc.deploy.input_tensors import (
 from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.open_compiled import first_line, open_compiled
+from byoc.deploy.prepared_calls import PreparedCalls
 from byoc.deploy.rooms import require_shape, rooms_for
 from byoc.deploy.tvm_runtime import (
     cores,
@@ -34,6 +35,7 @@ from byoc.deploy.tvm_runtime import (
     size_own_pool,
     size_pools,
 )
+from byoc.deploy.unnamed_results import flat, numbered
 from byoc.errors import InputError, LoadError, RunError
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class Model(Described):
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
         self._region = self.function(entry.symbol) if entry else None
+        fit = self._region is not None and PreparedCalls.fit(metadata)
+        self._prepared = PreparedCalls(metadata, self._region) if fit else None
         self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
 
@@ -120,6 +124,8 @@ class Model(Described):
 
         Raises ``InputError`` for a missing or unknown name, a wrong rank, shape, dtype or device.
         """
+        if outputs is None and (known := self._run_prepared(inputs)) is not None:
+            return known
         symbols = self._kept.lengths()
         region = self._region
         rooms = self._rooms(outputs)
@@ -138,12 +144,14 @@ class Model(Described):
             self._call_region(region, tensors, places, symbols)
             rooms = {info.name: room for info, room in zip(self.outputs, places, strict=False)}
             self._kept.advance(symbols, states)
+            if (prepared := self._prepared) is not None:
+                prepared.learn(inputs, symbols, rooms)
             return rooms
         values = self.invoke(tensors)
         given = len(values) - len(self._replaced)
         values, states = values[:given], values[given:]
         self._kept.advance(symbols, [array_of(value) for value in states])
-        names = [info.name for info in self.outputs or _numbered(values)]
+        names = [info.name for info in self.outputs or numbered(values)]
         found = dict(zip(names, values, strict=True))
         results = {name: array_of(value) for name, value in found.items()}
         for name, room in rooms.items():
@@ -154,6 +162,16 @@ class Model(Described):
             name: rooms[name] if name in rooms else np.array(result)
             for name, result in results.items()
         }
+
+    def _run_prepared(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+        """The results of a call like one before; None where there was none."""
+        prepared = self._prepared  # another thread may close the model
+        if prepared is None:
+            return None
+        try:
+            return prepared.run(inputs)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise self._failure(error) from error
 
     def tensors(
         self,
@@ -194,7 +212,7 @@ class Model(Described):
         if self.outputs:
             alone = len(self.outputs) + len(self._replaced) == 1
             return [result] if alone else list(result)
-        return _flat(result)
+        return flat(result)
 
     def function(self, name: str) -> tvm_ffi.Function:
         """A packed function of the compiled library, such as one that a kernel library exports.
@@ -231,7 +249,7 @@ class Model(Described):
 
         Closing twice is harmless; to run a closed model is a ``RunError``.
         """
-        self._module = self._region = None
+        self._module = self._region = self._prepared = None
         self._machines = threading.local()
 
     def __enter__(self) -> Model:
@@ -364,24 +382,6 @@ class Model(Described):
     @staticmethod
     def _names(infos: tuple[TensorInfo, ...]) -> str:
         return "; ".join(map(str, infos))
-
-
-def _flat(result: Any) -> list[tvm_ffi.Tensor]:
-    """The tensors of a result whose form is not known, in order."""
-    if hasattr(result, "__dlpack__"):
-        return [result]
-    try:
-        return [tensor for item in result for tensor in _flat(item)]
-    except TypeError:
-        raise RunError(f"a result is of type {type(result).__name__}; need tensors") from None
-
-
-def _numbered(values: list[tvm_ffi.Tensor]) -> tuple[TensorInfo, ...]:
-    """Results of a library that does not say what they are called."""
-    return tuple(
-        TensorInfo(f"output{index}", tuple(map(int, value.shape)), str(value.dtype))
-        for index, value in enumerate(values)
-    )
 
 
 def _briefly(infos: tuple[TensorInfo, ...]) -> str:

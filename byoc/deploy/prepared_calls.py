@@ -1,0 +1,128 @@
+"""Calls of a network of one region whose inputs have shapes that were called before.
+
+What such a call needs beside the arrays is known then: the sizes that the region is told, and the
+shapes of its results.  Arrays are only looked at, as ``input_tensors`` checks them; where one is
+not plain, or a shape is new, the long way is taken, which says what is wrong.  For a small network
+that is most of a call's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byoc.deploy.exchange import is_numpys, numpy_dtype
+from byoc.deploy.input_tensors import aligned_room
+from byoc.deploy.metadata import Metadata
+from byoc.deploy.tvm_runtime import size_own_pool
+
+if TYPE_CHECKING:
+    import tvm_ffi
+
+#: Shapes that are kept; another one forgets all of them.
+_MOST = 64
+#: Bytes from which a result's alignment to a line of the cache is worth the microsecond it takes.
+_LARGE = 4096
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a call needs for inputs of certain shapes: its sizes, if it takes any, and its rooms."""
+
+    sizes: tuple[Any, ...]
+    #: Name, shape, dtype and size in bytes of each result, in the network's order.
+    rooms: tuple[tuple[str, tuple[int, ...], np.dtype, int], ...]
+
+
+class PreparedCalls:
+    """The calls of one region; ``region`` is its packed function."""
+
+    def __init__(self, metadata: Metadata, region: tvm_ffi.Function) -> None:
+        import tvm_ffi
+
+        entry = metadata.entry
+        assert entry is not None
+        self._region = region
+        self._sizes = entry.sizes
+        self._inputs = [(info.name, numpy_dtype(info.dtype)) for info in metadata.inputs]
+        self._outputs = [(info.name, numpy_dtype(info.dtype)) for info in metadata.outputs]
+        #: By the places of the region's arguments: numbers of the network's inputs and outputs.
+        self._reads = entry.inputs
+        self._writes = sorted(range(len(entry.outputs)), key=entry.outputs.__getitem__)
+        self._calls: dict[Shapes, _Call] = {}
+        self._tensor_of = tvm_ffi.from_dlpack
+        self._shape = tvm_ffi.Shape
+
+    @staticmethod
+    def fit(metadata: Metadata) -> bool:
+        """Whether a network is one region, keeps no states, and has NumPy's own dtypes."""
+        infos = (*metadata.inputs, *metadata.outputs)
+        alone = metadata.entry is not None and not metadata.states
+        return alone and all(is_numpys(info.dtype) for info in infos)
+
+    def learn(
+        self, inputs: Mapping[str, Any], symbols: Mapping[str, int], results: Mapping[str, Any]
+    ) -> None:
+        """Keep what a call needed that went the long way, unless an array was not plain."""
+        arrays = self._plain(inputs)
+        if arrays is None or not all(array.size for array in arrays):
+            return
+        shapes = [results[name].shape for name, _ in self._outputs]
+        rooms = tuple(
+            (name, shape, dtype, prod(shape) * dtype.itemsize)
+            for (name, dtype), shape in zip(self._outputs, shapes, strict=True)
+        )
+        sizes = tuple(symbols[size] for size in self._sizes)
+        if len(self._calls) >= _MOST:
+            self._calls.clear()
+        key = tuple([array.shape for array in arrays])
+        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+        """The results by name; None where the call has to go the long way.
+
+        Raises what the region raises.
+        """
+        arrays = self._plain(inputs)
+        if arrays is None:
+            return None
+        call = self._calls.get(tuple([array.shape for array in arrays]))
+        if call is None:
+            return None
+        size_own_pool()
+        tensor_of = self._tensor_of
+        results = {
+            name: np.empty(shape, dtype) if size < _LARGE else aligned_room(shape, dtype)
+            for name, shape, dtype, size in call.rooms
+        }
+        rooms = list(results.values())
+        self._region(
+            *call.sizes,
+            *[tensor_of(arrays[number]) for number in self._reads],
+            *[tensor_of(rooms[number]) for number in self._writes],
+        )
+        return results
+
+    def _plain(self, inputs: Mapping[str, Any]) -> list[np.ndarray] | None:
+        """The inputs, if all are dense arrays of their dtypes that may be written to.
+
+        NumPy hands out no others by DLPack.
+        """
+        if type(inputs) is not dict or len(inputs) != len(self._inputs):
+            return None
+        arrays = []
+        for name, dtype in self._inputs:
+            array = inputs.get(name)
+            if type(array) is not np.ndarray or array.dtype != dtype:
+                return None
+            flags = array.flags
+            if not (flags.c_contiguous and flags.writeable and flags.aligned):
+                return None
+            arrays.append(array)
+        return arrays

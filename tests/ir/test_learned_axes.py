@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sympy
-from onnx import parser
+from onnx import numpy_helper, parser
 
 import byoc
 from byoc.extent import Extent
@@ -101,3 +101,32 @@ def test_one_library_for_all_sizes(tmp_path: Path) -> None:
         shapes = {"x": (n, a), "past": (n, b), "mask": (n, a + b), "sound": (n, length)}
         inputs = {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
         assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_one_name_of_several_lengths(tmp_path: Path) -> None:
+    """The name becomes what the weight asks for on the input that meets it alone."""
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 13]>
+        lengths (float[batch, rows, width] f, int64[batch, rows, width] d) => (float[b, r, c] y)
+        <float[16, 4] w, float[9, 4] t, int64 two = {2}>
+        {
+            a = MatMul(f, w)
+            i = Gather<axis = 2>(d, two)
+            e = Gather<axis = 0>(t, i)
+            y = Add(a, e)
+        }"""
+    )
+    rng = np.random.default_rng(1)
+    for name, shape in (("w", (16, 4)), ("t", (9, 4))):
+        values = numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name)
+        model.graph.initializer.append(values)
+    byoc.compile(model, tmp_path / "m.so")
+    loaded = byoc.load(tmp_path / "m.so")
+    assert [info.shape[:2] for info in loaded.inputs] == [("batch", "rows")] * 2
+    assert loaded.inputs[0].shape[2] == 16 and isinstance(loaded.inputs[1].shape[2], str)
+    for width in (8, 16):
+        feeds = {
+            "f": rng.normal(size=(2, 5, 16)).astype(np.float32),
+            "d": rng.integers(0, 9, (2, 5, width)),
+        }
+        assert_agrees(loaded.run(feeds), onnxruntime_outputs(model, feeds))

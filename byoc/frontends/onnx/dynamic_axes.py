@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import onnx
 
@@ -61,6 +62,8 @@ MAX_LISTED = 3
 
 #: Channels of pictures.
 _CHANNELS = (1, 3, 4)
+#: Inputs of one name that may have several lengths after all.
+_FEW_INPUTS = 3
 
 #: Token ids, lengths and masks, rather than measurements.
 _DISCRETE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
@@ -216,6 +219,35 @@ def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis,
         else axis
         for axis in axes
     )
+
+
+def one_input_sized(
+    named: tuple[DynamicAxis, ...], axes: tuple[DynamicAxis, ...]
+) -> Iterator[tuple[DynamicAxis, ...]]:
+    """Of ``axes``, where one name of several inputs became a size, those where it did for one.
+
+    Some exporters give one name to axes of several lengths. The other inputs get names of their
+    own.
+    """
+    became = {
+        before.extent.name: after.extent
+        for before, after in zip(named, axes, strict=True)
+        if isinstance(before.extent, Extent) and isinstance(after.extent, int)
+    }
+    taken = {name for axis in axes if isinstance(axis.extent, Extent) for name in axis.extent.names}
+    for name in became:
+        inputs = list(dict.fromkeys(a.input for a in named if a.extent == Extent(name)))
+        if not 1 < len(inputs) <= _FEW_INPUTS:
+            continue
+        free = (new for n in count(1) if (new := f"{name}_{n}") not in taken)
+        own = dict(zip(inputs, free, strict=False))
+        for sized_one in inputs:
+            yield tuple(
+                replace(after, extent=Extent(own[before.input]))
+                if before.extent == Extent(name) and before.input != sized_one
+                else after
+                for before, after in zip(named, axes, strict=True)
+            )
 
 
 def sized(

@@ -34,6 +34,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     joined,
     multiplied,
     not_empty,
+    one_input_sized,
     shapes_with,
     sized,
     tied,
@@ -124,13 +125,16 @@ def _learn(
     noted: Mapping[tuple[DynamicAxis, ...], Unequal],
 ) -> Settled | None:
     """An import that knows all sizes, where each before it tells how the axes have to be."""
+    named = axes
     for _ in range(_LESSONS):
         better = learned(axes, noted.get(axes, []))
         if better == axes:
             return None
         axes, found = better, attempt(better)
         if found is not None and not found.unknown:
-            return found
+            tries = (attempt(less) for less in one_input_sized(named, axes))
+            known = (t for t in tries if t is not None and not t.unknown)
+            return next((t for t in known if not noted[t.prepared.axes]), found)
     return None
 
 

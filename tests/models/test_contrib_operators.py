@@ -144,6 +144,16 @@ def one_scale(x: np.ndarray) -> Made:
     return inputs, list(inputs), 1, {}
 
 
+def along_an_axis(x: np.ndarray) -> Made:
+    """ONNX's own operators of these names have an axis from opset 13 on."""
+    inputs = {
+        "x": x,
+        "s": np.array([0.25, 0.5, 0.125, 1], np.float32),
+        "z": np.array([7, 0, 130, 255], np.uint8),
+    }
+    return inputs, list(inputs), 1, {"axis": 1}
+
+
 def group_query(
     past: int, lengths: list[int], rows: int = 1, packed: bool = False, **attributes: Any
 ) -> Made:
@@ -244,7 +254,12 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
         "DequantizeLinear",
         lambda: one_scale(DRAW.integers(0, 255, (3, 4)).astype(np.uint8)),
     ),
+    "dequantize_channels": (
+        "DequantizeLinear",
+        lambda: along_an_axis(DRAW.integers(0, 255, (3, 4, 5)).astype(np.uint8)),
+    ),
     "quantize": ("QuantizeLinear", lambda: one_scale(floats(3, 4))),
+    "quantize_channels": ("QuantizeLinear", lambda: along_an_axis(floats(3, 4, 5))),
     "quantised_conv": ("QLinearConv", quantised_conv),
     "quantised_max_pool": (
         "NhwcMaxPool",

@@ -39,12 +39,14 @@ OTHER_DOMAINS = {
             *OF_MICROSOFT,
             "Attention",
             "BiasGelu",
+            "DequantizeLinear",
             "DynamicQuantizeLSTM",
             "EmbedLayerNormalization",
             "FastGelu",
             "Gelu",
             "MatMulInteger16",
             "MatMulNBits",
+            "QuantizeLinear",
             "SkipLayerNormalization",
         )
     )

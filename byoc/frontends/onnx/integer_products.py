@@ -17,6 +17,9 @@ it lacks then are sums of the data:
     MatMul(x, (w - zero) scale) = MatMul(x, (w - 128) scale) + MatMul(x, ones) ((128 - zero) scale)
 
 Integers that nobody scales back stay what they are: exact, of 32 bits.
+
+DequantizeLinear has an axis from opset 13 on.  Before, a weight with a scale for each channel gets
+the operator of that name of com.microsoft, which always had one.
 """
 
 from __future__ import annotations
@@ -32,12 +35,10 @@ from onnx import numpy_helper
 from byoc.frontends.onnx.fold_onnx import drop_unused
 from byoc.frontends.onnx.graph_names import FreshNames, makers, reads, replace_nodes
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
+from byoc.frontends.onnx.quantised_operators import MICROSOFT, QUANTISED_ALONG_AXES
 
 #: Products of integers, by the one of floats.
 _PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
-
-#: The first opset whose DequantizeLinear has an axis.
-_WITH_AXIS = 13
 
 
 def products_of_floats(model: onnx.ModelProto) -> None:
@@ -50,6 +51,9 @@ def products_of_floats(model: onnx.ModelProto) -> None:
     kept = (node for node in model.graph.node if id(node) not in search.replaced)
     parts = [part for node in kept for part in found.get(id(node), [node])]
     replace_nodes(model.graph, parts)
+    imported = {entry.domain for entry in model.opset_import}
+    if MICROSOFT not in imported and any(part.domain == MICROSOFT for part in parts):
+        model.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
     drop_unused(model.graph)
 
 
@@ -104,16 +108,7 @@ class _Search:
         nodes, inputs = [], []
         for side in sides:
             inputs.append(self.names.fresh(f"{side.value}_dequantised"))
-            attributes = {} if side.axis is None else {"axis": side.axis}
-            nodes.append(
-                onnx.helper.make_node(
-                    "DequantizeLinear",
-                    [name for name in (side.value, side.scale, side.zero_point) if name],
-                    inputs[-1:],
-                    product.name,
-                    **attributes,
-                )
-            )
+            nodes.append(self._dequantised(side, inputs[-1], product.name))
         added = []
         if bias:
             self.replaced.add(id(self.makers[cast.input[0]]))
@@ -129,6 +124,15 @@ class _Search:
             nodes.append(onnx.helper.make_node("Add", [result, term[-1].output[0]], [whole]))
             result = whole
         return nodes
+
+    def _dequantised(self, side: _Side, result: str, name: str) -> onnx.NodeProto:
+        """The node that makes floats of an operand."""
+        inputs = [part for part in (side.value, side.scale, side.zero_point) if part]
+        node = onnx.helper.make_node("DequantizeLinear", inputs, [result], name)
+        if side.axis is not None:
+            node.attribute.append(onnx.helper.make_attribute("axis", side.axis))
+            node.domain = "" if self.opset >= QUANTISED_ALONG_AXES else MICROSOFT
+        return node
 
     def _with_bias(self, sums: str) -> tuple[onnx.NodeProto | None, str]:
         """The product that gives these sums, and what is added to it: a name, or nothing."""
@@ -255,7 +259,7 @@ class _Search:
         numbers = [numpy_helper.to_array(t) for t in (scale, zero_point) if t is not None]
         if all(number.size == 1 for number in numbers):
             return side if all(number.ndim <= 1 for number in numbers) else None
-        if self.opset < _WITH_AXIS or place == 0:
+        if place == 0:
             return None
         image = product.op_type == "ConvInteger"
         axis = 0 if image else len(value.dims) - 1

@@ -16,6 +16,10 @@ import onnx
 #: ONNX Runtime's domain.
 MICROSOFT = "com.microsoft"
 
+#: The first opset in which ONNX's QuantizeLinear and DequantizeLinear have an axis; those of
+#: com.microsoft have one with any.
+QUANTISED_ALONG_AXES = 13
+
 #: Dtypes of the integers of the QOperator form.
 EIGHT_BITS = ("int8", "uint8")
 
@@ -132,6 +136,13 @@ def result_types(
     known = quantised(node.op_type, len(node.input), attributes)
     if node.op_type in LIKE_THE_FIRST:
         return {node.output[0]: types[node.input[0]]}
+    if node.op_type == "DequantizeLinear":
+        return {node.output[0]: _of_type(types[node.input[0]], onnx.TensorProto.FLOAT)}
+    if node.op_type == "QuantizeLinear":
+        element = onnx.TensorProto.UINT8
+        if _given(node, 2):
+            element = types[node.input[2]].tensor_type.elem_type
+        return {node.output[0]: _of_type(types[node.input[0]], element)}
     if node.op_type not in OF_MICROSOFT:
         return {}
     if known.operator == "Attention":

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
+from byoc.frontends.onnx.quantised_operators import QUANTISED_ALONG_AXES
 
 #: Operators from these opsets on.
 _LAYER_NORM, _RMS_NORM = 17, 23
@@ -148,9 +149,17 @@ def channels_last(call: Call) -> bool:
 
 
 def under_its_own_name(call: Call) -> bool:
-    """An operator that ONNX took over as it was: QuantizeLinear, DequantizeLinear."""
+    """An operator that ONNX took over as it was: QuantizeLinear, DequantizeLinear.
+
+    At first without an axis: where scales are many, it stays what it is, and has a converter.
+    """
+    attributes = dict(call.attrs)
+    if call.opset < QUANTISED_ALONG_AXES:
+        if call.shape(1) not in ([], [1]):
+            return False
+        attributes.pop("axis", None)
     inputs = list(call.node.input)
-    call.give(0, call.op(call.node.op_type, *inputs, **call.attrs))
+    call.give(0, call.op(call.node.op_type, *inputs, **attributes))
     return True
 
 

@@ -7,6 +7,7 @@ from tvm import relax
 
 from byoc.frontends.onnx.converters import block_weight
 from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.quantised_operators import QUANTISED_ALONG_AXES
 from codegen_cc.dim import product, same
 
 
@@ -37,7 +38,8 @@ def _check_shapes(node: Node) -> None:
         )
     if len(scale) == 0 or same(product(scale), 1):
         return
-    axis = node.attrs.get("axis", 1) if node.opset >= 13 else None
+    # Before, one of ONNX's domain was refused with an axis, and one of com.microsoft may have it.
+    axis = node.attrs.get("axis", 1 if node.opset >= QUANTISED_ALONG_AXES else None)
     if axis is None or not -len(data) <= axis < len(data):
         raise ValueError(f"scales of shape {list(scale)}; need one")
     if len(scale) != 1 or not same(scale[0], data[axis]):

@@ -16,6 +16,7 @@ from math import erf
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.dequantised_weights import PRODUCTS
 from byoc.canonicalise.fold_constants import FOLDERS
 from byoc.ir.dataflow import (
     Block,
@@ -53,8 +54,7 @@ _ARITHMETIC = (
     *("relax.add", "relax.subtract", "relax.multiply", "relax.divide"),
     *("relax.maximum", "relax.minimum", "relax.negative", "relax.sqrt"),
 )
-#: Products whose kernels quantise their results, and steps between the two.
-_PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+#: Steps between products and quantisations, which their kernels take.
 _FUSED = ("relax.add", "relax.nn.relu", "relax.clip")
 _STEPS = ("relax.dequantize", "relax.quantize")
 
@@ -95,7 +95,7 @@ def _follows_product(block: Block, var: relax.Expr, x: relax.Var) -> bool:
     made = block.call(x, "relax.quantize")
     while made is not None:
         source = made.args[0]
-        if block.call(source, *_PRODUCTS) is not None:
+        if block.call(source, *PRODUCTS) is not None:
             return True
         made = block.call(source, *_FUSED)
         if made is not None and not all(isinstance(other, Constant) for other in made.args[1:]):

@@ -30,8 +30,9 @@ from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
 
 DEQUANTIZE = "relax.dequantize"
 
-#: Products that have a kernel on integers: the weight is their second operand.
-PRODUCTS = ("relax.nn.conv2d", "relax.matmul")
+#: Products that have a kernel on integers: the weight is their second operand.  That of one axis
+#: becomes one of two (``lines_to_images``).
+PRODUCTS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.matmul")
 
 #: Operators that turn a weight around before a product reads it.
 _TURNING = ("relax.permute_dims", "relax.reshape", "relax.expand_dims")

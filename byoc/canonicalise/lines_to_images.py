@@ -2,7 +2,8 @@
 
 Convolution, transposed convolution and pooling of one axis are those of two axes with one row. A
 bias, an activation or a residual that follows moves in front of the last reshape, into reach of
-the epilogue.
+the epilogue, and so do quantisations with one scale. Of dequantised tensors the integers are
+reshaped, so that products stay next to their ``dequantize``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 from tvm import relax
 
+from byoc.canonicalise.dequantised_weights import DEQUANTIZE
 from byoc.ir.dataflow import (
     Block,
     Constant,
@@ -38,6 +40,8 @@ ELEMENTWISE = (
 
 AFFINE = ("relax.add", "relax.multiply")
 
+QUANTISATIONS = ("relax.quantize", DEQUANTIZE)
+
 CONVOLUTIONS = {
     "relax.nn.conv1d": relax.op.nn.conv2d,
     "relax.nn.conv1d_transpose": relax.op.nn.conv2d_transpose,
@@ -58,13 +62,14 @@ def lines_to_images(block: Block) -> None:
         attributes = _pool(call) if name in POOLS else _convolution(call)
         if attributes is None:
             continue
-        image = block.emit(var, relax.op.reshape(call.args[0], _with_row(call.args[0])))
         if name in POOLS:
+            image = block.emit(var, relax.op.reshape(call.args[0], _with_row(call.args[0])))
             value = block.emit(var, POOLS[name](image, **attributes))
         else:
             weight = _row(block, var, call.args[1])
             if weight is None:
                 continue
+            image = _image(block, var, call.args[0])
             value = block.emit(var, CONVOLUTIONS[name](image, weight, **attributes), "conv")
         value, last = carry_followers(block, var, value)
         block.replace(last, relax.op.reshape(value, last.ty.shape))
@@ -76,6 +81,21 @@ def _with_row(expr: relax.Expr) -> list[Any]:
     return [first, second, 1, last]
 
 
+def _image(block: Block, anchor: relax.Var, line: relax.Expr) -> relax.Expr:
+    """A tensor of rank 3 with one row; of a dequantised one with one scale the integers have it."""
+    call = block.call(line, DEQUANTIZE)
+    if call is None or not _of_one_scale(call):
+        return block.emit(anchor, relax.op.reshape(line, _with_row(line)))
+    integers, *numbers = call.args
+    rows = block.emit(anchor, relax.op.reshape(integers, _with_row(integers)), "integers")
+    return block.emit(anchor, relax.op.dequantize(rows, *numbers, 1, dtype_of(line)))
+
+
+def _of_one_scale(call: relax.Call) -> bool:
+    """Whether a quantisation is one with one scale and zero point for the whole tensor."""
+    return all(shape_of(number) in ((), (1,)) for number in call.args[1:])
+
+
 def _row(block: Block, var: relax.Var, weight: relax.Expr) -> relax.Expr | None:
     """A weight [O, I, W] as [O, I, 1, W]."""
     values = array_of(weight)
@@ -83,6 +103,13 @@ def _row(block: Block, var: relax.Var, weight: relax.Expr) -> relax.Expr | None:
         return constant(values[:, :, None], dtype_of(weight))
     if shape_of(weight) is None:
         return None
+    call = block.call(weight, DEQUANTIZE)
+    integers = array_of(call.args[0]) if call is not None else None
+    if integers is not None:
+        axis = int(call.attrs.axis) % 3
+        rows = constant(integers[:, :, None], dtype_of(call.args[0]))
+        axis += axis == 2  # the row stands before the last
+        return block.emit(var, relax.op.dequantize(rows, *call.args[1:], axis, dtype_of(weight)))
     return block.emit(var, relax.op.reshape(weight, _with_row(weight)))
 
 
@@ -131,8 +158,10 @@ def carry_followers(
     last = var
     while block.is_private(last):
         (reader,) = block.users(last)
-        call = block.call(reader, *ELEMENTWISE, *AFFINE)
+        call = block.call(reader, *ELEMENTWISE, *AFFINE, *QUANTISATIONS)
         if call is None or shape_of(reader) != shape_of(last):
+            break
+        if op_name(call) in QUANTISATIONS and not _may_quantise(block, reader, call):
             break
         if op_name(call) in AFFINE:
             other = call.args[1] if call.args[0] == last else call.args[0]
@@ -146,6 +175,19 @@ def carry_followers(
     return value, last
 
 
+def _may_quantise(block: Block, reader: relax.Var, call: relax.Call) -> bool:
+    """Whether a quantisation may follow the image.
+
+    Of what is dequantised for others than epilogues the integers stay lines, which those read.
+    """
+    if not _of_one_scale(call):
+        return False
+    if op_name(call) != DEQUANTIZE:
+        return True
+    steps = (*ELEMENTWISE, *AFFINE, "relax.quantize")
+    return block.is_private(reader) and block.call(block.users(reader)[0], *steps) is not None
+
+
 def _beside(block: Block, reader: relax.Var, other: relax.Expr) -> relax.Expr | None:
     """The other operand with an axis for the row; None if it is no tensor of this rank."""
     extents = shape_of(other)
@@ -157,4 +199,4 @@ def _beside(block: Block, reader: relax.Var, other: relax.Expr) -> relax.Expr | 
         return constant(padded[:, :, None], dtype_of(other))
     if len(extents) != 3:
         return None
-    return block.emit(reader, relax.op.reshape(other, _with_row(other)))
+    return _image(block, reader, other)

@@ -143,6 +143,24 @@ def test_line_takes_bias_residual_and_activation_along() -> None:
     check(build, lines_to_images, expected, random(2, 3, 8), random(2, 5, 8))
 
 
+def test_line_of_integers_stays_next_to_its_dequantize() -> None:
+    """The reshapes are of bytes, before and after; the weight is a constant of integers."""
+    scale, zero = constant(np.single(0.1)), relax.const(3, "uint8")
+
+    def build(emit, x):
+        q = emit(op.quantize(x, scale, zero, 0, "uint8"))
+        w = relax.const(np.arange(-22, 23).reshape(5, 3, 3), "int8")
+        scales, zeros = constant(np.linspace(0.01, 0.1, 5)), relax.const(np.zeros(5), "int8")
+        weight = emit(op.dequantize(w, scales, zeros, 0, "float32"))
+        y = emit(op.nn.conv1d(emit(op.dequantize(q, scale, zero, 0, "float32")), weight))
+        y = emit(op.quantize(emit(op.nn.relu(y)), scale, zero, 0, "uint8"))
+        return emit(op.dequantize(y, scale, zero, 0, "float32"))
+
+    expected = ["relax.quantize", "relax.dequantize", "relax.reshape", "relax.dequantize"]
+    expected += ["relax.nn.conv2d", "relax.nn.relu", "relax.quantize", "relax.reshape"]
+    check(build, lines_to_images, [*expected, "relax.dequantize"], random(2, 3, 8))
+
+
 def test_adaptive_pool_with_equal_windows() -> None:
     def build(emit, x):
         return emit(op.nn.adaptive_avg_pool2d(x, (3, 2)))

@@ -57,6 +57,46 @@ def product(transposed: bool, *, rows=(5,), depth=37, columns=19, **weight):
     return build
 
 
+def line(channels: int = 6, outputs: int = 20, **more) -> Callable[[], onnx.ModelProto]:
+    """Convolutions of one axis, one after the other, each as ``convolution`` has it."""
+    kernel, after = more.pop("kernel", 3), more.pop("after", ())
+    bias, weight = more.pop("bias", True), more.pop("weight", {})
+    residual, result = more.pop("residual", False), more.pop("result", THREE)
+
+    def build() -> onnx.ModelProto:
+        net = Quantised()
+        x = net.there_and_back(net.input(2, channels, 23), 0.03)
+        for inputs in (channels, outputs):
+            group = inputs if more.get("group") == channels else more.get("group", 1)
+            w = net.weight(outputs, inputs // group, kernel, **weight)
+            biases = [net.bias(outputs)] if bias else []
+            y = net.op("Conv", x, w, *biases, **{**more, "group": group})
+            if residual and inputs == outputs:
+                y = net.op("Add", net.there_and_back(y, 0.06), x)
+            for kind in after:
+                y = net.op(kind, y)
+            x = net.there_and_back(y, 0.05, THREE)
+        return net.model(y if result is None else net.quantize(y, 0.04, result))
+
+    return build
+
+
+LINES = {
+    "line": line(),
+    "line_1": line(kernel=1),
+    "line_per_tensor": line(weight={"axis": None}),
+    "line_padded": line(pads=[2, 1], strides=[2]),
+    "line_dilated": line(dilations=[3], pads=[3, 3]),
+    "line_groups": line(channels=12, outputs=24, group=3),
+    "line_depthwise": line(channels=20, group=20, kernel=7, pads=[3, 3]),
+    "line_relu": line(after=("Relu",)),
+    "line_sigmoid": line(after=("Sigmoid",)),
+    "line_without_bias": line(bias=False),
+    "line_to_float": line(result=None),
+    "line_residual": line(pads=[1, 1], residual=True, after=("Relu",)),
+    "line_uint8_weight": line(weight={"dtype": np.uint8, "zero": 128, "axis": None}),
+}
+
 PLAIN = {
     "conv": convolution(),
     "conv_1x1": convolution(kernel=1),
@@ -114,6 +154,19 @@ def test_products_on_integers(build, tmp_path: Path) -> None:
     assert report.left == () and len(report.regions) == 1
     assert [name for name in algorithms(compiled) if name.endswith("int8")]
     assert report.offloaded_macs == report.macs > 0
+
+
+@pytest.mark.parametrize("build", LINES.values(), ids=LINES.keys())
+def test_lines_on_integers(build, tmp_path: Path) -> None:
+    """Two in a row: nothing but bytes is between them, and each quantises in its kernel."""
+    compiled = run(build(), tmp_path)
+    report = compiled.report
+    assert report.left == () and len(report.regions) == 1
+    kernels = {use.algorithm: use.nodes for use in report.kernels}
+    assert sum(nodes for name, nodes in kernels.items() if name.endswith("int8")) == 2
+    assert list(report.multiplied_in) == ["uint8"]
+    assert report.offloaded_macs == report.macs > 0
+    assert kernels.pop("quantize", 0) <= 1
 
 
 def test_two_products_read_one_tensor(tmp_path: Path) -> None:

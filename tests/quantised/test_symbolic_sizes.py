@@ -27,7 +27,7 @@ def dynamic_product(
     ``each`` channel has a scale and a zero point of its own, or all have one.
     """
     sums = "biased" if bias is not None else "sums"
-    attributes = {"pads": [1, 1, 1, 1]} if operator == "ConvInteger" else {}
+    attributes = {"pads": [1, 1] * (weight.ndim - 2)} if operator == "ConvInteger" else {}
     nodes = [
         node("DynamicQuantizeLinear", ["x"], ["q", "x_scale", "x_zero"]),
         node(operator, ["q", "w", "x_zero", "w_zero"], ["sums"], **attributes),
@@ -39,7 +39,8 @@ def dynamic_product(
     if each:
         count = len(weight) if operator == "ConvInteger" else weight.shape[1]
         scales = np.linspace(0.01, 0.03, count, dtype=f32)
-        values["w_scale"] = scales.reshape(-1, 1, 1) if operator == "ConvInteger" else scales
+        behind = (1,) * (weight.ndim - 2)
+        values["w_scale"] = scales.reshape(-1, *behind)
         values["w_zero"] = np.linspace(3, 200, count).astype(weight.dtype)
     if bias is not None:
         nodes[3:3] = [
@@ -54,7 +55,7 @@ def dynamic_product(
 
 def static_product(operator: str, weight: np.ndarray) -> tuple:
     """A product of the QOperator form."""
-    attributes = {"pads": [1, 1, 1, 1]} if operator == "QLinearConv" else {}
+    attributes = {"pads": [1, 1] * (weight.ndim - 2)} if operator == "QLinearConv" else {}
     values = {
         **{"x_scale": f32(0.03), "x_zero": u8(120), "w": weight, "w_scale": f32(0.02)},
         **{"w_zero": np.int8(0), "y_scale": f32(0.1), "y_zero": u8(130)},
@@ -68,7 +69,7 @@ def static_product(operator: str, weight: np.ndarray) -> tuple:
 
 
 def forms() -> dict[str, tuple]:
-    """Nodes and constants by name: of an image of 4 channels, or of rows of 20 numbers."""
+    """Nodes and constants by name: of an image or a line of 4 channels, or rows of 20 numbers."""
     draw = Draw(5)
     image = draw.bytes(6, 4, 3, 3, dtype=np.int8, most=100)
     matrix = draw.bytes(20, 7, dtype=np.int8, most=100)
@@ -80,22 +81,31 @@ def forms() -> dict[str, tuple]:
         "ConvInteger, bias": dynamic_product("ConvInteger", image, along_channels),
         "ConvInteger, uint8": dynamic_product("ConvInteger", wide, along_channels),
         "ConvInteger, uint8, each": dynamic_product("ConvInteger", wide, None, each=True),
+        "ConvInteger, line": dynamic_product("ConvInteger", image[:, :, 0], along_channels[..., 0]),
+        "ConvInteger, line, uint8": dynamic_product("ConvInteger", wide[..., 0], None),
         "MatMulInteger, uint8": dynamic_product("MatMulInteger", wide_matrix, None, each=True),
         "MatMulInteger": dynamic_product("MatMulInteger", matrix, None),
         "MatMulInteger, bias": dynamic_product("MatMulInteger", matrix, along_columns),
         "QLinearConv": static_product("QLinearConv", image),
+        "QLinearConv, line": static_product("QLinearConv", image[:, :, 0]),
         "QLinearMatMul": static_product("QLinearMatMul", matrix),
     }
 
 
-@pytest.mark.parametrize("axis", [0, 2, 3])
-@pytest.mark.parametrize("name", forms())
+def data_of(name: str) -> tuple[list[int], list[int]]:
+    """The shape of a form's data, and the axes that may be open: not those that are summed."""
+    if "MatMul" in name:
+        return [2, 3, 5, 20], [0, 1, 2]
+    return ([2, 4, 9], [0, 2]) if "line" in name else ([2, 4, 8, 9], [0, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("name", "axis"), [(name, axis) for name in forms() for axis in data_of(name)[1]]
+)
 def test_a_symbolic_size(name: str, axis: int, tmp_path: Path) -> None:
     """Batch, height or width; of a matrix batch, or rows."""
     nodes, values = forms()[name]
-    shape = [2, 4, 8, 9] if "Conv" in name else [2, 3, 5, 20]
-    if axis == 3 and "MatMul" in name:
-        axis = 1
+    shape, _ = data_of(name)
     symbolic = [*shape[:axis], "size", *shape[axis + 1 :]]
     model = helper.make_model(
         helper.make_graph(

@@ -170,14 +170,15 @@ class _Search:
         tensors = [self.constants.get(name) for name in (side.value, side.scale)]
         groups = next((a.i for a in product.attribute if a.name == "group"), 1)
         image = product.op_type == "ConvInteger"
-        if None in tensors or len(tensors[0].dims) != (4 if image else 2) or groups != 1:
+        ranks = (3, 4) if image else (2,)
+        if None in tensors or len(tensors[0].dims) not in ranks or groups != 1:
             return side, None
         value, scale = map(numpy_helper.to_array, tensors)
         zero_point = np.zeros((), value.dtype)
         if side.zero_point:
             zero_point = numpy_helper.to_array(self.constants[side.zero_point])
         middle = 128 if value.dtype == np.uint8 else 0
-        along = (-1, 1, 1, 1) if image else (1, -1)
+        along = (-1, *(1,) * (value.ndim - 1)) if image else (1, -1)
         wide = value.astype(np.int32)
         centred = wide - zero_point.astype(np.int32).reshape(along)
         bounds = np.iinfo(np.int8)
@@ -196,7 +197,7 @@ class _Search:
         shape[0 if image else 1] = 1
         ones = self._new_constant(np.ones(shape, np.int8), "ones")
         one = self._new_constant(np.single(1), "one")
-        factors = (shift * scale).reshape((1, -1, 1, 1) if image else (1, -1))
+        factors = (shift * scale).reshape(1, -1, *(1,) * (len(shape) - 2))
         missing = self._new_constant(factors.astype(np.single), "shift")
         weight, sums, term = (self.names.fresh(f"{product.name}_{s}") for s in ("w", "s", "t"))
         made = onnx.helper.make_node

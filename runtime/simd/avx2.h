@@ -42,6 +42,9 @@ EXT_INLINE vm vm_lt(vf a, vf b) {
 EXT_INLINE vm vm_nan(vf a) {
   return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
 }
+EXT_INLINE int vm_any(vm m) {
+  return _mm256_movemask_ps(m) != 0;
+}
 EXT_INLINE vf vf_select(vm m, vf a, vf b) {
   return _mm256_blendv_ps(b, a, m);
 }

@@ -73,6 +73,9 @@ EXT_INLINE vm vm_lt(vf a, vf b) {
 EXT_INLINE vm vm_nan(vf a) {
   return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
 }
+EXT_INLINE int vm_any(vm m) {
+  return m != 0;
+}
 EXT_INLINE vf vf_select(vm m, vf a, vf b) {
   return _mm512_mask_blend_ps(m, b, a);
 }

@@ -40,6 +40,9 @@ EXT_INLINE vm vm_lt(vf a, vf b) {
 EXT_INLINE vm vm_nan(vf a) {
   return a != a;
 }
+EXT_INLINE int vm_any(vm m) {
+  return (m[0] | m[1] | m[2] | m[3]) != 0;
+}
 EXT_INLINE vf vf_max(vf a, vf b) {
   return vf_select(b < a, a, b);
 }

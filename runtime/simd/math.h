@@ -1,5 +1,5 @@
 /*
- * math.h - exp, log, erf, tanh and kin on a vector.
+ * math.h - exp, log, erf, tanh, sin, atan and kin on a vector.
  *
  * The polynomials are our own weighted minimax fits (Lawson iteration on Chebyshev nodes against
  * 40-digit values); the error beside each is the relative error of the fit itself.  What the
@@ -175,6 +175,147 @@ EXT_INLINE vf vf_map(float (*f)(float), vf x) {
   return vf_load(lanes);
 }
 
+/* Not inlined: the loops that rarely call it keep their registers for the usual case. */
+static __attribute__((noinline, cold, unused)) vf vf_map_far(float (*f)(float), vf x) {
+  return vf_map(f, x);
+}
+
+/* x with the bits of `sign` turned; b in lanes where all bits of m are set, a where none is. */
+EXT_INLINE vf vf_turn(vf x, vi sign) {
+  return (vf)((vi)x ^ sign);
+}
+EXT_INLINE vf vf_blend(vi m, vf a, vf b) {
+  return (vf)((vi)a ^ (((vi)a ^ (vi)b) & m));
+}
+
+/* y, and f(x) of libm in lanes where |x| > FAR_ANGLE: so a lane is the same whatever the others. */
+enum { FAR_ANGLE = 1 << 19 };
+EXT_INLINE vf vf_unless_far(vf y, float (*f)(float), vf x) {
+  vm far = vm_lt(vf_set1(FAR_ANGLE), vf_abs(x));
+  return __builtin_expect(vm_any(far), 0) ? vf_select(far, vf_map_far(f, x), y) : y;
+}
+
+/* r = x - n pi/2, |r| <= 0.8315, within 1 ULP for 0 <= x <= FAR_ANGLE; the low bits of *turns are
+ * those of n.  After Cody and Waite, "Software Manual for the Elementary Functions" (1980), with
+ * pi/2 = 1.57079637 - 4.37113883e-8 - 1.71512451e-15.  Where vf_fma rounds once, the first step is
+ * exact: its result is a multiple of 2^-24 and below 1.  Where it rounds twice, the steps are in
+ * float64; there the first part of pi/2 has 31 bits, and its product with n is exact. */
+EXT_INLINE vf vf_quarter_turns(vf x, vi* turns) {
+  const vf magic = vf_set1(12582912.0f);
+  vf shifted = vf_fma(x, vf_set1(0.636619747f), magic), n = shifted - magic;
+  *turns = (vi)shifted;
+#if defined(EXT_SIMD_BASELINE)
+  typedef double vd __attribute__((vector_size(8 * VL)));
+  vd count = __builtin_convertvector(n, vd);
+  vd r = __builtin_convertvector(x, vd) - count * 1.5707963267341256;
+  return __builtin_convertvector(r - count * 6.0771005065061922e-11, vf);
+#else
+  vf r = vf_fma(n, vf_set1(-1.57079637f), x);
+  r = vf_fma(n, vf_set1(4.37113883e-8f), r);
+  return vf_fma(n, vf_set1(1.71512451e-15f), r);
+#endif
+}
+
+/* sin(r) = r + r^3 P(r^2) and cos(r) = 1 - r^2/2 + r^4 Q(r^2) for |r| <= 0.8315, P and Q of degree
+ * 2 (6.2e-9 and 2.2e-10). */
+EXT_INLINE vf vf_sin_near(vf r) {
+  vf s = r * r;
+  vf p = vf_set1(-1.947333949e-4f);
+  p = vf_fma(p, s, vf_set1(0.008331838064f));
+  p = vf_fma(p, s, vf_set1(-0.1666664928f));
+  return vf_fma(p, s * r, r);
+}
+EXT_INLINE vf vf_cos_near(vf r) {
+  vf s = r * r;
+  vf q = vf_set1(2.439181662e-5f);
+  q = vf_fma(q, s, vf_set1(-0.001388694858f));
+  q = vf_fma(q, s, vf_set1(0.04166663811f));
+  q = vf_fma(q, s, vf_set1(-0.5f));
+  return vf_fma(q, s, vf_set1(1.0f));
+}
+
+/* sin(|x| + quarters pi/2) with its sign bit turned by `sign`, for |x| <= FAR_ANGLE: after an odd
+ * number of quarter turns a cosine, after two or three of every four a negative one. */
+EXT_INLINE vf vf_sin_turned(vf x, int32_t quarters, vi sign) {
+  vi turns;
+  vf r = vf_quarter_turns(vf_abs(x), &turns);
+  turns += quarters;
+  vf y = vf_blend(-(turns & 1), vf_sin_near(r), vf_cos_near(r));
+  return vf_turn(y, (vi)((vu)(turns & 2) << 30) ^ sign);
+}
+
+/* sin(x) and cos(x), within 2 ULP. */
+EXT_INLINE vf vf_sin(vf x) {
+  return vf_unless_far(vf_sin_turned(x, 0, (vi)x & (vi)vf_set1(-0.0f)), sinf, x);
+}
+EXT_INLINE vf vf_cos(vf x) {
+  return vf_unless_far(vf_sin_turned(x, 1, vi_set1(0)), cosf, x);
+}
+
+/* tan(x), within 4 ULP: sin(r) / cos(r), after an odd number of quarter turns -cos(r) / sin(r). */
+EXT_INLINE vf vf_tan(vf x) {
+  vi turns;
+  vf r = vf_quarter_turns(vf_abs(x), &turns), sine = vf_sin_near(r), cosine = vf_cos_near(r);
+  vi odd = -(turns & 1);
+  vf y = vf_blend(odd, sine, cosine) / vf_blend(odd, cosine, sine);
+  return vf_unless_far(vf_turn(y, (odd ^ (vi)x) & (vi)vf_set1(-0.0f)), tanf, x);
+}
+
+/* atan(x), within 2 ULP.  z + z^3 P(z^2), P of degree 8 (2.6e-9), for z = |x| <= 1; beyond, pi/2 -
+ * atan(1 / |x|), where pi/2 = 1.57079637 - 4.37113883e-8. */
+EXT_INLINE vf vf_atan(vf x) {
+  const vf one = vf_set1(1.0f);
+  vf size = vf_abs(x);
+  vm beyond = vm_lt(one, size);
+  vf z = vf_select(beyond, one / size, size), s = z * z;
+  vf p = vf_set1(-0.001782812295f);
+  p = vf_fma(p, s, vf_set1(0.01086866017f));
+  p = vf_fma(p, s, vf_set1(-0.03109696135f));
+  p = vf_fma(p, s, vf_set1(0.05788138136f));
+  p = vf_fma(p, s, vf_set1(-0.08399306238f));
+  p = vf_fma(p, s, vf_set1(0.109508805f));
+  p = vf_fma(p, s, vf_set1(-0.1426401585f));
+  p = vf_fma(p, s, vf_set1(0.1999852955f));
+  p = vf_fma(p, s, vf_set1(-0.3333329856f));
+  vf y = vf_fma(p, s * z, vf_select(beyond, vf_set1(4.37113883e-8f), vf_zero())) + z;
+  y = vf_select(beyond, vf_set1(1.57079637f) - y, y);
+  return vf_turn(y, (vi)x & (vi)vf_set1(-0.0f));
+}
+
+/* asin(x) - x for |x| <= 1/2: x^3 P(x^2), P of degree 4 (4.9e-9 of asin). */
+EXT_INLINE vf vf_asin_tail(vf x, vf square) {
+  vf p = vf_set1(0.04215830564f);
+  p = vf_fma(p, square, vf_set1(0.02418477833f));
+  p = vf_fma(p, square, vf_set1(0.04546914995f));
+  p = vf_fma(p, square, vf_set1(0.07495309412f));
+  p = vf_fma(p, square, vf_set1(0.166667521f));
+  return p * (square * x);
+}
+
+/* asin(x) and acos(x), within 2 ULP.  Beyond |x| = 1/2, asin(|x|) = pi/2 - acos(|x|) and acos(|x|)
+ * = 2 asin(t), t = sqrt((1 - |x|) / 2), where 1 - |x| is exact. */
+EXT_INLINE vf vf_asin(vf x) {
+  const vf half = vf_set1(0.5f);
+  vf size = vf_abs(x), rest = half - half * size;
+  vm beyond = vm_lt(half, size);
+  vf square = vf_select(beyond, rest, size * size);
+  vf t = vf_select(beyond, vf_sqrt(rest), size), tail = vf_asin_tail(t, square);
+  vf far = vf_fma(vf_set1(-2.0f), t + (tail + vf_set1(2.18556941e-8f)), vf_set1(1.57079637f));
+  vf y = vf_select(beyond, far, t + tail);
+  return vf_turn(y, (vi)x & (vi)vf_set1(-0.0f));
+}
+EXT_INLINE vf vf_acos(vf x) {
+  const vf half = vf_set1(0.5f), two = vf_set1(2.0f);
+  vf size = vf_abs(x), rest = half - half * size;
+  vm beyond = vm_lt(half, size);
+  vf square = vf_select(beyond, rest, size * size);
+  vf t = vf_select(beyond, vf_sqrt(rest), size), tail = vf_asin_tail(t, square);
+  vi sign = (vi)x & (vi)vf_set1(-0.0f);
+  vf inner = vf_set1(1.57079637f) - vf_turn(t + tail, sign), outer = two * (t + tail);
+  outer = vf_select(vm_lt(x, vf_zero()), vf_set1(3.14159274f) - outer, outer);
+  return vf_select(beyond, outer, inner);
+}
+
 /* f(x) of ext_activation.  With a constant kind only one case is left after inlining. */
 EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
   const vf half = vf_set1(0.5f), one = vf_set1(1.0f);
@@ -210,12 +351,12 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_FLOOR: return vf_floor(x);
     case EXT_CEIL: return -vf_floor(-x);
     case EXT_ROUND: return vf_round(x);
-    case EXT_SIN: return vf_map(sinf, x);
-    case EXT_COS: return vf_map(cosf, x);
-    case EXT_TAN: return vf_map(tanf, x);
-    case EXT_ATAN: return vf_map(atanf, x);
-    case EXT_ASIN: return vf_map(asinf, x);
-    case EXT_ACOS: return vf_map(acosf, x);
+    case EXT_SIN: return vf_sin(x);
+    case EXT_COS: return vf_cos(x);
+    case EXT_TAN: return vf_tan(x);
+    case EXT_ATAN: return vf_atan(x);
+    case EXT_ASIN: return vf_asin(x);
+    case EXT_ACOS: return vf_acos(x);
     case EXT_ASINH: return vf_map(asinhf, x);
     case EXT_ACOSH: return vf_map(acoshf, x);
     case EXT_ATANH: return vf_map(atanhf, x);

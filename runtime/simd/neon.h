@@ -59,6 +59,9 @@ EXT_INLINE vm vm_lt(vf a, vf b) {
 EXT_INLINE vm vm_nan(vf a) {
   return vmvnq_u32(vceqq_f32(a, a));
 }
+EXT_INLINE int vm_any(vm m) {
+  return vmaxvq_u32(m) != 0;
+}
 EXT_INLINE vf vf_select(vm m, vf a, vf b) {
   return vbslq_f32(m, a, b);
 }

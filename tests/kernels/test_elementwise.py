@@ -30,9 +30,9 @@ LIMITS: dict[str, tuple[float, float]] = {
     "selu": (4, 0),
     "mish": (6, 1.1e-36),
     "softplus": (5, 0),
-    "sin": (1, 0),
-    "cos": (1, 0),
-    "tan": (1, 0),
+    "sin": (2, 0),
+    "cos": (2, 0),
+    "tan": (4, 0),
     "atan": (2, 0),
     "asin": (2, 0),
     "acos": (2, 0),
@@ -93,6 +93,78 @@ def test_unary(lib: ctypes.CDLL, case: cases.Act) -> None:
     y.check_gaps()
     assert lib.ext_unary(f, x.size, x.ctypes.data, x.ctypes.data) == 0
     np.testing.assert_array_equal(x, y.view[0])
+
+
+def _run_unary(lib: ctypes.CDLL, kind: str, x: np.ndarray) -> np.ndarray:
+    x = at_page_end(x)
+    y = Rows(1, x.size)
+    assert lib.ext_unary(abi.activation(kind), x.size, x.ctypes.data, y.pointer) == 0
+    y.check_gaps()
+    return y.view[0]
+
+
+def _check_unary(lib: ctypes.CDLL, kind: str, x: np.ndarray) -> None:
+    want = reference.activate(kind, x)
+    limit = LIMITS[kind][0] * _ulp(want).astype(np.float64)
+    assert_close(_run_unary(lib, kind, x), want, limit + 3e-45)
+
+
+def _signs(sizes: np.ndarray) -> np.ndarray:
+    return np.concatenate([sizes, -sizes]).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["sin", "cos", "tan"])
+def test_angles_near_quarter_turns(lib: ctypes.CDLL, kind: str) -> None:
+    """Relative errors are hardest to bound there; among others the 4000 floats nearest to one."""
+    exact = np.arange(1, 333_773) * (np.pi / 2)
+    nearest = exact.astype(np.float32)
+    hardest = nearest[np.argsort(np.abs(nearest - exact))[:4000]]
+    chosen = np.concatenate([nearest[:4000], hardest])
+    bits = chosen.view(np.int32) + np.arange(-2, 3, dtype=np.int32)[:, None]
+    _check_unary(lib, kind, _signs(bits.view(np.float32).ravel()))
+
+
+@pytest.mark.parametrize("kind", ["sin", "cos", "tan"])
+def test_angles_of_every_size(lib: ctypes.CDLL, kind: str) -> None:
+    """On both sides of 2^19, where another way is taken, and for angles of both in one vector."""
+    rng = np.random.default_rng(9)
+    border = np.float32(1 << 19).view(np.int32) + np.arange(-40, 41, dtype=np.int32)
+    near, far = rng.uniform(0, 1 << 19, 20000), rng.uniform(1 << 19, 1e7, 20000)
+    _check_unary(lib, kind, _signs(np.concatenate([near, border.view(np.float32), far])))
+    one_far = near[:1000].astype(np.float32)
+    one_far[3::37] = far[: one_far[3::37].size]
+    one_far[40:43] = [3e38, np.inf, np.nan]
+    _check_unary(lib, kind, one_far)
+    # What is far among the neighbours leaves the others as they are.
+    alone, among = _run_unary(lib, kind, near[:1000]), _run_unary(lib, kind, one_far)
+    same = one_far == near[:1000].astype(np.float32)
+    np.testing.assert_array_equal(alone[same], among[same])
+
+
+@pytest.mark.parametrize("kind", ["atan", "asin", "acos"])
+def test_inverses_near_their_bounds(lib: ctypes.CDLL, kind: str) -> None:
+    """Around 1/2 and 1 the formula changes, or the function ends."""
+    bits = np.float32([[0.5], [1.0]]).view(np.int32) + np.arange(-500, 501, dtype=np.int32)
+    sizes = np.concatenate([bits.view(np.float32).ravel(), np.linspace(0, 1, 20011)])
+    _check_unary(lib, kind, _signs(sizes.astype(np.float32)))
+
+
+def test_exact_angles(lib: ctypes.CDLL) -> None:
+    """Zeros keep their sign, cos(0) is 1, and infinite angles have no sine."""
+    x = np.array([0.0, -0.0, 1e-45, -1e-45, 1e-38, np.inf, -np.inf, np.nan] * 5, np.float32)
+    quarter = np.float32(np.pi / 2)
+    nothing = [np.nan] * 3
+    want = {
+        **{kind: [*x[:5], *nothing] for kind in ("sin", "tan", "asin")},
+        "cos": [1.0] * 5 + nothing,
+        "atan": [*x[:5], quarter, -quarter, np.nan],
+        "acos": [quarter] * 5 + nothing,
+    }
+    for kind, values in want.items():
+        found, expected = _run_unary(lib, kind, x), np.array(values * 5, np.float32)
+        np.testing.assert_array_equal(found, expected, err_msg=kind)
+        numbers = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33])

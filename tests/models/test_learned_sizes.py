@@ -9,6 +9,8 @@ import onnx
 import pytest
 
 import byoc
+from byoc.frontends.onnx import import_onnx, prepare
+from byoc.frontends.onnx.named_import import ranges_of
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 DECLARED = """
@@ -118,6 +120,50 @@ def test_a_squeeze_of_a_computed_extent_is_what_the_file_declares(tmp_path: Path
         x = np.random.default_rng(frames).standard_normal((frames, 48), np.float32)
         assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
     assert net.run({"x": np.ones((4, 48), np.float32)})["y"].shape == (1,)
+
+
+LAST = """
+    <ir_version: 9, opset_import: ["" : 20]>
+    net (int64[1, tokens] ids, float[past, 1, 4] keys) => (float[more, 1, 4] present, float[t] y)
+    <float[6, 4] w = {%s}, int64[1] last = {-1}, int64[1] end = {9223372036854775807},
+     int64[1] one = {1}>
+    {
+      newest = Slice(ids, last, end, one)
+      key = Gather(w, newest)
+      present = Concat<axis = 0>(keys, key)
+      flat = Squeeze(ids)
+      halves = Cast<to = 1>(flat)
+      y = Exp(halves)
+    }"""
+
+
+def test_a_squeeze_of_one_element_and_more_asks_for_that_more(tmp_path: Path) -> None:
+    """The last token is taken apart, so that there has to be one; a squeeze needs two."""
+    model = onnx.parser.parse_model(LAST % numbers(24, 0))
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert [info.shape[:2] for info in made.metadata.inputs] == [(1, "tokens+1"), ("past", 1)]
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(made.path)
+    for tokens, past in ((2, 3), (7, 0), (3, 1)):
+        feeds = {
+            "ids": np.arange(tokens)[None] % 6,
+            "keys": np.full((past, 1, 4), 0.5, np.float32),
+        }
+        assert_agrees(net.run(feeds), onnxruntime_outputs(model, feeds))
+    with pytest.raises(byoc.InputError, match="tokens is 0 and must be 1 or more"):
+        net.run({"ids": np.zeros((1, 1), np.int64), "keys": np.zeros((1, 1, 4), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("extent", "least"),
+    [("n", {"n": 2}), ("n+1", {"n": 1}), ("2*n", {"n": 1}), ("n+2", {}), ("32*n+16", {})],
+)
+def test_what_an_open_axis_has_to_be_that_is_not_dropped(extent: str, least: dict) -> None:
+    text = '<ir_version: 9, opset_import: ["" : 20]> net (float[1, n] x) => (float[t] y)'
+    model = onnx.parser.parse_model(text + "{y = Squeeze(x)}")
+    prepared = prepare(model, {"x": [1, extent]})
+    found = ranges_of(import_onnx(prepared))
+    assert {declared.name: declared.least for declared in found} == least
 
 
 @pytest.mark.parametrize("axis", [0, 1])

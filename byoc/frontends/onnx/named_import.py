@@ -24,8 +24,8 @@ from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
 
-#: A module's symbols that have to be 2 or more.
-LONGER = "byoc_longer"
+#: What a module's symbols have to be at least, those that may not be all numbers.
+LEAST = "byoc_least"
 
 
 def import_named(
@@ -47,13 +47,13 @@ def import_named(
     importer.unequal = [] if unequal is None else unequal
     importer.expected = inferred_types(model)
     module = define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
-    return module.with_attr(LONGER, sorted(importer.longer)) if importer.longer else module
+    return module.with_attr(LEAST, importer.least) if importer.least else module
 
 
 def ranges_of(module: tvm.IRModule) -> tuple[SymbolRange, ...]:
     """What the symbols of an imported module may be, those that may not be all numbers."""
-    names = module.attrs[LONGER] if module.attrs and LONGER in module.attrs else ()
-    return tuple(SymbolRange(str(name), 2) for name in names)
+    least = module.attrs[LEAST] if module.attrs and LEAST in module.attrs else {}
+    return tuple(SymbolRange(str(name), int(least[name])) for name in sorted(least))
 
 
 def _empty_shapes(model: onnx.ModelProto) -> dict[str, list[int]]:

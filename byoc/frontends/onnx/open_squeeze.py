@@ -6,14 +6,14 @@ what it means:
 
     y [frames - 14] = Squeeze(x [frames - 14, 1])        axes is [1]
 
-An extent that is an input's own has to be 2 or more.
+An extent of one symbol has to be 2 or more: an input's own x, 2 x or x + 1, of a symbol that is not
+too small. One that is always so, as x + 2, asks for nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
-import sympy
 from onnx import numpy_helper
 from tvm import relax
 
@@ -22,6 +22,7 @@ from byoc.frontends.onnx.graph_names import FreshNames
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 from byoc.frontends.onnx.inferred_shapes import extents_of
 from byoc.ir.dataflow import shape_of
+from codegen_cc.dim import Dim, at_most, symbols
 
 #: From this opset on axes are an input.
 _AXES_AS_INPUT = 13
@@ -53,18 +54,38 @@ def squeeze_as_declared(model: onnx.ModelProto) -> None:
             _name_axes(model.graph, node, axes, opset_of(model))
 
 
-def squeezed(source: relax.Expr, longer: set[str]) -> relax.Expr | None:
-    """A squeeze without axes of a tensor with open ones, whose symbols are added to ``longer``.
+def squeezed(source: relax.Expr, least: dict[str, int]) -> relax.Expr | None:
+    """A squeeze without axes of a tensor with open ones, which have to be 2 or more.
 
-    They have to be 2 or more. None where an open extent is computed.
+    What their symbols are at least is noted in ``least``. None where an open extent may be 1 for
+    other reasons than that its symbol is small.
     """
     shape = shape_of(source)
-    others = [extent for extent in shape if not isinstance(extent, int)]
-    if not all(isinstance(extent, sympy.Symbol) for extent in others):
+    wanted = [_least(extent) for extent in shape if not isinstance(extent, int)]
+    if None in wanted:
         return None
-    longer.update(extent.name for extent in others)
+    for some in wanted:
+        for name, number in some.items():
+            least[name] = max(number, least.get(name, 0))
     axes = [place for place, extent in enumerate(shape) if extent == 1]
     return relax.op.squeeze(source, axes) if axes else source
+
+
+def _least(extent: Dim) -> dict[str, int] | None:
+    """What the symbol of an extent is at least where the extent is 2 or more; None if none is.
+
+    Nothing where it is 2 or more in any case.
+    """
+    if at_most(2, extent):
+        return {}
+    inside = symbols([extent])
+    if len(inside) != 1:
+        return None
+    (own,) = inside
+    for number in (1, 2):
+        if at_most(2, extent.subs(own, own + number)):
+            return {own.name: number}
+    return None
 
 
 def _is_open(node: onnx.NodeProto) -> bool:

@@ -263,7 +263,7 @@ def _attempt(
         failed.add(axes)
         return None
     found = Settled(prepared, module, values_without_shape(module))
-    longer = {declared.name for declared in ranges_of(module)}
+    longer = {declared.name for declared in ranges_of(module) if declared.least > 1}
     if not any(axis.meaning == "batch" and longer & _names(axis) for axis in axes):
         return found
     if not found.unknown:

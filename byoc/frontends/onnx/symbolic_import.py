@@ -82,8 +82,8 @@ class SymbolicImporter(CheckedImporter):
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
         self.tangled = TangledExtents()
         self._sizes = SizesOfImages()
-        #: Symbols that have to be 2 or more.
-        self.longer: set[str] = set()
+        #: What symbols have to be at least, those that may not be all numbers.
+        self.least: dict[str, int] = {}
         #: Extents that operators want to be equal and that are not for all sizes.
         self.unequal: Unequal = []
         #: What converts symbolic operands, and gives None where TVM's converter will do.
@@ -323,7 +323,7 @@ class SymbolicImporter(CheckedImporter):
         if shape is None or is_static(shape):
             return None
         if not axes:
-            return squeezed(source, self.longer)
+            return squeezed(source, self.least)
         places = {int(axis) % len(shape) for axis in axes}
         if all(isinstance(shape[place], int) for place in places):
             return None

@@ -51,6 +51,8 @@ KNOWN = [
     ("Div", [FLOAT, floats(2.0)], {}),
     ("Mod", [SHAPE, integers(5)], {}),
     ("Mod", [ShapeValue.of([H - 9]), integers(5)], {}),
+    ("Pow", [SHAPE, integers(2)], {}),
+    ("Pow", [SHAPE, floats(1, 2, 3, 0)], {}),
     ("Div", [SHAPE, integers(441)], {}),
     ("Neg", [SCALAR], {}),
     ("Cast", [SCALAR], {"to": TensorProto.FLOAT}),
@@ -111,6 +113,9 @@ def test_values_are_those_of_onnx(op: str, operands: list[ShapeValue], attribute
         # No operator on shapes.
         ("Sqrt", [FLOAT], {}),
         ("Div", [SHAPE, integers(0)], {}),
+        ("Pow", [SHAPE, floats(0.5)], {}),
+        ("Pow", [SHAPE, integers(-1)], {}),
+        ("Pow", [FLOAT, integers(2)], {}),
     ],
 )  # fmt: skip
 def test_what_is_not_known_exactly_is_left(

@@ -29,6 +29,9 @@ MAX_ELEMENTS = 64
 #: of a power of two, are exact in fp32, and so is their floor.
 MAX_DENOMINATOR = 256
 
+#: Greatest exponent: more than the axes that an extent is the product of.
+MAX_EXPONENT = 8
+
 _FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64")
 
 
@@ -123,6 +126,19 @@ def _divide(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | Non
     if a.dtype in _FLOATS:
         return _mapped(lambda x, y: x / y, None, a, b)
     return _mapped(lambda x, y: sympy.floor(x / y) if _same_sign(x, y) else None, None, a, b)
+
+
+def _power(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
+    if a.dtype in _FLOATS:
+        return None  # what rounding makes of it is known of products alone
+    return _mapped(_whole_power, None, a, b)
+
+
+def _whole_power(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+    """A number times itself; None for exponents that no extent has."""
+    if not (y.is_Integer and 0 <= y <= MAX_EXPONENT):
+        return None
+    return sympy.expand(x**y)
 
 
 def _modulo(attrs: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
@@ -292,6 +308,7 @@ _RULES: dict[str, Rule] = {
     "Mul": _binary(lambda x, y: x * y),
     "Div": _divide,
     "Mod": _modulo,
+    "Pow": _power,
     "Max": _elementwise(_most),
     "Min": _elementwise(_least),
     "Neg": _rounding(lambda x: -x),

@@ -98,3 +98,30 @@ def test_bad_models(bad: onnx.ModelProto, message: str, capfd: pytest.CaptureFix
     assert message in str(error.value)
     assert "\n" not in str(error.value) and "ir.Op" not in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("last", ["FusedMatMul", "Foo"])
+def test_what_has_no_type_is_named(last: str) -> None:
+    """An operator that is written out as others asks for types; an unknown one is worse."""
+    found = model(node("Cast", "x", to=FLOAT), x=(TensorProto.INT16, [4, 4]))
+    del found.graph.node[:]
+    domain = "com.microsoft"
+    found.graph.node.extend(
+        [
+            helper.make_node("MatMulInteger16", ["x", "x"], ["m"], "sums", domain=domain),
+            helper.make_node("Cast", ["m"], ["f"], "floats", to=FLOAT),
+            helper.make_node("FusedMatMul", ["f", "f"], ["z"], "product", domain=domain),
+            helper.make_node(last, ["z", "z"], ["y"], "last", domain=domain),
+        ]
+    )
+    found.opset_import.append(helper.make_opsetid(domain, 1))
+    with pytest.raises(ImportFailure) as error:
+        import_onnx(prepare(found))
+    if last == "Foo":
+        assert str(error.value).startswith(f"no converter for operator Foo of domain {domain!r} (")
+    else:
+        assert str(error.value) == (
+            "operator FusedMatMul of domain 'com.microsoft' (node 'product'): dtype and rank of its"
+            " input 'f' are not known, because those of operator MatMulInteger16 of domain"
+            " 'com.microsoft' (node 'sums') are not; export the model without MatMulInteger16"
+        )

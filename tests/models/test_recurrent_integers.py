@@ -108,3 +108,37 @@ def test_integers_of_states_that_have_no_bound(tmp_path: Path) -> None:
     inputs = drawn(quantised)
     got = compiled(quantised, tmp_path, "lstm").run(inputs)
     compare(got, by_rows(quantised, inputs, rows=1), 10 * SAME)
+
+
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_what_follows_knows_the_types_of_results(direction: str, tmp_path: Path) -> None:
+    """FusedMatMul and STFT are written out as others, for which types have to be known."""
+    model = layer("LSTM", ["steps", 1, 8], 4, direction=direction)
+    quantised = quantised_layer(model, tmp_path, "QInt8", False)
+    graph = quantised.graph
+    floats = {
+        "window": np.hanning(8).astype(np.float32),
+        "columns": np.random.default_rng(3).standard_normal((4, 3)).astype(np.float32),
+    }
+    whole = {"hop": np.array(2), "length": np.array(8), "flat": np.array([1, -1])}
+    for name, array in (floats | whole).items():
+        graph.initializer.append(numpy_helper.from_array(array, name))
+    graph.node.extend(
+        [
+            onnx.helper.make_node("Reshape", ["Y", "flat"], ["signal"]),
+            onnx.helper.make_node("STFT", ["signal", "hop", "window", "length"], ["spectrum"]),
+            onnx.helper.make_node(
+                "FusedMatMul", ["Y_h", "columns"], ["z"], domain="com.microsoft", alpha=0.5
+            ),
+        ]
+    )
+    outputs = [output for output in graph.output if output.name == "Y_c"]
+    del graph.output[:]
+    graph.output.extend(
+        [*map(onnx.helper.make_empty_tensor_value_info, ("spectrum", "z")), *outputs]
+    )
+    made = compiled(quantised, tmp_path, "lstm")
+    assert made.inputs[0].shape == ("steps", 1, 8)
+    for steps in (5, 12):
+        inputs = drawn(quantised, steps=steps)
+        compare(made.run(inputs), by_rows(quantised, inputs, rows=1), 10 * SAME)

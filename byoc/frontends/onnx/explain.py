@@ -14,6 +14,7 @@ from math import prod
 
 import onnx
 
+from byoc.frontends.onnx.bodies import BODIES
 from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.graph_names import all_graphs
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS, schema_of
@@ -39,25 +40,66 @@ _TEXTS = re.compile(r"String|RegexFullMatch|TfIdfVectorizer|ImageDecoder")
 
 
 def unsupported(model: onnx.ModelProto, operators: Iterable[str]) -> str:
-    """The operators that have no converter, each with its nodes, and what would help."""
+    """The operators that have no converter, each with its nodes, and what would help.
+
+    Some are written out as others where the types of their operands are known. Where these alone
+    are left, it is said what they lack.
+    """
     wanted = set(operators)
     nodes: dict[tuple[str, str], list[onnx.NodeProto]] = {}
     for graph in all_graphs(model.graph):
         for node in graph.node:
             if node.op_type in wanted:
                 nodes.setdefault((node.domain, node.op_type), []).append(node)
+    lacking = {key: said for key, found in nodes.items() if (said := _lacking(model, found))}
+    if lacking and len(lacking) == len(nodes):
+        return next(said for _, said in sorted(lacking.items()))
     parts, remedies = [], []
     for (domain, operator), found in sorted(nodes.items()):
+        if (domain, operator) in lacking:
+            continue
         names = ", ".join(node_name(node) for node in found[:MAX_LISTED])
         more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
-        of = "" if domain in ONNX_DOMAINS else f" of domain {domain!r}"
-        parts.append(f"{operator}{of} (node {names}{more})")
+        parts.append(f"{_of_domain(operator, domain)} (node {names}{more})")
         remedies.append(_remedy(domain, operator, opset_of(model)))
     known = {operator for _, operator in nodes}
     parts += sorted(wanted - known)
     plural = "s" if len(parts) > 1 else ""
     remedy = "; ".join(dict.fromkeys(remedies)) or "export the model without it"
     return f"no converter for operator{plural} {', '.join(parts)}; {remedy}"
+
+
+def _of_domain(operator: str, domain: str) -> str:
+    return operator if domain in ONNX_DOMAINS else f"{operator} of domain {domain!r}"
+
+
+def _lacking(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> str | None:
+    """Which input of the first node that could be written out has no known type, and why.
+
+    None where none could be, or all types are known. Those inside of bodies are not kept.
+    """
+    types, _ = _known_values(model)
+    makers = {name: maker for maker in model.graph.node for name in maker.output}
+    for node in nodes:
+        domain = "" if node.domain in ONNX_DOMAINS else node.domain
+        missing = _without_type(node, types)
+        if (domain, node.op_type) not in BODIES or missing not in makers:
+            continue
+        maker = makers[missing]
+        while (before := _without_type(maker, types)) in makers:
+            maker = makers[before]
+        origin = _of_domain(maker.op_type, maker.domain)
+        return (
+            f"operator {_of_domain(node.op_type, node.domain)} (node {node_name(node)}): dtype and"
+            f" rank of its input {missing!r} are not known, because those of operator {origin}"
+            f" (node {node_name(maker)}) are not; export the model without {maker.op_type}"
+        )
+    return None
+
+
+def _without_type(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> str | None:
+    """The first input of a node that has no known type."""
+    return next((name for name in node.input if name and name not in types), None)
 
 
 def opset_of(model: onnx.ModelProto) -> int:

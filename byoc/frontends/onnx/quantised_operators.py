@@ -95,6 +95,9 @@ OF_MICROSOFT = {
     "DynamicQuantizeMatMul": Quantised("MatMul", (Places(1, 2, 3, axis=-1),)),
 }
 
+#: The version of ONNX's LSTM that tells the results of others; it has all of their attributes.
+_LSTM_VERSION = 14
+
 #: Operators of com.microsoft whose result is of the first input's type.
 LIKE_THE_FIRST = frozenset(("BiasGelu", "FastGelu", "Gelu"))
 
@@ -143,6 +146,8 @@ def result_types(
         if _given(node, 2):
             element = types[node.input[2]].tensor_type.elem_type
         return {node.output[0]: _of_type(types[node.input[0]], element)}
+    if node.op_type == "DynamicQuantizeLSTM":
+        return _lstm_types(node, types, attributes)
     if node.op_type not in OF_MICROSOFT:
         return {}
     if known.operator == "Attention":
@@ -182,6 +187,18 @@ def _attention_types(
         return {}
     result.tensor_type.shape.dim[2].dim_value = width // 3
     return {node.output[0]: result}
+
+
+def _lstm_types(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], attributes: Mapping[str, Any]
+) -> dict[str, onnx.TypeProto]:
+    """Those of an LSTM on floats, which the weights, whose axes are turned, do not decide."""
+    data = node.input[0]
+    stand_in = onnx.helper.make_node("LSTM", [data, data, data], node.output, **attributes)
+    schema = onnx.defs.get_schema("LSTM", _LSTM_VERSION, "")
+    imports = [onnx.helper.make_opsetid("", _LSTM_VERSION)]
+    floats = {data: types[data]}
+    return onnx.shape_inference.infer_node_outputs(schema, stand_in, floats, opset_imports=imports)
 
 
 def _given(node: onnx.NodeProto, place: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import byoc
 from byoc.compiler.partition import partition_with_report
 from byoc.errors import ByocError, RunError
 from byoc.frontends.onnx import import_onnx, prepare
+from byoc.frontends.onnx.symbolic_resize import fraction_of
 from tests.reference import onnxruntime_outputs
 
 
@@ -67,6 +69,97 @@ def test_scales_that_are_no_ratio_beside_symbols(shape: list[int | str]) -> None
     )
     with pytest.raises(ByocError, match=r"scale 0\.7 of axis .* symbolic extents"):
         byoc.compile(model, None, {"x": shape})
+
+
+LINES = {
+    "scales": (13, "float[3] s = {1, 1, 2}", 'Resize<mode = "%s">(x, , s)'),
+    "one scale": (18, "float[1] s = {2}", 'Resize<mode = "%s", axes = [-1]>(x, , s)'),
+    "Upsample": (9, "float[3] s = {1, 1, 2}", 'Upsample<mode = "%s">(x, s)'),
+    "opset 10": (10, "float[3] s = {1, 1, 2}", 'Resize<mode = "%s">(x, s)'),
+}
+
+
+@pytest.mark.parametrize("form", LINES)
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_lines_of_any_length_are_resized(form: str, mode: str, tmp_path: Path) -> None:
+    """What follows has to know that the result is twice as long, here the addition."""
+    opset, scales, node = LINES[form]
+    model = _model(
+        opset,
+        f"(float[b,4,t] x) => (float[] y) <{scales}, float[4,4,2] w = {{{_numbers(32)}}}>"
+        f"{{ u = {node % mode} v = ConvTranspose<strides = [2]>(x, w) y = Add(u, v) }}",
+    )
+    made = byoc.compile(model, tmp_path / "m.so", {"x": ["b", 4, "t"]}, min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    library = byoc.load(tmp_path / "m.so")
+    for batch, length in ((1, 7), (3, 1), (2, 65)):
+        x = np.random.default_rng(length).random((batch, 4, length), "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5)
+
+
+def test_lines_as_long_as_others(tmp_path: Path) -> None:
+    model = _model(
+        13,
+        "(float[2,4,t] x, float[2,4,s] z) => (float[] y)"
+        "{ l = Shape(z) u = Resize(x, , , l) y = Mul(u, z) }",
+    )
+    shapes = {"x": [2, 4, "t"], "z": [2, 4, "s"]}
+    made = byoc.compile(model, tmp_path / "m.so", shapes, min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    library = byoc.load(tmp_path / "m.so")
+    for length, other in ((7, 14), (3, 30), (12, 4)):
+        draw = np.random.default_rng(length)
+        feeds = {k: draw.random((2, 4, n), "float32") for k, n in (("x", length), ("z", other))}
+        want = onnxruntime_outputs(model, feeds)["y"]
+        np.testing.assert_array_equal(library.run(feeds)["y"], want)
+
+
+@pytest.mark.parametrize("image", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_scales_that_fp32_rounded(mode: str, image: bool, tmp_path: Path) -> None:
+    """Up by 300 and down by 1/300, as networks do that make a voice of sines."""
+    shape = [1, 2, *([1] if image else []), "t"]
+    ones = ", ".join(["1"] * (len(shape) - 1))
+    model = _model(
+        18,
+        f"(float[{','.join(map(str, shape))}] x) => (float[] y)"
+        f" <float[{len(shape)}] up = {{{ones}, 300}},"
+        f" float[{len(shape)}] down = {{{ones}, {1 / 300}}}>"
+        '{ u = Resize<mode = "nearest", coordinate_transformation_mode = "asymmetric",'
+        f' nearest_mode = "floor">(x, , up) v = Resize<mode = "{mode}">(u, , down)'
+        " y = Add(v, x) }",
+    )
+    made = byoc.compile(model, tmp_path / "m.so", {"x": shape}, min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    library = byoc.load(tmp_path / "m.so")
+    for length in (1, 9, 100):
+        x = np.random.default_rng(length).random((*shape[:-1], length), "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5)
+
+
+def test_fractions_that_scales_stand_for() -> None:
+    """They give what fp32's products and quotients give, whole numbers rounded down."""
+    taken = 0
+    for below in range(2, 1025):
+        for above in (1, 2, 7):
+            scale = np.float32(above / below)
+            found = fraction_of(float(scale))
+            if found == Fraction(float(scale)) and found.denominator > 1024:
+                continue
+            taken += 1
+            assert found == Fraction(above, below)
+            times = np.arange(1, 2**23 // (below * above) + 1, 7)
+            small, large = (times * n for n in (found.numerator, found.denominator))
+            np.testing.assert_array_equal((scale * large.astype("f4")).astype("i8"), small)
+            np.testing.assert_array_equal(np.floor(small.astype("f4") / scale), large)
+    assert taken > 1500
+    assert fraction_of(0.5) == Fraction(1, 2) and fraction_of(0.0) == 0
+
+
+def _numbers(count: int) -> str:
+    return ", ".join(f"{value:.3f}" for value in np.random.default_rng(count).random(count))
 
 
 @pytest.mark.parametrize("begin", [-1, 1, -3, 2**31])

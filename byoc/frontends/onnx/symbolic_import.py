@@ -9,6 +9,7 @@ with no symbol go TVM's way, so models of static shapes are imported as ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,7 @@ from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined
 from byoc.frontends.onnx.symbolic_range import counted, number, tiled
-from byoc.frontends.onnx.symbolic_resize import (
-    FIRST_WITH_MODES,
-    METHODS,
-    old_rounding,
-    resize_options,
-    resized,
-)
+from byoc.frontends.onnx.symbolic_resize import LINE, RANKS, resized_image
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
@@ -154,8 +149,8 @@ class SymbolicImporter(CheckedImporter):
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         if op_name in ("Resize", "Upsample") and self._is_symbolic_image(inputs):
-            resized = self.honouring(self._resize, op_name, inputs, attrs, opset)
-            return self.bb.normalize(resized)
+            convert = partial(resized_image, extent_of=self._extent)
+            return self.bb.normalize(self.honouring(convert, op_name, inputs, attrs, opset))
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)
         if op_name in BROADCASTING:
@@ -273,12 +268,19 @@ class SymbolicImporter(CheckedImporter):
     # ------------------------------------------------------------------ images
 
     def _is_symbolic_image(self, inputs: Sequence[relax.Expr | None]) -> bool:
-        """Whether the converter is needed here: symbols in height, width, sizes, or no shape."""
+        """Whether ``resized_image`` is needed: symbols in height, width, sizes, or no shape.
+
+        Of lines whose sizes are all known there are converters for more forms.
+        """
         image = inputs[0]
-        if not self._variables or image.ty.ndim != 4:
+        if not self._variables or image.ty.ndim not in RANKS:
             return False
         shape, sizes = shape_of(image), inputs[3] if len(inputs) > 3 else None
-        return shape is None or not is_static(shape[2:]) or isinstance(sizes, relax.ShapeExpr)
+        given = isinstance(sizes, relax.ShapeExpr)
+        if image.ty.ndim == LINE:
+            wanted = relax_dims(sizes.values) if given else ()
+            return shape is not None and not is_static([*shape[2:], *wanted])
+        return shape is None or not is_static(shape[2:]) or given
 
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
@@ -401,39 +403,6 @@ class SymbolicImporter(CheckedImporter):
                 f" {list(shape)}; need extents that are multiples of the strides, such as 32*h"
             )
         return {**attrs, "auto_pad": b"NOTSET", "pads": pads}
-
-    def _resize(
-        self, op_name: str, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any], opset: int
-    ) -> relax.Expr:
-        options = resize_options(attrs, opset if op_name == "Resize" else 0)
-        shape = shape_of(inputs[0])
-        if shape is None:
-            raise ValueError("the shape of its input is not known")
-        place = 1 if op_name == "Upsample" or opset < 11 else 2
-        scales = attrs.get("scales") or _numbers(inputs, place)
-        sizes = inputs[3] if len(inputs) > 3 else None
-        if isinstance(sizes, relax.ShapeExpr):
-            sizes = relax_dims(sizes.values)
-        elif sizes is not None:
-            sizes = [int(size) for size in _numbers(inputs, 3)]
-        if not scales and not sizes:
-            raise ValueError("scales or sizes are computed; need constants, or sizes of a Concat")
-        if (
-            op_name == "Resize"
-            and opset < FIRST_WITH_MODES
-            and options["method"] == METHODS[b"nearest"]
-        ):
-            options["rounding_method"] = old_rounding(scales)
-        target = resized(shape, scales, sizes, attrs)
-        size = relax.ShapeExpr([self._extent(extent) for extent in target])
-        return relax.op.image.resize2d(inputs[0], size=size, **options)
-
-
-def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:
-    """The values of a constant input; none where it is left out or computed."""
-    expr = inputs[place] if len(inputs) > place else None
-    values = None if expr is None else array_of(expr)
-    return [] if values is None else values.ravel().tolist()
 
 
 def _is_cut(shape: Sequence[Dim]) -> bool:

@@ -1,23 +1,84 @@
-"""ONNX's Resize of images whose height and width are symbolic.
+"""ONNX's Resize of images whose height and width are symbolic, and of lines of symbolic length.
 
-TVM's converter computes sizes in fp32, which leaves expressions that nothing can be proved of.
+TVM's converter computes sizes in fp32, which leaves expressions that nothing can be proved of. A
+line [batch, channels, length], as of sound, is resized as an image of one row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import sympy
+import tvm
+from tvm import relax
 
+from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim, normal, symbols
+from codegen_cc.region.relax_dims import relax_dims
 
 #: Methods of ``relax.image.resize2d`` by ONNX's modes.
 METHODS = {b"nearest": "nearest_neighbor", b"linear": "linear", b"cubic": "cubic"}
 
 #: Before this opset there was one coordinate transformation, and scales were the second input.
 FIRST_WITH_MODES = 11
+
+#: Greatest denominator of a scale that fp32 rounded: samples of sound in a frame are fewer.
+MAX_DENOMINATOR = 1024
+
+#: A quarter of an fp32's last place, relative to the least number that has one as large.
+MAX_ERROR = Fraction(1, 2**25)
+
+#: Ranks of lines and images.
+LINE, IMAGE = RANKS = (3, 4)
+
+#: The axis that makes an image of a line.
+_ROWS = 2
+
+
+def resized_image(
+    op_name: str,
+    inputs: Sequence[relax.Expr | None],
+    attrs: dict[str, Any],
+    opset: int,
+    extent_of: Callable[[Dim], int | tvm.ir.Expr],
+) -> relax.Expr:
+    """Convert Resize or Upsample of a tensor of one of the ``RANKS``.
+
+    Raises ``ValueError`` for what ``resized`` and ``resize_options`` refuse, and where its shape,
+    scales or sizes are not known.
+    """
+    options = resize_options(attrs, opset if op_name == "Resize" else 0)
+    image, shape = inputs[0], shape_of(inputs[0])
+    if shape is None:
+        raise ValueError("the shape of its input is not known")
+    place = 1 if op_name == "Upsample" or opset < FIRST_WITH_MODES else 2
+    scales = attrs.get("scales") or _numbers(inputs, place)
+    sizes = inputs[3] if len(inputs) > 3 else None
+    if isinstance(sizes, relax.ShapeExpr):
+        sizes = relax_dims(sizes.values)
+    elif sizes is not None:
+        sizes = [int(size) for size in _numbers(inputs, 3)]
+    if not scales and not sizes:
+        raise ValueError("scales or sizes are computed; need constants, or sizes of a Concat")
+    nearest = options["method"] == METHODS[b"nearest"]
+    if op_name == "Resize" and opset < FIRST_WITH_MODES and nearest:
+        options["rounding_method"] = old_rounding(scales)
+    target = [extent_of(extent) for extent in resized(shape, scales, sizes, attrs)]
+    if len(shape) == IMAGE:
+        return relax.op.image.resize2d(image, size=relax.ShapeExpr(target), **options)
+    rows = relax.op.expand_dims(image, _ROWS)
+    wide = relax.op.image.resize2d(rows, size=relax.ShapeExpr([1, *target]), **options)
+    return relax.op.squeeze(wide, [_ROWS])
+
+
+def _numbers(inputs: Sequence[relax.Expr | None], place: int) -> list[float]:
+    """The values of a constant input; none where it is left out or computed."""
+    expr = inputs[place] if len(inputs) > place else None
+    values = None if expr is None else array_of(expr)
+    return [] if values is None else values.ravel().tolist()
 
 
 def resized(
@@ -26,7 +87,7 @@ def resized(
     sizes: Sequence[Dim] | None,
     attrs: dict[str, Any],
 ) -> tuple[Dim, ...]:
-    """Height and width of the result for an image [batch, channels, height, width].
+    """What follows batch and channels of the result's shape, for an image's or a line's shape.
 
     Raises ``ValueError`` where they are no whole numbers for every value of the symbols, or where
     an attribute asks for what has no kernel.
@@ -36,7 +97,8 @@ def resized(
     policy = attrs.get("keep_aspect_ratio_policy", b"stretch").decode()
     if policy != "stretch":
         raise ValueError(f"keep_aspect_ratio_policy {policy} with symbolic extents; need stretch")
-    axes = [axis % 4 for axis in attrs.get("axes", range(4))]
+    rank = len(shape)
+    axes = [axis % rank for axis in attrs.get("axes", range(rank))]
     result = list(shape)
     for place, axis in enumerate(axes):
         if sizes is not None:
@@ -53,7 +115,7 @@ def scaled(extent: Dim, scale: float, axis: int) -> Dim:
     """The extent of the result. Raises ``ValueError`` where it is no whole number."""
     if isinstance(extent, int):
         return int(np.float32(scale) * np.float32(extent))
-    size = sympy.expand(extent * sympy.Rational(*float(scale).as_integer_ratio()))
+    size = sympy.expand(extent * sympy.Rational(*fraction_of(scale).as_integer_ratio()))
     if size.is_integer:
         return normal(size)
     name = symbols([extent])[0]
@@ -61,6 +123,18 @@ def scaled(extent: Dim, scale: float, axis: int) -> Dim:
         f"scale {scale:g} of axis {axis}, {extent}, gives no whole number for every {name}; "
         "need an extent that gives one, such as multiples of 32 (32*h), or a fixed one"
     )
+
+
+def fraction_of(scale: float) -> Fraction:
+    """What a scale in fp32 stands for: 1/300, which fp32 does not have, or the scale itself.
+
+    ONNX Runtime multiplies extents by the scale and divides positions by it, in fp32. Where the
+    error is at most half of what rounding to fp32 may be, both give the whole numbers that the
+    fraction gives, below 2**24.
+    """
+    exact = Fraction(float(scale))
+    near = exact.limit_denominator(MAX_DENOMINATOR)
+    return near if near and abs(exact / near - 1) <= MAX_ERROR else exact
 
 
 def _require_ratio(extent: Dim, scale: float, axis: int, attrs: dict[str, Any]) -> None:

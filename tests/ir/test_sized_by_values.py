@@ -87,3 +87,64 @@ def test_a_table_is_padded_to_a_length_or_cut(tmp_path: Path) -> None:
     for n in (1, 4, 5, 12):
         inputs = {"x": random(1, n)}
         assert_agrees(loaded.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def _picked(result: str) -> onnx.ModelProto:
+    """Rows of a table and their places, picked by one condition; what is left by its opposite."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 13]>
+    net (int64[n] ids, bool[n] c) => (float[] y)
+    <int64 zero = {{0}}, int64 one = {{1}}, int64[1] last = {{1}},
+     float[6, 2] table = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}>
+    {{
+      shape = Shape(ids)
+      n = Squeeze(shape)
+      places = Range(zero, n, one)
+      picked = Compress<axis = 0>(ids, c)
+      rows = Gather(table, picked)
+      at = Compress<axis = 0>(places, c)
+      column = Unsqueeze(at, last)
+      others = Not(c)
+      picked_others = Compress(ids, others)
+      other_rows = Gather(table, picked_others)
+      at_others = Compress<axis = -1>(places, others)
+      {result}
+    }}"""
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "numbers = Cast<to = 1>(column) y = Add(rows, numbers)",
+        "shape_of_rows = Shape(rows) wide = Expand(column, shape_of_rows) y = Cast<to = 1>(wide)",
+        """all_rows = Concat<axis = 0>(rows, other_rows)
+        all_places = Concat<axis = 0>(at, at_others)
+        columns = Unsqueeze(all_places, last)
+        whole = Shape(all_rows)
+        index = Expand(columns, whole)
+        zeros = ConstantOfShape(whole)
+        y = ScatterElements<axis = 0>(zeros, index, all_rows)""",
+    ],
+    ids=["added", "expanded", "stitched"],
+)
+def test_what_one_condition_picks_is_as_long(result: str, tmp_path: Path) -> None:
+    """As TensorFlow partitions a batch and stitches it together again."""
+    model = _picked(result)
+    made = byoc.compile(model, tmp_path / "m.so", {"ids": ["n"], "c": ["n"]}, min_bytes=0)
+    assert made.report.regions and {e.op for e in made.report.left} <= {"relax.nonzero"}
+    loaded = byoc.load(tmp_path / "m.so")
+    for n in (1, 5, 12):
+        draw = np.random.default_rng(n)
+        for chosen in (draw.random(n) > 0.4, np.zeros(n, bool), np.ones(n, bool)):
+            feeds = {"ids": draw.integers(0, 6, n), "c": chosen}
+            assert_agrees(loaded.run(feeds), onnxruntime_outputs(model, feeds))
+
+
+def test_a_condition_beyond_the_axis_picks_nothing(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 13]> net (float[3, 5] x, bool[9] c) => (float[] y)'
+    model = onnx.parser.parse_model(text + "{ r = Relu(x) y = Compress<axis = -1>(r, c) }")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.regions
+    feeds = {"x": random(3, 5), "c": np.array([True, False] * 4 + [True])}
+    assert_agrees(byoc.load(made.path).run(feeds), onnxruntime_outputs(model, feeds))

@@ -21,6 +21,7 @@ from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals
+from byoc.frontends.onnx.counted_once import count_once
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
@@ -186,6 +187,7 @@ def simplify(apart: ApartModel) -> None:
         apart.model.ir_version = max(apart.model.ir_version, 4)
     fold_constants(apart.model, apart.weights)
     fold_batch_norm(apart)
+    count_once(graph)
     drop_unused(graph)
     stored = {tensor.name for tensor in graph.initializer}
     apart.weights = {name: fetch for name, fetch in apart.weights.items() if name in stored}

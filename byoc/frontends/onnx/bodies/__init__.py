@@ -17,6 +17,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "Attention"): attention.attention,
     ("", "Bernoulli"): structure.bernoulli,
     ("", "Celu"): structure.celu,
+    ("", "Compress"): structure.compress,
     ("", "DFT"): signal.dft,
     ("", "LpNormalization"): structure.lp_normalization,
     ("", "ReverseSequence"): structure.reverse_sequence,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx
 
@@ -63,6 +65,25 @@ def reverse_sequence(call: Call) -> bool:
         rest = call.slice(call.op("Shape", x), 0, 2, len(shape))
         extents = call.op("Concat", extents, rest, axis=0)
     call.give(0, call.op("Gather", call.op("Reshape", x, extents), places, axis=0))
+    return True
+
+
+def compress(call: Call) -> bool:
+    """The rows, or elements, that a condition picks, taken by their places.
+
+    Where the condition is longer than the axis, what is beyond says nothing.
+    """
+    shape, length = call.shape(), call.shape(1)
+    if shape is None or length is None:
+        return False
+    x, condition, axis = call.input(0), call.input(1), call.attrs.get("axis")
+    if axis is None:
+        x, axis = call.reshape(x, -1), 0
+        shape = [None if None in shape else math.prod(shape)]
+    if None not in (length[0], shape[axis]) and length[0] > shape[axis]:
+        condition = call.slice(condition, 0, 0, shape[axis])
+    places = call.over("Squeeze", call.op("NonZero", condition), [0])
+    call.give(0, call.op("Gather", x, places, axis=axis))
     return True
 
 

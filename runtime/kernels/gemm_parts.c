@@ -167,7 +167,7 @@ static void plan_b(parts_state* s, parts_block* block, int64_t j, int64_t part, 
 /* Takes apart what is left, and tells whether some number has no parts. */
 static int finish_split(parts_split* next) {
   split_some(next, next->quarters);
-  return vf_most(vf_select(vm_nan(next->left), vf_set1(1.0f), vf_zero())) > 0;
+  return vm_any(vm_nan(next->left));
 }
 
 /* sums (+)= A B of a micropanel and a tile of columns in one K part, in fp32: where numbers have no

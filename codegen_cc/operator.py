@@ -120,7 +120,8 @@ class Operator:
     the result as a view of the operand (None where that needs a copy).  ``epilogue`` are the steps
     that may follow, ``bias`` along ``channel_axis`` of the result.  ``weight_layout`` are the
     letters of the weight's axes.  ``named_by`` is what a composite is called by: ``op``, and names
-    of attributes.  ``samples()`` are nodes that libraries are asked about.
+    of attributes.  ``filled(node)`` are the first operand's axes that need an element where
+    there is a result.  ``samples()`` are nodes that libraries are asked about.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Operator:
     channel_axis: int = -1
     weight_layout: str = ""
     named_by: tuple[str, ...] = ("op",)
+    filled: Callable[[Any], tuple[int, ...]] = lambda node: ()
     facts: Facts = Facts()
     kernels: Kernels | None = None
     samples: Callable[[], Iterable[Any]] = tuple

@@ -13,6 +13,7 @@ from codegen_cc import dtypes
 from codegen_cc.dim import Dim, at_most, c_name, c_text, is_static
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
+from codegen_cc.operator import operator_of
 from codegen_cc.plan.builder import Plan
 from codegen_cc.plan.memory import Slot
 from codegen_cc.region.graph import RegionNode, Value
@@ -175,16 +176,34 @@ def check_extents(plan: Plan) -> list[str]:
     doubtful = {dim: f"{c_text(dim)} < 0" for dim in inner if dim not in known}
     for node in plan.region.nodes:
         doubtful |= _parts_of_windows(node)
+    found = [(str(dim), small, dim) for dim, small in doubtful.items() if not at_most(0, dim)]
+    for node in plan.region.nodes:
+        found += _axes_to_fill(node)
     symbol = plan.region.symbol
     return [
-        f'  if ({small}) return ext_raise_negative("{symbol}", "{dim}", {c_text(dim)});'
-        for dim, small in doubtful.items()
-        if not at_most(0, dim)
+        f'  if ({small}) return ext_raise_negative("{symbol}", "{what}", {c_text(dim)});'
+        for what, small, dim in dict.fromkeys(found)
     ]
 
 
 def _extents_of(node: RegionNode) -> list[Dim]:
     return [*(dim for value in node.outputs for dim in value.shape), *_room_to_pad(node)]
+
+
+def _axes_to_fill(node: RegionNode) -> list[tuple[str, str, Dim]]:
+    """Axes that need an element and may have none: what each is, when it is wrong, its extent.
+
+    There is no place of an extreme then; where none is asked for, nothing is wrong.
+    """
+    found, shape = [], node.inputs[0].shape if node.inputs else ()
+    for axis in operator_of(node.node.op).filled(node.node):
+        if at_most(1, shape[axis]):
+            continue
+        name = node.node.composite.removeprefix("ext.")
+        what = f"of axis {axis} of {name}, which needs 1 or more,"
+        asked = [f"{c_text(extent)} > 0" for place, extent in enumerate(shape) if place != axis]
+        found.append((what, " && ".join([f"{c_text(shape[axis])} == 0", *asked]), shape[axis]))
+    return found
 
 
 def _room_to_pad(node: RegionNode) -> list[Dim]:

@@ -124,6 +124,7 @@ ARGREDUCE = Operator(
     attributes={"kind": ", ".join(ARG_KINDS), "axis": "one", "keepdims": "true or false"},
     about="the first position of the extreme value, int64",
     named_by=("kind",),
+    filled=lambda node: (node.attrs["axis"],),
     facts=along_axis(
         "least",
         numbers=lambda node: {"least": int(node.attrs["kind"] == "argmin")},

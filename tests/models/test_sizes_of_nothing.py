@@ -72,6 +72,27 @@ def test_an_empty_cache(cache: byoc.Model, size: tuple[int, int]) -> None:
     assert_agrees({"y": room}, expected)
 
 
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+def test_there_is_no_place_of_the_extreme_of_nothing(kind: str, tmp_path: Path) -> None:
+    """ONNX Runtime fails as well, with no message at all."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node(kind, ["r"], ["at"], axis=1, keepdims=0),
+        helper.make_node("Cast", ["at"], ["y"], to=FLOAT),
+    ]
+    made = model(nodes, {"x": ["n", "m", 3]}, {})
+    report = byoc.compile(made, tmp_path / "m.so", {"x": ["n", "m", 3]}, min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    net = byoc.load(tmp_path / "m.so")
+    for shape in ((2, 5, 3), (1, 1, 3), (0, 4, 3)):
+        arrays = {"x": random(*shape)}
+        assert_agrees(net.run(arrays), onnxruntime_outputs(made, arrays))
+    assert net.run({"x": random(0, 0, 3)})["y"].shape == (0, 3)
+    said = f"axis 1 of {kind.lower()}, which needs 1 or more, inside the network would be 0"
+    with pytest.raises(RunError, match=said):
+        net.run({"x": random(2, 0, 3)})
+
+
 REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "L1", "SumSquare", "LogSum"]
 
 

@@ -50,6 +50,8 @@ _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
 _BELOW_ZERO = re.compile(
     r"\(0 vs\. (?P<value>-\d+)\) : ErrorContext\(match_cast, ty=R\.Shape\((?P<extents>.*?)\)\)"
 )
+#: What is left of a known size, as of a table of positions.
+_LEFT = re.compile(r"\[\d+ - ")
 
 #: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
 _making_machine = threading.Lock()
@@ -341,10 +343,9 @@ class Model(Described):
     def _failure(self, error: Exception) -> RunError:
         text = first_line(error)
         if small := _BELOW_ZERO.search(text):
-            text = (
-                f"an extent inside the network, one of {small['extents']}, would be"
-                f" {small['value']}; pass larger inputs"
-            )
+            sizes = "smaller" if _LEFT.match(small["extents"]) else "larger"
+            extents = f"an extent inside the network, one of {small['extents']}, would be"
+            text = f"{extents} {small['value']}; pass {sizes} inputs"
         return RunError(f"{self.path.name}: {text}")
 
     def _check_threads(self) -> None:

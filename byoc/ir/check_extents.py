@@ -19,6 +19,7 @@ from tvm import relax, tirx
 
 from byoc.ir.dataflow import is_candidate, with_blocks
 from byoc.ir.symbols import extents_of, named_in, told_by
+from byoc.ir.walk import items_of
 from codegen_cc.dim import Dim, at_most
 from codegen_cc.region.relax_dims import relax_dims
 
@@ -71,6 +72,9 @@ def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> dict[tvm.ir.Exp
                 if known.issuperset(named_in(ty)):
                     for extent in extents_of(ty):
                         _note(found, extent, tirx.max(extent, zero))
+            for left in _rests_of_slices(binding):
+                if known.issuperset(tirx.analysis.undefined_vars(left)):
+                    _note(found, left, tirx.max(left, zero))
             for extent, left, stride in _parts_of_windows(binding):
                 if known.issuperset(tirx.analysis.undefined_vars(left)):
                     whole = tirx.EQ(left, tirx.IntImm("int64", -stride))
@@ -86,6 +90,22 @@ def _note(found: dict, extent: tvm.ir.Expr, wanted: tvm.ir.Expr) -> None:
         return
     if not at_most(0, dim):
         found[dim] = (extent, wanted)
+
+
+def _rests_of_slices(binding: relax.Binding) -> list[tvm.ir.Expr]:
+    """What slices whose bounds TVM does not clamp leave of axes of known sizes."""
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+        return []
+    if call.op.name != "relax.strided_slice" or not call.attrs.assume_inbound:
+        return []
+    sizes, (axes, ends) = extents_of(call.args[0].ty), (items_of(call.args[i]) for i in (1, 3))
+    known = [
+        (sizes[int(axis) % len(sizes)], end)
+        for axis, end in zip(axes, ends, strict=True)
+        if len(sizes) > 0 and not isinstance(end, tirx.IntImm)
+    ]
+    return [size - end for size, end in known if isinstance(size, tirx.IntImm)]
 
 
 def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr, int]]:

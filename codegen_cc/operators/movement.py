@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen_cc.dim import estimate, parse_dim, product, same
+from codegen_cc.dim import Dim, estimate, parse_dim, product, same
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator, operator_of
@@ -144,6 +144,13 @@ _SHAPE: Shape = (4, 32)
 _INPUT = {"input": (_SHAPE, REAL)}
 
 
+def _read_to(node: Node) -> tuple[Dim, ...]:
+    """One past the last element of each axis that a slice takes, where it takes any."""
+    begins, steps = map(parse_dim, node.attrs["begin"]), node.attrs["strides"]
+    counts = zip(begins, steps, node.shape, strict=True)
+    return tuple(begin + (count - 1) * step + 1 for begin, step, count in counts)
+
+
 def _sliced(node: Node, x: Tensor) -> Tensor:
     begin, steps = tuple(map(parse_dim, node.attrs["begin"])), tuple(node.attrs["strides"])
     return x.slice(begin, node.shape, steps)
@@ -196,6 +203,7 @@ SLICE = Operator(
     attributes={"begin": "one per axis", "end": "one per axis", "strides": "one per axis, above 0"},
     layout=Layout.VIEW,
     view=_sliced,
+    read_to=_read_to,
     moves=True,
     facts=Facts(
         told_by={"begin": (), "strides": ()},

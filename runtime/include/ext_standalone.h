@@ -79,7 +79,7 @@ const byoc_tensor* ext_model_states(const ext_instance* instance, int32_t* count
  * byoc_status that the body then returns.  `kind` is for TVM alone. */
 int ext_raise(const char* kind, const char* message);
 int ext_raise_status(const char* region, const char* operation, int status);
-int ext_raise_negative(const char* region, const char* extent, int64_t value);
+int ext_raise_negative(const char* region, const char* extent, int64_t value, const char* sizes);
 int ext_raise_library(const char* region, const char* library, const char* composite, int status,
                       const char* text);
 

@@ -57,12 +57,14 @@ static inline int ext_raise_library(const char* region, const char* library, con
   return ext_raise("RuntimeError", message);
 }
 
-/* The inputs are too small for the network: an extent inside it would be below 0. */
-static inline int ext_raise_negative(const char* region, const char* extent, int64_t value) {
+/* The inputs do not fit the network: an extent inside it would be below 0.  `sizes` would help:
+ * "larger" or "smaller" ones. */
+static inline int ext_raise_negative(const char* region, const char* extent, int64_t value,
+                                     const char* sizes) {
   char message[256];
   snprintf(message, sizeof(message),
-           "%s: extent %.64s inside the network would be %lld; pass larger inputs", region, extent,
-           (long long)value);
+           "%s: extent %.64s inside the network would be %lld; pass %s inputs", region, extent,
+           (long long)value, sizes);
   return ext_raise("ValueError", message);
 }
 
@@ -132,7 +134,7 @@ static inline int ext_check_tensor(const char* region, const TVMFFIAny* arg,
     return ext_raise("TypeError", message);
   }
   for (int i = 0; i < spec->ndim; ++i) {
-    if (spec->shape[i] < 0) return ext_raise_negative(region, spec->name, spec->shape[i]);
+    if (spec->shape[i] < 0) return ext_raise_negative(region, spec->name, spec->shape[i], "larger");
   }
   int same = t->ndim == spec->ndim;
   for (int i = 0; same && i < spec->ndim; ++i) same = t->shape[i] == spec->shape[i];

@@ -7,6 +7,9 @@ typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 typedef vi vm;
 
+/* vf_fma is a product and a sum. */
+#define EXT_FMA_ROUNDS_TWICE
+
 EXT_INLINE vf vf_load(const float* p) {
   vf x;
   memcpy(&x, p, sizeof x);

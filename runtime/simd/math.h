@@ -204,7 +204,7 @@ EXT_INLINE vf vf_quarter_turns(vf x, vi* turns) {
   const vf magic = vf_set1(12582912.0f);
   vf shifted = vf_fma(x, vf_set1(0.636619747f), magic), n = shifted - magic;
   *turns = (vi)shifted;
-#if defined(EXT_SIMD_BASELINE)
+#if defined(EXT_FMA_ROUNDS_TWICE)
   typedef double vd __attribute__((vector_size(8 * VL)));
   vd count = __builtin_convertvector(n, vd);
   vd r = __builtin_convertvector(x, vd) - count * 1.5707963267341256;

@@ -164,7 +164,7 @@ typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 
 /* v / s as division rounds it, where r = 1 / s and the quotient are no infinities. */
 EXT_INLINE vf vf_quotient(vf v, vf s, vf r) {
-#if defined(EXT_SIMD_BASELINE) /* vf_fma rounds twice there */
+#if defined(EXT_FMA_ROUNDS_TWICE)
   (void)r;
   return v / s;
 #else

@@ -147,11 +147,11 @@ int ext_raise_status(const char* region, const char* operation, int status) {
   }
 }
 
-int ext_raise_negative(const char* region, const char* extent, int64_t value) {
+int ext_raise_negative(const char* region, const char* extent, int64_t value, const char* sizes) {
   if (current)
     snprintf(current->instance->message, sizeof current->instance->message,
-             "%s: extent %.64s inside the network would be %lld; give larger sizes", region, extent,
-             (long long)value);
+             "%s: extent %.64s inside the network would be %lld; give %s sizes", region, extent,
+             (long long)value, sizes);
   return BYOC_ERR_ARGUMENT;
 }
 

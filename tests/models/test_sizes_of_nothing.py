@@ -280,3 +280,49 @@ def test_pools_round_up_at_every_size(tmp_path: Path) -> None:
     for n in range(5, 12):
         feeds = {"x": random(2, 3, n)}
         assert_agrees(library.run(feeds), onnxruntime_outputs(made, feeds))
+
+
+@pytest.mark.parametrize("skipped", [(), ("relax.strided_slice",)], ids=["region", "TVM"])
+def test_no_table_is_read_past_its_end(tmp_path: Path, skipped: tuple[str, ...]) -> None:
+    """A sentence takes as many of 20 positions as it is long; a longer one is refused."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["n"], axis=0),
+        helper.make_node("Slice", ["table", "zero", "n", "zero"], ["places"]),
+        helper.make_node("Add", ["x", "places"], ["placed"]),
+        helper.make_node("MatMul", ["placed", "w"], ["y"]),
+    ]
+    weights = {"one": np.array([1]), "zero": np.array([0])}
+    weights |= {"table": random(20, 64), "w": random(64, 32)}
+    made = model(nodes, {"x": [1, "n", 64]}, weights)
+    compiled = byoc.compile(made, tmp_path / "m.so", skip_ops=skipped)
+    if not skipped:
+        assert compiled.metadata.entry is not None
+    loaded = byoc.load(tmp_path / "m.so")
+    for n in (1, 7, 20):
+        feeds = {"x": random(1, n, 64)}
+        assert_agrees(loaded.run(feeds), onnxruntime_outputs(made, feeds))
+    for n in (21, 500):
+        with pytest.raises(RunError, match=f"would be {20 - n}; pass smaller inputs"):
+            loaded.run({"x": random(1, n, 64)})
+
+
+def test_a_slice_that_always_ends_past_the_end_is_cut(tmp_path: Path) -> None:
+    """As a window of an inverse STFT, of which a network asks for as much as it has samples."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["n"], axis=0),
+        helper.make_node("Mul", ["n", "five"], ["most"]),
+        helper.make_node("Add", ["most", "twenty"], ["end"]),
+        helper.make_node("Slice", ["window", "zero", "end", "zero"], ["cut"]),
+        helper.make_node("ReduceSum", ["cut", "zero"], ["sum"], keepdims=0),
+        helper.make_node("Mul", ["x", "sum"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "w"], ["y"]),
+    ]
+    weights = {"one": np.array([1]), "zero": np.array([0]), "five": np.array([5])}
+    weights |= {"twenty": np.array([20]), "window": random(20), "w": random(64, 32)}
+    made = model(nodes, {"x": [1, "n", 64]}, weights)
+    byoc.compile(made, tmp_path / "m.so")
+    for n in (1, 30):
+        feeds = {"x": random(1, n, 64)}
+        assert_agrees(byoc.load(tmp_path / "m.so").run(feeds), onnxruntime_outputs(made, feeds))

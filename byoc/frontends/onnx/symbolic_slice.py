@@ -11,7 +11,7 @@ from tvm import relax
 
 from byoc.frontends.onnx.tangled_extents import numbers_as_symbols
 from byoc.ir.dataflow import array_of, shape_of
-from codegen_cc.dim import Dim, backward_bounds, is_static, normal, slice_bounds
+from codegen_cc.dim import Dim, at_most, backward_bounds, is_static, normal, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims, relax_extent
 
 Extent = Callable[[Dim], int | tvm.ir.Expr]
@@ -23,19 +23,20 @@ def sliced(
     attrs: dict[str, Any],
     extent: Extent,
 ) -> relax.Expr | None:
-    """A slice of symbolic axes with bounds inside of them; what is read backward is turned round.
+    """A slice of axes or by bounds that are symbolic; what is read backward is turned round.
 
-    TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing.
-    ``extent`` writes a dimension as Relax has it. None for what TVM's converter can do.
+    TVM clamps bounds to symbolic extents by minima and maxima, of which it can prove nothing, and
+    symbolic bounds to known extents not at all. ``extent`` writes a dimension as Relax has it. None
+    for what TVM's converter can do.
     """
     image, *lists = (*inputs, None, None, None, None)[:5]
     shape = shape_of(image)
-    if shape is None or is_static(shape):
+    if shape is None:
         return None
     begins, ends, axes, steps = (dims_of(values) for values in lists)
     if "starts" in attrs:  # up to opset 9
         begins, ends, axes = (attrs.get(name) for name in ("starts", "ends", "axes"))
-    if not begins or not ends:
+    if not begins or not ends or is_static([*shape, *begins, *ends]):
         return None
     axes = [int(axis) % len(shape) for axis in axes or range(len(begins))]
     steps = [int(step) for step in steps or [1] * len(axes)]
@@ -49,7 +50,7 @@ def sliced(
 
     ahead = []
     for axis, step, begin, end in zip(axes, steps, begins, ends, strict=True):
-        bounds = slice_bounds if step > 0 else backward_bounds
+        bounds = _forward if step > 0 else backward_bounds
         first, last = bounds(begin, end, shape[axis], step)
         length = normal(last - first)
         if step < 0 and isinstance(length, int):  # what is read alone is turned round
@@ -62,6 +63,19 @@ def sliced(
             image = bb.normalize(relax.op.flip(image, axis))
         ahead.append((axis, abs(step), first, last))
     return part(image, *map(list, zip(*ahead, strict=True))) if ahead else image
+
+
+def _forward(begin: Dim, end: Dim, size: Dim, step: int) -> tuple[Dim, Dim]:
+    """The bounds of a slice; of a known size, as of a table of positions, within it.
+
+    A call whose end is beyond is refused when it comes (``check_extents``): what is added to the
+    slice, as a sentence to its positions, would have another length, and ONNX Runtime refuses it.
+    """
+    first, last = slice_bounds(begin, end, size, step)
+    clamped = any(sympy.sympify(bound).has(sympy.Max) for bound in (first, last))
+    if isinstance(size, int) and clamped and at_most(0, begin) and at_most(begin, end):
+        return begin, end
+    return first, last
 
 
 def cut_by_values(

@@ -9,6 +9,7 @@
 #define EXT_BGEMM_TILES_H_
 
 #include "bgemm_tile.h"
+#include "tile_sums.h"
 
 _Static_assert(BR == 2 * TILE_ROWS && BTILE_N == 2 * EXT_PANEL, "two by two tiles");
 _Static_assert(BK_STEP == 2 * TILE_PAIRS, "a tile's share of K");
@@ -36,13 +37,6 @@ EXT_INLINE void btile_plan_fetch(bgemm_tile* t, const uint16_t* b, int64_t panel
 
 #if EXT_PARTS == 2
 
-EXT_INLINE void btiles_dots(const int high, const int wide, tile_file* f) {
-  tile_dot(f, 0, 4, 6);
-  if (wide) tile_dot(f, 1, 4, 7);
-  if (high) tile_dot(f, 2, 5, 6);
-  if (high && wide) tile_dot(f, 3, 5, 7);
-}
-
 /* One step along K: high low + high high + low high, so that each of the two is loaded once. */
 EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const ba* a,
                             int64_t a_row, const uint16_t* b, int64_t panel) {
@@ -51,13 +45,13 @@ EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const 
   if (high) tile_load(f, 5, a + TILE_ROWS * a_row, row_bytes);
   tile_load(f, 6, b + BLINE, BPAIR * 2);
   if (wide) tile_load(f, 7, b + panel + BLINE, BPAIR * 2);
-  btiles_dots(high, wide, f);
+  tile_sums_add(high, wide, f);
   tile_load(f, 6, b, BPAIR * 2);
   if (wide) tile_load(f, 7, b + panel, BPAIR * 2);
-  btiles_dots(high, wide, f);
+  tile_sums_add(high, wide, f);
   tile_load(f, 4, a + BKC, row_bytes);
   if (high) tile_load(f, 5, a + TILE_ROWS * a_row + BKC, row_bytes);
-  btiles_dots(high, wide, f);
+  tile_sums_add(high, wide, f);
 }
 
 #else
@@ -86,12 +80,9 @@ EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const 
 /* The sums' first values: c, or the bias in every row, or zeros. */
 EXT_INLINE void btiles_begin(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
   const float* c = t->c;
-  int64_t row = t->c_row, bytes = row * (int64_t)sizeof(float);
+  int64_t row = t->c_row;
   if (!c && !t->bias) {
-    tile_zero(f, 0);
-    if (wide) tile_zero(f, 1);
-    if (high) tile_zero(f, 2);
-    if (high && wide) tile_zero(f, 3);
+    tile_sums_zero(high, wide, f);
     return;
   }
   _Alignas(EXT_ALIGN) float bias[2 * EXT_PANEL];
@@ -100,13 +91,10 @@ EXT_INLINE void btiles_begin(const int high, const int wide, tile_file* f, const
     for (int64_t j = 0; j < (wide ? 2 : 1) * EXT_PANEL; j += VL)
       vf_store(bias + j, vf_load_n(t->bias + j, clamp_lanes(t->columns - j)));
     c = bias;
-    row = bytes = 0;
+    row = 0;
   }
   tile_written();
-  tile_load(f, 0, c, bytes);
-  if (wide) tile_load(f, 1, c + EXT_PANEL, bytes);
-  if (high) tile_load(f, 2, c + TILE_ROWS * row, bytes);
-  if (high && wide) tile_load(f, 3, c + TILE_ROWS * row + EXT_PANEL, bytes);
+  tile_sums_load(high, wide, f, c, row);
 }
 
 EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const bgemm_tile* t) {
@@ -155,11 +143,7 @@ EXT_INLINE void btiles_body(const int high, const int wide, const bgemm_tile* t)
   btiles_begin(high, wide, f, t);
   btiles_sum(high, wide, f, t);
   float* sums = t->sums ? t->sums : own;
-  const int64_t row = t->sums ? t->sums_row : BTILE_N, bytes = row * (int64_t)sizeof(float);
-  tile_store(f, 0, sums, bytes);
-  if (wide) tile_store(f, 1, sums + EXT_PANEL, bytes);
-  if (high) tile_store(f, 2, sums + TILE_ROWS * row, bytes);
-  if (high && wide) tile_store(f, 3, sums + TILE_ROWS * row + EXT_PANEL, bytes);
+  tile_sums_store(high, wide, f, sums, t->sums ? t->sums_row : BTILE_N);
   if (!t->sums) btiles_write(wide, t, own);
 }
 

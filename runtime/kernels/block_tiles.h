@@ -10,8 +10,8 @@
 #ifndef EXT_BLOCK_TILES_H_
 #define EXT_BLOCK_TILES_H_
 
-#include "../simd/amx.h"
 #include "block_bytes.h"
+#include "tile_sums.h"
 
 enum {
   BLOCK_ROWS = 2 * TILE_ROWS,
@@ -49,12 +49,8 @@ EXT_INLINE void block_step(const int high, const int wide, tile_file* f, const i
 EXT_INLINE void block_chunk(const int high, const int wide, const int8_t* x, int64_t x_row,
                             const int8_t* b, int64_t panel, int64_t n, int64_t quads,
                             int32_t* sums) {
-  enum { STORED = BLOCK_COLUMNS * (int)sizeof(int32_t) };
   tile_file file, *f = &file;
-  tile_zero(f, 0);
-  if (wide) tile_zero(f, 1);
-  if (high) tile_zero(f, 2);
-  if (high && wide) tile_zero(f, 3);
+  tile_sums_zero(high, wide, f);
   for (; n >= 4 * quads; n -= 4 * quads, x += 4 * quads, b += quads * TILE_BYTES)
     block_step(high, wide, f, x, x_row, b, panel, quads);
   if (n > 0) { /* the end of k, and of what may be read of w */
@@ -64,10 +60,7 @@ EXT_INLINE void block_chunk(const int high, const int wide, const int8_t* x, int
     tile_written();
     block_step(high, wide, f, x, x_row, last[0], sizeof last[0], quads);
   }
-  tile_store(f, 0, sums, STORED);
-  if (wide) tile_store(f, 1, sums + EXT_PANEL, STORED);
-  if (high) tile_store(f, 2, sums + TILE_ROWS * BLOCK_COLUMNS, STORED);
-  if (high && wide) tile_store(f, 3, sums + TILE_ROWS * BLOCK_COLUMNS + EXT_PANEL, STORED);
+  tile_sums_store(high, wide, f, sums, BLOCK_COLUMNS);
   tile_written();
 }
 

@@ -22,8 +22,8 @@
 #ifndef EXT_GEMM_PARTS_H_
 #define EXT_GEMM_PARTS_H_
 
-#include "../simd/amx.h"
 #include "gemm.h"
+#include "tile_sums.h"
 
 enum {
   PARTS = 3,
@@ -96,13 +96,6 @@ static __attribute__((noinline, unused)) void split_some(parts_split* split, int
   split->done = end;
 }
 
-EXT_INLINE void parts_dots(const int high, const int wide, tile_file* f) {
-  tile_dot(f, 0, 4, 6);
-  if (wide) tile_dot(f, 1, 4, 7);
-  if (high) tile_dot(f, 2, 5, 6);
-  if (high && wide) tile_dot(f, 3, 5, 7);
-}
-
 /* Part i of a step of A into tiles 4 and 5, or of B into tiles 6 and 7. */
 #define PARTS_LOAD_A(i)                                                    \
   do {                                                                     \
@@ -121,42 +114,31 @@ EXT_INLINE void parts_dots(const int high, const int wide, tile_file* f) {
 EXT_INLINE void parts_tile(const int high, const int wide, const uint16_t* a, const uint16_t* b,
                            int64_t steps, float* sums, int first, parts_split* next_a,
                            int64_t a_share, parts_split* next_b, int64_t b_share) {
-  enum { ROW = PARTS_COLUMNS, BYTES = ROW * sizeof(float) };
   tile_file file, *f = &file;
-  if (first) {
-    tile_zero(f, 0);
-    if (wide) tile_zero(f, 1);
-    if (high) tile_zero(f, 2);
-    if (high && wide) tile_zero(f, 3);
-  } else {
-    tile_load(f, 0, sums, BYTES);
-    if (wide) tile_load(f, 1, sums + EXT_PANEL, BYTES);
-    if (high) tile_load(f, 2, sums + TILE_ROWS * ROW, BYTES);
-    if (high && wide) tile_load(f, 3, sums + TILE_ROWS * ROW + EXT_PANEL, BYTES);
-  }
+  if (first)
+    tile_sums_zero(high, wide, f);
+  else
+    tile_sums_load(high, wide, f, sums, PARTS_COLUMNS);
   for (; steps > 0; steps--, a += PARTS_STEP, b += PARTS_STEP) {
     PARTS_LOAD_A(0);
     PARTS_LOAD_B(2);
-    parts_dots(high, wide, f);
+    tile_sums_add(high, wide, f);
     PARTS_LOAD_B(1);
-    parts_dots(high, wide, f);
+    tile_sums_add(high, wide, f);
     if (b_share) split_some(next_b, b_share);
     if (a_share) split_some(next_a, a_share);
     PARTS_LOAD_A(1);
-    parts_dots(high, wide, f);
+    tile_sums_add(high, wide, f);
     PARTS_LOAD_B(0);
-    parts_dots(high, wide, f);
+    tile_sums_add(high, wide, f);
     if (b_share) split_some(next_b, b_share);
     if (a_share) split_some(next_a, a_share);
     PARTS_LOAD_A(2);
-    parts_dots(high, wide, f);
+    tile_sums_add(high, wide, f);
     PARTS_LOAD_A(0);
-    parts_dots(high, wide, f);
+    tile_sums_add(high, wide, f);
   }
-  tile_store(f, 0, sums, BYTES);
-  if (wide) tile_store(f, 1, sums + EXT_PANEL, BYTES);
-  if (high) tile_store(f, 2, sums + TILE_ROWS * ROW, BYTES);
-  if (high && wide) tile_store(f, 3, sums + TILE_ROWS * ROW + EXT_PANEL, BYTES);
+  tile_sums_store(high, wide, f, sums, PARTS_COLUMNS);
 }
 
 #endif /* EXT_GEMM_PARTS_H_ */

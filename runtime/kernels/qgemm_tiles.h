@@ -9,8 +9,8 @@
 #ifndef EXT_QGEMM_TILES_H_
 #define EXT_QGEMM_TILES_H_
 
-#include "../simd/amx.h"
 #include "qgemm_tile.h"
+#include "tile_sums.h"
 
 _Static_assert(QR == 2 * TILE_ROWS && QTILE_N == 2 * EXT_PANEL, "two by two tiles");
 _Static_assert(QK_STEP == (int)TILE_BYTES && K_GROUP * EXT_PANEL == TILE_BYTES,
@@ -79,15 +79,10 @@ EXT_INLINE void qtiles_run(const int is_signed, const int high, const int wide, 
 EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, const qgemm_tile* t,
                            int32_t* sums, int64_t width) {
   tile_file file, *f = &file;
-  const int32_t* start = t->columns->start;
-  const int64_t bytes = width * (int64_t)sizeof *sums;
   const int8_t *b = t->b, *next = t->next;
   const qa* a = t->a;
   tile_written();
-  tile_load(f, 0, start, 0);
-  if (wide) tile_load(f, 1, start + EXT_PANEL, 0);
-  if (high) tile_load(f, 2, start, 0);
-  if (high && wide) tile_load(f, 3, start + EXT_PANEL, 0);
+  tile_sums_load(high, wide, f, t->columns->start, 0);
   for (int64_t h = t->taps[0]; h > 0; h--) {
     for (int64_t w = t->taps[1]; w > 0; w--) {
       qtiles_run(is_signed, high, wide, f, t, a, b, &next);
@@ -96,10 +91,7 @@ EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, 
     }
     a += t->skip[0];
   }
-  tile_store(f, 0, sums, bytes);
-  if (wide) tile_store(f, 1, sums + EXT_PANEL, bytes);
-  if (high) tile_store(f, 2, sums + TILE_ROWS * width, bytes);
-  if (high && wide) tile_store(f, 3, sums + TILE_ROWS * width + EXT_PANEL, bytes);
+  tile_sums_store(high, wide, f, sums, width);
 }
 
 /* Brings the rows of several lines together, which lie apart among the sums. */

@@ -206,6 +206,15 @@ def _row(
     return library
 
 
+def _tiles(
+    request: pytest.FixtureRequest, factory: pytest.TempPathFactory
+) -> ctypes.CDLL | GuestLibrary:
+    """The library in a row with tiles, or with these written out; skipped as above."""
+    if request.param in WITHOUT_TILES | BYTES_WITHOUT_TILES | PARTS_WITHOUT_TILES:
+        return request.getfixturevalue("without_tiles")(request.param)
+    return _row(request.param, request, factory)
+
+
 @contextlib.contextmanager
 def _in_reach(library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | GuestLibrary]:
     """The library, and memory that it can reach."""
@@ -240,9 +249,7 @@ def bf16_library(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ctypes.CDLL | GuestLibrary:
     """The library in one row that has products of bf16; skipped where this CPU lacks it."""
-    if request.param in WITHOUT_TILES:
-        return request.getfixturevalue("without_tiles")(request.param)
-    return _row(request.param, request, tmp_path_factory)
+    return _tiles(request, tmp_path_factory)
 
 
 @pytest.fixture
@@ -276,9 +283,7 @@ def bf16x3_library(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ctypes.CDLL | GuestLibrary:
     """The library in one row that has products of bf16 in two parts."""
-    if request.param in WITHOUT_TILES:
-        return request.getfixturevalue("without_tiles")(request.param)
-    return _row(request.param, request, tmp_path_factory)
+    return _tiles(request, tmp_path_factory)
 
 
 @pytest.fixture
@@ -288,13 +293,6 @@ def bf16x3_lib(
     """The same, and memory for the test that it can reach."""
     with _in_reach(bf16x3_library) as library:
         yield library
-
-
-def _tiles(request: pytest.FixtureRequest, factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The library in a row with tiles, or with these written out; skipped as above."""
-    if request.param in BYTES_WITHOUT_TILES | PARTS_WITHOUT_TILES:
-        return request.getfixturevalue("without_tiles")(request.param)
-    return _row(request.param, request, factory)
 
 
 @pytest.fixture(scope="session", params=("amx_bf16", *PARTS_WITHOUT_TILES))
@@ -318,9 +316,7 @@ def byte_tiles_library(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> ctypes.CDLL | GuestLibrary:
     """Rows whose products of 8-bit integers have a tile of their own; skipped as above."""
-    if request.param in BYTES_WITHOUT_TILES:
-        return request.getfixturevalue("without_tiles")(request.param)
-    return _row(request.param, request, tmp_path_factory)
+    return _tiles(request, tmp_path_factory)
 
 
 @pytest.fixture

@@ -229,11 +229,11 @@ def one_input_sized(
     Some exporters give one name to axes of several lengths. The other inputs get names of their
     own.
     """
-    became = {
-        before.extent.name: after.extent
+    became = dict.fromkeys(
+        before.extent.name
         for before, after in zip(named, axes, strict=True)
         if isinstance(before.extent, Extent) and isinstance(after.extent, int)
-    }
+    )
     taken = {name for axis in axes if isinstance(axis.extent, Extent) for name in axis.extent.names}
     for name in became:
         inputs = list(dict.fromkeys(a.input for a in named if a.extent == Extent(name)))

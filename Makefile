@@ -37,7 +37,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test bench bench-kernels conformance corpus pytorch-zoo tvm-tests fuzz hostile sanitize docs lint \
-  release \
+  release test-needs \
   format clean check-tools kernels aarch64-libraries
 
 help: ## List the targets
@@ -46,7 +46,7 @@ help: ## List the targets
 demo: $(BIN)/.demo kernels ## Read a picture of text with a compiled network; time ResNet-50
 	$(BIN)/python -m models.demo
 
-test: $(BIN)/.test $(VENV)/torch/.installed $(VENV)/serving/.installed kernels aarch64-libraries ## Run all tests
+test: test-needs ## Run all tests
 	@# Files in the order of their folders: by their number of tests the slowest would come last.
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 30
 
@@ -109,6 +109,9 @@ clean: ## Remove builds, caches and the environment
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	-$(MAKE) -C runtime clean
 
+# Side by side with -j: most of it is downloads.
+test-needs: $(BIN)/.test $(VENV)/torch/.installed $(VENV)/serving/.installed kernels aarch64-libraries
+
 venv: $(BIN)/.test ## Create .venv with everything that the tests need
 
 # ---------------------------------------------------------------- set-up, each step once
@@ -126,7 +129,7 @@ $(BIN)/.venv: | check-tools
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
-$(VENV)/torch/.installed: Makefile | $(BIN)/.test
+$(VENV)/torch/.installed: Makefile | $(BIN)/.venv
 	@echo "== installing PyTorch for the tests (a CPU build is 800 MB)"
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/torch $(TORCH)
 	@touch $@
@@ -146,15 +149,15 @@ $(VENV)/pytorch-zoo/.installed: Makefile | $(VENV)/torch/.installed
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/pytorch-zoo $(ZOO)
 	@touch $@
 
-# The package itself, editable, with the extra of the target's name.
-$(BIN)/.%: pyproject.toml setup.py | $(BIN)/.venv
+# The package itself, editable, with the extra of the target's name.  Its kernels are built before,
+# as two builds at once would write the same files.
+$(BIN)/.%: pyproject.toml setup.py | $(BIN)/.venv $(KERNELS)
 	@echo "== installing the project and what '$*' needs (TVM is about 90 MB)"
 	@# Quiet about editable installs, which setuptools advises against in general.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@if [ -n "$(EXTRAS_$*)" ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(EXTRAS_$*); fi
 	@touch $@
 
-# An editable install builds the kernels once; this rebuilds them after a change.
 kernels: $(KERNELS)
 
 $(KERNELS): $(RUNTIME_SOURCES)

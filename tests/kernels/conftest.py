@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -95,19 +97,35 @@ def lib(level_library: ctypes.CDLL | GuestLibrary) -> Iterator[ctypes.CDLL | Gue
         yield library
 
 
-def _built_with(flags: str, families: str, functions: tuple[str, ...], build: Path) -> ctypes.CDLL:
-    """Some kernels alone, compiled into ``build`` with flags instead of a row's."""
+def _built_with(
+    name: str,
+    flags: str,
+    families: str,
+    functions: tuple[str, ...],
+    factory: pytest.TempPathFactory,
+) -> ctypes.CDLL:
+    """Some kernels alone, compiled with flags instead of a row's; once for all workers.
+
+    What stands in for an instruction is compiled quickly rather than well: it takes ten seconds as
+    it is.
+    """
+    base = factory.getbasetemp()
+    build = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    build.mkdir(exist_ok=True)
     runtime = Path(__file__).resolve().parents[2] / "runtime"
     command = [
         "make",
         "-s",
+        "-j2",
         "-C",
         str(runtime),
         f"BUILD={build}",
         f"CC={' '.join(HOST.compiler())}",
     ]
-    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_{abi.LEVELS[0]}={flags}"]
-    subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
+    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_{abi.LEVELS[0]}={flags} -O1"]
+    with open(build / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)
     library = ctypes.CDLL(str(build / "libext_kernels.so"))
     for name in functions:
         function = getattr(library, name)
@@ -121,6 +139,7 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if not {"avx2", "fma"} <= cpu_flags():
         pytest.skip("this CPU lacks AVX2")
     return _built_with(
+        "without_unit",
         "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT",
         "activation requantise qgemm qmatmul qconv2d qdepthwise qgrouped depthwise"
         " matmul_block matmul_block_few matmul gemm gemm_parts gemv gemv_dots gemv_walk recurrent",
@@ -132,17 +151,17 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
             "ext_qgrouped_conv2d",
             "ext_matmul_block",
         ),
-        tmp_path_factory.mktemp("without_unit"),
+        tmp_path_factory,
     )
 
 
 @pytest.fixture(scope="session")
 def without_tiles(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
     """Builds what one of the tables ``.._WITHOUT_TILES`` names, once."""
-    return cache(lambda name: _without_tiles(name, tmp_path_factory.mktemp(name)))
+    return cache(lambda name: _without_tiles(name, tmp_path_factory))
 
 
-def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
+def _without_tiles(name: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Products as a row with tiles has them, in vectors of a level."""
     vectors, needed = (WITHOUT_TILES | BYTES_WITHOUT_TILES | PARTS_WITHOUT_TILES)[name]
     if not needed <= cpu_flags():
@@ -150,20 +169,23 @@ def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
     tiles = f"{vectors} -DEXT_TILES -DEXT_TILES_WITHOUT_UNIT"
     if name in BYTES_WITHOUT_TILES:
         return _built_with(
+            name,
             f"{tiles} -DEXT_DOT",
             "activation requantise qgemm qmatmul qconv2d"
             " matmul_block matmul_block_few matmul gemm gemm_parts gemv gemv_dots gemv_walk",
             ("ext_qmatmul", "ext_qconv2d", "ext_matmul_block"),
-            folder,
+            factory,
         )
     if name in PARTS_WITHOUT_TILES:
         return _built_with(
+            name,
             tiles,
             "activation gemm gemm_parts matmul gemv gemv_dots gemv_walk conv2d conv2d_direct",
             ("ext_matmul", "ext_matmul_packed", "ext_conv2d", "ext_conv2d_prologue"),
-            folder,
+            factory,
         )
     return _built_with(
+        name,
         tiles,
         "activation bgemm matmul_bf16 conv2d_bf16 depthwise_bf16 grouped_bf16 binary_bf16"
         " attention_bf16 attention_few bgemm_x3 matmul_bf16x3 conv2d_bf16x3",
@@ -178,7 +200,7 @@ def _without_tiles(name: str, folder: Path) -> ctypes.CDLL:
             "ext_matmul_bf16x3",
             "ext_conv2d_bf16x3",
         ),
-        folder,
+        factory,
     )
 
 

@@ -111,8 +111,9 @@ def verify(
     program of PyTorch was traced on; what they lack is drawn with ``seed``, for several sizes of
     symbolic axes that they do not fix. An output is right where it has the reference's shape,
     dtype, NaNs and infinities, and where no element is off by more than ``tolerance`` of the
-    reference's range (default: ``TOLERANCES`` of ``byoc.accuracy`` by dtype, and
-    ``COARSE_TOLERANCES`` where the library multiplies in those; integers must be equal).
+    reference's range (default: ``TOLERANCES`` of ``byoc.accuracy`` by dtype, also by the 16-bit
+    dtypes that the model computes in, and ``COARSE_TOLERANCES`` where the library multiplies in
+    those; integers must be equal).
 
     Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
     cannot run here, ``InputError`` for inputs that do not fit.
@@ -127,12 +128,14 @@ def verify(
                 f"{path.name} keeps states, such as {states[0].input.name!r}; compile the model"
                 " without them to compare it"
             )
-        limits = _limits(tolerance, compiled)
+        if tolerance is not None:
+            tolerance = as_error(tolerance, "tolerance", VerifyError)
         if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
         errors: list[str] = []
         for reference in _references(source, compiled, errors):
             known = given if inputs is not None else reference.examples
+            limits = _limits(tolerance, compiled, reference)
             for rows in (_SIZES, _LARGER):
                 runs = tuple(
                     _run(compiled, reference, sizes, arrays, limits)
@@ -160,13 +163,13 @@ def require_agreement(model: GivenModel, library: Path, threads: int | None) -> 
                 raise VerifyError(f"{whom}: output {output.name!r}: {what}")
 
 
-def _limits(tolerance: Any, compiled: Model) -> dict[str, float]:
-    if tolerance is None:
-        nodes = compiled.metadata.report.get("nodes", ())
-        coarse = (COARSE_TOLERANCES.get(node.get("multiplied_in"), 0.0) for node in nodes)
-        least = max(coarse, default=0.0)
-        return {dtype: max(limit, least) for dtype, limit in TOLERANCES.items()}
-    return dict.fromkeys(TOLERANCES, as_error(tolerance, "tolerance", VerifyError))
+def _limits(tolerance: float | None, compiled: Model, reference: Reference) -> dict[str, float]:
+    if tolerance is not None:
+        return dict.fromkeys(TOLERANCES, tolerance)
+    nodes = compiled.metadata.report.get("nodes", ())
+    coarse = [COARSE_TOLERANCES.get(node.get("multiplied_in"), 0.0) for node in nodes]
+    least = max((*coarse, *(TOLERANCES[half] for half in reference.halves)), default=0.0)
+    return {dtype: max(limit, least) for dtype, limit in TOLERANCES.items()}
 
 
 def given_inputs(inputs: Any) -> Arrays:

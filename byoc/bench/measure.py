@@ -18,14 +18,12 @@ from byoc.bench.precision import FP32, PRECISIONS
 from byoc.bench.subjects import Subject
 from byoc.errors import BenchmarkError
 from byoc.frontends.onnx.measured_model import save_model
-from codegen_cc.dtypes import KERNEL_HALVES
+from byoc.frontends.onnx.rounded_values import halves_inside
 
 if TYPE_CHECKING:
     from byoc.compiler.keywords import CompileKeywords
     from byoc.report.shortfall import Shortfall
 
-#: What outputs of these dtypes may be off by, as ``byoc verify`` has it.
-_ROUNDING = {name: TOLERANCES[name] for name in KERNEL_HALVES}
 OURS, REFERENCE = "byoc", "onnxruntime"
 
 Progress = Callable[[str], None]
@@ -40,7 +38,7 @@ class Row:
     memory that the process had; ``error`` is the difference from ONNX Runtime's answer as a share
     of the range.  None where something is not known.  ``precision`` is a key of ``PRECISIONS``.
     ``device`` is the address of the machine that measured, empty for this one.  ``rounding`` is
-    what outputs may be off by that are stored in 16 bits, 0 for others.
+    what outputs may be off by of a network that computes in 16 bits, 0 for others.
     """
 
     model: str
@@ -151,6 +149,7 @@ class Measured:
         save_model(subject.model, self.source)
         np.savez(self.inputs, **subject.inputs)
         self.files: dict[str, Path] = {}
+        self.halves = halves_inside(subject.model)
         self.macs: int | None = None  # known where ours was built, which counts them
         self.expected: list[np.ndarray] | None = None
 
@@ -276,7 +275,6 @@ class Bench:
         low, middle, high, highest = (timing.percentile(percent) for percent in (0, 50, 90, 99))
         gflops = None if measured.macs is None else 2e-6 * measured.macs / middle
         known = gflops is not None and self.peak is not None
-        roundings = (_ROUNDING.get(str(array.dtype), 0.0) for array in expected or ())
         return Row(
             model=about.name,
             title=about.title,
@@ -294,5 +292,5 @@ class Bench:
             error=None if expected is None else relative_error(timing.outputs, expected),
             precision=self.precision,
             device=device,
-            rounding=max(roundings, default=0.0),
+            rounding=max((TOLERANCES[half] for half in measured.halves), default=0.0),
         )

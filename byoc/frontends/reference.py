@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ class Reference:
     """Something that can compute a model: what it is called, the model's inputs, and how.
 
     ``rounding`` is its own absolute error, by output, where it may pass a share of the range.
+    ``halves`` are the 16-bit dtypes that it rounds values inside of the model to.
     ``examples`` are inputs that the model comes with.
     """
 
@@ -25,4 +26,5 @@ class Reference:
     inputs: Sequence[str]
     answer: Answer
     rounding: Mapping[str, float] = field(default_factory=dict)
+    halves: Collection[str] = ()
     examples: Arrays = field(default_factory=dict)

@@ -196,3 +196,56 @@ def test_special_values_pass_the_borders(dtype: str, tmp_path: Path) -> None:
     assert np.isinf(want[6:8]).all()
     np.testing.assert_array_equal(got["y"].astype(np.float32), want.astype(np.float32))
     np.testing.assert_array_equal(got["z"].astype(np.float32), -want.astype(np.float32))
+
+
+def _padded(dtype: int) -> onnx.ModelProto:
+    """A float32 image, padded, convolved and joined in another dtype, and float32 again.
+
+    ONNX Runtime stores in 16 bits what it joins.
+    """
+    random = np.random.default_rng(3)
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=dtype),
+        helper.make_node("Pad", ["a", "widths", "fill"], ["b"]),
+        helper.make_node("Conv", ["b", "w"], ["c"]),
+        helper.make_node("Sigmoid", ["c"], ["d"]),
+        helper.make_node("Concat", ["c", "d"], ["e"], axis=1),
+        helper.make_node("Cast", ["e"], ["y"], to=TensorProto.FLOAT),
+    ]
+    weights = {
+        "widths": np.array([0, 0, 0, 1, 0, 0, 1, 2], np.int64),
+        "fill": np.array(0.5, kind),
+        "w": random.normal(0, 0.5, (4, 3, 3, 3)).astype(np.float16).astype(kind),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 9, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_images_of_an_open_batch_are_padded_in_the_region(tmp_path: Path) -> None:
+    model = _padded(TensorProto.FLOAT16)
+    library = compiled(model, tmp_path)
+    for batch in (1, 3):
+        x = np.random.default_rng(0).standard_normal((batch, 3, 9, 8)).astype(np.float32)
+        got = library.run({"x": x})
+        assert_near(got, onnxruntime_outputs(_padded(TensorProto.FLOAT), {"x": x}), 1e-6)
+        assert_near(got, onnxruntime_outputs(model, {"x": x}), THEIRS)
+
+
+def test_the_reference_may_round_what_it_computes_in_halves(tmp_path: Path) -> None:
+    """Though no output has 16 bits; a share that a user gives counts as it is."""
+    compiled(_padded(TensorProto.FLOAT16), tmp_path)
+    library = tmp_path / "model.so"
+    found = byoc.verify(_padded(TensorProto.FLOAT16), library)
+    assert found.holds
+    errors = [output.error for run in found.runs for output in run.outputs]
+    assert max(errors) > 1e-4
+    assert not byoc.verify(_padded(TensorProto.FLOAT16), library, tolerance=1e-4).holds
+    exact = byoc.verify(_padded(TensorProto.FLOAT), library)
+    assert {output.tolerance for run in exact.runs for output in run.outputs} == {1e-4}

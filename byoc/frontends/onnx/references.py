@@ -13,6 +13,7 @@ import onnx
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.rounded_values import halves_inside
 from byoc.frontends.reference import Arrays, Reference
 from codegen_cc.errors import one_line
 
@@ -31,13 +32,12 @@ def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Ref
         except Exception as error:
             errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
             continue
-        yield replace(found, rounding=rounding_of(model))
+        read = onnx.load(model, load_external_data=False) if isinstance(model, Path) else model
+        yield replace(found, rounding=rounding_of(read), halves=halves_inside(read))
 
 
-def rounding_of(model: Path | onnx.ModelProto) -> dict[str, float]:
+def rounding_of(model: onnx.ModelProto) -> dict[str, float]:
     """The reference's own absolute error, by output, where it may pass a share of the range."""
-    if isinstance(model, Path):
-        model = onnx.load(model, load_external_data=False)
     return {
         name: SIGMOID_ERROR
         for node in model.graph.node

@@ -32,7 +32,7 @@ from byoc.frontends.onnx.symbolic_range import counted, number, tiled
 from byoc.frontends.onnx.symbolic_resize import LINE, RANKS, resized_image
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
-from byoc.ir.dataflow import array_of, dtype_of, scalar_of, shape_of
+from byoc.ir.dataflow import array_of, dtype_of, is_kernel_float, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
     broadcast_shape,
@@ -368,7 +368,7 @@ class SymbolicImporter(CheckedImporter):
             pads = [normal(element) for element in followed.elements.ravel()]
         fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
         along = dims_of(axes) if axes is not None else list(range(len(shape or ())))
-        if None in (shape, mode, pads, fill, along) or dtype_of(source) != "float32":
+        if None in (shape, mode, pads, fill, along) or not is_kernel_float(source, stored=True):
             return None
         if is_static([*shape, *pads]):
             return None

@@ -4,7 +4,8 @@
     y: [n]        = arange(0, n)
 
 Nothing reads the variable of the cast, only its symbols, and TVM's fusion orders the bindings of a
-dataflow block by their variables alone: it may put the cast last.  So a block ends behind it.
+dataflow block by their variables alone: it may put the cast last.  So a block ends behind it. It
+also ends behind a comparison of extents, without which what follows might read past an end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from byoc.ir.dataflow import is_candidate, substitute, variables, with_blocks
 
 
 def definitions_apart(mod: tvm.IRModule) -> tvm.IRModule:
-    """End dataflow blocks behind casts that define symbols; the module is not changed."""
+    """End dataflow blocks behind casts that define symbols or compare extents.
+
+    The module is not changed.
+    """
     out = mod.clone()
     for gvar, func in mod.functions.items():
         if not is_candidate(func) or not any(map(_defines, func.body.blocks)):
@@ -35,10 +39,8 @@ def _defines(block: relax.BindingBlock) -> bool:
 
 
 def _is_definition(binding: relax.Binding) -> bool:
-    """Whether symbols get what a run computed."""
-    if not isinstance(binding, relax.MatchCast) or isinstance(binding.value, relax.ShapeExpr):
-        return False
-    return isinstance(binding.ty, relax.ShapeType)
+    """Whether symbols get what a run computed, or extents are compared."""
+    return isinstance(binding, relax.MatchCast) and isinstance(binding.ty, relax.ShapeType)
 
 
 def _parts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from byoc.deploy.input_tensors import (
 )
 from byoc.deploy.kept_states import CAPACITY, KeptStates
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
+from byoc.deploy.misfits import in_words
 from byoc.deploy.open_compiled import first_line, open_compiled
 from byoc.deploy.prepared_calls import PreparedCalls
 from byoc.deploy.rooms import require_shape, rooms_for
@@ -45,13 +45,6 @@ if TYPE_CHECKING:
 _SHOWN = 3
 
 _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
-
-#: How the virtual machine puts that ``byoc.ir.check_extents`` found an extent below 0.
-_BELOW_ZERO = re.compile(
-    r"\(0 vs\. (?P<value>-\d+)\) : ErrorContext\(match_cast, ty=R\.Shape\((?P<extents>.*?)\)\)"
-)
-#: What is left of a known size, as of a table of positions.
-_LEFT = re.compile(r"\[\d+ - ")
 
 #: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
 _making_machine = threading.Lock()
@@ -341,12 +334,7 @@ class Model(Described):
         self._check_threads()
 
     def _failure(self, error: Exception) -> RunError:
-        text = first_line(error)
-        if small := _BELOW_ZERO.search(text):
-            sizes = "smaller" if _LEFT.match(small["extents"]) else "larger"
-            extents = f"an extent inside the network, one of {small['extents']}, would be"
-            text = f"{extents} {small['value']}; pass {sizes} inputs"
-        return RunError(f"{self.path.name}: {text}")
+        return RunError(f"{self.path.name}: {in_words(first_line(error))}")
 
     def _check_threads(self) -> None:
         if not self._threads_checked:

@@ -17,10 +17,26 @@ def fitted(
     bb: relax.BlockBuilder, value: relax.Expr, extents: Sequence[int | tvm.ir.Expr]
 ) -> relax.Expr:
     """A tensor of a known shape with these extents, which the run looks at."""
-    # More by one: an extent that is a symbol would be replaced by what it is compared with.
-    more = [[extent + 1 for extent in dims] for dims in (value.ty.shape.values, extents)]
-    bb.match_cast(relax.ShapeExpr(more[0]), relax.ShapeType(more[1]))
+    require_equal(bb, value.ty.shape.values, extents)
     return bb.normalize(relax.op.reshape(value, relax.ShapeExpr(extents)))
+
+
+def require_equal(
+    bb: relax.BlockBuilder,
+    found: Sequence[int | tvm.ir.Expr],
+    wanted: Sequence[int | tvm.ir.Expr],
+) -> None:
+    """Let the run look whether numbers are equal, pair by pair."""
+    # More by one: an extent that is a symbol would be replaced by what it is compared with.
+    more = [[extent + 1 for extent in dims] for dims in (found, wanted)]
+    bb.match_cast(relax.ShapeExpr(more[0]), relax.ShapeType(more[1]))
+
+
+def require_number(bb: relax.BlockBuilder, found: relax.Expr, wanted: int) -> None:
+    """Let the run look whether a computed integer is this number."""
+    # As a tensor, so that every order of bindings has the comparison behind what is computed.
+    more = relax.op.reshape(relax.op.add(found, relax.const(1, "int64")), [1])
+    bb.match_cast(bb.emit(relax.op.tensor_to_shape(bb.emit(more))), relax.ShapeType([wanted + 1]))
 
 
 def concatenated(

@@ -2,6 +2,8 @@
 
     scores [.., p + s] + mask [.., t]                       t becomes p + s
     x [.., s // 20 - 1] + y [.., max(0, s // 20 - 1)]       s becomes s + 39
+    x [b, s, 6] reshaped to [1, s, 2, 3]                    b becomes 1
+    x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
 
 An import notes each pair of extents that an operator wants to be equal and that are not for all
 sizes (``Unequal``). Here a symbol gets the extent that makes them so, or as many elements more.
@@ -13,15 +15,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
+from typing import NamedTuple
 
 import sympy
 
 from byoc.extent import Extent
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis
-from codegen_cc.dim import Dim, above_zero, broadcast_shape, normal, symbol
+from codegen_cc.dim import Dim, above_zero, broadcast_shape, normal, same, symbol
 
-#: Pairs of extents that have to be equal, or one of them 1.
+#: Pairs of extents that have to be equal, or one of them 1; ``Elements`` are equal.
 Unequal = list[tuple[Dim, Dim]]
+
+
+class Elements(NamedTuple):
+    """How many elements a tensor has, and how many it is reshaped to."""
+
+    found: Dim
+    wanted: Dim
+
 
 #: Most elements that an axis may be asked to have at least.
 LONGEST = 4096
@@ -43,9 +54,12 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
     values: dict[sympy.Symbol, Dim] = {}
     for pair in pairs:
         a, b = (_with(dim, values) for dim in pair)
-        if broadcast_shape((a,), (b,)) is not None:
+        if isinstance(pair, Elements):
+            found = None if same(a, b) else _whole(axes, a, b)
+        elif broadcast_shape((a,), (b,)) is not None:
             continue
-        found = _tie(axes, a, b) or _more(axes, a, b)
+        else:
+            found = _tie(axes, a, b) or _more(axes, a, b)
         if found is None:
             continue
         for name, extent in found.items():
@@ -73,6 +87,25 @@ def _tie(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent |
             continue
         if extent is not None and _offset(axes, name) == 0:
             return {name: extent}
+    return None
+
+
+def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
+    """A symbol, and the number or multiple at which there are as many elements, a and b."""
+    named = {s for s in sympy.sympify(a).free_symbols if str(s) in _order(axes)}
+    plain = [s for s in named if _offset(axes, str(s)) == 0]
+    ratio = sympy.cancel(sympy.sympify(a) / b)
+    for own in plain:
+        count = sympy.sympify(1 / ratio.subs(own, 1))
+        if count.is_Integer and count > 0 and sympy.expand(ratio * count - own) == 0:
+            return {str(own): int(count)}
+    parts = sympy.sympify(b).atoms(sympy.floor)
+    divisors = {int(sympy.fraction(sympy.together(part.args[0]))[1]) for part in parts}
+    for own in sorted(plain, key=str):
+        for factor in sorted(divisors):
+            put = {own: factor * own}
+            if same(_with(a, put), _with(b, put)):
+                return {str(own): Extent(str(own), factor)}
     return None
 
 

@@ -6,6 +6,7 @@ less general extents are tried, until they can be, or until fixed sizes would be
     past+sequence for a total         a decoder's mask is as long as its cache and its input
     a name for each axis              as the file has them, or after what the axis usually is
     what operators ask for            extents that are equal, axes that are not shorter (learned)
+    sizes at which reshapes fit       a batch that is 1 in the file, multiples for -1 (learned, too)
     one name for all of one meaning   inputs that the file has no names for are added or joined
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
     no short axes, as in n+240        the first 240 are taken apart, as of sound in frames
@@ -40,7 +41,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
-from byoc.frontends.onnx.learned_axes import LONGEST, Unequal, learned
+from byoc.frontends.onnx.learned_axes import LONGEST, Elements, Unequal, learned
 from byoc.frontends.onnx.named_import import ranges_of
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
@@ -95,7 +96,29 @@ def settle_axes(
     narrow: list[Settled] = []
     attempt = partial(_attempt, first, prepare, convert, {*failed}, noted, narrow)
     found = _best(first, prepare, attempt, noted)
-    return narrow[0] if narrow and (found.module is None or found.unknown) else found
+    if narrow and (found.module is None or found.unknown):
+        return narrow[0]
+    return _reshaped(found, attempt, noted)
+
+
+def _reshaped(
+    found: Settled,
+    attempt: Callable[..., Settled | None],
+    noted: Mapping[tuple[DynamicAxis, ...], Unequal],
+) -> Settled:
+    """An import whose reshapes fit, where sizes can be told at which they do; others are checked
+    by the run, and split the network."""
+    for _ in range(_LESSONS):
+        axes = found.prepared.axes
+        counts = [pair for pair in noted.get(axes, ()) if isinstance(pair, Elements)]
+        fitting = learned(axes, counts)
+        if fitting == axes or found.module is None:
+            break
+        tried = attempt(fitting)
+        if tried is None or tried.unknown > found.unknown:
+            break
+        found = tried
+    return found
 
 
 def _best(

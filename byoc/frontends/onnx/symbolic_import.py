@@ -20,9 +20,9 @@ from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.contracted_axes import note_contracted
-from byoc.frontends.onnx.fitting_extents import concatenated
+from byoc.frontends.onnx.fitting_extents import concatenated, require_equal
 from byoc.frontends.onnx.graph_names import subgraphs
-from byoc.frontends.onnx.learned_axes import Unequal, unequal
+from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal
 from byoc.frontends.onnx.open_squeeze import squeezed
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
@@ -40,6 +40,7 @@ from codegen_cc.dim import (
     normal,
     product,
     quotient,
+    same,
 )
 from codegen_cc.region.relax_dims import relax_dims, relax_extent, variable_symbols
 
@@ -340,7 +341,8 @@ class SymbolicImporter(CheckedImporter):
         """A reshape of, or to, symbolic extents; None where TVM's converter will do.
 
         TVM divides for an extent of -1 by what may be 0 at the call. The quotient of what is left
-        when common factors are gone needs no division.
+        when common factors are gone needs no division. Nor does TVM look whether there are as many
+        elements as before, and reads past the end where there are fewer.
         """
         shape, wanted = shape_of(inputs[0]), dims_of(inputs[1])
         if shape is None or wanted is None or is_static([*shape, *wanted]):
@@ -353,6 +355,10 @@ class SymbolicImporter(CheckedImporter):
             place = wanted.index(-1)
             wanted[place] = quotient(product(shape), product(e for e in wanted if e != -1))
         extents = [self._extent(extent) for extent in wanted]
+        counts = Elements(product(shape), product(wanted))
+        if not same(*counts):
+            self.unequal.append(counts)
+            require_equal(self.bb, *([self._extent(count)] for count in counts))
         return relax.op.reshape(inputs[0], relax.ShapeExpr(extents))
 
     def _pad(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:

@@ -6,12 +6,14 @@ A size becomes a symbol of Relax, which the result's shape has and loop nests ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
 
 from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.fitting_extents import require_number
 from byoc.ir.dataflow import op_name
 from codegen_cc.dim import is_static
 
@@ -74,7 +76,9 @@ def reshape(node: Node) -> relax.Expr:
     given = node.emit(relax.op.prod(relax.op.where(is_rest, one, wanted)))
     total = relax.const(int(np.prod(shape, dtype=_INT64)), _INT64)
     left = relax.op.floor_divide(total, relax.op.maximum(given, one))
-    extents = extents_of(node, relax.op.where(is_rest, left, wanted), count, "extent")
+    found = node.emit(relax.op.where(is_rest, left, wanted))
+    require_number(node.bb, relax.op.prod(found), prod(shape))
+    extents = extents_of(node, found, count, "extent")
     return relax.op.reshape(node.inputs[0], relax.ShapeExpr(extents))
 
 

@@ -1,0 +1,110 @@
+"""Reshapes that fit some sizes only: those are asked for, or each call is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import byoc
+from tests.reference import onnxruntime_outputs
+
+Shape = Sequence[int | str]
+
+
+def _model(shape: Shape, wanted: Sequence[int] | None, rank: int = 2) -> onnx.ModelProto:
+    """A reshape between two functions; to numbers that are an input where none are ``wanted``."""
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, shape)]
+    stored = []
+    if wanted is None:
+        inputs.append(value("s", TensorProto.INT64, [rank]))
+    else:
+        stored.append(numpy_helper.from_array(np.array(wanted, np.int64), "s"))
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "s"], ["b"]),
+        helper.make_node("Sigmoid", ["b"], ["y"]),
+    ]
+    outputs = [value("y", TensorProto.FLOAT, None if wanted else ["p", "q"])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "asked", "fits", "others"),
+    [
+        (["n"], [-1, 8], ["8*n"], [(16,), (8,)], [(10,)]),
+        (["n", 6], [-1, 4], ["2*n", 6], [(2, 6)], [(1, 6), (3, 6)]),
+        (["batch", "s", 6], [1, 0, 6], [1, "s", 6], [(1, 4, 6)], [(2, 4, 6)]),
+        (["batch", "s", 6], [3, 0, 2, 3], [3, "s", 6], [(3, 4, 6)], [(1, 4, 6)]),
+        (["batch", "s", 6], [0, 4, -1], ["batch", "2*s", 6], [(2, 2, 6), (1, 4, 6)], [(1, 3, 6)]),
+    ],
+)
+def test_sizes_that_fit_are_asked_for(
+    shape: Shape,
+    wanted: Sequence[int],
+    asked: Shape,
+    fits: Sequence[tuple[int, ...]],
+    others: Sequence[tuple[int, ...]],
+    tmp_path: Path,
+) -> None:
+    model = _model(shape, wanted)
+    report = byoc.compile(model, tmp_path / "model.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left, report.summary()
+    library = byoc.load(tmp_path / "model.so")
+    assert list(library.inputs[0].shape) == asked
+    for sizes in fits:
+        x = {"x": _drawn(*sizes)}
+        want = onnxruntime_outputs(model, x)["y"]
+        np.testing.assert_allclose(library.run(x)["y"], want, rtol=1e-5, strict=True)
+    for sizes in others:
+        with pytest.raises(byoc.InputError, match="has shape"):
+            library.run({"x": _drawn(*sizes)})
+
+
+def test_a_product_of_sizes_is_checked_by_the_run(tmp_path: Path) -> None:
+    """Of two sizes that are free. It read 35 elements of any other number."""
+    model = _model(["batch", "s"], [5, 7])
+    report = byoc.compile(model, tmp_path / "model.so", min_bytes=0).report
+    assert sum(region.operators for region in report.regions) == 2, report.summary()
+    library = byoc.load(tmp_path / "model.so")
+    for sizes in ((5, 7), (7, 5), (35, 1)):
+        x = {"x": _drawn(*sizes)}
+        want = onnxruntime_outputs(model, x)["y"]
+        np.testing.assert_allclose(library.run(x)["y"], want, rtol=1e-5, strict=True)
+    with pytest.raises(byoc.RunError, match="do not fit one another: 4 where 35 is needed"):
+        library.run({"x": _drawn(2, 2)})
+
+
+def test_names_that_a_user_gives_stay_and_are_checked(tmp_path: Path) -> None:
+    model = _model(["batch", "s", 6], [1, 0, 6])
+    done = byoc.compile(model, tmp_path / "model.so", {"x": ["b", "s", 6]}, min_bytes=0)
+    assert sum(region.operators for region in done.report.regions) == 2
+    library = byoc.load(tmp_path / "model.so")
+    assert library.run({"x": _drawn(1, 4, 6)})["y"].shape == (1, 4, 6)
+    with pytest.raises(byoc.RunError, match=r"do not fit one another: 49|48 where 24"):
+        library.run({"x": _drawn(2, 4, 6)})
+
+
+def test_sizes_that_are_computed_are_checked_by_the_run(tmp_path: Path) -> None:
+    model = _model([4, 6], None)
+    report = byoc.compile(model, tmp_path / "model.so", min_bytes=0).report
+    assert len(report.regions) >= 2, report.summary()  # of Exp and of Sigmoid
+    library = byoc.load(tmp_path / "model.so")
+    x = _drawn(4, 6)
+    for sizes in ((3, 8), (-1, 8), (0, -1)):
+        given = {"x": x, "s": np.array(sizes)}
+        want = onnxruntime_outputs(model, given)["y"]
+        np.testing.assert_allclose(library.run(given)["y"], want, rtol=1e-5, strict=True)
+    for sizes in ((5, 5), (-1, 5), (10, 10), (2, 2), (-1, -1), (-2, -12)):
+        with pytest.raises(byoc.RunError, match="inside the network"):
+            library.run({"x": x, "s": np.array(sizes)})

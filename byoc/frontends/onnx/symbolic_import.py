@@ -28,7 +28,7 @@ from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined
-from byoc.frontends.onnx.symbolic_range import counted, number, tiled
+from byoc.frontends.onnx.symbolic_range import counted, number, places_of_all, tiled
 from byoc.frontends.onnx.symbolic_resize import LINE, RANKS, resized_image
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
@@ -93,6 +93,7 @@ class SymbolicImporter(CheckedImporter):
             "Reshape": self._reshape,
             "Squeeze": self._squeeze,
             "Pad": self._pad,
+            "NonZero": lambda inputs, _: places_of_all(self.bb, inputs[0]),
         }
 
     def _parse_graph_input(self, graph: onnx.GraphProto) -> None:

@@ -9,8 +9,11 @@ from tvm import relax
 
 from byoc.frontends.onnx.shape_values import ShapeValue
 from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
-from byoc.ir.dataflow import op_name, shape_of
+from byoc.ir.dataflow import op_name, scalar_of, shape_of
 from codegen_cc.dim import at_most, is_static, normal
+
+#: Operators that fill a shape with a number, and which operand that is.
+_FILLINGS = {"relax.broadcast_to": 0, "relax.full": 1}
 
 
 def counted(
@@ -41,6 +44,20 @@ def counted(
     if start != 0:
         numbers = relax.op.add(numbers, tensor(operands[0]))
     return bb.normalize(numbers)
+
+
+def places_of_all(bb: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr | None:
+    """NonZero of a vector of open length that is filled with one number, as older exporters wrote
+    a range: 0, 1, ... in one row. None for others."""
+    value = bb.lookup_binding(operand) if isinstance(operand, relax.Var) else operand
+    shape = shape_of(operand)
+    if op_name(value) not in _FILLINGS or shape is None or len(shape) != 1 or is_static(shape):
+        return None
+    filling = scalar_of(value.args[_FILLINGS[op_name(value)]])
+    if not filling:  # no constant, or 0
+        return None
+    numbers = bb.emit(relax.op.arange(0, operand.ty.shape.values[0], 1, "int64"))
+    return relax.op.expand_dims(numbers, 0)
 
 
 def number(element: sympy.Expr, dtype: str) -> float | int:

@@ -4,16 +4,22 @@
  *   position = where an output element lies on the input's axis, by the coordinate transformation
  *   nearest: 1 tap, the rounded position;  linear: 2 taps around it;  cubic: 4 taps (Keys, 1981)
  *
- * codegen_cc/libraries/builtin/resize2d.py makes the same tables when compiling, bit by bit, where
+ * codegen_cc/operators/resize2d.py makes the same tables when compiling, bit by bit, where
  * extents are known.  For that the operations stay as they are written: this file is compiled
  * without contraction of products and sums.  An axis has some thousand elements at most, so one
  * thread fills its table in microseconds.
+ *
+ * Engines round in different places, and where a position falls between two pixels that decides
+ * which one is nearest: TVM multiplies by extent / count, and ONNX Runtime divides by
+ * count / extent (`divided`).
  */
 #include "kernels/public.h"
 
 /* Added before a floor (taken away before a ceil), against a position that rounded to just below.
  */
 static const float EPSILON = 1e-5f;
+/* Positions this far from the middle between two pixels are in the middle. */
+static const float TIE = 1e-6f;
 
 /* Positions are far below 2^63, so that these need no library function. */
 static float floor_of(float x) {
@@ -34,7 +40,20 @@ static int64_t at_least_1(int64_t x) {
   return x < 1 ? 1 : x;
 }
 
+static float divided_position_of(const ext_resize_taps_params* p, int64_t i) {
+  float x = (float)i, scale = (float)p->count / (float)p->extent;
+  switch (p->coordinates) {
+    case EXT_RESIZE_ALIGN_CORNERS:
+      return x * (float)(p->extent - 1) / (float)at_least_1(p->count - 1);
+    case EXT_RESIZE_ASYMMETRIC: return x / scale;
+    case EXT_RESIZE_TF_HALF_PIXEL_FOR_NN: return (x + 0.5f) / scale;
+    case EXT_RESIZE_PYTORCH_HALF_PIXEL: return p->count <= 1 ? 0.0f : (x + 0.5f) / scale - 0.5f;
+    default: return (x + 0.5f) / scale - 0.5f;
+  }
+}
+
 static float position_of(const ext_resize_taps_params* p, int64_t i) {
+  if (p->divided) return divided_position_of(p, i);
   float x = (float)i, scale = (float)p->extent / (float)at_least_1(p->count);
   switch (p->coordinates) {
     case EXT_RESIZE_ALIGN_CORNERS:
@@ -53,7 +72,20 @@ static int repeats(const ext_resize_taps_params* p) {
   return (float)(p->count / p->extent) <= 1.0f / (EPSILON * (float)p->extent + EPSILON);
 }
 
+/* ONNX Runtime's roundings, which add nothing to a position; what is a tie it knows to TIE. */
+static int64_t nearest_exactly(const ext_resize_taps_params* p, int64_t i) {
+  float x = position_of(p, i), low = floor_of(x), past_half = x - low - 0.5f;
+  switch (p->rounding) {
+    case EXT_RESIZE_ROUND_PREFER_FLOOR: return (int64_t)low + (past_half > TIE);
+    case EXT_RESIZE_ROUND_PREFER_CEIL: return (int64_t)low + (past_half >= -TIE);
+    case EXT_RESIZE_FLOOR: return (int64_t)low;
+    case EXT_RESIZE_CEIL: return (int64_t)ceil_of(x);
+    default: return (int64_t)round_of(x);
+  }
+}
+
 static int64_t nearest(const ext_resize_taps_params* p, int64_t i) {
+  if (p->divided) return nearest_exactly(p, i);
   if (repeats(p)) return i / (p->count / p->extent);
   float x = position_of(p, i);
   switch (p->rounding) {

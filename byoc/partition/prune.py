@@ -15,6 +15,7 @@ from byoc.report.reasons import Chosen, Reasons
 from codegen_cc.dim import at_one_window, at_unit
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
+from codegen_cc.operators.resize2d import RESIZE2D, is_as_tvm
 
 #: Least bytes that the computing nodes of a region without a contraction must read and write.
 #: ``python -m benchmarks.prune`` (one thread of an AVX-512 server): a region costs 0.03 to 0.1
@@ -52,9 +53,14 @@ def _joined_bytes(nodes: list[Node]) -> int:
     return sum(at_one_window(node.bytes_moved) for node in joins)
 
 
+def _is_as_tvm(node: Node) -> bool:
+    """Whether TVM picks the pixels of a resize that the model's own engine picks."""
+    return node.op != RESIZE2D.name or is_as_tvm(node)
+
+
 def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:
     """None if the nodes are worth a call, or TVM would not compute them right, else the reason."""
-    if any(may_reduce_nothing(node) for node in nodes):
+    if any(may_reduce_nothing(node) or not _is_as_tvm(node) for node in nodes):
         return None
     macs = sum(at_unit(node.macs) for node in nodes)
     computed = computed_bytes(nodes)

@@ -14,6 +14,11 @@ METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 #: The coordinate transformation that reads the region of interest.
 CROPPING = "tf_crop_and_resize"
 
+#: Says that positions are divided by the scale, as ONNX Runtime does: a region of interest that is
+#: the whole image.  TVM's operator has no attribute for it, and reads the region for crops alone;
+#: importers of TVM leave it at zeros.
+DIVIDED = [0.0, 0.0, 1.0, 1.0]
+
 
 def build_resize2d(call: relax.Call) -> Candidate:
     """NCHW image; the size is that of the result."""
@@ -34,6 +39,7 @@ def build_resize2d(call: relax.Call) -> Candidate:
             "rounding": str(attrs.rounding_method) or _default_rounding(attrs),
             "cubic_alpha": float(attrs.cubic_alpha),
             "cubic_exclude": bool(attrs.cubic_exclude),
+            "divided": [float(share) for share in attrs.roi] == DIVIDED,
         },
     )
 

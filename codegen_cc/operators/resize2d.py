@@ -1,8 +1,11 @@
 """resize2d: which pixels an output pixel is mixed from, and by which weights, is tabulated here.
 
 The definitions are those of ``tvm.topi.image.resize2d``, in fp32 as there, so that a network gives
-the same pixels whichever side runs the operator.  Rows and columns have tables of their own; where
-extents are symbolic, ``ext_resize_taps`` fills the same tables at the call.
+the same pixels whichever side runs the operator.  A node that is ``divided`` has the positions of
+ONNX Runtime instead: those divide by the scale where TVM multiplies by its inverse, and where a
+position falls between two pixels, the last bit decides which one is nearest.  Rows and columns have
+tables of their own; where extents are symbolic, ``ext_resize_taps`` fills the same tables at the
+call.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ COORDINATES = (
 ROUNDINGS = ("", "round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 #: Added before a floor (taken away before a ceil), against a position that rounded to just below.
 _EPSILON = np.float32(1e-5)
+#: Positions this far from the middle between two pixels are in the middle for ONNX Runtime.
+TIE = np.float32(1e-6)
 
 Floats = npt.NDArray[np.float32]
 Table = tuple[npt.NDArray[np.int32], Floats]
@@ -99,6 +104,7 @@ def _tables(
         "rounding": f"EXT_RESIZE_{_rounding(attrs).upper()}",
         "cubic_alpha": float(attrs["cubic_alpha"]),
         "cubic_exclude": int(attrs["cubic_exclude"]),
+        "divided": int(attrs["divided"]),
     }
     arguments = [Struct("ext_resize_taps_params", fields), *table]
     builder.call("ext_resize_taps", arguments, table[0], f"taps of an axis: {size} -> {target}")
@@ -118,7 +124,7 @@ def taps_of(size: int, target: int, attrs: dict[str, Any]) -> Table:
         at = _nearest(size, target, attrs)[:, None]
         weights = np.ones(at.shape, np.float32)
     else:
-        position = _positions(size, target, attrs["coordinate"])
+        position = _positions(size, target, attrs)
         first = np.floor(position)
         fraction = position - first
         if method == "linear":
@@ -133,8 +139,11 @@ def taps_of(size: int, target: int, attrs: dict[str, Any]) -> Table:
     return np.clip(at, 0, size - 1).astype(np.int32), weights.astype(np.float32)
 
 
-def _positions(size: int, target: int, coordinate: str) -> Floats:
+def _positions(size: int, target: int, attrs: dict[str, Any]) -> Floats:
     """Where each output element lies on the input's axis."""
+    coordinate = attrs["coordinate"]
+    if attrs["divided"]:
+        return _divided_positions(size, target, coordinate)
     x = np.arange(target, dtype=np.float32)
     scale, half = np.float32(size) / np.float32(max(target, 1)), np.float32(0.5)
     if coordinate == "align_corners":  # a single element is the first one
@@ -148,11 +157,28 @@ def _positions(size: int, target: int, coordinate: str) -> Floats:
     return (x + half) * scale - half
 
 
+def _divided_positions(size: int, target: int, coordinate: str) -> Floats:
+    """The same, as ONNX Runtime computes them."""
+    x, half = np.arange(target, dtype=np.float32), np.float32(0.5)
+    scale = np.float32(target) / np.float32(size)
+    if coordinate == "align_corners":
+        return x * np.float32(size - 1) / np.float32(max(target - 1, 1))
+    if coordinate == "asymmetric":
+        return x / scale
+    if coordinate == "tf_half_pixel_for_nn":
+        return (x + half) / scale
+    if coordinate == "pytorch_half_pixel" and target <= 1:
+        return np.zeros(target, np.float32)
+    return (x + half) / scale - half
+
+
 def _nearest(size: int, target: int, attrs: dict[str, Any]) -> npt.NDArray[np.int32]:
     coordinate, rounding = attrs["coordinate"], _rounding(attrs)
+    if attrs["divided"]:
+        return _nearest_exactly(_positions(size, target, attrs), rounding)
     if coordinate == "asymmetric" and rounding == "floor" and _divides(size, target):
         return (np.arange(target) // (target // size)).astype(np.int32)
-    position, half = _positions(size, target, coordinate), np.float32(0.5)
+    position, half = _positions(size, target, attrs), np.float32(0.5)
     rounded = {
         "round": lambda: np.rint(position),
         "round_prefer_floor": lambda: np.ceil(position - half),
@@ -161,6 +187,35 @@ def _nearest(size: int, target: int, attrs: dict[str, Any]) -> npt.NDArray[np.in
         "ceil": lambda: np.ceil(position - _EPSILON),
     }
     return rounded[rounding]().astype(np.int32)
+
+
+def _nearest_exactly(position: Floats, rounding: str) -> npt.NDArray[np.int32]:
+    """ONNX Runtime's roundings, which add nothing to a position, and know ties to ``TIE``."""
+    low = np.floor(position)
+    past_half = position - low - np.float32(0.5)
+    rounded = {
+        "round": lambda: np.rint(position),
+        "round_prefer_floor": lambda: low + (past_half > TIE),
+        "round_prefer_ceil": lambda: low + (past_half >= -TIE),
+        "floor": lambda: low,
+        "ceil": lambda: np.ceil(position),
+    }
+    return rounded[rounding]().astype(np.int32)
+
+
+def is_as_tvm(node: Node) -> bool:
+    """Whether TVM's arithmetic picks the same pixels, or mixes them alike."""
+    attrs = node.attrs
+    if not attrs["divided"] or attrs["method"] != "nearest":
+        return True
+    pairs = list(zip(node.operand("input").shape[2:], node.shape[2:], strict=True))
+    if not all(isinstance(extent, int) and extent for pair in pairs for extent in pair):
+        return False
+    tables = [
+        [taps_of(size, target, {**attrs, "divided": divided})[0] for divided in (False, True)]
+        for size, target in pairs
+    ]
+    return all(np.array_equal(*table) for table in tables)
 
 
 def _divides(size: int, target: int) -> bool:
@@ -191,12 +246,14 @@ _ATTRIBUTES = {
     "rounding": "of positions, for nearest",
     "cubic_alpha": "a number",
     "cubic_exclude": "whether pixels outside have no weight",
+    "divided": "whether positions are divided by the scale, as ONNX Runtime does",
 }
 
 
 def _samples() -> Iterator[Sample]:
     image = {"input": ((1, 16, 8, 8), REAL)}
     attrs = {"coordinate": "half_pixel", "rounding": "", "cubic_alpha": -0.5, "cubic_exclude": 0}
+    attrs["divided"] = False
     for method in TAPS:
         node = sample_node("resize2d", image, (1, 16, 16, 16), **attrs, method=method)
         yield Sample(method, node)

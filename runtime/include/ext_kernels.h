@@ -340,9 +340,8 @@ typedef enum {
   EXT_RESIZE_CEIL
 } ext_resize_rounding;
 
-/* The tables of ext_resize2d for one axis, where its extents are known at the call only: from
- * `extent` elements (1 at least) to `count`.  at and weight: [count, taps], with 1 tap for nearest,
- * 2 for linear and 4 for cubic.  The rounding is for nearest, the last two fields are for cubic. */
+/* The tables of ext_resize2d for an axis of extents known at the call only: from `extent` elements
+ * (1 at least) to `count`.  at and weight: [count, taps]; 1 tap for nearest, 2 linear, 4 cubic. */
 typedef struct {
   int64_t extent, count;
   ext_resize_method method;
@@ -350,6 +349,7 @@ typedef struct {
   ext_resize_rounding rounding;
   float cubic_alpha;
   int32_t cubic_exclude; /* taps outside of the image weigh nothing, instead of as its border */
+  int32_t divided;       /* positions are divided by count / extent, as in ONNX Runtime */
 } ext_resize_taps_params;
 int ext_resize_taps(const ext_resize_taps_params* p, int32_t* at, float* weight);
 

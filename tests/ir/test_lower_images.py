@@ -180,6 +180,7 @@ def _resize_region(case: Resize, symbolic: bool = False) -> Region:
         "rounding": case.rounding,
         "cubic_alpha": ALPHA,
         "cubic_exclude": case.exclude,
+        "divided": False,
     }
     return b.done(b.add("resize2d", {"input": x}, (*X.shape[:2], *case.size), **attrs))
 

@@ -97,10 +97,10 @@ def test_taps_at_the_call_are_those_of_compilation(
 ) -> None:
     roundings = abi.RESIZE_ROUNDING if method == "nearest" else abi.RESIZE_ROUNDING[:1]
     sizes = (1, 2, 3, 5, 8, 16, 23, 40, 97, 320, 641)
-    choices = itertools.product(sizes, (0, *sizes), roundings, (0, 1))
-    for extent, count, rounding, exclude in choices:
+    choices = itertools.product(sizes, (0, *sizes), roundings, (0, 1), (0, 1))
+    for extent, count, rounding, exclude, divided in choices:
         attrs = {"method": method, "coordinate": coordinate, "rounding": rounding}
-        attrs |= {"cubic_alpha": -0.75, "cubic_exclude": exclude}
+        attrs |= {"cubic_alpha": -0.75, "cubic_exclude": exclude, "divided": divided}
         want_at, want_weight = taps_of(extent, count, attrs)
         at, weight = np.empty_like(want_at), np.empty_like(want_weight)
         p = abi.ResizeTapsParams(
@@ -111,6 +111,7 @@ def test_taps_at_the_call_are_those_of_compilation(
             abi.RESIZE_ROUNDING.index(rounding),
             -0.75,
             exclude,
+            divided,
         )
         assert lib.ext_resize_taps(p, at.ctypes.data, weight.ctypes.data) == 0
         np.testing.assert_array_equal(at, want_at, err_msg=f"{extent} {count} {attrs}")

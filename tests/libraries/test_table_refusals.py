@@ -99,7 +99,7 @@ def of_bool(b: RegionBuilder):
     return b.add("unary", {"input": b.input(3, dtype="bool")}, (3,), dtype="bool", **kind("not"))
 
 
-_RESIZING = ("coordinate", "rounding", "cubic_alpha", "cubic_exclude")
+_RESIZING = ("coordinate", "rounding", "cubic_alpha", "cubic_exclude", "divided")
 DILATED, STRIDED = conv_of(dilation=[2, 2]), conv_of(strides=[2, 2])
 
 
@@ -173,7 +173,7 @@ def test_refused(library: Library, build, reason: str) -> None:
 
 def _resize() -> Node:
     texts = {"method": "cubic", "coordinate": "half_pixel", "rounding": ""}
-    attrs = {**texts, "cubic_alpha": -0.5, "cubic_exclude": 0}
+    attrs = {**texts, "cubic_alpha": -0.5, "cubic_exclude": 0, "divided": False}
     return Node(
         "resize2d", (Operand("input", (1, 1, 2, 2), "float32"),), (1, 1, 4, 4), "float32", attrs
     )

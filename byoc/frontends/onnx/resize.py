@@ -2,8 +2,9 @@
 
 A resize works on one axis after another, and on each it is a fixed linear map: for every output
 position some input positions and their weights. These are computed here, in float64, as the
-operator's specification says (onnx.ai, Resize-19), and rounding to a pixel in fp32, as ONNX Runtime
-does. Images in forms that ``relax.image.resize2d`` computes alike go there, where a kernel is.
+operator's specification says (onnx.ai, Resize-19), and positions in fp32, as ONNX Runtime does: its
+divisions, in its order, so that the nearest pixel is the one that it finds. Images in forms that
+``relax.image.resize2d`` computes alike go there, where a kernel is.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from byoc.frontends.onnx.symbolic_resize import (
 )
 from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim, is_static, same
+from codegen_cc.operators.resize2d import TIE
 from codegen_cc.region.relax_dims import relax_dims
 
 #: Coordinate transformations that ``relax.image.resize2d`` has.
@@ -138,9 +140,9 @@ def axes_of(
         if policy != b"stretch":
             if not is_static((*sizes, *(shape[axis] for axis in axes))):
                 raise ValueError(f"keep_aspect_ratio_policy {policy.decode()} of symbolic extents")
-            ratio = min(ratios) if policy == b"not_larger" else max(ratios)
-            ratios = [ratio] * len(axes)
-            sizes = [np.floor(ratio * shape[axis] + 0.5) for axis in axes]
+            ratio = np.float32(min(ratios) if policy == b"not_larger" else max(ratios))
+            ratios = [float(ratio)] * len(axes)
+            sizes = [np.floor(float(ratio * np.float32(shape[axis])) + 0.5) for axis in axes]
         found = [
             Axis(axis, shape[axis], size if isinstance(size, Dim) else int(size), ratio, region)
             for axis, size, ratio, region in zip(axes, sizes, ratios, regions, strict=True)
@@ -236,12 +238,13 @@ class _Options:
         if self.coordinates == "half_pixel_symmetric":
             exact = scale * f32(size)
             offset = f32(size) / f32(2) * (f32(1) - f32(result) / exact)
-            return offset + (at + f32(0.5)) / scale - f32(0.5)
+            # ONNX Runtime adds doubles here, and rounds their sum.
+            return (offset + (at.astype("f8") + 0.5) / scale - 0.5).astype("f4")
         if self.coordinates == "tf_crop_and_resize":
             if result == 1:
                 return np.full(1, f32(0.5) * (begin + end) * f32(size - 1), "f4")
-            step = (end - begin) * f32(size - 1) / f32(result - 1)
-            return begin * f32(size - 1) + at * step
+            inside = at * (end - begin) * f32(size - 1) / f32(result - 1)
+            return begin * f32(size - 1) + inside
         raise ValueError(f"coordinate_transformation_mode {self.coordinates}")
 
     def taps(self, axis: Axis, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -270,9 +273,9 @@ class _Options:
         if self.rounding in ("ceil", "floor"):
             return ceil if self.rounding == "ceil" else floor
         if self.rounding == "round_prefer_floor":
-            return np.where(positions - floor <= 0.5, floor, ceil)
+            return np.where(positions - floor - np.float32(0.5) <= TIE, floor, ceil)
         if self.rounding == "round_prefer_ceil":
-            return np.where(positions - floor < 0.5, floor, ceil)
+            return np.where(positions - floor - np.float32(0.5) < -TIE, floor, ceil)
         raise ValueError(f"nearest_mode {self.rounding}")
 
     def _kernel(self, distance: np.ndarray) -> np.ndarray:

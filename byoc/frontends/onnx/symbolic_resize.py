@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import array_of, shape_of
+from byoc.patterns.image import DIVIDED
 from codegen_cc.dim import Dim, normal, symbols
 from codegen_cc.region.relax_dims import relax_dims
 
@@ -28,8 +29,9 @@ FIRST_WITH_MODES = 11
 #: Greatest denominator of a scale that fp32 rounded: samples of sound in a frame are fewer.
 MAX_DENOMINATOR = 1024
 
-#: A quarter of an fp32's last place, relative to the least number that has one as large.
-MAX_ERROR = Fraction(1, 2**25)
+#: A quarter of an fp32's last place, relative to the least number that has one as large: a product
+#: of a scale that is smaller than its fraction by no more is the whole number, and not below it.
+MAX_SHORTFALL = Fraction(1, 2**25)
 
 #: Ranks of lines and images.
 LINE, IMAGE = RANKS = (3, 4)
@@ -128,13 +130,14 @@ def scaled(extent: Dim, scale: float, axis: int) -> Dim:
 def fraction_of(scale: float) -> Fraction:
     """What a scale in fp32 stands for: 1/300, which fp32 does not have, or the scale itself.
 
-    ONNX Runtime multiplies extents by the scale and divides positions by it, in fp32. Where the
-    error is at most half of what rounding to fp32 may be, both give the whole numbers that the
-    fraction gives, below 2**24.
+    ONNX Runtime multiplies extents by the scale in fp32 and cuts the rest off, which gives the
+    whole numbers that the fraction gives, below 2**24, unless the scale falls short of it. The
+    ratio of these, rounded to fp32, is the scale again.
     """
     exact = Fraction(float(scale))
     near = exact.limit_denominator(MAX_DENOMINATOR)
-    return near if near and abs(exact / near - 1) <= MAX_ERROR else exact
+    rounded = near and np.float32(near.numerator / near.denominator) == np.float32(scale)
+    return near if rounded and near - exact <= near * MAX_SHORTFALL else exact
 
 
 def _require_ratio(extent: Dim, scale: float, axis: int, attrs: dict[str, Any]) -> None:
@@ -181,7 +184,7 @@ def resize_options(attrs: dict[str, Any], opset: int) -> dict[str, Any]:
     if coordinates == "tf_crop_and_resize":
         raise ValueError("tf_crop_and_resize with symbolic extents; need another transformation")
     return {
-        "roi": [0.0] * 4,
+        "roi": DIVIDED,
         "layout": "NCHW",
         "method": METHODS[mode],
         "coordinate_transformation_mode": coordinates,

@@ -18,6 +18,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
 from byoc.frontends.onnx.converters.node import Node
 from byoc.frontends.onnx.symbolic_resize import FIRST_WITH_MODES
 from codegen_cc.dim import is_static
+from codegen_cc.operators.resize2d import TIE
 
 _F32, _I64 = "float32", "int64"
 
@@ -67,6 +68,10 @@ def _scales(
 
 def _f(value: float) -> tirx.Expr:
     return tirx.const(value, _F32)
+
+
+def _double(value: tirx.Expr) -> tirx.Expr:
+    return tirx.Cast("float64", value)
 
 
 def _half() -> relax.Expr:
@@ -154,24 +159,26 @@ class _Options:
             return tirx.Select(result > _f(1), at * last / of_result, _f(0))
         if self.coordinates == "half_pixel_symmetric":
             offset = size / _f(2) * (_f(1) - result / (scale * size))
-            return offset + half_pixel
+            # ONNX Runtime adds doubles here, and rounds their sum.
+            centre = (_double(at) + _double(_f(0.5))) / _double(scale)
+            return tirx.Cast(_F32, _double(offset) + centre - _double(_f(0.5)))
         if self.coordinates == "tf_crop_and_resize":
             begin, end = ends
-            inside = begin * last + at * ((end - begin) * last / of_result)
+            inside = begin * last + at * (end - begin) * last / of_result
             return tirx.Select(result > _f(1), inside, _f(0.5) * (begin + end) * last)
         raise ValueError(f"coordinate_transformation_mode {self.coordinates}")
 
     def rounded(self, position: tirx.Expr, scale: tirx.Expr) -> tirx.Expr:
         """The nearest pixel."""
         floor, ceil = tirx.floor(position), tirx.ceil(position)
-        part, half = position - floor, _f(0.5)
+        past_half, tie = position - floor - _f(0.5), float(TIE)
         if self.rounding == "up_if_smaller":
             return tirx.Select(scale < _f(1), ceil, floor)
         choices = {
             "ceil": ceil,
             "floor": floor,
-            "round_prefer_floor": tirx.Select(part <= half, floor, ceil),
-            "round_prefer_ceil": tirx.Select(part < half, floor, ceil),
+            "round_prefer_floor": tirx.Select(past_half <= _f(tie), floor, ceil),
+            "round_prefer_ceil": tirx.Select(past_half < _f(-tie), floor, ceil),
         }
         if self.rounding not in choices:
             raise ValueError(f"nearest_mode {self.rounding}")

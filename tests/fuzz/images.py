@@ -157,8 +157,6 @@ def pool(draft: Draft, x: str) -> str:
         attributes["count_include_pad"] = 1
     if kind == "LpPool":
         attributes["p"] = draft.pick((None, 1, 2, 3))
-        if "dilations" in attributes and "SAME" in str(attributes.get("auto_pad")):
-            del attributes["auto_pad"]  # ONNX Runtime pads as if the window were not dilated
     strides = _strides(draft, rank)
     return draft.op(kind, [x], kernel_shape=kernel, strides=strides, **attributes)
 

@@ -55,7 +55,6 @@ ROWS: dict[str, tuple[str, ...]] = {
     "operators that TVM keeps: of dtypes other than float32, in regions too small to offload": (
         *("Relu", "Clip", "Max", "Min"),
     ),
-    "pools with `auto_pad` SAME and dilations": (),
     "Div, Mod of integers": (),
     "Gather": (),
     "GatherElements, GatherND, ScatterElements, ScatterND, `index_tensor`, `index_put`": (),

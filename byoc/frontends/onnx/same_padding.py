@@ -92,12 +92,15 @@ def same_pads(
 ) -> list[int] | None:
     """Pads before and after each axis; None where they depend on the values of symbols.
 
-    Windows that leave pixels out would need pads below 0: a convolution takes 0 then, as in ONNX
-    Runtime. Of a pool that is a ValueError: engines fail there, or crop the image.
+    A pool is padded as if it were not dilated, as in ONNX Runtime: its result is then smaller than
+    the name of its padding promises. Windows that leave pixels out would need pads below 0: a
+    convolution takes 0 then, as in ONNX Runtime. Of a pool that is a ValueError: engines fail
+    there, or crop the image.
     """
     begin, end = [], []
     for size, taps, stride, dilation in zip(image, kernel, strides, dilations, strict=True):
-        reach = (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1
+        apart = 1 if pool else dilation
+        reach = (-(-size // stride) - 1) * stride + (taps - 1) * apart + 1
         total = normal(reach - size)
         if not isinstance(total, int):
             return None

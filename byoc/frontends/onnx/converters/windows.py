@@ -28,8 +28,6 @@ def pool(node: Node) -> relax.Expr:
     pads = list(attrs.get("pads", [0] * 2 * rank))
     named = attrs.pop("auto_pad", b"NOTSET")
     if named.startswith(b"SAME"):
-        if node.operator == "LpPool" and any(gap > 1 for gap in dilations):
-            raise ValueError("auto_pad with dilations, where ONNX Runtime gives another size")
         lower = named == b"SAME_LOWER"
         pads = same_pads(shape[2:], kernel, strides, dilations, lower, pool=True)
     elif named == b"VALID":

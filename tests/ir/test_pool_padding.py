@@ -1,0 +1,49 @@
+"""Pools that name their padding, with dilations and rounded up, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import byoc
+from tests.ir.test_own_converters import One, check, normal
+from tests.reference import onnxruntime_outputs
+
+PADDING = ("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET")
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+def test_padding_dilations_and_rounding_up(operator: str) -> None:
+    """ONNX Runtime pads by name as if windows were not dilated; its results are smaller then."""
+    ones = []
+    choices = itertools.product(PADDING, (1, 2, 3), (1, 2, 3), (2, 3), (0, 1), (7, 8))
+    for number, (name, gap, step, taps, up, extent) in enumerate(choices):
+        attributes: dict[str, Any] = {"kernel_shape": [taps], "strides": [step], "auto_pad": name}
+        attributes |= {"dilations": [gap], "ceil_mode": up}
+        if name == "NOTSET":
+            attributes["pads"] = [taps - 1, taps - 2]
+        if operator == "AveragePool":
+            attributes["count_include_pad"] = number // 2 % 2
+        ones.append(One(operator, {"x": normal(1, 1, extent)}, attributes=attributes))
+    check(ones)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_dilated_pools_of_images_of_open_size(operator: str, tmp_path) -> None:
+    modes = 'kernel_shape = [3, 2], dilations = [2, 3], auto_pad = "SAME_UPPER"'
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 19]>'
+        " g (float[n, 8, h, 24] x) => (float[n, 8, a, b] y)"
+        f" {{ y = {operator}<{modes}>(x) }}"
+    )
+    made = byoc.compile(model, tmp_path / "m.so", {"x": ["n", 8, "h", 24]})
+    assert not made.report.left
+    library = byoc.load(tmp_path / "m.so")
+    for batch, height in ((1, 9), (2, 16)):
+        x = normal(batch, 8, height, 24)
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-6)

@@ -4,6 +4,7 @@
     x [.., s // 20 - 1] + y [.., max(0, s // 20 - 1)]       s becomes s + 39
     x [b, s, 6] reshaped to [1, s, 2, 3]                    b becomes 1
     x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
+    x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
 
 An import notes each pair of extents that an operator wants to be equal and that are not for all
 sizes (``Unequal``). Here a symbol gets the extent that makes them so, or as many elements more.
@@ -12,7 +13,7 @@ sizes (``Unequal``). Here a symbol gets the extent that makes them so, or as man
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
@@ -49,6 +50,19 @@ def unequal(shapes: Iterable[tuple[Dim, ...]]) -> Unequal:
     ]
 
 
+def unequal_beside(axis: int, shapes: Iterable[tuple[Dim, ...] | None]) -> Unequal:
+    """The pairs of extents beside an axis for which shapes cannot be joined along it."""
+    known = [shape for shape in shapes if shape is not None]
+    first = known[0] if known else ()
+    return [
+        (a, b)
+        for other in known[1:]
+        if len(other) == len(first)
+        for place, (a, b) in enumerate(zip(first, other, strict=True))
+        if place != axis % len(first) and not same(a, b)
+    ]
+
+
 def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis, ...]:
     """The axes with extents that make pairs equal, as far as there are such; else as they are."""
     values: dict[sympy.Symbol, Dim] = {}
@@ -59,7 +73,7 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         elif broadcast_shape((a,), (b,)) is not None:
             continue
         else:
-            found = _tie(axes, a, b) or _more(axes, a, b)
+            found = _tie(axes, a, b) or _more(axes, a, b) or _uncut(axes, a, b)
         if found is None:
             continue
         for name, extent in found.items():
@@ -116,9 +130,41 @@ def _more(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent]
     if len(names) != len(inside) or any(_offset(axes, name) is None for name in names):
         return None
 
+    def equal(one: Dim, other: Dim) -> bool:
+        return broadcast_shape((one,), (other,)) is not None
+
+    return _fewest_more(axes, a, b, names, equal)
+
+
+def _uncut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent] | None:
+    """The symbols of what a slice cuts off, with the fewest elements more that leave some.
+
+    max(0, n - 1) can then be written as an extent, and an axis be as long.
+    """
+    cut = {s for dim in (a, b) for part in sympy.sympify(dim).atoms(sympy.Max)
+           for s in part.free_symbols}  # fmt: skip
+    names = [name for name in _order(axes) if symbol(name) in cut]
+    if len(names) != len(cut) or any(_offset(axes, name) is None for name in names):
+        return None
+
+    def whole(one: Dim, other: Dim) -> bool:
+        return not any(sympy.sympify(dim).has(sympy.Max) for dim in (one, other))
+
+    return _fewest_more(axes, a, b, names, whole)
+
+
+def _fewest_more(
+    axes: tuple[DynamicAxis, ...],
+    a: Dim,
+    b: Dim,
+    names: list[str],
+    holds: Callable[[Dim, Dim], bool],
+) -> Mapping[str, Extent] | None:
+    """The names with as many elements more as it takes that something holds of a and b."""
+
     def fits(more: int) -> bool:
         shifted = {symbol(name): symbol(name) + more for name in names}
-        return broadcast_shape((_with(a, shifted),), (_with(b, shifted),)) is not None
+        return holds(_with(a, shifted), _with(b, shifted))
 
     if not names or not fits(LONGEST):
         return None

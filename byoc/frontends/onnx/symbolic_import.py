@@ -22,7 +22,7 @@ from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.contracted_axes import note_contracted
 from byoc.frontends.onnx.fitting_extents import concatenated, require_equal
 from byoc.frontends.onnx.graph_names import subgraphs
-from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal
+from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed
 from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
@@ -157,6 +157,8 @@ class SymbolicImporter(CheckedImporter):
             attrs = self._padded(inputs, attrs)
         if op_name in BROADCASTING:
             inputs[:] = self._in_one_form(inputs)
+        if op_name == "Concat":
+            self.unequal += unequal_beside(attrs.get("axis", 1), map(shape_of, inputs))
         note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
         convert = self._own.get(op_name)
         if convert is not None and (value := convert(inputs, attrs)) is not None:

@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from byoc.frontends.onnx.bodies import attention, contrib, contrib_attention, signal, structure
+from byoc.frontends.onnx.bodies import (
+    attention,
+    contrib,
+    contrib_attention,
+    features,
+    inverse,
+    signal,
+    structure,
+)
 from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.quantised_operators import MICROSOFT
+
+#: The domain of ONNX-ML.
+ML = "ai.onnx.ml"
 
 #: By domain and operator.
 BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
@@ -24,6 +35,12 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "STFT"): signal.stft,
     ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,
     ("", "TensorScatter"): structure.tensor_scatter,
+    (ML, "ArrayFeatureExtractor"): features.array_feature_extractor,
+    (ML, "Binarizer"): features.binarizer,
+    (ML, "Imputer"): features.imputer,
+    (ML, "LabelEncoder"): features.label_encoder,
+    (ML, "Normalizer"): features.normalizer,
+    (ML, "Scaler"): features.scaler,
     (MICROSOFT, "Attention"): contrib_attention.attention,
     (MICROSOFT, "CDist"): contrib.cdist,
     (MICROSOFT, "DequantizeLinear"): contrib.under_its_own_name,
@@ -32,6 +49,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     (MICROSOFT, "FusedGemm"): contrib.fused_gemm,
     (MICROSOFT, "FusedMatMul"): contrib.fused_mat_mul,
     (MICROSOFT, "GroupQueryAttention"): contrib_attention.group_query_attention,
+    (MICROSOFT, "Inverse"): inverse.inverse,
     (MICROSOFT, "MultiHeadAttention"): contrib_attention.multi_head_attention,
     (MICROSOFT, "NhwcMaxPool"): contrib.nhwc_max_pool,
     (MICROSOFT, "QLinearAveragePool"): contrib.channels_last,

@@ -19,7 +19,8 @@ class Reference:
 
     ``rounding`` is its own absolute error, by output, where it may pass a share of the range.
     ``halves`` are the 16-bit dtypes that it rounds values inside of the model to.
-    ``examples`` are inputs that the model comes with.
+    ``examples`` are inputs that the model comes with. ``places`` names outputs that say where the
+    values of another output stood, as those of TopK, with that output and the axis.
     """
 
     name: str
@@ -28,3 +29,4 @@ class Reference:
     rounding: Mapping[str, float] = field(default_factory=dict)
     halves: Collection[str] = ()
     examples: Arrays = field(default_factory=dict)
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)

@@ -125,7 +125,7 @@ def test_small_results_of_sigmoid_may_be_rounded() -> None:
     nodes = [oh.make_node("Sigmoid", ["x"], ["y"]), oh.make_node("Exp", ["x"], ["z"])]
     values = [oh.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2]) for n in "xyz"]
     model = oh.make_model(oh.make_graph(nodes, "g", values[:1], values[1:]))
-    rounding = references.rounding_of(model)
+    rounding = references.rounding_of(model.graph)
     assert rounding == {"y": references.SIGMOID_ERROR}
     right = np.float32([1e-9, 3.01e-5])
     limits = verification.TOLERANCES
@@ -203,3 +203,36 @@ def test_compile_verifies_when_asked(
     for more in (["--target", "aarch64-linux-gnu"], ["--emit", "standalone"]):
         assert main([*command, *more]) == 2
         assert "--verify runs the library here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_places_of_values_that_tie_may_be_others(axis: int) -> None:
+    """Rows of TopK with two equal values, and one as large as the last behind it."""
+    values = np.array([[5, 3, 3, 1], [9, 8, 7, 6]], np.float32)
+    theirs = np.array([[4, 2, 6, 0], [0, 1, 2, 3]])
+
+    def ties(first: list[int], second: list[int]) -> bool:
+        mine = np.array([first, second])
+        rows = (np.moveaxis(a, -1, axis) for a in (mine, theirs, values))
+        return verification.only_ties(*rows, 1e-4, axis)
+
+    assert ties([4, 2, 6, 0], [0, 1, 2, 3]) and ties([4, 6, 2, 0], [0, 1, 2, 3])
+    assert ties([4, 2, 6, 7], [0, 1, 2, 9])  # what is as large as the last one, behind it
+    assert not ties([2, 4, 6, 0], [0, 1, 2, 3]) and not ties([4, 2, 6, 0], [0, 1, 3, 2])
+    assert not ties([4, 9, 6, 0], [0, 1, 2, 3]) and not ties([4, 2, 2, 0], [0, 1, 2, 3])
+
+
+def test_topk_of_sums_that_tie_holds(tmp_path: Path) -> None:
+    """Scores of two equal columns differ by a rounding, and any order of the two is right."""
+    weight = np.random.default_rng(0).standard_normal((64, 40)).astype(np.float32)
+    weight[:, 20:] = weight[:, :20] * np.float32(1 + 1e-7)
+    model = _model(
+        [oh.make_node("MatMul", ["x", "w"], ["s"]), oh.make_node("TopK", ["s", "k"], ["v", "i"])],
+        {"x": (_F, [8, 64])},
+        {"v": (_F, [8, 11]), "i": (onnx.TensorProto.INT64, [8, 11])},
+        w=weight,
+        k=np.array([11]),
+    )
+    made = byoc.compile(model, tmp_path / "m.so")
+    assert not made.report.left
+    assert byoc.verify(model, tmp_path / "m.so").holds

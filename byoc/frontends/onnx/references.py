@@ -33,14 +33,33 @@ def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Ref
             errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
             continue
         read = onnx.load(model, load_external_data=False) if isinstance(model, Path) else model
-        yield replace(found, rounding=rounding_of(read), halves=halves_inside(read))
+        graph = read.graph
+        yield replace(
+            found,
+            rounding=rounding_of(graph),
+            halves=halves_inside(read),
+            places=places_of(graph),
+        )
 
 
-def rounding_of(model: onnx.ModelProto) -> dict[str, float]:
+def places_of(graph: onnx.GraphProto) -> dict[str, tuple[str, int]]:
+    """The places that TopK gives, with the output of its values and the axis, where both leave."""
+    outputs = {value.name for value in graph.output}
+    return {
+        node.output[1]: (
+            node.output[0],
+            next((a.i for a in node.attribute if a.name == "axis"), -1),
+        )
+        for node in graph.node
+        if node.op_type == "TopK" and len(node.output) == 2 and outputs.issuperset(node.output)
+    }
+
+
+def rounding_of(graph: onnx.GraphProto) -> dict[str, float]:
     """The reference's own absolute error, by output, where it may pass a share of the range."""
     return {
         name: SIGMOID_ERROR
-        for node in model.graph.node
+        for node in graph.node
         if node.op_type == "Sigmoid"
         for name in node.output
     }

@@ -91,9 +91,12 @@ _AXES = """\
 /* The axes whose sizes are chosen at run time, and how many there are. */
 BYOC_API const byoc_axis* @NAME@_axes(int32_t* count);
 
+#define @COUNT_OF_AXES@
+
 /* Sets the sizes of all these axes, in this order, for the runs that follow.  Where sizes do not
  * fit, they stay what they were. */
-BYOC_API byoc_status @NAME@_resize(@NAME@_model* model, const int64_t* sizes);
+BYOC_API byoc_status @NAME@_resize(@NAME@_model* model,
+                         const int64_t @SIZES@);
 
 /* As @NAME@_inputs and the like, with the sizes of the next run.  Calls with
  * this instance change what they tell. */
@@ -131,9 +134,12 @@ def header_text(interface: Interface) -> str:
 def _parts(interface: Interface) -> dict[str, str]:
     """What the header says where there are states, and axes of sizes chosen at run time."""
     sized, rows = not interface.is_fixed, interface.rows is not None
+    count = interface.function("AXES")
     return {
         "STATES": _STATES if interface.states else "",
         "AXES": _AXES if sized else "",
+        "COUNT_OF_AXES": f"{count} {len(interface.axes)}",
+        "SIZES": f"sizes[BYOC_AT_LEAST({count})]" if interface.axes else "*sizes",
         "STATES_OF": _STATES_OF if interface.states else "",
         "ROWS_PARAMETER": ",\n                             int64_t rows" if rows else "",
         "ROWS": _ROWS if rows else "",

@@ -23,7 +23,8 @@
  * and, where axes have sizes that are chosen at run time, these:
  *
  *   const byoc_axis* NAME_axes(int32_t* count);
- *   byoc_status NAME_resize(NAME_model* model, const int64_t* sizes);  of all axes, in their order
+ *   byoc_status NAME_resize(NAME_model* model, const int64_t* sizes);  [NAME_AXES], of all axes,
+ *                                                                      in their order
  *   const byoc_tensor* NAME_inputs_of(const NAME_model* model, int32_t* count);  with these sizes
  *   const byoc_tensor* NAME_outputs_of(const NAME_model* model, int32_t* count);
  *   const byoc_tensor* NAME_states_of(const NAME_model* model, int32_t* count);
@@ -95,6 +96,14 @@ typedef struct {
   size_t bytes;         /* size of the buffer */
   size_t alignment;     /* bytes that its address must be a multiple of */
 } byoc_tensor;
+
+/* The length that an array has at least, where a parameter is declared: compilers of C warn of
+ * arrays that are shorter.  C++ has no word for it. */
+#ifdef __cplusplus
+#define BYOC_AT_LEAST(count)
+#else
+#define BYOC_AT_LEAST(count) static count
+#endif
 
 /* An axis whose size is chosen at run time, shared by all tensors that have it. */
 typedef struct {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from ctypes import c_int, c_void_p
 from pathlib import Path
 
@@ -55,6 +56,24 @@ def shared(tmp_path_factory) -> Path:
 
 def drawn(n: int, h: int, w: int) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(n + h + w).standard_normal((n, 3, h, w), np.float32)}
+
+
+@pytest.mark.parametrize(("compiler", "count"), [("gcc", 3), ("gcc", 2), ("g++", 3)])
+def test_compilers_warn_of_too_few_sizes(
+    shared: Path, tmp_path: Path, compiler: str, count: int
+) -> None:
+    """Three axes: C declares how long the array is at least."""
+    source = tmp_path / ("short.c" if compiler == "gcc" else "short.cc")
+    source.write_text(
+        '#include "images.h"\n'
+        f"int main(void) {{ const int64_t sizes[{count}] = {{1}}; images_model* model = 0;\n"
+        "  return images_create(0, &model) || images_resize(model, sizes) || images_AXES != 3; }\n"
+    )
+    include = shared.parent.parent / "include"
+    command = [compiler, "-O1", "-Wall", "-Werror", "-c", str(source), "-o", str(tmp_path / "o")]
+    done = subprocess.run([*command, f"-I{include}"], capture_output=True, text=True)
+    assert (done.returncode == 0) == (count == 3), done.stderr
+    assert count == 3 or "images_resize" in done.stderr
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -47,6 +47,7 @@ SIMPLE_UNARY = {
     "relax.round": "round",
     "relax.sin": "sin",
     "relax.cos": "cos",
+    "relax.tan": "tan",
     **{f"relax.{kind}": kind for kind in ("atan", "asin", "acos", "asinh", "acosh", "atanh")},
     "relax.sign": "sign",
 }

@@ -48,6 +48,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "products and quotients computed as one": ("Mul", "Div"),
     "Conv over padding": ("Conv", "ConvTranspose"),
     "Resize, GridSample": ("Resize", "Upsample", "GridSample"),
+    "DFT, STFT": ("DFT", "STFT"),
     "LSTM, GRU, RNN": ("LSTM", "GRU", "RNN"),
     "3x3 convolution by Winograd": (),
     "attention": (),

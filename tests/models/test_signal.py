@@ -252,3 +252,19 @@ def test_transforms_along_axes_of_any_length(tmp_path) -> None:
         close(waves, np.stack([want.real, want.imag], -1))
         want = np.fft.ifft(x.astype(np.float64), axis=1)
         close(back, np.stack([want.real, want.imag], -1))
+
+
+@pytest.mark.parametrize("length", [12, 16])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_value_that_is_no_number_in_a_transform(length: int, value: float, tmp_path) -> None:
+    """Signs of ONNX Runtime's infinities are those of its steps, or it has NaN for all of them."""
+    graph = model([node("DFT", "x", "y", axis=1)], {"x": (FLOAT, [2, length, 1])}, "y")
+    made = byoc.compile(graph, tmp_path / "m.so", min_bytes=0)
+    assert made.report.regions and not made.report.left
+    x = np.random.default_rng(0).standard_normal((2, length, 1)).astype("f4")
+    x[0, 2] = value
+    (got,) = results(byoc.load(tmp_path / "m.so"), x=x)
+    want = onnxruntime_outputs(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+    np.testing.assert_allclose(got[1], want[1], atol=1e-4)
+    assert not np.isnan(value) or np.isnan(got[0]).all()

@@ -25,6 +25,7 @@ from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.loader import Model, load
 from byoc.errors import ByocError, ControlError, FallbackWarning, LoadError
 from byoc.torch_compile.capture import Captured
+from byoc.torch_compile.frozen import Frozen
 from byoc.torch_compile.graphs import Graph, Part, Parts, tell
 from byoc.torch_compile.refusal import Refusal
 from byoc.torch_compile.split import Piece, operators_of, split_at
@@ -158,20 +159,21 @@ class _Runner:
         self._given = captured.given
         self._outputs = captured.outputs
         self._library = library
-        frozen = [(place, captured.inputs[place]) for place in captured.frozen]
-        self._frozen = [(place, tensor, _version(tensor)) for place, tensor in frozen]
+        self._frozen = [(place, Frozen(captured.inputs[place])) for place in captured.frozen]
         self._names = [info.name for info in library.inputs]
         self._warned = False
 
     def __call__(self, *inputs: Any) -> tuple[torch.Tensor | None, ...]:
         """The graph's results."""
-        for place, tensor, version in self._frozen:
-            if inputs[place] is not tensor or _version(tensor) != version:
-                return self._by_pytorch(inputs)
+        if not all(frozen.is_still(inputs[place]) for place, frozen in self._frozen):
+            return self._by_pytorch(inputs)
         tensors = [inputs[place].detach() for place in self._given]
         found = self._library.run(dict(zip(self._names, tensors, strict=True)))
         results = iter(found.values())
-        return tuple(_tensor(next(results)) if there else None for there in self._outputs)
+        return tuple(
+            None if order is None else _laid_out(_tensor(next(results)), order)
+            for order in self._outputs
+        )
 
     def _by_pytorch(self, inputs: Sequence[Any]) -> Any:
         if not self._warned:
@@ -185,9 +187,12 @@ class _Runner:
         return self._graph(*inputs)
 
 
-def _version(tensor: torch.Tensor) -> int:
-    """How often a tensor was written; those made for inference do not count."""
-    return -1 if tensor.is_inference() else tensor._version
+def _laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """A dense tensor with its axes in this order of memory, which views of it need to be."""
+    if order == tuple(range(tensor.dim())):
+        return tensor
+    back = [order.index(axis) for axis in range(tensor.dim())]
+    return tensor.permute(order).contiguous().permute(back)
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

@@ -28,8 +28,9 @@ class Captured:
     """A graph, and what its inputs are.
 
     ``frozen`` are the places of parameters and buffers, ``given`` those of other tensors, ``sizes``
-    where each input that is a size stands: place of a tensor, axis. ``outputs`` says whether each
-    result is a tensor; others are None.
+    where each input that is a size stands: place of a tensor, axis; none for those that nothing
+    reads, as strides. ``outputs`` has the order of each result's axes in memory; None for results
+    that are None.
     """
 
     graph: torch.fx.GraphModule
@@ -37,7 +38,7 @@ class Captured:
     frozen: tuple[int, ...]
     given: tuple[int, ...]
     sizes: dict[int, tuple[int, int]]
-    outputs: tuple[bool, ...]
+    outputs: tuple[tuple[int, ...] | None, ...]
 
     @classmethod
     def of(cls, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Captured:
@@ -47,7 +48,8 @@ class Captured:
         frozen, given, sizes = [], [], {}
         for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
             if not isinstance(value, torch.Tensor):
-                sizes[place] = _place_of(shapes[place], shapes)
+                if node.users:
+                    sizes[place] = _place_of(shapes[place], shapes)
             elif value.device.type != "cpu":
                 raise ImportFailure(f"input {node.name} is on {value.device}; need CPU memory")
             elif _STATIC in (node.meta.get("tensor_dict") or {}):
@@ -86,11 +88,15 @@ class Captured:
     def key(self, *others: str) -> str:
         """A hash of all that the library is made of."""
         digest = hashlib.sha256()
-        for text in (*others, self.graph.code):
+        for text in (*others, self.graph.code, *_modes()):
             digest.update(text.encode() + b"\0")
+        for node in self.graph.graph.nodes:  # what modes that the code does not show make of it
+            found = node.meta.get("example_value")
+            digest.update(f"{found.dtype if isinstance(found, torch.Tensor) else ''}\0".encode())
         for place in range(len(self.inputs)):
             value = self._example(place)
-            told = (value.dtype, tuple(map(str, value.shape))) if place not in self.sizes else value
+            is_tensor = isinstance(value, torch.Tensor)
+            told = (value.dtype, tuple(map(str, value.shape))) if is_tensor else value
             digest.update(f"{place} {place in self.frozen} {told}\0".encode())
         constants = [self.inputs[place] for place in self.frozen]
         named = [node.target for node in self.graph.graph.nodes if node.op == "get_attr"]
@@ -104,6 +110,12 @@ class Captured:
     def _example(self, place: int) -> Any:
         nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
         return nodes[place].meta.get("example_value", self.inputs[place])
+
+
+def _modes() -> tuple[str, ...]:
+    """What decides on dtypes without being part of a graph's code."""
+    casts = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    return (f"dtype={torch.get_default_dtype()}", f"autocast={casts}")
 
 
 class _Frozen(torch.nn.Module):
@@ -123,7 +135,7 @@ class _Frozen(torch.nn.Module):
         known = dict(zip(captured.given, tensors, strict=True))
         known |= {place: getattr(self, f"weight_{place}") for place in captured.frozen}
         known |= {place: known[at].shape[axis] for place, (at, axis) in captured.sizes.items()}
-        inputs = [known[place] for place in range(len(known))]
+        inputs = [known.get(place) for place in range(len(captured.inputs))]
         with fx_traceback.preserve_node_meta():
             return torch.fx.Interpreter(self._graph).run(*inputs)
 
@@ -149,9 +161,11 @@ def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int]:
     raise ImportFailure(f"an input is the number {size}, which no axis of a tensor has")
 
 
-def _outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[bool, ...]:
-    """Whether each result is a tensor, or nothing. The library's results have memory of their own,
-    so none may be a view of an input or of another one."""
+def _outputs_of(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> tuple[tuple[int, ...] | None, ...]:
+    """The order of each result's axes in memory, None for one that is nothing. The library's
+    results have memory of their own, so none may be a view of an input or of another one."""
     (node,) = (n for n in graph.graph.nodes if n.op == "output")
     results = []
     taken = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
@@ -163,8 +177,27 @@ def _outputs_of(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> tuple[boo
             if _memory(value) in taken:
                 raise _failure("a result shares memory with an input or another result", result)
             taken.add(_memory(value))
-        results.append(value is not None)
+        results.append(None if value is None else _order_of(value))
     return tuple(results)
+
+
+def _order_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The axes of a tensor from the one with the widest stride on; as they are named where the
+    tensor leaves room between elements."""
+    plain = tuple(range(tensor.dim()))
+    sizes, strides = (
+        [int(n) if isinstance(n, int) else n.node.hint for n in numbers]
+        for numbers in (tensor.shape, tensor.stride())
+    )
+    if None in sizes or None in strides:
+        return plain
+    order = sorted(plain, key=lambda axis: (-strides[axis], axis))
+    dense = 1
+    for axis in reversed(order):
+        if sizes[axis] != 1 and strides[axis] != dense:
+            return plain
+        dense *= sizes[axis]
+    return tuple(order)
 
 
 def _require_flat(graph: torch.fx.GraphModule) -> None:

@@ -174,3 +174,84 @@ def test_an_unknown_option_is_refused() -> None:
     compiled = torch.compile(nn.ReLU(), backend=backend, options={"speed": 11})
     with pytest.raises(Exception, match="option 'speed'; the backend byoc has cache, verify"):
         compiled(torch.randn(4, 4))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("write", ["data", "new_data", "numpy", "inference"])
+def test_weights_that_are_written_unseen(write: str) -> None:
+    """PyTorch counts none of these writes."""
+    mode = torch.inference_mode if write == "inference" else torch.no_grad
+    given = torch.randn(1, 3, 8, 8)
+    with mode():
+        module = Network().eval()
+        compiled = torch.compile(module, backend=backend, options={"cache": False, "min_bytes": 0})
+        require_equal(module, compiled, given)
+        weight = module.head.weight
+        if write == "data":
+            weight.data.mul_(2)
+        elif write == "new_data":
+            weight.data = weight * 2
+        elif write == "numpy":
+            weight.numpy()[:] = 1
+        else:
+            weight.mul_(2)
+        with pytest.warns(FallbackWarning, match="its weights are not those"):
+            require_equal(module, compiled, given)
+
+
+@torch.no_grad()
+def test_results_lie_as_pytorchs_do() -> None:
+    """A view of a result that leaves the graph counts on it."""
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        y = x.T * 2
+        torch._dynamo.graph_break()
+        return y.T.view(-1)
+
+    options = {"cache": False, "min_bytes": 0}
+    told = byoc.explain(lambda x: x.T * 2, (torch.randn(3, 4),), options)
+    assert told.graphs[0].parts[0].metadata is not None
+    given = torch.randn(3, 4)
+    assert torch.equal(
+        torch.compile(turned, backend=backend, options=options)(given), given.view(-1) * 2
+    )
+    conv = nn.Conv2d(3, 4, 3).eval()
+    given = torch.randn(1, 3, 6, 6).to(memory_format=torch.channels_last)
+    result = torch.compile(conv, backend=backend, options=options)(given)
+    assert result.stride() == conv(given).stride()
+    torch.testing.assert_close(result, conv(given), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_strides_are_no_inputs() -> None:
+    """Where they change, PyTorch makes them inputs of the graph, which nothing reads."""
+    module = Network().eval()
+    compiled = torch.compile(module, backend=backend, options={"cache": False, "min_bytes": 0})
+    for wide in (8, 16, 24):
+        require_equal(module, compiled, torch.randn(1, 3, 8, wide)[..., :8])
+    require_equal(module, compiled, torch.randn(1, 3, 8, 8).transpose(2, 3))
+
+
+@torch.no_grad()
+def test_modes_have_libraries_of_their_own(tmp_path: Path) -> None:
+    """The code of a graph does not show the default dtype, nor autocast around the module."""
+
+    def filled(x: torch.Tensor) -> torch.Tensor:
+        return x @ x + torch.full((4,), 2.0)
+
+    options = {"cache": str(tmp_path), "min_bytes": 0}
+    given = torch.randn(4, 4)
+    for dtype in (torch.float32, torch.float64):
+        torch.compiler.reset()
+        torch.set_default_dtype(dtype)
+        try:
+            result = torch.compile(filled, backend=backend, options=options)(given)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert result.dtype == dtype
+    linear = nn.Linear(4, 4).eval()
+    for enabled in (True, False):
+        torch.compiler.reset()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            result = torch.compile(linear, backend=backend, options=options)(given)
+        assert result.dtype == (torch.bfloat16 if enabled else torch.float32)

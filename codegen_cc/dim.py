@@ -278,11 +278,16 @@ def estimate(dim: Dim) -> int:
 def at_unit(dim: Dim) -> int:
     """The value of a dimension where every symbol is 1: work per item, for reports.
 
-    It is 0 where a window is larger than that.
+    It is 0 where a window is larger than that. Where the dimension is divided by something that is
+    0 there, as half of a symbol, every symbol is as large as it takes.
     """
     if isinstance(dim, int):
         return dim
-    return max(0, int(dim.subs({s: 1 for s in symbols([dim])})))
+    for size in (1, 2, 4, 64):
+        found = dim.subs({s: size for s in symbols([dim])})
+        if found.is_finite:
+            return max(0, int(found))
+    return 0
 
 
 def at_one_window(dim: Dim) -> int:

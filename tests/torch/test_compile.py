@@ -307,3 +307,60 @@ def test_pytorch_is_imported_for_its_models_alone() -> None:
         "assert not any(name.startswith('torch.') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu().view(x.shape[0] // 2, -1) * 2
+
+
+def test_sizes_that_are_divided_by_none(tmp_path: Path) -> None:
+    """Half of a row is none: a shape that is divided by it must not end the process."""
+    path = tmp_path / "halved.so"
+    shapes = ({0: torch.export.Dim.AUTO},)
+    byoc.compile(
+        Halved().eval(),
+        path,
+        example_inputs=(torch.randn(6, 4),),
+        dynamic_shapes=shapes,
+        min_bytes=0,
+    )
+    with byoc.load(path) as model:
+        assert model.metadata.report["regions"]
+        for rows in (6, 2, 0):
+            given = torch.randn(rows, 4)
+            found = model.run({"x": given})["output"]
+            if rows:
+                np.testing.assert_array_equal(found, Halved()(given))
+            else:
+                assert found.size == 0
+
+
+class Cast(nn.Module):
+    """A layer under autocast, whose result leaves in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.layer(x).float() * 2
+
+
+def test_results_that_pytorch_rounds_on_the_way() -> None:
+    """Ours are not rounded, which is no error of theirs."""
+    torch.manual_seed(0)
+    done = byoc.compile(Cast().eval(), example_inputs=(torch.randn(8, 64),), min_bytes=0)
+    assert done.report.left == () and done.metadata.outputs[0].dtype == "float32"
+
+
+def test_example_inputs_that_are_views() -> None:
+    """PyTorch notes the whole of them, and cannot check it when it takes the program apart."""
+    whole = torch.randn(8, 16)
+    done = byoc.compile(
+        nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)).eval(),
+        example_inputs=(whole[:3, ::4],),
+        min_bytes=0,
+    )
+    assert done.report.left == () and done.metadata.inputs[0].shape == (3, 4)

@@ -84,4 +84,6 @@ def torch_reference(program: Program) -> Reference:
 
     names = [name for name, _ in program.inputs()]
     name = f"PyTorch {torch.__version__}"
-    return Reference(name, names, program.answer, examples=program.examples())
+    return Reference(
+        name, names, program.answer, examples=program.examples(), halves=program.halves()
+    )

@@ -74,6 +74,18 @@ class Program:
         leaves = pytree.tree_leaves(given)
         return {name: _array(leaves[place]) for name, place in self.inputs()}
 
+    def halves(self) -> list[str]:
+        """The dtypes of 16 bits that results have on the way or at the end."""
+        graphs = [
+            module.graph
+            for module in self.exported.graph_module.modules()
+            if isinstance(module, torch.fx.GraphModule)
+        ]
+        found = (node.meta.get("val") for graph in graphs for node in graph.nodes)
+        dtypes = {value.dtype for value in found if isinstance(value, torch.Tensor)}
+        halves = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+        return [name for name, dtype in halves.items() if dtype in dtypes]
+
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What PyTorch computes of inputs by name, with the layers that it exports: transformers of
         its own have others for eager calls, which give 0 for what a mask of padding hides."""
@@ -134,8 +146,8 @@ def exported(
     if model.training:
         raise ModelError(f"{type(model).__name__} is in training mode; call .eval() first")
     named = isinstance(example_inputs, Mapping)
-    args = () if named else tuple(example_inputs)
-    kwargs = dict(example_inputs) if named else {}
+    args = () if named else _of_their_own(tuple(example_inputs))
+    kwargs = _of_their_own(dict(example_inputs)) if named else {}
     try:
         with torch.no_grad():
             program = torch.export.export(
@@ -144,6 +156,19 @@ def exported(
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     return Program(program, model, symbols=_symbol_names(program, dynamic_shapes, args, kwargs))
+
+
+def _of_their_own(inputs: Any) -> Any:
+    """Inputs with memory of their own: what PyTorch notes of the tensor that one is a view of, it
+    cannot check afterwards. A tensor that is given twice stays one."""
+    made: dict[int, torch.Tensor] = {}
+
+    def copy(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor._base is None:
+            return tensor
+        return made.setdefault(id(tensor), tensor.detach().clone())
+
+    return pytree.tree_map_only(torch.Tensor, copy, inputs)
 
 
 def read(path: Path) -> Program:

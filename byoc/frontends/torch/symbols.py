@@ -18,13 +18,28 @@ from tvm import tirx
 from codegen_cc.dim import Dim, larger, normal, smaller, symbol
 from codegen_cc.region.relax_dims import relax_extent
 
+
+def _quotient(above: Dim, below: Dim) -> Dim:
+    """Rounded down. A divisor that a call may make 0 counts as 1 then: TVM's code would end the
+    process, and PyTorch refuses such a size."""
+    made = sympy.floor(sympy.Rational(1, 1) * above / below)
+    divisors = [sympy.fraction(sympy.together(part.args[0]))[1] for part in made.atoms(sympy.floor)]
+    if any(divisor.free_symbols for divisor in divisors):
+        return sympy.floor(sympy.Rational(1, 1) * above / larger(below, 1))
+    return made
+
+
+def _remainder(above: Dim, below: Dim) -> Dim:
+    return sympy.Mod(above, below if isinstance(below, int) else larger(below, 1))
+
+
 #: PyTorch's functions of whole numbers, none of which is below 0 in a shape.
 _FUNCTIONS = {
-    functions.FloorDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
-    functions.CleanDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
-    functions.Mod: sympy.Mod,
-    functions.PythonMod: sympy.Mod,
-    sympy.Mod: sympy.Mod,
+    functions.FloorDiv: _quotient,
+    functions.CleanDiv: _quotient,
+    functions.Mod: _remainder,
+    functions.PythonMod: _remainder,
+    sympy.Mod: _remainder,
     functions.Max: lambda *sizes: reduce(larger, sizes),
     functions.Min: lambda *sizes: reduce(smaller, sizes),
     sympy.Max: lambda *sizes: reduce(larger, sizes),

@@ -13,6 +13,7 @@ from torch import nn
 
 from tests.torch.case import Case
 from tests.torch.image_operators import IMAGE
+from tests.torch.odd_operators import ODD
 
 _X = (3, 8, 6, 6)
 _INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 100]])
@@ -401,4 +402,5 @@ FAMILIES = {
     "normalisation": NORMALISATION,
     "movement": MOVEMENT,
     "image": IMAGE,
+    "odd": ODD,
 }

@@ -92,6 +92,36 @@ def linear(g: Graph, input: Value, weight: Value, bias: Value | None = None) -> 
     return product if bias is None else op.add(product, g.tensor(bias))
 
 
+def grouped_product(g: Graph, input: Value, weight: Value, offs: Value) -> relax.Expr:
+    """Rows of [S, K] by the matrix of their group, of [G, K, N]: a mixture of experts.
+
+    ``offs`` says where each group ends; rows behind the last one are 0. A few rows pick their
+    matrices. Of many, or of a number that is open, every expert computes all: no kernel takes a
+    number of rows that data decide.
+    """
+    x, matrices, ends = g.tensor(input), g.tensor(weight), g.tensor(offs)
+    rows, groups = x.ty.shape.values[0], int(matrices.ty.shape.values[0])
+    count = getattr(rows, "value", None)
+    places = g.emit(op.reshape(op.arange(0, rows, 1, "int64"), [rows, 1]))
+    past = g.emit(op.greater_equal(places, op.reshape(g.tensor(ends, "int64"), [1, groups])))
+    group = g.emit(op.sum(op.astype(past, "int64"), [1], True))
+    if count is not None and 2 * count <= groups:
+        own = op.minimum(op.reshape(group, [count]), g.tensor(groups - 1, "int64"))
+        each = op.matmul(op.expand_dims(x, 1), op.take(matrices, g.emit(own), 0))
+        made = g.emit(op.squeeze(each, [1]))
+        return op.where(op.less(group, g.tensor(groups, "int64")), made, g.tensor(0.0))
+    made = g.tensor(0.0)
+    for number in range(groups):
+        if isinstance(weight, torch.Tensor):
+            matrix = g.tensor(weight[number])
+        else:
+            matrix = op.squeeze(op.strided_slice(matrices, [0], [number], [number + 1]), [0])
+        product = g.emit(op.matmul(x, matrix))
+        own = op.equal(group, g.tensor(number, "int64"))
+        made = g.emit(op.where(own, product, made))
+    return made
+
+
 # ---------------------------------------------------------------------- convolutions
 
 _CONVOLUTIONS = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
@@ -289,6 +319,7 @@ CONTRACTION = {
     "addmv": addmv,
     "_trilinear": trilinear,
     "linear": linear,
+    "transformers::grouped_mm_fallback": grouped_product,
     "convolution": convolution,
     **{f"conv{n}d": conv for n in (1, 2, 3)},
     **{f"conv_transpose{name}": conv_transpose for name in ("1d", "2d.input", "3d.input")},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import log
 
 import torch
+import tvm
 from tvm import relax
 
 from byoc.frontends.torch.values import Graph, Value
@@ -20,8 +21,14 @@ def _function(apply: Callable[[relax.Expr], relax.Expr]) -> Callable[..., relax.
 
 
 def _test(apply: Callable[[relax.Expr], relax.Expr]) -> Callable[..., relax.Expr]:
-    """A function of one tensor whose results are booleans."""
-    return lambda g, x: apply(g.tensor(x))
+    """A function of one float whose results are booleans."""
+
+    def convert(g: Graph, x: Value) -> relax.Expr:
+        tensor = g.tensor(x)
+        is_float = str(tensor.ty.dtype).startswith(("float", "bfloat"))
+        return apply(tensor if is_float else op.astype(tensor, "float32"))
+
+    return convert
 
 
 def _rounding(apply: Callable[[relax.Expr], relax.Expr]) -> Callable[..., relax.Expr]:
@@ -36,6 +43,41 @@ def _is_float(g: Graph) -> bool:
 def _binary(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
     """A function of two tensors in the dtype that these meet in."""
     return lambda g, x, other: apply(*g.tensors(x, other))
+
+
+def _greater_or_less(
+    apply: Callable[..., relax.Expr], booleans: Callable[..., relax.Expr]
+) -> Callable[..., relax.Expr]:
+    """The greater or the less of two; TVM has none of booleans."""
+    return lambda g, x, other: (booleans if g.dtype == "bool" else apply)(*g.tensors(x, other))
+
+
+def _but_nan(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    """The greater or the less of two, or the other one where one is NaN."""
+
+    def convert(g: Graph, x: Value, other: Value) -> relax.Expr:
+        a, b = g.tensors(x, other)
+        chosen = apply(g, a, b)
+        if not _is_float(g):
+            return chosen
+        return op.where(op.isnan(a), b, op.where(op.isnan(b), a, chosen))
+
+    return convert
+
+
+def arc_tangent(g: Graph, x: Value, other: Value) -> relax.Expr:
+    """The angle of a point, of integers as floats."""
+    return op.atan2(g.tensor(x, g.dtype), g.tensor(other, g.dtype))
+
+
+def sign(g: Graph, x: Value) -> relax.Expr:
+    """-1, 0 or 1; of NaN 0."""
+    tensor = g.tensor(x, g.dtype)
+    if g.dtype == "bool":
+        return tensor
+    zero = g.tensor(0, g.dtype)
+    above, below = op.greater(tensor, zero), op.less(tensor, zero)
+    return op.subtract(op.astype(above, g.dtype), op.astype(below, g.dtype))
 
 
 def _logical(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
@@ -99,10 +141,16 @@ def floor_divide(g: Graph, x: Value, other: Value) -> relax.Expr:
 
 
 def _floor_divide(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """Of floats, what is left by the remainder is divided, as PyTorch does: 1 // 0.1 is 9."""
+    """Of floats, what is left by the remainder is divided, as PyTorch does: 1 // 0.1 is 9.
+
+    By 0 a quotient is infinite, and the remainder NaN.
+    """
     if not _is_float(g):
         return op.floor_divide(a, b)
-    return op.round(op.divide(op.subtract(a, _remainder(g, a, b)), b))
+    whole = op.round(op.divide(op.subtract(a, _remainder(g, a, b)), b))
+    if isinstance(b, tvm.ir.GenericConst) and (b.value.numpy() != 0).all():
+        return whole
+    return op.where(op.equal(b, g.tensor(0.0, dtype_of(b))), op.divide(a, b), whole)
 
 
 def remainder(g: Graph, x: Value, other: Value) -> relax.Expr:
@@ -121,17 +169,31 @@ def _remainder(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
 def power(g: Graph, x: Value, exponent: Value) -> relax.Expr:
     """``x ** exponent``; small whole exponents are products."""
     if isinstance(exponent, int | float) and exponent in (1, 2, 3, 4):
-        base = g.tensor(x, g.dtype)
-        square = base if exponent == 1 else g.emit(op.multiply(base, base))
-        other = {1: None, 2: None, 3: base, 4: square}[int(exponent)]
-        return square if other is None else op.multiply(square, other)
+        return _products(g, g.tensor(x, g.dtype), int(exponent))
     if not _is_float(g):
-        raise ValueError(f"integers to the power {exponent}; need a power from 1 to 4")
+        if not isinstance(exponent, int) or exponent < 0:
+            raise ValueError(f"integers to the power {exponent}; need a number of 0 or more")
+        base = g.tensor(x, g.dtype)
+        if exponent == 0:
+            return op.full(g.shape, g.tensor(1, g.dtype), g.dtype)
+        return _products(g, base, exponent)
     if exponent == 0.5:
         return op.sqrt(g.tensor(x, g.dtype))
     if exponent == -0.5:
         return op.rsqrt(g.tensor(x, g.dtype))
     return op.power(g.tensor(x, g.dtype), g.tensor(exponent, g.dtype))
+
+
+def _products(g: Graph, base: relax.Expr, exponent: int) -> relax.Expr:
+    """A whole power of 1 or more: squares of squares."""
+    made, square = None, base
+    while True:
+        if exponent % 2:
+            made = square if made is None else op.multiply(made, square)
+        exponent //= 2
+        if not exponent:
+            return made
+        square = g.emit(op.multiply(square, square))
 
 
 def where(g: Graph, condition: Value, x: Value, other: Value) -> relax.Expr:
@@ -275,7 +337,7 @@ def _logarithm(base: float) -> Callable[..., relax.Expr]:
 
 _FUNCTIONS = (
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "sin", "sinh"),
-    *("tan", "tanh", "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "sign", "square"),
+    *("tan", "tanh", "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "square"),
 )
 
 ELEMENTWISE = {
@@ -284,6 +346,7 @@ ELEMENTWISE = {
     **{name: _test(getattr(op, name)) for name in ("isnan", "isinf", "isfinite")},
     "round.default": _rounding(op.round),
     "neg": _function(op.negative),
+    "sign": sign,
     "exp2": exp2,
     "expm1": expm1,
     "log1p": log1p,
@@ -314,11 +377,13 @@ ELEMENTWISE = {
     "remainder": remainder,
     "fmod": _binary(op.mod),
     "pow": power,
-    "maximum": _binary(op.maximum),
-    "minimum": _binary(op.minimum),
-    "max.other": _binary(op.maximum),
-    "min.other": _binary(op.minimum),
-    "atan2": _binary(op.atan2),
+    "maximum": _greater_or_less(op.maximum, op.logical_or),
+    "minimum": _greater_or_less(op.minimum, op.logical_and),
+    "max.other": _greater_or_less(op.maximum, op.logical_or),
+    "min.other": _greater_or_less(op.minimum, op.logical_and),
+    "fmax": _but_nan(_greater_or_less(op.maximum, op.logical_or)),
+    "fmin": _but_nan(_greater_or_less(op.minimum, op.logical_and)),
+    "atan2": arc_tangent,
     "eq": _binary(op.equal),
     "ne": _binary(op.not_equal),
     "lt": _binary(op.less),

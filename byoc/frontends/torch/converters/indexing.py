@@ -169,18 +169,20 @@ def index_put(
     if axes != list(range(first, first + count)):
         raise ValueError(f"places of axes {axes}; need axes side by side")
     extents = list(tensor.ty.shape.values)
-    known = torch.broadcast_shapes(*(_static(p) for p in places))
+    known = list(places[0].ty.shape.values)
+    if len(places) > 1 or static_shape_of(places[0]) is not None:
+        known = list(torch.broadcast_shapes(*(_static(p) for p in places)))
     flat = None
     for p, extent in zip(places, extents[first : first + count], strict=True):
         own = g.tensor(_wrapped(g, p, extent), "int64")
         if flat is not None:
             own = g.emit(op.add(op.multiply(flat, _size(g, extent, "int64")), own))
         flat = own
-    number = int(np.prod(known, dtype=np.int64))
-    flat = g.emit(op.reshape(op.broadcast_to(flat, list(known)), [number, 1]))
+    number = reduce(lambda a, b: a * b, known, 1)
+    flat = g.emit(op.reshape(op.broadcast_to(flat, known), [number, 1]))
     wide = op.broadcast_to(source, [*extents[:first], *known, *extents[first + count :]])
     kind = "add" if accumulate else "update"
-    shape = static_shape_of(tensor)
+    shape = static_shape_of(tensor) if isinstance(number, int) else None
     if shape and 0 < number * prod(shape[:first]) * (first + 1) <= prod(shape) // _FEW:
         return _put_where_it_lies(g, tensor, g.emit(wide), flat, first, count, kind)
     # The axes with places go first, those of the values as well.
@@ -302,6 +304,20 @@ def searchsorted(
     return places_among(g, x, sorted_sequence, right or side == "right")
 
 
+def histogram(g: Graph, x: Value, bins: int = 100, min: Value = 0, max: Value = 0) -> relax.Expr:
+    """How many elements lie in each of ``bins`` equal parts between two numbers, both included."""
+    if min >= max:
+        raise ValueError(f"a histogram between {min} and {max}; need bounds that differ")
+    flat = g.emit(op.reshape(g.tensor(x), [-1, 1]))
+    share = op.multiply(op.subtract(flat, g.tensor(float(min))), g.tensor(bins / (max - min)))
+    # The greatest number is in the last part; what lies outside, or is none, in no part.
+    part = op.floor(op.where(op.equal(flat, g.tensor(float(max))), g.tensor(bins - 1.0), share))
+    found = op.equal(g.emit(part), g.tensor(torch.arange(bins, dtype=getattr(torch, g.dtype))))
+    within = op.less_equal(flat, g.tensor(float(max)))
+    counted = op.astype(op.logical_and(found, within), g.dtype)
+    return op.sum(g.emit(counted), [0])
+
+
 def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
     """The ``k`` greatest or least elements along an axis, and their places."""
     tensor = g.tensor(x)
@@ -313,10 +329,21 @@ def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> l
 def sort(
     g: Graph, x: Value, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> list[relax.Expr]:
-    """All elements along an axis in order, and their places."""
+    """All elements along an axis in order, and their places; equal ones as they stand.
+
+    Floats of a known number are the greatest or least of all: TVM's own sort knows no NaN.
+    """
     tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
     axis = dim % tensor.ty.ndim
-    places = g.emit(op.argsort(tensor, axis, descending, "int64"))
+    count = getattr(tensor.ty.shape.values[axis], "value", None)
+    if g.results[0].dtype.is_floating_point and count:
+        return topk(g, tensor, count, axis, descending, True)
+    # TVM's knows no narrow integers either.
+    narrow = str(tensor.ty.dtype) in ("bool", "uint8", "int8", "int16")
+    keys = g.emit(op.astype(tensor, "int32")) if narrow else tensor
+    places = g.emit(op.argsort(keys, axis, descending, "int64"))
     return [g.emit(op.gather_elements(tensor, places, axis)), places]
 
 
@@ -334,6 +361,7 @@ INDEXING = {
     "_embedding_bag_forward_only": embedding_bag,
     "bucketize.Tensor": bucketize,
     "searchsorted.Tensor": searchsorted,
+    "histc": histogram,
     "topk": topk,
     "sort": sort,
 }

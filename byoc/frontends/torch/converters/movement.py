@@ -377,6 +377,8 @@ MOVEMENT = {
     "channel_shuffle": channel_shuffle,
     "native_channel_shuffle": channel_shuffle,
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros"), _filled(0)),
+    # What memory holds that nobody wrote may be anything.
+    **dict.fromkeys(("empty", "empty_like", "new_empty", "empty_permuted"), _filled(0)),
     **dict.fromkeys(("ones", "ones_like", "new_ones"), _filled(1)),
     **dict.fromkeys(("full", "full_like", "new_full"), full),
     "scalar_tensor": lambda g, s, **_: g.tensor(s, g.dtype),

@@ -34,10 +34,7 @@ def batch_norm(
     weight, bias = _or(g, weight, 1.0, [channels]), _or(g, bias, 0.0, [channels])
     if running_mean is None or running_var is None:
         axes = [0, *range(2, x.ty.ndim)]
-        mean, variance = _statistics(g, x, axes)
-        shape = [1, channels] + [1] * (x.ty.ndim - 2)
-        scaled = op.multiply(op.subtract(x, mean), op.rsqrt(op.add(variance, g.tensor(eps))))
-        return op.add(op.multiply(scaled, op.reshape(weight, shape)), op.reshape(bias, shape))
+        return _scaled(_standardised(g, x, axes, eps), weight, bias, x.ty.ndim)
     if training:
         raise ValueError("BatchNorm of a module in training mode; call .eval() before exporting it")
     mean, variance = g.tensor(running_mean), g.tensor(running_var)
@@ -71,6 +68,18 @@ def _statistics(
     return mean, g.emit(op.mean(op.multiply(apart, apart), axes, keepdims))
 
 
+def _standardised(g: Graph, x: relax.Expr, axes: Sequence[int], eps: float) -> relax.Expr:
+    """``(x - mean) / sqrt(variance + eps)``: TVM's own normalisations know no float64."""
+    mean, variance = _statistics(g, x, axes)
+    return op.multiply(op.subtract(x, mean), op.rsqrt(op.add(variance, g.tensor(eps))))
+
+
+def _scaled(x: relax.Expr, gamma: relax.Expr, beta: relax.Expr, rank: int) -> relax.Expr:
+    """``x gamma + beta`` along axis 1."""
+    gamma, beta = (op.reshape(value, [1, -1] + [1] * (rank - 2)) for value in (gamma, beta))
+    return op.add(op.multiply(x, gamma), beta)
+
+
 def _or(g: Graph, value: Value | None, number: float, shape: Sequence[object]) -> relax.Expr:
     """The value, or where there is none a tensor of one number."""
     if value is not None:
@@ -90,10 +99,17 @@ def layer_norm(
 ) -> relax.Expr:
     """Over the last axes, which have the shape ``normalized_shape``."""
     axes = list(range(-len(normalized_shape), 0))
+    # Under autocast a float32 layer may be given halves.
+    dtype = g.promoted(*(value for value in (input, weight, bias) if value is not None))
     gamma, beta = (
-        _or(g, value, number, normalized_shape) for value, number in ((weight, 1.0), (bias, 0.0))
+        g.tensor(_or(g, value, number, normalized_shape), dtype)
+        for value, number in ((weight, 1.0), (bias, 0.0))
     )
-    return op.nn.layer_norm(g.tensor(input), gamma, beta, axes=axes, epsilon=eps)
+    x = g.tensor(input, dtype)
+    if dtype == "float64":
+        return op.add(op.multiply(_standardised(g, x, axes, eps), gamma), beta)
+    made = op.nn.layer_norm(x, gamma, beta, axes=axes, epsilon=eps)
+    return made if dtype == g.dtype else op.astype(made, g.dtype)
 
 
 def native_layer_norm(g: Graph, **named: object) -> list[relax.Expr | None]:
@@ -107,8 +123,13 @@ def rms_norm(
     """``x / sqrt(mean(x^2) + eps) weight`` over the last axes."""
     axes = list(range(-len(normalized_shape), 0))
     eps = torch.finfo(g.results[0].dtype).eps if eps is None else eps
-    gamma = _or(g, weight, 1.0, normalized_shape)
-    return op.nn.rms_norm(g.tensor(input), gamma, axes=axes, epsilon=eps)
+    dtype = g.dtype if weight is None else g.promoted(input, weight)
+    x, gamma = g.tensor(input, dtype), g.tensor(_or(g, weight, 1.0, normalized_shape), dtype)
+    if dtype == "float64":
+        squares = op.mean(op.multiply(x, x), axes, True)
+        return op.multiply(op.multiply(x, op.rsqrt(op.add(squares, g.tensor(eps)))), gamma)
+    made = op.nn.rms_norm(x, gamma, axes=axes, epsilon=eps)
+    return made if dtype == g.dtype else op.astype(made, g.dtype)
 
 
 def group_norm(
@@ -127,6 +148,11 @@ def group_norm(
         for value, number in ((weight, 1.0), (bias, 0.0))
     )
     axes = list(range(2, x.ty.ndim))
+    if g.dtype == "float64":
+        batch, channels, *others = x.ty.shape.values
+        apart = op.reshape(x, [batch, num_groups, int(channels) // num_groups, *others])
+        apart = _standardised(g, g.emit(apart), [axis + 1 for axis in (1, *axes)], eps)
+        return _scaled(op.reshape(apart, list(x.ty.shape.values)), gamma, beta, x.ty.ndim)
     return op.nn.group_norm(x, gamma, beta, num_groups, channel_axis=1, axes=axes, epsilon=eps)
 
 
@@ -170,6 +196,8 @@ def instance_norm(
         _or(g, value, number, [channels]) for value, number in ((weight, 1.0), (bias, 0.0))
     )
     axes = list(range(2, x.ty.ndim))
+    if g.dtype == "float64":
+        return _scaled(_standardised(g, x, axes, eps), gamma, beta, x.ty.ndim)
     return op.nn.instance_norm(x, gamma, beta, channel_axis=1, axes=axes, epsilon=eps)
 
 
@@ -217,6 +245,32 @@ def _reduction(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
     return convert
 
 
+def _greatest_or_least(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    """Of booleans, whether any or all are true: TVM has no order of these."""
+
+    def convert(
+        g: Graph, x: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> relax.Expr:
+        return (_truth if g.dtype == "bool" else _reduction)(apply)(g, x, dim, keepdim)
+
+    return convert
+
+
+def mean(
+    g: Graph,
+    x: Value,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: object = None,
+) -> relax.Expr:
+    """The mean; NaN over nothing, as in PyTorch."""
+    tensor = g.tensor(x, g.dtype)
+    shape = shape_of(tensor)
+    if any(shape[axis] == 0 for axis in _axes(tensor, dim)):
+        return op.full(g.shape, g.tensor(float("nan"), g.dtype), g.dtype)
+    return _reduction(op.mean)(g, tensor, dim, keepdim)
+
+
 def _extreme(
     value: Callable[..., relax.Expr], place: Callable[..., relax.Expr]
 ) -> Callable[..., list[relax.Expr]]:
@@ -224,7 +278,10 @@ def _extreme(
 
     def convert(g: Graph, x: Value, dim: int, keepdim: bool) -> list[relax.Expr]:
         tensor = g.tensor(x)
-        return [value(tensor, dim, keepdim), _place(g, place, tensor, dim, keepdim)]
+        if dtype_of(tensor) == "bool":  # of which TVM has no order
+            tensor = g.emit(op.astype(tensor, "int32"))
+        found = g.tensor(g.emit(value(tensor, dim, keepdim)), g.dtype)
+        return [found, _place(g, place, tensor, dim, keepdim)]
 
     return convert
 
@@ -232,9 +289,10 @@ def _extreme(
 def _position(place: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
     def convert(g: Graph, x: Value, dim: int | None = None, keepdim: bool = False) -> relax.Expr:
         tensor = g.tensor(x)
-        if dim is None:
-            tensor, dim, keepdim = op.reshape(tensor, [-1]), 0, False
-        return _place(g, place, g.emit(tensor), dim, keepdim)
+        if dim is not None:
+            return _place(g, place, tensor, dim, keepdim)
+        found = _place(g, place, g.emit(op.reshape(tensor, [-1])), 0, False)
+        return op.reshape(found, g.shape) if keepdim else found
 
     return convert
 
@@ -247,15 +305,16 @@ def _place(
 
 
 def _truth(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
-    """Whether any or all elements are not 0."""
+    """Whether any or all elements are not 0; of uint8 as 0 and 1."""
 
     def convert(
         g: Graph, x: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False
     ) -> relax.Expr:
         numbers = g.tensor(g.tensor(x, "bool"), "int32")
-        if not numbers.ty.ndim:
-            return g.tensor(numbers, "bool")
-        return op.astype(apply(numbers, _axes(numbers, dim), keepdim), "bool")
+        if numbers.ty.ndim:
+            numbers = g.emit(apply(numbers, _axes(numbers, dim), keepdim))
+        # Not "other than 0": the greatest of nothing is the least number, and none of it is true.
+        return g.tensor(g.emit(op.greater(numbers, g.tensor(0, "int32"))), g.dtype)
 
     return convert
 
@@ -279,8 +338,9 @@ def _spread(root: bool, with_mean: bool) -> Callable[..., object]:
         if less and not isinstance(count, int):
             raise ValueError("an unbiased variance over an axis of unknown extent")
         mean, variance = _statistics(g, tensor, axes, keepdim)
-        if less:
-            share = count / (count - less) if count > less else float("nan")
+        if less or count == 0:
+            # Divided by 0: infinite, or NaN where nothing varies.
+            share = count / (count - less) if count > less else float("inf" if count else "nan")
             variance = op.multiply(variance, g.tensor(share, dtype_of(tensor)))
         result = op.sqrt(variance) if root else variance
         if not with_mean:
@@ -294,6 +354,12 @@ def cumulative_sum(g: Graph, x: Value, dim: int, dtype: object = None) -> relax.
     """Sums of all elements up to each along an axis."""
     tensor = g.tensor(x, g.dtype)
     return op.cumsum(tensor, dim, dtype=g.dtype) if tensor.ty.ndim else tensor
+
+
+def cumulative_product(g: Graph, x: Value, dim: int, dtype: object = None) -> relax.Expr:
+    """Products of the same."""
+    tensor = g.tensor(x, g.dtype)
+    return op.cumprod(tensor, dim, dtype=g.dtype) if tensor.ty.ndim else tensor
 
 
 def norm(
@@ -362,12 +428,12 @@ NORMALISATION = {
     "_log_softmax": log_softmax,
     "_safe_softmax": safe_softmax,
     "sum": _reduction(op.sum),
-    "mean": _reduction(op.mean),
+    "mean": mean,
     "prod": _reduction(op.prod),
-    "amax": _reduction(op.max),
-    "amin": _reduction(op.min),
-    "max.default": _reduction(op.max),
-    "min.default": _reduction(op.min),
+    "amax": _greatest_or_least(op.max),
+    "amin": _greatest_or_least(op.min),
+    "max.default": _greatest_or_least(op.max),
+    "min.default": _greatest_or_least(op.min),
     "max.dim": _extreme(op.max, op.argmax),
     "min.dim": _extreme(op.min, op.argmin),
     "argmax": _position(op.argmax),
@@ -378,6 +444,7 @@ NORMALISATION = {
     "std": _spread(root=True, with_mean=False),
     "var_mean": _spread(root=False, with_mean=True),
     "cumsum": cumulative_sum,
+    "cumprod": cumulative_product,
     "linalg_vector_norm": norm,
     "_cdist_forward": distances,
 }

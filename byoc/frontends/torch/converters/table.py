@@ -16,7 +16,8 @@ from byoc.frontends.torch.converters.normalisation import NORMALISATION
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.values import Converter
 
-#: By ``name`` or, for one of its forms, ``name.overload``.
+#: By ``name`` or, for one of its forms, ``name.overload``; those of other packages than PyTorch
+#: with their namespace, ``transformers::name``.
 CONVERTERS: dict[str, Converter] = {
     **ELEMENTWISE,
     **CONTRACTION,
@@ -39,7 +40,9 @@ def complex_converter_of(target: object) -> Converter | None:
 
 
 def _found(table: Mapping[str, Converter], target: object) -> Converter | None:
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, torch._ops.OpOverload):
         return None
     name = target._opname
+    if target.namespace != "aten":
+        return table.get(f"{target.namespace}::{name}")
     return table.get(f"{name}.{target._overloadname}") or table.get(name)

@@ -1,0 +1,59 @@
+"""Odd operands of operators: numbers that are none, axes without elements, booleans, float64."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.torch.case import Case
+
+_NUMBERS = torch.tensor([-3.7, -0.5, -0.0, 0.0, 0.3, 2.5, torch.inf, torch.nan])
+_OTHERS = torch.tensor([0.0, -2.0, 0.0, 0.0, torch.nan, 1.5, 3.0, 1.0])
+_INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 11]])
+_BYTES = torch.tensor([[0, 1, 200], [3, 0, 255]], dtype=torch.uint8)
+_MASK = torch.tensor([[True, False, True], [False, False, True]])
+_NOTHING = torch.zeros(3, 0, 2)
+_DOUBLES = torch.linspace(-1, 2, 48, dtype=torch.float64).reshape(2, 4, 6).sin()
+_TIES = torch.tensor([[2.0, 2.0, 1.0], [3.0, 0.0, 1.0]])
+
+#: What a family of functions computes of each, all of them as PyTorch does.
+ODD: dict[str, Case] = {
+    "sign": (torch.sign, (_NUMBERS,)),
+    "sign_bytes": (torch.sign, (_BYTES,)),
+    "sign_booleans": (torch.sign, (_MASK,)),
+    "floor_divide": (torch.floor_divide, (_NUMBERS[:6], _OTHERS[:6])),
+    "pow_0": (lambda x: x**0, (_INTEGERS,)),
+    "pow_7": (lambda x: x**7, (_INTEGERS,)),
+    "atan2_integers": (torch.atan2, (_INTEGERS, _INTEGERS.flip(0))),
+    "maximum_booleans": (lambda x: torch.maximum(x, x.flip(1)), (_MASK,)),
+    "minimum_booleans": (lambda x: torch.minimum(x, x.flip(1)), (_MASK,)),
+    "fmax": (torch.fmax, (_NUMBERS, _OTHERS)),
+    "fmin": (torch.fmin, (_NUMBERS, _OTHERS)),
+    "fmin_integers": (lambda x: torch.fmin(x, x.flip(1)), (_INTEGERS,)),
+    "amax_booleans": (lambda x: x.amax(1), (_MASK,)),
+    "min_booleans": (lambda x: x.min(), (_MASK,)),
+    "max_along_booleans": (lambda x: x.max(1)[0], (_MASK,)),
+    "any_bytes": (lambda x: x.any(0), (_BYTES,)),
+    "any_of_nothing": (lambda x: x.any(1), (_NOTHING,)),
+    "all_of_nothing": (lambda x: x.all(), (_NOTHING,)),
+    "mean_of_nothing": (lambda x: x.mean(1), (_NOTHING,)),
+    "var_of_nothing": (lambda x: x.var(1, correction=0), (_NOTHING,)),
+    "var_over_corrected": (lambda x: x.var(0, correction=2), (_TIES,)),
+    "argmax_kept": (lambda x: x.argmax(keepdim=True), (_TIES,)),
+    "sort": (lambda x: torch.cat(x.sort(dim=-1, stable=True)), (_NUMBERS,)),
+    "sort_down": (lambda x: torch.cat(x.sort(0, True)), (_NUMBERS,)),
+    "sort_booleans": (lambda x: x.sort(dim=1, stable=True)[1], (_MASK,)),
+    "argsort_bytes": (lambda x: x.argsort(dim=1, stable=True), (_BYTES,)),
+    "isinf_booleans": (torch.isinf, (_MASK,)),
+    "isfinite_integers": (torch.isfinite, (_INTEGERS,)),
+    "histc": (lambda x: torch.histc(x, 5, -1.0, 2.0), (_NUMBERS,)),
+    "histc_places": (lambda x: torch.histc(x, 4, 0, 3), (torch.tensor([0.0, 3.0, 3.0, 1.0, 4.0]),)),
+    "empty": (lambda x: torch.empty_like(x).fill_(2.0) + x, ((3, 4),)),
+    "cumprod": (lambda x: x.cumprod(1), ((3, 4),)),
+    "layer_norm_doubles": (nn.LayerNorm(6, dtype=torch.float64), (_DOUBLES,)),
+    "rms_norm_doubles": (lambda x: F.rms_norm(x, (6,), eps=1e-3), (_DOUBLES,)),
+    "group_norm_doubles": (nn.GroupNorm(2, 4, dtype=torch.float64), (_DOUBLES,)),
+    "instance_norm_doubles": (F.instance_norm, (_DOUBLES,)),
+    "layer_norm_halves": (lambda x: F.layer_norm(x.bfloat16(), (6,), torch.ones(6)), ((3, 6),)),
+}

@@ -255,3 +255,31 @@ def test_modes_have_libraries_of_their_own(tmp_path: Path) -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             result = torch.compile(linear, backend=backend, options=options)(given)
         assert result.dtype == (torch.bfloat16 if enabled else torch.float32)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_layers_of_transformers_that_pytorch_calls_whole(norm_first: bool) -> None:
+    """Without gradients PyTorch traces a layer as one operator, with its mask of padding."""
+    layer = nn.TransformerEncoderLayer(
+        *(8, 2, 16), batch_first=True, norm_first=norm_first, activation="gelu"
+    )
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    given, hidden = torch.randn(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    hidden[0, 3:] = True
+    options = {"cache": False, "min_bytes": 0}
+    queries = torch.zeros(5, 5, dtype=torch.bool)
+    queries[:, 4] = True
+    for masks in (
+        {},
+        {"src_key_padding_mask": hidden},
+        {"mask": queries, "is_causal": False},
+        {"mask": queries, "src_key_padding_mask": hidden, "is_causal": False},
+    ):
+        told = byoc.explain(module, {"src": given, **masks}, options)
+        (part,) = told.graphs[0].parts
+        assert part.metadata is not None and part.metadata.report["left"] == []
+        compiled = torch.compile(module, backend=backend, options=options)
+        torch.testing.assert_close(
+            compiled(given, **masks), module(given, **masks), rtol=1e-4, atol=1e-5
+        )

@@ -8,11 +8,15 @@ themselves or 0, whichever is greater:
 
 So is what the first window of a pool leaves of an axis: where that is between -stride and 0, ONNX's
 formula rounds down to no window and ONNX Runtime cuts off to one, which sees a part of the image.
+
+And so are the numbers of elements before and after a reshape, which TVM takes for equal.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import takewhile
+from operator import mul
 
 import tvm
 from tvm import relax, tirx
@@ -20,7 +24,7 @@ from tvm import relax, tirx
 from byoc.ir.dataflow import is_candidate, with_blocks
 from byoc.ir.symbols import extents_of, named_in, told_by
 from byoc.ir.walk import items_of
-from codegen_cc.dim import Dim, at_most
+from codegen_cc.dim import Dim, at_most, is_static, product, same
 from codegen_cc.region.relax_dims import relax_dims
 
 #: Pools, of which TVM computes what was not offloaded.
@@ -65,7 +69,7 @@ def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> dict[tvm.ir.Exp
     """
     zero = tirx.IntImm("int64", 0)
     known = {symbol for var in tellers for symbol in told_by(var.ty)}
-    found: dict[Dim, tuple[tvm.ir.Expr, tvm.ir.Expr]] = {}
+    found: dict[Dim | str, tuple[tvm.ir.Expr, tvm.ir.Expr]] = {}
     for block in func.body.blocks:
         for binding in block.bindings:
             for ty in _tensors(binding.var.ty):
@@ -75,6 +79,10 @@ def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> dict[tvm.ir.Exp
             for left in _rests_of_slices(binding):
                 if known.issuperset(tirx.analysis.undefined_vars(left)):
                     _note(found, left, tirx.max(left, zero))
+            for before, after in _elements_of_reshapes(binding):
+                if known.issuperset(tirx.analysis.undefined_vars(before - after)):
+                    one = tirx.IntImm("int64", 1)  # more: a symbol alone would be told by the other
+                    found[f"{before} {after}"] = (after + one, before + one)
             for extent, left, stride in _parts_of_windows(binding):
                 if known.issuperset(tirx.analysis.undefined_vars(left)):
                     whole = tirx.EQ(left, tirx.IntImm("int64", -stride))
@@ -106,6 +114,23 @@ def _rests_of_slices(binding: relax.Binding) -> list[tvm.ir.Expr]:
         if len(sizes) > 0 and not isinstance(end, tirx.IntImm)
     ]
     return [size - end for size, end in known if isinstance(size, tirx.IntImm)]
+
+
+def _elements_of_reshapes(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr]]:
+    """How many elements there are before and after a reshape, where these may not be equal."""
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+        return []
+    if call.op.name != "relax.reshape":
+        return []
+    shapes = [extents_of(ty) for ty in (call.args[0].ty, binding.var.ty)]
+    try:
+        before, after = (product(relax_dims(shape)) for shape in shapes)
+    except ValueError:
+        return []
+    if is_static([before, after]) or same(before, after):
+        return []
+    return [tuple(reduce(mul, shape, tirx.IntImm("int64", 1)) for shape in shapes)]
 
 
 def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr, int]]:

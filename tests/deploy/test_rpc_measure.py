@@ -211,10 +211,10 @@ def test_interrupted(cluster: Cluster, tmp_path: Path) -> None:
     time.sleep(0.3)
     try:
         # Python drops the exception of a signal that arrives while an object is being deleted.
-        for _ in range(3):
+        for _ in range(6):
             tune.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                tune.wait(timeout=20)
+                tune.wait(timeout=10)
                 break
         _, said = tune.communicate(timeout=1)
     finally:

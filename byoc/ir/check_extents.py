@@ -14,9 +14,8 @@ And so are the numbers of elements before and after a reshape, which TVM takes f
 
 from __future__ import annotations
 
-from functools import reduce
 from itertools import takewhile
-from operator import mul
+from math import prod
 
 import tvm
 from tvm import relax, tirx
@@ -130,7 +129,7 @@ def _elements_of_reshapes(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm
         return []
     if is_static([before, after]) or same(before, after):
         return []
-    return [tuple(reduce(mul, shape, tirx.IntImm("int64", 1)) for shape in shapes)]
+    return [tuple(prod(shape, start=tirx.IntImm("int64", 1)) for shape in shapes)]
 
 
 def _parts_of_windows(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr, int]]:

@@ -17,6 +17,7 @@ from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
 from byoc.frontends.torch.names import leaf_names
+from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.errors import one_line
 
 
@@ -83,8 +84,7 @@ class Program:
         ]
         found = (node.meta.get("val") for graph in graphs for node in graph.nodes)
         dtypes = {value.dtype for value in found if isinstance(value, torch.Tensor)}
-        halves = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-        return [name for name, dtype in halves.items() if dtype in dtypes]
+        return [name for name in KERNEL_HALVES if getattr(torch, name) in dtypes]
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What PyTorch computes of inputs by name, with the layers that it exports: transformers of

@@ -178,7 +178,7 @@ def index_put(
         if flat is not None:
             own = g.emit(op.add(op.multiply(flat, _size(g, extent, "int64")), own))
         flat = own
-    number = reduce(lambda a, b: a * b, known, 1)
+    number = prod(known)
     flat = g.emit(op.reshape(op.broadcast_to(flat, known), [number, 1]))
     wide = op.broadcast_to(source, [*extents[:first], *known, *extents[first + count :]])
     kind = "add" if accumulate else "update"

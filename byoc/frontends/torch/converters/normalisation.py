@@ -231,7 +231,11 @@ def _axes(x: relax.Expr, dim: int | Sequence[int] | None) -> list[int]:
     return [axis % rank for axis in named] if rank else []
 
 
-def _reduction(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+def _reduction(
+    apply: Callable[..., relax.Expr], of_nothing: float | None = None
+) -> Callable[..., relax.Expr]:
+    """``of_nothing`` is what an axis without elements gives, where TVM says something else."""
+
     def convert(
         g: Graph,
         x: Value,
@@ -240,7 +244,10 @@ def _reduction(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
         dtype: object = None,
     ) -> relax.Expr:
         tensor = g.tensor(x, g.dtype)
-        return apply(tensor, _axes(tensor, dim), keepdim) if tensor.ty.ndim else tensor
+        axes, shape = _axes(tensor, dim), shape_of(tensor)
+        if of_nothing is not None and any(shape[axis] == 0 for axis in axes):
+            return op.full(g.shape, g.tensor(of_nothing, g.dtype), g.dtype)
+        return apply(tensor, axes, keepdim) if axes else tensor
 
     return convert
 
@@ -254,21 +261,6 @@ def _greatest_or_least(apply: Callable[..., relax.Expr]) -> Callable[..., relax.
         return (_truth if g.dtype == "bool" else _reduction)(apply)(g, x, dim, keepdim)
 
     return convert
-
-
-def mean(
-    g: Graph,
-    x: Value,
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool = False,
-    dtype: object = None,
-) -> relax.Expr:
-    """The mean; NaN over nothing, as in PyTorch."""
-    tensor = g.tensor(x, g.dtype)
-    shape = shape_of(tensor)
-    if any(shape[axis] == 0 for axis in _axes(tensor, dim)):
-        return op.full(g.shape, g.tensor(float("nan"), g.dtype), g.dtype)
-    return _reduction(op.mean)(g, tensor, dim, keepdim)
 
 
 def _extreme(
@@ -428,7 +420,7 @@ NORMALISATION = {
     "_log_softmax": log_softmax,
     "_safe_softmax": safe_softmax,
     "sum": _reduction(op.sum),
-    "mean": mean,
+    "mean": _reduction(op.mean, of_nothing=float("nan")),
     "prod": _reduction(op.prod),
     "amax": _greatest_or_least(op.max),
     "amin": _greatest_or_least(op.min),

@@ -9,7 +9,7 @@ floor_mod(x, d)     = where(r < 0, r + d, r)            of integers, where d is 
 floor_divide(x, d)  = where(r < 0, x / d - 1, x / d)    0, and r = x - (x / d) * d
 batch_flatten(x)    = reshape
 pixel_shuffle(x, r) = reshape, permute_dims, reshape
-tril(x), triu(x)    = where(constant mask, x, 0)
+tril(x), triu(x)    = where(mask, x, 0)               of a constant mask, or column - row >= k
 one_hot(i)          = where(i == [0, 1, ..., depth - 1], on, off)
 """
 
@@ -90,16 +90,28 @@ def _pixel_shuffle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr
 
 def _triangle(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     dtype, shape = dtype_of(var), shape_of(var)
-    if len(shape) < 2 or not is_static(shape[-2:]) or not isinstance(call.args[1], tirx.IntImm):
+    if len(shape) < 2 or not isinstance(call.args[1], tirx.IntImm) or dtype not in DTYPES:
         return None
-    if dtype not in DTYPES:
-        return None
-    diagonal = int(call.args[1])
-    if op_name(call) == "relax.tril":
-        kept = np.tri(*shape[-2:], diagonal, dtype=bool)
+    lower, diagonal = op_name(call) == "relax.tril", int(call.args[1])
+    if not is_static(shape[-2:]):
+        kept = _one_side(block, var, lower, diagonal)
+    elif lower:
+        kept = relax.const(np.tri(*shape[-2:], diagonal, dtype=bool), "bool")
     else:
-        kept = ~np.tri(*shape[-2:], diagonal - 1, dtype=bool)
-    return relax.op.where(relax.const(kept, "bool"), call.args[0], relax.const(0, dtype))
+        kept = relax.const(~np.tri(*shape[-2:], diagonal - 1, dtype=bool), "bool")
+    return relax.op.where(kept, call.args[0], relax.const(0, dtype))
+
+
+def _one_side(block: Block, var: relax.Var, lower: bool, diagonal: int) -> relax.Var:
+    """Where the last two axes of a value, of which one is open, are on a side of a diagonal."""
+    height, width = var.ty.shape.values[-2:]
+    rows, columns = (
+        block.emit(var, relax.op.arange(0, extent, 1, "int64")) for extent in (height, width)
+    )
+    upright = block.emit(var, relax.op.reshape(rows, (height, 1)))
+    edge = block.emit(var, relax.op.add(upright, relax.const(diagonal, "int64")))
+    compare = relax.op.less_equal if lower else relax.op.greater_equal
+    return block.emit(var, compare(columns, edge))
 
 
 def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:

@@ -91,6 +91,8 @@ def _left(func: relax.Function) -> Iterator[relax.Expr]:
 
 
 def _takes_nothing(value: relax.Expr) -> bool:
+    if isinstance(value, relax.If):
+        return _only_calls(value.true_branch) and _only_calls(value.false_branch)
     name = op_name(value)
     if name in REDUCING:
         shapes = [shape_of(argument) for argument in value.args]
@@ -104,6 +106,18 @@ def _takes_nothing(value: relax.Expr) -> bool:
         each_once = places is not None and any(same(dim, extent) for dim in places)
         return each_once or not _may_be_zero(extent)
     return name in ELEMENTWISE
+
+
+def _only_calls(branch: relax.SeqExpr) -> bool:
+    """Whether a branch computes nothing itself: the functions it calls are looked at as such."""
+    values = (binding.value for block in branch.blocks for binding in block.bindings)
+    return all(_names_only(value) for value in (*values, branch.body))
+
+
+def _names_only(value: relax.Expr) -> bool:
+    if isinstance(value, relax.Call):
+        return isinstance(value.op, tvm.ir.GlobalVar)
+    return isinstance(value, relax.Var | relax.Tuple | relax.TupleGetItem)
 
 
 def _may_vanish(operands: Iterable[tuple[Dim, ...]], results: tuple[Dim, ...]) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
+import byoc
 from byoc.canonicalise import apply_rule, canonicalise
 from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
 from byoc.canonicalise.clip_from_call_tir import one_clip
@@ -236,6 +239,26 @@ def test_triangle(function, diagonal: int) -> None:
         return emit(function(x, diagonal))
 
     check(build, simple_operators, ["relax.where"], random(2, 4, 5))
+
+
+@pytest.mark.parametrize("diagonal", [-1, 0, 2])
+@pytest.mark.parametrize("name", ["tril", "triu"])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_triangle_of_open_axes(dtype: str, name: str, diagonal: int, tmp_path: Path) -> None:
+    builder = relax.BlockBuilder()
+    rows, columns = (tirx.Var(each, "int64") for each in ("rows", "columns"))
+    x = relax.Var("x", relax.TensorType((2, rows, columns), dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(getattr(op, name)(x, diagonal))
+        builder.emit_func_output(result)
+    report = byoc.compile(builder.get(), tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    with byoc.load(tmp_path / "m.so") as model:
+        for shape in ((2, 4, 5), (2, 7, 3), (2, 1, 1), (2, 0, 3)):
+            given = random(*shape).astype(dtype)
+            want = getattr(np, name)(given, diagonal)
+            np.testing.assert_array_equal(next(iter(model.run({"x": given}).values())), want)
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

@@ -211,8 +211,9 @@ class ControlFlowImporter(SymbolicImporter):
         no, other = self._body(graphs["else_branch"], [], around)
         pairs = list(zip(one, other, strict=True))
         if lone := [n for n, pair in enumerate(pairs) if is_lone(*pair) or is_lone(*pair[::-1])]:
-            yes, _ = self._body(graphs["then_branch"], [], around, lone)
-            no, _ = self._body(graphs["else_branch"], [], around, lone)
+            yes, one = self._body(graphs["then_branch"], [], around, lone)
+            no, other = self._body(graphs["else_branch"], [], around, lone)
+            pairs = list(zip(one, other, strict=True))
         operands = [self._operand(name) for name in around]
 
         def make(
@@ -223,7 +224,11 @@ class ControlFlowImporter(SymbolicImporter):
 
         kinds = [FLAG, *map(self._kind, operands)]
         gvar = self.functions.add("if", list(self._variables), kinds, make)
-        return list(map(self._arrived, self._called(gvar, [flag, *operands])))
+        results = self._called(gvar, [flag, *operands])
+        return [
+            result if None in pair else self._arrived(result, pair[0].meet(pair[1]))
+            for result, pair in zip(results, pairs, strict=True)
+        ]
 
     # ------------------------------------------------------------------ loops
 

@@ -25,7 +25,9 @@ the operator of that name of com.microsoft, which always had one.
 from __future__ import annotations
 
 import itertools
+from collections import ChainMap
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +35,14 @@ import onnx
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.fold_onnx import drop_unused
-from byoc.frontends.onnx.graph_names import FreshNames, makers, reads, replace_nodes
+from byoc.frontends.onnx.graph_names import (
+    FreshNames,
+    all_graphs,
+    makers,
+    reads,
+    replace_nodes,
+    subgraphs,
+)
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, QUANTISED_ALONG_AXES
 
@@ -42,19 +51,64 @@ _PRODUCTS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 
 
 def products_of_floats(model: onnx.ModelProto) -> None:
-    """Rewrite the products of the graph of a valid model, in place."""
+    """Rewrite the products of a valid model's graph, and of those inside it, in place."""
     opset = next(e.version for e in model.opset_import if e.domain in ONNX_DOMAINS)
-    search = _Search(model.graph, opset)
-    found = {id(mul): nodes for mul, nodes in search.rewritten()}
-    if not found:
+    stored = _Stored(model.graph)
+    if not _rewrite(model.graph, opset, stored, {}):
         return
-    kept = (node for node in model.graph.node if id(node) not in search.replaced)
-    parts = [part for node in kept for part in found.get(id(node), [node])]
-    replace_nodes(model.graph, parts)
     imported = {entry.domain for entry in model.opset_import}
-    if MICROSOFT not in imported and any(part.domain == MICROSOFT for part in parts):
+    nodes = (node for part in all_graphs(model.graph) for node in part.node)
+    if MICROSOFT not in imported and any(node.domain == MICROSOFT for node in nodes):
         model.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
     drop_unused(model.graph)
+
+
+def _rewrite(
+    graph: onnx.GraphProto, opset: int, stored: _Stored, around: dict[str, onnx.NodeProto]
+) -> bool:
+    """Whether products of a graph, or of those inside it, were rewritten; in place.
+
+    ``around`` are the nodes of graphs around it that give values.
+    """
+    search = _Search(graph, opset, stored, around)
+    found = {id(mul): nodes for mul, nodes in search.rewritten()}
+    inner = [part for node in graph.node for part in subgraphs(node)]
+    changed = [_rewrite(part, opset, stored.inside(part), search.makers) for part in inner]
+    if found:
+        kept = (node for node in graph.node if id(node) not in search.replaced)
+        replace_nodes(graph, [part for node in kept for part in found.get(id(node), [node])])
+    return bool(found) or any(changed)
+
+
+class _Stored:
+    """The constants that a graph sees, by name; new ones belong to the outermost graph."""
+
+    def __init__(self, outermost: onnx.GraphProto) -> None:
+        self._outermost = outermost
+        self.names = FreshNames(outermost)
+        self.tensors = {tensor.name: tensor for tensor in outermost.initializer}
+        self._moved: dict[tuple[str, str], str] = {}
+
+    def inside(self, graph: onnx.GraphProto) -> _Stored:
+        """The same as a graph inside sees it."""
+        inner = copy(self)
+        own = {tensor.name: tensor for tensor in graph.initializer}
+        inner.tensors = ChainMap(own, self.tensors)
+        return inner
+
+    def add(self, array: np.ndarray, name: str) -> str:
+        """A new constant; returns its name."""
+        tensor = numpy_helper.from_array(np.asarray(array), self.names.fresh(name))
+        self._outermost.initializer.append(tensor)
+        self.tensors[tensor.name] = tensor
+        return tensor.name
+
+    def moved(self, side: _Side, array: np.ndarray) -> str:
+        """The name of a weight that was moved into int8: one for all graphs that read it."""
+        key = (side.value, side.zero_point)
+        if key not in self._moved:
+            self._moved[key] = self.add(array, side.value)
+        return self._moved[key]
 
 
 @dataclass(frozen=True)
@@ -70,14 +124,22 @@ class _Side:
 class _Search:
     """Finds products whose sums are scaled to floats."""
 
-    def __init__(self, graph: onnx.GraphProto, opset: int) -> None:
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        opset: int,
+        stored: _Stored,
+        around: dict[str, onnx.NodeProto],
+    ) -> None:
         self.graph = graph
         self.opset = opset
-        self.names = FreshNames(graph)
+        self.stored = stored
+        self.names = stored.names
         self.readers = reads(graph)
-        self.constants = {tensor.name: tensor for tensor in graph.initializer}
+        self.constants = stored.tensors
         made = makers(graph).items()
-        self.makers = {name: node for name, node in made if node.domain in ONNX_DOMAINS}
+        self.own = {name: node for name, node in made if node.domain in ONNX_DOMAINS}
+        self.makers = {**around, **self.own}
         #: Nodes that nobody needs any more.
         self.replaced: set[int] = set()
 
@@ -185,7 +247,7 @@ class _Search:
         if bounds.min <= centred.min(initial=0) and centred.max(initial=0) <= bounds.max:
             return side, None
         shift = middle - zero_point.astype(np.int32)
-        moved = self._new_constant((wide - middle).astype(np.int8), side.value)
+        moved = self.stored.moved(side, (wide - middle).astype(np.int8))
         return _Side(moved, side.scale, "", side.axis), (shift.astype(np.single), scale)
 
     def _shifted_back(
@@ -195,10 +257,10 @@ class _Search:
         image = product.op_type == "ConvInteger"
         shape = list(self.constants[product.input[1]].dims)
         shape[0 if image else 1] = 1
-        ones = self._new_constant(np.ones(shape, np.int8), "ones")
-        one = self._new_constant(np.single(1), "one")
+        ones = self.stored.add(np.ones(shape, np.int8), "ones")
+        one = self.stored.add(np.single(1), "one")
         factors = (shift * scale).reshape(1, -1, *(1,) * (len(shape) - 2))
-        missing = self._new_constant(factors.astype(np.single), "shift")
+        missing = self.stored.add(factors.astype(np.single), "shift")
         weight, sums, term = (self.names.fresh(f"{product.name}_{s}") for s in ("w", "s", "t"))
         made = onnx.helper.make_node
         return [
@@ -209,15 +271,9 @@ class _Search:
             ]
         ]
 
-    def _new_constant(self, array: np.ndarray, name: str) -> str:
-        tensor = numpy_helper.from_array(np.asarray(array), self.names.fresh(name))
-        self.graph.initializer.append(tensor)
-        self.constants[tensor.name] = tensor
-        return tensor.name
-
     def _only_reader(self, name: str, *operators: str) -> onnx.NodeProto | None:
         """The node that makes a value, if it is such an operator and one node reads the value."""
-        node = self.makers.get(name)
+        node = self.own.get(name)
         single = node is not None and self.readers[name] == 1
         return node if single and node.op_type in operators else None
 
@@ -280,7 +336,7 @@ class _Search:
         known = self.constants[name]
         if list(known.dims) == list(array.shape):
             return name
-        return self._new_constant(np.ascontiguousarray(array), name)
+        return self.stored.add(np.ascontiguousarray(array), name)
 
 
 def _product_of(product: onnx.NodeProto, inputs: list[str], result: str) -> onnx.NodeProto:

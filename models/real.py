@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from .corpus import pictures, sounds, texts
+from .corpus import decoders, pictures, sounds, texts
 from .corpus.file import RealNetwork
 
 #: By the name in docs/corpus.md.
 NETWORKS = {
     name: RealNetwork(name, package, file)
-    for module in (pictures, sounds, texts)
+    for module in (pictures, sounds, texts, decoders)
     for package in module.PACKAGES
     for name, file in package.files.items()
 }

@@ -29,8 +29,10 @@ RECURRENT = "recurrent"
 QUANTISED = "quantised"
 #: Branches, loops, or results that are sized by values.
 CONTROL_FLOW = "control flow"
-#: Gets states, or a cache, and gives them back: a step of a decoder or of a stream.
+#: Gets states and gives them back: a step of a stream.
 STATES = "states"
+#: The same of keys and values: a step of a decoder.
+DECODER = "caches"
 
 _NPM = "npm:"
 #: Seconds that a download may take.

@@ -14,14 +14,14 @@ from benchmarks.corpus import Row, document
 from byoc.bench.machine import Machine
 from models.builder import GraphBuilder
 from models.corpus import file as network_file
-from models.corpus.file import CONTROL_FLOW, QUANTISED, RECURRENT, STATES, fetch
+from models.corpus.file import CONTROL_FLOW, DECODER, QUANTISED, RECURRENT, STATES, fetch
 from models.real import NETWORKS
 
 
 def test_the_corpus_is_broad() -> None:
     kinds = [kind for network in NETWORKS.values() for kind in network.file.kinds]
     assert len(NETWORKS) >= 40
-    least = {RECURRENT: 10, QUANTISED: 8, CONTROL_FLOW: 5, STATES: 5}
+    least = {RECURRENT: 10, QUANTISED: 8, CONTROL_FLOW: 5, STATES: 5, DECODER: 4}
     assert {kind: min(kinds.count(kind), count) for kind, count in least.items()} == least
 
 

@@ -34,6 +34,9 @@ LESSONS = {
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),
+    "a number of frames": ([(17, sympy.floor((T - 5) / 4) + 1)], ["p", "s", 69]),
+    "no such number": ([(17, 2 * sympy.floor(T / 4))], ["p", "s", "t"]),
+    "two lengths, one number": ([(17, PIECES * sympy.floor(T / 4))], ["p", "s", "t"]),
     "of values": ([(symbol("count"), S - T)], ["p", "s", "t"]),
 }
 
@@ -101,6 +104,41 @@ def test_one_library_for_all_sizes(tmp_path: Path) -> None:
         shapes = {"x": (n, a), "past": (n, b), "mask": (n, a + b), "sound": (n, length)}
         inputs = {name: rng.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
         assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+@pytest.mark.parametrize("places", [17, 12])
+def test_an_image_is_as_large_as_its_table_of_places(places: int, tmp_path: Path) -> None:
+    """Patches of 8 pixels and a first token; 12 are of no square image, and none is guessed."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    image (float[batch, channels, height, width] x) => (float[b, p, c] y) {
+        patches = Conv <kernel_shape = [8, 8], strides = [8, 8]> (x, w)
+        extents = Shape <end = 2> (patches)
+        rest = Constant <value = int64[1] {-1}> ()
+        shape = Concat <axis = 0> (extents, rest)
+        lines = Reshape (patches, shape)
+        rows = Transpose <perm = [0, 2, 1]> (lines)
+        one = Constant <value = int64[1] {1}> ()
+        n = Shape <end = 1> (patches)
+        token_shape = Concat <axis = 0> (n, one, one)
+        tokens = Expand (token, token_shape)
+        whole = Concat <axis = 1> (tokens, rows)
+        y = Add (whole, places)
+    }"""
+    model = parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (4, 3, 8, 8)), ("token", (1, 1, 4)), ("places", (1, places, 4))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    if places != 17:
+        with pytest.raises(byoc.ByocError):
+            byoc.compile(model, tmp_path / "model.so")
+        return
+    assert len(byoc.compile(model, tmp_path / "model.so").report.regions) == 1
+    library = byoc.load(tmp_path / "model.so")
+    assert library.inputs[0].shape == ("batch", 3, 32, 32)
+    for batch in (1, 3):
+        feed = {"x": rng.standard_normal((batch, 3, 32, 32)).astype(np.float32)}
+        assert_agrees(library.run(feed), onnxruntime_outputs(model, feed))
 
 
 def test_one_name_of_several_lengths(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@
     x [b, s, 6] reshaped to [1, s, 2, 3]                    b becomes 1
     x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
+    patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
+                                                            h and w become 224
 
 An import notes each pair of extents that an operator wants to be equal and that are not for all
 sizes (``Unequal``). Here a symbol gets the extent that makes them so, or as many elements more.
@@ -22,7 +24,7 @@ import sympy
 
 from byoc.extent import Extent
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis
-from codegen_cc.dim import Dim, above_zero, broadcast_shape, normal, same, symbol
+from codegen_cc.dim import Dim, above_zero, at_most, broadcast_shape, normal, same, symbol
 
 #: Pairs of extents that have to be equal, or one of them 1; ``Elements`` are equal.
 Unequal = list[tuple[Dim, Dim]]
@@ -37,6 +39,12 @@ class Elements(NamedTuple):
 
 #: Most elements that an axis may be asked to have at least.
 LONGEST = 4096
+
+#: Most elements that an axis may be asked to have: of sound, half a minute at 32 kHz.
+_MOST = 2**20
+
+#: What the axes of images are taken for.
+SIDES = ("depth", "height", "width")
 
 
 def unequal(shapes: Iterable[tuple[Dim, ...]]) -> Unequal:
@@ -73,7 +81,9 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         elif broadcast_shape((a,), (b,)) is not None:
             continue
         else:
-            found = _tie(axes, a, b) or _more(axes, a, b) or _uncut(axes, a, b)
+            found = (
+                _tie(axes, a, b) or _more(axes, a, b) or _uncut(axes, a, b) or _of_size(axes, a, b)
+            )
         if found is None:
             continue
         for name, extent in found.items():
@@ -151,6 +161,32 @@ def _uncut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
         return not any(sympy.sympify(dim).has(sympy.Max) for dim in (one, other))
 
     return _fewest_more(axes, a, b, names, whole)
+
+
+def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int] | None:
+    """The least size at which what is made of an axis, or of an image's equal sides, is a number.
+
+    A table of places fits one number of patches, or of frames, and none tells which image they
+    are of: it is taken to be square.
+    """
+    number, dim = (a, b) if isinstance(a, int) else (b, a)
+    if not isinstance(number, int):
+        return None
+    meanings = {a.extent.name: a.meaning for a in axes if isinstance(a.extent, Extent)}
+    names = [str(s) for s in sympy.sympify(dim).free_symbols]
+    if any(meanings.get(n, "batch") == "batch" or _offset(axes, n) != 0 for n in names):
+        return None
+    if len(names) > 1 and not all(meanings[name] in SIDES for name in names):
+        return None
+
+    def made(size: int) -> Dim:
+        return _with(dim, {symbol(name): size for name in names})
+
+    low, high = 0, _MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if at_most(number, made(middle)) else (middle, high)
+    return dict.fromkeys(names, high) if made(high) == number else None
 
 
 def _fewest_more(

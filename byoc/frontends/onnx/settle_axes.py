@@ -41,7 +41,7 @@ from byoc.frontends.onnx.dynamic_axes import (
     tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
-from byoc.frontends.onnx.learned_axes import LONGEST, Elements, Unequal, learned
+from byoc.frontends.onnx.learned_axes import LONGEST, SIDES, Elements, Unequal, learned
 from byoc.frontends.onnx.named_import import ranges_of
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
@@ -51,9 +51,6 @@ from byoc.frontends.onnx.weights_apart import ApartModel
 _USUAL = 32
 #: Those tried where it does not: six or seven halvings.
 _DEEP = (64, 128)
-
-#: What the axes of images are taken for.
-_SIDES = ("depth", "height", "width")
 
 #: Heights of lines of text, for networks that fit one height alone.
 _HEIGHTS = (48, 32, 64)
@@ -233,7 +230,7 @@ def _with_lengths(axes: tuple[DynamicAxis, ...]) -> Iterator[tuple[DynamicAxis, 
 
 def _halved_often(axes: tuple[DynamicAxis, ...]) -> tuple[tuple[DynamicAxis, ...], ...]:
     """Multiples for images that are halved more often than most."""
-    if not any(axis.meaning in _SIDES for axis in axes):
+    if not any(axis.meaning in SIDES for axis in axes):
         return ()
     return tuple(multiplied(axes, factor) for factor in _DEEP)
 
@@ -304,10 +301,10 @@ def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None])
     axes = found.prepared.axes
     if _USUAL not in (axis.extent.factor for axis in axes):
         return found
-    if any(axis.meaning in _SIDES for axis in axes):  # texts beside images are not halved
+    if any(axis.meaning in SIDES for axis in axes):  # texts beside images are not halved
         some = tuple(
             replace(axis, extent=replace(axis.extent, factor=1))
-            if axis.meaning not in _SIDES and axis.extent.factor == _USUAL
+            if axis.meaning not in SIDES and axis.extent.factor == _USUAL
             else axis
             for axis in axes
         )

@@ -34,7 +34,7 @@ LESSONS = {
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),
-    "a number of frames": ([(17, sympy.floor((T - 5) / 4) + 1)], ["p", "s", 69]),
+    "a number of frames": ([(17, sympy.floor((T - 5) / 4) + 1)], ["p", "s", 72]),
     "no such number": ([(17, 2 * sympy.floor(T / 4))], ["p", "s", "t"]),
     "two lengths, one number": ([(17, PIECES * sympy.floor(T / 4))], ["p", "s", "t"]),
     "of values": ([(symbol("count"), S - T)], ["p", "s", "t"]),

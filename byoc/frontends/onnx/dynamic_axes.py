@@ -44,7 +44,10 @@ _MEANINGS = {
 }
 
 #: Sizes for what needs one: a photograph, a sentence, a second of speech.
-_SIZES = {"batch": 1, "past": 16, "depth": 16, "height": 224, "width": 224, "samples": 16000}
+_SIZES = {
+    **{"batch": 1, "past": 16, "samples": 16000},
+    **{"channels": 3, "depth": 16, "height": 224, "width": 224},
+}
 _OTHER_SIZE = 128
 
 #: Sizes at which a library is tried, where few pixels or samples fit no window.
@@ -175,18 +178,20 @@ def sizes_to_try(name: str, factor: int, usual: Sequence[int]) -> list[int]:
 
 def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
     """The axes with one name for all that have none in the file and are taken for the same."""
-    names = {axis.meaning: axis.extent.name for axis in reversed(axes)}
-    names |= {axis.meaning: axis.extent.name for axis in reversed(axes) if axis.named}
+    names = {axis.meaning: axis.extent.name for axis in reversed(_open(axes))}
+    names |= {axis.meaning: axis.extent.name for axis in reversed(_open(axes)) if axis.named}
     return tuple(
-        axis if axis.named else replace(axis, extent=Extent(names[axis.meaning])) for axis in axes
+        axis
+        if axis.named or isinstance(axis.extent, int)
+        else replace(axis, extent=Extent(names[axis.meaning]))
+        for axis in axes
     )
 
 
 def tied(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
     """The axes with ``past + sequence`` for what is called a total, of a decoder with a cache."""
-    if any(isinstance(axis.extent, int) for axis in axes):
-        return axes
-    names = {axis.meaning: axis.extent.name for axis in reversed(axes) if not _is_total(axis)}
+    others = [axis for axis in reversed(_open(axes)) if not _is_total(axis)]
+    names = {axis.meaning: axis.extent.name for axis in others}
     if not {"past", "sequence"} <= names.keys():
         return axes
     both = Extent(names["past"], others=(names["sequence"],))
@@ -194,28 +199,40 @@ def tied(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
 
 
 def _is_total(axis: DynamicAxis) -> bool:
-    return "total" in axis.extent.name and not axis.extent.others
+    form = axis.extent
+    return isinstance(form, Extent) and "total" in form.name and not form.others
+
+
+def _open(axes: Iterable[DynamicAxis]) -> list[DynamicAxis]:
+    """Those that have no size yet."""
+    return [axis for axis in axes if isinstance(axis.extent, Extent)]
 
 
 def not_empty(axes: tuple[DynamicAxis, ...], least: int = 1) -> tuple[DynamicAxis, ...]:
     """The axes with ``name+1`` for a name, or more: no axis but the batch is shorter then."""
-    related = Counter(n for extent in {axis.extent for axis in axes} for n in extent.names)
+    related = _relations(axes)
     return tuple(
         replace(axis, extent=replace(axis.extent, offset=least))
-        if axis.meaning not in ("batch", "past") and related[axis.extent.name] == 1
+        if isinstance(axis.extent, Extent)
+        and axis.meaning not in ("batch", "past")
+        and related[axis.extent.name] == 1
         else axis
         for axis in axes
     )
 
 
+def _relations(axes: Iterable[DynamicAxis]) -> Counter[str]:
+    """In how many extents each name is."""
+    return Counter(n for extent in {axis.extent for axis in _open(axes)} for n in extent.names)
+
+
 def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
     """The axes with multiples for those that networks halve."""
-    halved = {axis.extent.name for axis in axes if axis.meaning in _HALVED}
-    related = Counter(n for extent in {axis.extent for axis in axes} for n in extent.names)
-    halved -= {name for name, extents in related.items() if extents > 1}
+    halved = {axis.extent.name for axis in _open(axes) if axis.meaning in _HALVED}
+    halved -= {name for name, extents in _relations(axes).items() if extents > 1}
     return tuple(
         replace(axis, extent=replace(axis.extent, factor=factor))
-        if axis.extent.name in halved
+        if isinstance(axis.extent, Extent) and axis.extent.name in halved
         else axis
         for axis in axes
     )

@@ -82,7 +82,7 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
             continue
         else:
             found = (
-                _tie(axes, a, b) or _more(axes, a, b) or _uncut(axes, a, b) or _of_size(axes, a, b)
+                _tie(axes, a, b) or _of_size(axes, a, b) or _more(axes, a, b) or _uncut(axes, a, b)
             )
         if found is None:
             continue
@@ -92,6 +92,12 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
             axes = _renamed(axes, name, extent)
             values = put | {key: _with(value, put) for key, value in values.items()}
     return axes
+
+
+def of_numbers(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis, ...]:
+    """The axes with the sizes that have to be a number, such as what a convolution sums over."""
+    plain = (pair for pair in pairs if not isinstance(pair, Elements))
+    return learned(axes, [pair for pair in plain if any(isinstance(x, int) for x in pair)])
 
 
 def _tie(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
@@ -124,9 +130,9 @@ def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
         if count.is_Integer and count > 0 and sympy.expand(ratio * count - own) == 0:
             return {str(own): int(count)}
     parts = sympy.sympify(b).atoms(sympy.floor)
-    divisors = {int(sympy.fraction(sympy.together(part.args[0]))[1]) for part in parts}
+    divisors = {sympy.fraction(sympy.together(part.args[0]))[1] for part in parts}
     for own in sorted(plain, key=str):
-        for factor in sorted(divisors):
+        for factor in sorted(int(divisor) for divisor in divisors if divisor.is_Integer):
             put = {own: factor * own}
             if same(_with(a, put), _with(b, put)):
                 return {str(own): Extent(str(own), factor)}
@@ -164,7 +170,7 @@ def _uncut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
 
 
 def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int] | None:
-    """The least size at which what is made of an axis, or of an image's equal sides, is a number.
+    """The size at which what is made of an axis, or of an image's equal sides, is a number.
 
     A table of places fits one number of patches, or of frames, and none tells which image they
     are of: it is taken to be square.
@@ -172,6 +178,10 @@ def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int]
     number, dim = (a, b) if isinstance(a, int) else (b, a)
     if not isinstance(number, int):
         return None
+    if isinstance(dim, sympy.floor):  # what -1 is of 2048 elements, beside the rows of a table
+        whole, rest = sympy.fraction(sympy.together(dim.args[0]))
+        if whole.is_Integer and rest.free_symbols and number > 0 and whole % number == 0:
+            return _of_size(axes, int(whole) // number, rest)
     meanings = {a.extent.name: a.meaning for a in axes if isinstance(a.extent, Extent)}
     names = [str(s) for s in sympy.sympify(dim).free_symbols]
     if any(meanings.get(n, "batch") == "batch" or _offset(axes, n) != 0 for n in names):
@@ -182,11 +192,19 @@ def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int]
     def made(size: int) -> Dim:
         return _with(dim, {symbol(name): size for name in names})
 
-    low, high = 0, _MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if at_most(number, made(middle)) else (middle, high)
-    return dict.fromkeys(names, high) if made(high) == number else None
+    def least_for(wanted: int) -> int:
+        low, high = 0, _MOST
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if at_most(wanted, made(middle)) else (middle, high)
+        return high
+
+    least = least_for(number)
+    if made(least) != number:
+        return None
+    # 209 to 224 pixels give as many patches where strides round up, 224 to 239 where they drop.
+    most = least_for(number + 1) - 1
+    return dict.fromkeys(names, max(least, most, key=lambda size: size & -size))
 
 
 def _fewest_more(

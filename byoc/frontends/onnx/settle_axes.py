@@ -27,7 +27,7 @@ from functools import partial
 import onnx
 import tvm
 from onnx import numpy_helper
-from tvm import relax
+from tvm import relax, tirx
 
 from byoc.extent import Extent
 from byoc.frontends.onnx.dynamic_axes import (
@@ -41,11 +41,13 @@ from byoc.frontends.onnx.dynamic_axes import (
     tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
-from byoc.frontends.onnx.learned_axes import LONGEST, SIDES, Elements, Unequal, learned
+from byoc.frontends.onnx.learned_axes import LONGEST, SIDES, Elements, Unequal, learned, of_numbers
 from byoc.frontends.onnx.named_import import ranges_of
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.weights_apart import ApartModel
+from byoc.ir.symbols import extents_of
+from byoc.ir.walk import bindings_of
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
@@ -95,7 +97,7 @@ def settle_axes(
     found = _best(first, prepare, attempt, noted)
     if narrow and (found.module is None or found.unknown):
         return narrow[0]
-    return _reshaped(found, attempt, noted)
+    return _uncut(_reshaped(found, attempt, noted), attempt)
 
 
 def _reshaped(
@@ -134,7 +136,10 @@ def _best(
         if best is not None and not best.unknown:
             return best
         learn = partial(_learn, attempt=attempt, noted=noted)
-        return learn(first.axes) or _settle(first, prepare, attempt, learn, best)
+        if (taught := learn(first.axes)) is not None:
+            return taught
+        axes = _with_numbers(first.axes, attempt, noted)
+        return _settle(first, axes, prepare, attempt, learn, best)
     except tvm.error.OpNotImplemented:
         return with_sizes(first, prepare)
 
@@ -158,27 +163,46 @@ def _learn(
     return None
 
 
+def _with_numbers(
+    axes: tuple[DynamicAxis, ...],
+    attempt: Callable[..., Settled | None],
+    noted: Mapping[tuple[DynamicAxis, ...], Unequal],
+) -> tuple[DynamicAxis, ...]:
+    """The axes with the sizes that have to be a number, whatever the others are."""
+    for _ in range(_LESSONS):
+        if axes not in noted:
+            attempt(axes)
+        better = of_numbers(axes, noted.get(axes, []))
+        if better == axes:
+            break
+        axes = better
+    return axes
+
+
 def _settle(
     first: ApartModel,
+    open_axes: tuple[DynamicAxis, ...],
     prepare: Callable[[InputShapes], ApartModel],
     attempt: Callable[..., Settled | None],
     learn: Callable[..., Settled | None],
     best: Settled | None,
 ) -> Settled:
-    """The same by other extents; ``best`` is the import with a name for each axis."""
-    fixed = sized(first.axes)
+    """The same by other extents; ``best`` is the import with a name for each axis.
+
+    ``open_axes`` have names where there is a choice."""
+    fixed = sized(open_axes)
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
-        less = (*_with_lengths(first.axes), *_halved_often(first.axes))
+        less = (*_with_lengths(open_axes), *_halved_often(open_axes))
         at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
-            return with_sizes(first, prepare)
-    one = joined(first.axes)
-    choices = list(dict.fromkeys([tied(one), one, first.axes]))
+            return with_sizes(first, prepare, open_axes)
+    one = joined(open_axes)
+    choices = list(dict.fromkeys([tied(one), one, open_axes]))
     longest = _longest_cut(first.model)
     least = [not_empty(axes, size) for size in dict.fromkeys((1, longest)) for axes in choices]
     often = [multiplied(axes, _USUAL) for axes in choices]
-    for axes in (*choices[:-1], *least, *often, *_halved_often(first.axes)):
+    for axes in (*choices[:-1], *least, *often, *_halved_often(open_axes)):
         best = _better(best, attempt(axes))
         if best is not None and not best.unknown:
             return _with_least_multiple(best, attempt)
@@ -192,8 +216,8 @@ def _settle(
                 best = _better(best, attempt(sized(less, "batch")))
     best = _better(best, at_sizes)
     if best is None or best.unknown:
-        tall = (sized(first.axes, "height", height) for height in _HEIGHTS)
-        best = _first_known(map(attempt, (*tall, *_with_lengths(first.axes)))) or best
+        tall = (sized(open_axes, "height", height) for height in _HEIGHTS)
+        best = _first_known(map(attempt, (*tall, *_with_lengths(open_axes)))) or best
     return best
 
 
@@ -247,9 +271,13 @@ def _better(one: Settled | None, other: Settled | None) -> Settled | None:
     return other if other.unknown < one.unknown else one
 
 
-def with_sizes(first: ApartModel, prepare: Callable[[InputShapes], ApartModel]) -> Settled:
-    """The model with sizes for its dynamic axes, not yet imported."""
-    axes = sized(first.axes)
+def with_sizes(
+    first: ApartModel,
+    prepare: Callable[[InputShapes], ApartModel],
+    open_axes: tuple[DynamicAxis, ...] | None = None,
+) -> Settled:
+    """The model with sizes for its dynamic axes, or what is left of them, not yet imported."""
+    axes = sized(first.axes if open_axes is None else open_axes)
     prepared = prepare(shapes_with(first.model, axes))
     prepared.axes = axes
     return Settled(prepared, None)
@@ -299,12 +327,12 @@ def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None])
     """The import with the least multiple of which it knows all sizes."""
     factors = [factor for factor in MULTIPLES if factor < _USUAL]
     axes = found.prepared.axes
-    if _USUAL not in (axis.extent.factor for axis in axes):
+    if _USUAL not in map(_factor, axes):
         return found
     if any(axis.meaning in SIDES for axis in axes):  # texts beside images are not halved
         some = tuple(
             replace(axis, extent=replace(axis.extent, factor=1))
-            if axis.meaning not in SIDES and axis.extent.factor == _USUAL
+            if axis.meaning not in SIDES and _factor(axis) == _USUAL
             else axis
             for axis in axes
         )
@@ -321,12 +349,42 @@ def _with_least_multiple(found: Settled, attempt: Callable[..., Settled | None])
     return found
 
 
+def _uncut(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:
+    """The import with 32*h+32 for 32*h, if then no extent depends on whether h is 0.
+
+    Windows of an image that are moved by a half are such slices.
+    """
+    if found.module is None or not _has_cuts(found.module):
+        return found
+    some = tuple(
+        replace(axis, extent=replace(axis.extent, offset=axis.extent.factor))
+        if _factor(axis) > 1 and not axis.extent.offset
+        else axis
+        for axis in found.prepared.axes
+    )
+    whole = attempt(some)
+    fits = whole is not None and not whole.unknown and not _has_cuts(whole.module)
+    return whole if fits else found
+
+
+def _has_cuts(module: tvm.IRModule) -> bool:
+    """Whether an extent of the main function is the larger of two."""
+    return any(
+        "T.max(" in str(extent)
+        for binding in bindings_of(module["main"])
+        for extent in extents_of(binding.var.ty)
+        if not isinstance(extent, tirx.IntImm | tirx.Var)
+    )
+
+
+def _factor(axis: DynamicAxis) -> int:
+    return axis.extent.factor if isinstance(axis.extent, Extent) else 1
+
+
 def _by(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
     """The axes with another factor for those that are multiplied."""
     return tuple(
-        replace(axis, extent=replace(axis.extent, factor=factor))
-        if axis.extent.factor > 1
-        else axis
+        replace(axis, extent=replace(axis.extent, factor=factor)) if _factor(axis) > 1 else axis
         for axis in axes
     )
 

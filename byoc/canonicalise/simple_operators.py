@@ -5,6 +5,7 @@ isfinite(x)         = |x| < inf
 square(x)           = x * x
 negative(x)         = 0 - x            of integers
 abs(x)              = max(x, 0 - x)    of integers with a sign, else x
+sign(x)             = where(x > 0, 1, where(x < 0, -1, 0))      of integers
 floor_mod(x, d)     = where(r < 0, r + d, r)            of integers, where d is constant and above
 floor_divide(x, d)  = where(r < 0, x / d - 1, x / d)    0, and r = x - (x / d) * d
 batch_flatten(x)    = reshape
@@ -55,6 +56,19 @@ def _negative(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | No
     if op_name(call) == "relax.negative":
         return below
     return relax.op.maximum(value, block.emit(var, below))
+
+
+def _sign(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    dtype, value = dtype_of(var), call.args[0]
+    if dtype not in KERNEL_INTEGERS:
+        return None
+    zero, one = relax.const(0, dtype), relax.const(1, dtype)
+    positive = block.emit(var, relax.op.greater(value, zero))
+    if dtype.startswith("uint"):
+        return relax.op.where(positive, one, zero)
+    negative = block.emit(var, relax.op.less(value, zero))
+    below = block.emit(var, relax.op.where(negative, relax.const(-1, dtype), zero))
+    return relax.op.where(positive, one, below)
 
 
 def _floored(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
@@ -135,6 +149,7 @@ WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] 
     "relax.isfinite": _isinf,
     "relax.negative": _negative,
     "relax.abs": _negative,
+    "relax.sign": _sign,
     "relax.floor_mod": _floored,
     "relax.floor_divide": _floored,
     "relax.square": lambda block, var, call: relax.op.multiply(call.args[0], call.args[0]),

@@ -261,6 +261,18 @@ def test_triangle_of_open_axes(dtype: str, name: str, diagonal: int, tmp_path: P
             np.testing.assert_array_equal(next(iter(model.run({"x": given}).values())), want)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
+def test_sign_of_integers(dtype: str, tmp_path: Path) -> None:
+    def build(emit, x):
+        return emit(op.astype(emit(op.sign(emit(op.astype(x, dtype)))), "float32"))
+
+    x = np.array([0, 1, 5, 127] if dtype == "uint8" else [-128, -1, 0, 1, 5, 127], np.float32)
+    report = byoc.compile(relax_module(build, x.shape), tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    with byoc.load(tmp_path / "m.so") as model:
+        np.testing.assert_array_equal(model(x), np.sign(x))
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_repeat(axis: int) -> None:
     def build(emit, x):

@@ -205,6 +205,10 @@ class ControlFlowImporter(SymbolicImporter):
 
     def _if(self, node: onnx.NodeProto) -> list[relax.Expr]:
         graphs = {a.name: a.g for a in node.attribute}
+        known = self._value(node.input[0])
+        if known is not None and known.elements.size == 1:  # such as whether sizes are equal
+            taken = "then_branch" if known.elements.item() else "else_branch"
+            return self._in_place(graphs[taken], node.output)
         flag = self._scalar(self._operand(node.input[0]))
         around = self._around(graphs.values())
         yes, one = self._body(graphs["then_branch"], [], around)
@@ -229,6 +233,21 @@ class ControlFlowImporter(SymbolicImporter):
             result if None in pair else self._arrived(result, pair[0].meet(pair[1]))
             for result, pair in zip(results, pairs, strict=True)
         ]
+
+    def _in_place(self, graph: onnx.GraphProto, outputs: Sequence[str]) -> list[relax.Expr]:
+        """What a branch gives, whose nodes become part of the graph around it."""
+        self._check_for_unsupported_ops(graph)
+        for name in _given(graph):  # a branch before may have given others of these names
+            self._values.pop(name, None)
+            self._nodes.pop(name, None)
+        for tensor in graph.initializer:
+            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+        self._construct_nodes(graph)
+        results = [self._result(value, checked=False) for value in graph.output]
+        for name, value in zip(outputs, graph.output, strict=True):
+            if value.name in self._values:
+                self._values[name] = self._values[value.name]
+        return results
 
     # ------------------------------------------------------------------ loops
 

@@ -205,20 +205,44 @@ def _cast(attrs: dict[str, Any], x: ShapeValue) -> ShapeValue | None:
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(attrs["to"]))
     if dtype in _FLOATS:
         return ShapeValue(x.elements, dtype)
+    if dtype == "bool":
+        return _mapped(_is_something, dtype, x)
     if dtype not in _INTEGERS:
         return None
     return _mapped(lambda e: _floor(e) if e.is_nonnegative or e.is_integer else None, dtype, x)
 
 
+def _is_something(x: sympy.Expr) -> sympy.Expr | None:
+    """Whether a number is not 0; None where the symbols decide it."""
+    zero = x.is_zero
+    # SymPy does not say of h + 1 that it is not 0, but that it is positive.
+    if zero is None and (x.is_positive or sympy.expand(-x).is_positive):
+        zero = False
+    return None if zero is None else sympy.Integer(not zero)
+
+
 def _equal(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
     def decide(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
-        zero = sympy.expand(x - y).is_zero
-        # SymPy does not say of h + 1 that it is not 0, but that it is positive.
-        if zero is None and (sympy.expand(x - y).is_positive or sympy.expand(y - x).is_positive):
-            zero = False
-        return None if zero is None else sympy.Integer(zero)
+        differ = _is_something(sympy.expand(x - y))
+        return None if differ is None else 1 - differ
 
     return _mapped(decide, "bool", a, b)
+
+
+def _comparison(or_equal: bool, turned: bool) -> Rule:
+    """x < y of integers, perhaps ``or_equal``, or with sides ``turned``."""
+
+    def decide(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+        if turned:
+            x, y = y, x
+        if not (x.is_integer and y.is_integer):
+            return None
+        gap = 0 if or_equal else 1
+        if at_most(x + gap, y):
+            return sympy.Integer(1)
+        return sympy.Integer(0) if at_most(y + 1 - gap, x) else None
+
+    return lambda _, a, b: _mapped(decide, "bool", a, b)
 
 
 def _where(_: dict[str, Any], c: ShapeValue, a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
@@ -316,6 +340,13 @@ _RULES: dict[str, Rule] = {
     "Ceil": _rounding(_ceil),
     "Cast": _cast,
     "Equal": _equal,
+    "Less": _comparison(or_equal=False, turned=False),
+    "LessOrEqual": _comparison(or_equal=True, turned=False),
+    "Greater": _comparison(or_equal=False, turned=True),
+    "GreaterOrEqual": _comparison(or_equal=True, turned=True),
+    "Not": _rounding(lambda x: 1 - x),
+    "And": _elementwise(lambda x, y: x * y),
+    "Or": _elementwise(lambda x, y: x + y - x * y),
     "Where": _where,
     "Identity": lambda _, x: x,
     "Gather": _gather,

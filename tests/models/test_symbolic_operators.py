@@ -260,7 +260,10 @@ CASES: dict[str, Build] = {
     "Gather": lambda g: g.call("Gather", "rows", ints(3, 0, 5), axis=2),
     "DepthToSpace": lambda g: g.call("DepthToSpace", "image", blocksize=2),
     "CumSum": lambda g: g.call("CumSum", "rows", ints(1)[0]),
+    "Tile": lambda g: g.call("Tile", "rows", ints(1, 2, 3)),
+    "Tile of nothing new": lambda g: g.call("Tile", "rows", ints(1, 1, 1)),
     "Trilu": lambda g: g.call("Trilu", g.floats(4, 4), upper=1),
+    "Trilu of open rows": lambda g: g.call("Trilu", "rows", ints(-1)[0], upper=0),
 }
 
 

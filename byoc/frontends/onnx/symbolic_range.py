@@ -73,13 +73,19 @@ def tiled(
     if isinstance(repeats, relax.Call) and op_name(repeats) == "relax.shape_to_tensor":
         repeats = repeats.args[0]  # TVM's loop over nodes makes tensors of shapes
     times = dims_of(repeats)
-    if shape is None or times is None or len(times) != len(shape) or is_static(times):
+    if shape is None or times is None or len(times) != len(shape):
+        return None
+    if is_static([*times, *shape]):
         return None
 
     def sized(operator: object, value: relax.Expr, dims: Sequence[object]) -> relax.Expr:
         return bb.normalize(operator(value, relax.ShapeExpr([extent(dim) for dim in dims])))
 
     pairs = list(zip(times, shape, strict=True))
-    apart = sized(relax.op.reshape, source, [dim for own in shape for dim in (1, own)])
-    repeated = sized(relax.op.broadcast_to, apart, [dim for pair in pairs for dim in pair])
+    ones, wide = (
+        [dim for count, own in pairs for dim in ((own,) if count == 1 else (first or count, own))]
+        for first in (1, 0)
+    )
+    apart = sized(relax.op.reshape, source, ones)
+    repeated = sized(relax.op.broadcast_to, apart, wide)
     return sized(relax.op.reshape, repeated, [normal(count * own) for count, own in pairs])

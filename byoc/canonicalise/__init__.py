@@ -56,6 +56,7 @@ from byoc.canonicalise.split_to_slices import split_to_slices
 from byoc.canonicalise.stack_to_concat import stack_to_concat
 from byoc.canonicalise.statistics import mean_from_variance
 from byoc.canonicalise.take_of_constants import take_of_constants
+from byoc.canonicalise.taps_in_padding import without_taps_in_padding
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
 from byoc.canonicalise.values_of_nothing import values_of_nothing
@@ -113,6 +114,7 @@ RULES: tuple[Rule, ...] = (
     matmul_of_rows,
     lines_to_images,
     transposed_conv_to_conv,
+    without_taps_in_padding,
     fold_affine,
     merge_affine,
     repeated_steps,

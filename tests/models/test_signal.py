@@ -268,3 +268,33 @@ def test_a_value_that_is_no_number_in_a_transform(length: int, value: float, tmp
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
     np.testing.assert_allclose(got[1], want[1], atol=1e-4)
     assert not np.isnan(value) or np.isnan(got[0]).all()
+
+
+def test_frames_of_two_convolutions_are_numbered(tmp_path) -> None:
+    """Nothing shows that there are 0 or more: the run looks at the frames themselves."""
+    graph = model(
+        [
+            node("Conv", "x first", "a", strides=[4]),
+            node("Relu", "a", "r"),
+            node("Conv", "r second", "f", strides=[3]),
+            node("Shape", "f", "shape"),
+            node("Gather", "shape two", "count"),
+            node("Range", "zero count one", "places"),
+            node("Cast", "places", "floats", to=FLOAT),
+            node("Sin", "floats", "waves"),
+            node("Mul", "f waves", "y"),
+        ],
+        {"x": (FLOAT, ["batch", 1, "samples"])},
+        "y",
+        first=DRAW.normal(size=(5, 1, 9)).astype(np.float32),
+        second=DRAW.normal(size=(6, 5, 7)).astype(np.float32),
+        **{"zero": np.int64(0), "one": np.int64(1), "two": np.int64(2)},
+    )
+    net = compiled(graph, tmp_path)
+    assert net.inputs[0].shape == ("batch", 1, "samples")
+    for batch, samples in ((1, 33), (2, 100), (1, 501)):
+        x = DRAW.normal(size=(batch, 1, samples)).astype(np.float32)
+        (y,) = results(net, x=x)
+        close(y, onnxruntime_outputs(graph, {"x": x})["y"])
+    with pytest.raises(byoc.ByocError, match="inside the network"):
+        net.run({"x": DRAW.normal(size=(1, 1, 8)).astype(np.float32)})

@@ -77,6 +77,8 @@ class SymbolicImporter(CheckedImporter):
         self._values: dict[str, ShapeValue] = {}
         self._variables: dict[sympy.Symbol, tvm.ir.Var] = {}
         self.tangled = TangledExtents()
+        #: Extents of tensors whose shapes are looked at.
+        self._extents: set[sympy.Expr] = set()
         self._sizes = SizesOfImages()
         #: What symbols have to be at least, those that may not be all numbers.
         self.least: dict[str, int] = {}
@@ -216,6 +218,7 @@ class SymbolicImporter(CheckedImporter):
             return None
         if any(symbol not in self._variables for symbol in _symbols(shape)):
             return None  # an extent that depends on data
+        self._extents.update(map(sympy.sympify, shape))
         attrs = {a.name: a.i for a in node.attribute}
         return ShapeValue.of(list(shape[attrs.get("start", 0) : attrs.get("end")]))
 
@@ -229,7 +232,7 @@ class SymbolicImporter(CheckedImporter):
 
     def _range(self, node: onnx.NodeProto, operands: Sequence[ShapeValue]) -> bool:
         self._parse_value_proto(node)  # what is emitted here belongs to the node
-        numbers = counted(self.bb, operands, self._extent, self._tensor)
+        numbers = counted(self.bb, operands, self._extent, self._tensor, self._extents)
         if numbers is not None:
             self._nodes[node.output[0]] = numbers
         return numbers is not None

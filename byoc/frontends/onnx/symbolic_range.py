@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import sympy
 from tvm import relax
@@ -21,17 +21,19 @@ def counted(
     operands: Sequence[ShapeValue],
     extent: Extent,
     tensor: Callable[[ShapeValue], relax.Expr],
+    extents: Collection[sympy.Expr] = (),
 ) -> relax.Expr | None:
     """Range(start, limit, step): step * arange(number of steps) + start.
 
     From a symbolic start on in steps of 1 they are the last ones of 0, 1, ... limit - 1.
-    ``tensor`` writes a value as one. None where TVM's converter has to do.
+    ``tensor`` writes a value as one; ``extents`` are those of tensors, which the run refuses below
+    0 even where nothing shows that they are not. None where TVM's converter has to do.
     """
     start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
     if not (step.is_number and step.is_positive):
         return None
     count = sympy.expand((limit - start) / step)
-    if not count.is_integer or not at_most(0, count):
+    if not count.is_integer or not (count in extents or at_most(0, count)):
         return None
     dtype = operands[0].dtype
     if not start.is_number and step == 1 and at_most(0, start):

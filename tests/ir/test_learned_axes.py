@@ -27,6 +27,10 @@ LESSONS = {
     "one after the other": ([(P, S), (P + S, T)], ["p", "p", "2*p"]),
     "twice the same": ([(2 * S, T), (T, 2 * S)], ["p", "s", "2*s"]),
     "longer": ([(PIECES - 1, above_zero(PIECES - 1))], ["p", "s+20", "t"]),
+    "one of two is longer": (
+        [(P * (S - 3), P * above_zero(S - 3))],
+        ["p", "s+3", "t"],
+    ),
     "longer, and longer": (
         [(S - 4, above_zero(S - 4)), (T, S), (S - 9, above_zero(S - 9))],
         ["p", "s+9", "s+9"],
@@ -168,3 +172,41 @@ def test_one_name_of_several_lengths(tmp_path: Path) -> None:
             "d": rng.integers(0, 9, (2, 5, width)),
         }
         assert_agrees(loaded.run(feeds), onnxruntime_outputs(model, feeds))
+
+
+def test_what_comes_after_axes_that_differ_is_seen_as_well(tmp_path: Path) -> None:
+    """Caches of many layers, without names: each layer tells that its two are equally long."""
+    layers = range(8)
+    values = [f"float[batch, k{i}, 4] key{i}, float[batch, v{i}, 4] value{i}" for i in layers]
+    lines = ["h0 = Exp (q)"]
+    for i in layers:
+        lines += [
+            f"e{i} = Mul (key{i}, scale)",
+            f"t{i} = Transpose <perm = [0, 2, 1]> (e{i})",
+            f"p{i} = MatMul (h{i}, t{i})",
+            f"s{i} = Softmax <axis = -1> (p{i})",
+            f"u{i} = MatMul (s{i}, value{i})",
+            f"a{i} = Add (key{i}, value{i})",
+            f"m{i} = ReduceMean <axes = [1], keepdims = 1> (a{i})",
+            f"n{i} = Add (u{i}, m{i})",
+            f"h{i + 1} = Add (h{i}, n{i})",
+        ]
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, n, 4] q, {", ".join(values)}) => (float[b, m, 4] h8)
+        <float scale = {{0.5}}> {{ {chr(10).join(lines)} }}"""
+    )
+    report = byoc.compile(model, tmp_path / "m.so").report
+    assert len(report.regions) == 1 and not report.left, report.summary()
+    library = byoc.load(tmp_path / "m.so")
+    shapes = {info.name: info.shape for info in library.inputs}
+    assert all(shapes[f"key{i}"] == shapes[f"value{i}"] for i in layers)
+    assert len({shapes[f"key{i}"][1] for i in layers}) == len(layers)
+    rng = np.random.default_rng(2)
+    for batch, n, first in ((1, 3, 2), (2, 1, 5)):
+        feeds = {"q": rng.normal(size=(batch, n, 4))}
+        for i in layers:
+            for name in ("key", "value"):
+                feeds[f"{name}{i}"] = rng.normal(size=(batch, first + i, 4))
+        inputs = {name: value.astype(np.float32) for name, value in feeds.items()}
+        assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

@@ -148,3 +148,47 @@ def test_a_condition_beyond_the_axis_picks_nothing(tmp_path: Path) -> None:
     assert made.report.regions
     feeds = {"x": random(3, 5), "c": np.array([True, False] * 4 + [True])}
     assert_agrees(byoc.load(made.path).run(feeds), onnxruntime_outputs(model, feeds))
+
+
+def _positions() -> onnx.ModelProto:
+    """The last n of as many positions as an input counts, for n rows: as of rotary embeddings."""
+    text = """<ir_version: 8, opset_import: ["" : 15]>
+    g (float[batch, n, 8] x, int32[1] count) => (float[b, m, 8] y)
+    <int32 none = {0}, int32 each = {1}, int64[1] zero = {0}, int64[1] one = {1},
+     int64[1] last = {9223372036854775807}, int64[3] apart = {1, -1, 1}> {
+        positive = Exp (x)
+        number = Squeeze (count)
+        places = Range (none, number, each)
+        floats = Cast <to = 1> (places)
+        extents = Shape (x)
+        rows = Slice (extents, one, apart_end, zero)
+        begin = Neg (rows)
+        taken = Slice (floats, begin, last, zero)
+        column = Reshape (taken, apart)
+        waves = Sin (column)
+        turned = Mul (positive, waves)
+        again = Slice (floats, begin, last, zero)
+        other = Reshape (again, apart)
+        moved = Cos (other)
+        y = Sub (turned, moved)
+    }"""
+    model = onnx.parser.parse_model(text)
+    end = onnx.numpy_helper.from_array(np.array([2]), "apart_end")
+    model.graph.initializer.append(end)
+    return model
+
+
+def test_what_values_size_is_as_long_as_what_it_is_added_to(tmp_path: Path) -> None:
+    """It had no known shape, and the network was refused."""
+    model = _positions()
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    offloaded = sum(region.operators for region in report.regions)
+    assert offloaded >= report.operators - 4, report.summary()
+    loaded = byoc.load(tmp_path / "m.so")
+    assert list(loaded.inputs[0].shape[:2]) == ["batch", "n"]
+    for shape, count in (((1, 5, 8), 5), ((2, 3, 8), 9), ((1, 1, 8), 1)):
+        inputs = {"x": random(*shape), "count": np.int32([count])}
+        assert_agrees(loaded.run(inputs), onnxruntime_outputs(model, inputs))
+    for count in (4, 1):  # ONNX Runtime repeats the one
+        with pytest.raises(byoc.RunError, match=f"do not fit one another: {count} where 5 is"):
+            loaded.run({"x": random(1, 5, 8), "count": np.int32([count])})

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import shape_of
-from codegen_cc.dim import Dim, same
+from codegen_cc.dim import Dim, broadcast_shape, same
 from codegen_cc.region.relax_dims import relax_extent
 
 
@@ -71,3 +71,50 @@ def concatenated(
     if all(a is b for a, b in zip(parts, inputs, strict=True)):
         return None
     return relax.op.concat(parts, axis)
+
+
+def broadcastable(
+    bb: relax.BlockBuilder,
+    inputs: Sequence[relax.Expr | None],
+    variables: Mapping[sympy.Symbol, tvm.ir.Var],
+    by_values: Callable[..., bool],
+) -> list[relax.Expr | None]:
+    """Operands of an elementwise operator, where extents differ those that ``by_values`` may change
+    with the extents of the others.
+
+    Whether one of two such extents is 1, and repeated, only the run would know, so that both are
+    taken for equal.
+    """
+    shapes = [None if x is None else shape_of(x) for x in inputs]
+    if None in shapes or broadcast_shape(*shapes) is not None:
+        return list(inputs)
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    wanted = [_told(dims, by_values) for dims in zip(*padded, strict=True)]
+    parts = []
+    for x, shape in zip(inputs, shapes, strict=True):
+        along = zip(shape, wanted[rank - len(shape) :], strict=True)
+        dims = [want if own != 1 and by_values(own) else own for own, want in along]
+        extents = [relax_extent(dim, variables) for dim in dims]
+        parts.append(x if all(map(same, dims, shape)) else fitted(bb, x, extents))
+    return parts
+
+
+def multipliable(
+    bb: relax.BlockBuilder,
+    inputs: Sequence[relax.Expr],
+    variables: Mapping[sympy.Symbol, tvm.ir.Var],
+) -> list[relax.Expr]:
+    """Operands of MatMul, the second one with as many rows as the first one has columns."""
+    a, b = map(shape_of, inputs)
+    place = max(0, len(b) - 2)
+    dims = [a[-1] if axis == place else own for axis, own in enumerate(b)]
+    extents = [relax_extent(dim, variables) for dim in dims]
+    return [inputs[0], fitted(bb, inputs[1], extents)]
+
+
+def _told(dims: Sequence[Dim], by_values: Callable[..., bool]) -> Dim:
+    """Of the extents of an axis, but for 1, one that nothing may change, else the plainest."""
+    wide = [dim for dim in dims if dim != 1] or [1]
+    kept = [dim for dim in wide if not by_values(dim)]
+    return min(kept or wide, key=lambda dim: -1 if isinstance(dim, int) else sympy.count_ops(dim))

@@ -9,13 +9,14 @@
                                                             h and w become 224
 
 An import notes each pair of extents that an operator wants to be equal and that are not for all
-sizes (``Unequal``). Here a symbol gets the extent that makes them so, or as many elements more.
+sizes (``Unequal``), and takes it for equal to find what comes after. Here a symbol gets the extent
+that makes them so, or as many elements more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import NamedTuple
@@ -214,18 +215,22 @@ def _fewest_more(
     names: list[str],
     holds: Callable[[Dim, Dim], bool],
 ) -> Mapping[str, Extent] | None:
-    """The names with as many elements more as it takes that something holds of a and b."""
+    """Of the names those, with as many elements more, that it takes for something to hold of a and
+    b."""
 
-    def fits(more: int) -> bool:
-        shifted = {symbol(name): symbol(name) + more for name in names}
+    def fits(more: int, some: Collection[str]) -> bool:
+        shifted = {symbol(name): symbol(name) + more for name in some}
         return holds(_with(a, shifted), _with(b, shifted))
 
-    if not names or not fits(LONGEST):
+    if not names or not fits(LONGEST, names):
         return None
+    for name in names:  # those that need none stay as they are
+        others = [other for other in names if other != name]
+        names = others if others and fits(LONGEST, others) else names
     low, high = 0, LONGEST
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        low, high = (low, middle) if fits(middle, names) else (middle, high)
     return {name: Extent(name, offset=_offset(axes, name) + high) for name in names}
 
 

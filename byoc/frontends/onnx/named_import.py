@@ -26,6 +26,8 @@ from byoc.ir.define_symbols import define_symbols
 
 #: What a module's symbols have to be at least, those that may not be all numbers.
 LEAST = "byoc_least"
+#: How many pairs of extents of the inputs a module takes for equal, and looks at when it runs.
+ASSUMED = "byoc_assumed"
 
 
 def import_named(
@@ -37,17 +39,26 @@ def import_named(
     """Import as ``from_onnx(model)`` does, weights as constants, and keep the nodes' names.
 
     ``weights`` fills in the values of initializers that have no data in the model. Extents that
-    operators want to be equal, and that are not for all sizes, are added to ``unequal``.
+    operators want to be equal, and that are not for all sizes, are added to ``unequal``; where it
+    is given, elementwise operators and products take them for equal, so that it gets all of them.
     Raises ``UnsupportedForm`` as ``refusals`` says, and whatever TVM's converters raise.
     """
     default = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     importer = _NamingImporter(_empty_shapes(model), "float32")
     importer.weights = weights or {}
     importer.refusals = refusals or Refusals()
-    importer.unequal = [] if unequal is None else unequal
+    if unequal is not None:
+        importer.unequal, importer.assumed = unequal, 0
     importer.expected = inferred_types(model)
     module = define_symbols(importer.from_onnx(model.graph, default[0] if default else 1))
+    if importer.assumed:
+        module = module.with_attr(ASSUMED, importer.assumed)
     return module.with_attr(LEAST, importer.least) if importer.least else module
+
+
+def assumed_in(module: tvm.IRModule) -> int:
+    """How many pairs of extents of the inputs an imported module takes for equal."""
+    return int(module.attrs[ASSUMED]) if module.attrs and ASSUMED in module.attrs else 0
 
 
 def ranges_of(module: tvm.IRModule) -> tuple[SymbolRange, ...]:

@@ -42,7 +42,7 @@ from byoc.frontends.onnx.dynamic_axes import (
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
 from byoc.frontends.onnx.learned_axes import LONGEST, SIDES, Elements, Unequal, learned, of_numbers
-from byoc.frontends.onnx.named_import import ranges_of
+from byoc.frontends.onnx.named_import import assumed_in, ranges_of
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.weights_apart import ApartModel
@@ -75,7 +75,7 @@ class Settled:
 
     prepared: ApartModel
     module: tvm.IRModule | None
-    #: Values in the module that have no known shape.
+    #: Values in the module that have no known shape, and extents that it takes for equal.
     unknown: int = 0
 
 
@@ -310,7 +310,7 @@ def _attempt(
     except Exception:  # converters raise whatever their code runs into
         failed.add(axes)
         return None
-    found = Settled(prepared, module, values_without_shape(module))
+    found = Settled(prepared, module, values_without_shape(module) + assumed_in(module))
     longer = {declared.name for declared in ranges_of(module) if declared.least > 1}
     if not any(axis.meaning == "batch" and longer & _names(axis) for axis in axes):
         return found

@@ -20,7 +20,12 @@ from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
 from byoc.frontends.onnx.contracted_axes import note_contracted
-from byoc.frontends.onnx.fitting_extents import concatenated, require_equal
+from byoc.frontends.onnx.fitting_extents import (
+    broadcastable,
+    concatenated,
+    multipliable,
+    require_equal,
+)
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed
@@ -84,6 +89,8 @@ class SymbolicImporter(CheckedImporter):
         self.least: dict[str, int] = {}
         #: Extents that operators want to be equal and that are not for all sizes.
         self.unequal: Unequal = []
+        #: How many of these were taken for equal, to see what comes after; None to take none.
+        self.assumed: int | None = None
         #: What converts symbolic operands, and gives None where TVM's converter will do.
         self._own = {
             "Concat": lambda inputs, attrs: concatenated(
@@ -161,7 +168,7 @@ class SymbolicImporter(CheckedImporter):
             inputs[:] = self._in_one_form(inputs)
         if op_name == "Concat":
             self.unequal += unequal_beside(attrs.get("axis", 1), map(shape_of, inputs))
-        note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
+        self._note_contracted(op_name, inputs, attrs)
         convert = self._own.get(op_name)
         if convert is not None and (value := convert(inputs, attrs)) is not None:
             return self.bb.normalize(value)
@@ -169,18 +176,33 @@ class SymbolicImporter(CheckedImporter):
 
     def _in_one_form(self, inputs: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
         """Operands whose extents TVM would not know to be equal, with equal texts for them."""
+        inputs = broadcastable(self.bb, inputs, self._variables, self.tangled.by_values)
         shapes = [None if x is None else shape_of(x) for x in inputs]
         if None in shapes:
-            return list(inputs)
+            return inputs
         wrong = unequal(shapes)
         self.unequal += wrong
+        if wrong and self.assumed is not None:
+            self.assumed += len(wrong)
+            return broadcastable(self.bb, inputs, self._variables, lambda _: True)
         if wrong or not any(_is_cut(shape) for shape in shapes):
-            return list(inputs)
+            return inputs
         extents = [relax.ShapeExpr([self._extent(dim) for dim in shape]) for shape in shapes]
         return [
             self.bb.normalize(relax.op.reshape(x, e)) if _is_cut(shape) else x
             for x, e, shape in zip(inputs, extents, shapes, strict=True)
         ]
+
+    def _note_contracted(
+        self, op_name: str, inputs: list[relax.Expr | None], attrs: dict[str, Any]
+    ) -> None:
+        try:
+            note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
+        except ValueError:
+            if self.assumed is None or op_name != "MatMul":
+                raise
+            self.assumed += 1
+            inputs[:] = multipliable(self.bb, inputs, self._variables)
 
     # ------------------------------------------------------------------ shapes
 

@@ -39,6 +39,7 @@ LESSONS = {
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),
     "a number of frames": ([(17, sympy.floor((T - 5) / 4) + 1)], ["p", "s", 72]),
+    "a slice of so many": ([(6, T - above_zero(T - 6))], ["p", "s", "t+6"]),
     "no such number": ([(17, 2 * sympy.floor(T / 4))], ["p", "s", "t"]),
     "two lengths, one number": ([(17, PIECES * sympy.floor(T / 4))], ["p", "s", "t"]),
     "of values": ([(symbol("count"), S - T)], ["p", "s", "t"]),

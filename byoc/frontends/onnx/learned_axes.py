@@ -205,6 +205,8 @@ def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int]
         return None
     # 209 to 224 pixels give as many patches where strides round up, 224 to 239 where they drop.
     most = least_for(number + 1) - 1
+    if not at_most(number + 1, made(most + 1)):  # a slice of so many, of any axis that is as long
+        return None
     return dict.fromkeys(names, max(least, most, key=lambda size: size & -size))
 
 

@@ -147,8 +147,13 @@ def _compiled(
     if path is None:
         with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
             return _compiled(captured, Path(folder, "graph.so"), verify, keywords)
-    compile(captured.program(), path, verify=verify, **keywords)
+    with torch._guards.tracing(None):  # else it asks its own symbols of the graph's tracer
+        compile(captured.program(), path, verify=verify, **keywords)
     return load(path, keywords.get("threads"))
+
+
+#: The least number that the library is for: PyTorch takes open extents to be 2 or more.
+_LEAST = 2
 
 
 class _Runner:
@@ -156,7 +161,7 @@ class _Runner:
 
     def __init__(self, captured: Captured, library: Model) -> None:
         self._graph = captured.graph
-        self._given = captured.given
+        self._captured = captured
         self._outputs = captured.outputs
         self._library = library
         self._frozen = [(place, Frozen(captured.inputs[place])) for place in captured.frozen]
@@ -167,7 +172,9 @@ class _Runner:
         """The graph's results."""
         if not all(frozen.is_still(inputs[place]) for place, frozen in self._frozen):
             return self._by_pytorch(inputs)
-        tensors = [inputs[place].detach() for place in self._given]
+        if any(inputs[place] < _LEAST for place in self._captured.numbers):
+            return self._graph(*inputs)
+        tensors = self._captured.tensors(inputs)
         found = self._library.run(dict(zip(self._names, tensors, strict=True)))
         results = iter(found.values())
         return tuple(

@@ -29,8 +29,9 @@ class Captured:
 
     ``frozen`` are the places of parameters and buffers, ``given`` those of other tensors, ``sizes``
     where each input that is a size stands: place of a tensor, axis; none for those that nothing
-    reads, as strides. ``outputs`` has the order of each result's axes in memory; None for results
-    that are None.
+    reads, as strides. ``numbers`` are the places of whole numbers that no axis has: each is the
+    extent of one more tensor, which has no element. ``outputs`` has the order of each result's axes
+    in memory; None for results that are None.
     """
 
     graph: torch.fx.GraphModule
@@ -38,6 +39,7 @@ class Captured:
     frozen: tuple[int, ...]
     given: tuple[int, ...]
     sizes: dict[int, tuple[int, int]]
+    numbers: tuple[int, ...]
     outputs: tuple[tuple[int, ...] | None, ...]
 
     @classmethod
@@ -45,11 +47,13 @@ class Captured:
         """Read a graph. Raises ``ImportFailure`` for what no library can be made of."""
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         shapes = [node.meta.get("example_value") for node in nodes]
-        frozen, given, sizes = [], [], {}
+        frozen, given, sizes, numbers = [], [], {}, []
         for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
             if not isinstance(value, torch.Tensor):
-                if node.users:
-                    sizes[place] = _place_of(shapes[place], shapes)
+                if node.users and (found := _place_of(shapes[place], shapes)):
+                    sizes[place] = found
+                elif node.users:
+                    numbers.append(_whole(place, value, shapes[place]))
             elif value.device.type != "cpu":
                 raise ImportFailure(f"input {node.name} is on {value.device}; need CPU memory")
             elif _STATIC in (node.meta.get("tensor_dict") or {}):
@@ -64,19 +68,24 @@ class Captured:
             )
         _require_flat(graph)
         outputs = _outputs_of(graph, shapes)
-        return cls(graph, inputs, tuple(frozen), tuple(given), sizes, outputs)
+        return cls(graph, inputs, tuple(frozen), tuple(given), sizes, tuple(numbers), outputs)
+
+    def tensors(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """What the library is given of a call's inputs."""
+        tensors = [inputs[place].detach() for place in self.given]
+        return tensors + [torch.empty(_number(inputs[place]), 0) for place in self.numbers]
 
     def program(self) -> Program:
         """The graph with its weights, exported; sizes that the tracer left open stay symbolic."""
-        tensors = tuple(self.inputs[place].detach() for place in self.given)
+        tensors = tuple(self.tensors(self.inputs))
         shapes = [self._example(place).shape for place in self.given]
+        shapes += [(self._example(place), 0) for place in self.numbers]
         auto = torch.export.Dim.AUTO
         dynamic = [
             {axis: auto for axis, size in enumerate(shape) if isinstance(size, torch.SymInt)}
             for shape in shapes
         ]
-        with torch._guards.tracing(None):
-            program = exported(_Frozen(self), tensors, (tuple(dynamic),))
+        program = exported(_Frozen(self), tensors, (tuple(dynamic),))
         for (name, _), shape in zip(program.inputs(), shapes, strict=True):
             (node,) = (n for n in program.exported.graph.nodes if n.name == name)
             for axis, size in enumerate(shape):
@@ -132,7 +141,9 @@ class _Frozen(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> Any:
         """The graph's results."""
         captured = self._captured
-        known = dict(zip(captured.given, tensors, strict=True))
+        known = dict(zip(captured.given, tensors, strict=False))
+        carriers = tensors[len(captured.given) :]
+        known |= {p: t.shape[0] for p, t in zip(captured.numbers, carriers, strict=True)}
         known |= {place: getattr(self, f"weight_{place}") for place in captured.frozen}
         known |= {place: known[at].shape[axis] for place, (at, axis) in captured.sizes.items()}
         inputs = [known.get(place) for place in range(len(captured.inputs))]
@@ -151,14 +162,26 @@ def _with_sources(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(graph, noted)
 
 
-def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int]:
-    """Which tensor, and which of its axes, has a size."""
+def _whole(place: int, value: Any, known: Any) -> int:
+    """The place of a number. Raises ``ImportFailure`` for one that cannot be an extent."""
+    if not isinstance(known, torch.SymInt) or _number(value) < 0:
+        raise ImportFailure(f"an input is the number {known}; need a tensor, or 0 and more")
+    return place
+
+
+def _number(value: int | torch.SymInt) -> int:
+    """A whole number; of one that the tracer leaves open, what it was when it was traced."""
+    return value if isinstance(value, int) else int(value.node.hint)
+
+
+def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int] | None:
+    """Which tensor, and which of its axes, has a size; None where none has."""
     for place, value in enumerate(shapes if isinstance(size, torch.SymInt) else ()):
         if isinstance(value, torch.Tensor):
             for axis, extent in enumerate(value.shape):
                 if isinstance(extent, torch.SymInt) and extent.node.expr == size.node.expr:
                     return place, axis
-    raise ImportFailure(f"an input is the number {size}, which no axis of a tensor has")
+    return None
 
 
 def _outputs_of(

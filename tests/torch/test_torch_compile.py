@@ -129,9 +129,9 @@ class Between(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
         y, positive = torch.tanh(self.stem(x)), x.sum() > 0
         y.erfinv_()
-        middle, places = y.median(1)
+        parts, places = torch.frexp(y)
         y = torch.cond(positive, torch.sin, torch.cos, (y,))
-        return self.head(y) + middle[:, None], None, places
+        return self.head(y) + parts[:, :1], None, places
 
 
 @torch.no_grad()
@@ -140,7 +140,7 @@ def test_operators_without_a_converter_are_pytorchs(
 ) -> None:
     """The others are compiled around them, also in the next process, and for other sizes."""
     module, options = Between().eval(), {"cache": str(tmp_path), "min_bytes": 0, "verify": False}
-    why = r"^PyTorch runs operators of a graph: no converter for aten.erfinv.default .*median.dim"
+    why = r"^PyTorch runs operators of a graph: no converter for aten.erfinv.default .*frexp.Tensor"
     with pytest.warns(FallbackWarning, match=why):
         told = byoc.explain(module, (torch.randn(2, 6),), options)
     stem, middle, inner, head = told.graphs[0].parts
@@ -283,3 +283,33 @@ def test_layers_of_transformers_that_pytorch_calls_whole(norm_first: bool) -> No
         torch.testing.assert_close(
             compiled(given, **masks), module(given, **masks), rtol=1e-4, atol=1e-5
         )
+
+
+class Scaled(nn.Module):
+    """A number that no axis has, as a factor and as a place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        return (self.inner(x) * count).relu()[:, :count] + count
+
+
+@torch.no_grad()
+def test_numbers_are_inputs() -> None:
+    """One library serves all numbers that the tracer leaves open; those below 2 are PyTorch's."""
+    module, options = Scaled().eval(), {"cache": False, "min_bytes": 0}
+    met = []
+
+    def counted(graph: torch.fx.GraphModule, inputs: list[object]) -> object:
+        met.append(backend(graph, inputs, options=options))
+        return met[-1]
+
+    compiled, x = torch.compile(module, backend=counted), torch.randn(8, 16)
+    for count in (3, 5, 7, 12):
+        torch.testing.assert_close(compiled(x, count), module(x, count), rtol=1e-4, atol=1e-5)
+    assert len(met) == 2
+    with pytest.warns(FallbackWarning):
+        for count in (1, 0, -2):
+            torch.testing.assert_close(compiled(x, count), module(x, count), rtol=1e-4, atol=1e-5)

@@ -14,6 +14,7 @@ from torch import nn
 from tests.torch.case import Case
 from tests.torch.image_operators import IMAGE
 from tests.torch.odd_operators import ODD
+from tests.torch.order_operators import ORDERED
 
 _X = (3, 8, 6, 6)
 _INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 100]])
@@ -403,4 +404,5 @@ FAMILIES = {
     "movement": MOVEMENT,
     "image": IMAGE,
     "odd": ODD,
+    "order": ORDERED,
 }

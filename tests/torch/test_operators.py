@@ -32,6 +32,10 @@ LEFT = {
         *("relax.add", "relax.subtract", "relax.mean", "relax.rsqrt", "relax.reshape"),
         *("relax.greater", "relax.less", "relax.astype", "relax.argsort", "relax.gather_elements"),
     },
+    "order": {  # loops read bits, and go along an axis
+        *("relax.topk", "relax.argsort", "relax.left_shift", "relax.right_shift"),
+        *("relax.floor_divide", "relax.bitwise_and", "relax.bitwise_xor", "relax.call_tir"),
+    },
 }
 
 
@@ -66,7 +70,8 @@ def test_family(family: str) -> None:
     compiled = byoc.compile(Family(cases).eval(), example_inputs=tensors(cases), min_bytes=0)
     assert [info.name for info in compiled.metadata.outputs] == list(cases)
     report = compiled.report
-    assert {entry.op for entry in report.left} <= LEFT[family] and report.regions
+    assert {entry.op.partition("(")[0] for entry in report.left} <= LEFT[family]
+    assert report.regions
     assert not {"relax.matmul", "relax.nn.conv2d", "relax.nn.softmax"} & LEFT[family]
 
 

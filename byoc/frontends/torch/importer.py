@@ -23,6 +23,7 @@ from byoc.frontends.torch.converters.table import complex_converter_of, converte
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.program import Program
+from byoc.frontends.torch.sizes import float_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
 from byoc.ir.dataflow import describe, dtype_of, shape_of
@@ -276,6 +277,9 @@ class _Importer:
                 _require_plain(result, "its result")
         if len(results) == 1 and 0 in self._graph.shape:
             # An extent of 0 in a shape means the operand's to Relax's reshape.
+            if all(isinstance(size, int) for size in self._graph.shape):
+                nothing = torch.zeros(self._graph.shape, dtype=results[0].dtype)
+                return [self._builder.emit(self._graph.tensor(nothing))]
             return [self._builder.emit(relax.op.zeros(self._graph.shape, self._graph.dtype))]
         convert = self._find(node.target)
         if convert is None and self._find is complex_converter_of:
@@ -324,8 +328,13 @@ class _Importer:
             found = value.meta.get("val")
             if isinstance(found, torch.SymInt):
                 return self._symbols.extent(found)
+            if isinstance(found, torch.SymFloat):
+                wide = self._graph.dtype == "float64"
+                return float_tensor(
+                    self._builder, self._symbols, found, "float64" if wide else "float32"
+                )
             if is_size(found):
-                raise ValueError(f"a number that is computed from sizes ({found})")
+                raise ValueError(f"a truth that sizes decide ({found})")
             return self._values[value]
         if isinstance(value, list | tuple):
             return [self._value(item) for item in value]

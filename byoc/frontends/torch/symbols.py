@@ -63,6 +63,10 @@ class Symbols:
             return size
         return relax_extent(self.dim(size), self._variables)
 
+    def extent_of(self, expr: sympy.Basic) -> int | tirx.PrimExpr:
+        """The same of a whole number that PyTorch computes from its symbols."""
+        return relax_extent(normal(self._dim(expr)), self._variables)
+
     def dim(self, size: Any) -> Dim:
         """A size of PyTorch's as a dimension. Raises ``ValueError`` for one that data decide."""
         return size if isinstance(size, int) else normal(self._dim(size.node.expr))

@@ -12,6 +12,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dty
 from tvm import relax
 
 from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.symbols import Symbols
 from byoc.ir.dataflow import constant, dtype_of
 
@@ -71,7 +72,9 @@ class Graph:
             if dtype is not None and dtype_name(value.dtype) != dtype:
                 value = value.to(getattr(torch, dtype))
             return self._constant(value)
-        if not isinstance(value, tvm.ir.Expr) or isinstance(value.ty, tvm.ir.PrimType):
+        if _is_extent(value):
+            return size_tensor(self.builder, value, dtype or self.dtype)
+        if not isinstance(value, tvm.ir.Expr):
             return constant(np.array(_plain(value)), dtype or self.dtype)
         if dtype is None or dtype_of(value) == dtype:
             return value
@@ -129,10 +132,15 @@ def _like(value: Value) -> Any:
     if isinstance(value, tvm.ir.Expr) and isinstance(value.ty, relax.TensorType):
         dtype = getattr(torch, dtype_of(value))
         return torch.empty([1] * value.ty.ndim, dtype=dtype, device="meta")
-    return _plain(value)
+    return 1 if _is_extent(value) else _plain(value)
+
+
+def _is_extent(value: Any) -> bool:
+    """Whether a value is a size that calls decide."""
+    return isinstance(value, tvm.ir.Expr) and isinstance(value.ty, tvm.ir.PrimType)
 
 
 def _plain(value: Any) -> bool | int | float:
     if isinstance(value, bool | int | float):
         return value
-    raise ValueError(f"a number that is computed from sizes ({value}) beside tensors")
+    raise ValueError(f"{value} beside tensors; need a number")

@@ -61,6 +61,14 @@ def magnitude(g: Graph, x: Value) -> relax.Expr:
     return op.sqrt(op.sum(op.multiply(pairs, pairs), [-1]))
 
 
+def angle(g: Graph, x: Value) -> relax.Expr:
+    """The angle of each, from -pi to pi."""
+    pairs = g.tensor(x)
+    last = pairs.ty.ndim - 1
+    real, imaginary = (g.emit(op.take(pairs, g.tensor(i, "int64"), last)) for i in range(2))
+    return op.atan2(imaginary, real)
+
+
 def conjugate(g: Graph, x: Value) -> relax.Expr:
     """The imaginary part negated."""
     pairs = g.tensor(x)
@@ -232,6 +240,7 @@ COMPLEX: dict[str, Callable[..., relax.Expr]] = {
     "polar": polar,
     "complex": complex_of,
     "abs": magnitude,
+    "angle": angle,
     **dict.fromkeys(("_conj", "_conj_physical", "conj_physical"), conjugate),
     "neg": negative,
     "add.Tensor": add,

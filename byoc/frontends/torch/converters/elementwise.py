@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log
+from math import log, pi
 
 import torch
 import tvm
@@ -78,6 +78,23 @@ def sign(g: Graph, x: Value) -> relax.Expr:
     zero = g.tensor(0, g.dtype)
     above, below = op.greater(tensor, zero), op.less(tensor, zero)
     return op.subtract(op.astype(above, g.dtype), op.astype(below, g.dtype))
+
+
+def round_to(g: Graph, x: Value, decimals: int) -> relax.Expr:
+    """Rounded to so many decimals, or to tens and hundreds where there are fewer than none."""
+    tensor, factor = g.tensor(x), g.tensor(10.0 ** abs(decimals), g.dtype)
+    if not _is_float(g):
+        raise ValueError(f"{g.dtype} rounded to {decimals} decimals; need floats")
+    there, back = (op.multiply, op.divide) if decimals > 0 else (op.divide, op.multiply)
+    return back(op.round(there(tensor, factor)), factor)
+
+
+def angle(g: Graph, x: Value) -> relax.Expr:
+    """The angle of real numbers: pi of those below 0, else 0."""
+    tensor = g.tensor(x, g.dtype)
+    zero = g.tensor(0.0, g.dtype)
+    made = op.where(op.less(tensor, zero), g.tensor(pi, g.dtype), zero)
+    return op.where(op.isnan(tensor), tensor, made)
 
 
 def _logical(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
@@ -345,6 +362,8 @@ ELEMENTWISE = {
     **{name: _rounding(getattr(op, name)) for name in ("ceil", "floor", "trunc")},
     **{name: _test(getattr(op, name)) for name in ("isnan", "isinf", "isfinite")},
     "round.default": _rounding(op.round),
+    "round.decimals": round_to,
+    "angle": angle,
     "neg": _function(op.negative),
     "sign": sign,
     "exp2": exp2,

@@ -1,4 +1,4 @@
-"""What reads or writes elements by their places, and sorting."""
+"""What reads or writes elements by their places."""
 
 from __future__ import annotations
 
@@ -10,20 +10,11 @@ import numpy as np
 import torch
 from tvm import relax
 
-from byoc.frontends.torch.converters.movement import part_of
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import static_shape_of
 
 op = relax.op
-
-
-def _size(g: Graph, extent: object, dtype: str) -> relax.Expr:
-    """An extent as a tensor without axes."""
-    size = getattr(extent, "value", extent)
-    if isinstance(size, int):
-        return g.tensor(size, dtype)
-    counted = g.emit(op.arange(0, extent + 1, 1, dtype))  # from 0, as the kernel does
-    return g.emit(op.reshape(part_of(counted, 0, extent, extent + 1), []))
 
 
 def _wrapped(g: Graph, places: Value, extent: object) -> relax.Expr:
@@ -37,7 +28,7 @@ def _wrapped(g: Graph, places: Value, extent: object) -> relax.Expr:
         )
     tensor = g.tensor(places)
     dtype = str(tensor.ty.dtype)
-    beyond = op.add(tensor, _size(g, extent, dtype))
+    beyond = op.add(tensor, size_tensor(g.builder, extent, dtype))
     return g.emit(op.where(op.less(tensor, g.tensor(0, dtype)), beyond, tensor))
 
 
@@ -90,7 +81,7 @@ def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:
     if len(places) > 1:
         flat = g.tensor(places[0], "int64")
         for more, extent in zip(places[1:], extents[1:], strict=True):
-            width = _size(g, extent, "int64")
+            width = size_tensor(g.builder, extent, "int64")
             flat = g.emit(op.add(op.multiply(flat, width), g.tensor(more, "int64")))
         whole = reduce(lambda a, b: a * b, extents)
         joined = [*shape[:first], whole, *shape[first + len(axes) :]]
@@ -132,17 +123,93 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> relax.Expr:
-    """The same with products, or the greatest or least elements."""
-    if reduce not in _MEETING or not include_self:
-        raise ValueError(
-            f"reduce={reduce!r}, include_self={include_self}; need sum, prod, amax or "
-            "amin, of x as well"
-        )
+    """The same with products, means, or the greatest or least elements.
+
+    Elements of ``x`` that others meet do not count themselves without ``include_self``.
+    """
     tensor, places = g.tensor(x), g.tensor(index)
     ends = list(places.ty.shape.values)
     part = op.strided_slice(g.tensor(src), list(range(len(ends))), [0] * len(ends), ends)
+    return _reduced(g, tensor, dim % tensor.ty.ndim, places, g.emit(part), reduce, include_self)
+
+
+def index_reduce(
+    g: Graph,
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    include_self: bool = True,
+) -> relax.Expr:
+    """The same with slices of ``source`` at places along an axis."""
+    tensor, part = g.tensor(x), g.tensor(source)
     axis = dim % tensor.ty.ndim
-    return op.scatter_elements(tensor, places, g.emit(part), axis, _MEETING[reduce])
+    shape = [1] * tensor.ty.ndim
+    shape[axis] = part.ty.shape.values[axis]
+    places = op.reshape(g.tensor(index, "int64"), shape)
+    places = g.emit(op.broadcast_to(places, list(part.ty.shape.values)))
+    kind = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}[reduce]
+    return _reduced(g, tensor, axis, places, part, kind, include_self)
+
+
+def _reduced(
+    g: Graph,
+    x: relax.Expr,
+    axis: int,
+    places: relax.Expr,
+    part: relax.Expr,
+    kind: str,
+    include_self: bool,
+) -> relax.Expr:
+    """``x`` with elements of ``part`` reduced at places along an axis."""
+    way = _MEETING["sum" if kind == "mean" else kind]
+    if include_self and kind != "mean":
+        return op.scatter_elements(x, places, part, axis, way)
+    ones = op.broadcast_to(g.tensor(1, g.dtype), list(places.ty.shape.values))
+    nothing = g.emit(op.zeros(list(x.ty.shape.values), g.dtype))
+    met = g.emit(op.scatter_elements(nothing, places, g.emit(ones), axis, "add"))
+    if not include_self:
+        begin = g.tensor(_begin(kind, g.results[0].dtype), g.dtype)
+        x = g.emit(op.where(op.greater(met, g.tensor(0, g.dtype)), begin, x))
+    made = g.emit(op.scatter_elements(x, places, part, axis, way))
+    if kind != "mean":
+        return made
+    one = g.tensor(1, g.dtype)
+    count = op.add(met, one) if include_self else op.maximum(met, one)
+    is_float = g.results[0].dtype.is_floating_point
+    return (op.divide if is_float else op.floor_divide)(made, g.emit(count))
+
+
+def _begin(kind: str, dtype: torch.dtype) -> int | float:
+    """What a reduction of nothing is."""
+    if kind in ("sum", "mean", "prod"):
+        return int(kind == "prod")
+    if dtype.is_floating_point:
+        return float("-inf" if kind == "amax" else "inf")
+    return torch.iinfo(dtype).min if kind == "amax" else torch.iinfo(dtype).max
+
+
+def put(g: Graph, x: Value, index: Value, source: Value, accumulate: bool = False) -> relax.Expr:
+    """``x`` with elements of ``source`` at places in the whole tensor, or added there."""
+    tensor = g.tensor(x)
+    whole = reduce(lambda a, b: a * b, list(tensor.ty.shape.values), 1)
+    flat, part = op.reshape(tensor, [-1]), op.reshape(g.tensor(source), [-1])
+    places = g.emit(op.reshape(_wrapped(g, index, whole), [-1]))
+    kind = "add" if accumulate else "update"
+    made = op.scatter_elements(g.emit(flat), places, g.emit(part), 0, kind)
+    return op.reshape(g.emit(made), g.shape)
+
+
+def masked_scatter(g: Graph, x: Value, mask: Value, source: Value) -> relax.Expr:
+    """``x`` with the elements of ``source``, one after another, where the mask is true."""
+    chosen = g.emit(op.broadcast_to(g.tensor(mask, "bool"), g.shape))
+    flat = g.emit(op.reshape(chosen, [-1]))
+    number = op.cumsum(g.emit(op.astype(flat, "int64")), 0)
+    place = op.maximum(op.subtract(number, g.tensor(1, "int64")), g.tensor(0, "int64"))
+    given = g.emit(op.reshape(g.tensor(source), [-1]))
+    taken = op.reshape(g.emit(op.take(given, g.emit(place), 0)), g.shape)
+    return op.where(chosen, g.emit(taken), op.broadcast_to(g.tensor(x), g.shape))
 
 
 def _static(tensor: relax.Expr) -> tuple[int, ...]:
@@ -176,7 +243,7 @@ def index_put(
     for p, extent in zip(places, extents[first : first + count], strict=True):
         own = g.tensor(_wrapped(g, p, extent), "int64")
         if flat is not None:
-            own = g.emit(op.add(op.multiply(flat, _size(g, extent, "int64")), own))
+            own = g.emit(op.add(op.multiply(flat, size_tensor(g.builder, extent, "int64")), own))
         flat = own
     number = prod(known)
     flat = g.emit(op.reshape(op.broadcast_to(flat, known), [number, 1]))
@@ -273,10 +340,11 @@ def embedding_bag(
 def places_among(
     g: Graph, x: Value, boundaries: Value, right: bool, out_int32: bool = False
 ) -> relax.Expr:
-    """How many of the boundaries, which ascend, lie below each element, or not above it."""
+    """How many of the boundaries, which ascend, lie below each element, or not above it; each line
+    of elements has its own boundaries where these have more than one axis."""
     limits, tensor = g.tensors(boundaries, x)
-    if limits.ty.ndim != 1:
-        raise ValueError(f"boundaries of rank {limits.ty.ndim}; need a line of them")
+    if limits.ty.ndim > 1:
+        limits = g.emit(op.expand_dims(limits, limits.ty.ndim - 1))
     each = g.emit(op.expand_dims(tensor, tensor.ty.ndim))
     above = (op.less if right else op.less_equal)(each, limits)  # of NaN neither
     return op.sum(g.tensor(g.emit(op.logical_not(above)), g.dtype), [tensor.ty.ndim])
@@ -318,35 +386,6 @@ def histogram(g: Graph, x: Value, bins: int = 100, min: Value = 0, max: Value = 
     return op.sum(g.emit(counted), [0])
 
 
-def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
-    """The ``k`` greatest or least elements along an axis, and their places."""
-    tensor = g.tensor(x)
-    made = op.topk(tensor, k, dim % tensor.ty.ndim, "both", largest, "int64")
-    both = g.emit(made)
-    return [g.emit(relax.TupleGetItem(both, i)) for i in range(2)]
-
-
-def sort(
-    g: Graph, x: Value, dim: int = -1, descending: bool = False, stable: bool = False
-) -> list[relax.Expr]:
-    """All elements along an axis in order, and their places; equal ones as they stand.
-
-    Floats of a known number are the greatest or least of all: TVM's own sort knows no NaN.
-    """
-    tensor = g.tensor(x)
-    if not tensor.ty.ndim:
-        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
-    axis = dim % tensor.ty.ndim
-    count = getattr(tensor.ty.shape.values[axis], "value", None)
-    if g.results[0].dtype.is_floating_point and count:
-        return topk(g, tensor, count, axis, descending, True)
-    # TVM's knows no narrow integers either.
-    narrow = str(tensor.ty.dtype) in ("bool", "uint8", "int8", "int16")
-    keys = g.emit(op.astype(tensor, "int32")) if narrow else tensor
-    places = g.emit(op.argsort(keys, axis, descending, "int64"))
-    return [g.emit(op.gather_elements(tensor, places, axis)), places]
-
-
 INDEXING = {
     "index_select": index_select,
     "embedding": embedding,
@@ -356,12 +395,13 @@ INDEXING = {
     "scatter.value": scatter,
     "scatter_add": scatter_add,
     "scatter_reduce.two": scatter_reduce,
+    "index_reduce": index_reduce,
+    "put": put,
+    "masked_scatter": masked_scatter,
     "index_put": index_put,
     "_embedding_bag": embedding_bag,
     "_embedding_bag_forward_only": embedding_bag,
     "bucketize.Tensor": bucketize,
     "searchsorted.Tensor": searchsorted,
     "histc": histogram,
-    "topk": topk,
-    "sort": sort,
 }

@@ -241,7 +241,23 @@ def constant_pad(g: Graph, x: Value, pad: Sequence[Value], value: float = 0) -> 
     widths = [max(w, 0) if isinstance(w, int) else w for w in pad]
     if not any(isinstance(w, int) is False or w for w in widths):
         return tensor
+    is_float = str(tensor.ty.dtype).startswith(("float", "bfloat"))
+    if not is_float or not all(isinstance(w, int) for w in widths):
+        return _with_numbers(g, tensor, widths, value)
     return op.nn.pad(tensor, _from_first(widths, rank), "constant", value)
+
+
+def _with_numbers(g: Graph, x: relax.Expr, pad: Sequence[Value], value: float) -> relax.Expr:
+    """A number around: of integers, and by widths that calls decide, which no kernel pads by."""
+    for place, pair in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        axis, ends = x.ty.ndim - 1 - place, []
+        for width in pair:
+            shape = [*x.ty.shape.values[:axis], width, *x.ty.shape.values[axis + 1 :]]
+            number = g.tensor(value, str(x.ty.dtype))
+            ends.append(None if width == 0 else g.emit(op.broadcast_to(number, shape)))
+        parts = [part for part in (ends[0], x, ends[1]) if part is not None]
+        x = g.emit(op.concat(parts, axis)) if len(parts) > 1 else x
+    return x
 
 
 def _from_first(pad: Sequence[Value], rank: int) -> list[Value]:

@@ -263,39 +263,6 @@ def _greatest_or_least(apply: Callable[..., relax.Expr]) -> Callable[..., relax.
     return convert
 
 
-def _extreme(
-    value: Callable[..., relax.Expr], place: Callable[..., relax.Expr]
-) -> Callable[..., list[relax.Expr]]:
-    """The greatest or least value along an axis, and where it stands."""
-
-    def convert(g: Graph, x: Value, dim: int, keepdim: bool) -> list[relax.Expr]:
-        tensor = g.tensor(x)
-        if dtype_of(tensor) == "bool":  # of which TVM has no order
-            tensor = g.emit(op.astype(tensor, "int32"))
-        found = g.tensor(g.emit(value(tensor, dim, keepdim)), g.dtype)
-        return [found, _place(g, place, tensor, dim, keepdim)]
-
-    return convert
-
-
-def _position(place: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
-    def convert(g: Graph, x: Value, dim: int | None = None, keepdim: bool = False) -> relax.Expr:
-        tensor = g.tensor(x)
-        if dim is not None:
-            return _place(g, place, tensor, dim, keepdim)
-        found = _place(g, place, g.emit(op.reshape(tensor, [-1])), 0, False)
-        return op.reshape(found, g.shape) if keepdim else found
-
-    return convert
-
-
-def _place(
-    g: Graph, place: Callable[..., relax.Expr], x: relax.Expr, axis: int, keepdim: bool
-) -> relax.Expr:
-    found = g.emit(place(x, axis, keepdim))
-    return g.tensor(found, "int64")
-
-
 def _truth(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
     """Whether any or all elements are not 0; of uint8 as 0 and 1."""
 
@@ -426,10 +393,6 @@ NORMALISATION = {
     "amin": _greatest_or_least(op.min),
     "max.default": _greatest_or_least(op.max),
     "min.default": _greatest_or_least(op.min),
-    "max.dim": _extreme(op.max, op.argmax),
-    "min.dim": _extreme(op.min, op.argmin),
-    "argmax": _position(op.argmax),
-    "argmin": _position(op.argmin),
     "any": _truth(op.max),
     "all": _truth(op.min),
     "var": _spread(root=False, with_mean=False),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from byoc.frontends.torch.converters.bits import BITS
 from byoc.frontends.torch.converters.complex_numbers import COMPLEX
 from byoc.frontends.torch.converters.contraction import CONTRACTION
 from byoc.frontends.torch.converters.elementwise import ELEMENTWISE
@@ -13,6 +14,7 @@ from byoc.frontends.torch.converters.image import IMAGE
 from byoc.frontends.torch.converters.indexing import INDEXING
 from byoc.frontends.torch.converters.movement import MOVEMENT
 from byoc.frontends.torch.converters.normalisation import NORMALISATION
+from byoc.frontends.torch.converters.order import ORDER
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.values import Converter
 
@@ -24,6 +26,8 @@ CONVERTERS: dict[str, Converter] = {
     **NORMALISATION,
     **MOVEMENT,
     **INDEXING,
+    **ORDER,
+    **BITS,
     **IMAGE,
     **RECURRENT,
 }

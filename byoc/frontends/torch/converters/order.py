@@ -1,0 +1,244 @@
+"""Sorting, and what depends on the order of elements along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tvm import relax, te, tirx, topi
+
+from byoc.frontends.torch.converters.movement import part_of
+from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import dtype_of
+
+op = relax.op
+
+
+def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
+    """The ``k`` greatest or least elements along an axis, and their places."""
+    tensor = g.tensor(x)
+    made = op.topk(tensor, k, dim % tensor.ty.ndim, "both", largest, "int64")
+    both = g.emit(made)
+    return [g.emit(relax.TupleGetItem(both, i)) for i in range(2)]
+
+
+def sort(
+    g: Graph, x: Value, dim: int = -1, descending: bool = False, stable: bool = False
+) -> list[relax.Expr]:
+    """All elements along an axis in order, and their places; equal ones as they stand.
+
+    Floats of a known number are the greatest or least of all: TVM's own sort knows no NaN.
+    """
+    tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+    axis = dim % tensor.ty.ndim
+    count = getattr(tensor.ty.shape.values[axis], "value", None)
+    if g.results[0].dtype.is_floating_point and count:
+        return topk(g, tensor, count, axis, descending, True)
+    # TVM's knows no narrow integers either.
+    narrow = str(tensor.ty.dtype) in ("bool", "uint8", "int8", "int16")
+    keys = g.emit(op.astype(tensor, "int32")) if narrow else tensor
+    places = g.emit(op.argsort(keys, axis, descending, "int64"))
+    return [g.emit(op.gather_elements(tensor, places, axis)), places]
+
+
+def _extreme(
+    value: Callable[..., relax.Expr], place: Callable[..., relax.Expr]
+) -> Callable[..., list[relax.Expr]]:
+    """The greatest or least value along an axis, and where it stands."""
+
+    def convert(g: Graph, x: Value, dim: int, keepdim: bool) -> list[relax.Expr]:
+        tensor = g.tensor(x)
+        if dtype_of(tensor) == "bool":  # of which TVM has no order
+            tensor = g.emit(op.astype(tensor, "int32"))
+        found = g.tensor(g.emit(value(tensor, dim, keepdim)), g.dtype)
+        return [found, _place(g, place, tensor, dim, keepdim)]
+
+    return convert
+
+
+def _position(place: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
+    def convert(g: Graph, x: Value, dim: int | None = None, keepdim: bool = False) -> relax.Expr:
+        tensor = g.tensor(x)
+        if dim is not None:
+            return _place(g, place, tensor, dim, keepdim)
+        found = _place(g, place, g.emit(op.reshape(tensor, [-1])), 0, False)
+        return op.reshape(found, g.shape) if keepdim else found
+
+    return convert
+
+
+def _place(
+    g: Graph, place: Callable[..., relax.Expr], x: relax.Expr, axis: int, keepdim: bool
+) -> relax.Expr:
+    count = getattr(x.ty.shape.values[axis], "value", None) if x.ty.ndim else None
+    if dtype_of(x) in ("int32", "int64") and count:
+        return _first(g, op.max if place is op.argmax else op.min, x, axis % x.ty.ndim, keepdim)
+    return g.tensor(g.emit(place(x, axis, keepdim)), "int64")
+
+
+def _first(
+    g: Graph, value: Callable[..., relax.Expr], x: relax.Expr, axis: int, keepdim: bool
+) -> relax.Expr:
+    """The first place of the greatest or least integer, as kernels have it of floats alone."""
+    count, rank = int(x.ty.shape.values[axis]), x.ty.ndim
+    at = torch.arange(count).reshape([-1] + [1] * (rank - 1 - axis))
+    found = op.equal(x, g.emit(value(x, [axis], True)))
+    places = op.where(g.emit(found), g.tensor(at), g.tensor(count, "int64"))
+    return op.min(g.emit(places), [axis], keepdim)
+
+
+def _count(g: Graph, tensor: relax.Expr, axis: int, what: str) -> int:
+    """The extent of an axis, which has to be known."""
+    count = getattr(tensor.ty.shape.values[axis], "value", None)
+    if count is None:
+        raise ValueError(f"{what} along an axis of unknown extent; need a fixed one")
+    return int(count)
+
+
+def _in_shape(g: Graph, *results: relax.Expr) -> list[relax.Expr]:
+    """Results with an axis of extent 1, or without it where the node does not keep it."""
+    return [op.reshape(g.emit(result), g.shape) for result in results]
+
+
+def kth_value(g: Graph, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[relax.Expr]:
+    """The ``k``-th least element along an axis, and a place of it; NaN is the greatest."""
+    tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+    axis = dim % tensor.ty.ndim
+    return _in_shape(g, *_kth(g, tensor, k, axis))
+
+
+def _kth(g: Graph, tensor: relax.Expr, k: int, axis: int) -> list[relax.Expr]:
+    least = topk(g, tensor, k, axis, False, True)
+    return [g.emit(part_of(part, axis, k - 1, k)) for part in least]
+
+
+def median(g: Graph, x: Value) -> relax.Expr:
+    """The median of all elements, the lower one of two; NaN where one is."""
+    return _of_all(g, x, median_along)
+
+
+def median_along(g: Graph, x: Value, dim: int, keepdim: bool = False) -> list[relax.Expr]:
+    """The same along an axis, and a place of it; of NaN the first one."""
+    tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+    axis = dim % tensor.ty.ndim
+    count = _count(g, tensor, axis, "a median")
+    value, place = _kth(g, tensor, (count + 1) // 2, axis)
+    if g.results[0].dtype.is_floating_point:
+        greatest = g.emit(op.max(tensor, [axis], keepdims=True))
+        none = g.emit(op.isnan(greatest))
+        value = op.where(none, greatest, value)
+        place = op.where(none, op.argmax(tensor, axis, keepdims=True), place)
+    return _in_shape(g, value, place)
+
+
+def median_of_numbers(g: Graph, x: Value) -> relax.Expr:
+    """The median of all elements that are not NaN."""
+    return _of_all(g, x, median_of_numbers_along)
+
+
+def median_of_numbers_along(
+    g: Graph, x: Value, dim: int, keepdim: bool = False
+) -> list[relax.Expr]:
+    """The same along an axis, and a place of it."""
+    tensor = g.tensor(x)
+    if not g.results[0].dtype.is_floating_point or not tensor.ty.ndim:
+        return median_along(g, x, dim, keepdim)
+    axis = dim % tensor.ty.ndim
+    count = _count(g, tensor, axis, "a median")
+    values, places = topk(g, tensor, count, axis, False, True)  # NaN is behind all numbers
+    number = op.astype(op.logical_not(op.isnan(tensor)), "int64")
+    number = g.emit(op.sum(g.emit(number), [axis], keepdims=True))
+    middle = op.divide(
+        op.maximum(op.subtract(number, g.tensor(1, "int64")), g.tensor(0, "int64")),
+        g.tensor(2, "int64"),
+    )
+    middle = g.emit(middle)
+    return _in_shape(g, *(op.gather_elements(part, middle, axis) for part in (values, places)))
+
+
+def _of_all(g: Graph, x: Value, along: Callable[..., list[relax.Expr]]) -> relax.Expr:
+    return along(g, g.emit(op.reshape(g.tensor(x), [-1])), 0)[0]
+
+
+def mode(g: Graph, x: Value, dim: int = -1, keepdim: bool = False) -> list[relax.Expr]:
+    """The commonest element along an axis, the least of several, and its last place.
+
+    Equal elements stand side by side once they are sorted; the longest run tells.
+    """
+    tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+    axis = dim % tensor.ty.ndim
+    count = _count(g, tensor, axis, "a mode")
+    values, places = sort(g, tensor, axis, False, True)
+    at = torch.arange(count, dtype=torch.int32)
+    at = g.tensor(at.reshape([-1] + [1] * (tensor.ty.ndim - 1 - axis)))
+    before = op.concat([part_of(values, axis, 0, 1), part_of(values, axis, 0, count - 1)], axis)
+    new = op.not_equal(values, g.emit(before)) if count > 1 else op.isnan(values)
+    began = _scan(g, op.where(g.emit(new), at, g.tensor(0, "int32")), axis, tirx.max)
+    last = _place(g, op.argmax, g.emit(op.subtract(at, began)), axis, True)
+    return _in_shape(g, *(op.gather_elements(part, last, axis) for part in (values, places)))
+
+
+def _scan(
+    g: Graph, x: relax.Expr, axis: int, choose: Callable[[tirx.Expr, tirx.Expr], tirx.Expr]
+) -> relax.Expr:
+    """What is chosen of all elements up to each."""
+
+    def loops(x: te.Tensor) -> te.Tensor:
+        return topi.scan.scanop(x, choose, tirx.const(0, x.dtype), "scan", axis)
+
+    return g.emit(g.builder.emit_te(loops, g.emit(x)))
+
+
+def _cumulative(is_greatest: bool) -> Callable[..., list[relax.Expr]]:
+    """The greatest or least element up to each along an axis, and the last place of it; NaN from
+    the first one on."""
+
+    def choose(before: tirx.Expr, here: tirx.Expr) -> tirx.Expr:
+        wins = before >= here if is_greatest else before <= here
+        if str(before.ty.dtype).startswith(("float", "bfloat")):
+            wins = tirx.any(tirx.isnan(before), tirx.all(tirx.Not(tirx.isnan(here)), wins))
+        return tirx.Select(wins, before, here)
+
+    def convert(g: Graph, x: Value, dim: int) -> list[relax.Expr]:
+        tensor = g.tensor(x)
+        if not tensor.ty.ndim:
+            return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+        axis = dim % tensor.ty.ndim
+        count = _count(g, tensor, axis, "the greatest or least elements up to each")
+        if g.dtype == "bool":
+            tensor = g.emit(op.astype(tensor, "int32"))
+        made = _scan(g, tensor, axis, choose)
+        at = torch.arange(count).reshape([-1] + [1] * (tensor.ty.ndim - 1 - axis))
+        is_it = op.equal(tensor, made)
+        if g.results[0].dtype.is_floating_point:
+            is_it = op.logical_or(is_it, op.isnan(tensor))
+        places = op.where(g.emit(is_it), g.tensor(at), g.tensor(0, "int64"))
+        return [g.tensor(made, g.dtype), _scan(g, places, axis, tirx.max)]
+
+    return convert
+
+
+ORDER = {
+    "max.dim": _extreme(op.max, op.argmax),
+    "min.dim": _extreme(op.min, op.argmin),
+    "argmax": _position(op.argmax),
+    "argmin": _position(op.argmin),
+    "topk": topk,
+    "sort": sort,
+    "kthvalue": kth_value,
+    "median.default": median,
+    "median.dim": median_along,
+    "nanmedian.default": median_of_numbers,
+    "nanmedian.dim": median_of_numbers_along,
+    "mode": mode,
+    "cummax": _cumulative(True),
+    "cummin": _cumulative(False),
+}

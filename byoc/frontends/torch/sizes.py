@@ -1,0 +1,74 @@
+"""Numbers that are computed from sizes, as tensors without axes."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+from torch.utils._sympy import functions
+from tvm import relax, tirx
+
+from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.torch.symbols import Symbols
+from byoc.ir.dataflow import constant
+from codegen_cc.dim import at_most
+from codegen_cc.region.relax_dims import relax_dims
+
+op = relax.op
+
+
+def size_tensor(builder: NamedBuilder, extent: Any, dtype: str) -> relax.Expr:
+    """An extent, or a difference of extents, as a tensor without axes."""
+    size = getattr(extent, "value", extent)
+    if isinstance(size, int):
+        return constant(np.array(size), dtype)
+    (dim,) = relax_dims([extent])
+    is_count = at_most(0, dim)
+    made = _counted(builder, extent if is_count else tirx.max(extent, 0))
+    if not is_count:
+        made = builder.emit(op.subtract(made, _counted(builder, tirx.max(0 - extent, 0))))
+    return made if dtype == "int64" else builder.emit(op.astype(made, dtype))
+
+
+def _counted(builder: NamedBuilder, extent: Any) -> relax.Expr:
+    counted = builder.emit(op.arange(0, extent + 1, 1, "int64"))  # from 0, as the kernel does
+    last = op.strided_slice(counted, [0], [extent], [extent + 1], [1], assume_inbound=True)
+    return builder.emit(op.reshape(builder.emit(last), []))
+
+
+def float_tensor(
+    builder: NamedBuilder, symbols: Symbols, number: torch.SymFloat, dtype: str
+) -> relax.Expr:
+    """A float that is computed from sizes."""
+
+    def made(expr: sympy.Basic) -> relax.Expr:
+        if expr.is_number:
+            return constant(np.array(float(expr)), dtype)
+        if expr.is_integer:
+            return size_tensor(builder, symbols.extent_of(expr), dtype)
+        apply = _FLOATS.get(expr.func)
+        if apply is None:
+            raise ValueError(f"a number of {expr}, computed from sizes")
+        first, *others = map(made, expr.args)
+        if not others:
+            return builder.emit(apply(first))
+        return reduce(lambda a, b: builder.emit(apply(a, b)), others, first)
+
+    return made(number.node.expr)
+
+
+#: PyTorch's functions of numbers that are no whole ones.
+_FLOATS = {
+    functions.ToFloat: lambda x: x,
+    functions.FloatTrueDiv: op.divide,
+    functions.IntTrueDiv: op.divide,
+    functions.FloatPow: op.power,
+    functions.OpaqueUnaryFn_sqrt: op.sqrt,
+    functions.OpaqueUnaryFn_exp: op.exp,
+    functions.OpaqueUnaryFn_log: op.log,
+    sympy.Add: op.add,
+    sympy.Mul: op.multiply,
+}

@@ -1,0 +1,51 @@
+"""Numbers that are computed from sizes beside tensors, at several sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import byoc
+
+_NAMES = ("row", "column")
+
+
+class _Sized(torch.nn.Module):
+    """Sums, quotients and roots of sizes as numbers of tensors' operators."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        rows, columns = x.shape
+        return {
+            "mean": x.sum(1) / columns,
+            "scaled": x / torch.sym_sqrt(columns),
+            "share": x * (rows / columns),
+            "moved": x + (rows - columns),
+            "places": torch.arange(columns) - columns + 1,
+            "least": x.clamp(max=columns - 4),
+            "whole": (x * 5).long() * rows,
+            "added": torch.add(x, x, alpha=rows),
+            "padded": F.pad(x, (1, -columns % 4), value=2.0),
+            "padded_places": F.pad((x * 5).long(), (0, -columns % 4)),
+            "padded_mask": F.pad(x > 0, (-rows % 3, 1, 1, 0), value=True),
+            "filled": x.masked_fill(x > 0, columns),
+        }
+
+
+def test_numbers_of_sizes(tmp_path: Path) -> None:
+    axes = {axis: torch.export.Dim(name) for axis, name in enumerate(_NAMES)}
+    module, example = _Sized().eval(), torch.randn(3, 6)
+    path = tmp_path / "sized.so"
+    compiled = byoc.compile(
+        module, path, example_inputs=(example,), dynamic_shapes=(axes,), min_bytes=0
+    )
+    assert len(compiled.report.regions) == 1
+    assert {entry.op for entry in compiled.report.left} <= {"relax.multiply"}  # of int64
+    with byoc.load(path) as model:
+        for shape in ((3, 6), (8, 2), (2, 2), (5, 9)):
+            x = torch.randn(shape)
+            for name, wanted in module(x).items():
+                made = model.run({"x": x.numpy()})[name]
+                np.testing.assert_allclose(made, wanted.numpy(), rtol=1e-5, atol=1e-6)

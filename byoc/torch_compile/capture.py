@@ -78,6 +78,8 @@ class Captured:
     def program(self) -> Program:
         """The graph with its weights, exported; sizes that the tracer left open stay symbolic."""
         tensors = tuple(self.tensors(self.inputs))
+        if not tensors:
+            raise ImportFailure("a graph without inputs, which is a constant")
         shapes = [self._example(place).shape for place in self.given]
         shapes += [(self._example(place), 0) for place in self.numbers]
         auto = torch.export.Dim.AUTO

@@ -313,3 +313,16 @@ def test_numbers_are_inputs() -> None:
     with pytest.warns(FallbackWarning):
         for count in (1, 0, -2):
             torch.testing.assert_close(compiled(x, count), module(x, count), rtol=1e-4, atol=1e-5)
+
+
+class Places(nn.Module):
+    def forward(self) -> torch.Tensor:
+        return torch.arange(6).float().sin() * 2
+
+
+@torch.no_grad()
+def test_a_graph_without_inputs_is_pytorchs() -> None:
+    module = Places().eval()
+    with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: a graph without inputs"):
+        compiled = torch.compile(module, backend=backend, options={"cache": False})()
+    torch.testing.assert_close(compiled, module())

@@ -14,6 +14,7 @@ from tvm import relax
 
 from byoc.frontends.torch.converters.movement import expand, part_of, reshaped
 from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import dtype_of
 
 op = relax.op
 
@@ -33,7 +34,8 @@ def from_real(g: Graph, x: Value, **_: object) -> relax.Expr:
     if tensor.ty.ndim == len(g.shape):
         return tensor
     real = g.emit(op.expand_dims(g.tensor(x, g.dtype), -1))
-    return op.concat([real, g.emit(op.zeros_like(real))], -1)
+    nothing = op.broadcast_to(g.tensor(0.0, dtype_of(real)), list(real.ty.shape.values))
+    return op.concat([real, g.emit(nothing)], -1)
 
 
 def polar(g: Graph, abs: Value, angle: Value) -> relax.Expr:

@@ -167,7 +167,7 @@ def _reduced(
     if include_self and kind != "mean":
         return op.scatter_elements(x, places, part, axis, way)
     ones = op.broadcast_to(g.tensor(1, g.dtype), list(places.ty.shape.values))
-    nothing = g.emit(op.zeros(list(x.ty.shape.values), g.dtype))
+    nothing = g.emit(op.broadcast_to(g.tensor(0, g.dtype), list(x.ty.shape.values)))
     met = g.emit(op.scatter_elements(nothing, places, g.emit(ones), axis, "add"))
     if not include_self:
         begin = g.tensor(_begin(kind, g.results[0].dtype), g.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from byoc.ir.dataflow import array_of, shape_of
+from byoc.ir.dataflow import array_of, describe, shape_of
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axes, positive_axis
 
 REDUCTIONS = {
@@ -39,13 +39,7 @@ def build_softmax(call: relax.Call) -> Candidate:
 def build_layer_norm(call: relax.Call) -> Candidate:
     """Scale and offset must be used, or have their neutral value."""
     image, gamma, beta = call.args
-    for used, values, neutral, name in (
-        (call.attrs.scale, gamma, 1.0, "scale"),
-        (call.attrs.center, beta, 0.0, "center"),
-    ):
-        known = array_of(values)
-        if not used and (known is None or not np.all(known == neutral)):
-            raise Unfit(f"{name}=False with values; need {name}=True")
+    _used(call)
     axes = _last_axes(call)
     if shape_of(gamma) != shape_of(beta):
         raise Unfit(f"gamma {shape_of(gamma)} and beta {shape_of(beta)}; need equal shapes")
@@ -57,10 +51,40 @@ def build_layer_norm(call: relax.Call) -> Candidate:
     )
 
 
+def _used(call: relax.Call) -> None:
+    """Raise ``Unfit`` where a norm leaves out a scale or an offset that is not neutral."""
+    for used, values, neutral, name in (
+        (call.attrs.scale, call.args[1], 1.0, "scale"),
+        (call.attrs.center, call.args[2], 0.0, "center"),
+    ):
+        known = array_of(values)
+        if not used and (known is None or not np.all(known == neutral)):
+            raise Unfit(f"{name}=False with values; need {name}=True")
+
+
 def build_rms_norm(call: relax.Call) -> Candidate:
     """Over the last axes, with a scale of their shape."""
     attrs = {"axes": _last_axes(call), "epsilon": float(call.attrs.epsilon)}
     return candidate("rms_norm", call, zip(("input", "gamma"), call.args, strict=True), attrs)
+
+
+def build_group_norm(call: relax.Call) -> Candidate:
+    """Channels along axis 1, all axes behind; an instance norm has a group for each channel."""
+    shape, attrs = shape_of(call.args[0]), call.attrs
+    if shape is None or len(shape) < 2:
+        raise Unfit(f"input is {describe(call.args[0])}; need a known shape of two axes at least")
+    rank = len(shape)
+    axis, axes = int(attrs.channel_axis) % rank, positive_axes(attrs.axes, call.args[0])
+    if axis != 1 or axes != list(range(2, rank)):
+        raise Unfit(f"channel_axis {axis}, axes {axes} of rank {rank}; need 1, and all later ones")
+    groups = int(attrs.num_groups) if call.op.name == "relax.nn.group_norm" else shape[1]
+    if not isinstance(groups, int):
+        raise Unfit(f"input is {describe(call.args[0])}; need fixed channels")
+    _used(call)
+    operands = zip(("input", "gamma", "beta"), call.args, strict=True)
+    return candidate(
+        "group_norm", call, operands, {"groups": groups, "epsilon": float(attrs.epsilon)}
+    )
 
 
 def _last_axes(call: relax.Call) -> list[int]:
@@ -78,4 +102,6 @@ REDUCTION_ROWS = (
     Row("relax.nn.log_softmax", build_softmax, "softmax"),
     Row("relax.nn.layer_norm", build_layer_norm, "layer_norm"),
     Row("relax.nn.rms_norm", build_rms_norm, "rms_norm"),
+    Row("relax.nn.group_norm", build_group_norm, "group_norm"),
+    Row("relax.nn.instance_norm", build_group_norm, "group_norm"),
 )

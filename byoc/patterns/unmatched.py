@@ -16,7 +16,6 @@ from codegen_cc.dtypes import KERNEL_FLOATS
 FLOAT = " or ".join(KERNEL_FLOATS)
 STATIC = "a static shape"
 KNOWN = "a known shape"
-BATCHED = "a shape that is static but for the batch"
 PADDING_THAT_COUNTS = "no ceil_mode, padding that counts or none"
 
 #: Operators that have no row because canonicalisation writes them in others: the attributes that
@@ -25,14 +24,6 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
     "relax.nn.batch_norm": (
         ("training",),
         f"{FLOAT} of {KNOWN}, constant parameters, no training, only the first result read",
-    ),
-    "relax.nn.group_norm": (
-        ("num_groups", "channel_axis", "axes"),
-        f"{FLOAT} of {BATCHED}, channels on axis 1 that num_groups divides, axes all later ones",
-    ),
-    "relax.nn.instance_norm": (
-        ("channel_axis", "axes"),
-        f"{FLOAT} of {BATCHED}, channels on axis 1, axes all later ones",
     ),
     "relax.nn.conv1d": (
         ("data_layout", "kernel_layout", "out_layout"),

@@ -13,6 +13,7 @@ from codegen_cc.operators import (
     conv2d_transpose,
     conv3d,
     elementwise,
+    group_norm,
     indexing,
     logic,
     matmul,
@@ -27,7 +28,7 @@ from codegen_cc.operators import (
 
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
-    *(along_axis, elementwise, logic, indexing, arange, movement, quantise),
+    *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
     recurrent,
 )
 

@@ -95,6 +95,10 @@ int ext_binary_bf16(const ext_binary_params* p, const ext_storage* s, const void
 int ext_layer_norm_bf16(int64_t rows, int64_t n, float epsilon, const ext_storage* s, const void* x,
                         const float* gamma, const float* beta, void* y);
 
+/* ext_group_norm; s->residual is not read.  In place is allowed where x is stored as y is. */
+int ext_group_norm_bf16(const ext_group_norm_params* p, const ext_storage* s, const void* x,
+                        const float* gamma, const float* beta, void* y);
+
 /* ext_matmul_packed of operands in two parts. */
 int ext_matmul_bf16x3(const ext_matmul_params* p, const float* a, const uint16_t* b,
                       const ext_epilogue* e, float* y);

@@ -353,7 +353,7 @@ typedef struct {
 } ext_resize_taps_params;
 int ext_resize_taps(const ext_resize_taps_params* p, int32_t* at, float* weight);
 
-/* ------------------------------------------------------------------ pooling, reductions, norms */
+/* ------------------------------------------------------------------ pooling, reductions */
 
 typedef struct {
   int64_t batch, in_h, in_w, channels;
@@ -419,31 +419,14 @@ int ext_cumsum_integers(ext_dtype dtype, int32_t exclusive, int32_t reverse, int
 int ext_softmax(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm, const float* x,
                 float* y);
 
-/* y[r][:] = (x[r][:] - mean) / sqrt(variance + epsilon) * gamma + beta, population variance over
- * n elements; gamma, beta [n] or NULL.  In place is allowed. */
-int ext_layer_norm(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
-                   const float* beta, float* y);
-
-/* y[r][:] = x[r][:] / sqrt(mean(x[r][:]^2) + epsilon) * gamma over n elements; gamma [n].  In place
- * is allowed. */
-int ext_rms_norm(int64_t rows, int64_t n, float epsilon, const float* x, const float* gamma,
-                 float* y);
-
-typedef struct {
-  int64_t outer, channels, inner;
-  int64_t size; /* channels of a window; above 0 */
-  float alpha, beta, bias;
-} ext_lrn_params;
-
-/* y[o][c][i] = x[o][c][i] / (bias + alpha mean_k x[o][k][i]^2)^beta, k from c - (size - 1) / 2 to
- * c + size / 2, where channels outside are 0; x is dense [outer, channels, inner]. */
-int ext_lrn(const ext_lrn_params* p, const float* x, float* y);
-
 #ifdef __cplusplus
 }
 #endif
 
-#include "ext_bfloat16.h" /* these have the blocks above as parameters */
+#include "ext_norms.h"
+
+/* These have the blocks above as parameters. */
+#include "ext_bfloat16.h"
 #include "ext_quantised.h"
 #include "ext_recurrent.h"
 

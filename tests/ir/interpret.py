@@ -178,6 +178,15 @@ def _layer_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) 
     return centred / np.sqrt(variance + node.attrs["epsilon"]) * gamma + beta
 
 
+def _group_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    parts = x.reshape(x.shape[0], node.attrs["groups"], -1)
+    centred = parts - parts.mean(2, keepdims=True)
+    variance = (centred**2).mean(2, keepdims=True)
+    normal = (centred / np.sqrt(variance + node.attrs["epsilon"])).reshape(x.shape)
+    wide = (-1, *(1,) * (x.ndim - 2))
+    return normal * gamma.reshape(wide) + beta.reshape(wide)
+
+
 def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     square = (x**2).mean(tuple(node.attrs["axes"]), keepdims=True)
     return x / np.sqrt(square + node.attrs["epsilon"]) * gamma
@@ -318,6 +327,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "broadcast_to": lambda: np.broadcast_to(x, node.shape),
         "conv2d_transpose": lambda: _conv2d_transpose(node, *arrays[:2]),
         "conv3d": lambda: _conv3d(node, *arrays[:2]),
+        "group_norm": lambda: _group_norm(node, *arrays[:3]),
         "rms_norm": lambda: _rms_norm(node, *arrays),
         "quantize": lambda: _quantize(node, *arrays),
         "dequantize": lambda: _dequantize(node, *arrays),

@@ -14,7 +14,7 @@ from byoc.canonicalise import apply_rule, canonicalise
 from byoc.canonicalise.any_of_booleans import any_of_booleans, scalar_from_full
 from byoc.canonicalise.clip_from_call_tir import one_clip
 from byoc.canonicalise.global_pool import mean_from_global_pool
-from byoc.canonicalise.group_norm import layer_norm_from_groups
+from byoc.canonicalise.group_norm import group_norm_from_pieces
 from byoc.canonicalise.lines_to_images import lines_to_images
 from byoc.canonicalise.matmul_of_rows import matmul_of_rows
 from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
@@ -107,21 +107,62 @@ def test_rms_norm(form: str) -> None:
     check(build, rms_norm_from_pieces, ["relax.nn.rms_norm"], random(2, 3, 4))
 
 
-def test_group_norm_without_use_of_scale() -> None:
+GROUP_NORM = "relax.nn.group_norm"
+
+
+def _per_channel(emit, x, *vectors: np.ndarray):
+    """x * vectors[0] + vectors[1], both [C]."""
+    scale, shift = (constant(v.reshape(-1, 1, 1)) for v in vectors)
+    return emit(op.add(emit(op.multiply(scale, x)), shift))
+
+
+@pytest.mark.parametrize("affine", [0, 1, 2])
+@pytest.mark.parametrize("norm", ["instance", "layer", "group"])
+def test_group_norm_of_a_reshape(norm: str, affine: int) -> None:
+    """As PyTorch exports it: per group within the reshape, and per channel behind it."""
+
     def build(emit, x):
+        groups = emit(op.reshape(x, (2, 3, 24)))
+        if norm == "layer":
+            ones, zeros = constant(np.ones(24)), constant(np.zeros(24))
+            y = emit(op.nn.layer_norm(groups, ones, zeros, [2]))
+        else:
+            vectors = constant(random(3)), constant(random(3, seed=1))
+            count = (3,) if norm == "group" else ()
+            y = emit(getattr(op.nn, f"{norm}_norm")(groups, *vectors, *count, 1, [2]))
+        y = emit(op.reshape(y, (2, 6, 3, 4)))
+        for seed in range(affine):
+            y = _per_channel(emit, y, random(6, seed=seed), random(6, seed=seed + 5))
+        return y
+
+    check(build, group_norm_from_pieces, [GROUP_NORM], random(2, 6, 3, 4))
+
+
+def test_group_norm_with_computed_scale() -> None:
+    def build(emit, x):
+        scale = emit(op.reshape(emit(op.mean(x, [0, 2, 3])), (6, 1, 1)))
         ones, zeros = constant(np.ones(6)), constant(np.zeros(6))
-        return emit(op.nn.group_norm(x, ones, zeros, 3, 1, [2, 3]))
+        return emit(op.multiply(emit(op.nn.group_norm(x, ones, zeros, 3, 1, [2, 3])), scale))
 
-    expected = ["relax.reshape", "relax.nn.layer_norm", "relax.reshape"]
-    check(build, layer_norm_from_groups, expected, random(2, 6, 3, 4))
+    expected = ["relax.mean", "relax.reshape", "relax.reshape", GROUP_NORM]
+    check(build, group_norm_from_pieces, expected, random(2, 6, 3, 4))
 
 
-def test_group_norm_of_last_channels_stays() -> None:
+@pytest.mark.parametrize("form", ["other pixels", "read twice", "rows", "groups of no channels"])
+def test_reshapes_that_are_no_groups(form: str) -> None:
+    """Pieces that look alike, and must stay what they are."""
+    inside = {"rows": (6, 1, 24), "groups of no channels": (2, 4, 18)}.get(form, (2, 3, 24))
+    outside = (2, 6, 4, 3) if form == "other pixels" else (2, 6, 3, 4)
+
     def build(emit, x):
-        return emit(op.nn.group_norm(x, constant(random(4)), constant(random(4)), 2, 3, [1, 2]))
+        ones, zeros = constant(np.ones(inside[1])), constant(np.zeros(inside[1]))
+        groups = emit(op.reshape(x, inside))
+        y = emit(op.nn.instance_norm(groups, ones, zeros, 1, [2]))
+        z = emit(op.reshape(y, outside))
+        return emit(op.add(z, emit(op.reshape(op.exp(y), outside)))) if form == "read twice" else z
 
-    mod = relax_module(build, (2, 3, 3, 4))
-    assert operators(apply_rule(mod, layer_norm_from_groups)) == ["relax.nn.group_norm"]
+    mod = relax_module(build, (2, 6, 3, 4))
+    assert "relax.nn.instance_norm" in operators(apply_rule(mod, group_norm_from_pieces))
 
 
 @pytest.mark.parametrize("function", [op.variance, op.std])
@@ -282,7 +323,7 @@ def test_repeat(axis: int) -> None:
     check(build, tile_to_broadcast, expected, random(2, 3))
 
 
-RULES_OF_SHAPES = (tile_to_broadcast, layer_norm_from_groups, lines_to_images, simple_operators)
+RULES_OF_SHAPES = (tile_to_broadcast, group_norm_from_pieces, lines_to_images, simple_operators)
 
 
 @pytest.mark.parametrize("rule", RULES_OF_SHAPES)

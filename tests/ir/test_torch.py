@@ -78,7 +78,7 @@ MODULES = {
         ["conv2d_bias_silu"],
     ),
     "layer_norm": (lambda: nn.LayerNorm(32), TOKENS, ["layer_norm"]),
-    "group_norm": (lambda: nn.GroupNorm(4, 8), IMAGE, ["reshape", "layer_norm", "reshape"]),
+    "group_norm": (lambda: nn.GroupNorm(4, 8), IMAGE, ["group_norm"]),
     "rms_norm": (lambda: nn.RMSNorm(32), TOKENS, ["rms_norm"]),
     "linear": (
         lambda: nn.Sequential(nn.Linear(32, 48), nn.GELU()),

@@ -51,16 +51,6 @@ def _batch_norm(x: relax.Expr, training: bool) -> relax.Expr:
     return op.nn.batch_norm(x, *(_vector() for _ in range(4)), axis=1, training=training)[0]
 
 
-def _group_norm(x: relax.Expr, channel_axis: int) -> relax.Expr:
-    axes = [axis for axis in range(1, 4) if axis != channel_axis]
-    channels = int(x.ty.shape[channel_axis])
-    return op.nn.group_norm(x, _vector(channels), _vector(channels), 3, channel_axis, axes)
-
-
-def _instance_norm(x: relax.Expr, axes: list[int]) -> relax.Expr:
-    return op.nn.instance_norm(x, _vector(), _vector(), 1, axes)
-
-
 def _conv1d(x: relax.Expr, layout: str) -> relax.Expr:
     return op.nn.conv1d(x, constant(random(4, 3, 1)), data_layout=layout, out_layout=layout)
 
@@ -101,18 +91,6 @@ CASES: dict[str, Case] = {
         lambda x: _batch_norm(x, True),
         [IMAGE],
         "float32[3] constant, training True",
-    ),
-    "relax.nn.group_norm": Case(
-        lambda x: _group_norm(x, 1),
-        lambda x: _group_norm(x, 3),
-        [IMAGE],
-        "num_groups 3, channel_axis 3, axes [1, 2]",
-    ),
-    "relax.nn.instance_norm": Case(
-        lambda x: _instance_norm(x, [2, 3]),
-        lambda x: _instance_norm(x, [3]),
-        [IMAGE],
-        "channel_axis 1, axes [3]",
     ),
     "relax.nn.conv1d": Case(
         lambda x: _conv1d(x, "NCW"),

@@ -49,6 +49,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     (MICROSOFT, "FusedGemm"): contrib.fused_gemm,
     (MICROSOFT, "FusedMatMul"): contrib.fused_mat_mul,
     (MICROSOFT, "GroupQueryAttention"): contrib_attention.group_query_attention,
+    (MICROSOFT, "GroupNorm"): contrib.group_norm,
     (MICROSOFT, "Inverse"): inverse.inverse,
     (MICROSOFT, "MultiHeadAttention"): contrib_attention.multi_head_attention,
     (MICROSOFT, "NhwcMaxPool"): contrib.nhwc_max_pool,

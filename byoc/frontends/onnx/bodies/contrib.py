@@ -128,6 +128,31 @@ def nhwc_max_pool(call: Call) -> bool:
     return True
 
 
+def group_norm(call: Call) -> bool:
+    """GroupNormalization, whose channels may be last, in float32; then SiLU if asked for."""
+    shape, groups = call.shape(), call.attrs.get("groups", 0)
+    if shape is None or len(shape) < 3 or groups < 1:
+        return False
+    rank, last = len(shape), call.attrs.get("channels_last", 1)
+    x = call.op("Cast", call.input(0), to=onnx.TensorProto.FLOAT)
+    if last:
+        x = call.transpose(x, 0, rank - 1, *range(1, rank - 1))
+    apart = call.reshape(x, 0, groups, -1)
+    ones, zeros = (call.constant(np.full(groups, number), np.float32) for number in (1, 0))
+    epsilon = call.attrs.get("epsilon", 1e-5)
+    normal = call.op("InstanceNormalization", apart, ones, zeros, epsilon=epsilon)
+    y = call.op("Reshape", normal, call.op("Shape", x))
+    for operator, place in (("Mul", 1), ("Add", 2)):
+        vector = call.reshape(call.input(place), -1, *(1,) * (rank - 2))
+        y = call.op(operator, y, vector)
+    if call.attrs.get("activation", 0):
+        y = call.op("Mul", y, call.op("Sigmoid", y))
+    if last:
+        y = call.transpose(y, 0, *range(2, rank), 1)
+    call.give(0, call.op("Cast", y, to=call.element()))
+    return True
+
+
 def channels_last(call: Call) -> bool:
     """QLinearConv, a quantised pool or a mean, whose image may have the channels last."""
     shape = call.shape()

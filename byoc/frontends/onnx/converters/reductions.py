@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tvm import relax
 
 from byoc.frontends.onnx.converters import computed_axes, computed_sizes
@@ -146,3 +148,48 @@ def _separate_scale(node: Node, axis: int) -> relax.Expr | None:
         return None
     node.inputs[1] = node.emit(relax.op.ones(inside, node.dtype(1)))
     return scale
+
+
+def instance_norm(node: Node) -> relax.Expr:
+    """As one operator, whose axes may have any extents."""
+    shape, dtype = node.shape(), node.dtype()
+    if shape is None or len(shape) < 3 or dtype == "float64":
+        return node.tvm()
+    axes = list(range(2, len(shape)))
+    return _in_float32(
+        node,
+        lambda x, scale, bias: relax.op.nn.instance_norm(
+            x, scale, bias, 1, axes, node.attrs.get("epsilon", 1e-5)
+        ),
+    )
+
+
+def group_norm(node: Node) -> relax.Expr:
+    """With a scale and a bias for each channel; before opset 21 they were for each group."""
+    shape, groups, dtype = node.shape(), node.attrs.get("num_groups", 0), node.dtype()
+    known = shape is not None and len(shape) > 1 and isinstance(shape[1], int)
+    if not known or groups < 1 or shape[1] % groups or dtype == "float64":
+        return node.tvm()
+    if node.opset < 21:
+        for place in (1, 2):
+            column = node.emit(relax.op.reshape(node.inputs[place], (groups, 1)))
+            wide = node.emit(relax.op.broadcast_to(column, (groups, shape[1] // groups)))
+            node.inputs[place] = node.emit(relax.op.reshape(wide, (shape[1],)))
+    axes = list(range(2, len(shape)))
+    return _in_float32(
+        node,
+        lambda x, scale, bias: relax.op.nn.group_norm(
+            x, scale, bias, groups, 1, axes, node.attrs.get("epsilon", 1e-5)
+        ),
+    )
+
+
+def _in_float32(node: Node, norm: Callable[..., relax.Expr]) -> relax.Expr:
+    """A norm of the first three inputs, computed in float32, in the first one's dtype."""
+    dtype = node.dtype()
+    wide = [
+        each if dtype == "float32" else node.emit(relax.op.astype(each, "float32"))
+        for each in node.inputs[:3]
+    ]
+    result = node.emit(norm(*wide))
+    return result if dtype == "float32" else relax.op.astype(result, dtype)

@@ -28,7 +28,9 @@ from byoc.ir.dataflow import (
 )
 
 STEPS = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")
-CONTRACTIONS = ("relax.nn.conv2d", "relax.matmul")
+#: Layouts of data and of the weight, of which only the plain ones are folded into.
+CONVOLUTIONS = {"relax.nn.conv2d": ("NCHW", "OIHW"), "relax.nn.conv3d": ("NCDHW", "OIDHW")}
+CONTRACTIONS = (*CONVOLUTIONS, "relax.matmul")
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,10 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     if weight is None or old_bias is None or any(vector is None for vector in vectors):
         return False
     scale, shift = vectors
-    is_conv = op_name(call) == "relax.nn.conv2d"
+    is_conv = op_name(call) in CONVOLUTIONS
+    ones = (1,) * (weight.ndim - 2)
     if affine.scale is not ONE:
-        by_channel = scale.reshape((-1, 1, 1, 1) if is_conv else (1, -1))
+        by_channel = scale.reshape((-1, 1, *ones) if is_conv else (1, -1))
         new_weight = constant(np.asarray(weight, "float64") * by_channel, dtype_of(call))
         call = relax.Call(call.op, [call.args[0], new_weight], call.attrs, call.ty_args)
     total = np.broadcast_to(old_bias * scale + shift, (_channels(call),))
@@ -118,7 +121,7 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
         block.replace(var, call)
         return True
     fresh = block.emit(var, call, root.name)
-    dims = (1, -1, 1, 1) if is_conv else (-1,)
+    dims = (1, -1, *ones) if is_conv else (-1,)
     block.replace(var, relax.op.add(fresh, constant(total.reshape(dims), dtype_of(call))))
     return True
 
@@ -126,15 +129,16 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
 def _channels(call: relax.Call) -> int:
     """Output channels of a contraction that ``_per_channel`` accepts."""
     shape = shape_of(call.args[1])
-    return shape[0] if op_name(call) == "relax.nn.conv2d" else shape[-1]
+    return shape[0] if op_name(call) in CONVOLUTIONS else shape[-1]
 
 
 def _per_channel(call: relax.Call, values: np.ndarray) -> np.ndarray | None:
     """A constant as a scalar or a vector over output channels; None if it is neither."""
     rank = len(shape_of(call))
-    if op_name(call) == "relax.nn.conv2d":
+    plain = CONVOLUTIONS.get(op_name(call))
+    if plain is not None:
         layouts = (call.attrs.data_layout, call.attrs.kernel_layout)
-        if layouts != ("NCHW", "OIHW") or call.attrs.out_layout not in ("NCHW", ""):
+        if layouts != plain or call.attrs.out_layout not in (plain[0], ""):
             return None
         axis = 1
     else:

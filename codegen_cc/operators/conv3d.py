@@ -1,15 +1,25 @@
-"""conv3d on ``ext_conv3d``: implicit GEMM over dense channels-last volumes."""
+"""conv3d on ``ext_conv3d``: implicit GEMM over dense channels-last volumes; or as images."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Number, Operator
+from codegen_cc.operators import conv2d_ways
 from codegen_cc.operators.conv2d import (
     CONVOLUTION_ATTRIBUTES,
     convolution_macs,
     convolution_samples,
     unfit_weight,
+)
+from codegen_cc.operators.conv3d_images import (
+    VOLUMES_LAST,
+    images_of,
+    lower_images,
+    lower_planes,
+    planes_of,
 )
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
@@ -20,8 +30,8 @@ from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
 
-#: NCDHW volumes with their channels innermost.
-_ORDER = (0, 2, 3, 4, 1)
+#: The way of the kernel for volumes.
+_DIRECT = "implicit GEMM"
 
 
 def supports(node: Node) -> str | None:
@@ -30,7 +40,15 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_conv3d``."""
+    """One call of ``ext_conv3d``, or those of convolutions of images."""
+    images = images_of(node.node)
+    if images is not None:
+        lower_images(node, builder, images)
+        return
+    planes = planes_of(node.node)
+    if planes is not None and algorithm(node.node) != _DIRECT:
+        lower_planes(node, builder, planes)
+        return
     weight, groups = node.role("weight").data, node.node.attrs["groups"]
     packed = builder.constant(pack_conv3d(weight, groups, FLOAT32_PANELS))
     placed = place_conv3d(node, builder)
@@ -42,16 +60,38 @@ def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
     """Dense channels-last volumes, and the ``ext_conv3d_params``."""
     descriptor = node.node
     weight = node.role("weight")
-    x = builder.dense(builder.tensor(node.role("input")), _ORDER)
+    x = builder.dense(builder.tensor(node.role("input")), VOLUMES_LAST)
     residual = None
     if node.role("residual") is not None:
-        residual = builder.dense(builder.tensor(node.role("residual")), _ORDER)
-    y = builder.space(descriptor.shape, descriptor.dtype, _ORDER)
+        residual = builder.dense(builder.tensor(node.role("residual")), VOLUMES_LAST)
+    y = builder.space(descriptor.shape, descriptor.dtype, VOLUMES_LAST)
     numbers = _sizes(descriptor, x.shape, weight.shape, y.shape)
     fields: dict[str, object] = {name: numbers[name] for name in _NAMES}
     epilogue = epilogue_struct(node, builder, residual, descriptor.shape[1])
     comment = f"{descriptor.composite}: {list(x.shape)} * {list(weight.shape)} -> {list(y.shape)}"
     return Placement(Struct("ext_conv3d_params", fields), {"input": x}, epilogue, y, comment)
+
+
+def algorithms(node: Node) -> tuple[str, ...]:
+    """The names of the ways to compute a node, the own choice first."""
+    images = images_of(node)
+    if images is not None:
+        return conv2d_ways.algorithms(images)
+    planes = planes_of(node)
+    return (_DIRECT,) if planes is None else (_over_planes(planes), _DIRECT)
+
+
+def _over_planes(planes: Node) -> str:
+    return f"{conv2d_ways.algorithm(replace(planes, algorithm=''))} of planes"
+
+
+def algorithm(node: Node) -> str:
+    """The name of the way that the node says or that is chosen."""
+    images = images_of(node)
+    if images is not None:
+        return conv2d_ways.algorithm(images)
+    known = algorithms(node)
+    return node.algorithm if node.algorithm in known else known[0]
 
 
 # ---------------------------------------------------------------- the record
@@ -108,7 +148,7 @@ CONV3D = Operator(
         },
         neutral=IMAGE_NEUTRAL,
     ),
-    kernels=Kernels(lower, only_single, supports),
+    kernels=Kernels(lower, only_single, supports, algorithm=algorithm, algorithms=algorithms),
     samples=lambda: convolution_samples("conv3d", 3),
 )
 

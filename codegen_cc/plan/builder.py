@@ -86,6 +86,8 @@ class PlanBuilder:
         self.library = ""
         self.composite = ""
         self._tensors: dict[Value, Tensor] = {}
+        #: Where images are to lie that are not computed yet.
+        self._laid: dict[Value, Tensor] = {}
         self._pending: dict[Value, Pending] = {}
         self.layout_cost = LayoutCost(region, self.consumers, self._tensors)
         self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
@@ -121,6 +123,10 @@ class PlanBuilder:
                 f"kernel gives {list(tensor.shape)}"
             )
         self._tensors[value] = tensor
+
+    def lay(self, value: Value, tensor: Tensor) -> None:
+        """Say where an image is to lie, as a part of a result, before its node is lowered."""
+        self._laid[value] = tensor
 
     def put_off(self, value: Value, source: Tensor) -> None:
         """Say that a node's result is ``source`` in another shape, which takes a copy.
@@ -189,6 +195,8 @@ class PlanBuilder:
         It is then a slice of the concatenation that the image, or every part of it, goes into,
         where there is one: that copies nothing.
         """
+        if value in self._laid:
+            return self._laid[value]
         found = concat_of(value, self.consumers) if gaps else None
         if found is None:
             return self.space(value.shape, self.stored_dtype(value), CHANNELS_LAST)

@@ -35,6 +35,16 @@ def test_batch_norm_goes_into_a_convolution(bias: bool, groups: int) -> None:
     check(build, decompose_batch_norm, expected, random(1, 4, 6, 5), rtol=1e-4)
 
 
+def test_batch_norm_goes_into_a_convolution_of_volumes() -> None:
+    def build(emit, x):
+        y = emit(op.nn.conv3d(x, constant(random(6, 4, 3, 1, 2))))
+        y = emit(op.add(y, constant(random(1, 6, 1, 1, 1, seed=9))))
+        return _batch_norm(emit, y, 6)
+
+    expected = ["relax.nn.conv3d", "relax.add"]
+    check(build, decompose_batch_norm, expected, random(1, 4, 5, 3, 4), rtol=1e-4)
+
+
 def test_batch_norm_elsewhere_is_a_scale_and_a_shift() -> None:
     def build(emit, x):
         return _batch_norm(emit, x, 4)

@@ -1,0 +1,200 @@
+"""Convolutions of volumes as convolutions of images, whose kernels and algorithms then do the work.
+
+    kernel [1, h, w]    planes are images: N D of them
+    kernel [d, 1, 1]    a volume is an image, whose rows are the planes
+    kernel [d, 3, 3]    sum over d of convolutions of planes, where Winograd's algorithm pays
+
+In memory, channels last, planes and volumes are images as they lie.  The sum is built up in the
+result: planes that the same taps of the depth reach are computed together, tap after tap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from codegen_cc.activations import ACTIVATIONS
+from codegen_cc.dim import Dim, is_static, product
+from codegen_cc.node import Node, Operand, Step
+from codegen_cc.operators import conv2d
+from codegen_cc.operators.conv2d_ways import way_of
+from codegen_cc.plan.builder import PlanBuilder
+from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor, strides_for
+from codegen_cc.region.graph import RegionNode, Value
+
+#: NCDHW volumes with their channels innermost.
+VOLUMES_LAST = (0, 2, 3, 4, 1)
+
+#: The operands that are volumes.
+_VOLUMES = ("input", "residual")
+
+#: Calls that a convolution may become.
+_MOST_CALLS = 64
+
+Shape = tuple[Dim, ...]
+
+
+def _planes(volumes: Shape) -> Shape:
+    batch, channels, depth, height, width = volumes
+    return (product([batch, depth]), channels, height, width)
+
+
+def _rows(volumes: Shape) -> Shape:
+    batch, channels, depth, height, width = volumes
+    return (batch, channels, depth, product([height, width]))
+
+
+def images_of(node: Node) -> Node | None:
+    """The one convolution of images that a convolution of volumes is, or None."""
+    kernel = node.operand("weight").shape[2:]
+    strides, padding = node.attrs["strides"], node.attrs["padding"]
+    if kernel[0] == strides[0] == 1 and padding[0] == padding[3] == 0:
+        return _as_images(node, [1, 2], _planes)
+    in_planes = [*strides[1:], *padding[1:3], *padding[4:]]
+    if [*kernel[1:], *in_planes] == [1, 1, 1, 1, 0, 0, 0, 0]:
+        return _as_images(node, [0, 1], _rows)
+    return None
+
+
+def _as_images(node: Node, axes: list[int], shape: Callable[[Shape], Shape]) -> Node:
+    """The node on images of these axes of the volume."""
+    attrs = {name: [node.attrs[name][axis] for axis in axes] for name in ("strides", "dilation")}
+    attrs["padding"] = [node.attrs["padding"][side + axis] for side in (0, 3) for axis in axes]
+
+    def of_images(operand: Operand) -> Operand:
+        if operand.role == "weight":
+            taps = (operand.shape[2 + axis] for axis in axes)
+            return replace(operand, shape=(*operand.shape[:2], *taps))
+        return replace(operand, shape=shape(operand.shape)) if operand.role in _VOLUMES else operand
+
+    operands = tuple(map(of_images, node.operands))
+    attrs |= {"groups": node.attrs["groups"]}
+    return replace(node, op="conv2d", operands=operands, shape=shape(node.shape), attrs=attrs)
+
+
+def lower_images(node: RegionNode, builder: PlanBuilder, images: Node) -> None:
+    """Lower the convolution of images, of values that lie where those of the volumes do."""
+    inputs: list[Value] = []
+    for operand, value in zip(images.operands, node.inputs, strict=True):
+        image = value
+        if operand.role == "weight":
+            data = value.data.reshape(operand.shape)
+            image = Value(value.name, operand.shape, value.dtype, data)
+        elif operand.role in _VOLUMES:
+            volume = builder.dense(builder.tensor(value), VOLUMES_LAST)
+            image = Value(value.name, operand.shape, value.dtype)
+            builder.place(image, _dense_view(volume, operand.shape, CHANNELS_LAST))
+        inputs.append(image)
+    output = Value(node.output.name, images.shape, node.output.dtype)
+    conv2d.lower(RegionNode(images, inputs, [output]), builder)
+    result = _dense_view(builder.tensor(output), node.output.shape, VOLUMES_LAST)
+    builder.place(node.output, result)
+
+
+def _dense_view(tensor: Tensor, shape: Shape, order: tuple[int, ...]) -> Tensor:
+    """What is dense in memory as a tensor of another shape that is dense in an order."""
+    return Tensor(tensor.buffer, shape, strides_for(shape, order), tensor.offset)
+
+
+# ---------------------------------------------------------------- sums over the depth
+
+
+def planes_of(node: Node) -> Node | None:
+    """The convolution of planes by one tap of the depth, where their sum is the faster way."""
+    attrs, depth = node.attrs, node.shape[2]
+    if attrs["strides"][0] != 1 or not is_static([node.shape[0], depth, *_extents(node)]):
+        return None
+    kinds = [step.kind for step in node.epilogue]
+    before = kinds[: kinds.index("residual")] if "residual" in kinds else []
+    if any(kind in ACTIVATIONS for kind in before):
+        return None  # the activation is of the whole sum, to which the residual is added
+    runs = list(_runs(node))
+    calls = node.shape[0] * sum(len(taps) for _, _, taps in runs)
+    if calls > _MOST_CALLS or not all(taps for _, _, taps in runs):
+        return None
+    planes = _as_images(node, [1, 2], _planes)
+    return planes if not node.compute and way_of(planes).tile else None
+
+
+def _extents(node: Node) -> Shape:
+    return node.operand("input").shape[2:]
+
+
+def _runs(node: Node) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """First plane, planes, and the taps of the depth that read planes of the input for them."""
+    inside, taps = _extents(node)[0], node.operand("weight").shape[2]
+    step, front = node.attrs["dilation"][0], node.attrs["padding"][0]
+
+    def reached(plane: int) -> tuple[int, ...]:
+        return tuple(t for t in range(taps) if 0 <= plane - front + t * step < inside)
+
+    for found, members in groupby(range(node.shape[2]), reached):
+        planes = list(members)
+        yield planes[0], len(planes), found
+
+
+def lower_planes(node: RegionNode, builder: PlanBuilder, planes: Node) -> None:
+    """Sum up the convolutions of planes in the result."""
+    descriptor = node.node
+    volumes = {
+        role: builder.dense(builder.tensor(node.role(role)), VOLUMES_LAST)
+        for role in _VOLUMES
+        if node.role(role) is not None
+    }
+    y = builder.space(descriptor.shape, descriptor.dtype, VOLUMES_LAST)
+    step, front = descriptor.attrs["dilation"][0], descriptor.attrs["padding"][0]
+    for image in range(descriptor.shape[0]):
+        for first, count, taps in _runs(descriptor):
+            for tap in taps:
+                here = {"input": _some(volumes["input"], image, first - front + tap * step, count)}
+                target = _some(y, image, first, count)
+                if tap != taps[0]:
+                    here["residual"] = target
+                elif "residual" in volumes:
+                    here["residual"] = _some(volumes["residual"], image, first, count)
+                ends = (tap == taps[0], tap == taps[-1])
+                _lower_tap(node, builder, planes, tap, here, target, ends)
+    builder.place(node.output, y)
+
+
+def _some(volumes: Tensor, image: int, first: int, count: int) -> Tensor:
+    """Neighbouring planes of one volume, as images."""
+    _, channels, _, height, width = volumes.shape
+    part = volumes.slice((image, 0, first, 0, 0), (1, channels, count, height, width), (1,) * 5)
+    return _dense_view(part, (count, channels, height, width), CHANNELS_LAST)
+
+
+def _lower_tap(
+    node: RegionNode,
+    builder: PlanBuilder,
+    planes: Node,
+    tap: int,
+    tensors: dict[str, Tensor],
+    target: Tensor,
+    ends: tuple[bool, bool],
+) -> None:
+    """Add what one tap gives: the first one brings the bias, the last one ends with activations."""
+    values: dict[str, Value] = {}
+    for role, tensor in tensors.items():
+        values[role] = Value(role, tensor.shape, tensor.dtype)
+        builder.place(values[role], tensor)
+    weight = np.ascontiguousarray(node.role("weight").data[:, :, tap])
+    values["weight"] = Value("weight", weight.shape, str(weight.dtype), weight)
+    steps = [step for step in planes.epilogue if step.kind == "bias" and ends[0]]
+    if steps:
+        values["bias"] = node.role("bias")
+    if "residual" in values:
+        steps.append(Step("residual"))
+    if ends[1]:
+        steps += [step for step in planes.epilogue if step.kind in ACTIVATIONS]
+    operands = tuple(
+        Operand(role, value.shape, value.dtype, value.data is not None)
+        for role, value in values.items()
+    )
+    part = replace(planes, operands=operands, shape=target.shape, epilogue=tuple(steps))
+    output = Value(node.output.name, target.shape, target.dtype)
+    builder.lay(output, target)
+    conv2d.lower(RegionNode(part, list(values.values()), [output]), builder)

@@ -1,0 +1,101 @@
+"""Convolutions of volumes by those of images, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, numpy_helper
+from onnx import helper as oh
+
+import byoc
+
+SHAPE = (2, 16, 6, 14, 15)
+
+#: Kernel, attributes, and how the convolution is computed.
+CASES = {
+    "planes": ((1, 3, 3), {"pads": [0, 1, 1, 0, 1, 1]}, "Winograd"),
+    "planes of stride 2": ((1, 3, 3), {"strides": [1, 2, 2]}, "implicit GEMM"),
+    "planes of groups": ((1, 5, 3), {"group": 16, "pads": [0, 2, 0, 0, 1, 2]}, "depthwise"),
+    "points": ((1, 1, 1), {}, "GEMM"),
+    "points of stride 2": ((1, 1, 1), {"strides": [2, 2, 2]}, "implicit GEMM"),
+    "columns": ((3, 1, 1), {"pads": [1, 0, 0, 1, 0, 0]}, "implicit GEMM"),
+    "columns of stride 2": (
+        (5, 1, 1),
+        {"strides": [2, 1, 1], "pads": [3, 0, 0, 1, 0, 0]},
+        "implicit GEMM",
+    ),
+    "columns of wide pads": ((3, 1, 1), {"pads": [1, 0, 1, 1, 0, 0]}, "implicit GEMM"),
+    "columns of groups": ((3, 1, 1), {"group": 16, "dilations": [2, 1, 1]}, "depthwise"),
+    "cube": ((3, 3, 3), {"pads": [1] * 6}, "of planes"),
+    "cube without padding": ((3, 3, 3), {}, "of planes"),
+    "cube with holes": (
+        (2, 3, 3),
+        {"dilations": [3, 1, 1], "pads": [2, 1, 1, 3, 1, 1]},
+        "of planes",
+    ),
+    "planes of padding alone": ((2, 3, 3), {"pads": [3, 1, 1, 3, 1, 1]}, "implicit GEMM"),
+    "cube of stride 2": ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6}, "implicit GEMM"),
+}
+
+
+def _model(case: str, shape: list[int | str], residual: str) -> onnx.ModelProto:
+    """An activation, and a sum with what a second convolution gives, before or behind it."""
+    kernel, attributes, _ = CASES[case]
+    random = np.random.default_rng(4)
+    weights = {}
+    for name in ("w", "v"):
+        values = random.standard_normal((16, 16 // attributes.get("group", 1), *kernel))
+        weights[name] = (values / np.sqrt(values[0].size)).astype(np.float32)
+    weights["b"] = random.standard_normal(16).astype(np.float32)
+    nodes = [oh.make_node("Conv", ["x", "w", "b"], ["t"], **attributes)]
+    if residual:
+        nodes += [oh.make_node("Conv", ["x", "v"], ["r"], **attributes)]
+    if residual == "before":
+        nodes += [oh.make_node("Add", ["t", "r"], ["s"]), oh.make_node("Relu", ["s"], ["y"])]
+    elif residual == "behind":
+        nodes += [oh.make_node("Tanh", ["t"], ["s"]), oh.make_node("Add", ["s", "r"], ["y"])]
+    else:
+        nodes += [oh.make_node("Sigmoid", ["t"], ["s"]), oh.make_node("Mul", ["t", "s"], ["y"])]
+    info = oh.make_tensor_value_info
+    graph = oh.make_graph(
+        nodes,
+        "volumes",
+        [info("x", TensorProto.FLOAT, shape)],
+        [info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(values, name) for name, values in weights.items()],
+    )
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+
+
+def _check(model: onnx.ModelProto, library: Path, *shapes: tuple[int, ...]) -> None:
+    session, loaded = ort.InferenceSession(model.SerializeToString()), byoc.load(library)
+    for shape in shapes:
+        x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+        (want,) = session.run(None, {"x": x})
+        (found,) = loaded.run({"x": x}).values()
+        np.testing.assert_allclose(found, want, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("residual", ["", "before", "behind"])
+@pytest.mark.parametrize("case", CASES)
+def test_convolution(case: str, residual: str, tmp_path: Path) -> None:
+    model = _model(case, [*SHAPE], residual)
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert done.report.left == () and len(done.report.regions) == 1
+    taken = [use.algorithm for use in done.report.kernels if use.macs]
+    # A sum behind an activation is for the kernel of volumes.
+    assert residual == "behind" or (len(taken) == 1 and CASES[case][2] in taken[0]), taken
+    _check(model, tmp_path / "m.so", SHAPE)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_open_sizes(case: str, tmp_path: Path) -> None:
+    """Sums over the depth ask for fixed sizes."""
+    model = _model(case, ["n", 16, "d", "h", "w"], "before")
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert done.report.left == () and len(done.report.regions) == 1
+    _check(model, tmp_path / "m.so", SHAPE, (1, 16, 9, 7, 8))

@@ -23,6 +23,7 @@ from byoc.ir.dataflow import (
     op_name,
     shape_of,
 )
+from codegen_cc.dtypes import KERNEL_BYTES
 
 #: Functions of single elements, which a reshape may move across.
 ELEMENTWISE = (
@@ -53,12 +54,13 @@ POOLS = {
 
 
 def lines_to_images(block: Block) -> None:
-    """Rewrite fp32 NCW operators of known shape."""
+    """Rewrite fp32 NCW operators of known shape, and the greatest of integers of 8 bits."""
     for var, call in block.calls(*CONVOLUTIONS, *POOLS):
         shape = shape_of(call.args[0])
-        if shape is None or shape_of(var) is None or not is_kernel_float(var):
-            continue
         name = op_name(call)
+        integers = name == "relax.nn.max_pool1d" and dtype_of(var) in KERNEL_BYTES
+        if shape is None or shape_of(var) is None or not (is_kernel_float(var) or integers):
+            continue
         attributes = _pool(call) if name in POOLS else _convolution(call)
         if attributes is None:
             continue

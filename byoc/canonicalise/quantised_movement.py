@@ -25,7 +25,7 @@ from codegen_cc.dtypes import KERNEL_BYTES
 MOVES = (
     *("relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"),
     *("relax.permute_dims", "relax.strided_slice", "relax.broadcast_to", "relax.concat"),
-    *("relax.take", "relax.nn.max_pool2d"),
+    *("relax.take", "relax.nn.max_pool1d", "relax.nn.max_pool2d"),
 )
 #: Those that keep every element once.
 _PLAIN = (*MOVES[:4], "relax.permute_dims", "relax.concat")

@@ -70,6 +70,14 @@ MOVES: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], dict[str, in
         {},
         {"max_pool2d": 1},
     ),
+    "greatest of lines": (
+        [
+            make("Reshape", ["x", "to"], ["t"]),
+            make("MaxPool", ["t"], ["y"], kernel_shape=[3], strides=[2], pads=[1, 1]),
+        ],
+        {"to": np.array([2, 30, 8])},
+        {"reshape": 2, "max_pool2d": 1},
+    ),
     "greatest, rounded up": (
         [make("MaxPool", ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)],
         {},

@@ -39,9 +39,32 @@ def _encoder(member: str, kinds: Iterable[str] = ()) -> File:
     return File(file, {"input_values": sound(1, 32000)}, frozenset(kinds))
 
 
+def _separate_step(member: str, layers: int, width: int) -> File:
+    """A step of tf2onnx's decoder: tokens, what was heard, and for each layer four caches."""
+    inputs: dict[str, Draw] = {
+        "args_0": ids(_TOKENS, 1, 1, dtype="int32"),
+        "args_1": normal(1, _HEARD, width),
+        "args_2": all_of(_BEFORE + 1, 1, dtype="int32"),
+    }
+    for place in range(4 * layers):
+        rows = _BEFORE if place % 4 < 2 else _HEARD
+        inputs[f"args_{3 + place}"] = normal(1, rows, _HEADS, width // _HEADS)
+    return File(f"package/dist/model/{member}", inputs, frozenset({DECODER, QUANTISED}))
+
+
 _MOONSHINE = "npm:@usefulsensors/moonshine-js"
 
 PACKAGES = (
+    Package(
+        _MOONSHINE,
+        "0.1.1",
+        "MIT",
+        {
+            "moonshine_tiny_step": _separate_step(
+                "tiny/cached_decode_quantized_weights.onnx", 6, 288
+            ),
+        },
+    ),
     Package(
         _MOONSHINE,
         "0.1.2",

@@ -32,6 +32,7 @@ from byoc.compiler.rows_first import Growing, rows_first, scattered
 from byoc.deploy.metadata import Metadata, StateInfo, TensorInfo
 from byoc.errors import CompileError, ControlError
 from byoc.frontends import Imported
+from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.ir.dataflow import describe, dtype_of, is_region, shape_of
 from byoc.ir.define_symbols import define_symbols, without_definitions
 from byoc.partition.sizes_of_nothing import needs_rows
@@ -76,8 +77,9 @@ def keep_states(imported: Imported, wanted: States | None) -> Imported:
     pairs = _pairs(imported, wanted)
     main = without_definitions(imported.module["main"])
     results = _results(main)
+    branches = any(FLOW in (f.attrs or {}) for f in imported.module.functions.values())
     states = [
-        _state(imported.inputs[i], imported.outputs[o].name, main.params[i], results[o])
+        _state(imported.inputs[i], imported.outputs[o].name, main.params[i], results[o], branches)
         for i, o in pairs
     ]
     kept = [place for place in range(len(imported.inputs)) if place not in dict(pairs)]
@@ -134,7 +136,9 @@ def _usual(inputs: Mapping[str, int], outputs: Mapping[str, int]) -> dict[str, s
     return found
 
 
-def _state(info: TensorInfo, output: str, param: relax.Var, result: relax.Expr) -> StateInfo:
+def _state(
+    info: TensorInfo, output: str, param: relax.Var, result: relax.Expr, branches: bool
+) -> StateInfo:
     """What a state is like. Raises ``CompileError`` where a result cannot become the input."""
     before, after = shape_of(param), shape_of(result)
     what = f"state {info.name!r} ({describe(param)}) cannot become output {output!r}"
@@ -148,8 +152,13 @@ def _state(info: TensorInfo, output: str, param: relax.Var, result: relax.Expr) 
     axis = grown[0]
     length, step = before[axis], normal(after[axis] - before[axis])
     if len(grown) > 1 or is_static([length]) or set(symbols([length])) & set(symbols([step])):
+        hint = (
+            "; a branch decides its length here: compile the file of the step alone, such as"
+            " decoder_with_past_model.onnx beside decoder_model_merged.onnx"
+        )
         raise CompileError(
             f"{what} ({describe(result)}); need the same shape, or one axis, symbolic, that grows"
+            + hint * branches
         )
     return StateInfo(info, output, axis, step if is_static([step]) else str(step))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.layer_norm import only_step
 from byoc.ir.dataflow import (
     Block,
     array_of,
@@ -169,13 +170,10 @@ def _followed_by(block: Block, var: relax.Var, name: str) -> tuple[relax.Var, re
 
     Else the variable itself and None.
     """
-    if not block.is_private(var):
+    step = only_step(block, var, name)
+    if step is None:
         return var, None
-    (reader,) = block.users(var)
-    step = block.call(reader, name)
-    if step is None or shape_of(reader) != shape_of(var):
-        return var, None
-    other = step.args[1] if step.args[0] == var else step.args[0]
+    reader, other = step
     shape, image = shape_of(other), shape_of(var)
     pixels = len(image) - 2
     if shape is None or dtype_of(other) != dtype_of(var) or len(shape) < pixels + 1:

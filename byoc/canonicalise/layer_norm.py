@@ -57,6 +57,17 @@ def layer_norm_from_pieces(block: Block) -> None:
         block.replace(last, relax.op.nn.layer_norm(source, *affine, list(axes), epsilon))
 
 
+def only_step(block: Block, var: relax.Var, name: str) -> tuple[relax.Var, relax.Expr] | None:
+    """The only reader of a variable, of its shape, and what this operator combines it with."""
+    if not block.is_private(var):
+        return None
+    (reader,) = block.users(var)
+    step = block.call(reader, name)
+    if step is None or shape_of(reader) != shape_of(var):
+        return None
+    return reader, step.args[1] if step.args[0] == var else step.args[0]
+
+
 def followed_by(
     block: Block, var: relax.Var, name: str, shape: tuple[int, ...]
 ) -> tuple[relax.Var, np.ndarray | None]:
@@ -64,15 +75,11 @@ def followed_by(
 
     Returns that user and the constant, or the variable itself and None.
     """
-    if not block.is_private(var):
-        return var, None
-    (reader,) = block.users(var)
-    step = block.call(reader, name)
-    if step is None or shape_of(reader) != shape_of(var):
-        return var, None
-    values = array_of(step.args[1] if step.args[0] == var else step.args[0])
+    step = only_step(block, var, name)
+    values = None if step is None else array_of(step[1])
     if values is None:
         return var, None
+    reader = step[0]
     if values.size != 1:
         kept = values.shape[max(0, values.ndim - len(shape)) :]
         if kept != shape or values.size != int(np.prod(shape)):

@@ -50,7 +50,7 @@ def _draw(case: tuple[int, ...], offset: float) -> tuple[np.ndarray, np.ndarray,
     images, _, channels, pixels = case
     rng = np.random.default_rng(3)
     x = rng.standard_normal((images, channels, pixels)) + offset
-    return x, *rng.standard_normal((2, channels)).astype(np.float32)
+    return x, *map(at_page_end, rng.standard_normal((2, channels)))
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
@@ -61,13 +61,12 @@ def test_group_norm(lib: ctypes.CDLL, case: tuple[int, ...], last: bool) -> None
     x = at_page_end(np.ascontiguousarray(_laid(drawn, last)))
     y = Rows(images, channels * pixels)
     p = _params(case, last, (channels, channels) if last else (0, 0))
-    gamma, beta = at_page_end(gamma), at_page_end(beta)
     pointers = gamma.ctypes.data, beta.ctypes.data
-    assert lib.ext_group_norm(ctypes.byref(p), x.ctypes.data, *pointers, y.pointer) == 0
+    assert lib.ext_group_norm(p, x.ctypes.data, *pointers, y.pointer) == 0
     want = _laid(_reference(_laid(x, last), groups, gamma, beta), last)
     assert_close(y.view.reshape(want.shape), want, 4e-5)
     y.check_gaps()
-    assert lib.ext_group_norm(ctypes.byref(p), x.ctypes.data, *pointers, x.ctypes.data) == 0
+    assert lib.ext_group_norm(p, x.ctypes.data, *pointers, x.ctypes.data) == 0
     np.testing.assert_array_equal(x.ravel(), y.view.ravel())
 
 
@@ -82,7 +81,7 @@ def test_activation_without_gamma_and_beta(
     y = at_page_end(np.zeros(x.shape))
     silu = abi.UNARY_KIND.index("silu")
     p = _params(case, last, (channels, channels) if last else (0, 0), silu)
-    assert lib.ext_group_norm(ctypes.byref(p), x.ctypes.data, None, None, y.ctypes.data) == 0
+    assert lib.ext_group_norm(p, x.ctypes.data, None, None, y.ctypes.data) == 0
     normal = _reference(_laid(x, last), groups, np.ones(channels), np.zeros(channels))
     assert_close(_laid(y, last), normal / (1 + np.exp(-normal)), 4e-6)
 
@@ -102,7 +101,7 @@ def test_gaps_between_pixels(
     p = _params(case, True, (channels + 3, channels + 5), relu)
     s = abi.Storage(*(KERNEL_DTYPES.index(str(dtype)) for dtype in (stored[0], FP32, stored[1])))
     arguments = (x.pointer, gamma.ctypes.data, beta.ctypes.data, y.pointer)
-    assert lib.ext_group_norm_bf16(ctypes.byref(p), ctypes.byref(s), *arguments) == 0
+    assert lib.ext_group_norm_bf16(p, s, *arguments) == 0
     read = x.view.astype(np.float64).reshape(images, pixels, channels).transpose(0, 2, 1)
     want = np.maximum(_reference(read, groups, gamma, beta), 0)
     found = y.view.astype(np.float64).reshape(images, pixels, channels).transpose(0, 2, 1)
@@ -110,7 +109,7 @@ def test_gaps_between_pixels(
     y.check_gaps()
     if stored == (FP32, FP32):
         again = y.view.copy()
-        assert lib.ext_group_norm(ctypes.byref(p), *arguments) == 0
+        assert lib.ext_group_norm(p, *arguments) == 0
         np.testing.assert_array_equal(y.view, again)
 
 
@@ -125,7 +124,7 @@ def test_stored_as_bf16_channels_first(
     p = _params(case, False)
     s = abi.Storage(*(KERNEL_DTYPES.index(str(dtype)) for dtype in (stored[0], FP32, stored[1])))
     arguments = (x.ctypes.data, gamma.ctypes.data, beta.ctypes.data, y.ctypes.data)
-    assert lib.ext_group_norm_bf16(ctypes.byref(p), ctypes.byref(s), *arguments) == 0
+    assert lib.ext_group_norm_bf16(p, s, *arguments) == 0
     want = _reference(x.astype(np.float64), groups, gamma, beta)
     limit = 1e-5 + np.abs(want) * (2.0**-8 if stored[1] == BF16 else 0)
     assert_close(y.astype(np.float64), want, limit)
@@ -141,7 +140,7 @@ def test_nothing_cancels(lib: ctypes.CDLL, last: bool) -> None:
     y = at_page_end(np.zeros(x.shape))
     p = _params(case, last, (32, 32) if last else (0, 0))
     pointers = gamma.ctypes.data, beta.ctypes.data
-    assert lib.ext_group_norm(ctypes.byref(p), x.ctypes.data, *pointers, y.ctypes.data) == 0
+    assert lib.ext_group_norm(p, x.ctypes.data, *pointers, y.ctypes.data) == 0
     # Half an ULP of the mean, in deviations, times gamma.
     assert_close(_laid(y, last), _reference(_laid(x, last), 2, gamma, beta), 3e-4)
 
@@ -155,7 +154,7 @@ def test_special_values_stay_in_their_group(lib: ctypes.CDLL, last: bool) -> Non
     y = at_page_end(np.zeros(x.shape))
     p = _params(case, last, (6, 6) if last else (0, 0))
     pointers = gamma.ctypes.data, beta.ctypes.data
-    assert lib.ext_group_norm(ctypes.byref(p), x.ctypes.data, *pointers, y.ctypes.data) == 0
+    assert lib.ext_group_norm(p, x.ctypes.data, *pointers, y.ctypes.data) == 0
     found = np.isnan(_laid(y, last)).reshape(2, 3, -1)
     np.testing.assert_array_equal(found.all(2), [[True, True, False], [False, False, True]])
     np.testing.assert_array_equal(found.any(2), found.all(2))
@@ -164,4 +163,4 @@ def test_special_values_stay_in_their_group(lib: ctypes.CDLL, last: bool) -> Non
 def test_groups_that_do_not_divide_are_refused(lib: ctypes.CDLL) -> None:
     for groups in (0, 4):
         p = _params((1, groups, 6, 5), True, (6, 6))
-        assert lib.ext_group_norm(ctypes.byref(p), None, None, None, None) == 2
+        assert lib.ext_group_norm(p, None, None, None, None) == 2

@@ -165,8 +165,7 @@ class ControlFlowImporter(SymbolicImporter):
         inner._nodes = {**constants, **dict(zip(names, operands, strict=True))}
         for param in operands:
             inner._variables |= variable_symbols(relax.analysis.tir_vars_in_type(param.ty))
-        for tensor in graph.initializer:
-            inner._nodes[tensor.name] = relax.const(inner._parse_array(tensor))
+        inner._take_weights(graph)
         with inner.bb.function("f", params, private=True):
             with inner.bb.dataflow():
                 inner._construct_nodes(graph)
@@ -183,6 +182,10 @@ class ControlFlowImporter(SymbolicImporter):
             for value in results
         ]
         return self.functions.named(graph.name or "body", function), found
+
+    def _take_weights(self, graph: onnx.GraphProto) -> None:
+        for tensor in graph.initializer:
+            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
 
     def _result(self, value: onnx.ValueInfoProto, checked: bool) -> relax.Expr:
         """What a graph gives; where it is to be ``checked``, of the declared shape, if any.
@@ -240,8 +243,7 @@ class ControlFlowImporter(SymbolicImporter):
         for name in _given(graph):  # a branch before may have given others of these names
             self._values.pop(name, None)
             self._nodes.pop(name, None)
-        for tensor in graph.initializer:
-            self._nodes[tensor.name] = relax.const(self._parse_array(tensor))
+        self._take_weights(graph)
         self._construct_nodes(graph)
         results = [self._result(value, checked=False) for value in graph.output]
         for name, value in zip(outputs, graph.output, strict=True):

@@ -149,8 +149,7 @@ def index_reduce(
     shape[axis] = part.ty.shape.values[axis]
     places = op.reshape(g.tensor(index, "int64"), shape)
     places = g.emit(op.broadcast_to(places, list(part.ty.shape.values)))
-    kind = {"prod": "prod", "mean": "mean", "amax": "amax", "amin": "amin"}[reduce]
-    return _reduced(g, tensor, axis, places, part, kind, include_self)
+    return _reduced(g, tensor, axis, places, part, reduce, include_self)
 
 
 def _reduced(

@@ -14,6 +14,16 @@ from byoc.ir.dataflow import dtype_of
 op = relax.op
 
 
+def _of_one(g: Graph, tensor: relax.Expr) -> list[relax.Expr]:
+    """What a tensor without axes is in any order: its element, at place 0."""
+    return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+
+
+def _numbers(count: int, rank: int, axis: int) -> torch.Tensor:
+    """0, 1, ... along an axis of a tensor of so many."""
+    return torch.arange(count).reshape([-1] + [1] * (rank - 1 - axis))
+
+
 def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
     """The ``k`` greatest or least elements along an axis, and their places."""
     tensor = g.tensor(x)
@@ -31,7 +41,7 @@ def sort(
     """
     tensor = g.tensor(x)
     if not tensor.ty.ndim:
-        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+        return _of_one(g, tensor)
     axis = dim % tensor.ty.ndim
     count = getattr(tensor.ty.shape.values[axis], "value", None)
     if g.results[0].dtype.is_floating_point and count:
@@ -83,7 +93,7 @@ def _first(
 ) -> relax.Expr:
     """The first place of the greatest or least integer, as kernels have it of floats alone."""
     count, rank = int(x.ty.shape.values[axis]), x.ty.ndim
-    at = torch.arange(count).reshape([-1] + [1] * (rank - 1 - axis))
+    at = _numbers(count, rank, axis)
     found = op.equal(x, g.emit(value(x, [axis], True)))
     places = op.where(g.emit(found), g.tensor(at), g.tensor(count, "int64"))
     return op.min(g.emit(places), [axis], keepdim)
@@ -106,7 +116,7 @@ def kth_value(g: Graph, x: Value, k: int, dim: int = -1, keepdim: bool = False) 
     """The ``k``-th least element along an axis, and a place of it; NaN is the greatest."""
     tensor = g.tensor(x)
     if not tensor.ty.ndim:
-        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+        return _of_one(g, tensor)
     axis = dim % tensor.ty.ndim
     return _in_shape(g, *_kth(g, tensor, k, axis))
 
@@ -125,7 +135,7 @@ def median_along(g: Graph, x: Value, dim: int, keepdim: bool = False) -> list[re
     """The same along an axis, and a place of it; of NaN the first one."""
     tensor = g.tensor(x)
     if not tensor.ty.ndim:
-        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+        return _of_one(g, tensor)
     axis = dim % tensor.ty.ndim
     count = _count(g, tensor, axis, "a median")
     value, place = _kth(g, tensor, (count + 1) // 2, axis)
@@ -173,12 +183,11 @@ def mode(g: Graph, x: Value, dim: int = -1, keepdim: bool = False) -> list[relax
     """
     tensor = g.tensor(x)
     if not tensor.ty.ndim:
-        return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+        return _of_one(g, tensor)
     axis = dim % tensor.ty.ndim
     count = _count(g, tensor, axis, "a mode")
     values, places = sort(g, tensor, axis, False, True)
-    at = torch.arange(count, dtype=torch.int32)
-    at = g.tensor(at.reshape([-1] + [1] * (tensor.ty.ndim - 1 - axis)))
+    at = g.tensor(_numbers(count, tensor.ty.ndim, axis), "int32")
     before = op.concat([part_of(values, axis, 0, 1), part_of(values, axis, 0, count - 1)], axis)
     new = op.not_equal(values, g.emit(before)) if count > 1 else op.isnan(values)
     began = _scan(g, op.where(g.emit(new), at, g.tensor(0, "int32")), axis, tirx.max)
@@ -210,13 +219,13 @@ def _cumulative(is_greatest: bool) -> Callable[..., list[relax.Expr]]:
     def convert(g: Graph, x: Value, dim: int) -> list[relax.Expr]:
         tensor = g.tensor(x)
         if not tensor.ty.ndim:
-            return [tensor, g.tensor(torch.zeros((), dtype=torch.int64))]
+            return _of_one(g, tensor)
         axis = dim % tensor.ty.ndim
         count = _count(g, tensor, axis, "the greatest or least elements up to each")
         if g.dtype == "bool":
             tensor = g.emit(op.astype(tensor, "int32"))
         made = _scan(g, tensor, axis, choose)
-        at = torch.arange(count).reshape([-1] + [1] * (tensor.ty.ndim - 1 - axis))
+        at = _numbers(count, tensor.ty.ndim, axis)
         is_it = op.equal(tensor, made)
         if g.results[0].dtype.is_floating_point:
             is_it = op.logical_or(is_it, op.isnan(tensor))

@@ -11,9 +11,9 @@ NCHW with OIHW weights; which layout they have in memory is the planner's choice
 negative.  Of every dtype there are nodes; libraries say what they compute.
 
 An epilogue is the ordered steps ``[bias] [activation] [residual] [activation]``, each at most once,
-in this order, as far as the operator's record has them; products of integers may be requantised
-after either activation.  ``bias`` and ``residual`` have operands of those roles, and
-``codegen_cc.activations`` lists the others.
+in this order, as far as the operator's record has them; products of matrices may have a ``factor``
+in place of the residual, and those of integers may be requantised after either activation.
+``STEP_OPERANDS`` have operands of their names, and ``codegen_cc.activations`` lists the others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from typing import Any
 from codegen_cc import dtypes
 from codegen_cc.dim import Dim, dim_json, parse_dim, product
 from codegen_cc.operator import is_operator, operator_of
+
+#: Steps that join the result with a tensor of its shape: a sum and a product.
+JOINED = ("residual", "factor")
+#: Steps with an operand of their name.
+STEP_OPERANDS = ("bias", *JOINED)
 
 #: Name of the attribute of a composite function that holds ``Node.to_json()``.
 NODE_ATTRIBUTE = "ext.node"

@@ -1,4 +1,4 @@
-"""What follows a node's root, taken in step by step: bias, activation, residual, requantisation."""
+"""What follows a node's root, taken in step by step: bias, activation, residual, quantisation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from byoc.ir.dataflow import Block, Constant, dtype_of, shape_of
 from byoc.patterns import (
     ACTIVATION,
     BIAS,
+    FACTOR,
     REQUANTISE,
     RESIDUAL,
     Candidate,
@@ -60,6 +61,8 @@ class Epilogues:
                 grown = self._bias(found, bindings[-1])
             elif step == RESIDUAL:
                 grown = self._residual(found, bindings[-1])
+            elif step == FACTOR:
+                grown = self._joined(found, bindings[-1], step, "relax.multiply")
             elif step == ACTIVATION:
                 grown = self._activation(found, bindings[-1])
             elif step == REQUANTISE:
@@ -104,7 +107,11 @@ class Epilogues:
     def _residual(self, found: Candidate, var: relax.Var) -> Grown | None:
         if found.node.operand("y_scale") is not None:
             return self._quantised_residual(found, var)
-        reader = self._only_reader(var, "relax.add")
+        return self._joined(found, var, RESIDUAL, "relax.add")
+
+    def _joined(self, found: Candidate, var: relax.Var, step: str, name: str) -> Grown | None:
+        """The operator ``name`` of the node's result and another tensor of its shape."""
+        reader = self._only_reader(var, name)
         if reader is None:
             return None
         other = _other(self.block.values[reader], var)
@@ -112,7 +119,7 @@ class Epilogues:
             return None
         if shape_of(other) != found.node.shape:
             return None
-        return _with_operand(found, Step(RESIDUAL), other), (reader,)
+        return _with_operand(found, Step(step), other), (reader,)
 
     def _quantised_residual(self, found: Candidate, var: relax.Var) -> Grown | None:
         """The sum of two dequantised tensors, of which the node's result is one."""

@@ -21,6 +21,7 @@ from byoc.patterns.reduction import REDUCTION_ROWS
 from byoc.patterns.row import (
     ACTIVATION,
     BIAS,
+    FACTOR,
     REQUANTISE,
     RESIDUAL,
     Candidate,
@@ -47,6 +48,7 @@ TABLE: dict[str, Row] = {row.root: row for row in ROWS}
 __all__ = [
     "ACTIVATION",
     "BIAS",
+    "FACTOR",
     "IDIOM_KINDS",
     "REQUANTISE",
     "RESIDUAL",

@@ -13,9 +13,11 @@ from byoc.ir.dataflow import Constant, describe, describe_type, dtype_of, shape_
 from codegen_cc.node import Node, Operand, Result
 from codegen_cc.operator import is_operator, operator_of
 
-#: Names of the steps that may follow an operator: a bias, an activation, a residual and an
-#: activation, and of products of integers a quantisation after either activation.
+#: Names of the steps that may follow an operator: a bias, an activation, a residual (of products of
+#: matrices also a factor) and an activation, and of products of integers a quantisation after
+#: either activation.
 BIAS, ACTIVATION, RESIDUAL, REQUANTISE = "bias", "activation", "residual", "requantise"
+FACTOR = "factor"
 
 
 class Unfit(Exception):

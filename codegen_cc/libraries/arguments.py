@@ -12,7 +12,7 @@ from codegen_cc.dim import Dim, product
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.kernel import Kernel
-from codegen_cc.node import Node
+from codegen_cc.node import JOINED, STEP_OPERANDS, Node
 from codegen_cc.operator import Layout, Operator, operator_of
 from codegen_cc.operators.epilogue import epilogue_struct
 from codegen_cc.operators.matmul import place_matmul
@@ -57,7 +57,7 @@ def check_names(kernel: Kernel, what: str) -> None:
     for field, keys, allowed in (
         ("attributes", kernel.attributes, {*operator.attributes, "batch"}),
         ("dtypes", kernel.dtypes, roles),
-        ("layouts", kernel.layouts, {*roles, "residual"}),
+        ("layouts", kernel.layouts, {*roles, *JOINED}),
         ("pack", kernel.pack, set(operator.roles)),
     ):
         for key in keys:
@@ -84,7 +84,7 @@ def _is_known(name: str, known: Iterable[str], operator: Operator) -> bool:
     stem, _, index = name.rpartition(".")
     if not index.isdecimal():
         return False
-    extents = operator.is_role(stem) or stem in (*operator.results, "bias", "residual")
+    extents = operator.is_role(stem) or stem in (*operator.results, *STEP_OPERANDS)
     return (extents or stem.startswith("attr.")) and (stem in known or operator.is_role(stem))
 
 
@@ -116,7 +116,7 @@ def _check_steps(kernel: Kernel, what: str) -> None:
 
 def _two_activations(kernel: Kernel) -> bool:
     """Whether ``activation`` could mean either of two steps."""
-    steps = [step for step in kernel.epilogue if step not in ("bias", "residual")]
+    steps = [step for step in kernel.epilogue if step not in STEP_OPERANDS]
     return len(steps) > 1 and "activation" in (*told(kernel), *steps)
 
 
@@ -143,7 +143,7 @@ def _check_layouts(kernel: Kernel, what: str) -> None:
                 f" {', '.join(sorted(others))} has not"
             )
     strided = told(kernel) & {"params", "x_stride", "y_stride"}
-    through = ["epilogue"] if {"epilogue"} <= told(kernel) and "residual" in kernel.epilogue else []
+    through = ["epilogue"] if "epilogue" in told(kernel) and {*JOINED} & {*kernel.epilogue} else []
     for name in (*sorted(strided), *through):
         sides = [kernel.layouts.get(role) for role in ("input", operator.results[0])]
         if operator.layout is Layout.IMAGE and sides != ["NHWC", "NHWC"]:
@@ -164,7 +164,7 @@ def _check_pairs(kernel: Kernel, what: str) -> None:
         raise LibraryError(f"{what}: field and argument 'state' need each other")
     if ("scratch" in kernel.arguments) != (kernel.scratch != 0):
         raise LibraryError(f"{what}: field and argument 'scratch' need each other")
-    computed = {*results, "scratch", "params", "epilogue", "residual"}
+    computed = {*results, "scratch", "params", "epilogue", *JOINED}
     if kernel.prepare and (late := computed & set(map(str, kernel.prepare_arguments))):
         raise LibraryError(
             f"{what}: {kernel.prepare} is called before there is {', '.join(sorted(late))};"
@@ -221,7 +221,7 @@ class TableCall:
         }
         if name in special:
             return special[name]()
-        if self.operator.is_role(name) or name in ("bias", "residual"):
+        if self.operator.is_role(name) or name in STEP_OPERANDS:
             return None  # an operand that this node has not
         if name in self.numbers:
             return self.numbers[name]
@@ -267,7 +267,7 @@ class TableCall:
 
     def _order_for(self, role: str) -> tuple[int, ...] | None:
         layout = self.kernel.layouts.get(role)
-        if layout is None and role == "residual":
+        if layout is None and role in JOINED:
             return self._order_for(self.operator.results[0])
         if layout == ANY_ORDER:
             return self._order
@@ -306,8 +306,9 @@ class TableCall:
         if not self.descriptor.epilogue:
             return None
         residual, stride = None, 0
-        if self.node.role("residual") is not None:
-            residual = self._operand("residual")
+        role = next((kind for kind in JOINED if self.node.role(kind) is not None), None)
+        if role is not None:
+            residual = self._operand(role)
             shape = self.descriptor.shape
             stride = shape[self.operator.channel_axis]
         return epilogue_struct(self.node, self.builder, residual, stride)

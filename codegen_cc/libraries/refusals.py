@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from codegen_cc.activations import ACTIVATIONS, parameters_of
 from codegen_cc.libraries.arguments import ANY_ORDER, indexed, told
 from codegen_cc.libraries.kernel import Kernel
-from codegen_cc.node import Node
+from codegen_cc.node import STEP_OPERANDS, Node
 from codegen_cc.operator import operator_of
 from codegen_cc.operators import epilogue
 from codegen_cc.operators.dtype_rules import as_stored
 from codegen_cc.operators.operands import all_constant, not_constant
-
-#: Operands of an epilogue, which a node may lack.
-_STEPS = ("bias", "residual")
 
 
 def refusal(kernel: Kernel, node: Node) -> str | None:
@@ -80,7 +77,7 @@ def _steps(kernel: Kernel, node: Node) -> str | None:
 def _operands(kernel: Kernel, node: Node) -> str | None:
     names = told(kernel)
     for operand in node.operands:
-        through = operand.role in _STEPS and "epilogue" in names
+        through = operand.role in STEP_OPERANDS and "epilogue" in names
         if operand.role not in names and not through:
             return f"operand {operand.role}, which {kernel.function} is not given"
         packed = operand.role in kernel.pack
@@ -144,7 +141,7 @@ def _arguments(kernel: Kernel, node: Node) -> str | None:
         stem, dot, index = name.rpartition(".")
         if not (name.startswith("attr.") or (dot and index.isdecimal())):
             continue
-        optional = (*_STEPS, *operator_of(kernel.op).optional)
+        optional = (*STEP_OPERANDS, *operator_of(kernel.op).optional)
         if stem in optional and node.operand(stem) is None:
             return f"argument {name}: no operand {stem}"
         try:

@@ -24,12 +24,13 @@ from codegen_cc.operators import (
     quantise,
     recurrent,
     resize2d,
+    rotary,
 )
 
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    recurrent,
+    *(recurrent, rotary),
 )
 
 for family in FAMILIES:

@@ -1,23 +1,29 @@
-"""Epilogues: y = after(before(acc + bias) + residual), applied while a result is in registers."""
+"""Epilogues: y = after(before(acc + bias) + residual), applied while a result is in registers.
+
+Products of matrices may have ``* factor`` in the place of ``+ residual``, as gated layers do.
+"""
 
 from __future__ import annotations
 
 from codegen_cc.activations import ACTIVATIONS, parameters_of
 from codegen_cc.dim import product
-from codegen_cc.node import Node, Step
+from codegen_cc.node import JOINED, Node, Step
 from codegen_cc.operator import operator_of
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.packing import pad_channels
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
-from codegen_cc.region.graph import RegionNode
+from codegen_cc.region.graph import RegionNode, Value
 
 #: The steps of contractions, in order.
 FULL_EPILOGUE = ("bias", "activation", "residual", "activation")
 
 #: Those of products that have a form on integers, which may be rounded before a residual is added.
 QUANTISED_EPILOGUE = (*FULL_EPILOGUE[:2], "requantise", *FULL_EPILOGUE[2:], "requantise")
+
+#: Those of products of matrices, one of residual and factor.
+PRODUCT_EPILOGUE = (*QUANTISED_EPILOGUE[:4], "factor", *QUANTISED_EPILOGUE[4:])
 
 
 def supports(node: Node) -> str | None:
@@ -38,12 +44,20 @@ def supports(node: Node) -> str | None:
                 return "no bias; need one" if bias is None else not_constant(bias)
             if product(bias.shape) != channels:
                 return f"bias has {product(bias.shape)} elements; need {channels}"
-        elif step.kind == "residual":
-            residual = node.operand("residual")
-            if residual is None or residual.shape != node.shape:
-                found = "none" if residual is None else list(residual.shape)
-                return f"residual has shape {found}; need {list(node.shape)}"
+        elif step.kind in JOINED:
+            other = node.operand(step.kind)
+            if other is None or other.shape != node.shape:
+                found = "none" if other is None else list(other.shape)
+                return f"{step.kind} has shape {found}; need {list(node.shape)}"
+    if all(node.operand(kind) is not None for kind in JOINED):
+        return "both a residual and a factor; need one of them"
     return None
+
+
+def joined(node: RegionNode) -> Value | None:
+    """The tensor that a node's result is added to, or multiplied by."""
+    values = (node.role(kind) for kind in JOINED)
+    return next((value for value in values if value is not None), None)
 
 
 def activation_struct(step: Step | None) -> Struct | None:
@@ -58,15 +72,20 @@ def activation_struct(step: Step | None) -> Struct | None:
 def epilogue_struct(
     node: RegionNode, builder: PlanBuilder, residual: Tensor | None, residual_stride: int
 ) -> Struct | None:
-    """The ``ext_epilogue`` of a node, or None; its bias is stored padded to the panel width."""
+    """The ``ext_epilogue`` of a node, or None; its bias is stored padded to the panel width.
+
+    ``residual`` is what the node has of ``JOINED``.
+    """
     fields: dict[str, object] = {}
     slot = "before"
     for step in node.node.epilogue:
         if step.kind == "bias":
             fields["bias"] = builder.constant(pad_channels(node.role("bias").data))
-        elif step.kind == "residual":
+        elif step.kind in JOINED:
             fields["residual"] = residual
             fields["residual_stride"] = residual_stride
+            if step.kind == "factor":
+                fields["residual_is_factor"] = 1
             slot = "after"
         elif "before" in fields:  # two activations in a row: the second follows an absent residual
             fields["after"] = activation_struct(step)

@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen_cc.dim import Dim, estimate, normal, product, same, symbol
 from codegen_cc.dtypes import of as dtype_of
-from codegen_cc.node import Node
+from codegen_cc.node import JOINED, Node
 from codegen_cc.operator import Facts, Kernels, Layout, Narrow, Number, Operator
 from codegen_cc.operators.bfloat16 import (
     BFLOAT16_PANELS,
@@ -35,7 +35,7 @@ from codegen_cc.operators.block_weight import (
     unfit_block_weight,
 )
 from codegen_cc.operators.dtype_rules import c_dtype
-from codegen_cc.operators.epilogue import QUANTISED_EPILOGUE, epilogue_struct
+from codegen_cc.operators.epilogue import PRODUCT_EPILOGUE, epilogue_struct, joined
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, PanelFormat
 from codegen_cc.operators.placement import Placement
@@ -49,7 +49,7 @@ from codegen_cc.operators.requantise import (
     sample_scales,
     unfit_integers,
 )
-from codegen_cc.operators.sample import REAL, Sample, Shape, fused, sample_node
+from codegen_cc.operators.sample import REAL, Sample, Shape, fused, sample_node, with_steps
 from codegen_cc.operators.told import equal_shapes
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -210,9 +210,9 @@ def place_matmul(
     else:
         b, b_strides = packed
     y = builder.space(shape, builder.stored_dtype(node.output), result_order(node, builder))
-    residual = None
-    if node.role("residual") is not None:
-        residual = builder.tensor(node.role("residual"))
+    residual, other = None, joined(node)
+    if other is not None:
+        residual = builder.tensor(other)
         if plain:
             residual = builder.dense(residual, y.order())
         elif n != 1 and residual.strides[-1] != 1:
@@ -375,6 +375,7 @@ def _samples() -> Iterator[Sample]:
     n = symbol("n")
     yield Sample("symbolic rows", node((n, 64), (64, 48), (n, 48)))
     yield from fused(plain)
+    yield Sample("factor", with_steps(plain, "bias", "factor"))
     operands = {"lhs": ((32, 64), "uint8"), "rhs": ((64, 48), "constant int8")}
     operands |= sample_scales("x") | {"w_scale": ((48,), "constant float32")}
     yield Sample("int8", sample_node("matmul", operands, (32, 48)))
@@ -391,7 +392,7 @@ MATMUL = Operator(
     " their scales",
     macs=_macs,
     layout=Layout.FREE,
-    epilogue=QUANTISED_EPILOGUE,
+    epilogue=PRODUCT_EPILOGUE,
     facts=Facts(
         names=("m", "n", "k", "batch"),
         numbers=matmul_numbers,
@@ -405,7 +406,7 @@ MATMUL = Operator(
         supports,
         algorithm,
         computes=computes,
-        narrow=lambda node: narrow("lhs", "residual") if in_bfloat16(node) else Narrow(),
+        narrow=lambda node: narrow("lhs", *JOINED) if in_bfloat16(node) else Narrow(),
     ),
     samples=_samples,
 )

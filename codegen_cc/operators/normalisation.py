@@ -228,8 +228,8 @@ def _not_rows(node: Node, told: Collection[str], function: str) -> str | None:
 
 
 def _narrow(node: Node) -> Narrow:
-    """The result of ``layer_norm`` may be; what it reads are often sums of many layers."""
-    return narrow() if node.op == "layer_norm" else Narrow()
+    """The result of these norms may be; what they read are often sums of many layers."""
+    return narrow() if node.op in ("layer_norm", "rms_norm") else Narrow()
 
 
 def _normalisation(op: str, *roles: str) -> Operator:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import Dim
-from codegen_cc.node import Node, Operand, Step
+from codegen_cc.node import JOINED, Node, Operand, Step
 from codegen_cc.operator import operator_of
 
 Shape = tuple[Dim, ...]
@@ -49,17 +49,17 @@ def sample_node(
 
 def fused(node: Node) -> Iterator[Sample]:
     """The node with each kind of epilogue."""
-    yield Sample("bias", _with_steps(node, "bias"))
+    yield Sample("bias", with_steps(node, "bias"))
     for step in ("relu", "clip", "gelu"):
-        yield Sample(step, _with_steps(node, step))
-    yield Sample("residual", _with_steps(node, "bias", "residual", "relu"))
-    yield Sample("activation before residual", _with_steps(node, "relu", "residual"))
+        yield Sample(step, with_steps(node, step))
+    yield Sample("residual", with_steps(node, "bias", "residual", "relu"))
+    yield Sample("activation before residual", with_steps(node, "relu", "residual"))
 
 
-def _with_steps(node: Node, *steps: str) -> Node:
+def with_steps(node: Node, *steps: str) -> Node:
     """The node with an epilogue, and the operands that it needs."""
     channels = node.shape[operator_of(node.op).channel_axis]
-    shapes = {"bias": (channels,), "residual": node.shape}
+    shapes = {"bias": (channels,), **dict.fromkeys(JOINED, node.shape)}
     operands = tuple(
         Operand(step, shapes[step], REAL, step == "bias") for step in steps if step in shapes
     )

@@ -114,6 +114,14 @@ static int multiply(const ext_matmul_params* p, const float* a, const float* b, 
 /* About so many elements are finished at a time: they stay in the first-level cache. */
 #define BLOCK 4096
 
+/* y[i][j] *= from[j], `from` moving on by `stride` at each row. */
+static void scale(float* y, int64_t m, int64_t n, int64_t y_row, const float* from,
+                  int64_t stride) {
+  for (int64_t i = 0; i < m; ++i, y += y_row, from += stride) {
+    for (int64_t j = 0; j < n; ++j) y[j] *= from[j];
+  }
+}
+
 /* y[i][j] += from[j], `from` moving on by `stride` at each row. */
 static void add(float* y, int64_t m, int64_t n, int64_t y_row, const float* from, int64_t stride) {
   for (int64_t i = 0; i < m; ++i, y += y_row, from += stride) {
@@ -129,7 +137,8 @@ static int activate(const ext_activation* f, float* y, int64_t m, int64_t n, int
   return status;
 }
 
-/* y = after(before(y + bias) + residual) on m rows of n; bias and residual begin where y does. */
+/* y = after(before(y + bias) + residual), or times it, on m rows of n; bias and residual begin
+ * where y does. */
 static int finish(const ext_epilogue* e, const float* bias, const float* residual, int64_t m,
                   int64_t n, int64_t y_row, float* y) {
   const int64_t step = n < BLOCK ? BLOCK / n : 1;
@@ -140,7 +149,8 @@ static int finish(const ext_epilogue* e, const float* bias, const float* residua
     if (bias != NULL) add(to, rows, n, y_row, bias, 0);
     status = activate(&e->before, to, rows, n, y_row);
     if (residual != NULL && status == EXT_OK) {
-      add(to, rows, n, y_row, residual + i * e->residual_stride, e->residual_stride);
+      const float* other = residual + i * e->residual_stride;
+      (e->residual_is_factor ? scale : add)(to, rows, n, y_row, other, e->residual_stride);
     }
     if (status == EXT_OK) status = activate(&e->after, to, rows, n, y_row);
   }

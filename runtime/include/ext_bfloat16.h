@@ -95,6 +95,14 @@ int ext_binary_bf16(const ext_binary_params* p, const ext_storage* s, const void
 int ext_layer_norm_bf16(int64_t rows, int64_t n, float epsilon, const ext_storage* s, const void* x,
                         const float* gamma, const float* beta, void* y);
 
+/* ext_rms_norm; s->residual is not read.  In place is allowed where x is stored as y is. */
+int ext_rms_norm_bf16(int64_t rows, int64_t n, float epsilon, const ext_storage* s, const void* x,
+                      const float* gamma, void* y);
+
+/* ext_rotary; s->residual is not read.  In place is allowed where x is dense and stored as y is. */
+int ext_rotary_bf16(const ext_rotary_params* p, const ext_storage* s, const void* x,
+                    const float* cosine, const float* sine, void* y);
+
 /* ext_group_norm; s->residual is not read.  In place is allowed where x is stored as y is. */
 int ext_group_norm_bf16(const ext_group_norm_params* p, const ext_storage* s, const void* x,
                         const float* gamma, const float* beta, void* y);

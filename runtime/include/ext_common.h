@@ -141,13 +141,15 @@ typedef struct {
 } ext_activation;
 
 /* y = after(before(acc + bias) + residual), applied to an [M, N] result in registers.
- * An absent part is NULL or EXT_IDENTITY; kernels take NULL for an epilogue without parts. */
+ * An absent part is NULL or EXT_IDENTITY; kernels take NULL for an epilogue without parts.
+ * Products of matrices, ext_matmul and its kin, multiply by the residual where it is a factor. */
 typedef struct {
   const float* bias; /* [N padded to EXT_PANEL] */
   ext_activation before;
   const float* residual;   /* [M, N]; may be y itself */
   int64_t residual_stride; /* between rows (pixels) of residual */
   ext_activation after;
+  int residual_is_factor; /* y = after(before(acc + bias) * residual) */
 } ext_epilogue;
 
 /* What a kernel applies to its input as it reads it: activation(x[n][..][c] * scale[n scale_stride

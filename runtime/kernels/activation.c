@@ -72,9 +72,9 @@ void EXT_NAME(ext_finish_tile)(const ext_epilogue* e, int64_t rows, int64_t colu
   if (residual)
     for (int64_t i = 0; i < rows; i++)
       for (int64_t j = 0; j < columns; j += VL) {
-        int64_t lanes = i64_min(VL, columns - j);
+        const vf other = vf_load_n(residual + i * residual_stride + j, i64_min(VL, columns - j));
         float* sum = t + i * width + j;
-        vf_store(sum, vf_load(sum) + vf_load_n(residual + i * residual_stride + j, lanes));
+        vf_store(sum, e->residual_is_factor ? vf_load(sum) * other : vf_load(sum) + other);
       }
   finish_rows(&e->after, rows, columns, t, width, y, y_stride);
 }

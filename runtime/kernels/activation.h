@@ -39,8 +39,8 @@ static inline ext_tail ext_plan_tail(ext_epilogue* e) {
   return tail;
 }
 
-/* y[i][j] = after(before(t[i][j]) + residual[i][j]), i < rows, j < columns, for a tile t of `width`
- * columns to a row, which is overwritten.  residual is NULL or the tile's corner. */
+/* y[i][j] = after(before(t[i][j]) + residual[i][j]), or times it, i < rows, j < columns, for a tile
+ * t of `width` columns to a row, which is overwritten.  residual is NULL or the tile's corner. */
 void EXT_NAME(ext_finish_tile)(const ext_epilogue* e, int64_t rows, int64_t columns, float* t,
                                int64_t width, const float* residual, int64_t residual_stride,
                                float* y, int64_t y_stride);

@@ -3,8 +3,8 @@
  * p[i][j] = exp(scale q[b][h][i] . k[b][h][j] + mask[b][h][i][j] - the greatest of these),
  * with q, k, v and p as bf16, and all sums in fp32.
  *
- * As in attention.c k and v of a head are packed once, as panels of bf16; then as many rows of
- * queries as a tile has pass: scores, exponentials, times v, and the division last.
+ * As in attention.c k and v are packed once for all heads that share them, as panels of bf16; then
+ * as many rows of queries as a tile has pass: scores, exponentials, times v, and the division last.
  */
 #include "../simd/math_bf16.h"
 #include "attention.h"
@@ -20,8 +20,8 @@ typedef struct {
   const void *q, *k, *v;
   const float* mask;
   void* y;
-  uint16_t* packed;       /* all heads' panels, or NULL: a task packs for itself */
-  int64_t k_size, v_size; /* elements of one head's panels */
+  uint16_t* packed;       /* all groups' panels, or NULL: a task packs for itself */
+  int64_t k_size, v_size; /* elements of one group's panels */
   int64_t blocks;         /* of rows in a head */
   int64_t q_row, p_row;   /* elements between packed rows */
   int64_t sums_row;       /* floats between rows of scores, and of results */
@@ -113,10 +113,10 @@ static attention_head operands(const attention_job* job, int64_t head) {
       stored_at(job->v, s->v, group_offset(p, p->v_strides, head / heads_of_group(p)))};
 }
 
-static void pack_head(const attention_job* job, int64_t head, uint16_t* dst) {
+static void pack_group(const attention_job* job, int64_t group, uint16_t* dst) {
   const ext_attention_params* p = job->p;
   const ext_attention_storage* s = job->s;
-  const attention_head from = operands(job, head);
+  const attention_head from = operands(job, group * heads_of_group(p));
   for (int64_t j = 0; j < p->keys; j += EXT_PANEL, dst += ceil_div(p->depth, 2) * BPAIR)
     pack_keys(job, stored_at(from.k, s->k, j * p->k_strides[2]), i64_min(EXT_PANEL, p->keys - j),
               dst);
@@ -264,8 +264,8 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
 /* Items are blocks of rows, those of a head side by side. */
 static int blocks(void* context, int64_t begin, int64_t end) {
   const attention_job* job = context;
-  const int64_t queries = job->p->queries, head_size = job->k_size + job->v_size;
-  const int64_t panels = whole_lines(job->packed ? 0 : head_size, sizeof(uint16_t));
+  const int64_t queries = job->p->queries, group_size = job->k_size + job->v_size;
+  const int64_t panels = whole_lines(job->packed ? 0 : group_size, sizeof(uint16_t));
   const int64_t sums_bytes = BR * job->sums_row * (int64_t)sizeof(float);
   const int64_t ba_bytes = BR * (job->q_row + job->p_row) * (int64_t)sizeof(ba);
   char* memory =
@@ -278,17 +278,18 @@ static int blocks(void* context, int64_t begin, int64_t end) {
   const int64_t heads = job->p->batch * job->p->heads;
   const int fetch = (job->k_size + job->v_size) * 3 <= FETCH_BYTES;
   attention_head next;
-  int64_t packed_head = -1;
+  int64_t packed_group = -1;
   btile_session_begin();
   for (int64_t item = begin; item < end; item++) {
     const int64_t head = item / job->blocks, part = item % job->blocks;
+    const int64_t group = head / heads_of_group(job->p);
     const int follows = fetch && head + 1 < heads;
     if (follows) next = operands(job, head + 1);
     if (job->packed) {
-      m.panels = job->packed + head * head_size;
-    } else if (head != packed_head) {
-      pack_head(job, head, m.panels);
-      packed_head = head;
+      m.panels = job->packed + group * group_size;
+    } else if (group != packed_group) {
+      pack_group(job, group, m.panels);
+      packed_group = group;
     }
     block(job, head, part * queries / job->blocks, (part + 1) * queries / job->blocks,
           follows ? &next : NULL, &m);
@@ -298,10 +299,10 @@ static int blocks(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-static int pack_heads(void* context, int64_t begin, int64_t end) {
+static int pack_groups(void* context, int64_t begin, int64_t end) {
   const attention_job* job = context;
-  for (int64_t head = begin; head < end; head++)
-    pack_head(job, head, job->packed + head * (job->k_size + job->v_size));
+  for (int64_t group = begin; group < end; group++)
+    pack_group(job, group, job->packed + group * (job->k_size + job->v_size));
   return EXT_OK;
 }
 
@@ -368,9 +369,10 @@ int EXT_NAME(ext_attention_bf16)(const ext_attention_params* p, const ext_attent
   const int64_t threads = ext_num_threads();
   if (threads == 1 || heads >= 2 * threads)
     return ext_parallel_for(heads * job.blocks, job.blocks, blocks, &job);
-  job.packed = ext_workspace_alloc((size_t)(heads * (job.k_size + job.v_size)) * sizeof(uint16_t));
+  const int64_t groups = heads / heads_of_group(p);
+  job.packed = ext_workspace_alloc((size_t)(groups * (job.k_size + job.v_size)) * sizeof(uint16_t));
   if (!job.packed) return EXT_ERR_MEMORY;
-  int status = ext_parallel_for(heads, 1, pack_heads, &job);
+  int status = ext_parallel_for(groups, 1, pack_groups, &job);
   if (!status) status = ext_parallel_for(heads * job.blocks, 1, blocks, &job);
   ext_workspace_free(job.packed);
   return status;

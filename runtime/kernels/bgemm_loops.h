@@ -291,6 +291,7 @@ static void run_block(const bgemm_state* s, int64_t k, int64_t i0, int64_t i1, i
   t.has_high = t.high < __builtin_inff();
   t.a_row = s->packed ? s->stride : g->a_row;
   t.residual_row = s->e.residual_stride;
+  t.residual_is_factor = s->e.residual_is_factor;
   t.y_row = g->y_row;
   for (int64_t j = j0, vectors; j < j1; j += vectors * VL) {
     vectors = tile_vectors(s, j1 - j);

@@ -34,11 +34,12 @@ typedef struct {
   const float* bias;
   float* sums; /* NULL: finish in registers */
   int64_t sums_row;
-  float low, high;       /* y = min(max(v + residual, low), high) */
+  float low, high;       /* y = min(max(v + residual or v * residual, low), high) */
   int has_low, has_high; /* whether they are finite */
   ext_storage s;
   const void* residual; /* NULL or a tile; may be y */
   int64_t residual_row;
+  int residual_is_factor;
   void* y;
   int64_t y_row;
 } bgemm_tile;
@@ -72,14 +73,16 @@ EXT_INLINE void btile_store(const int whole, ext_dtype dtype, void* p, vf x, int
   }
 }
 
-/* Adds to `sums`, which has nv vectors, row i of the residual as `dtype`, a constant, has it. */
-EXT_INLINE void btile_add(const int nv, const ext_dtype dtype, const bgemm_tile* t, int64_t i,
-                          vf sums[]) {
+/* Adds to `sums`, which has nv vectors, row i of the residual as `dtype`, a constant, has it; or
+ * multiplies by it. */
+EXT_INLINE void btile_join(const int nv, const ext_dtype dtype, const bgemm_tile* t, int64_t i,
+                           vf sums[]) {
   const int64_t lanes = t->columns - (nv - 1) * VL;
   EXT_UNROLL
   for (int v = 0; v < nv; v++) {
     const void* at = stored_at(t->residual, dtype, i * t->residual_row + v * VL);
-    sums[v] += btile_load(!BTILE_MASKED || v < nv - 1, dtype, at, lanes);
+    const vf other = btile_load(!BTILE_MASKED || v < nv - 1, dtype, at, lanes);
+    sums[v] = t->residual_is_factor ? sums[v] * other : sums[v] + other;
   }
 }
 

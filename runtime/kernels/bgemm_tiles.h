@@ -128,8 +128,8 @@ EXT_INLINE void btiles_write(const int wide, const bgemm_tile* from, const float
     vf row[BN];
     EXT_UNROLL
     for (int v = 0; v < nv; v++) row[v] = vf_load(sums + i * BTILE_N + v * VL);
-    if (t->residual && t->s.residual == EXT_BFLOAT16) btile_add(nv, EXT_BFLOAT16, t, i, row);
-    if (t->residual && t->s.residual == EXT_FLOAT32) btile_add(nv, EXT_FLOAT32, t, i, row);
+    if (t->residual && t->s.residual == EXT_BFLOAT16) btile_join(nv, EXT_BFLOAT16, t, i, row);
+    if (t->residual && t->s.residual == EXT_FLOAT32) btile_join(nv, EXT_FLOAT32, t, i, row);
     if (t->s.y == EXT_BFLOAT16)
       btile_write(nv, EXT_BFLOAT16, t, i, row);
     else

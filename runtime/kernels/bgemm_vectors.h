@@ -23,10 +23,10 @@ EXT_INLINE void btile_end(const int rows, const int nv, const bgemm_tile* t, vf 
   if (t->residual) {
     if (t->s.residual == EXT_BFLOAT16) {
       EXT_UNROLL
-      for (int i = 0; i < rows; i++) { btile_add(nv, EXT_BFLOAT16, t, i, acc[i]); }
+      for (int i = 0; i < rows; i++) { btile_join(nv, EXT_BFLOAT16, t, i, acc[i]); }
     } else {
       EXT_UNROLL
-      for (int i = 0; i < rows; i++) { btile_add(nv, EXT_FLOAT32, t, i, acc[i]); }
+      for (int i = 0; i < rows; i++) { btile_join(nv, EXT_FLOAT32, t, i, acc[i]); }
     }
   }
   if (t->s.y == EXT_BFLOAT16) {

@@ -179,7 +179,7 @@ static int run_range(const ext_gemm* g, int64_t a_offset, int64_t i0, int64_t i1
   int64_t partial_size = 0, mc = i64_min(block_micropanels(s.k_block), i1 - i0);
   const int64_t blocks = ceil_div(i1 - i0, mc);
   if (s.e.residual == g->y && s.k_blocks > 1) {
-    if (s.e.before.kind == EXT_IDENTITY) {
+    if (s.e.before.kind == EXT_IDENTITY && !s.e.residual_is_factor) {
       s.accumulate = 1; /* sums may grow on top of the residual from the first block on */
       s.e.residual = NULL;
     } else {

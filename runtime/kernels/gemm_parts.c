@@ -256,7 +256,10 @@ static void finish(const parts_state* s, int64_t row, int64_t rows, int64_t j, i
         vf_store(sums + r * PARTS_COLUMNS + c, v);
         continue;
       }
-      if (residual) v += vf_load_n(residual + r * s->e.residual_stride + c, lanes);
+      if (residual) {
+        const vf other = vf_load_n(residual + r * s->e.residual_stride + c, lanes);
+        v = s->e.residual_is_factor ? v * other : v + other;
+      }
       v = vf_min(high, vf_max(low, v));
       if (lanes == VL)
         vf_store(y + r * g->y_row + c, v);

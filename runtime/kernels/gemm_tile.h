@@ -28,6 +28,7 @@ typedef struct {
   const float* bias;     /* NULL or [columns]; the sums begin with it */
   const float* residual; /* NULL or a tile; may be y */
   int64_t residual_row;
+  int residual_is_factor;
   int clamp; /* y = min(max(v, low), high) */
   float low, high;
   /* Where A is not packed: rows are a_row apart, and K is taps_h x taps_w runs of kc floats, a_line
@@ -48,8 +49,10 @@ EXT_INLINE void tile_tail(const int rows, const int nv, const int full, const ge
     EXT_UNROLL
     for (int i = 0; i < rows; i++) {
       EXT_UNROLL
-      for (int v = 0; v < nv; v++)
-        acc[i][v] += tile_load(full, t->residual + i * t->residual_row + v * VL, lanes[v]);
+      for (int v = 0; v < nv; v++) {
+        const vf other = tile_load(full, t->residual + i * t->residual_row + v * VL, lanes[v]);
+        acc[i][v] = t->residual_is_factor ? acc[i][v] * other : acc[i][v] + other;
+      }
     }
   }
   if (t->clamp) {
@@ -257,6 +260,7 @@ EXT_INLINE void tile_run(gemm_tile_function run, gemm_tile* t, int64_t rows, con
   t->finished_row = t->y_row = y_row;
   t->residual = t->clamp ? residual : NULL;
   t->residual_row = e->residual_stride;
+  t->residual_is_factor = e->residual_is_factor;
   if (t->clamp) {
     run(t);
     return;

@@ -19,17 +19,7 @@ int EXT_NAME(ext_layer_norm)(int64_t count, int64_t n, float epsilon, const floa
 }
 
 static int rms_rows(void* context, int64_t begin, int64_t end) {
-  const norm_job* job = context;
-  int64_t n = job->n;
-  for (int64_t r = begin; r < end; r++) {
-    const float* x = (const float*)job->x + r * n;
-    float* y = (float*)job->y + r * n;
-    vf scale = vf_set1(1.0f / sqrtf(moment(2, 0, x, n, 0.0f) / (float)n + job->epsilon));
-    int64_t i = 0;
-    for (; i + VL <= n; i += VL) vf_store(y + i, vf_load(x + i) * scale * vf_load(job->gamma + i));
-    if (i < n)
-      vf_store_n(y + i, vf_load_n(x + i, n - i) * scale * vf_load_n(job->gamma + i, n - i), n - i);
-  }
+  rms_norm_rows(0, 0, context, begin, end);
   return EXT_OK;
 }
 

@@ -3,7 +3,8 @@
  *
  *   y[r][:] = (x[r][:] - mean) / sqrt(variance + epsilon) * gamma + beta
  *
- * Two passes, mean before variance: no cancellation, and a row is in L1 the second time.
+ * and of one by the root of the mean square.  Two passes, mean before variance: no cancellation,
+ * and a row is in L1 the second time.
  */
 #ifndef EXT_NORM_ROWS_H_
 #define EXT_NORM_ROWS_H_
@@ -67,6 +68,28 @@ EXT_INLINE void norm_rows(const int narrow_x, const int narrow_y, const norm_job
       vf v = (stored_load(narrow_x, 0, x, i, n - i) - shift) * scale;
       if (job->gamma) v *= vf_load_n(job->gamma + i, n - i);
       if (job->beta) v += vf_load_n(job->beta + i, n - i);
+      stored_store(narrow_y, 0, y, i, v, n - i);
+    }
+  }
+}
+
+/* y[r][:] = x[r][:] / sqrt(mean(x[r][:]^2) + epsilon) * gamma of rows [begin, end); constants as
+ * above. */
+EXT_INLINE void rms_norm_rows(const int narrow_x, const int narrow_y, const norm_job* job,
+                              int64_t begin, int64_t end) {
+  const int64_t n = job->n;
+  for (int64_t r = begin; r < end; r++) {
+    const void* x = stored_element(narrow_x, job->x, r * n);
+    void* y = (void*)stored_element(narrow_y, job->y, r * n);
+    const float mean = moment(2, narrow_x, x, n, 0.0f) / (float)n;
+    const vf scale = vf_set1(1.0f / sqrtf(mean + job->epsilon));
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+      const vf v = stored_load(narrow_x, 1, x, i, VL) * scale * vf_load(job->gamma + i);
+      stored_store(narrow_y, 1, y, i, v, VL);
+    }
+    if (i < n) {
+      const vf v = stored_load(narrow_x, 0, x, i, n - i) * scale * vf_load_n(job->gamma + i, n - i);
       stored_store(narrow_y, 0, y, i, v, n - i);
     }
   }

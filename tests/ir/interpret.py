@@ -187,6 +187,13 @@ def _group_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) 
     return normal * gamma.reshape(wide) + beta.reshape(wide)
 
 
+def _rotary(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
+    first, second = np.split(x, 2, axis=-1)
+    wide = cosine.shape[-1] == x.shape[-1]
+    cosine, sine = (t if wide else np.concatenate([t, t], -1) for t in (cosine, sine))
+    return x * cosine + np.concatenate([-second, first], -1) * sine
+
+
 def _rms_norm(node: Node, x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     square = (x**2).mean(tuple(node.attrs["axes"]), keepdims=True)
     return x / np.sqrt(square + node.attrs["epsilon"]) * gamma
@@ -329,6 +336,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "conv3d": lambda: _conv3d(node, *arrays[:2]),
         "group_norm": lambda: _group_norm(node, *arrays[:3]),
         "rms_norm": lambda: _rms_norm(node, *arrays),
+        "rotary": lambda: _rotary(*arrays),
         "quantize": lambda: _quantize(node, *arrays),
         "dequantize": lambda: _dequantize(node, *arrays),
         "lrn": lambda: _lrn(node, *arrays),
@@ -363,6 +371,8 @@ def _step(node: Node, step: Step, value: np.ndarray, extra: dict[str, np.ndarray
         return value + extra["bias"].reshape(dims)
     if step.kind == "residual":
         return value + extra["residual"]
+    if step.kind == "factor":
+        return value * extra["factor"]
     return apply_function(step.kind, step.alpha, step.beta, value)
 
 

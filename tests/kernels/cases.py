@@ -45,10 +45,12 @@ class Epilogue:
     before: Act = NONE
     residual: str = ""
     after: Act = NONE
+    factor: bool = False  # whether the residual is one
 
     def __str__(self) -> str:
         names = ["bias"] * self.bias + [self.before[0]] * (self.before != NONE)
-        names += [f"residual_{self.residual}"] * bool(self.residual)
+        joined = "factor" if self.factor else "residual"
+        names += [f"{joined}_{self.residual}"] * bool(self.residual)
         return "-".join(names + [self.after[0]] * (self.after != NONE)) or "plain"
 
 
@@ -63,6 +65,14 @@ EPILOGUES: tuple[Epilogue, ...] = (
     Epilogue(bias=True, before=("silu", 0, 0), residual="own"),
     Epilogue(bias=True, before=("gelu", 0, 0), residual="y", after=("tanh", 0, 0)),
     Epilogue(bias=True, residual="y", after=("hard_swish", 0, 0)),
+)
+
+#: Those of products of matrices alone.
+FACTORS: tuple[Epilogue, ...] = (
+    Epilogue(residual="own", factor=True),
+    Epilogue(bias=True, residual="y", after=RELU6, factor=True),
+    Epilogue(bias=True, before=("silu", 0, 0), residual="own", factor=True),
+    Epilogue(residual="y", after=("gelu", 0, 0), factor=True),
 )
 
 
@@ -107,7 +117,9 @@ _THIN: tuple[Matmul, ...] = (
     Matmul(66, 2, 33, batch=(2, 3), a_broadcast=(1,), b_broadcast=(0, 1)),
     Matmul(3000, 1, 300, epilogue=EPILOGUES[2]),
     *(Matmul(m, n, 37, y_gap=1) for m in range(1, 15) for n in (3, 17, 131, 300)),
-    *(Matmul(m, 171, 50, y_gap=2, epilogue=e) for m in (1, 3, 6) for e in EPILOGUES),
+    *(Matmul(m, 171, 50, y_gap=2, epilogue=e) for m in (1, 3, 6) for e in EPILOGUES + FACTORS),
+    *(Matmul(131, n, 50, y_gap=g, epilogue=e) for n, g in ((1, 0), (3, 2)) for e in FACTORS),
+    *(Matmul(m, 71, 130, b_transposed=True, epilogue=e) for m in (1, 7) for e in FACTORS),
     *(
         Matmul(m, 70, k, b_transposed=True)
         for m in (1, 2, 3, 4, 5, 8, 14, 15)
@@ -137,8 +149,9 @@ MATMUL: tuple[Matmul, ...] = (
     *(Matmul(19, n, 21, y_gap=1) for n in _EDGES),
     *(Matmul(17, 40, k) for k in (16, 17, 383, 384, 385, 1000)),
     *(Matmul(1, n, 700, epilogue=e) for n in (8, 16, 100, 144) for e in EPILOGUES[:3]),
-    *(Matmul(23, 43, 50, y_gap=2, epilogue=e) for e in EPILOGUES),
-    *(Matmul(23, 43, 900, y_gap=2, epilogue=e) for e in EPILOGUES),
+    *(Matmul(23, 43, 50, y_gap=2, epilogue=e) for e in EPILOGUES + FACTORS),
+    *(Matmul(23, 43, 900, y_gap=2, epilogue=e) for e in EPILOGUES + FACTORS),
+    *(Matmul(11, 19, 23, batch=(4,), y_gap=5, epilogue=e) for e in FACTORS),
     *(Matmul(1, 43, 900, y_gap=2, epilogue=e) for e in EPILOGUES),
     *(Matmul(9, 35, 12, epilogue=Epilogue(bias=True, after=a)) for a in ACTIVATIONS[:12]),
     Matmul(250, 70, 33),

@@ -99,11 +99,13 @@ def epilogue(
     before: tuple[str, float, float],
     residual: npt.ArrayLike | None,
     after: tuple[str, float, float],
+    factor: bool = False,
 ) -> Array:
-    """after(before(acc + bias) + residual)."""
+    """after(before(acc + bias) + residual), or times it where it is a factor."""
     if bias is not None:
         acc = acc + np.asarray(bias, np.float64)
     acc = activate(before[0], acc, *before[1:])
     if residual is not None:
-        acc = acc + np.asarray(residual, np.float64)
+        other = np.asarray(residual, np.float64)
+        acc = acc * other if factor else acc + other
     return activate(after[0], acc, *after[1:])

@@ -93,12 +93,13 @@ class Output:
             at.view[...] = self.residual = _draw(rng, own, rows, columns)
             self._keep.append(at)
             self.e.residual, self.e.residual_stride = at.pointer, at.stride
+            self.e.residual_is_factor = case.factor
 
     def check(self, acc: np.ndarray, magnitude: np.ndarray) -> None:
         """Compare y with the epilogue of ``acc``, whose absolute products sum to ``magnitude``."""
         residual = None if self.residual is None else self.residual.astype(np.float64)
         case = self.case
-        want = reference.epilogue(acc, self.bias, case.before, residual, case.after)
+        want = reference.epilogue(acc, self.bias, case.before, residual, case.after, case.factor)
         limit = self.relative * magnitude + ABSOLUTE
         if self.y.view.dtype == BF16:
             half = HALF_STEP * (1 + 1 / 8) if {case.before[0], case.after[0]} & SHORT else HALF_STEP
@@ -154,7 +155,7 @@ MATMUL = (
     *(cases.Matmul(m, 45, 23, y_gap=1) for m in range(1, 31)),
     *(cases.Matmul(m, n, 9) for m, step in ((1, 2), (3, 5), (7, 5)) for n in range(1, 70, step)),
     *(cases.Matmul(15, 37, k, epilogue=e) for k in (4095, 4097, 9001)
-      for e in cases.EPILOGUES[4:]),
+      for e in cases.EPILOGUES[4:] + cases.FACTORS),
     *(cases.Matmul(1, 37, k, epilogue=cases.EPILOGUES[k % len(cases.EPILOGUES)])
       for k in (*range(1, 18), 4097, 9001)),
     cases.Matmul(2, 70, 5000, epilogue=cases.EPILOGUES[2]),
@@ -170,7 +171,7 @@ def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
 
 
 @pytest.mark.parametrize("stored", STORED, ids=_NAMES)
-@pytest.mark.parametrize("epilogue", cases.EPILOGUES, ids=str)
+@pytest.mark.parametrize("epilogue", cases.EPILOGUES + cases.FACTORS, ids=str)
 @pytest.mark.parametrize("n", [32, 43])
 def test_what_follows_the_sums(
     bf16_lib: ctypes.CDLL, stored: Stored, epilogue: cases.Epilogue, n: int

@@ -119,8 +119,11 @@ def test_zero_points(quantised_lib: ctypes.CDLL, m: int, bits: int, zeros: str |
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 45), (1, 1049), (6, 45), (20, 45)])
+@pytest.mark.parametrize("factor", [False, True], ids=["sum", "product"])
 @pytest.mark.parametrize("after", [cases.NONE, cases.RELU, ("silu", 0, 0)], ids=str)
-def test_epilogues(quantised_lib: ctypes.CDLL, m: int, n: int, after: cases.Act) -> None:
+def test_epilogues(
+    quantised_lib: ctypes.CDLL, m: int, n: int, after: cases.Act, factor: bool
+) -> None:
     k = 64
     rng = np.random.default_rng(m)
     w = Weight(rng, 4, k, n, 32, "uint8")
@@ -132,11 +135,14 @@ def test_epilogues(quantised_lib: ctypes.CDLL, m: int, n: int, after: cases.Act)
         residual=residual.pointer,
         residual_stride=residual.stride,
         after=abi.activation(*after),
+        residual_is_factor=factor,
     )
     p = abi.MatmulParams(m=m, n=n, k=k, a_row=a.stride, a_col=1, y_row=y.stride)
     assert quantised_lib.ext_matmul_block(p, w.struct, a.pointer, e, y.pointer) == 0
-    sums = a.view.astype(np.float64) @ w.values + bias + residual.view
-    assert_close(y.view, reference.activate(after[0], sums, *after[1:]), 1e-4)
+    sums = a.view.astype(np.float64) @ w.values
+    assert_close(
+        y.view, reference.epilogue(sums, bias, cases.NONE, residual.view, after, factor), 1e-4
+    )
     y.check_gaps()
 
 

@@ -92,8 +92,11 @@ def test_many_rows_in_tiles(
 
 
 @pytest.mark.parametrize("m", [1, 6, 20])
+@pytest.mark.parametrize("factor", [False, True], ids=["sum", "product"])
 @pytest.mark.parametrize("after", [cases.RELU, ("silu", 0, 0)], ids=str)
-def test_epilogues(quantised_lib: ctypes.CDLL, m: int, after: cases.Act, rounds: bool) -> None:
+def test_epilogues(
+    quantised_lib: ctypes.CDLL, m: int, after: cases.Act, factor: bool, rounds: bool
+) -> None:
     n, k = 45, 64
     rng = np.random.default_rng(m)
     w = Weight(rng, 4, k, n, 32, "uint8")
@@ -106,12 +109,15 @@ def test_epilogues(quantised_lib: ctypes.CDLL, m: int, after: cases.Act, rounds:
         residual=residual.pointer,
         residual_stride=residual.stride,
         after=abi.activation(*after),
+        residual_is_factor=factor,
     )
     p = abi.MatmulParams(m=m, n=n, k=k, a_row=a.stride, a_col=1, y_row=y.stride)
     assert quantised_lib.ext_matmul_block(p, w.struct, a.pointer, e, y.pointer) == 0
     seen = rounded(a.view, 32) if rounds else a.view.astype(np.float64)
-    want = reference.activate(after[0], seen @ w.values + bias + residual.view, *after[1:])
-    sizes = np.abs(a.view.astype(np.float64)) @ np.abs(w.values) + np.abs(bias + residual.view)
+    want = reference.epilogue(seen @ w.values, bias, cases.NONE, residual.view, after, factor)
+    sizes = (
+        np.abs(a.view.astype(np.float64)) @ np.abs(w.values) + np.abs(bias) + np.abs(residual.view)
+    )
     assert (np.abs(y.view - want) <= 1e-5 * sizes).all()
     y.check_gaps()
 

@@ -31,6 +31,7 @@ def _epilogue(
         residual,
         stride,
         abi.activation(*case.after),
+        case.factor,
     )
 
 
@@ -60,7 +61,10 @@ class Output:
 
     def check(self, acc: np.ndarray, magnitude: np.ndarray) -> None:
         """Compare y with the epilogue of ``acc``, whose absolute products sum to ``magnitude``."""
-        want = reference.epilogue(acc, self.bias, self.case.before, self.residual, self.case.after)
+        case = self.case
+        want = reference.epilogue(
+            acc, self.bias, case.before, self.residual, case.after, case.factor
+        )
         assert_close(self.y.view, want, RELATIVE * magnitude + ABSOLUTE)
         self.y.check_gaps()
 

@@ -30,7 +30,11 @@ MATMUL = (
         cases.Matmul(100, 140, k)
         for k in (64, 65, 95, 96, 97, 127, 255, 256, 257, 289, 513, 1023, 1024, 1025, 1057, 2081)
     ),
-    *(cases.Matmul(103, 150, k, y_gap=2, epilogue=e) for k in (70, 1100) for e in cases.EPILOGUES),
+    *(
+        cases.Matmul(103, 150, k, y_gap=2, epilogue=e)
+        for k in (70, 1100)
+        for e in cases.EPILOGUES + cases.FACTORS
+    ),
     cases.Matmul(1100, 97, 64),
     cases.Matmul(340, 97, 1030, epilogue=cases.EPILOGUES[6]),
     cases.Matmul(100, 140, 70, batch=(2, 3), b_broadcast=(0,)),

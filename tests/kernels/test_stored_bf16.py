@@ -173,7 +173,27 @@ def test_layer_norm(
     y.check_gaps()
 
 
+@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
+@pytest.mark.parametrize("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
+def test_rms_norm(
+    winograd_lib: ctypes.CDLL, shape: tuple[int, int], stored: tuple[np.dtype, np.dtype]
+) -> None:
+    rng = np.random.default_rng(12)
+    rows, n = shape
+    x, gamma = at_page_end(rng.standard_normal(shape), stored[0]), at_page_end(rng.random(n))
+    y = Rows(rows, n, dtype=stored[1])
+    storage = abi.Storage(_code(stored[0]), _code(FP32), _code(stored[1]))
+    pointers = x.ctypes.data, gamma.ctypes.data, y.pointer
+    assert winograd_lib.ext_rms_norm_bf16(rows, n, 1e-5, storage, *pointers) == 0
+    if x.size:
+        wide = x.astype(np.float64)
+        want = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5) * gamma
+        assert_close(y.view, want, 1e-5 + HALF_STEP * abs(want) * (stored[1] == BF16))
+    y.check_gaps()
+
+
 def test_layer_norm_of_other_dtypes_is_refused(winograd_lib: ctypes.CDLL) -> None:
     for codes in ((KERNEL_DTYPES.index("int32"), _code(BF16)), (_code(BF16), 99)):
         storage = abi.Storage(codes[0], 0, codes[1])
         assert winograd_lib.ext_layer_norm_bf16(1, 1, 0.0, storage, None, None, None, None) == 2
+        assert winograd_lib.ext_rms_norm_bf16(1, 1, 0.0, storage, None, None, None) == 2

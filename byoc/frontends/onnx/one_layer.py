@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.errors import ByocError
 from byoc.tuning.layers import TO_CHANNELS_FIRST, TO_CHANNELS_LAST, Layer
-from codegen_cc.node import Step
+from codegen_cc.node import JOINED, Step
 
 OPSET = 20  # the first with Gelu
 IR_VERSION = 9
@@ -91,8 +91,9 @@ class _Single:
             if bias is not None:
                 result = self.op("Add", result, self.constant(bias))
         for step in node.epilogue:
-            if step.kind == "residual":
-                result = self.op("Add", result, operands["residual"])
+            if step.kind in JOINED:
+                kind = "Mul" if step.kind == "factor" else "Add"
+                result = self.op(kind, result, operands[step.kind])
             elif step.kind != "bias":
                 result = self.activation(step, result)
         if self.channels_last:

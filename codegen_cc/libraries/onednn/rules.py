@@ -66,6 +66,8 @@ def _steps(node: Node) -> str | None:
     for step in node.epilogue:
         if step.kind in ("bias", "residual"):
             continue
+        if step.kind == "factor":
+            return "a factor after the product; need a residual or nothing in its place"
         if step.kind not in FUSED:
             return f"activation {step.kind}: {_lack(step.kind)}; need one of {', '.join(FUSED)}"
         if step.kind == "clip" and not step.alpha <= step.beta:

@@ -32,6 +32,10 @@ typedef struct {
   uint16_t* panels;
   float* sums; /* [BR][sums_row] */
   ba *q, *p;   /* [BR][q_row], [BR][p_row] */
+  /* What keys_seen found for each block of a head, whose mask begins there, or -1: heads that share
+   * a mask ask once. */
+  int64_t* found;
+  int64_t mask_at;
 } attention_memory;
 
 /* Whole lines of elements of some size: an odd number, so that rows use different sets of L1. */
@@ -144,38 +148,51 @@ static void product(int64_t rows, int64_t n, int64_t pairs, const ba* a, int64_t
 /* p[j] = exp(s[j] scale + mask[j] - most), j < n, where most is the greatest exponent; returns the
  * sum.  After n, s has room up to a multiple of VL, and p gets zeros; `past` is what to add to the
  * last vector, -inf from n on.  A NaN, or a greatest exponent of -inf or +inf, makes the sum NaN.
- * `masked` is a constant, `step` 0 or 1. */
+ * `masked`, a constant, tells of a mask with a number for each key; else `mask` is one for all.
+ * Exponents are computed twice: keeping them takes as many stores as the results do. */
 EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, const float* mask,
-                              int64_t step, float* restrict s, ba* restrict p) {
+                              const float* restrict s, ba* restrict p) {
   /* The greatest is taken off first: the lowest float, which masks have, times this is no float. */
   const float per_nat = 1.44269504f;
-  vf most = vf_set1(-__builtin_inff()), sum = vf_zero(), all = vf_zero();
-  if (masked && step == 0 && n > 0) all = vf_set1(*mask);
+  const vf all = vf_set1(masked || !mask ? 0.0f : *mask);
+  vf most[] = {vf_set1(-__builtin_inff()), vf_set1(-__builtin_inff())};
   int64_t j = 0;
-  for (; j + VL <= n; j += VL) {
-    const vf u = vf_fma(vf_load(s + j), scale, masked && step ? vf_load(mask + j) : all);
-    vf_store(s + j, u);
-    most = vf_max(most, u);
+  for (; j + 2 * VL <= n; j += 2 * VL) {
+    EXT_UNROLL
+    for (int v = 0; v < 2; v++) {
+      const int64_t at = j + v * VL;
+      const vf added = masked ? vf_load(mask + at) : all;
+      most[v] = vf_max(most[v], vf_fma(vf_load(s + at), scale, added));
+    }
   }
+  for (; j + VL <= n; j += VL)
+    most[0] = vf_max(most[0], vf_fma(vf_load(s + j), scale, masked ? vf_load(mask + j) : all));
+  vf last = vf_zero();
   if (j < n) {
-    const vf more = masked && step ? vf_load_n(mask + j, n - j) : all;
-    const vf u = vf_fma(vf_load(s + j), scale, more) + past;
-    vf_store(s + j, u);
-    most = vf_max(most, u);
+    const vf added = masked ? vf_load_n(mask + j, n - j) : all;
+    last = vf_fma(vf_load(s + j), scale, added) + past;
+    most[1] = vf_max(most[1], last);
   }
-  const vf factor = vf_set1(per_nat), shift = vf_set1(vf_most(most));
-  for (j = 0; j < n; j += VL) {
-    const vf u = vf_exp2_rough((vf_load(s + j) - shift) * factor);
-    sum += u;
+  const int64_t whole = j;
+  const vf factor = vf_set1(per_nat), shift = vf_set1(vf_most(vf_max(most[0], most[1])));
+  vf sums[] = {vf_zero(), vf_zero()};
+  for (j = 0; j < whole; j += VL) {
+    const vf x = vf_fma(vf_load(s + j), scale, masked ? vf_load(mask + j) : all);
+    const vf u = vf_exp2_rough((x - shift) * factor);
+    sums[0] += u;
     ba_store_n(p + j, u, VL);
   }
-  return vf_sum(sum);
+  if (j < n) {
+    sums[1] = vf_exp2_rough((last - shift) * factor);
+    ba_store_n(p + j, sums[1], VL);
+  }
+  return vf_sum(sums[0] + sums[1]);
 }
 
-/* Whether n exponents are all -inf. */
-static int is_without_key(const float* s, int64_t n) {
+/* Whether n exponents are all -inf; the mask's numbers are `step` apart. */
+static int is_without_key(const float* s, float scale, const float* mask, int64_t step, int64_t n) {
   for (int64_t j = 0; j < n; j++)
-    if (s[j] != -__builtin_inff()) return 0;
+    if (s[j] * scale + (mask ? mask[j * step] : 0.0f) != -__builtin_inff()) return 0;
   return 1;
 }
 
@@ -202,8 +219,9 @@ EXT_INLINE void fetch_row(const attention_job* job, const attention_head* head, 
   fetch_run(s->v, head->v, i * p->v_strides[2], p->width);
 }
 
-/* Queries [i0, i1) of one head, whose panels are there; fetches rows of the next one, if any. */
-static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
+/* Queries [i0, i1) of one head, whose panels are there, and what keys_seen found for them; fetches
+ * rows of the next one, if any. */
+static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1, int64_t found,
                   const attention_head* next, const attention_memory* m) {
   const ext_attention_params* p = job->p;
   const ext_dtype q_dtype = job->s->q, y_dtype = job->s->y;
@@ -212,8 +230,7 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
   if (job->mask)
     masks = job->mask + head_offset(p, p->mask_strides, head) + i0 * p->mask_strides[2];
   /* Whole vectors, and whole steps. */
-  const int64_t seen =
-      i64_min(p->keys, ceil_div(keys_seen(p, masks, i0, i1), EXT_PANEL) * EXT_PANEL);
+  const int64_t seen = i64_min(p->keys, ceil_div(found, EXT_PANEL) * EXT_PANEL);
   const int64_t keys = ceil_div(seen, BK_STEP) * BK_STEP;
   const int64_t q_at = head_offset(p, p->q_strides, head) + i0 * p->q_strides[2];
   const ba* q = m->q;
@@ -238,12 +255,13 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
     ba* to = m->p + i * job->p_row;
     if (next) fetch_row(job, next, i0 + i);
     const float* mask = masks ? masks + i * p->mask_strides[2] : NULL;
-    totals[i] = mask ? exponentials(1, seen, scale, after, mask, p->mask_strides[3], s, to)
-                     : exponentials(0, seen, scale, after, NULL, 0, s, to);
+    totals[i] = mask && p->mask_strides[3] ? exponentials(1, seen, scale, after, mask, s, to)
+                                           : exponentials(0, seen, scale, after, mask, s, to);
     const int64_t written = ceil_div(seen, VL) * VL;
     if (written < keys) ba_zeros(to + written, keys - written);
     if (p->guarded && totals[i] != totals[i] &&
-        (p->guarded == EXT_GUARD_NAN || is_without_key(s, seen))) {
+        (p->guarded == EXT_GUARD_NAN ||
+         is_without_key(s, p->scale, mask, p->mask_strides[3], seen))) {
       ba_zeros(to, keys);
       totals[i] = 1.0f;
     }
@@ -261,6 +279,20 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
   }
 }
 
+/* keys_seen for a block of a head: queries [i0, i1). */
+static int64_t keys_of_block(const attention_job* job, int64_t head, int64_t part, int64_t i0,
+                             int64_t i1, attention_memory* m) {
+  const ext_attention_params* p = job->p;
+  if (!job->mask) return p->keys;
+  const int64_t at = head_offset(p, p->mask_strides, head);
+  if (at != m->mask_at)
+    for (int64_t i = 0; i < job->blocks; i++) m->found[i] = -1;
+  m->mask_at = at;
+  if (m->found[part] < 0)
+    m->found[part] = keys_seen(p, job->mask + at + i0 * p->mask_strides[2], i0, i1);
+  return m->found[part];
+}
+
 /* Items are blocks of rows, those of a head side by side. */
 static int blocks(void* context, int64_t begin, int64_t end) {
   const attention_job* job = context;
@@ -268,10 +300,11 @@ static int blocks(void* context, int64_t begin, int64_t end) {
   const int64_t panels = whole_lines(job->packed ? 0 : group_size, sizeof(uint16_t));
   const int64_t sums_bytes = BR * job->sums_row * (int64_t)sizeof(float);
   const int64_t ba_bytes = BR * (job->q_row + job->p_row) * (int64_t)sizeof(ba);
-  char* memory =
-      ext_workspace_alloc((size_t)(panels * (int64_t)sizeof(uint16_t) + sums_bytes + ba_bytes));
+  const int64_t fixed = panels * (int64_t)sizeof(uint16_t) + sums_bytes + ba_bytes;
+  char* memory = ext_workspace_alloc((size_t)fixed + (size_t)job->blocks * sizeof(int64_t));
   if (!memory) return EXT_ERR_MEMORY;
-  attention_memory m = {.panels = (uint16_t*)memory};
+  attention_memory m = {.panels = (uint16_t*)memory, .mask_at = -1};
+  m.found = (int64_t*)(memory + fixed);
   m.sums = (float*)(memory + panels * (int64_t)sizeof(uint16_t));
   m.q = (ba*)((char*)m.sums + sums_bytes);
   m.p = m.q + BR * job->q_row;
@@ -291,8 +324,9 @@ static int blocks(void* context, int64_t begin, int64_t end) {
       pack_group(job, group, m.panels);
       packed_group = group;
     }
-    block(job, head, part * queries / job->blocks, (part + 1) * queries / job->blocks,
-          follows ? &next : NULL, &m);
+    const int64_t i0 = part * queries / job->blocks, i1 = (part + 1) * queries / job->blocks;
+    block(job, head, i0, i1, keys_of_block(job, head, part, i0, i1, &m), follows ? &next : NULL,
+          &m);
   }
   btile_session_end();
   ext_workspace_free(memory);

@@ -81,9 +81,8 @@ class Output:
         self.y = Rows(rows, columns, columns + gap, dtype=y)
         self.bias = _draw(rng, FP32, columns) if case.bias else None
         self.residual: np.ndarray | None = None
-        self.e = abi.Epilogue(
-            before=abi.activation(*case.before), after=abi.activation(*case.after)
-        )
+        before, after = abi.activation(*case.before), abi.activation(*case.after)
+        self.e = abi.Epilogue(before=before, after=after, residual_is_factor=case.factor)
         self._keep: list[Any] = []
         if self.bias is not None:
             self._keep.append(at_page_end(abi.pad_to_panel(self.bias)))
@@ -93,7 +92,6 @@ class Output:
             at.view[...] = self.residual = _draw(rng, own, rows, columns)
             self._keep.append(at)
             self.e.residual, self.e.residual_stride = at.pointer, at.stride
-            self.e.residual_is_factor = case.factor
 
     def check(self, acc: np.ndarray, magnitude: np.ndarray) -> None:
         """Compare y with the epilogue of ``acc``, whose absolute products sum to ``magnitude``."""

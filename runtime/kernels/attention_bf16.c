@@ -312,7 +312,7 @@ static int blocks(void* context, int64_t begin, int64_t end) {
   const int fetch = (job->k_size + job->v_size) * 3 <= FETCH_BYTES;
   attention_head next;
   int64_t packed_group = -1;
-  btile_session_begin();
+  btile_session_begin(BR);
   for (int64_t item = begin; item < end; item++) {
     const int64_t head = item / job->blocks, part = item % job->blocks;
     const int64_t group = head / heads_of_group(job->p);

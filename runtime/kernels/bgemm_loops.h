@@ -306,7 +306,7 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
                      int64_t j1) {
   bgemm_state s = {.g = g, .e = g->epilogue, .a_offset = a_offset};
   /* A lone row is in L1 however long, and each panel is read from end to end. */
-  s.k_blocks = g->m <= BLONE ? 1 : i64_max(1, ceil_div(g->k, BKC));
+  s.k_blocks = g->m <= 1 && BA_PARTS == 1 ? 1 : i64_max(1, ceil_div(g->k, BKC));
   s.k_block = ceil_div(ceil_div(g->k, BK_STEP), s.k_blocks) * BK_STEP;
   s.tail = ext_plan_tail(&s.e);
   int64_t mc = i64_min(block_micropanels(s.k_block), i1 - i0);
@@ -327,7 +327,7 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
   if (packed_size) s.packed = (ba*)memory;
   if (partial_size) s.partial = (float*)(memory + packed_size);
   int64_t blocks = ceil_div(i1 - i0, mc);
-  btile_session_begin();
+  btile_session_begin(micropanels(g) > 1 ? BR : g->m);
   for (int64_t b = 0; b < blocks; b++)
     for (int64_t k = 0; k < s.k_blocks; k++)
       run_block(&s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);

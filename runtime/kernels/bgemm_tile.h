@@ -112,10 +112,15 @@ EXT_INLINE void btile_write(const int nv, const ext_dtype dtype, const bgemm_til
   }
 }
 
-/* Around the tiles of a thread. */
-EXT_INLINE void btile_session_begin(void) {
+/* Around the tiles of a thread.  Where all tiles have so many rows, no others of A are read. */
+EXT_INLINE void btile_session_begin(int64_t rows) {
 #if defined(EXT_TILES)
-  tile_begin();
+  if (rows < BR)
+    tile_begin_rows(rows);
+  else
+    tile_begin();
+#else
+  (void)rows;
 #endif
 }
 EXT_INLINE void btile_session_end(void) {

@@ -103,11 +103,20 @@ EXT_INLINE void btiles_sum(const int high, const int wide, tile_file* f, const b
   const ba* a = t->a;
   const int both = wide && t->next_lines > BTILE_STEP / BLINE;
   const int64_t lines = i64_min(t->next_lines, BTILE_STEP / BLINE);
+  const uint16_t* other = next + panel;
   for (int64_t p = t->pairs / TILE_PAIRS; p > 0; p--) {
     btiles_step(high, wide, f, a, a_row, b, panel);
-    for (int64_t i = 0; i < lines; i++) __builtin_prefetch(next + i * BLINE, 0, 2);
-    if (both)
-      for (int64_t i = 0; i < lines; i++) __builtin_prefetch(next + panel + i * BLINE, 0, 2);
+    if (both) {
+      EXT_UNROLL
+      for (int i = 0; i < BTILE_STEP / BLINE; i++) {
+        __builtin_prefetch(next + i * BLINE, 0, 2);
+        __builtin_prefetch(other + i * BLINE, 0, 2);
+        tile_written(); /* in this order */
+      }
+      other += BTILE_STEP;
+    } else {
+      for (int64_t i = 0; i < lines; i++) __builtin_prefetch(next + i * BLINE, 0, 2);
+    }
     a += BK_STEP;
     b += BTILE_STEP;
     next += BTILE_STEP;

@@ -14,6 +14,7 @@ from codegen_cc.operators import (
     conv3d,
     elementwise,
     group_norm,
+    grouped_matmul,
     indexing,
     logic,
     matmul,
@@ -30,7 +31,7 @@ from codegen_cc.operators import (
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    *(recurrent, rotary),
+    *(recurrent, rotary, grouped_matmul),
 )
 
 for family in FAMILIES:

@@ -50,6 +50,10 @@ typedef struct {
 int ext_matmul_bf16(const ext_matmul_params* p, const ext_storage* s, const void* a,
                     const uint16_t* b, const ext_epilogue* e, void* y);
 
+/* ext_matmul_grouped of bf16 operands; s->residual is not read. */
+int ext_matmul_grouped_bf16(const ext_matmul_params* p, const ext_storage* s, int64_t groups,
+                            const int64_t* group, const void* a, const uint16_t* b, void* y);
+
 /* ext_conv2d of bf16 operands.  w: per group the packed B[kernel_h * kernel_w * in_c/groups]
  * [out_c/groups], groups one after the other.  in_place_rows is not read. */
 int ext_conv2d_bf16(const ext_conv2d_params* p, const ext_storage* s, const void* x,

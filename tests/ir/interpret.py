@@ -187,6 +187,14 @@ def _group_norm(node: Node, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) 
     return normal * gamma.reshape(wide) + beta.reshape(wide)
 
 
+def _grouped_matmul(x: np.ndarray, group: np.ndarray, *matrices: np.ndarray) -> np.ndarray:
+    made = np.zeros((len(x), matrices[0].shape[1]))
+    for number, matrix in enumerate(matrices):
+        own = group[:, 0] == number
+        made[own] = x[own] @ matrix
+    return made
+
+
 def _rotary(x: np.ndarray, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
     first, second = np.split(x, 2, axis=-1)
     wide = cosine.shape[-1] == x.shape[-1]
@@ -337,6 +345,7 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "group_norm": lambda: _group_norm(node, *arrays[:3]),
         "rms_norm": lambda: _rms_norm(node, *arrays),
         "rotary": lambda: _rotary(*arrays),
+        "grouped_matmul": lambda: _grouped_matmul(*arrays),
         "quantize": lambda: _quantize(node, *arrays),
         "dequantize": lambda: _dequantize(node, *arrays),
         "lrn": lambda: _lrn(node, *arrays),

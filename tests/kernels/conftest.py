@@ -188,9 +188,10 @@ def _without_tiles(name: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
         name,
         tiles,
         "activation bgemm matmul_bf16 conv2d_bf16 depthwise_bf16 grouped_bf16 binary_bf16"
-        " attention_bf16 attention_few bgemm_x3 matmul_bf16x3 conv2d_bf16x3",
+        " attention_bf16 attention_few matmul_grouped_bf16 bgemm_x3 matmul_bf16x3 conv2d_bf16x3",
         (
             "ext_matmul_bf16",
+            "ext_matmul_grouped_bf16",
             "ext_conv2d_bf16",
             "ext_conv2d_bf16_prologue",
             "ext_depthwise_conv2d_bf16",

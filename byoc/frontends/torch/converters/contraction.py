@@ -95,21 +95,14 @@ def linear(g: Graph, input: Value, weight: Value, bias: Value | None = None) -> 
 def grouped_product(g: Graph, input: Value, weight: Value, offs: Value) -> relax.Expr:
     """Rows of [S, K] by the matrix of their group, of [G, K, N]: a mixture of experts.
 
-    ``offs`` says where each group ends; rows behind the last one are 0. A few rows pick their
-    matrices. Of many, or of a number that is open, every expert computes all: no kernel takes a
-    number of rows that data decide.
+    ``offs`` says where each group ends; rows behind the last one are 0. Written as a choice of what
+    each matrix gives, which ``patterns.grouped_matmul`` knows: a kernel computes a row once.
     """
     x, matrices, ends = g.tensor(input), g.tensor(weight), g.tensor(offs)
     rows, groups = x.ty.shape.values[0], int(matrices.ty.shape.values[0])
-    count = getattr(rows, "value", None)
     places = g.emit(op.reshape(op.arange(0, rows, 1, "int64"), [rows, 1]))
     past = g.emit(op.greater_equal(places, op.reshape(g.tensor(ends, "int64"), [1, groups])))
     group = g.emit(op.sum(op.astype(past, "int64"), [1], True))
-    if count is not None and 2 * count <= groups:
-        own = op.minimum(op.reshape(group, [count]), g.tensor(groups - 1, "int64"))
-        each = op.matmul(op.expand_dims(x, 1), op.take(matrices, g.emit(own), 0))
-        made = g.emit(op.squeeze(each, [1]))
-        return op.where(op.less(group, g.tensor(groups, "int64")), made, g.tensor(0.0))
     made = g.tensor(0.0)
     for number in range(groups):
         if isinstance(weight, torch.Tensor):

@@ -225,8 +225,8 @@ int ext_matmul(const ext_matmul_params* p, const float* a, const float* b, const
 int ext_matmul_packed(const ext_matmul_params* p, const float* a, const float* b,
                       const ext_epilogue* e, float* y);
 
-/* y[i][:] = a[i][:] b[group[i]] for i < m, or 0 where group[i] is not in [0, groups).  b: the packed
- * matrices, one after the other.  Fields of batch axes are 0. */
+/* y[i][:] = a[i][:] b[group[i]] for i < m, or 0 where group[i] is not in [0, groups).  b: the
+ * packed matrices, one after the other.  Fields of batch axes are 0. */
 int ext_matmul_grouped(const ext_matmul_params* p, int64_t groups, const int64_t* group,
                        const float* a, const float* b, float* y);
 

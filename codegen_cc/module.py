@@ -18,7 +18,7 @@ from codegen_cc.errors import CodegenError, LibraryError, ToolchainError, foreig
 from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
 from codegen_cc.link.embedded_text import METADATA_SECTION, c_bytes, c_checksum
-from codegen_cc.link.toolchain import build_object
+from codegen_cc.link.toolchain import build_object, build_text_object
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
 from codegen_cc.plan.builder import Plan
@@ -30,6 +30,9 @@ from codegen_cc.target import HOST, Target
 # TVM's FFI passes errors on by name; unknown ones come out of RunCodegen as RuntimeError.
 for error in (CodegenError, LibraryError, ToolchainError):
     register_error(error.__name__, error)
+
+#: The first line of a source that is kept for reading.
+_INERT = "#if 0 /* compiled already; kept for reading */"
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
 OPTIONS = ("dump_code", "modules", "target", "timers", "weights")
@@ -186,13 +189,18 @@ def metadata_module(text: str, target: Target = HOST) -> tvm.runtime.Module:
 
 
 def _packed_text(storage: str, length: int, symbol: str, target: Target) -> tvm.runtime.Module:
+    """Two declarations stand for TVM's header, which takes longer to read than all the rest."""
     source = f"""\
 /* {symbol}: {length} bytes of UTF-8 text that describe this library. */
-#include <tvm/ffi/c_api.h>
+typedef struct {{
+  const char* data;
+  __SIZE_TYPE__ size;
+}} TVMFFIByteArray;
+int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, void* result);
 
 {storage}
-TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(void* self, const TVMFFIAny* args, int32_t n,
-                                          TVMFFIAny* result) {{
+__attribute__((visibility("default"))) int __tvm_ffi_{symbol}(void* self, const void* args, int n,
+                                                             void* result) {{
   TVMFFIByteArray bytes = {{(const char*)text, {length}}};
   (void)self;
   (void)args;
@@ -201,7 +209,7 @@ TVM_FFI_DLL_EXPORT int __tvm_ffi_{symbol}(void* self, const TVMFFIAny* args, int
 }}
 """
     with tempfile.TemporaryDirectory(prefix="byoc_") as name:
-        built = build_object(source, Path(name), target=target)
+        built = build_text_object(source, Path(name), target, [f"__tvm_ffi_{symbol}"])
         return tvm.runtime.load_static_library(str(built), [symbol])
 
 
@@ -211,10 +219,24 @@ def _dump(directory: Path, symbol: str, source: str) -> None:
 
 
 def _readable(source: str, symbol: str) -> tvm.runtime.Module:
-    """The source as a C module for ``inspect_source``; TVM compiles it again, to nothing.
+    """The source as a C module for ``inspect_source``, of which no linker needs anything.
 
     TVM asks every C module for the name of a function; this one exports none, so the name only has
     to differ from those of the regions.
     """
-    inert = f"#if 0 /* compiled already; kept for reading */\n{source}\n#endif\n"
+    inert = f"{_INERT}\n{source}\n#endif\n"
     return tvm.get_global_func("runtime.CSourceModuleCreate")(inert, "c", [f"{symbol}_source"], [])
+
+
+def without_inert(files: Sequence[str]) -> list[str]:
+    """The files to link without C that defines nothing, which would be compiled for nothing.
+
+    Such are the sources of regions, and the empty module that TVM makes of a network of which it
+    computes nothing itself.
+    """
+    return [file for file in files if not (file.endswith(".c") and _is_inert(Path(file)))]
+
+
+def _is_inert(file: Path) -> bool:
+    text = file.read_text(encoding="utf-8").strip()
+    return text in ("", ";") or (text.startswith(_INERT) and text.endswith("#endif"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.support.cc import cross_compiler
+from tvm.support.cc import create_shared
 from typing_extensions import Unpack
 
 from byoc.arguments import as_path
@@ -180,7 +180,8 @@ class Linkable(relax.VMExecutable):
         self, file_name: str, *, addons: Sequence[str] | None = None, **options: Any
     ) -> Any:
         """As TVM's, which ``jit`` calls as well, with the weights among the ``addons``."""
-        options = options if options.get("fcompile") else {**options, **_linker(HOST)}
+        if not (options.get("fcompile") or str(file_name).endswith(".tar")):
+            options = {**options, **_linker(HOST)}
         if flags := page_flags(self._objects):
             options["options"] = [*(options.get("options") or ()), *flags]
         added = [*(addons or ()), *map(str, self._objects)]
@@ -298,16 +299,24 @@ def _require_linker(target: Target) -> None:
 
 
 def _linker(target: Target) -> dict[str, Any]:
-    """What TVM's exporter is told to link with, nothing where what it finds itself will do."""
+    """What TVM's exporter is told to link with."""
     compiler = target.compiler()
-    if not target.is_foreign and not is_zig(compiler):
-        return {}
+    own = target.is_foreign or is_zig(compiler)
 
-    def link(output: str, objects: Sequence[str], options: Sequence[str] = ()) -> None:
-        link_shared([Path(file) for file in objects], Path(output), target, options)
+    def link(
+        output: str, objects: Sequence[str], options: Sequence[str] = (), **others: Any
+    ) -> None:
+        from codegen_cc.module import without_inert
+
+        files = without_inert(objects)
+        if own:
+            link_shared([Path(file) for file in files], Path(output), target, options)
+        else:  # what TVM finds itself will do
+            create_shared(output, files, list(options), **others)
 
     # TVM asks the function for the triple, for a network of which it compiles nothing itself.
-    return {"fcompile": cross_compiler(link, get_target_triple=lambda: target.triple)}
+    link.get_target_triple = lambda: target.triple  # type: ignore[attr-defined]
+    return {"fcompile": link}
 
 
 __all__ = ["CompileError", "Compiled", "compile", "export"]

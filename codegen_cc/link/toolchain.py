@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from codegen_cc.c_compiler import is_zig
 from codegen_cc.errors import LibraryError, ToolchainError
 from codegen_cc.link.foreign_kernels import kernel_archive
 from codegen_cc.link.needs import Linked
@@ -22,10 +23,6 @@ from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
 
 C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-#: Generated code is calls of kernels: -O2 makes nothing of it faster, and of a thousand calls takes
-#: 5.5 seconds instead of 2.
-_LIGHT = "-O1"
-
 #: Starts of names that TVM's runtime or the linker define.
 _ELSEWHERE = ("TVM", "_GLOBAL_OFFSET_TABLE_", "_TLS_MODULE_BASE_", "__tls_", "__dso_handle")
 
@@ -48,9 +45,10 @@ def build_object(
     keep: Sequence[str] = ("__tvm_ffi_*",),
     runtime: Sequence[Path] = (),
     flags: Sequence[str] = (),
-    optimised: str = _LIGHT,
+    optimised: str | None = None,
 ) -> Path:
-    """Compile C text in ``directory`` to ``region.o``, ``optimised`` as the compiler's flag says.
+    """Compile C text in ``directory`` to ``region.o``, ``optimised`` as the compiler's flag says,
+    by default as little as calls of kernels need.
 
     ``libraries`` are the kernel libraries that the text calls, ``callers`` says of a function which
     library calls it for which composite, and ``weights`` are the symbols that another object will
@@ -70,7 +68,10 @@ def build_object(
     includes += [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
     includes += [f"-I{folder}" for folder in folders if f"-I{folder}" not in includes]
     (directory / "region.c").write_text(source, encoding="ascii")
-    _run([*cc, *C_FLAGS, optimised, *includes, "-c", "region.c", "-o", "code.o"], directory)
+    _run(
+        [*cc, *C_FLAGS, optimised or _light(cc), *includes, "-c", "region.c", "-o", "code.o"],
+        directory,
+    )
     objects = ["code.o"]
     archives: list[str] = []
     imports: list[OpenedFile] = []
@@ -94,6 +95,25 @@ def build_object(
         _require_defined(target, missing, libraries, callers or {})
     keep_global(directory / "region.o", keep)
     return directory / "region.o"
+
+
+def _light(cc: Sequence[str]) -> str:
+    """Generated code is calls of kernels: of a thousand, -O2 makes nothing faster, and takes 5.5
+    seconds, -O1 2 and -Og 1.2.  By -Og Zig's understands that behaviour shall be checked.
+    """
+    return "-O1" if is_zig(cc) else "-Og"
+
+
+def build_text_object(source: str, directory: Path, target: Target, keep: Sequence[str]) -> Path:
+    """Compile C text that includes no header and calls no kernel to ``text.o``.
+
+    ``keep`` is as in ``build_object``.  Raises ``ToolchainError``.
+    """
+    cc = target.compiler()
+    (directory / "text.c").write_text(source, encoding="ascii")
+    _run([*cc, *C_FLAGS, _light(cc), "-c", "text.c", "-o", "text.o"], directory)
+    keep_global(directory / "text.o", keep)
+    return directory / "text.o"
 
 
 def _library_sources(

@@ -7,6 +7,7 @@ import gc
 import os
 import platform
 import subprocess
+import tarfile
 import tempfile
 import warnings
 from pathlib import Path
@@ -22,6 +23,7 @@ from codegen_cc.errors import ToolchainError
 from codegen_cc.link import object_file, weights
 from codegen_cc.link.toolchain import build_object, compiler
 from codegen_cc.link.weights import WeightBlob
+from codegen_cc.module import without_inert
 from tests.deploy.test_region_module import model, numbers
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -159,6 +161,30 @@ def test_an_executable_brings_its_weights(tmp_path: Path, monkeypatch: pytest.Mo
         del compiled, executable, machine
         gc.collect()
     assert not list(place.iterdir()) and not told
+
+
+def test_c_that_defines_nothing_is_not_compiled(tmp_path: Path) -> None:
+    """Sources that are kept for reading: no linker gets them, an archive of files has them."""
+    texts = {
+        "lib0.o": "",
+        "empty.c": ";",
+        "kept.c": "int x;\n",
+        "both.c": "#if 0\n#endif\nint y;\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    files = [str(tmp_path / name) for name in texts]
+    assert without_inert(files) == [files[0], *files[2:]]
+
+    executable = byoc.compile(model()).executable
+    executable.export_library(str(tmp_path / "m.tar"))
+    with tarfile.open(tmp_path / "m.tar") as archive:
+        archive.extractall(tmp_path / "files", filter="data")
+    found = sorted((tmp_path / "files").rglob("*"))
+    sources = [str(file) for file in found if file.suffix == ".c"]
+    assert any("ext_main_0" in Path(file).read_text() for file in sources)
+    assert [Path(file).name for file in without_inert(sources)] == ["devc.c"]  # TVM's own
+    assert "weights.o" in [file.name for file in found]
 
 
 def test_code_is_built_without_weights(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,42 @@ import onnx
 import pytest
 
 from byoc.frontends.onnx.measured_model import draw_inputs
+from models.bert import bert
+from models.convnext import convnext
+from models.gpt2 import gpt2
+from models.swin import swin
+from models.vgg import vgg19
+from models.vit import vit
 from models.zoo import ZOO
 from tests.reference import onnxruntime_outputs
 
+#: Frames of no file, and the module that each is of. TVMScript asks ``inspect`` for the whole stack
+#: at each function, which looks through thousands of modules at every frame that it does not know.
+FRAMES = {
+    "<frozen importlib._bootstrap>": "importlib._bootstrap",
+    "<frozen importlib._bootstrap_external>": "importlib._bootstrap_external",
+    "<frozen runpy>": "runpy",
+    "<string>": "__main__",
+}
+inspect.modulesbyfile.update(FRAMES)
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run test_tiny.py first: when the whole way is broken, say so within seconds."""
     items.sort(key=lambda item: item.path.name != "test_tiny.py")
+    _draw_no_constants_of_sources()
+
+
+def _draw_no_constants_of_sources() -> None:
+    """Hypothesis parses every module of the project, in seconds, for numbers to try.
+
+    Numbers of other modules mean nothing to the few tests that use it.
+    """
+    if "hypothesis" in sys.modules:
+        from hypothesis.internal.conjecture import providers
+
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,6 +64,17 @@ def _pool_with_room() -> None:
 
     tvm_runtime.configure_pool(max(2, os.cpu_count() or 1))
 
+
+#: Networks of the zoo as the tests compile them: layers of the true width, but fewer of them, a
+#: shorter vocabulary or a smaller image. What is left out are repetitions of what is there.
+SHORTENED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "vgg19": partial(vgg19, size=64),
+    "bert": partial(bert, layers=2, vocabulary=2000),
+    "gpt2": partial(gpt2, layers=2, vocabulary=2000),
+    "vit_b_16": partial(vit, layers=2),
+    "convnext_t": partial(convnext, depths=(1, 1, 2, 1)),
+    "swin_t": partial(swin, depths=(2, 2, 2, 2)),
+}
 
 #: Weights of a network that is kept on disk no longer than it is used.
 LARGE_BYTES = 150_000_000
@@ -62,7 +104,8 @@ class CompiledCase:
 
 @pytest.fixture(scope="session")
 def compiled_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., CompiledCase]:
-    """``compiled_case(name)`` for the zoo's model, ``compiled_case(name, model)`` for another.
+    """``compiled_case(name)`` for the zoo's model, ``SHORTENED`` where it is large;
+    ``compiled_case(name, model)`` for another.
 
     Of the large ones only the last is kept: together they would fill a small disk.
     """
@@ -72,7 +115,8 @@ def compiled_case(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Com
         if name not in cases:
             for other in [case for case in cases.values() if case.weight_bytes > LARGE_BYTES]:
                 shutil.rmtree(cases.pop(other.name).library.parent)
-            model = ZOO[name].build() if model is None else model
+            if model is None:
+                model = (SHORTENED.get(name) or ZOO[name].build)()
             folder = tmp_path_factory.mktemp(name)
             source = folder / "model.onnx"
             onnx.save(model, source)

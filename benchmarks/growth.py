@@ -134,8 +134,8 @@ NETWORKS: dict[str, Callable[[int], onnx.ModelProto]] = {
 }
 
 
-def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
-    """Seconds per stage, and by name the numbers of what came of it.
+def measure(model: onnx.ModelProto, passes: bool = False, code: bool = True) -> dict[str, float]:
+    """Seconds per stage, those that make ``code`` included, and by name what came of it.
 
     The model is not simplified: it is written as it would be after that.
     """
@@ -151,6 +151,9 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
     begin = time.process_time()
     module, report = partition_with_report(module)
     times["partition"] = time.process_time() - begin
+    counts = {"operators": report.operators, "regions": len(report.regions)}
+    if not code:
+        return {**counts, **times}
     regions = [f for f in module.functions.values() if (f.attrs or {}).get("Codegen") == "ext"]
     begin = time.process_time()
     plans = plan_functions(regions)
@@ -161,8 +164,7 @@ def measure(model: onnx.ModelProto, passes: bool = False) -> dict[str, float]:
     if passes:
         times |= _passes(model)
     calls = sum(len(plan.calls) for plan in plans)
-    counts = {"operators": report.operators, "regions": len(report.regions), "kernel calls": calls}
-    return {**counts, **times}
+    return {**counts, "kernel calls": calls, **times}
 
 
 def _passes(model: onnx.ModelProto) -> dict[str, float]:

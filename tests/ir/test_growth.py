@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.growth import NETWORKS, growth, main, measure
 
-#: Seconds for 1000 layers: 4 on an AMD EPYC (Zen 4), 10 on an Intel Xeon (Ice Lake, 2.8 GHz) whose
+#: Seconds for 500 layers: 2 on an AMD EPYC (Zen 4), 5 on an Intel Xeon (Ice Lake, 2.8 GHz) whose
 #: cores share what they have with others.
-LIMIT = 20.0
+LIMIT = 10.0
 
 #: Exponents of the growth: 1 is linear; timings of a busy machine scatter.
 ABOUT_LINEAR = 1.4
@@ -19,12 +19,12 @@ ABOUT_LINEAR = 1.4
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_thousand_layers_in_seconds(name: str) -> None:
-    measure(NETWORKS[name](10))  # what is imported at first use is not counted
-    times = {layers: measure(NETWORKS[name](layers)) for layers in (250, 1000)}
-    assert times[1000]["operators"] > 2500
-    assert times[1000]["regions"] == 1
-    assert times[1000]["partition"] < LIMIT
+def test_hundreds_of_layers_in_seconds(name: str) -> None:
+    measure(NETWORKS[name](10), code=False)  # what is imported at first use is not counted
+    times = {layers: measure(NETWORKS[name](layers), code=False) for layers in (125, 500)}
+    assert times[500]["operators"] > 1250
+    assert times[500]["regions"] == 1
+    assert times[500]["partition"] < LIMIT
     assert growth(times)["partition"] < ABOUT_LINEAR
 
 

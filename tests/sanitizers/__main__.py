@@ -91,7 +91,7 @@ def build_kernels(quick: bool, jobs: int) -> None:
     command = ["make", "-s", "-C", str(ROOT / "runtime"), f"-j{jobs}", f"BUILD={build}", "CC=gcc"]
     command += [f"CFLAGS={' '.join(FLAGS)}"]
     if quick:
-        subprocess.run([*command, "LEVELS=", *map(str, archives)], check=True)
+        subprocess.run([*command, "LEVELS=", "SOME=", *map(str, archives)], check=True)
     else:
         subprocess.run([*command, f"DEST={INSTALLED}", "install"], check=True)
         return

@@ -7,6 +7,9 @@ OTHER_C := $(shell git ls-files '*.c' '*.cc' '*.h' 2>/dev/null | grep -v -e ^run
 KERNELS := codegen_cc/_runtime/.installed
 AARCH64 := build/aarch64-libraries
 CROSS := aarch64-linux-gnu-
+# Where the tests keep the objects of its kernels (codegen_cc/link/foreign_kernels.py).
+CROSS_BUILD := $(CURDIR)/build/kernels-$(CROSS:-=)
+CROSS_KERNELS = $(MAKE) -s -C runtime -j$(JOBS) CC=$(CROSS)gcc AR=$(CROSS)ar BUILD=$(CROSS_BUILD)
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 # Installed without dependencies: of rapidocr only the models inside it are used, of pnnx only the
 # program that converts models for ncnn; its Python part would bring PyTorch.
@@ -34,11 +37,15 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
   $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && \
   echo $$python && break; done)
 
+# Tests start Python some hundred times: without bytecode each start that imports the product takes a
+# second more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test bench bench-kernels conformance corpus pytorch-zoo tvm-tests fuzz hostile sanitize docs lint \
   release test-needs \
-  format clean check-tools kernels aarch64-libraries
+  format clean check-tools kernels aarch64-kernels aarch64-libraries
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,9 +102,7 @@ lint: $(BIN)/.dev ## Check the style of Python and C; refuse warnings of the ker
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(filter %.c %.h,$(RUNTIME_SOURCES)) $(OTHER_C)
 	$(MAKE) -s -C runtime -j$(JOBS) warnings
-	@# Where the tests keep their objects (codegen_cc/link/foreign_kernels.py).
-	! command -v $(CROSS)gcc >/dev/null || $(MAKE) -s -C runtime -j$(JOBS) CC=$(CROSS)gcc \
-	  AR=$(CROSS)ar BUILD=$(CURDIR)/build/kernels-$(CROSS:-=) warnings
+	+! command -v $(CROSS)gcc >/dev/null || $(CROSS_KERNELS) warnings
 
 format: $(BIN)/.dev ## Format Python and C
 	$(BIN)/ruff check --fix .
@@ -109,8 +114,9 @@ clean: ## Remove builds, caches and the environment
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	-$(MAKE) -C runtime clean
 
-# Side by side with -j: most of it is downloads.
-test-needs: $(BIN)/.test $(VENV)/torch/.installed $(VENV)/serving/.installed kernels aarch64-libraries
+# Side by side with -j: compiling, and downloads.
+test-needs: $(BIN)/.test $(VENV)/torch/.installed $(VENV)/serving/.installed kernels aarch64-kernels \
+  aarch64-libraries
 
 venv: $(BIN)/.test ## Create .venv with everything that the tests need
 
@@ -164,6 +170,10 @@ $(KERNELS): $(RUNTIME_SOURCES)
 	@echo "== building the kernels"
 	$(MAKE) -C runtime -j$(JOBS) install DEST=$(CURDIR)/codegen_cc/_runtime
 	@touch $@
+
+# For 64-bit ARM, so that no test waits for them: behind those of this machine, beside downloads.
+aarch64-kernels: $(KERNELS)
+	+@! command -v $(CROSS)gcc >/dev/null || $(CROSS_KERNELS) all
 
 # TVM's runtime for 64-bit ARM, for the tests that run compiled networks under QEMU.
 aarch64-libraries: $(BIN)/.test

@@ -12,6 +12,7 @@ import numpy as np
 
 from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES, share_of_range
 from byoc.arguments import as_error, as_mapping, as_path, as_whole
+from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.input_tensors import as_array
 from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
@@ -113,7 +114,8 @@ def verify(
     dtype, NaNs and infinities, and where no element is off by more than ``tolerance`` of the
     reference's range (default: ``TOLERANCES`` of ``byoc.accuracy`` by dtype, also by the 16-bit
     dtypes that the model computes in, and ``COARSE_TOLERANCES`` where the library multiplies in
-    those; integers must be equal, but for the places of TopK's values that tie).
+    those; integers must be equal, but for the places of TopK's values that tie). Inputs that were
+    fixed when compiling have the library's value; those of several values are among ``inputs``.
 
     Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
     cannot run here, ``InputError`` for inputs that do not fit.
@@ -130,10 +132,12 @@ def verify(
             )
         if tolerance is not None:
             tolerance = as_error(tolerance, "tolerance", VerifyError)
+        fixed = _fixed(compiled, given)
+        given = {name: array for name, array in given.items() if name not in fixed}
         if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
         errors: list[str] = []
-        for reference in _references(source, compiled, errors):
+        for reference in _references(source, compiled, fixed, errors):
             known = given if inputs is not None else reference.examples
             limits = _limits(tolerance, compiled, reference)
             for rows in (_SIZES, _LARGER):
@@ -147,10 +151,14 @@ def verify(
     raise VerifyError(f"no reference can compute the model: {'; '.join(errors)}")
 
 
-def require_agreement(model: GivenModel, library: Path, threads: int | None) -> None:
-    """Verify with the inputs that a model has. Raises ``VerifyError`` as ``verify`` does, and where
-    the library is wrong."""
-    found = verify(model, library, threads=threads)
+def require_agreement(
+    model: GivenModel, library: Path, threads: int | None, fixed: Mapping[str, Any]
+) -> None:
+    """Verify with the inputs that a model has, and those that were ``fixed``.
+
+    Raises ``VerifyError`` as ``verify`` does, and where the library is wrong.
+    """
+    found = verify(model, library, fixed or None, threads=threads)
     for run in found.runs:
         if run.failed:
             raise VerifyError(f"the library fails where {found.reference} does not: {run.failed}")
@@ -190,6 +198,24 @@ def given_inputs(inputs: Any) -> Arrays:
     named = as_mapping(inputs, "inputs", InputError, need)
     with foreign_errors_as(InputError, "reading the inputs"):
         return {name: np.asarray(value) for name, value in named.items()}
+
+
+def _fixed(compiled: Model, given: Arrays) -> Arrays:
+    """The inputs that were fixed when a library was compiled. Raises ``InputError``."""
+    arrays: Arrays = {}
+    for each in compiled.metadata.fixed:
+        name, shape = each.input.name, each.input.shape
+        value = given.get(name, each.value)
+        if value is None:
+            raise InputError(
+                f"{compiled.path.name} has input {each}; need its array among the inputs"
+            )
+        array = np.asarray(value)
+        if each.value is not None and not (array == each.value).all():
+            raise InputError(f"{compiled.path.name} has input {each}; it cannot be another here")
+        with foreign_errors_as(InputError, f"the array of input {each.input}"):
+            arrays[name] = np.broadcast_to(array.astype(numpy_dtype(each.input.dtype)), shape)
+    return arrays
 
 
 def _draws(
@@ -235,9 +261,14 @@ def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
     return [form if isinstance(form, int) else form.within(sizes) for form in forms]
 
 
-def _references(model: Path | object, compiled: Model, errors: list[str]) -> Iterator[Reference]:
-    """What can compute the model, the best first; why others cannot goes into ``errors``."""
-    wanted = {info.name for info in compiled.inputs}
+def _references(
+    model: Path | object, compiled: Model, fixed: Arrays, errors: list[str]
+) -> Iterator[Reference]:
+    """What can compute the model, the best first, given what is ``fixed`` as well.
+
+    Why others cannot goes into ``errors``.
+    """
+    wanted = {info.name for info in compiled.inputs} | fixed.keys()
     for reference in references(model, errors):
         names = set(reference.inputs)
         if missing := sorted(names - wanted) or sorted(wanted - names):
@@ -245,7 +276,8 @@ def _references(model: Path | object, compiled: Model, errors: list[str]) -> Ite
                 f"{compiled.path.name} was compiled from another model: input {missing[0]!r} is in "
                 "one of them only"
             )
-        yield reference
+        answer = reference.answer
+        yield replace(reference, answer=lambda arrays, answer=answer: answer(arrays | fixed))
 
 
 def _run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     help="What the C functions and files of the standalone form begin with (default: from MODEL).",
 )
 @options.input_shapes
+@options.fixed_inputs
 @options.target
 @click.option(
     "--threads",
@@ -91,7 +92,6 @@ def compile_verb(
     target: str | None,
     threads: int | None,
     dump_code: Path | None,
-    dump_ir: Path | None,
     verified: bool,
     usual_states: bool,
     state_pairs: tuple[str, ...],
@@ -99,6 +99,7 @@ def compile_verb(
     calibration: Path | None,
     rules: control.Choices,
     as_json: bool,
+    **others: Any,
 ) -> int:
     """Compile the ONNX file MODEL into one library that needs only TVM's runtime, or not even it.
 
@@ -117,9 +118,9 @@ def compile_verb(
             "allow_wrong": rules.allow_wrong,
             "target": target,
             "threads": threads,
-            "dump_ir": dump_ir,
             "progress": show,
             "states": states,
+            **others,
         }
         if auto:
             keywords["precision"] = _chosen(model, max_error, calibration, input_shapes, keywords)

@@ -50,6 +50,8 @@ def _described(file: CompiledFile, metadata: Metadata) -> Iterator[tuple[str, li
     yield "file", [f"{file.path.name}, {size:.1f} MB, {_form(metadata)}"]
     yield "model", [f"{s.name or 'in memory'}, SHA-256 {s.sha256}" for s in metadata.source]
     yield "inputs", [str(info) for info in metadata.inputs]
+    if metadata.fixed:
+        yield "fixed", [str(fixed) for fixed in metadata.fixed]
     plain = metadata.form == "plain"
     if axes := metadata.report.get("axes"):
         yield "axes", [str(axes)]

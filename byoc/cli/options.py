@@ -157,6 +157,42 @@ input_shapes = click.option(
     "(default: symbols, or usual sizes where something is measured; a note says which).",
 )
 
+
+class FixedInput(click.ParamType):
+    """``name=value`` as the name and a number."""
+
+    name = "fixed input"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, bool | int | float]:
+        """Parse the option's text."""
+        if isinstance(value, tuple):
+            return value
+        name, _, text = str(value).rpartition("=")
+        if name and text.casefold() in ("true", "false"):
+            return name, text.casefold() == "true"
+        for kind in (int, float):
+            try:
+                number = kind(text)
+            except ValueError:
+                continue
+            if name:
+                return name, number
+        self.fail(f"{value!r}: need NAME=VALUE, a number, true or false", param, ctx)
+
+
+fixed_inputs = click.option(
+    "--fix-input",
+    "fixed_inputs",
+    type=FixedInput(),
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda ctx, param, pairs: dict(pairs),
+    help="Make an input a constant whose elements are all VALUE. It is no input of the library, "
+    "and what it decides, such as the branch of use_cache_branch=true, is decided; repeatable.",
+)
+
 target = click.option(
     "--target",
     type=click.Choice(NAMES),

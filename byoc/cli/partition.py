@@ -18,6 +18,7 @@ from byoc.terminal import say, say_json, table_console
 @click.command("partition")
 @click.argument("model", type=click.Path(path_type=Path))
 @options.input_shapes
+@options.fixed_inputs
 @options.dump_ir
 @control.rules
 @options.as_json
@@ -28,6 +29,7 @@ from byoc.terminal import say, say_json, table_console
 def partition_verb(
     model: Path,
     input_shapes: dict[str, list[int]] | None,
+    fixed_inputs: dict[str, bool | int | float],
     dump_ir: Path | None,
     rules: control.Choices,
     as_json: bool,
@@ -47,7 +49,9 @@ def partition_verb(
         from byoc.compiler.partition import partition_with_report
         from byoc.frontends import import_model
 
-        imported = import_model(model, input_shapes, rules.allow_wrong, Stages(show))
+        imported = import_model(
+            model, input_shapes, rules.allow_wrong, Stages(show), fixed_inputs=fixed_inputs
+        )
         show("partition")
         module, report = partition_with_report(imported.module, dump_ir=dump_ir, **rules.partition)
         report = replace(report, axes=imported.axes)

@@ -226,7 +226,8 @@ def _check(model: Any, wanted: bool | None, request: Request) -> Callable[[Path]
         return None
     if request.target.is_foreign:
         raise CompileError(f"verify runs the library here; it is for {request.target.name}")
-    return lambda library: require_agreement(model, library, request.threads)
+    fixed = request.fixed_inputs
+    return lambda library: require_agreement(model, library, request.threads, fixed)
 
 
 def _generate(

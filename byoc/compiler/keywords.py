@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any, TypedDict, TypeVar
 
 from byoc.compiler.states import States
+from byoc.frontends.onnx.fixed_inputs import FixedInputs
 from byoc.partition.precision import PrecisionSpecs
 from byoc.partition.prune import MIN_COMPUTE_BYTES
 from byoc.partition.rules import Libraries
@@ -81,6 +82,10 @@ class CompileKeywords(PartitionKeywords, total=False):
     exporters call them (``past_key_values.*``, ``present.*``). The library keeps them; they are no
     inputs and outputs any more (see ``byoc.Model`` and docs/generation.md).
 
+    ``fixed_inputs`` makes inputs of an ONNX model constants, each a number for all its elements or
+    an array: ``{"use_cache_branch": True}``. They are no inputs of the library, and what depends on
+    them alone, such as a branch that they choose, is decided when compiling.
+
     ``skip_ops``, ``skip_nodes``, ``only``, ``predicate``, ``libraries``, ``choose``, ``tuning_db``,
     ``tuning_machines``, ``exact``, ``min_bytes``, ``precision`` and ``dump_ir`` are those of
     ``partition_for_ext``, by times of ``threads`` threads, else one; where ``choose`` is
@@ -92,6 +97,7 @@ class CompileKeywords(PartitionKeywords, total=False):
     allow_wrong: Iterable[str]
     progress: Progress | None
     states: States | None
+    fixed_inputs: FixedInputs | None
 
 
 #: What a keyword is where nobody gives it.
@@ -113,6 +119,7 @@ DEFAULTS: CompileKeywords = {
     "allow_wrong": (),
     "progress": None,
     "states": None,
+    "fixed_inputs": None,
 }
 
 

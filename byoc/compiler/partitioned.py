@@ -73,7 +73,12 @@ def partition_and(
     tried; if none will do, the first failure counts.
     """
     imported = import_model(
-        model, input_shapes, request.allow_wrong, stages, states=bool(request.states)
+        model,
+        input_shapes,
+        request.allow_wrong,
+        stages,
+        states=bool(request.states),
+        fixed_inputs=request.fixed_inputs,
     )
     _return_memory()
     first: CompileError | PartitionError | None = None
@@ -127,6 +132,7 @@ def partition_imported(
         least_size=least_size(module),
         ranges=imported.ranges,
         states=imported.states,
+        fixed=imported.fixed,
     )
     return Partitioned(mark_replaced(module, metadata), report, metadata, entry)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from byoc.arguments import as_path, as_texts, as_threads
@@ -12,6 +12,7 @@ from byoc.compiler.keywords import CompileKeywords, PartitionKeywords
 from byoc.compiler.states import States, as_states
 from byoc.destination import require_folder_to_make
 from byoc.errors import CompileError, ControlError, PartitionError, TuningError
+from byoc.frontends.onnx.fixed_inputs import FixedInputs, given_values
 from byoc.partition.rules import Rules
 from byoc.tuning.choice import deciding_database, select, timed, timed_by_all
 from codegen_cc.target import Target
@@ -23,7 +24,7 @@ class Request:
 
     ``rules`` know the measured times, unless ``outdated`` is there: a tuning database that is to
     have times of the network's layers first. ``threads`` is the default number of whoever loads
-    the library, None for all cores; ``allow_wrong`` goes to the front end.
+    the library, None for all cores; ``allow_wrong`` and ``fixed_inputs`` go to the front end.
     """
 
     rules: Rules
@@ -33,6 +34,7 @@ class Request:
     dump_ir: Path | None
     outdated: Path | None
     states: States | None = None
+    fixed_inputs: FixedInputs = field(default_factory=dict)
 
     @classmethod
     def of(cls, keywords: CompileKeywords) -> Request:
@@ -55,7 +57,9 @@ class Request:
             rules = with_times(rules, database, threads or 1, machines)
         outdated = database if measured else None
         states = as_states(keywords["states"])
-        return cls(rules, target, threads, keywords["allow_wrong"], dump_ir, outdated, states)
+        fixed = given_values(keywords["fixed_inputs"])
+        allowed = keywords["allow_wrong"]
+        return cls(rules, target, threads, allowed, dump_ir, outdated, states, fixed)
 
 
 def partition_rules(keywords: PartitionKeywords, threads: int) -> Rules:

@@ -21,11 +21,12 @@ Regions write the new rows where they belong (``codegen_cc.node.STATES_ATTRIBUTE
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import tvm
 from tvm import relax
+from tvm.ir import GenericConst
 
 from byoc.canonicalise.index_out_of_bounds import CHECKED_ATTRIBUTE
 from byoc.compiler.rows_first import Growing, rows_first, scattered
@@ -74,9 +75,9 @@ def keep_states(imported: Imported, wanted: States | None) -> Imported:
     """
     if not wanted:
         return imported
-    pairs = _pairs(imported, wanted)
     main = without_definitions(imported.module["main"])
     results = _results(main)
+    pairs = _pairs(imported, wanted, results)
     branches = any(FLOW in (f.attrs or {}) for f in imported.module.functions.values())
     states = [
         _state(imported.inputs[i], imported.outputs[o].name, main.params[i], results[o], branches)
@@ -105,11 +106,18 @@ def keep_states(imported: Imported, wanted: States | None) -> Imported:
     )
 
 
-def _pairs(imported: Imported, wanted: States) -> list[tuple[int, int]]:
-    """Numbers of the inputs that are states, in order, each with its output's."""
+def _pairs(
+    imported: Imported, wanted: States, results: Sequence[relax.Expr]
+) -> list[tuple[int, int]]:
+    """Numbers of the inputs that are states, in order, each with its output's.
+
+    A step of a merged decoder gives constants without rows in place of the encoder's keys, which
+    stay as the prompt gave them: names alone do not make these states.
+    """
     inputs = {info.name: place for place, info in enumerate(imported.inputs)}
     outputs = {info.name: place for place, info in enumerate(imported.outputs)}
-    named = _usual(inputs, outputs) if wanted is True else dict(wanted)
+    computed = {n: o for n, o in outputs.items() if not isinstance(results[o], GenericConst)}
+    named = _usual(inputs, computed) if wanted is True else dict(wanted)
     named |= {name: name for name in imported.mutated}
     if not named:
         raise ControlError(
@@ -153,7 +161,8 @@ def _state(
     length, step = before[axis], normal(after[axis] - before[axis])
     if len(grown) > 1 or is_static([length]) or set(symbols([length])) & set(symbols([step])):
         hint = (
-            "; a branch decides its length here: compile the file of the step alone, such as"
+            "; a branch decides its length here: choose it with --fix-input (fixed_inputs in"
+            " Python), as in use_cache_branch=true, or compile the file of the step alone, such as"
             " decoder_with_past_model.onnx beside decoder_model_merged.onnx"
         )
         raise CompileError(
@@ -164,12 +173,16 @@ def _state(
 
 
 def _results(main: relax.Function) -> list[relax.Expr]:
-    """The results of a function, through variables that are bound to a tuple of them."""
+    """The results of a function, through variables bound to a tuple of them, or to constants."""
     values = {b.var: b.value for block in main.body.blocks for b in block.bindings}
     body = main.body.body
     while isinstance(body, relax.Var) and isinstance(values.get(body), relax.Var | relax.Tuple):
         body = values[body]
-    return list(body.fields) if isinstance(body, relax.Tuple) else [body]
+    found = list(body.fields) if isinstance(body, relax.Tuple) else [body]
+    return [
+        value if isinstance(value := values.get(result), GenericConst) else result
+        for result in found
+    ]
 
 
 def growing_states(imported: Imported) -> dict[int, str]:

@@ -19,7 +19,7 @@ from byoc.extent import Extent, parse_extent
 from codegen_cc.printable import printable
 
 #: Changes when a library of one version cannot be used by the loader of another.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 #: Of ``Metadata.form``.
 FORMS = ("tvm", "standalone")
@@ -122,6 +122,20 @@ class SymbolRange:
 
 
 @dataclass(frozen=True)
+class FixedInput:
+    """An input of the model that the library does not take, as it was fixed when compiling.
+
+    ``value`` is what all of its elements are; None where they differ, or are NaN or infinite.
+    """
+
+    input: TensorInfo
+    value: bool | int | float | None
+
+    def __str__(self) -> str:
+        return f"{self.input}: {'given when compiled' if self.value is None else self.value}"
+
+
+@dataclass(frozen=True)
 class StateInfo:
     """A value that is kept from call to call: the model's input, and the output that it becomes.
 
@@ -171,8 +185,8 @@ class Metadata:
     ``least_size`` is what the symbols of shapes stand for at least, 0 or 1; ``ranges`` are those
     that the model was declared for, where it was for some sizes only.  ``states`` are kept by
     whoever runs the model: the network takes them behind ``inputs``, and gives those that a call
-    replaces behind ``outputs``.  ``report`` is the
-    partition report's JSON (``Report.to_json``).
+    replaces behind ``outputs``.  ``fixed`` are inputs of the model that became constants.
+    ``report`` is the partition report's JSON (``Report.to_json``).
     """
 
     inputs: tuple[TensorInfo, ...]
@@ -188,6 +202,7 @@ class Metadata:
     least_size: int = 1
     ranges: tuple[SymbolRange, ...] = ()
     states: tuple[StateInfo, ...] = ()
+    fixed: tuple[FixedInput, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from byoc.errors import ModelError, ShapeError
+from byoc.errors import InputError, ModelError, ShapeError
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx import import_model as import_onnx_model
+from byoc.frontends.onnx.fixed_inputs import FixedInputs
 from byoc.frontends.onnx.given_model import GivenModel as OnnxModel
 from byoc.frontends.onnx.given_model import ReadModel
 from byoc.frontends.onnx.given_model import given_model as given_onnx_model
@@ -58,17 +59,20 @@ def import_model(
     stages: Stages | None = None,
     sized: bool = False,
     states: bool = False,
+    fixed_inputs: FixedInputs | None = None,
 ) -> Imported:
     """Read a model into a Relax module, as its front end's ``import_model`` does.
 
     With ``states``, values of its own that it changes are inputs and outputs (``mutated``).
     """
+    if fixed_inputs and (isinstance(model, tvm.IRModule) or is_of_torch(model)):
+        raise InputError("fixed_inputs are for ONNX models; make them constants of the module")
     if isinstance(model, tvm.IRModule):
         if input_shapes:
             raise ShapeError("input_shapes are for ONNX models; the module has its own")
         return import_relax(model)
     if not is_of_torch(model):
-        return import_onnx_model(model, input_shapes, allow_wrong, stages, sized)
+        return import_onnx_model(model, input_shapes, allow_wrong, stages, sized, fixed_inputs)
     if input_shapes:
         raise ShapeError("input_shapes are for ONNX models; export with dynamic_shapes instead")
     return import_program(given_program(model), stages, states)

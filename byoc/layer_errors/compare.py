@@ -19,6 +19,8 @@ from byoc.deploy.input_tensors import as_array
 from byoc.drawn_inputs import draw_input
 from byoc.errors import InputError, VerifyError
 from byoc.frontends import GivenModel, Imported, import_model
+from byoc.frontends.onnx.fixed_inputs import with_fixed_inputs
+from byoc.frontends.onnx.input_shapes import InputShapes
 from byoc.frontends.onnx.judge import Judge, require_judge
 from byoc.frontends.onnx.partly_quantised import PartlyQuantised
 from byoc.frontends.onnx.unquantised_judge import UnquantisedJudge
@@ -65,7 +67,7 @@ def compare(
     given, seed = given_inputs(inputs), as_whole(seed, "seed", VerifyError, 0, 2**63 - 1)
     limit = None if max_error is None else as_error(max_error, "max_error", VerifyError)
     request, stages = Request.of(keywords), Stages(keywords["progress"])
-    _require_usable(model, request)
+    model = _usable(model, request, input_shapes)
     if input_shapes is None and given:
         input_shapes = {name: list(array.shape) for name, array in given.items()}
     imported = import_model(model, input_shapes, request.allow_wrong, stages, sized=True)
@@ -93,8 +95,8 @@ def compare(
     return replace(found, kept=fewest(remedies, found.error, limit, measure))
 
 
-def _require_usable(model: Any, request: Request) -> None:
-    """Raise ``VerifyError`` for what cannot be compared here."""
+def _usable(model: Any, request: Request, input_shapes: InputShapes | None) -> Any:
+    """The model with its fixed inputs. Raises ``VerifyError`` for what cannot be compared here."""
     if isinstance(model, tvm.IRModule):
         raise VerifyError(
             "the model is a Relax module, which ONNX Runtime, the judge, cannot run; give the ONNX "
@@ -105,6 +107,7 @@ def _require_usable(model: Any, request: Request) -> None:
             f"compare runs the network here; {request.target.name} is another machine"
         )
     require_judge()
+    return with_fixed_inputs(model, request.fixed_inputs, input_shapes)
 
 
 def _drawn(imported: Imported, given: Arrays, seed: int) -> Arrays:

@@ -168,3 +168,95 @@ def test_states_behind_a_branch_are_refused_with_what_would_help() -> None:
     states = {name: name.replace("past", "present") for name in PASTS[:2]}
     with pytest.raises(byoc.CompileError, match=r"'past.key' .* decoder_with_past_model\.onnx"):
         byoc.compile(merged(), states=states)
+
+
+def test_a_fixed_branch_keeps_its_states(tmp_path: Path) -> None:
+    """The step's branch alone is one region, which adds its keys to those that it keeps."""
+    model = merged()
+    keywords = {"states": True, "fixed_inputs": {"use_cache": True}, "min_bytes": 0}
+    report = byoc.compile(model, tmp_path / "m.so", **keywords).report
+    assert not report.left
+    assert len(report.regions) == 1
+    loaded = byoc.load(tmp_path / "m.so")
+    assert [state.input.name for state in loaded.metadata.states] == [*PASTS[:2]]
+    past = {name: np.zeros((1, 0, WIDTH), np.float32) for name in PASTS[:2]}
+    past["past.encoder"] = random(1, SOUNDS, WIDTH, seed=5)
+    encoded = random(1, SOUNDS, WIDTH, seed=3)
+    for word in (4, 7, 1):
+        feed = {"encoded": encoded, "words": np.array([[word]])}
+        given = feed | past | {"use_cache": np.array([True])}
+        expected = onnxruntime_outputs(model, given)
+        got = loaded.run(feed | {"past.encoder": past["past.encoder"]})
+        assert_agrees(got, {name: expected[name] for name in got}, rounding=1e-5)
+        past |= {name: expected[name.replace("past", "present")] for name in PASTS[:2]}
+
+
+def with_mask() -> onnx.ModelProto:
+    """A decoder without encoder, with exporters' names; its mask is called as long as the words."""
+
+    def nodes(cached: bool) -> Nodes:
+        keys = [node("MatMul", f"x w{at}", f"{part}_new") for at, part in KEPT]
+        for _, part in KEPT:
+            past = f"past_key_values.0.{part} {part}_new"
+            joined = node("Concat", past, f"present.0.{part}", axis=1)
+            keys += [joined if cached else node("Identity", f"{part}_new", f"present.0.{part}")]
+        return [
+            node("Gather", "table input_ids", "x"),
+            *keys,
+            node("MatMul", "x wq", "query"),
+            node("Transpose", "present.0.key", "turned", perm=[0, 2, 1]),
+            node("MatMul", "query turned", "scores"),
+            node("Cast", "attention_mask", "seen", to=1),
+            node("Unsqueeze", "seen middle", "seen_by_all"),
+            node("Add", "scores seen_by_all", "masked"),
+            node("Softmax", "masked", "shares", axis=-1),
+            node("MatMul", "shares present.0.value", "mixed"),
+            node("MatMul", "mixed head", "logits"),
+        ]
+
+    results = ("logits", "present.0.key", "present.0.value")
+    then, other = (
+        helper.make_graph(nodes(cached), name, [], [value(each) for each in results])
+        for cached, name in ((True, "with_past"), (False, "no_past"))
+    )
+    choose = helper.make_node(
+        "If", ["use_cache_branch"], results, "choose", then_branch=then, else_branch=other
+    )
+    weights = {f"w{at}": random(WIDTH, WIDTH, scale=0.5, seed=ord(at)) for at in "qkv"}
+    weights |= {"table": random(WORDS, WIDTH, seed=8), "head": random(WIDTH, WORDS, seed=9)}
+    weights["middle"] = np.array([1])
+    past = {f"past_key_values.0.{part}": ["batch", "past_length", WIDTH] for _, part in KEPT}
+    model = onnx_model([choose], past, list(results), weights)
+    lengths = [helper.make_tensor_value_info(n, INT64, ["batch", "length"]) for n in TOKENS]
+    model.graph.input.extend([*lengths, helper.make_tensor_value_info(FLAG, BOOL, [1])])
+    return model
+
+
+KEPT, TOKENS, FLAG = (
+    (("k", "key"), ("v", "value")),
+    ("input_ids", "attention_mask"),
+    "use_cache_branch",
+)
+
+
+def test_one_library_for_prompt_and_steps(tmp_path: Path) -> None:
+    """The mask is as long as what is kept and the words, whatever the prompt's names say."""
+    model = with_mask()
+    keywords = {"states": True, "fixed_inputs": {FLAG: True}, "min_bytes": 0}
+    report = byoc.compile(model, tmp_path / "m.so", **keywords).report
+    assert not report.left
+    assert len(report.regions) == 1
+    loaded = byoc.load(tmp_path / "m.so")
+    assert loaded.inputs[1].shape == ("batch", "past_length+length")
+    past = {f"past_key_values.0.{part}": np.zeros((1, 0, WIDTH), np.float32) for _, part in KEPT}
+    at = 0
+    for length in (5, 1, 2):
+        feed = {
+            "input_ids": np.arange(at, at + length)[None] % WORDS,
+            "attention_mask": np.arange(at + length)[None] % 2,
+        }
+        at += length
+        given = feed | past | {FLAG: np.array([at > length])}
+        expected = onnxruntime_outputs(model, given)
+        assert_agrees(loaded.run(feed), {"logits": expected["logits"]}, rounding=1e-5)
+        past = {name: expected[name.replace("past_key_values", "present")] for name in past}

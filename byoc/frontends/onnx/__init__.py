@@ -24,6 +24,7 @@ from byoc.frontends.onnx.checked_import import Refusals
 from byoc.frontends.onnx.counted_once import count_once
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
+from byoc.frontends.onnx.fixed_inputs import FixedInputs, fix_inputs, given_values
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
 from byoc.frontends.onnx.four_bits import widen_four_bits
 from byoc.frontends.onnx.given_model import GivenModel, given_model
@@ -71,14 +72,20 @@ def prepare(model: GivenModel, input_shapes: InputShapes | None = None) -> onnx.
 
 
 @foreign_errors_as(ModelError, "preparing the model")
-def prepare_apart(model: GivenModel, input_shapes: InputShapes | None = None) -> ApartModel:
+def prepare_apart(
+    model: GivenModel,
+    input_shapes: InputShapes | None = None,
+    fixed_inputs: FixedInputs | None = None,
+) -> ApartModel:
     """Prepare as ``prepare`` does, with the data of large weights left where they are.
 
     A file must not change, a model in memory must stay, until the result was imported.
     """
-    shapes = given_shapes(input_shapes)
+    shapes, fixed = given_shapes(input_shapes), given_values(fixed_inputs)
     loaded = read(model)
     widen_four_bits(loaded.model)
+    loaded.fixed = fix_inputs(loaded.model, fixed, shapes)
+    shapes = {name: shape for name, shape in shapes.items() if name not in fixed}
     squeeze_as_declared(loaded.model)
     loaded.axes = set_shapes(loaded.model, shapes)
     simplify(loaded)
@@ -93,24 +100,26 @@ def import_model(
     allow_wrong: Iterable[str] = (),
     stages: Stages | None = None,
     sized: bool = False,
+    fixed_inputs: FixedInputs | None = None,
 ) -> Imported:
     """Read a model into a Relax module: ``prepare``, then ``import_onnx``, with names and source.
 
     Dynamic axes that ``input_shapes`` leaves open get symbols (``settle_axes``), or usual sizes
-    where they are to be ``sized``; an ``AxesNote`` says which. ``stages`` are announced and timed.
+    where they are to be ``sized``; an ``AxesNote`` says which. ``fixed_inputs`` become constants
+    (``fix_inputs``). ``stages`` are announced and timed.
     Raises as these two do, and ``CompileError`` for a result
     of no known rank.
     """
     stages = stages or Stages(None)
     with stages("prepare the model", ModelError):
         given = given_model(model)
-        prepared = prepare_apart(given, input_shapes)
+        prepared = prepare_apart(given, input_shapes, fixed_inputs)
         in_memory = isinstance(given, onnx.ModelProto)
         source = _content_of(given) if in_memory else hash_files(prepared.files)
     with stages("import into TVM", ImportFailure):
         if not prepared.axes:
             return _imported(prepared, import_onnx(prepared, allow_wrong), source)
-        again = partial(_prepared_again, given, given_shapes(input_shapes))
+        again = partial(_prepared_again, given, given_shapes(input_shapes), fixed_inputs)
 
         def settled(failed: tuple[tuple[DynamicAxis, ...], ...] = ()) -> Imported:
             found, module, chosen = _settled(prepared, again, tuple(allow_wrong), sized, failed)
@@ -127,13 +136,17 @@ def _imported(
 ) -> Imported:
     results = single_results(prepared.model.graph)
     known = signature(prepared.model, module)
-    return Imported(module, *known, source, results, chosen, ranges_of(module))
+    ranges = ranges_of(module)
+    return Imported(module, *known, source, results, chosen, ranges, fixed=prepared.fixed)
 
 
 def _prepared_again(
-    given: Path | onnx.ModelProto, input_shapes: InputShapes, others: InputShapes
+    given: Path | onnx.ModelProto,
+    input_shapes: InputShapes,
+    fixed_inputs: FixedInputs | None,
+    others: InputShapes,
 ) -> ApartModel:
-    return prepare_apart(given, {**input_shapes, **others})
+    return prepare_apart(given, {**input_shapes, **others}, fixed_inputs)
 
 
 def _settled(

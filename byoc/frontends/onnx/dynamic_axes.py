@@ -60,6 +60,9 @@ _TRIED = {
 #: Axes that a network may halve, to join the halves again, so that it needs multiples.
 _HALVED = ("depth", "height", "width", "samples", "length", "sequence")
 
+#: Masks of all tokens, those of a cache as well.
+_MASKS = ("attention_mask", "decoder_attention_mask")
+
 #: Inputs that a line names before it says how many more there are.
 MAX_LISTED = 3
 
@@ -189,13 +192,29 @@ def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
 
 
 def tied(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
-    """The axes with ``past + sequence`` for what is called a total, of a decoder with a cache."""
+    """The axes with ``past + sequence`` for what is called a total, of a decoder with a cache.
+
+    So is a mask's whose axis is called as that of the tokens: a merged decoder has the names of its
+    prompt, where nothing is past.
+    """
     others = [axis for axis in reversed(_open(axes)) if not _is_total(axis)]
     names = {axis.meaning: axis.extent.name for axis in others}
     if not {"past", "sequence"} <= names.keys():
         return axes
     both = Extent(names["past"], others=(names["sequence"],))
-    return tuple(replace(axis, extent=both) if _is_total(axis) else axis for axis in axes)
+    tokens = {axis.extent.name for axis in others if axis.input not in _MASKS}
+    return tuple(
+        replace(axis, extent=both)
+        if _is_total(axis)
+        or (axis.input in _MASKS and axis.meaning == "sequence" and _named(axis, tokens))
+        else axis
+        for axis in axes
+    )
+
+
+def _named(axis: DynamicAxis, names: Collection[str]) -> bool:
+    form = axis.extent
+    return isinstance(form, Extent) and not form.others and form.name in names
 
 
 def _is_total(axis: DynamicAxis) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral  # NumPy's integers as well
 from typing import Any
@@ -65,11 +65,8 @@ def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> list[OpenAx
     """
     inputs = {value.name: value for value in model_inputs(model)}
     for value in inputs.values():
-        _take_optional(value)
-    for name in shapes:
-        if name not in inputs:
-            known = ", ".join(repr(known) for known in inputs) or "none"
-            raise ShapeError(f"input {name!r} is not in the model; its inputs are {known}")
+        take_optional(value)
+    require_inputs(inputs, shapes)
     symbols: dict[str, int | str | None] = {}
     for name, shape in shapes.items():
         empty = _empty_axes(inputs[name])
@@ -85,15 +82,27 @@ def set_input_shapes(model: onnx.ModelProto, shapes: InputShapes) -> list[OpenAx
         for axis in _set_from_symbols(value, symbols)
     ]
     if shapes or left:
-        # Shapes inferred for dynamic axes would contradict the static ones.
-        del model.graph.value_info[:]
-        for value in model.graph.output:
-            if any(fixed_extent(dim) is None for dim in value.type.tensor_type.shape.dim):
-                value.type.tensor_type.ClearField("shape")
+        forget_shapes(model)
     return left
 
 
-def _take_optional(value: onnx.ValueInfoProto) -> None:
+def require_inputs(inputs: Collection[str], named: Iterable[str]) -> None:
+    """Raise ``ShapeError`` for a name that is no input's."""
+    for name in named:
+        if name not in inputs:
+            known = ", ".join(repr(known) for known in inputs) or "none"
+            raise ShapeError(f"input {name!r} is not in the model; its inputs are {known}")
+
+
+def forget_shapes(model: onnx.ModelProto) -> None:
+    """Drop shapes inferred for dynamic axes, which would contradict static ones, in place."""
+    del model.graph.value_info[:]
+    for value in model.graph.output:
+        if any(fixed_extent(dim) is None for dim in value.type.tensor_type.shape.dim):
+            value.type.tensor_type.ClearField("shape")
+
+
+def take_optional(value: onnx.ValueInfoProto) -> None:
     """Make an optional tensor a tensor: a compiled model has one number of inputs."""
     inner = value.type.optional_type.elem_type
     if inner.HasField("tensor_type"):

@@ -22,6 +22,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
+from byoc.deploy.metadata import FixedInput
 from byoc.errors import ModelError
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis
 from byoc.frontends.onnx.graph_names import FreshNames, makers, reads
@@ -48,13 +49,14 @@ class ApartModel:
     """A model, and how to get the data of those initializers that have none, by name.
 
     ``files`` are those that it was read from, its own first; ``axes`` the dynamic ones of its
-    inputs that nobody gave a size, with what they got.
+    inputs that nobody gave a size, with what they got; ``fixed`` inputs that became constants.
     """
 
     model: onnx.ModelProto
     weights: dict[str, Fetch] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     axes: tuple[DynamicAxis, ...] = ()
+    fixed: tuple[FixedInput, ...] = ()
 
     def restore(self, names: set[str]) -> None:
         """Put the data of these initializers into the model."""

@@ -49,6 +49,7 @@ from byoc.canonicalise.repeated_places import repeated_places, repeated_steps
 from byoc.canonicalise.reshape_family import one_reshape
 from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
 from byoc.canonicalise.rms_norm import rms_norm_from_pieces
+from byoc.canonicalise.rounded_to_16_bits import rounded_to_16_bits
 from byoc.canonicalise.silu import silu_from_pieces
 from byoc.canonicalise.simple_operators import simple_operators
 from byoc.canonicalise.slice_from_take import slice_from_take
@@ -98,6 +99,7 @@ RULES: tuple[Rule, ...] = (
     remove_no_ops,
     quantised_movement,
     dequantised_rows,
+    rounded_to_16_bits,
     byte_functions,
     # Functions that arrive in pieces, before the affine rules could take a piece away.
     attention_in_pieces,

@@ -14,6 +14,8 @@ changes. In the last, scale and zero point may be computed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from tvm import relax
 
@@ -86,6 +88,14 @@ def _are_integers(
     name = op_name(call)
     parts = (name == "relax.concat" and block.is_private(expr)) or (others and name in _PLAIN)
     return all(_are_integers(block, x, parameters, parts) for x in items_of(call.args[0]))
+
+
+def moves_alone(block: Block, expr: relax.Expr, known: Callable[[relax.Expr], bool]) -> bool:
+    """Whether a value is made of ``known`` ones, which nothing but moved."""
+    if known(expr):
+        return True
+    call = block.call(expr, *MOVES)
+    return call is not None and all(moves_alone(block, x, known) for x in items_of(call.args[0]))
 
 
 class _Mover:

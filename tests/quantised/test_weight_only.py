@@ -248,7 +248,7 @@ def test_tvm_computes_the_same() -> None:
     [
         ({"block_size": 24}, "block_size=24; need a power of 2"),
         ({"block_size": 8}, "block_size=8; need a power of 2, 16 or more"),
-        ({"bits": 3}, "bits=3; need 4 or 8"),
+        ({"bits": 3}, "bits=3; need 2, 4 or 8"),
         ({"K": 0}, "K=0; need 1 or more"),
         ({"scales": np.ones(3, f32)}, r"scales: of shape \[3\]; need \[32\] or \[16, 2\]"),
         ({"scales": np.full(32, np.nan, f32)}, "scale nan; need finite ones"),

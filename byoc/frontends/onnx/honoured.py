@@ -43,6 +43,7 @@ OTHER_DOMAINS = {
             "DynamicQuantizeLSTM",
             "EmbedLayerNormalization",
             "FastGelu",
+            "GatherBlockQuantized",
             "Gelu",
             "MatMulInteger16",
             "MatMulNBits",

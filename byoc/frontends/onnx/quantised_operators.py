@@ -133,9 +133,12 @@ def result_types(
     """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "MatMulNBits":
-        result = _of_type(types[node.input[0]], onnx.TensorProto.FLOAT)
+        result = onnx.TypeProto()
+        result.CopyFrom(types[node.input[0]])
         result.tensor_type.shape.dim[-1].dim_value = attributes["N"]
         return {node.output[0]: result}
+    if node.op_type == "GatherBlockQuantized":
+        return _gathered_types(node, types, attributes)
     known = quantised(node.op_type, len(node.input), attributes)
     if node.op_type in LIKE_THE_FIRST:
         return {node.output[0]: types[node.input[0]]}
@@ -211,3 +214,17 @@ def _of_type(kind: onnx.TypeProto, element: int) -> onnx.TypeProto:
     found.CopyFrom(kind)
     found.tensor_type.elem_type = element
     return found
+
+
+def _gathered_types(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], attributes: Mapping[str, Any]
+) -> dict[str, onnx.TypeProto]:
+    """Rows of a table: the extents of the indices, then the columns, two in a byte of 4 bits."""
+    table, indices, scale = (types[name].tensor_type for name in node.input[:3])
+    result = onnx.TypeProto()
+    result.tensor_type.elem_type = scale.elem_type
+    result.tensor_type.shape.CopyFrom(indices.shape)
+    packed = table.elem_type == onnx.TensorProto.UINT8 and attributes.get("bits", 4) == 4
+    columns = table.shape.dim[1].dim_value
+    result.tensor_type.shape.dim.add(dim_value=2 * columns if packed else columns)
+    return {node.output[0]: result}

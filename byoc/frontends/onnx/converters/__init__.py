@@ -62,6 +62,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Expand": shapes.expand,
     "EyeLike": shapes.eye_like,
     "FastGelu": elementwise.fast_gelu,
+    "GatherBlockQuantized": block_weight.gather_block_quantised,
     "GatherND": shapes.by_coordinates,
     "GroupNormalization": reductions.group_norm,
     "GRU": recurrent.layer,

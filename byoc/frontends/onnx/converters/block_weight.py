@@ -1,6 +1,7 @@
 """Tensors of few bits whose blocks have scales of their own, and products with them.
 
-    MatMulNBits(a, b, scales, zero_points) = a x transpose((b - zero_points) scales)
+    MatMulNBits(a, b, scales, zero_points)          = a x transpose((b - zero_points) scales)
+    GatherBlockQuantized(b, i, scales, zero_points) = (b[i] - zero_points[i]) scales[i]
 
 Constant weights become the form that ``byoc.canonicalise.block_weight`` describes.
 """
@@ -21,27 +22,28 @@ LEAST_BLOCK = 16
 
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
-    """A product of float32 with a constant weight of 4 or 8 bits, and a bias.
+    """A product of floats with a constant weight of 2, 4 or 8 bits, and a bias.
 
     ``accuracy_level`` lets a kernel round the data; ours do so where the user says int8-data.
     """
     node.attrs.get("accuracy_level")
     k, n = (_whole(node, name) for name in ("K", "N"))
     bits, block = node.attrs.get("bits", 4), _whole(node, "block_size")
-    if bits not in (4, 8):
-        raise ValueError(f"bits={bits}; need 4 or 8")
+    if bits not in (2, 4, 8):
+        raise ValueError(f"bits={bits}; need 2, 4 or 8")
     if block < LEAST_BLOCK or block & (block - 1):
         raise ValueError(f"block_size={block}; need a power of 2, {LEAST_BLOCK} or more")
     if len(node.inputs) > 4 and node.inputs[4] is not None:
         raise ValueError("g_idx gives groups of rows; need blocks of neighbouring rows")
-    if node.dtype() != "float32":
-        raise ValueError(f"the input is {node.dtype()}; need float32")
+    dtype = node.dtype()
+    if dtype not in ("float32", "float16"):
+        raise ValueError(f"the input is {dtype}; need float32 or float16")
     if node.shape() is not None and node.shape()[-1] != k:
         raise ValueError(f"the input has shape {list(node.shape())}; need K={k} columns")
     blocks = -(-k // block)
     stored = _array(node, 1, "the weight", ("uint8",), [(n, blocks, block * bits // 8)])
     q = _unpacked(stored, bits).reshape(n, blocks, block)
-    scale = _array(node, 2, "scales", ("float32",), [(n * blocks,), (n, blocks)])
+    scale = _array(node, 2, "scales", (dtype,), [(n * blocks,), (n, blocks)]).astype(np.float32)
     if not np.isfinite(scale).all():
         raise ValueError(f"scale {scale[~np.isfinite(scale)][0]:g}; need finite ones")
     zero = np.full((n, blocks), 1 << (bits - 1), np.float32)
@@ -51,17 +53,22 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
     weight = emit_block_weight(node.emit, *integers)
     if blocks * block != k:
         weight = node.emit(relax.op.strided_slice(weight, [0], [0], [k]))
-    product = node.emit(relax.op.matmul(node.inputs[0], weight))
+    product = relax.op.matmul(_as(node, node.inputs[0], "float32"), weight)
+    product = _as(node, node.emit(product), dtype)
     bias = node.inputs[5] if len(node.inputs) > 5 else None
     if bias is None:
         return product
-    if shape_of(bias) != (n,) or dtype_of(bias) != "float32":
+    if shape_of(bias) != (n,) or dtype_of(bias) != dtype:
         raise ValueError(f"the bias is {dtype_of(bias)}{list(shape_of(bias) or ())}; need [{n}]")
     return relax.op.add(product, bias)
 
 
-def _whole(node: Node, name: str) -> int:
-    value = node.attrs.get(name, 0)
+def _as(node: Node, expr: relax.Expr, dtype: str) -> relax.Expr:
+    return expr if dtype_of(expr) == dtype else node.emit(relax.op.astype(expr, dtype))
+
+
+def _whole(node: Node, name: str, usual: int = 0) -> int:
+    value = node.attrs.get(name, usual)
     if value < 1:
         raise ValueError(f"{name}={value}; need 1 or more")
     return int(value)
@@ -88,8 +95,9 @@ def _zero_points(node: Node, n: int, blocks: int, bits: int) -> np.ndarray:
     shapes = [(n * packed,), (n, packed)]
     if node.dtype(3) != "uint8":
         shapes = [(n * blocks,), (n, blocks)]
-    zero = _array(node, 3, "zero_points", ("uint8", "float32"), shapes)
-    if zero.dtype == np.float32:
+    zero = _array(node, 3, "zero_points", ("uint8", node.dtype()), shapes)
+    if zero.dtype != np.uint8:
+        zero = zero.astype(np.float32)
         if not np.isfinite(zero).all():
             raise ValueError(f"zero point {zero[~np.isfinite(zero)][0]:g}; need finite ones")
         return zero.reshape(n, blocks)
@@ -97,17 +105,72 @@ def _zero_points(node: Node, n: int, blocks: int, bits: int) -> np.ndarray:
 
 
 def _unpacked(stored: np.ndarray, bits: int) -> np.ndarray:
-    """Integers, two of 4 bits in a byte, the lower one first."""
+    """Integers, two of 4 bits or four of 2 in a byte, the lower ones first."""
     if bits == 8:
         return stored
-    pairs = np.stack([stored & 15, stored >> 4], -1)
-    return pairs.reshape(*stored.shape[:-1], -1)
+    mask = (1 << bits) - 1
+    parts = np.stack([stored >> shift & mask for shift in range(0, 8, bits)], -1)
+    return parts.reshape(*stored.shape[:-1], -1)
 
 
 def _blocks_first(array: np.ndarray) -> relax.Expr:
     """[N, blocks, block] as the constant [blocks, block, N]."""
     turned = np.ascontiguousarray(array.transpose(1, 2, 0))
     return constant(turned, str(turned.dtype))
+
+
+# ---------------------------------------------------------------------- GatherBlockQuantized
+
+
+def gather_block_quantised(node: Node) -> relax.Expr:
+    """Rows of a constant table of 4 or 8 bits, whose blocks along the row have scales.
+
+    Two numbers of 4 bits share a byte where the table is uint8, else ``widen_four_bits`` made them
+    int8. Rows are taken as integers, so that the table stays as small as it is.
+    """
+    bits, block = node.attrs.get("bits", 4), _whole(node, "block_size", 128)
+    axes = node.attrs.get("gather_axis", 0), node.attrs.get("quantize_axis", 1)
+    table, scale = node.constant(0), node.constant(2)
+    zero = node.constant(3) if len(node.inputs) > 3 and node.inputs[3] is not None else None
+    if table is None or scale is None or (zero is None and len(node.inputs) > 3):
+        raise ValueError("the table or its scales are computed; need constants")
+    if table.ndim != 2 or axes[0] not in (0, -2) or axes[1] not in (1, -1) or bits not in (4, 8):
+        raise ValueError(
+            f"a table of {table.ndim} axes, bits={bits}, gather_axis={axes[0]},"
+            f" quantize_axis={axes[1]}; need rows of two axes, of 4 or 8 bits"
+        )
+    packed, usual = table.dtype == np.uint8, 0
+    if packed:
+        table, usual = _unpacked(table, bits), 1 << (bits - 1)
+        zero = None if zero is None else _unpacked(zero, bits)
+    rows, columns = table.shape
+    blocks = -(-columns // block)
+    if scale.shape != (rows, blocks) or (zero is not None and len(zero) != rows):
+        raise ValueError(f"scales of shape {list(scale.shape)}; need {[rows, blocks]}")
+    if not np.isfinite(scale.astype(np.float32)).all():
+        raise ValueError("a scale is no finite number; need finite ones")
+    table = np.pad(table, ((0, 0), (0, blocks * block - columns)))
+    dtype = str(scale.dtype)
+    value = _taken(node, table.reshape(rows, blocks, block), dtype)
+    if zero is not None:
+        moved = _taken(node, zero[:, :blocks, None], dtype)
+    else:
+        moved = constant(np.array(usual), dtype)
+    value = node.emit(relax.op.subtract(value, moved)) if zero is not None or usual else value
+    value = node.emit(relax.op.multiply(value, _taken(node, scale[:, :, None], dtype)))
+    places = len(shape_of(node.inputs[1]))
+    flat = constant(np.array([0] * places + [-1]), "int64")
+    value = node.part("Reshape", [value, flat], {}, node.opset)
+    if blocks * block == columns:
+        return value
+    return relax.op.strided_slice(value, [places], [0], [columns])
+
+
+def _taken(node: Node, table: np.ndarray, dtype: str) -> relax.Expr:
+    """Rows of a table at the indices, as floats."""
+    stored = constant(table, str(table.dtype))
+    rows = node.part("Gather", [stored, node.inputs[1]], {"axis": 0}, node.opset)
+    return _as(node, rows, dtype)
 
 
 # ---------------------------------------------------------------------- DequantizeLinear

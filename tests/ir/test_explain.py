@@ -14,6 +14,9 @@ FLOAT = TensorProto.FLOAT
 ONES = np.ones((8, 8), np.float32)
 
 
+DOMAINS = ("acme", "com.microsoft.nchwc")
+
+
 def model(
     node: onnx.NodeProto,
     weights: dict[str, np.ndarray] | None = None,
@@ -27,7 +30,7 @@ def model(
         [helper.make_tensor_value_info("y", FLOAT, None)],
         [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in DOMAINS)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
@@ -49,6 +52,11 @@ def node(operator: str, *inputs: str, **attributes: object) -> onnx.NodeProto:
         (
             model(node("Foo", "x", domain="acme"), x=(FLOAT, [4, 8])),
             "operator Foo of domain 'acme' (node 'n'); export the model with ONNX's own operators",
+        ),
+        (
+            model(node("ReorderOutput", "x", domain=DOMAINS[1]), x=(FLOAT, [4, 8])),
+            "ReorderOutput of domain 'com.microsoft.nchwc' (node 'n'); ONNX Runtime optimised the"
+            " file for one CPU; write it with ORT_ENABLE_EXTENDED at most",
         ),
         (
             model(node("Relu", "x"), x=(TensorProto.COMPLEX64, [4])),

@@ -76,6 +76,30 @@ def test_encoder(tmp_path: Path) -> None:
     check(model, tmp_path, runs)
 
 
+def test_encoder_that_counts_its_keys(tmp_path: Path) -> None:
+    """ONNX Runtime's optimiser of BERT hands the number of words on, which the mask tells."""
+    weights = {
+        "words": floats(20, 8), "places": floats(32, 8), "kinds": floats(2, 8),
+        "g": 1 + floats(8), "b": floats(8), "w": floats(8, 24), "bias": floats(24),
+    }  # fmt: skip
+    embedded = ["ids", "segments", "words", "places", "kinds", "g", "b", "mask"]
+    nodes = [
+        node("EmbedLayerNormalization", embedded, ["e", "counts"], epsilon=1e-5),
+        node("Attention", ["e", "w", "bias", "counts"], ["a"], num_heads=2),
+        node("SkipLayerNormalization", ["a", "e", "g", "b"], ["y"], epsilon=1e-5),
+    ]
+    axes = ["batch", "sequence"]
+    inputs = dict.fromkeys(("ids", "segments", "mask"), (INT32, axes))
+    model = model_of(nodes, inputs, {"y": [*axes, 8]}, weights)
+    runs = []
+    for batch, length in ((1, 5), (3, 7), (2, 1)):
+        counts = np.arange(length, length - batch, -1)[:, None]
+        mask = (np.arange(length) < np.maximum(counts, 1)).astype(np.int32)
+        ids = DRAW.integers(0, 20, (batch, length)).astype(np.int32)
+        runs.append({"ids": ids, "segments": ids % 2, "mask": mask})
+    check(model, tmp_path, runs)
+
+
 def test_decoder(tmp_path: Path) -> None:
     """Steps behind a past of any length."""
     angles = floats(40, 8)

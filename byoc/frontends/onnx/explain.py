@@ -35,6 +35,9 @@ _NO_NUMBERS = {
     onnx.TensorProto.COMPLEX128: "give the model real and imaginary parts as two inputs",
 }
 
+#: The domain of operators on channels in blocks, as wide as the vectors of the CPU that wrote them.
+_BLOCKS_OF_CHANNELS = "com.microsoft.nchwc"
+
 #: Operators that work on texts, which no tensor of numbers holds.
 _TEXTS = re.compile(r"String|RegexFullMatch|TfIdfVectorizer|ImageDecoder")
 
@@ -109,6 +112,11 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def _remedy(domain: str, operator: str, opset: int) -> str:
+    if domain == _BLOCKS_OF_CHANNELS:
+        return (
+            "ONNX Runtime optimised the file for one CPU; write it with ORT_ENABLE_EXTENDED at"
+            " most, or give the model from before"
+        )
     if domain not in ONNX_DOMAINS:
         return (
             "export the model with ONNX's own operators, or with functions in the file that say"

@@ -64,6 +64,15 @@ class Call:
             return None
         return [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
 
+    def is_as_long(self, place: int, axis: int, other: int, of: int) -> bool:
+        """Whether axes of two inputs have one size, or one name of the model's."""
+        dims = [
+            self._types[self.input(at)].tensor_type.shape.dim[along]
+            for at, along in ((place, axis), (other, of))
+        ]
+        sizes = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in dims]
+        return sizes[0] == sizes[1] and sizes[0] != ""
+
     def known(self, place: int) -> int | None:
         """The one number of an input; None where it is computed."""
         value = self.array(place)

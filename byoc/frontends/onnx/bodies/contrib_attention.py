@@ -92,7 +92,7 @@ def _attend(
 ) -> bool:
     """Attention with the node's masks, by place: what hides keys, and what is added."""
     mask, added = places
-    biases = _masks(call, size, mask)
+    biases = _masks(call, qkv[1], size[1], mask)
     if biases is None:
         return False
     if call.attrs.get("unidirectional", 0):
@@ -118,22 +118,27 @@ def _causal(call: Call, qkv: Sequence[str], size: tuple[int | None, int | None])
     return call.constant(np.where(seen, 0.0, least), call.dtype())
 
 
-def _masks(call: Call, size: tuple[int | None, int | None], place: int) -> list[str] | None:
-    """What a mask of keys adds to the scores; None for forms that are not known."""
-    columns = size[1]
+def _masks(call: Call, keys: str, columns: int | None, place: int) -> list[str] | None:
+    """What a mask of keys, so many if that is fixed, adds to the scores.
+
+    None for forms that are not known.
+    """
     low: float = call.attrs.get("mask_filter_value", _HIDDEN)
     if not call.input(place):
         return []
     shape = call.shape(place)
-    if shape is None or len(shape) > 3 or (len(shape) == 1 and columns is None):
+    if shape is None or len(shape) > 3:
         return None
     given = call.input(place)
-    batch = call.shape(0)[0]
     if len(shape) == 1:  # how many keys there are
-        if None in (batch, shape[0]) or shape[0] != batch:
+        if not call.is_as_long(place, 0, 0, 0):  # else places where they begin follow
             return None
         counts = call.over("Unsqueeze", given, [1])
-        places = call.constant(np.arange(columns)[None], call.dtype(place))
+        if columns is None:
+            places = call.op("Cast", call.up_to(call.extent(keys, 2)), to=call.element(place))
+            places = call.over("Unsqueeze", places, [0])
+        else:
+            places = call.constant(np.arange(columns)[None], call.dtype(place))
         shown = call.op("Less", places, counts)
     else:
         if None not in (columns, shape[-1]) and shape[-1] not in (columns, 1):

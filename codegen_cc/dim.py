@@ -73,7 +73,33 @@ def normal(dim: Dim) -> Dim:
     if isinstance(dim, int):
         return dim
     expanded = sympy.expand(dim)
-    return int(expanded) if expanded.is_Integer else expanded
+    if expanded.is_Integer:
+        return int(expanded)
+    return _rounded_once(expanded) if expanded.has(sympy.floor) else expanded
+
+
+@lru_cache(4096)
+def _rounded_once(dim: sympy.Expr) -> Dim:
+    """An expression whose roundings have one form, whichever steps led to them.
+
+    floor(h/2 - 1/2) + 1 is floor(h/2 + 1/2), and floor(floor(n/20)/2) is floor(n/40).
+    """
+    found = sympy.expand(dim.replace(sympy.floor, _rounded_down))
+    return int(found) if found.is_Integer else found
+
+
+def _rounded_down(value: sympy.Expr) -> sympy.Expr:
+    """floor(value), with a fraction between 0 and 1 in it, and no rounding that changes nothing."""
+    value = sympy.expand(value)
+    inner = [term for term in sympy.Add.make_args(value) if term.has(sympy.floor)]
+    factor, *rounded = inner[0].as_coeff_mul() if len(inner) == 1 else (0,)
+    if factor and len(rounded[0]) == 1 and isinstance(rounded[0][0], sympy.floor):
+        others = value - inner[0]
+        # floor((floor(x) + k) / q) is floor((x + k) / q) for integers k and q.
+        if factor.p == 1 and sympy.expand(others * factor.q).is_integer:
+            value = sympy.expand(rounded[0][0].args[0] * factor + others)
+    whole = sympy.floor(value.as_coeff_Add()[0])
+    return sympy.floor(value - whole) + whole
 
 
 def ceil_div(a: Dim, b: int) -> Dim:

@@ -38,6 +38,22 @@ def test_extremes_lose_common_factors() -> None:
     assert quotient(larger(0, 160 * frames), 160) == larger(0, frames)
 
 
+@pytest.mark.parametrize(
+    ("dim", "expected"),
+    [
+        (sympy.floor((H - 1) / 2) + 1, sympy.floor((H + 1) / 2)),
+        (sympy.floor(sympy.floor(H / 20) / 2), sympy.floor(H / 40)),
+        (sympy.floor((sympy.floor((H - 10) / 5) - 2) / 2) + 1, sympy.floor((H - 10) / 10)),
+        (W * sympy.floor((H - 7) / 4), W * sympy.floor((H + 1) / 4) - 2 * W),
+        (sympy.floor(2 * sympy.floor(H / 3) / 5), sympy.floor(2 * sympy.floor(H / 3) / 5)),
+        (sympy.floor(-sympy.floor(H / 3) / 2), sympy.floor(-sympy.floor(H / 3) / 2)),
+    ],
+)
+def test_roundings_have_one_form(dim: Dim, expected: Dim) -> None:
+    assert normal(dim) == normal(expected)
+    assert all(at(normal(dim), h, 3) == at(dim, h, 3) for h in range(45))
+
+
 def test_one_window_is_what_an_axis_is_divided_by() -> None:
     assert at_one_window(sympy.floor(H / 160) + 1) == 2
     # As a decoder's mask reshaped to the rows of its tokens: nothing is divided into windows.

@@ -182,7 +182,7 @@ def check(
 def test_resize_to_the_size_of_another(sizes, modes: dict[str, str], tmp_path: Path) -> None:
     model = pyramid(*sizes(), **modes)
     loaded = check(model, [1, 3, "h", "w"], [(32, 48), (37, 61), (1, 6)], tmp_path)
-    assert loaded.outputs[0].shape == (1, 8, "floor(h/2 - 1/2) + 1", "floor(w/2 - 1/2) + 1")
+    assert loaded.outputs[0].shape == (1, 8, "floor(h/2 + 1/2)", "floor(w/2 + 1/2)")
 
 
 @pytest.mark.parametrize("sizes", [size_by_floats, size_by_product])

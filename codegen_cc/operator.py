@@ -121,8 +121,8 @@ class Operator:
     that may follow, ``bias`` along ``channel_axis`` of the result.  ``weight_layout`` are the
     letters of the weight's axes.  ``named_by`` is what a composite is called by: ``op``, and names
     of attributes.  ``filled(node)`` are the first operand's axes that need an element where
-    there is a result, ``read_to(node)`` how far each of them is read.  ``samples()`` are nodes that
-    libraries are asked about.
+    there is a result, ``reads(node)`` where reading begins on each of them, and where it ends.
+    ``samples()`` are nodes that libraries are asked about.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Operator:
     weight_layout: str = ""
     named_by: tuple[str, ...] = ("op",)
     filled: Callable[[Any], tuple[int, ...]] = lambda node: ()
-    read_to: Callable[[Any], tuple[Dim, ...]] = lambda node: ()
+    reads: Callable[[Any], tuple[tuple[Dim, Dim], ...]] = lambda node: ()
     facts: Facts = Facts()
     kernels: Kernels | None = None
     samples: Callable[[], Iterable[Any]] = tuple

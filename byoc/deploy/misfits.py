@@ -9,7 +9,7 @@ _BELOW_ZERO = re.compile(
     r"\(0 vs\. (?P<value>-\d+)\) : ErrorContext\(match_cast, ty=R\.Shape\((?P<extents>.*?)\)\)"
 )
 #: What is left of a known size, as of a table of positions.
-_LEFT = re.compile(r"\[\d+ - ")
+_LEFT = re.compile(r"\[(\d+ - |\w+ \* -1 \+ \d)")
 
 #: How it puts that two numbers differ; of shapes alone both are one more
 #: (``fitting_extents.require_equal``).

@@ -100,19 +100,22 @@ def _note(found: dict, extent: tvm.ir.Expr, wanted: tvm.ir.Expr) -> None:
 
 
 def _rests_of_slices(binding: relax.Binding) -> list[tvm.ir.Expr]:
-    """What slices whose bounds TVM does not clamp leave of axes of known sizes."""
+    """What slices whose bounds TVM does not clamp leave of axes of known sizes, on both sides."""
     call = binding.value
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return []
     if call.op.name != "relax.strided_slice" or not call.attrs.assume_inbound:
         return []
-    sizes, (axes, ends) = extents_of(call.args[0].ty), (items_of(call.args[i]) for i in (1, 3))
-    known = [
-        (sizes[int(axis) % len(sizes)], end)
-        for axis, end in zip(axes, ends, strict=True)
-        if len(sizes) > 0 and not isinstance(end, tirx.IntImm)
-    ]
-    return [size - end for size, end in known if isinstance(size, tirx.IntImm)]
+    sizes, (axes, *bounds) = (
+        extents_of(call.args[0].ty),
+        (items_of(call.args[i]) for i in (1, 2, 3)),
+    )
+    found = []
+    for axis, begin, end in zip(axes, *bounds, strict=True):
+        size = sizes[int(axis) % len(sizes)] if sizes else None
+        if isinstance(size, tirx.IntImm):
+            found += [x for x in (begin, size - end) if not isinstance(x, tirx.IntImm)]
+    return found
 
 
 def _elements_of_reshapes(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr]]:

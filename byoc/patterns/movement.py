@@ -7,7 +7,7 @@ from tvm import relax, tirx
 from byoc.ir.dataflow import describe, shape_of
 from byoc.ir.walk import items_of
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, integers, plain_row, positive_axis
-from codegen_cc.dim import Dim, at_most, ceil_div, slice_bounds
+from codegen_cc.dim import Dim, at_most, ceil_div, is_static, slice_bounds
 from codegen_cc.region.relax_dims import relax_dims
 
 
@@ -43,7 +43,10 @@ def build_slice(call: relax.Call) -> Candidate:
         if step <= 0:
             raise Unfit(f"stride {step}; need a positive one")
         axis %= len(shape)
-        inside = call.attrs.assume_inbound and at_most(0, first) and at_most(first, last + step - 1)
+        # Of an axis of known size the call looks whether a symbolic beginning is inside.
+        begins_inside = at_most(0, first) or (is_static([shape[axis]]) and not is_static([first]))
+        taken = begins_inside and at_most(first, last + step - 1)
+        inside = call.attrs.assume_inbound and taken
         begin[axis], end[axis] = (
             (first, last) if inside else slice_bounds(first, last, shape[axis], step)
         )

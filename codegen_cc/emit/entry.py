@@ -179,7 +179,7 @@ def check_extents(plan: Plan) -> list[str]:
     found = [(str(dim), small, dim) for dim, small in doubtful.items() if not at_most(0, dim)]
     for node in plan.region.nodes:
         found += _axes_to_fill(node)
-    beyond = [rest for node in plan.region.nodes for rest in _beyond_the_end(node)]
+    beyond = [rest for node in plan.region.nodes for rest in _beyond_the_ends(node)]
     symbol = plan.region.symbol
     return [
         f'  if ({small}) return ext_raise_negative("{symbol}", "{what}", {c_text(dim)}, "{sizes}");'
@@ -208,18 +208,20 @@ def _axes_to_fill(node: RegionNode) -> list[tuple[str, str, Dim]]:
     return found
 
 
-def _beyond_the_end(node: RegionNode) -> list[tuple[str, str, Dim]]:
-    """What is left of axes of known sizes behind what is read, and when that is more than there is.
+def _beyond_the_ends(node: RegionNode) -> list[tuple[str, str, Dim]]:
+    """What is left of axes of known sizes before and behind what is read, and when that is more
+    than there is.
 
-    As of a table of 512 positions, of which a sentence takes as many as it is long.
+    As of a table of 512 positions, of which a sentence takes as many as it is long, from its
+    beginning or from the middle on.
     """
-    ends = operator_of(node.node.op).read_to(node.node)
+    reads = operator_of(node.node.op).reads(node.node)
     found, extents = [], [e for e in node.outputs[0].shape if not is_static([e])]
-    for size, end in zip(node.inputs[0].shape if ends else (), ends, strict=True):
-        rest = size - end
-        if is_static([size]) and not is_static([rest]) and not at_most(0, rest):
-            wrong = [*(f"{c_text(extent)} > 0" for extent in extents), f"{c_text(rest)} < 0"]
-            found.append((str(rest), " && ".join(wrong), rest))
+    for size, (begin, end) in zip(node.inputs[0].shape if reads else (), reads, strict=True):
+        for rest in (begin, size - end) if is_static([size]) else ():
+            if not is_static([rest]) and not at_most(0, rest):
+                wrong = [*(f"{c_text(extent)} > 0" for extent in extents), f"{c_text(rest)} < 0"]
+                found.append((str(rest), " && ".join(wrong), rest))
     return found
 
 

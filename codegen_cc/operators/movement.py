@@ -144,11 +144,12 @@ _SHAPE: Shape = (4, 32)
 _INPUT = {"input": (_SHAPE, REAL)}
 
 
-def _read_to(node: Node) -> tuple[Dim, ...]:
-    """One past the last element of each axis that a slice takes, where it takes any."""
+def _reads(node: Node) -> tuple[tuple[Dim, Dim], ...]:
+    """The first element of each axis that a slice takes, where it takes any, and one past the
+    last."""
     begins, steps = map(parse_dim, node.attrs["begin"]), node.attrs["strides"]
     counts = zip(begins, steps, node.shape, strict=True)
-    return tuple(begin + (count - 1) * step + 1 for begin, step, count in counts)
+    return tuple((begin, begin + (count - 1) * step + 1) for begin, step, count in counts)
 
 
 def _sliced(node: Node, x: Tensor) -> Tensor:
@@ -203,7 +204,7 @@ SLICE = Operator(
     attributes={"begin": "one per axis", "end": "one per axis", "strides": "one per axis, above 0"},
     layout=Layout.VIEW,
     view=_sliced,
-    read_to=_read_to,
+    reads=_reads,
     moves=True,
     facts=Facts(
         told_by={"begin": (), "strides": ()},

@@ -307,6 +307,33 @@ def test_no_table_is_read_past_its_end(tmp_path: Path, skipped: tuple[str, ...])
             loaded.run({"x": random(1, n, 64)})
 
 
+@pytest.mark.parametrize("skipped", [(), ("relax.strided_slice",)], ids=["region", "TVM"])
+def test_no_table_is_read_past_its_ends(tmp_path: Path, skipped: tuple[str, ...]) -> None:
+    """n elements have 2 n - 1 distances of 39, from the middle on in both directions."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["n"], axis=0),
+        helper.make_node("Sub", ["middle", "n"], ["first"]),
+        helper.make_node("Add", ["n", "before"], ["last"]),
+        helper.make_node("Slice", ["table", "first", "last", "zero"], ["distances"]),
+        helper.make_node("Transpose", ["distances"], ["turned"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "turned"], ["y"]),
+    ]
+    weights = {"one": np.array([1]), "zero": np.array([0]), "table": random(39, 64)}
+    weights |= {"middle": np.array([20]), "before": np.array([19])}
+    made = model(nodes, {"x": [1, "n", 64]}, weights)
+    compiled = byoc.compile(made, tmp_path / "m.so", skip_ops=skipped)
+    if not skipped:
+        assert compiled.metadata.entry is not None
+    loaded = byoc.load(tmp_path / "m.so")
+    for n in (2, 7, 20):
+        feeds = {"x": random(1, n, 64)}
+        assert_agrees(loaded.run(feeds), onnxruntime_outputs(made, feeds))
+    for n in (21, 500):
+        with pytest.raises(RunError, match=f"would be {20 - n}; pass smaller inputs"):
+            loaded.run({"x": random(1, n, 64)})
+
+
 def test_a_slice_that_always_ends_past_the_end_is_cut(tmp_path: Path) -> None:
     """As a window of an inverse STFT, of which a network asks for as much as it has samples."""
     nodes = [

@@ -11,7 +11,16 @@ from tvm import relax
 
 from byoc.frontends.onnx.tangled_extents import numbers_as_symbols
 from byoc.ir.dataflow import array_of, shape_of
-from codegen_cc.dim import Dim, at_most, backward_bounds, is_static, normal, slice_bounds
+from codegen_cc.dim import (
+    Dim,
+    above_zero,
+    at_most,
+    backward_bounds,
+    is_static,
+    normal,
+    slice_bounds,
+    symbols,
+)
 from codegen_cc.region.relax_dims import relax_dims, relax_extent
 
 Extent = Callable[[Dim], int | tvm.ir.Expr]
@@ -68,14 +77,27 @@ def sliced(
 def _forward(begin: Dim, end: Dim, size: Dim, step: int) -> tuple[Dim, Dim]:
     """The bounds of a slice; of a known size, as of a table of positions, within it.
 
-    A call whose end is beyond is refused when it comes (``check_extents``): what is added to the
-    slice, as a sentence to its positions, would have another length, and ONNX Runtime refuses it.
+    A call whose bounds are beyond is refused when it comes (``check_extents``): what is added to
+    the slice, as a sentence to its positions, would have another length, and ONNX Runtime refuses
+    it.
     """
     first, last = slice_bounds(begin, end, size, step)
     clamped = any(sympy.sympify(bound).has(sympy.Max) for bound in (first, last))
-    if isinstance(size, int) and clamped and at_most(0, begin) and at_most(begin, end):
-        return begin, end
+    if isinstance(size, int) and clamped:
+        if at_most(0, begin) and at_most(begin, end):
+            return begin, end
+        if _from_the_middle(begin, size):
+            return begin, normal(begin + above_zero(normal(end - begin)))
     return first, last
+
+
+def _from_the_middle(begin: Dim, size: int) -> bool:
+    """Whether a slice begins the nearer to the front of a table, the more elements it takes.
+
+    As of 9999 distances, -4999 to 4999, of which those of n elements begin at 5000 - n.
+    """
+    middle = normal(sympy.sympify(begin).subs(dict.fromkeys(symbols([begin]), 0)))
+    return isinstance(middle, int) and 0 < middle <= size and bool(at_most(begin, middle))
 
 
 def cut_by_values(

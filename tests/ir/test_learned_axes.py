@@ -35,6 +35,12 @@ LESSONS = {
         [(S - 4, above_zero(S - 4)), (T, S), (S - 9, above_zero(S - 9))],
         ["p", "s+9", "s+9"],
     ),
+    "halved": ([(2 * sympy.floor(T / 2), T)], ["p", "s", "2*t"]),
+    "halved, and halved": (
+        [(2 * sympy.floor(T / 2), T), (4 * sympy.floor(T / 4), T)],
+        ["p", "s", "4*t"],
+    ),
+    "rounded up": ([(2 * sympy.floor((T + 8) / 16), sympy.floor(T / 8))], ["p", "s", "16*t"]),
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),
@@ -211,3 +217,38 @@ def test_what_comes_after_axes_that_differ_is_seen_as_well(tmp_path: Path) -> No
                 feeds[f"{name}{i}"] = rng.normal(size=(batch, first + i, 4))
         inputs = {name: value.astype(np.float32) for name, value in feeds.items()}
         assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_a_root_of_so_many_patches_makes_an_image_square(tmp_path: Path) -> None:
+    """As a depth network turns a sequence of patches into an image again."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    image (float[batch, 3, height, width] x) => (float[a, b, c, d] y) {
+        patches = Conv <kernel_shape = [8, 8], strides = [8, 8]> (x, w)
+        extents = Shape <end = 2> (patches)
+        rest = Constant <value = int64[1] {-1}> ()
+        shape = Concat <axis = 0> (extents, rest)
+        lines = Reshape (patches, shape)
+        count = Shape <start = 2> (lines)
+        number = Cast <to = 1> (count)
+        half = Constant <value = float[1] {0.5}> ()
+        root = Pow (number, half)
+        side = Cast <to = 7> (root)
+        sides = Concat <axis = 0> (extents, side, side)
+        square = Reshape (lines, sides)
+        small = Conv <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (square, v)
+        scales = Constant <value = float[4] {1.0, 1.0, 2.0, 2.0}> ()
+        large = Resize (small, , scales)
+        y = Add (square, large)
+    }"""
+    model = parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (4, 3, 8, 8)), ("v", (4, 4, 3, 3))):
+        array = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    compiled = byoc.compile(model, tmp_path / "model.so")
+    assert len(compiled.report.regions) == 1 and not compiled.report.left
+    library = byoc.load(tmp_path / "model.so")
+    assert library.inputs[0].shape == ("batch", 3, "16*height", "16*height")
+    for n, size in ((1, 16), (2, 48)):
+        x = rng.standard_normal((n, 3, size, size)).astype(np.float32)
+        assert_agrees(library.run({"x": x}), onnxruntime_outputs(model, {"x": x}))

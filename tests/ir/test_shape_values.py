@@ -54,6 +54,8 @@ KNOWN = [
     ("Pow", [SHAPE, integers(2)], {}),
     ("Pow", [SHAPE, floats(1, 2, 3, 0)], {}),
     ("Div", [SHAPE, integers(441)], {}),
+    ("Pow", [ShapeValue.of([H**2 + 2 * H + 1, 9], "float32"), floats(0.5)], {}),
+    ("Sqrt", [ShapeValue.of([H**2 * 4], "float32")], {}),
     ("Neg", [SCALAR], {}),
     ("Cast", [SCALAR], {"to": TensorProto.FLOAT}),
     ("Cast", [FLOAT], {"to": TensorProto.INT64}),

@@ -295,3 +295,50 @@ def test_indices_of_joined_rows_beside_extents_of_another_input(
             inputs[name] = np.stack([rng.integers(-n, n, (a, rows)) for n in (b, c)], axis=-1)
         want = onnxruntime_outputs(model, inputs)["y"]
         np.testing.assert_array_equal(library.run(inputs)["y"], want)
+
+
+def test_numbers_are_padded_beside_open_axes(tmp_path: Path) -> None:
+    """As the ids of blocks of a sentence, with ids that are none before and behind."""
+    model = _model(
+        17,
+        "(int64[n,s] x, float[9,4] table) => (float[n,k,4] y)"
+        "<int64[4] pads = {0, 1, 0, 2}, int64 fill = {-1}, int64 one = {1}>"
+        "{ wide = Pad(x, pads, fill) rows = Add(wide, one) y = Gather(table, rows) }",
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(tmp_path / "m.so")
+    rng = np.random.default_rng(0)
+    for n, length in ((1, 1), (3, 7)):
+        inputs = {"x": rng.integers(0, 8, (n, length)), "table": rng.random((9, 4), np.float32)}
+        want = onnxruntime_outputs(model, inputs)["y"]
+        np.testing.assert_array_equal(library.run(inputs)["y"], want)
+
+
+def test_an_extent_is_divided_though_smaller_inputs_would_have_none(tmp_path: Path) -> None:
+    """Windows of 40 samples, two by two: 20 samples have -1 windows, but such calls are refused."""
+    model = _model(
+        17,
+        "(float[n,1,s] x) => (float[n,k,2] y)"
+        f"<float[2,1,40] w = {{{_numbers(80)}}}, int64[1] two = {{2}}, int64[1] middle = {{1}}>"
+        """{
+          windows = Conv <strides = [20]> (x, w)
+          rows = Transpose <perm = [0, 2, 1]> (windows)
+          count = Shape <start = 1, end = 2> (rows)
+          pairs = Div (count, two)
+          batch = Shape <end = 1> (x)
+          shape = Concat <axis = 0> (batch, pairs, middle)
+          zeros = ConstantOfShape (shape)
+          sum = ReduceSum <keepdims = 1> (rows, middle)
+          y = Add (zeros, sum)
+        }""",
+    )
+    report = byoc.compile(model, tmp_path / "m.so").report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(tmp_path / "m.so")
+    for n, length in ((1, 60), (2, 83), (3, 100)):
+        x = np.random.default_rng(length).standard_normal((n, 1, length)).astype("float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-5)
+    with pytest.raises(RunError):
+        library.run({"x": np.zeros((1, 1, 10), np.float32)})

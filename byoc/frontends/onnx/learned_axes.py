@@ -4,6 +4,7 @@
     x [.., s // 20 - 1] + y [.., max(0, s // 20 - 1)]       s becomes s + 39
     x [b, s, 6] reshaped to [1, s, 2, 3]                    b becomes 1
     x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
+    x [.., h // 8] + y [.., 2*((h + 8) // 16)]              h becomes 16*h
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
     patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
                                                             h and w become 224
@@ -82,14 +83,14 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         elif broadcast_shape((a,), (b,)) is not None:
             continue
         else:
-            found = (
-                _tie(axes, a, b) or _of_size(axes, a, b) or _more(axes, a, b) or _uncut(axes, a, b)
-            )
+            ways = (_tie, _of_size, _more, _uncut, _multiple)
+            found = next(filter(None, (way(axes, a, b) for way in ways)), None)
         if found is None:
             continue
         for name, extent in found.items():
-            # The symbol of an axis s+3 stands for s.
-            put = {symbol(name): normal(_dim(extent) - _offset(axes, name))}
+            # The symbol of an axis s+3 stands for s, and so does that of 2*s.
+            factor, offset = _factor(axes, name) or 1, _offset(axes, name) or 0
+            put = {symbol(name): normal((_dim(extent) - offset) / sympy.Integer(factor))}
             axes = _renamed(axes, name, extent)
             values = put | {key: _with(value, put) for key, value in values.items()}
     return axes
@@ -130,13 +131,21 @@ def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
         count = sympy.sympify(1 / ratio.subs(own, 1))
         if count.is_Integer and count > 0 and sympy.expand(ratio * count - own) == 0:
             return {str(own): int(count)}
-    parts = sympy.sympify(b).atoms(sympy.floor)
+    return _multiple(axes, a, b)
+
+
+def _multiple(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent] | None:
+    """A symbol, and the multiple of it at which a and b are equal, as divisions then leave
+    nothing."""
+    parts = sympy.sympify(a).atoms(sympy.floor) | sympy.sympify(b).atoms(sympy.floor)
     divisors = {sympy.fraction(sympy.together(part.args[0]))[1] for part in parts}
-    for own in sorted(plain, key=str):
+    inside = {str(s) for part in parts for s in part.free_symbols}
+    for name in sorted(inside & {*_order(axes)}):
+        already, own = _factor(axes, name), symbol(name)
         for factor in sorted(int(divisor) for divisor in divisors if divisor.is_Integer):
             put = {own: factor * own}
-            if same(_with(a, put), _with(b, put)):
-                return {str(own): Extent(str(own), factor)}
+            if already is not None and same(_with(a, put), _with(b, put)):
+                return {name: Extent(name, already * factor)}
     return None
 
 
@@ -257,6 +266,14 @@ def _offset(axes: Iterable[DynamicAxis], name: str) -> int | None:
     found = {a.extent for a in axes if isinstance(a.extent, Extent) and name in a.extent.names}
     offset = min(extent.offset for extent in found)
     return offset if found == {Extent(name, offset=offset)} else None
+
+
+def _factor(axes: Iterable[DynamicAxis], name: str) -> int | None:
+    """What the name is multiplied by on all axes that have it; None where they differ, or have
+    more."""
+    found = {a.extent for a in axes if isinstance(a.extent, Extent) and name in a.extent.names}
+    factor = min(extent.factor for extent in found)
+    return factor if found == {Extent(name, factor)} else None
 
 
 def _extent(dim: Dim, order: list[str]) -> Extent | int | None:

@@ -362,6 +362,8 @@ def _uncut(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:
         else axis
         for axis in found.prepared.axes
     )
+    if some == found.prepared.axes:
+        return found
     whole = attempt(some)
     fits = whole is not None and not whole.unknown and not _has_cuts(whole.module)
     return whole if fits else found

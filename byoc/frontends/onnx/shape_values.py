@@ -9,9 +9,9 @@ what fp32 gives, the node is not evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,18 @@ def constant_value(array: np.ndarray) -> ShapeValue | None:
 
 
 def evaluate(
-    node: onnx.NodeProto, operands: Sequence[ShapeValue | None], opset: int
+    node: onnx.NodeProto,
+    operands: Sequence[ShapeValue | None],
+    opset: int,
+    extents: Collection[sympy.Expr] = (),
 ) -> ShapeValue | None:
     """The result of a node with one output; None if it cannot be told exactly.
 
-    ``operands`` stand in the order of the node's inputs, None for those left out.
+    ``operands`` stand in the order of the node's inputs, None for those left out. ``extents`` are
+    those of tensors: calls for which one is below 0 are refused.
     """
-    rule = _RULES.get(node.op_type)
+    of_signs = _OF_SIGNS.get(node.op_type)
+    rule = partial(of_signs, extents) if of_signs else _RULES.get(node.op_type)
     if rule is None or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return None
     if has_axis(node):
@@ -122,16 +127,40 @@ def _binary(function: Callable[[sympy.Expr, sympy.Expr], sympy.Expr]) -> Rule:
     return rule
 
 
-def _divide(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
-    if a.dtype in _FLOATS:
-        return _mapped(lambda x, y: x / y, None, a, b)
-    return _mapped(lambda x, y: sympy.floor(x / y) if _same_sign(x, y) else None, None, a, b)
+def _divide(
+    extents: Collection[sympy.Expr], _: dict[str, Any], a: ShapeValue, b: ShapeValue
+) -> ShapeValue | None:
+    def rounded(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+        return sympy.floor(x / y) if _same_sign(x, y, extents) else None
+
+    return _mapped((lambda x, y: x / y) if a.dtype in _FLOATS else rounded, None, a, b)
 
 
 def _power(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
-    if a.dtype in _FLOATS:
-        return None  # what rounding makes of it is known of products alone
-    return _mapped(_whole_power, None, a, b)
+    if a.dtype not in _FLOATS:
+        return _mapped(_whole_power, None, a, b)
+    # What rounding makes of other powers is not known.
+    return _mapped(lambda x, y: _root(x) if y == sympy.Rational(1, 2) else None, None, a, b)
+
+
+def _root(x: sympy.Expr) -> sympy.Expr | None:
+    """The root of a square of integers, as of the patches of a square image."""
+    root = sympy.sqrt(sympy.factor(x))
+    return root if root.is_integer and sympy.expand(root**2 - x) == 0 else None
+
+
+def sides_of_square(
+    node: onnx.NodeProto, operands: Sequence[ShapeValue | None]
+) -> list[tuple[sympy.Symbol, sympy.Symbol]]:
+    """The two symbols that have to be equal for a node to take the root of a square."""
+    if node.op_type not in ("Pow", "Sqrt") or None in operands:
+        return []
+    pairs = [tuple(sorted(x.free_symbols, key=str)) for x in operands[0].elements.ravel()]
+    return [
+        pair
+        for x, pair in zip(operands[0].elements.ravel(), pairs, strict=True)
+        if len(pair) == 2 and _root(x.xreplace({pair[1]: pair[0]})) is not None
+    ]
 
 
 def _whole_power(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
@@ -141,30 +170,35 @@ def _whole_power(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
     return sympy.expand(x**y)
 
 
-def _modulo(attrs: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:
-    if a.dtype in _FLOATS or attrs.get("fmod"):
-        return None
-    return _mapped(_remainder, None, a, b)
-
-
-def _remainder(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+def _modulo(
+    extents: Collection[sympy.Expr], attrs: dict[str, Any], a: ShapeValue, b: ShapeValue
+) -> ShapeValue | None:
     """What is left of a quotient that is rounded down: ONNX and Python agree where y is above 0."""
-    if y.is_positive:
-        return sympy.expand(x - y * sympy.floor(x / y))
-    return sympy.Mod(x, y) if _same_sign(x, y) else None
+
+    def rest(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+        if y.is_positive:
+            return sympy.expand(x - y * sympy.floor(x / y))
+        return sympy.Mod(x, y) if _same_sign(x, y, extents) else None
+
+    return None if a.dtype in _FLOATS or attrs.get("fmod") else _mapped(rest, None, a, b)
 
 
-def _same_sign(x: sympy.Expr, y: sympy.Expr) -> bool:
+def _same_sign(x: sympy.Expr, y: sympy.Expr, extents: Collection[sympy.Expr]) -> bool:
     """Whether x / y rounds down when it rounds towards 0, which is how ONNX divides integers.
 
     Where a divisor with symbols is 0, there is no quotient to be wrong about.
     """
-    return bool(_is_natural(x) and _is_natural(y) and y != 0)
+    return bool(_is_natural(x, extents) and _is_natural(y, extents) and y != 0)
 
 
-def _is_natural(x: sympy.Expr) -> bool:
-    """Whether a number is 0 or more; SymPy does not know it of -floor(-n/32), which rounds up."""
-    return bool(x.is_nonnegative or (x.is_integer and at_most(0, x)))
+def _is_natural(x: sympy.Expr, extents: Collection[sympy.Expr]) -> bool:
+    """Whether a number is 0 or more; SymPy does not know it of -floor(-n/32), which rounds up.
+
+    Of h//20 - 1 it depends on h, but as an extent it is never less.
+    """
+    if x.is_nonnegative or x in extents:
+        return True
+    return bool(x.is_integer and at_most(0, x))
 
 
 def _floor(x: sympy.Expr) -> sympy.Expr | None:
@@ -326,13 +360,15 @@ def _constant_of_shape(attrs: dict[str, Any], shape: ShapeValue) -> ShapeValue |
     return constant_value(np.full(shape.integers, value[0]))
 
 
+#: Rules that ask for signs, and are given extents first.
+_OF_SIGNS = {"Div": _divide, "Mod": _modulo}
+
 _RULES: dict[str, Rule] = {
     "Add": _binary(lambda x, y: x + y),
     "Sub": _binary(lambda x, y: x - y),
     "Mul": _binary(lambda x, y: x * y),
-    "Div": _divide,
-    "Mod": _modulo,
     "Pow": _power,
+    "Sqrt": _rounding(_root),
     "Max": _elementwise(_most),
     "Min": _elementwise(_least),
     "Neg": _rounding(lambda x: -x),

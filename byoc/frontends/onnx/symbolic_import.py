@@ -30,11 +30,17 @@ from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed
 from byoc.frontends.onnx.same_padding import same_pads
-from byoc.frontends.onnx.shape_values import MAX_ELEMENTS, ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.shape_values import (
+    MAX_ELEMENTS,
+    ShapeValue,
+    constant_value,
+    evaluate,
+    sides_of_square,
+)
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined
 from byoc.frontends.onnx.symbolic_range import counted, number, places_of_all, tiled
-from byoc.frontends.onnx.symbolic_resize import LINE, RANKS, resized_image
+from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, dtype_of, is_kernel_float, scalar_of, shape_of
@@ -47,7 +53,7 @@ from codegen_cc.dim import (
     quotient,
     same,
 )
-from codegen_cc.region.relax_dims import relax_dims, relax_extent, variable_symbols
+from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 
 #: Inputs that TVM's converters read as shapes; all others are tensors.
 SHAPE_INPUTS = {
@@ -159,7 +165,7 @@ class SymbolicImporter(CheckedImporter):
     def convert_operator(
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
-        if op_name in ("Resize", "Upsample") and self._is_symbolic_image(inputs):
+        if self._variables and op_name in ("Resize", "Upsample") and is_symbolic_image(inputs):
             convert = partial(resized_image, extent_of=self._extent)
             return self.bb.normalize(self.honouring(convert, op_name, inputs, attrs, opset))
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
@@ -225,8 +231,9 @@ class SymbolicImporter(CheckedImporter):
                 return False
             if node.op_type == "Range":
                 return self._range(node, operands)
-            value = evaluate(node, operands, self.opset)
+            value = evaluate(node, operands, self.opset, self._extents)
         if value is None:
+            self.unequal += sides_of_square(node, operands)
             return False
         self._values[node.output[0]] = value
         return True
@@ -295,21 +302,6 @@ class SymbolicImporter(CheckedImporter):
         return relax_extent(dim, self._variables)
 
     # ------------------------------------------------------------------ images
-
-    def _is_symbolic_image(self, inputs: Sequence[relax.Expr | None]) -> bool:
-        """Whether ``resized_image`` is needed: symbols in height, width, sizes, or no shape.
-
-        Of lines whose sizes are all known there are converters for more forms.
-        """
-        image = inputs[0]
-        if not self._variables or image.ty.ndim not in RANKS:
-            return False
-        shape, sizes = shape_of(image), inputs[3] if len(inputs) > 3 else None
-        given = isinstance(sizes, relax.ShapeExpr)
-        if image.ty.ndim == LINE:
-            wanted = relax_dims(sizes.values) if given else ()
-            return shape is not None and not is_static([*shape[2:], *wanted])
-        return shape is None or not is_static(shape[2:]) or given
 
     def _slice(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]
@@ -402,15 +394,14 @@ class SymbolicImporter(CheckedImporter):
             pads = [normal(element) for element in followed.elements.ravel()]
         fill = attrs.get("value", 0.0) if value is None else scalar_of(value)
         along = dims_of(axes) if axes is not None else list(range(len(shape or ())))
-        if None in (shape, mode, pads, fill, along) or not is_kernel_float(source, stored=True):
+        if None in (shape, mode, pads, fill, along) or is_static([*shape, *pads]):
             return None
-        if is_static([*shape, *pads]):
-            return None
+        by_parts = not is_kernel_float(source, stored=True) or not is_static(pads)
         sides = {
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)
         }
-        if not is_static(pads):
+        if by_parts:  # integers as well: ``nn.pad`` is for floats
             if mode != "constant":
                 return None
             wide = joined(self.bb, source, sides, fill, self._extent)

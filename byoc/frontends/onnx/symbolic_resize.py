@@ -17,7 +17,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import array_of, shape_of
 from byoc.patterns.image import DIVIDED
-from codegen_cc.dim import Dim, normal, symbols
+from codegen_cc.dim import Dim, is_static, normal, symbols
 from codegen_cc.region.relax_dims import relax_dims
 
 #: Methods of ``relax.image.resize2d`` by ONNX's modes.
@@ -38,6 +38,22 @@ LINE, IMAGE = RANKS = (3, 4)
 
 #: The axis that makes an image of a line.
 _ROWS = 2
+
+
+def is_symbolic_image(inputs: Sequence[relax.Expr | None]) -> bool:
+    """Whether ``resized_image`` is needed: symbols in height, width, sizes, or no shape.
+
+    Of lines whose sizes are all known there are converters for more forms.
+    """
+    image = inputs[0]
+    if image.ty.ndim not in RANKS:
+        return False
+    shape, sizes = shape_of(image), inputs[3] if len(inputs) > 3 else None
+    given = isinstance(sizes, relax.ShapeExpr)
+    if image.ty.ndim == LINE:
+        wanted = relax_dims(sizes.values) if given else ()
+        return shape is not None and not is_static([*shape[2:], *wanted])
+    return shape is None or not is_static(shape[2:]) or given
 
 
 def resized_image(

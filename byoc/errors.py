@@ -29,7 +29,12 @@ class AxesNote(UserWarning):
 
 
 class ModelError(ByocError):
-    """The model cannot be read: missing, damaged, or its weights are not where it says."""
+    """The model cannot be read: missing, damaged, or its weights are not where it says.
+
+    ``sources`` says why, for each node of a traced graph that is in the way, where these are known.
+    """
+
+    sources: Mapping[str, str] = MappingProxyType({})
 
 
 class ShapeError(ByocError):

@@ -23,6 +23,13 @@ def freeze(placeholder: torch.fx.Node) -> None:
     placeholder.meta["tensor_dict"] = {**(placeholder.meta.get("tensor_dict") or {}), _STATIC: ""}
 
 
+def thaw(placeholder: torch.fx.Node) -> None:
+    """Make an input of a graph one that each call gives, as one is that the graph writes."""
+    told = dict(placeholder.meta.get("tensor_dict") or {})
+    told.pop(_STATIC, None)
+    placeholder.meta["tensor_dict"] = told
+
+
 @dataclass(frozen=True)
 class Captured:
     """A graph, and what its inputs are.
@@ -60,7 +67,7 @@ class Captured:
                 frozen.append(place)
             else:
                 given.append(place)
-        if torch.is_grad_enabled() and any(
+        if _may_have_gradients(graph) and any(
             isinstance(value, torch.Tensor) and value.requires_grad for value in inputs
         ):
             raise ImportFailure(
@@ -121,6 +128,13 @@ class Captured:
     def _example(self, place: int) -> Any:
         nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
         return nodes[place].meta.get("example_value", self.inputs[place])
+
+
+def _may_have_gradients(graph: torch.fx.GraphModule) -> bool:
+    """Whether gradients are recorded where a graph is called, or in a part of it."""
+    return torch.is_grad_enabled() or any(
+        node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
+    )
 
 
 def _modes() -> tuple[str, ...]:

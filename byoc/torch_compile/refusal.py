@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from byoc.errors import ImportFailure
+from byoc.errors import ImportFailure, ModelError
 from codegen_cc.unfinished import folder_beside
 
 
@@ -31,7 +31,7 @@ class Refusal:
         """Note what an import is refused with."""
         try:
             yield
-        except ImportFailure as error:
+        except (ImportFailure, ModelError) as error:
             text = json.dumps({"message": str(error), "sources": dict(error.sources)}, indent=1)
             with folder_beside(self.path) as folder:
                 unfinished = folder / "refusal.json"

@@ -93,6 +93,29 @@ def test_gradients_are_pytorchs(tmp_path: Path) -> None:
     assert module.conv.weight.grad is not None and not list(tmp_path.iterdir())
 
 
+class Switched(nn.Module):
+    """Gradients of one part alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(4, 6)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        with torch.no_grad():
+            y = self.first(x)
+        with torch.enable_grad():
+            return y, None, self.second(x)
+
+
+@torch.no_grad()
+def test_gradients_of_a_part() -> None:
+    module = Switched().eval()
+    compiled = torch.compile(module, backend=backend, options={"cache": False})
+    with pytest.warns(FallbackWarning, match="gradients may be wanted"):
+        found = compiled(torch.randn(2, 4))
+    assert found[2].requires_grad and not found[0].requires_grad
+
+
 class Parts(nn.Module):
     """A graph, a break, and a graph of an operator that has no converter."""
 
@@ -128,7 +151,7 @@ class Between(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
         y, positive = torch.tanh(self.stem(x)), x.sum() > 0
-        y.erfinv_()
+        y.i0_()
         parts, places = torch.frexp(y)
         y = torch.cond(positive, torch.sin, torch.cos, (y,))
         return self.head(y) + parts[:, :1], None, places
@@ -140,12 +163,12 @@ def test_operators_without_a_converter_are_pytorchs(
 ) -> None:
     """The others are compiled around them, also in the next process, and for other sizes."""
     module, options = Between().eval(), {"cache": str(tmp_path), "min_bytes": 0, "verify": False}
-    why = r"^PyTorch runs operators of a graph: no converter for aten.erfinv.default .*frexp.Tensor"
+    why = r"^PyTorch runs operators of a graph: no converter for aten.i0.default .*frexp.Tensor"
     with pytest.warns(FallbackWarning, match=why):
         told = byoc.explain(module, (torch.randn(2, 6),), options)
     stem, middle, inner, head = told.graphs[0].parts
     assert "stem + tanh" in [node["name"] for node in stem.metadata.report["nodes"]]
-    assert "no converter for aten.erfinv.default" in middle.reason and middle.metadata is None
+    assert "no converter for aten.i0.default" in middle.reason and middle.metadata is None
     assert inner.reason == "a graph inside of the graph" and head.metadata.report["left"] == []
     assert str(told).splitlines()[0] == "graph 1: 4 parts"
 
@@ -326,3 +349,48 @@ def test_a_graph_without_inputs_is_pytorchs() -> None:
     with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: a graph without inputs"):
         compiled = torch.compile(module, backend=backend, options={"cache": False})()
     torch.testing.assert_close(compiled, module())
+
+
+class Remembering(nn.Module):
+    """Attention to a cache of fixed addresses, which each call writes, as static caches are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+        self.keys, self.values = torch.zeros(1, 6, 8), torch.zeros(1, 6, 8)
+        self.register_buffer("count", torch.tensor(0))
+        for tensor in (self.keys, self.values, self.count):
+            torch._dynamo.mark_static_address(tensor)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        query, key, value = self.into(x).split(8, 2)
+        self.keys.index_copy_(1, self.count[None], key)
+        self.values.index_copy_(1, self.count[None], value)
+        self.count += 1
+        shown = torch.arange(6)[None] < self.count
+        made = nn.functional.scaled_dot_product_attention(query, self.keys, self.values, shown)
+        return self.out(made), None, made.sum()
+
+
+@torch.no_grad()
+def test_what_writes_inputs_is_pytorchs() -> None:
+    """All but these operators is computed by libraries, which read what was written."""
+    module, other = Remembering().eval(), Remembering().eval()
+    other.load_state_dict(module.state_dict())
+    compiled = torch.compile(module, backend=backend, options={"cache": False, "min_bytes": 0})
+    with pytest.warns(FallbackWarning, match="^PyTorch runs operators") as met:
+        for _ in range(3):
+            x = torch.randn(1, 1, 8)
+            found, wanted = compiled(x), other(x)
+            for place in (0, 2):
+                torch.testing.assert_close(found[place], wanted[place], rtol=1e-4, atol=1e-5)
+    assert not any("its weights" in str(warning.message) for warning in met)
+    torch.testing.assert_close(module.keys, other.keys)
+    assert module.count == 3
+    torch.compiler.reset()
+    with pytest.warns(FallbackWarning):
+        told = byoc.explain(other, (x,), {"cache": False, "min_bytes": 0})
+    (graph,) = told.graphs
+    taken = [part for part in graph.parts if part.metadata is not None]
+    assert taken and sum(part.operators for part in taken) >= 4
+    assert any(part.reason == "it writes an input" for part in graph.parts)

@@ -197,22 +197,16 @@ class _Importer:
         (node,) = (n for n in self._program.graph.nodes if n.op == "output")
         results, behind = [], {}
         specs = self._program.graph_signature.output_specs
+        written = []
         for spec, result in zip(specs, node.args[0], strict=True):
             if spec.kind is kinds.USER_OUTPUT:
                 results.append(result)
             elif spec.kind is kinds.BUFFER_MUTATION and self._kept is not None:
                 behind[spec.target] = result
-            elif spec.kind is kinds.BUFFER_MUTATION:
-                raise ModelError(
-                    f"the module changes {spec.target!r} when it runs; byoc.compile keeps "
-                    "it with states=True (--states)"
-                )
             else:
-                what = spec.kind.name.split("_MUTATION")[0].lower().replace("_", " ")
-                raise ModelError(
-                    f"the module changes {what} {spec.target!r}; need one that changes buffers "
-                    "alone"
-                )
+                written.append((spec, result))
+        if written:
+            raise _changed(written)
         return [*(results[place] for place in places), *(behind[n] for n in self._kept or ())]
 
     def _output(self, node: torch.fx.Node) -> relax.Expr:
@@ -364,6 +358,24 @@ class _Importer:
         if (source := source_node(node)) is not None:
             failure.sources = {source: str(failure)}
         return failure
+
+
+def _changed(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:
+    """The error for what a module may not change, which tells the nodes that do so last."""
+    spec, _ = written[0]
+    if spec.kind is torch.export.graph_signature.OutputKind.BUFFER_MUTATION:
+        failure = ModelError(
+            f"the module changes {spec.target!r} when it runs; byoc.compile keeps "
+            "it with states=True (--states)"
+        )
+    else:
+        what = spec.kind.name.split("_MUTATION")[0].lower().replace("_", " ")
+        failure = ModelError(
+            f"the module changes {what} {spec.target!r}; need one that changes buffers alone"
+        )
+    sources = filter(None, (source_node(node) for _, node in written))
+    failure.sources = dict.fromkeys(sources, "it writes an input")
+    return failure
 
 
 def _is_complex(value: Any) -> bool:

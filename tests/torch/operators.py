@@ -15,6 +15,7 @@ from tests.torch.case import Case
 from tests.torch.image_operators import IMAGE
 from tests.torch.odd_operators import ODD
 from tests.torch.order_operators import ORDERED
+from tests.torch.special_operators import SPECIAL
 
 _X = (3, 8, 6, 6)
 _INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 100]])
@@ -406,4 +407,5 @@ FAMILIES = {
     "image": IMAGE,
     "odd": ODD,
     "order": ORDERED,
+    "special": SPECIAL,
 }

@@ -36,6 +36,7 @@ LEFT = {
         *("relax.topk", "relax.argsort", "relax.left_shift", "relax.right_shift"),
         *("relax.floor_divide", "relax.bitwise_and", "relax.bitwise_xor", "relax.call_tir"),
     },
+    "special": {"relax.call_tir", "relax.astype"},  # in loops of TVM's
 }
 
 

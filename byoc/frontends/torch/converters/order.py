@@ -235,7 +235,24 @@ def _cumulative(is_greatest: bool) -> Callable[..., list[relax.Expr]]:
     return convert
 
 
+def log_cumulative_sum(g: Graph, x: Value, dim: int) -> relax.Expr:
+    """The logarithm of the sum of ``exp`` of all elements up to each along an axis."""
+
+    def both(before: tirx.Expr, here: tirx.Expr) -> tirx.Expr:
+        greater, less = tirx.max(before, here), tirx.min(before, here)
+        made = greater + tirx.log(1 + tirx.exp(less - greater))
+        made = tirx.Select(tirx.isinf(greater), greater, made)  # infinite, or the sum of nothing
+        return tirx.Select(tirx.any(tirx.isnan(before), tirx.isnan(here)), before + here, made)
+
+    tensor = g.tensor(x, g.dtype)
+    if not tensor.ty.ndim:
+        return tensor
+    wide = g.tensor(tensor, "float64" if g.dtype == "float64" else "float32")
+    return g.tensor(_scan(g, wide, dim % tensor.ty.ndim, both), g.dtype)
+
+
 ORDER = {
+    "logcumsumexp": log_cumulative_sum,
     "max.dim": _extreme(op.max, op.argmax),
     "min.dim": _extreme(op.min, op.argmin),
     "argmax": _position(op.argmax),

@@ -16,6 +16,7 @@ from byoc.frontends.torch.converters.movement import MOVEMENT
 from byoc.frontends.torch.converters.normalisation import NORMALISATION
 from byoc.frontends.torch.converters.order import ORDER
 from byoc.frontends.torch.converters.recurrent import RECURRENT
+from byoc.frontends.torch.converters.special import SPECIAL
 from byoc.frontends.torch.values import Converter
 
 #: By ``name`` or, for one of its forms, ``name.overload``; those of other packages than PyTorch
@@ -30,6 +31,7 @@ CONVERTERS: dict[str, Converter] = {
     **BITS,
     **IMAGE,
     **RECURRENT,
+    **SPECIAL,
 }
 
 

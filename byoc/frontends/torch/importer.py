@@ -269,7 +269,7 @@ class _Importer:
         for result in results:
             if result is not None:
                 _require_plain(result, "its result")
-        if len(results) == 1 and 0 in self._graph.shape:
+        if len(results) == 1 and any(isinstance(n, int) and n == 0 for n in results[0].shape):
             # An extent of 0 in a shape means the operand's to Relax's reshape.
             if all(isinstance(size, int) for size in self._graph.shape):
                 nothing = torch.zeros(self._graph.shape, dtype=results[0].dtype)

@@ -17,6 +17,7 @@ from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
 from byoc.frontends.torch.names import leaf_names
+from byoc.frontends.torch.symbols import decided_by_data
 from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.errors import one_line
 
@@ -62,7 +63,8 @@ class Program:
         for symbol, bounds in self.exported.range_constraints.items():
             least = int(bounds.lower) if int(bounds.lower) > 2 else 0
             most = int(bounds.upper) if bounds.upper.is_Integer else None
-            if symbol.is_Symbol and (least or most is not None):
+            of_input = symbol.is_Symbol and not decided_by_data(symbol)
+            if of_input and (least or most is not None):
                 name = self.symbols.get(symbol.name, symbol.name)
                 found.append(SymbolRange(name, least, most))
         return tuple(found)

@@ -56,6 +56,8 @@ class Symbols:
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
         self._variables: dict[sympy.Symbol, tirx.Var] = {}
+        #: What sizes are called that data decided, by PyTorch's names.
+        self._found: dict[str, Dim] = {}
 
     def extent(self, size: Any) -> int | tirx.PrimExpr:
         """A size of PyTorch's as an extent. Raises ``ValueError`` for one that data decide."""
@@ -75,6 +77,18 @@ class Symbols:
         """What the symbol is called that is all of a size."""
         return str(self.dim(size))
 
+    def found(self, size: Any, count: int | None = None) -> int | tirx.PrimExpr:
+        """A size that the data of a tensor decide, whose symbol the operator at work gives a value.
+
+        ``count`` is what it is, of data that are known. Raises ``ValueError`` for a size that is
+        computed from such.
+        """
+        expr = size if isinstance(size, int) else size.node.expr
+        if isinstance(expr, sympy.Symbol) and decided_by_data(expr):
+            name = symbol(f"count{len(self._found)}")
+            self._found.setdefault(expr.name, name if count is None else count)
+        return self.extent(size)
+
     def _dim(self, expr: sympy.Basic) -> Dim:
         if isinstance(expr, sympy.Integer):
             return int(expr)
@@ -85,14 +99,22 @@ class Symbols:
             raise ValueError(f"a size of {expr}; need sums, products, quotients, minima or maxima")
         return make(*map(self._dim, expr.args))
 
-    def _symbol(self, given: sympy.Symbol) -> sympy.Symbol:
+    def _symbol(self, given: sympy.Symbol) -> Dim:
         name = given.name
-        if name.startswith(("u", "zuf", "zf")) and name.lstrip("uzf").isdigit():
+        found = self._found.get(name)
+        if found is None and decided_by_data(given):
             raise ValueError("a size that the data of a tensor decide; need one that shapes tell")
-        found = symbol(self._names.get(name, name))
-        if found not in self._variables:
+        if found is None:
+            found = symbol(self._names.get(name, name))
+        if not isinstance(found, int) and found not in self._variables:
             self._variables[found] = tirx.Var(found.name, "int64")
         return found
+
+
+def decided_by_data(given: sympy.Symbol) -> bool:
+    """Whether a symbol of PyTorch's is no size of an input."""
+    name = given.name
+    return name.startswith(("u", "zuf", "zf")) and name.lstrip("uzf").isdigit()
 
 
 def is_size(value: object) -> bool:

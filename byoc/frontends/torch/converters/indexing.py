@@ -66,8 +66,6 @@ def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:
     """
     tensor = g.tensor(x)
     axes = [axis for axis, places in enumerate(indices) if places is not None]
-    if any(str(g.tensor(indices[axis]).ty.dtype) in ("bool", "uint8") for axis in axes):
-        raise ValueError("elements that a mask picks, whose number data decide")
     first, rank = axes[0], tensor.ty.ndim
     if axes != list(range(first, first + len(axes))):
         order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
@@ -389,7 +387,6 @@ INDEXING = {
     "index_select": index_select,
     "embedding": embedding,
     "gather": gather,
-    "index.Tensor": index,
     "scatter.src": scatter,
     "scatter.value": scatter,
     "scatter_add": scatter_add,

@@ -9,6 +9,7 @@ import torch
 from byoc.frontends.torch.converters.bits import BITS
 from byoc.frontends.torch.converters.complex_numbers import COMPLEX
 from byoc.frontends.torch.converters.contraction import CONTRACTION
+from byoc.frontends.torch.converters.data_sized import DATA_SIZED
 from byoc.frontends.torch.converters.elementwise import ELEMENTWISE
 from byoc.frontends.torch.converters.image import IMAGE
 from byoc.frontends.torch.converters.indexing import INDEXING
@@ -32,6 +33,7 @@ CONVERTERS: dict[str, Converter] = {
     **IMAGE,
     **RECURRENT,
     **SPECIAL,
+    **DATA_SIZED,
 }
 
 

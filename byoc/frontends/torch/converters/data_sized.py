@@ -1,0 +1,118 @@
+"""Operators whose results are as large as the values say.
+
+The library counts when it runs: such an extent is a symbol that a check of the result defines, and
+what follows is as open as an axis of an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+from tvm import relax
+
+from byoc.frontends.torch.converters import indexing
+from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import dtype_of
+
+op = relax.op
+
+
+def _counted(g: Graph, expr: relax.Expr, shape: Sequence[Any]) -> relax.Var:
+    """A tensor whose shape holds a size that data decide, which a check at run time defines."""
+    kind = relax.TensorType(list(shape), dtype_of(expr))
+    return g.builder.match_cast(expr, kind)
+
+
+def _places(g: Graph, x: Value, size: Any) -> list[relax.Expr]:
+    """Where elements are that are not 0: a vector for each axis, as long as ``size``.
+
+    Of a constant they are counted while importing.
+    """
+    if isinstance(x, torch.Tensor) and x.dim():
+        known = x.nonzero()
+        g.symbols.found(size, len(known))
+        return [g.tensor(column.contiguous()) for column in known.unbind(1)]
+    tensor = g.tensor(x)
+    rank = tensor.ty.ndim
+    if not rank:
+        raise ValueError("the places of a tensor without axes; need one axis or more")
+    count = g.symbols.found(size)
+    whole = _counted(g, g.emit(op.nonzero(tensor)), [rank, count])
+    rows = (op.strided_slice(whole, [0], [axis], [axis + 1]) for axis in range(rank))
+    return [g.emit(op.reshape(g.emit(row), [count])) for row in rows]
+
+
+def nonzero(g: Graph, x: Value) -> relax.Expr:
+    """The places of elements that are not 0, one in each row."""
+    return op.stack(_places(g, x, g.results[0].shape[0]), 1)
+
+
+def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:
+    """Elements at places of several axes, or where a mask is true.
+
+    A mask of several axes stands for as many vectors of places.
+    """
+    masks = [at for at, places in enumerate(indices) if places is not None and _is_mask(g, places)]
+    if not masks:
+        return indexing.index(g, x, indices)
+    at = masks[0]
+    if any(p is not None for p in (*indices[:at], *indices[at + 1 :])):
+        raise ValueError("elements that a mask and places pick; need the mask alone")
+    found = _places(g, indices[at], g.results[0].shape[at])
+    return indexing.index(g, x, [*indices[:at], *found])
+
+
+def _is_mask(g: Graph, places: Value) -> bool:
+    return dtype_of(g.tensor(places)) in ("bool", "uint8")
+
+
+def masked_select(g: Graph, x: Value, mask: Value) -> relax.Expr:
+    """The elements where a mask is true, one after another, of tensors that broadcast."""
+    tensor, chosen = g.tensor(x), g.tensor(mask, "bool")
+    both = g.emit(op.where(chosen, tensor, tensor))
+    shape = list(both.ty.shape.values)
+    whole = op.reshape(g.emit(op.broadcast_to(chosen, shape)), [-1])
+    (places,) = _places(g, g.emit(whole), g.results[0].shape[0])
+    return op.take(g.emit(op.reshape(both, [-1])), places, 0)
+
+
+def unique(
+    g: Graph,
+    x: Value,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> list[relax.Expr | None]:
+    """The distinct elements in order; which of them each element is; how often each is found."""
+    tensor = g.tensor(x)
+    shape = list(tensor.ty.shape.values)
+    if g.results[0].dtype.itemsize == 2 and g.results[0].dtype.is_floating_point:
+        tensor = g.emit(op.astype(tensor, "float32"))  # halves are not ordered at run time
+    made = op.unique(
+        tensor, sorted=True, return_inverse=return_inverse, return_counts=return_counts
+    )
+    count = g.symbols.found(g.results[0].shape[0])
+    whole = g.emit(made)
+    if not return_inverse and not return_counts:
+        return [g.tensor(_counted(g, whole, [count]), g.dtype), None, None]
+    parts = iter(range(1, 3))
+    first = _counted(g, g.emit(relax.TupleGetItem(whole, 0)), [count])
+    inverse = counts = None
+    if return_inverse:
+        each = g.emit(relax.TupleGetItem(whole, next(parts)))
+        flat = _counted(g, each, [reduce(lambda a, b: a * b, shape, 1)])
+        inverse = op.reshape(flat, shape)
+    if return_counts:
+        counts = _counted(g, g.emit(relax.TupleGetItem(whole, next(parts))), [count])
+    return [g.tensor(first, g.dtype), inverse, counts]
+
+
+DATA_SIZED = {
+    "nonzero": nonzero,
+    "index.Tensor": index,
+    "masked_select": masked_select,
+    "_unique2": unique,
+}

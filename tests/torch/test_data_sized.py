@@ -1,0 +1,70 @@
+"""Results as large as the values say, beside PyTorch, at several sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byoc
+
+
+class Chosen(nn.Module):
+    """Rows, columns, elements and places that masks pick, and distinct elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 5)
+        self.register_buffer("mask", torch.tensor([True, False, True, True]))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        rows = x[x[:, 0] > 0]
+        distinct, which, counts = torch.unique(x.round(), return_inverse=True, return_counts=True)
+        return {
+            "rows": torch.relu(self.inner(rows)),
+            "sum": x[x > 0.5].sum() + 1,
+            "columns": x[:, x.sum(0) > 0] * 2,
+            "selected": x.masked_select(x[:, :1] > 0) * 3,
+            "nonzero": x.floor().nonzero(),
+            "fixed": self.inner(x)[:, :4][:, self.mask] * 2,
+            "halves": torch.unique(x.bfloat16().round()).float(),
+            "along": torch.where(x > 0)[1] + 1,
+            "distinct": distinct * 2,
+            "alone": torch.unique(x.round()),
+            "which": which,
+            "counts": counts,
+        }
+
+
+@torch.no_grad()
+def test_sizes_that_values_decide(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    module, library = Chosen().eval(), tmp_path / "chosen.so"
+    rows = torch.export.Dim("rows")
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(6, 4),),
+        dynamic_shapes=({0: rows},),
+        min_bytes=0,
+    )
+    assert {entry.op for entry in compiled.report.left} == {"relax.nonzero", "relax.unique"}
+    assert any("inner" in node["name"] for node in compiled.report.to_json()["nodes"])
+    with byoc.load(library) as model:
+        assert model.outputs[0].shape == ("count0", 5)
+        for x in (torch.randn(6, 4), torch.randn(9, 4), -torch.rand(3, 4), torch.rand(1, 4) + 1):
+            found, wanted = model.run({"x": x.numpy()}), module(x)
+            assert list(found) == list(wanted)
+            for name, tensor in wanted.items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), tensor)
+
+
+def test_a_mask_beside_places_is_refused() -> None:
+    class Both(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x[:, 0] > 0, torch.tensor([1])] * 2
+
+    with pytest.raises(byoc.ByocError, match="need the mask alone"):
+        byoc.compile(Both().eval(), example_inputs=(torch.ones(4, 4),))

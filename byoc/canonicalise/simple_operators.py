@@ -12,6 +12,8 @@ batch_flatten(x)    = reshape
 pixel_shuffle(x, r) = reshape, permute_dims, reshape
 tril(x), triu(x)    = where(mask, x, 0)               of a constant mask, or column - row >= k
 one_hot(i)          = where(i == [0, 1, ..., depth - 1], on, off)
+argmax(x)           = argmax(float(x == max(x)))        of integers, which floats may not hold, and
+                                                        argmin(x) by min(x)
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from tvm import relax, tirx
 from byoc.canonicalise.fold_constants import DTYPES
 from byoc.ir.dataflow import Block, array_of, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import is_static
-from codegen_cc.dtypes import KERNEL_INTEGERS
+from codegen_cc.dtypes import KERNEL_INTEGERS, SINGLE
 
 
 def simple_operators(block: Block) -> None:
@@ -144,6 +146,16 @@ def _one_hot(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | Non
     return relax.op.where(found, *values)
 
 
+def _place(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
+    value, axis = call.args[0], call.attrs.axis
+    if dtype_of(value) not in ("int32", "int64") or axis is None:
+        return None
+    extreme = relax.op.max if op_name(call) == "relax.argmax" else relax.op.min
+    most = block.emit(var, extreme(value, int(axis), keepdims=True))
+    found = block.emit(var, relax.op.astype(block.emit(var, relax.op.equal(value, most)), SINGLE))
+    return relax.op.argmax(found, int(axis), bool(call.attrs.keepdims))
+
+
 WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] = {
     "relax.isinf": _isinf,
     "relax.isfinite": _isinf,
@@ -158,4 +170,6 @@ WRITERS: dict[str, Callable[[Block, relax.Var, relax.Call], relax.Expr | None]] 
     "relax.tril": _triangle,
     "relax.triu": _triangle,
     "relax.one_hot": _one_hot,
+    "relax.argmax": _place,
+    "relax.argmin": _place,
 }

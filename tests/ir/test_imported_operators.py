@@ -204,8 +204,7 @@ def test_gather_with_negative_indices(axis: int) -> None:
 
 
 def test_gather_of_constant_indices() -> None:
-    x = random(3, 4)
-    check(model_of("Gather", [x], [np.array([2, -1, 0])]), ["ext.take"], x)
+    check(model_of("Gather", [random(3, 4)], [np.array([2, -1, 0])]), ["ext.take"], random(3, 4))
 
 
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
@@ -213,6 +212,14 @@ def test_gather_of_constant_indices() -> None:
 def test_argreduce(op: str, keepdims: int) -> None:
     x = np.array([[1, 3, 3], [2, 2, 1]], "float32")
     check(model_of(op, [x], [], axis=-1, keepdims=keepdims), [f"ext.{op.lower()}"], x)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(("op", "extreme"), [("ArgMax", "max"), ("ArgMin", "min")])
+def test_argreduce_of_integers(op: str, extreme: str, dtype: str) -> None:
+    x = np.array([[2**30, 2**30 + 1, 2**30 + 1], [-(2**30), -(2**30) - 1, 4], [7, 7, 7]], dtype)
+    found = [f"ext.reduce_{extreme}", "ext.compare_equal", "ext.cast", "ext.argmax"]
+    check(model_of(op, [x], [], axis=-1), found, x)
 
 
 def test_last_argmax_is_arithmetic_on_a_reversed_one() -> None:
@@ -227,8 +234,8 @@ def test_cumsum(exclusive: int, reverse: int) -> None:
     x = random(3, 4)
     attributes = {"exclusive": exclusive, "reverse": reverse}
     check(model_of("CumSum", [x], [np.array(1)], **attributes), ["ext.cumsum"], x)
-    counts = np.array([[2**31 - 1, 5, -7], [1, 0, 9]], "int64")
-    check(model_of("CumSum", [counts], [np.array(0)], **attributes), ["ext.cumsum"], counts)
+    x = np.array([[2**31 - 1, 5, -7], [1, 0, 9]], "int64")
+    check(model_of("CumSum", [x], [np.array(0)], **attributes), ["ext.cumsum"], x)
 
 
 def test_gathers() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from math import lcm
 
 import sympy
 
@@ -89,7 +90,8 @@ def _rounded_once(dim: sympy.Expr) -> Dim:
 
 
 def _rounded_down(value: sympy.Expr) -> sympy.Expr:
-    """floor(value), with a fraction between 0 and 1 in it, and no rounding that changes nothing."""
+    """floor(value), with the least fraction from 0 to 1 in it, and no rounding that changes
+    nothing."""
     value = sympy.expand(value)
     inner = [term for term in sympy.Add.make_args(value) if term.has(sympy.floor)]
     factor, *rounded = inner[0].as_coeff_mul() if len(inner) == 1 else (0,)
@@ -98,8 +100,14 @@ def _rounded_down(value: sympy.Expr) -> sympy.Expr:
         # floor((floor(x) + k) / q) is floor((x + k) / q) for integers k and q.
         if factor.p == 1 and sympy.expand(others * factor.q).is_integer:
             value = sympy.expand(rounded[0][0].args[0] * factor + others)
-    whole = sympy.floor(value.as_coeff_Add()[0])
-    return sympy.floor(value - whole) + whole
+    number, rest = value.as_coeff_Add()
+    terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(rest)]
+    if all(scale.is_Rational and part.is_integer for scale, part in terms):
+        # floor(h/2 + 15/16) is floor(h/2 + 1/2): less than a half changes nothing.
+        steps = lcm(*(scale.q for scale, _ in terms))
+        number = sympy.floor(number * steps) / steps
+    whole = sympy.floor(number)
+    return sympy.floor(rest + number - whole) + whole
 
 
 def ceil_div(a: Dim, b: int) -> Dim:

@@ -46,6 +46,8 @@ def test_extremes_lose_common_factors() -> None:
         (sympy.floor((sympy.floor((H - 10) / 5) - 2) / 2) + 1, sympy.floor((H - 10) / 10)),
         (W * sympy.floor((H - 7) / 4), W * sympy.floor((H + 1) / 4) - 2 * W),
         (sympy.floor(2 * sympy.floor(H / 3) / 5), sympy.floor(2 * sympy.floor(H / 3) / 5)),
+        (sympy.floor((8 * H + 15) / 16), sympy.floor((H + 1) / 2)),
+        (sympy.floor((4 * H + 3 * W + 5) / 12), sympy.floor(H / 3 + W / 4 + sympy.Rational(5, 12))),
         (sympy.floor(-sympy.floor(H / 3) / 2), sympy.floor(-sympy.floor(H / 3) / 2)),
     ],
 )

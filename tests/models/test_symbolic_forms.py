@@ -297,6 +297,28 @@ def test_indices_of_joined_rows_beside_extents_of_another_input(
         np.testing.assert_array_equal(library.run(inputs)["y"], want)
 
 
+@pytest.mark.parametrize("scale", [20 / 3, 4 / 3, 2 / 5])
+@pytest.mark.parametrize("axes", ["n,2,s", "n,2,h,w"])
+def test_open_axes_are_multiples_of_what_a_scale_is_divided_by(
+    axes: str, scale: float, tmp_path: Path
+) -> None:
+    """Three pixels become 20; nobody is asked for it."""
+    rank = axes.count(",") + 1
+    scales = ", ".join(["1"] * 2 + [str(float(np.float32(scale)))] * (rank - 2))
+    model = _model(
+        17,
+        f"(float[{axes}] x) => (float[] y) <float[{rank}] s = {{{scales}}}>"
+        ' { y = Resize<mode = "linear">(x, , s) }',
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and not report.left
+    library = byoc.load(tmp_path / "m.so")
+    for n, size in ((1, 15), (2, 60)):
+        x = np.random.default_rng(size).random((n, 2) + (size,) * (rank - 2), "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, atol=1e-6)
+
+
 def test_numbers_are_padded_beside_open_axes(tmp_path: Path) -> None:
     """As the ids of blocks of a sentence, with ids that are none before and behind."""
     model = _model(

@@ -138,11 +138,12 @@ def _multiple(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Ext
     """A symbol, and the multiple of it at which a and b are equal, as divisions then leave
     nothing."""
     parts = sympy.sympify(a).atoms(sympy.floor) | sympy.sympify(b).atoms(sympy.floor)
-    divisors = {sympy.fraction(sympy.together(part.args[0]))[1] for part in parts}
+    below = {sympy.fraction(sympy.together(part.args[0]))[1] for part in parts}
+    factors = {factor for whole in below if whole.is_Integer for factor in sympy.divisors(whole)}
     inside = {str(s) for part in parts for s in part.free_symbols}
     for name in sorted(inside & {*_order(axes)}):
         already, own = _factor(axes, name), symbol(name)
-        for factor in sorted(int(divisor) for divisor in divisors if divisor.is_Integer):
+        for factor in sorted(map(int, factors)):
             put = {own: factor * own}
             if already is not None and same(_with(a, put), _with(b, put)):
                 return {name: Extent(name, already * factor)}

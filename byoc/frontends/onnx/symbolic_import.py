@@ -166,7 +166,7 @@ class SymbolicImporter(CheckedImporter):
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         if self._variables and op_name in ("Resize", "Upsample") and is_symbolic_image(inputs):
-            convert = partial(resized_image, extent_of=self._extent)
+            convert = partial(resized_image, extent_of=self._extent, unequal=self.unequal)
             return self.bb.normalize(self.honouring(convert, op_name, inputs, attrs, opset))
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)

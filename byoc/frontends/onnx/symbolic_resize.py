@@ -15,6 +15,7 @@ import sympy
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.ir.dataflow import array_of, shape_of
 from byoc.patterns.image import DIVIDED
 from codegen_cc.dim import Dim, is_static, normal, symbols
@@ -62,9 +63,11 @@ def resized_image(
     attrs: dict[str, Any],
     opset: int,
     extent_of: Callable[[Dim], int | tvm.ir.Expr],
+    unequal: Unequal,
 ) -> relax.Expr:
     """Convert Resize or Upsample of a tensor of one of the ``RANKS``.
 
+    Extents of which scales give no whole number are added to ``unequal``, beside such that do.
     Raises ``ValueError`` for what ``resized`` and ``resize_options`` refuse, and where its shape,
     scales or sizes are not known.
     """
@@ -84,6 +87,8 @@ def resized_image(
     nearest = options["method"] == METHODS[b"nearest"]
     if op_name == "Resize" and opset < FIRST_WITH_MODES and nearest:
         options["rounding_method"] = old_rounding(scales)
+    if scales and not sizes and len(scales) == len(shape):
+        unequal += filter(None, map(_uneven, shape, scales))
     target = [extent_of(extent) for extent in resized(shape, scales, sizes, attrs)]
     if len(shape) == IMAGE:
         return relax.op.image.resize2d(image, size=relax.ShapeExpr(target), **options)
@@ -141,6 +146,16 @@ def scaled(extent: Dim, scale: float, axis: int) -> Dim:
         f"scale {scale:g} of axis {axis}, {extent}, gives no whole number for every {name}; "
         "need an extent that gives one, such as multiples of 32 (32*h), or a fixed one"
     )
+
+
+def _uneven(extent: Dim, scale: float) -> tuple[Dim, Dim] | None:
+    """A symbolic extent and the next one below it that a scale makes a whole number of."""
+    factor = fraction_of(scale)
+    if is_static([extent]) or factor.denominator > MAX_DENOMINATOR:
+        return None
+    if sympy.expand(extent * sympy.Rational(*factor.as_integer_ratio())).is_integer:
+        return None
+    return extent, normal(factor.denominator * sympy.floor(extent / factor.denominator))
 
 
 def fraction_of(scale: float) -> Fraction:

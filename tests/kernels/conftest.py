@@ -122,7 +122,7 @@ def _built_with(
         f"BUILD={build}",
         f"CC={' '.join(HOST.compiler())}",
     ]
-    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_{abi.LEVELS[0]}={flags} -O1"]
+    command += ["LEVELS=", "SOME=", f"FAMILIES={families}", f"FLAGS_{abi.LEVELS[0]}={flags} -Og"]
     with open(build / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run([*command, f"{build}/libext_kernels.so"], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ FRAMES = {
     "<string>": "__main__",
 }
 inspect.modulesbyfile.update(FRAMES)
+
+# Whoever is started in the background of a script is told to ignore interrupts, and would tell so
+# what it starts: tests that interrupt processes would wait for these in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

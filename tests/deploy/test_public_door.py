@@ -50,6 +50,7 @@ _STRANGE: dict[str, list[Any]] = {
     "model": [5, None, [1], two_by_two().graph],
     "output": [5, b"m.so", "a\0.so"],
     "input_shapes": ["image:[1]", 5, {"image": "12"}, {"image": 4}, {5: [1]}, {"image": [1.5]}],
+    "fixed_inputs": [5, [("x", 1)], {5: 1}, {"x": "1"}, {"nobody": 1}],
     "target": [5, b"x86-64"],
     "threads": ["2", 2.5, 0, -1, True, 10**9],
     "dump_code": [5],
@@ -127,7 +128,7 @@ _PARTITION = {
     "dump_ir": None,
 }
 _ALL_FORMS = {**_PARTITION, "target": None, "threads": None, "allow_wrong": (), "progress": None}
-_ALL_FORMS["states"] = None
+_ALL_FORMS |= {"states": None, "fixed_inputs": None}
 _OF_COMPILE = {"dump_code": None, "min_coverage": None, "require_full": False, "timers": False}
 _OF_COMPILE |= {"example_inputs": None, "dynamic_shapes": None, "verify": None}
 

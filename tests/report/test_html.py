@@ -188,7 +188,7 @@ def test_hostile_names_do_nothing_but_show(browser: Any, tmp_path: Path, hostile
 
 
 def test_thousand_nodes_open_in_seconds(browser: Any, tmp_path: Path) -> None:
-    report = report_of(residual_model(250), skip_ops=["softmax"])
+    report = report_of(residual_model(330), skip_ops=["softmax"])
     assert len(report.graph.nodes) > 1000
     show(browser, report, tmp_path)
     milliseconds = browser.execute_script("return partition.milliseconds")

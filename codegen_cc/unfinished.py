@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
-import tempfile
+import string
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 
 #: Seconds after which such a folder is what a killed process left: no link takes a day.
 _STALE = 24 * 3600
+#: Of its name, behind that of the output.
+_LETTERS = string.ascii_lowercase + string.digits
 
 
 @contextmanager
@@ -24,8 +27,13 @@ def folder_beside(output: Path) -> Iterator[Path]:
     for old in output.parent.glob(f"{_quoted(prefix)}????????"):
         if old.is_dir() and not old.is_symlink() and time.time() - old.stat().st_mtime > _STALE:
             shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=output.parent) as folder:
-        yield Path(folder)
+    # Named before it is there: no signal finds a folder that nobody knows of yet.
+    folder = output.with_name(prefix + "".join(secrets.choice(_LETTERS) for _ in range(8)))
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _quoted(name: str) -> str:

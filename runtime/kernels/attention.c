@@ -107,15 +107,6 @@ EXT_INLINE float exponentials(const int masked, int64_t n, float scale_by, const
   return sum;
 }
 
-/* Whether a row has no key: all of s[j] scale + mask[j] are -inf. */
-static int is_without_key(const ext_attention_params* p, const float* mask, const float* s) {
-  for (int64_t j = 0; j < p->keys; j++) {
-    const float added = mask ? mask[j * p->mask_strides[3]] : 0.0f;
-    if (s[j] * p->scale + added != -__builtin_inff()) return 0;
-  }
-  return 1;
-}
-
 /* Rows [i0, i1) of one head, whose panels lie at `packed`. */
 static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
                  const float* packed, float* scores) {
@@ -140,7 +131,7 @@ static int block(const attention_job* job, int64_t head, int64_t i0, int64_t i1,
         status = product(1, p->keys, p->depth, q + i * p->q_strides[2], p->q_strides[2], packed,
                          p->depth, row, job->row_floats);
         if (status) return status;
-        if (!is_without_key(p, mask, row)) continue;
+        if (!is_without_key(p, mask, row, p->keys)) continue;
       }
       memset(row, 0, (size_t)p->keys * sizeof *row);
       sums[i] = 1.0f;

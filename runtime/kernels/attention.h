@@ -52,6 +52,16 @@ EXT_INLINE int64_t keys_seen(const ext_attention_params* p, const float* mask, i
   return seen;
 }
 
+/* Whether a row has no key among the first n: all of s[j] scale + mask[j] are -inf. */
+EXT_INLINE int is_without_key(const ext_attention_params* p, const float* mask, const float* s,
+                              int64_t n) {
+  for (int64_t j = 0; j < n; j++) {
+    const float added = mask ? mask[j * p->mask_strides[3]] : 0.0f;
+    if (s[j] * p->scale + added != -__builtin_inff()) return 0;
+  }
+  return 1;
+}
+
 /* Whether ext_attention_few is the faster way. */
 EXT_INLINE int is_few(const ext_attention_params* p) {
   return p->queries <= 4;

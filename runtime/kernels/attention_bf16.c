@@ -154,7 +154,7 @@ EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, co
                               const float* restrict s, ba* restrict p) {
   /* The greatest is taken off first: the lowest float, which masks have, times this is no float. */
   const float per_nat = 1.44269504f;
-  const vf all = vf_set1(masked || !mask ? 0.0f : *mask);
+  const vf all = vf_set1(masked || !mask || n <= 0 ? 0.0f : *mask);
   vf most[] = {vf_set1(-__builtin_inff()), vf_set1(-__builtin_inff())};
   int64_t j = 0;
   for (; j + 2 * VL <= n; j += 2 * VL) {
@@ -187,13 +187,6 @@ EXT_INLINE float exponentials(const int masked, int64_t n, vf scale, vf past, co
     ba_store_n(p + j, sums[1], VL);
   }
   return vf_sum(sums[0] + sums[1]);
-}
-
-/* Whether n exponents are all -inf; the mask's numbers are `step` apart. */
-static int is_without_key(const float* s, float scale, const float* mask, int64_t step, int64_t n) {
-  for (int64_t j = 0; j < n; j++)
-    if (s[j] * scale + (mask ? mask[j * step] : 0.0f) != -__builtin_inff()) return 0;
-  return 1;
 }
 
 /* y[j] = x[j] factor, j < n. */
@@ -260,8 +253,7 @@ static void block(const attention_job* job, int64_t head, int64_t i0, int64_t i1
     const int64_t written = ceil_div(seen, VL) * VL;
     if (written < keys) ba_zeros(to + written, keys - written);
     if (p->guarded && totals[i] != totals[i] &&
-        (p->guarded == EXT_GUARD_NAN ||
-         is_without_key(s, p->scale, mask, p->mask_strides[3], seen))) {
+        (p->guarded == EXT_GUARD_NAN || is_without_key(p, mask, s, seen))) {
       ba_zeros(to, keys);
       totals[i] = 1.0f;
     }

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
-from tests.kernels.guard import assert_close
+from tests.kernels.guard import assert_close, at_page_end
 from tests.kernels.test_attention import (
     CASES,
     KEYS,
@@ -125,6 +125,19 @@ def test_keys_hidden_from_all_rows_are_left_out(bf16_lib: ctypes.CDLL, low: floa
     assert _attend(bf16_lib, d) == 0
     want = reference(*(_exact(x) for x in (d.q, d.k[:, :, :128], d.v[:, :, :128])), mask, SCALE)
     assert_close(d.y.astype(np.float64), want, 3 * HALF_STEP)
+
+
+def test_a_mask_beside_no_keys_is_not_read(bf16_lib: ctypes.CDLL) -> None:
+    """One number for all keys lies past the end of memory where there are none."""
+    x, keys = at_page_end(np.zeros((1, 1, 8, 2)), BF16), at_page_end(np.zeros((1, 1, 0, 2)), BF16)
+    mask = at_page_end(np.zeros((1, 1, 8, 0)))
+    p = abi.AttentionParams(batch=1, heads=1, queries=8, keys=0, depth=2, width=2, scale=1.0)
+    for strides in (p.q_strides, p.y_strides):
+        strides[:3] = (16, 16, 2)
+    storage = abi.AttentionStorage(*[KERNEL_DTYPES.index("bfloat16")] * 4)
+    y = at_page_end(np.zeros((1, 1, 8, 2)), BF16)
+    pointers = x.ctypes.data, keys.ctypes.data, keys.ctypes.data, mask.ctypes.data, y.ctypes.data
+    assert bf16_lib.ext_attention_bf16(p, storage, *pointers) == 0
 
 
 def test_what_is_refused(bf16_lib: ctypes.CDLL) -> None:

@@ -91,14 +91,15 @@ def _rotary(
     if shape_of(x) is None or shape_of(x) != shape_of(var):
         return None
     inside = {*bindings, var}
-    own = [b for b in inside if all(user in inside for user in block.users(b)) or b == var]
-    slices = [b for b in inside if block.call(b, "relax.strided_slice") is not None]
-    if any(b not in own and b not in slices for b in inside):
-        return None
+    own = (b for b in inside if not (_is_slice(block, b) and {*block.users(b)} - inside))
     roles = {"input": x, "cosine": tables[0], "sine": tables[1]}
     operands = tuple(tensor(expr, role) for role, expr in roles.items())
     node = Node("rotary", operands, shape_of(var), dtype_of(var))
     return Candidate(node, tuple(roles.values())), tuple(own)
+
+
+def _is_slice(block: Block, expr: relax.Expr) -> bool:
+    return block.call(expr, "relax.strided_slice") is not None
 
 
 def _parts(block: Block, expr: relax.Expr) -> tuple[relax.Expr, relax.Expr] | None:

@@ -14,7 +14,7 @@ from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.kernel import Kernel
 from codegen_cc.node import JOINED, STEP_OPERANDS, Node
 from codegen_cc.operator import Layout, Operator, operator_of
-from codegen_cc.operators.epilogue import epilogue_struct
+from codegen_cc.operators.epilogue import epilogue_struct, joined_role
 from codegen_cc.operators.matmul import place_matmul
 from codegen_cc.operators.placement import Placement
 from codegen_cc.plan import call
@@ -306,7 +306,7 @@ class TableCall:
         if not self.descriptor.epilogue:
             return None
         residual, stride = None, 0
-        role = next((kind for kind in JOINED if self.node.role(kind) is not None), None)
+        role = joined_role(self.node)
         if role is not None:
             residual = self._operand(role)
             shape = self.descriptor.shape

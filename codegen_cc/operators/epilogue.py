@@ -14,7 +14,7 @@ from codegen_cc.operators.packing import pad_channels
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Tensor
-from codegen_cc.region.graph import RegionNode, Value
+from codegen_cc.region.graph import RegionNode
 
 #: The steps of contractions, in order.
 FULL_EPILOGUE = ("bias", "activation", "residual", "activation")
@@ -54,10 +54,9 @@ def supports(node: Node) -> str | None:
     return None
 
 
-def joined(node: RegionNode) -> Value | None:
-    """The tensor that a node's result is added to, or multiplied by."""
-    values = (node.role(kind) for kind in JOINED)
-    return next((value for value in values if value is not None), None)
+def joined_role(node: RegionNode) -> str | None:
+    """The role of the tensor that a node's result is added to, or multiplied by."""
+    return next((kind for kind in JOINED if node.role(kind) is not None), None)
 
 
 def activation_struct(step: Step | None) -> Struct | None:

@@ -35,7 +35,7 @@ from codegen_cc.operators.block_weight import (
     unfit_block_weight,
 )
 from codegen_cc.operators.dtype_rules import c_dtype
-from codegen_cc.operators.epilogue import PRODUCT_EPILOGUE, epilogue_struct, joined
+from codegen_cc.operators.epilogue import PRODUCT_EPILOGUE, epilogue_struct, joined_role
 from codegen_cc.operators.operands import all_constant
 from codegen_cc.operators.packing import FLOAT32_PANELS, PanelFormat
 from codegen_cc.operators.placement import Placement
@@ -210,9 +210,9 @@ def place_matmul(
     else:
         b, b_strides = packed
     y = builder.space(shape, builder.stored_dtype(node.output), result_order(node, builder))
-    residual, other = None, joined(node)
-    if other is not None:
-        residual = builder.tensor(other)
+    residual, role = None, joined_role(node)
+    if role is not None:
+        residual = builder.tensor(node.role(role))
         if plain:
             residual = builder.dense(residual, y.order())
         elif n != 1 and residual.strides[-1] != 1:

@@ -35,7 +35,7 @@ class Cluster:
 
         end = time.monotonic() + 60
         while Tracker(self.tracker).devices()["board"] < len(self.boards):
-            assert time.monotonic() < end, [board.said() for board in self.boards]
+            assert time.monotonic() < end, "\n".join(board.said() for board in self.boards)
             time.sleep(0.05)
 
     def stop(self) -> None:

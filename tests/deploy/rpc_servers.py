@@ -102,7 +102,8 @@ def without_torch(folder: Path, *path: Path) -> dict[str, str]:
 
     ``path`` are folders with modules to import; one in ``folder`` takes PyTorch's place.
     """
-    (folder / "torch.py").write_text("raise ImportError('PyTorch is not needed here')\n")
+    if not (placeholder := folder / "torch.py").exists():  # another may be reading it
+        placeholder.write_text("raise ImportError('PyTorch is not needed here')\n")
     folders = [str(folder), *map(str, path), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
 

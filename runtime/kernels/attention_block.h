@@ -62,36 +62,47 @@ EXT_INLINE float dot(const float* q, const float* k, int64_t depth) {
   return vf_sum(sum);
 }
 
-/* Rows of the keys, then of the values, of the next block, which are asked for bit by bit while
- * this block is computed: of many reads at once most would wait.  Heads that lie side by side share
- * the work by rows, not by columns: memory that is asked for in order is read ahead by the CPU as
- * well. */
+/* Rows that are asked for bit by bit. */
 typedef struct {
-  const float *at, *values;
+  const float* at;
   int64_t column, columns, row, rows; /* floats of a row and to the next one; how many are left */
-  int64_t value_columns, value_row, value_rows;
+} rows_ahead;
+
+/* Rows of the keys and of the values of the next block, which are asked for while this block is
+ * computed: of many reads at once most would wait.  Heads that lie side by side share the work by
+ * rows, not by columns: memory that is asked for in order is read ahead by the CPU as well. */
+typedef struct {
+  rows_ahead keys, values;
+  int64_t pace;    /* lines for each product of a row with a vector of keys that lie as they are */
   int values_once; /* values are read once by all rows, not several times */
+  int twice;       /* see asks_twice; keys and values by turns, not one after the other */
 } ahead;
 
 enum { LINE = EXT_ALIGN / (int)sizeof(float), LINES = 8 };
 
-/* Asks for the next `lines`, LINES or half of them. */
-EXT_INLINE void fetch(ahead* next, const int lines) {
-  if (next->rows == 0) {
-    if (next->value_rows == 0) return;
-    next->at = next->values;
-    next->columns = next->value_columns;
-    next->row = next->value_row;
-    next->rows = next->value_rows;
-    next->value_rows = 0;
-  }
+/* Asks for the next `lines`, a divisor of those of a row or a multiple; the first time, if `twice`,
+ * LINES further. */
+EXT_INLINE void fetch_rows(rows_ahead* next, int lines, int twice) {
+  if (next->rows == 0) return;
   const float* at = next->at + next->column;
+  if (twice)
+    for (int i = 0; i < lines; i++) __builtin_prefetch(at + (i + LINES) * LINE, 0, 2);
   for (int i = 0; i < lines; i++) __builtin_prefetch(at + i * LINE, 0, 2);
   next->column += lines * LINE;
   if (next->column < next->columns) return;
   next->column = 0;
   next->at += next->row;
   next->rows--;
+}
+
+/* Asks for the next `lines`, LINES or half of them. */
+EXT_INLINE void fetch(ahead* next, const int lines) {
+  if (next->twice) {
+    fetch_rows(&next->keys, lines / 2, 1);
+    fetch_rows(&next->values, lines / 2, 1);
+    return;
+  }
+  fetch_rows(next->keys.rows ? &next->keys : &next->values, lines, 0);
 }
 
 /* s[j] = scale q . k[j] + mask[j step]; returns the greatest, -inf of none and of NaN alone. */
@@ -102,7 +113,7 @@ static float scores(const ext_attention_params* p, const float* q, const float* 
   vf high = vf_set1(-__builtin_inff());
   int64_t j = 0;
   for (; j + VL <= n; j += VL) {
-    fetch(next, LINES);
+    for (int64_t left = next->pace; left > 0; left -= LINES) fetch(next, LINES);
     vf v = dots(q, k + j * row, row, p->depth) * scale;
     if (mask) v += step ? vf_load(mask + j) : vf_set1(*mask);
     high = vf_select(vm_lt(high, v), v, high); /* unlike vf_max, without NaNs */
@@ -146,12 +157,13 @@ static void turn_keys(const float* k, int64_t row, int64_t n, int64_t depth, flo
  */
 EXT_INLINE void dots_of_rows(const int rows, const float* const* q, const float* kt, int64_t depth,
                              float* s, ahead* next) {
+  const int lines = next->twice ? LINES / 2 : LINES; /* those of values are among them */
   vf sum[DOT_ROWS][2];
   EXT_UNROLL
   for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = vf_zero();
   for (int64_t i = 0; i < depth; i++, kt += SHARED_BLOCK) {
     const vf first = vf_load(kt), second = vf_load(kt + VL);
-    if (i % 4 == 0) fetch(next, LINES);
+    if (i % 4 == 0) fetch(next, lines);
     EXT_UNROLL
     for (int r = 0; r < rows; r++) {
       const vf x = vf_set1(q[r][i]);
@@ -228,7 +240,7 @@ EXT_INLINE void add_columns(const int s_row, const int s_key, const int rows, co
                             int64_t lanes, const float* s, const float* v, int64_t row, int64_t n,
                             const float* by, float* sums, int64_t apart, ahead* next) {
   /* A lone row has two chains of sums, which hide the latency of multiply-adds. */
-  const int chains = rows == 1 ? 2 : 1;
+  const int chains = rows == 1 ? 2 : 1, asks = rows > 1 || next->twice;
   vf y[2 * FEW_QUERIES][FEW_VECTORS];
   EXT_UNROLL
   for (int r = 0; r < rows * chains; r++) {
@@ -241,7 +253,7 @@ EXT_INLINE void add_columns(const int s_row, const int s_key, const int rows, co
     EXT_UNROLL
     for (int c = 0; c < chains; c++, v += row) {
       vf x[FEW_VECTORS];
-      if (rows > 1 && (j % 2 || next->values_once)) fetch(next, LINES / 2);
+      if (asks && ((j + c) % 2 || next->values_once)) fetch(next, LINES / 2);
       EXT_UNROLL
       for (int i = 0; i < vectors; i++)
         x[i] = lanes == VL ? vf_load(v + i * VL) : vf_load_n(v + i * VL, lanes);

@@ -12,14 +12,19 @@
  * (Dao et al., "Flash-Decoding for long-context inference", 2023), and the parts are added up at
  * the end, each scaled down to the greatest score of all.
  */
+#include "ahead.h"
 #include "attention_lanes.h"
 #include "subnormals.h"
 
 /* Keys of a part at least. */
 enum { PART_KEYS = 256 };
-/* Rows that share keys from which on there is time to ask for the next ones: a few wait for memory
- * anyway, which a CPU reads ahead of them. */
-enum { FETCH_ROWS = 3 };
+/* Rows that share keys from which on the next ones are asked for on every CPU: fewer wait for
+ * memory anyway, which most read ahead of them. */
+enum { SHARED_ROWS = 3 };
+/* Of lone rows, and of two: floats of the keys of a block at most, of all heads that are read
+ * together, as the next block comes to L2 beside it, and keys of a block at least.  Of more heads
+ * (32 of 128 numbers) the next block would be too far away. */
+enum { BLOCK_FLOATS = 1 << 16, LEAST_LONE_BLOCK = 2 * VL };
 /* Products below which threads cost more than they save. */
 static const int64_t ALONE = 1 << 16;
 
@@ -37,6 +42,7 @@ typedef struct {
   int64_t groups, parts; /* of all batch items; of the keys of each */
   int64_t abreast;       /* groups whose keys are read together */
   int64_t block;         /* keys of one */
+  int asks;              /* for the next one */
   int64_t wide;          /* floats of a row of sums, whole vectors */
   float* results;        /* of each part of each group; see result_floats */
 } few_job;
@@ -137,17 +143,23 @@ static void keys_of_rows(const few_job* job, few_block* b, int64_t r, int64_t ro
 static ahead next_block(const few_job* job, const few_group* group, int64_t i, int64_t j,
                         int64_t end) {
   const ext_attention_params* p = job->p;
-  if (job->rows < FETCH_ROWS || j >= end) return (ahead){0};
+  if (j >= end || !job->asks) return (ahead){0};
   const int64_t keys = i64_min(job->block, end - j), groups = job->abreast;
   const int64_t first = j + i * keys / groups, rows = j + (i + 1) * keys / groups - first;
-  ahead next = {.rows = rows, .value_rows = rows, .values_once = job->rows <= FEW_QUERIES};
-  next.columns = groups * p->depth;
-  next.row = p->k_strides[2];
-  next.at = group->k - i * p->k_strides[1] + first * next.row;
-  next.value_columns = groups * p->width;
-  next.value_row = p->v_strides[2];
-  next.values = group->v - i * p->v_strides[1] + first * next.value_row;
-  return next;
+  const int64_t key = p->k_strides[2], value = p->v_strides[2];
+  return (ahead){
+      .keys = {.at = group->k - i * p->k_strides[1] + first * key,
+               .columns = groups * p->depth,
+               .row = key,
+               .rows = rows},
+      .values = {.at = group->v - i * p->v_strides[1] + first * value,
+                 .columns = groups * p->width,
+                 .row = value,
+                 .rows = rows},
+      .pace = job->rows < SHARED_ROWS ? p->depth / job->rows : LINES,
+      .values_once = job->rows <= FEW_QUERIES,
+      .twice = asks_twice(),
+  };
 }
 
 /* The keys [j, j + n) of one group, the i-th of those that are abreast, for all rows that share
@@ -156,8 +168,13 @@ static void keys_of_group(const few_job* job, const few_group* group, int64_t i,
                           int64_t end, float* out) {
   const ext_attention_params* p = job->p;
   const int64_t n = i64_min(job->block, end - j), key = p->k_strides[2];
-  few_block b = {group, j, n, group->k + j * key, group->v + j * p->v_strides[2], NULL, {0}};
-  b.next = next_block(job, group, i, j + n, end);
+  few_block b = {group,
+                 j,
+                 n,
+                 group->k + j * key,
+                 group->v + j * p->v_strides[2],
+                 NULL,
+                 next_block(job, group, i, j + n, end)};
 #if defined(EXT_HALF_VECTORS)
   if (group->turned) {
     const float* mask = group->mask ? group->mask + j * p->mask_strides[3] : NULL;
@@ -251,10 +268,11 @@ static void finish_row(const few_job* job, int64_t group, int64_t r, float* firs
   if (is_guarded) { /* weights of 0, through which what is no number shows */
     const float* v = job->of_groups[group].v;
     const float none[1] = {0.0f}, by[1] = {1.0f};
+    ahead nothing = {0};
     memset(sums, 0, (size_t)job->wide * sizeof *sums);
     for (int64_t j = 0; j < p->keys; j++)
       add_values(BLOCK, 1, 1, none, v + j * p->v_strides[2], p->v_strides[2], 1, p->width, by, sums,
-                 0, NULL);
+                 0, &nothing);
     sum = 1.0f;
   }
   const vf factor = vf_set1(1.0f / sum);
@@ -281,14 +299,23 @@ static int parts(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+/* Keys of a block of rows that share none, or of two that do: whole vectors of them, as many as
+ * leave room for the next block in L2 if that is asked for. */
+static int64_t lone_block(const few_job* job) {
+  const int64_t vectors = BLOCK_FLOATS / i64_max(1, job->abreast * job->p->depth * VL);
+  return job->asks && vectors < BLOCK / VL ? vectors * VL : BLOCK;
+}
+
 /* How many items there are for so many threads; sets what they are. */
 static int64_t share_out(few_job* job, int64_t threads) {
   const ext_attention_params* p = job->p;
   const int64_t groups = p->heads / job->heads; /* of a batch item */
   const int side_by_side = p->k_strides[1] < p->k_strides[2] && p->v_strides[1] < p->v_strides[2];
-  job->block = job->rows < FETCH_ROWS ? BLOCK : SHARED_BLOCK;
   job->parts = 1;
   job->abreast = side_by_side ? groups : 1;
+  job->asks = job->rows >= SHARED_ROWS ||
+              (asks_twice() && job->abreast * p->depth * LEAST_LONE_BLOCK <= BLOCK_FLOATS);
+  job->block = job->rows < SHARED_ROWS ? lone_block(job) : SHARED_BLOCK;
   if (threads == 1) return job->groups / job->abreast;
   const int64_t sets = job->groups / job->abreast;
   if (sets < 4 * threads)

@@ -10,15 +10,18 @@
 #if defined(EXT_TILES)
 enum { BR = 32, BN = 32 / VL, BHALF = 16 / VL, BK_STEP = 32, BROWS_STEP = 16 };
 enum { BFEW = 0, BLONE = 0 };
-/* Steps along K between two looks at the sums: B's share of a tile, 16 KB, is found in L1 by
- * BSHARED micropanels and more. */
-enum { BK_PART = 256 / EXT_PARTS, BSHARED = 2 };
+/* Steps along K between two looks at the sums: B's share of a tile is found in L1 by BSHARED
+ * micropanels and more, which is 16 KB.  A passes L1 by, so that where BLONG micropanels and
+ * columns share the work of bringing B, the double leaves room as well. */
+enum { BK_PART = 256 / EXT_PARTS, BSHARED = 2, BLONG = 6, BLONG_COLUMNS = 128 };
+enum { BMC_MOST = 32 }; /* micropanels in one block of A at most */
 #else
 enum { BR = BVR, BN = BVN, BHALF = 1, BK_STEP = 2, BROWS_STEP = 1 };
 enum {
   BFEW = BWIDE_ROWS,
   BLONE = 1
 }; /* rows of products whose tiles have BWIDE vectors, a panel */
+enum { BMC_MOST = 16 };
 #endif
 
 /* Parts that a packed row of A has, one after the other. */
@@ -35,11 +38,10 @@ enum {
   BKC = 8192 / (BA_PARTS * (int)sizeof(ba)), /* a block of K, even: as many bytes as in gemm.h */
   BA_STRIDE = BA_PARTS * BKC +
       EXT_ALIGN / (int)sizeof(ba), /* between packed rows at most: an odd number of lines */
-  BMC_LEAST = 3,                   /* micropanels in one block of A */
-  BMC_MOST = 16
+  BMC_LEAST = 3                    /* micropanels in one block of A */
 };
 #if !defined(EXT_TILES)
-enum { BK_PART = BKC, BSHARED = 0 };
+enum { BK_PART = BKC, BSHARED = 0, BLONG = 0, BLONG_COLUMNS = 0 };
 #endif
 
 typedef struct {

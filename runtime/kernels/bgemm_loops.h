@@ -31,6 +31,8 @@ static const int64_t TASK_MACS = 800000;
 enum { LEAST_ROWS = 8 };
 /* With so many columns, rows of A are copied that lie unfavourably. */
 enum { BPACKED_COLUMNS = 512 };
+/* Sums between blocks of K at most, 2 MB. */
+enum { SUMS_FLOATS = 1 << 19 };
 /* Columns that a task begins at are a multiple of it. */
 enum { COLUMN_STEP = BWIDE_N > EXT_PANEL ? BWIDE_N : EXT_PANEL };
 enum { TILE_FLOATS = BR * BTILE_N > BFEW* BWIDE_N ? BR * BTILE_N : BFEW * BWIDE_N };
@@ -59,14 +61,44 @@ static int in_place(const ext_bgemm* g) {
  * L2, but fewer than three would read B too often.  With parts of K there are sums as well. */
 static int64_t block_micropanels(int64_t kc) {
   int64_t a = BA_PARTS * BR * kc * (int64_t)sizeof(ba), b = EXT_PARTS * BTILE_N * kc * 2;
-  int64_t l2 = ext_cache_sizes()->l2, room = BSHARED ? l2 * 3 / 8 : l2 / 2 - 2 * b;
+  int64_t l2 = ext_cache_sizes()->l2, room = BSHARED ? l2 / 2 : l2 / 2 - 2 * b;
   int64_t fit = room / i64_max(1, a);
   return i64_max(BMC_LEAST, i64_min(fit, BMC_MOST));
 }
 
-/* Parts of a block of K for so many micropanels. */
-EXT_INLINE int64_t k_parts(int64_t kc, int64_t count) {
-  return count >= BSHARED ? i64_max(1, ceil_div(kc, BK_PART)) : 1;
+/* Parts of a block of K for so many micropanels and columns. */
+EXT_INLINE int64_t k_parts(int64_t kc, int64_t count, int64_t columns) {
+  if (count < BSHARED) return 1;
+  const int is_long = count >= BLONG && columns >= BLONG_COLUMNS;
+  return i64_max(1, ceil_div(kc, is_long ? 2 * BK_PART : BK_PART));
+}
+
+/* Columns of a block of K's for so many micropanels: the fp32 sums between blocks of K wait in
+ * memory, and stay close. */
+static int64_t sums_columns(int64_t count) {
+  return i64_max(1, SUMS_FLOATS / (count * BR) / COLUMN_STEP) * COLUMN_STEP;
+}
+
+/* Blocks of K for so many micropanels.  With tiles it takes longer to bring B from memory than to
+ * multiply it by a few micropanels, so that shorter blocks, of which more micropanels fit L2, pay
+ * for bringing sums instead: bytes of both, for each column. */
+static int64_t k_blocks(const ext_bgemm* g, int64_t count) {
+  /* A lone row is in L1 however long, and each panel is read from end to end. */
+  if (g->m <= 1 && BA_PARTS == 1) return 1;
+  const int64_t least = i64_max(1, ceil_div(g->k, BKC));
+  if (!BSHARED || BA_PARTS > 1) return least;
+  int64_t found = least, fewest = INT64_MAX;
+  for (int64_t blocks = least; blocks == least || g->k >= blocks * 2 * BK_PART; blocks++) {
+    const int64_t kc = ceil_div(ceil_div(g->k, BK_STEP), blocks) * BK_STEP;
+    const int64_t passes = ceil_div(count, i64_min(count, block_micropanels(kc)));
+    const int64_t sums = 2 * (int64_t)sizeof(float) * (blocks - 1) * count * BR;
+    const int64_t bytes = passes * g->k * 2 + sums;
+    if (bytes < fewest) {
+      fewest = bytes;
+      found = blocks;
+    }
+  }
+  return found;
 }
 
 /* Elements between packed rows: an odd number of lines, so that rows use different sets of L1, and
@@ -82,6 +114,7 @@ typedef struct {
   ext_tail tail;
   int64_t a_offset;
   int64_t k_blocks, k_block; /* whole steps, but for the end of K */
+  int64_t k_parts;           /* of a block */
   ba* packed;                /* NULL where A is read in place */
   int64_t stride;            /* between packed rows */
   /* NULL, or sums between parts of K: one tile behind the other, of a column of tiles
@@ -276,7 +309,7 @@ static void run_block(const bgemm_state* s, int64_t k, int64_t i0, int64_t i1, i
                       int64_t j1) {
   const ext_bgemm* g = s->g;
   const int64_t k0 = k * s->k_block, kc = i64_min(s->k_block, g->k - k0);
-  bgemm_block block = {.count = i1 - i0, .k0 = k0, .kc = kc, .parts = k_parts(s->k_block, i1 - i0)};
+  bgemm_block block = {.count = i1 - i0, .k0 = k0, .kc = kc, .parts = s->k_parts};
   block.first = k == 0;
   block.last = k == s->k_blocks - 1;
   int64_t* row = block.row;
@@ -305,17 +338,19 @@ static void run_block(const bgemm_state* s, int64_t k, int64_t i0, int64_t i1, i
 static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i1, int64_t j0,
                      int64_t j1) {
   bgemm_state s = {.g = g, .e = g->epilogue, .a_offset = a_offset};
-  /* A lone row is in L1 however long, and each panel is read from end to end. */
-  s.k_blocks = g->m <= 1 && BA_PARTS == 1 ? 1 : i64_max(1, ceil_div(g->k, BKC));
-  s.k_block = ceil_div(ceil_div(g->k, BK_STEP), s.k_blocks) * BK_STEP;
+  const int64_t steps = ceil_div(g->k, BK_STEP), of_block = ceil_div(steps, k_blocks(g, i1 - i0));
+  s.k_blocks = i64_max(1, ceil_div(steps, i64_max(1, of_block)));
+  s.k_block = of_block * BK_STEP;
   s.tail = ext_plan_tail(&s.e);
   int64_t mc = i64_min(block_micropanels(s.k_block), i1 - i0);
   s.stride = row_stride(s.k_block);
   /* Whole lines first: what follows them is aligned as well. */
   int64_t packed_size = in_place(g) ? 0 : mc * BR * s.stride * (int64_t)sizeof(ba);
   int64_t partial_size = 0;
-  if (s.k_blocks > 1 || k_parts(s.k_block, mc) > 1) {
-    const int64_t columns = s.k_blocks > 1 ? ceil_div(j1 - j0, BWIDE_N) * BWIDE_N : BTILE_N;
+  const int64_t chunk = s.k_blocks > 1 ? i64_min(sums_columns(mc), j1 - j0) : j1 - j0;
+  s.k_parts = k_parts(s.k_block, mc, j1 - j0);
+  if (s.k_blocks > 1 || s.k_parts > 1) {
+    const int64_t columns = s.k_blocks > 1 ? ceil_div(chunk, BWIDE_N) * BWIDE_N : BTILE_N;
     s.partial_step = s.k_blocks > 1 ? mc * BR : 0;
     partial_size = mc * BR * columns * (int64_t)sizeof(float);
   }
@@ -328,9 +363,12 @@ static int run_range(const ext_bgemm* g, int64_t a_offset, int64_t i0, int64_t i
   if (partial_size) s.partial = (float*)(memory + packed_size);
   int64_t blocks = ceil_div(i1 - i0, mc);
   btile_session_begin(micropanels(g) > 1 ? BR : g->m);
-  for (int64_t b = 0; b < blocks; b++)
-    for (int64_t k = 0; k < s.k_blocks; k++)
-      run_block(&s, k, i0 + b * (i1 - i0) / blocks, i0 + (b + 1) * (i1 - i0) / blocks, j0, j1);
+  for (int64_t b = 0; b < blocks; b++) {
+    const int64_t first = i0 + b * (i1 - i0) / blocks, past = i0 + (b + 1) * (i1 - i0) / blocks;
+    for (int64_t j = j0; j < j1; j += chunk)
+      for (int64_t k = 0; k < s.k_blocks; k++)
+        run_block(&s, k, first, past, j, i64_min(j1, j + chunk));
+  }
   btile_session_end();
   ext_workspace_free(memory);
   return EXT_OK;

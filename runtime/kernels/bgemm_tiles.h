@@ -41,16 +41,16 @@ EXT_INLINE void btile_plan_fetch(bgemm_tile* t, const uint16_t* b, int64_t panel
 EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const ba* a,
                             int64_t a_row, const uint16_t* b, int64_t panel) {
   const int64_t row_bytes = a_row * (int64_t)sizeof(ba);
-  tile_load(f, 4, a, row_bytes);
-  if (high) tile_load(f, 5, a + TILE_ROWS * a_row, row_bytes);
+  tile_load_once(f, 4, a, row_bytes);
+  if (high) tile_load_once(f, 5, a + TILE_ROWS * a_row, row_bytes);
   tile_load(f, 6, b + BLINE, BPAIR * 2);
   if (wide) tile_load(f, 7, b + panel + BLINE, BPAIR * 2);
   tile_sums_add(high, wide, f);
   tile_load(f, 6, b, BPAIR * 2);
   if (wide) tile_load(f, 7, b + panel, BPAIR * 2);
   tile_sums_add(high, wide, f);
-  tile_load(f, 4, a + BKC, row_bytes);
-  if (high) tile_load(f, 5, a + TILE_ROWS * a_row + BKC, row_bytes);
+  tile_load_once(f, 4, a + BKC, row_bytes);
+  if (high) tile_load_once(f, 5, a + TILE_ROWS * a_row + BKC, row_bytes);
   tile_sums_add(high, wide, f);
 }
 
@@ -62,14 +62,14 @@ EXT_INLINE void btiles_step(const int high, const int wide, tile_file* f, const 
                             int64_t a_row, const uint16_t* b, int64_t panel) {
   const int64_t row_bytes = a_row * (int64_t)sizeof(ba);
   tile_load(f, 6, b, TILE_BYTES);
-  tile_load(f, 4, a, row_bytes);
+  tile_load_once(f, 4, a, row_bytes);
   tile_dot(f, 0, 4, 6);
   if (wide) {
     tile_load(f, 7, b + panel, TILE_BYTES);
     tile_dot(f, 1, 4, 7);
   }
   if (high) {
-    tile_load(f, 5, a + TILE_ROWS * a_row, row_bytes);
+    tile_load_once(f, 5, a + TILE_ROWS * a_row, row_bytes);
     tile_dot(f, 2, 5, 6);
     if (wide) tile_dot(f, 3, 5, 7);
   }

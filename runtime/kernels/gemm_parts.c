@@ -22,7 +22,7 @@
 
 enum {
   K_BLOCK = 1024, /* at most, a multiple of a step */
-  K_PART = 256,
+  K_PART = 128,   /* of B, 24 KB of parts stay in L1 while those of A pass by */
   K_PARTS = K_BLOCK / K_PART,
   B_PART = K_PART / PARTS_K * PARTS_STEP, /* elements of a tile of columns' parts */
   LEAST_MICROPANELS = 2,

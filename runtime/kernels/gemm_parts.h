@@ -97,10 +97,10 @@ static __attribute__((noinline, unused)) void split_some(parts_split* split, int
 }
 
 /* Part i of a step of A into tiles 4 and 5, or of B into tiles 6 and 7. */
-#define PARTS_LOAD_A(i)                                                    \
-  do {                                                                     \
-    tile_load(f, 4, a + (i) * 2 * PARTS_TILE, TILE_BYTES);                 \
-    if (high) tile_load(f, 5, a + ((i) * 2 + 1) * PARTS_TILE, TILE_BYTES); \
+#define PARTS_LOAD_A(i)                                                         \
+  do {                                                                          \
+    tile_load_once(f, 4, a + (i) * 2 * PARTS_TILE, TILE_BYTES);                 \
+    if (high) tile_load_once(f, 5, a + ((i) * 2 + 1) * PARTS_TILE, TILE_BYTES); \
   } while (0)
 #define PARTS_LOAD_B(i)                                                    \
   do {                                                                     \

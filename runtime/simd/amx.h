@@ -8,6 +8,8 @@
  *                         and 5, B in 6 and 7.  Fewer rows take less time
  *   tile_load(t, n, p, stride), tile_store
  *                         rows `stride` bytes apart, which may be 0 for a load
+ *   tile_load_once        tile_load of what comes from L2 and is not read again soon: L1 keeps what
+ *                         it has
  *   tile_written()        between what C wrote and the tile_load that reads it
  *   tile_zero(t, n)
  *   tile_dot(t, c, a, b)  c[i][j] += a[i][2 q] b[q][j][0] + a[i][2 q + 1] b[q][j][1], q < 16: sums
@@ -54,6 +56,9 @@ EXT_INLINE void tile_written(void) {}
 EXT_INLINE void tile_load(tile_file* t, int n, const void* p, int64_t stride) {
   for (int i = 0; i < TILE_ROWS; i++)
     memcpy(t->tile[n][i], (const uint8_t*)p + i * stride, TILE_BYTES);
+}
+EXT_INLINE void tile_load_once(tile_file* t, int n, const void* p, int64_t stride) {
+  tile_load(t, n, p, stride);
 }
 EXT_INLINE void tile_store(const tile_file* t, int n, void* p, int64_t stride) {
   for (int i = 0; i < TILE_ROWS; i++) memcpy((uint8_t*)p + i * stride, t->tile[n][i], TILE_BYTES);
@@ -171,6 +176,11 @@ EXT_INLINE void tile_written(void) {
   do {                             \
     (void)(t);                     \
     _tile_loadd(n, p, stride);     \
+  } while (0)
+#define tile_load_once(t, n, p, stride) \
+  do {                                  \
+    (void)(t);                          \
+    _tile_stream_loadd(n, p, stride);   \
   } while (0)
 #define tile_store(t, n, p, stride) \
   do {                              \

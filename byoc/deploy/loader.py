@@ -27,6 +27,7 @@ from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.misfits import in_words
 from byoc.deploy.open_compiled import first_line, open_compiled
 from byoc.deploy.prepared_calls import PreparedCalls
+from byoc.deploy.result_memory import ResultMemory
 from byoc.deploy.rooms import require_shape, rooms_for
 from byoc.deploy.tvm_runtime import (
     cores,
@@ -81,7 +82,8 @@ class Model(Described):
         entry = metadata.entry
         self._region = self.function(entry.symbol) if entry else None
         fit = self._region is not None and PreparedCalls.fit(metadata)
-        self._prepared = PreparedCalls(metadata, self._region) if fit else None
+        self._memory = ResultMemory()
+        self._prepared = PreparedCalls(metadata, self._region, self._memory) if fit else None
         self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
 
@@ -301,7 +303,7 @@ class Model(Described):
             for s in self._replaced
             if not s.in_place
         ]
-        made = rooms_for([*self.outputs, *new], rooms, symbols)
+        made = rooms_for([*self.outputs, *new], rooms, symbols, self._memory)
         if made is None:
             return None
         count = len(self.outputs)

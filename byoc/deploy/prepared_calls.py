@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.deploy.exchange import is_numpys, numpy_dtype
-from byoc.deploy.input_tensors import aligned_room
 from byoc.deploy.metadata import Metadata
+from byoc.deploy.result_memory import ResultMemory
 from byoc.deploy.tvm_runtime import size_own_pool
 
 if TYPE_CHECKING:
@@ -36,19 +36,22 @@ class _Call:
     """What a call needs for inputs of certain shapes: its sizes, if it takes any, and its rooms."""
 
     sizes: tuple[Any, ...]
-    #: Name, shape, dtype and size in bytes of each result, in the network's order.
-    rooms: tuple[tuple[str, tuple[int, ...], np.dtype, int], ...]
+    #: Name, shape and dtype of each result, in the network's order.
+    rooms: tuple[tuple[str, tuple[int, ...], np.dtype], ...]
+    #: Whether no result is worth aligning.
+    are_small: bool
 
 
 class PreparedCalls:
-    """The calls of one region; ``region`` is its packed function."""
+    """The calls of one region; ``region`` is its packed function, ``memory`` for its results."""
 
-    def __init__(self, metadata: Metadata, region: tvm_ffi.Function) -> None:
+    def __init__(self, metadata: Metadata, region: tvm_ffi.Function, memory: ResultMemory) -> None:
         import tvm_ffi
 
         entry = metadata.entry
         assert entry is not None
         self._region = region
+        self._memory = memory
         self._sizes = entry.sizes
         self._inputs = [(info.name, numpy_dtype(info.dtype)) for info in metadata.inputs]
         self._outputs = [(info.name, numpy_dtype(info.dtype)) for info in metadata.outputs]
@@ -75,14 +78,14 @@ class PreparedCalls:
             return
         shapes = [results[name].shape for name, _ in self._outputs]
         rooms = tuple(
-            (name, shape, dtype, prod(shape) * dtype.itemsize)
-            for (name, dtype), shape in zip(self._outputs, shapes, strict=True)
+            (name, shape, dtype) for (name, dtype), shape in zip(self._outputs, shapes, strict=True)
         )
+        are_small = all(prod(shape) * dtype.itemsize < _LARGE for _, shape, dtype in rooms)
         sizes = tuple(symbols[size] for size in self._sizes)
         if len(self._calls) >= _MOST:
             self._calls.clear()
         key = tuple([array.shape for array in arrays])
-        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms)
+        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms, are_small)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
         """The results by name; None where the call has to go the long way.
@@ -97,17 +100,16 @@ class PreparedCalls:
             return None
         size_own_pool()
         tensor_of = self._tensor_of
-        results = {
-            name: np.empty(shape, dtype) if size < _LARGE else aligned_room(shape, dtype)
-            for name, shape, dtype, size in call.rooms
-        }
-        rooms = list(results.values())
+        if call.are_small:
+            rooms = [np.empty(shape, dtype) for _, shape, dtype in call.rooms]
+        else:
+            rooms = self._memory.rooms([(shape, dtype) for _, shape, dtype in call.rooms])
         self._region(
             *call.sizes,
             *[tensor_of(arrays[number]) for number in self._reads],
             *[tensor_of(rooms[number]) for number in self._writes],
         )
-        return results
+        return {name: room for (name, _, _), room in zip(call.rooms, rooms, strict=True)}
 
     def _plain(self, inputs: Mapping[str, Any]) -> list[np.ndarray] | None:
         """The inputs, if all are dense arrays of their dtypes that may be written to.

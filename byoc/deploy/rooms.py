@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from byoc.deploy.input_tensors import aligned_room
+from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.metadata import TensorInfo, extent_of
+from byoc.deploy.result_memory import ResultMemory
 from byoc.errors import InputError, RunError
 
 
 def rooms_for(
-    infos: Sequence[TensorInfo], given: Mapping[str, np.ndarray], symbols: Mapping[str, int]
+    infos: Sequence[TensorInfo],
+    given: Mapping[str, np.ndarray],
+    symbols: Mapping[str, int],
+    memory: ResultMemory,
 ) -> list[np.ndarray] | None:
-    """An array for each result, one that is given by name or a new one that is not filled.
+    """An array for each result, one that is given by name or one of ``memory`` that is not filled.
 
     None where a symbol of their shapes is not known, or a symbolic shape has no elements. Raises
     ``InputError`` for a given array of another shape, ``RunError`` where memory is short.
@@ -33,10 +37,17 @@ def rooms_for(
     for info, shape in zip(infos, shapes, strict=True):
         if info.name in given:
             require_shape(info.name, given[info.name], shape)
-    return [
-        given[info.name] if info.name in given else _new_room(info, shape)
+    wanted = [
+        (shape, numpy_dtype(info.dtype))
         for info, shape in zip(infos, shapes, strict=True)
+        if info.name not in given
     ]
+    try:
+        made = iter(memory.rooms(wanted))
+    except (MemoryError, ValueError) as error:
+        names = ", ".join(str(info) for info in infos if info.name not in given)
+        raise RunError(f"no memory for output {names}: {error}") from error
+    return [given[info.name] if info.name in given else next(made) for info in infos]
 
 
 def require_shape(name: str, room: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -46,10 +57,3 @@ def require_shape(name: str, room: np.ndarray, shape: tuple[int, ...]) -> None:
             f"room for output {name!r} is {room.dtype}{list(room.shape)}; "
             f"need {list(shape)} with these inputs"
         )
-
-
-def _new_room(info: TensorInfo, shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        return aligned_room(shape, info.dtype)
-    except (MemoryError, ValueError) as error:
-        raise RunError(f"no memory for output {info}: {error}") from error

@@ -27,15 +27,20 @@ EXT_INLINE int64_t qtile_lines(int64_t rows, int64_t step) {
   return rows > TILE_ROWS ? 0 : (TILE_ROWS - rows) / step + 1;
 }
 
-/* One step along K.  `is_signed` tells of x, `high` and `wide` of a second tile of rows, and of
- * columns; as all that follows, constants. */
-EXT_INLINE void qtiles_dots(const int is_signed, const int high, const int wide, tile_file* f,
-                            const qa* a, int64_t a_row, int64_t a_high, const int8_t* b,
-                            int64_t panel) {
+/* One step along K.  `is_signed` tells of x, `once` that rows of A are read once for these columns,
+ * `high` and `wide` of a second tile of rows, and of columns; as all that follows, constants. */
+EXT_INLINE void qtiles_dots(const int is_signed, const int once, const int high, const int wide,
+                            tile_file* f, const qa* a, int64_t a_row, int64_t a_high,
+                            const int8_t* b, int64_t panel) {
   tile_load(f, 6, b, TILE_BYTES);
   if (wide) tile_load(f, 7, b + panel, TILE_BYTES);
-  tile_load(f, 4, a, a_row);
-  if (high) tile_load(f, 5, a + a_high, a_row);
+  if (once) {
+    tile_load_once(f, 4, a, a_row);
+    if (high) tile_load_once(f, 5, a + a_high, a_row);
+  } else {
+    tile_load(f, 4, a, a_row);
+    if (high) tile_load(f, 5, a + a_high, a_row);
+  }
   if (is_signed) {
     tile_dot_signed(f, 0, 4, 6);
     if (wide) tile_dot_signed(f, 1, 4, 7);
@@ -50,13 +55,14 @@ EXT_INLINE void qtiles_dots(const int is_signed, const int high, const int wide,
 }
 
 /* A run of A.  Of the next columns' B a share is fetched for each step, from *next on. */
-EXT_INLINE void qtiles_run(const int is_signed, const int high, const int wide, tile_file* f,
-                           const qgemm_tile* t, const qa* a, const int8_t* b, const int8_t** next) {
+EXT_INLINE void qtiles_run(const int is_signed, const int once, const int high, const int wide,
+                           tile_file* f, const qgemm_tile* t, const qa* a, const int8_t* b,
+                           const int8_t** next) {
   const int64_t panel = t->b_step, a_row = t->a_row, a_high = t->a_high;
   const int64_t past = t->groups % TILE_PAIRS;
   const int64_t fetched = t->next_step * TILE_PAIRS;
   for (int64_t g = t->groups / TILE_PAIRS; g > 0; g--) {
-    qtiles_dots(is_signed, high, wide, f, a, a_row, a_high, b, panel);
+    qtiles_dots(is_signed, once, high, wide, f, a, a_row, a_high, b, panel);
     EXT_UNROLL
     for (int i = 0; i < TILE_PAIRS && !high; i++) {
       __builtin_prefetch(b + QAHEAD + i * TILE_BYTES, 0, 2);
@@ -72,7 +78,7 @@ EXT_INLINE void qtiles_run(const int is_signed, const int high, const int wide, 
   memcpy(last, b, (size_t)(past * TILE_BYTES));
   if (wide) memcpy(last + QTILE_STEP, b + panel, (size_t)(past * TILE_BYTES));
   tile_written();
-  qtiles_dots(is_signed, high, wide, f, a, a_row, a_high, last, QTILE_STEP);
+  qtiles_dots(is_signed, once, high, wide, f, a, a_row, a_high, last, QTILE_STEP);
 }
 
 /* All runs of A, and sums [rows][width] from the first values on. */
@@ -83,9 +89,11 @@ EXT_INLINE void qtiles_sum(const int is_signed, const int high, const int wide, 
   const qa* a = t->a;
   tile_written();
   tile_sums_load(high, wide, f, t->columns->start, 0);
-  for (int64_t h = t->taps[0]; h > 0; h--) {
+  const int once = t->taps[0] * t->taps[1] == 1; /* else neighbouring taps share rows */
+  if (once) qtiles_run(is_signed, 1, high, wide, f, t, a, b, &next);
+  for (int64_t h = once ? 0 : t->taps[0]; h > 0; h--) {
     for (int64_t w = t->taps[1]; w > 0; w--) {
-      qtiles_run(is_signed, high, wide, f, t, a, b, &next);
+      qtiles_run(is_signed, 0, high, wide, f, t, a, b, &next);
       a += t->groups * K_GROUP + t->skip[1];
       b += t->groups * TILE_BYTES;
     }

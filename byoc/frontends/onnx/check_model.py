@@ -38,6 +38,8 @@ def check_model(model: onnx.ModelProto, absent: Collection[str] = ()) -> None:
     opset = _check_versions(model)
     for value in model.graph.input:
         _check_type(value)
+    for value in model.graph.output:
+        _check_result(value)
     for depth, graph in enumerate(all_graphs(model.graph)):
         for tensor in tensors_of(graph):
             _check_tensor(tensor, absent if depth == 0 else ())
@@ -84,6 +86,20 @@ def _check_type(value: onnx.ValueInfoProto) -> None:
             )
     elif value.type.WhichOneof("value") is None:
         raise ModelError(f"input {value.name!r} has no type; {_DAMAGED}")
+
+
+def _check_result(value: onnx.ValueInfoProto) -> None:
+    """What the network gives is numbers: a type that says otherwise names what would help."""
+    if value.type.tensor_type.elem_type == onnx.TensorProto.STRING:
+        raise ModelError(
+            f"output {value.name!r} is of strings; export the model with numbers as labels, and"
+            " look the strings up outside of it"
+        )
+    if value.type.sequence_type.elem_type.HasField("map_type") or value.type.HasField("map_type"):
+        raise ModelError(
+            f"output {value.name!r} is of maps, as ZipMap gives them; export the model without,"
+            " such as with options={'zipmap': False} of skl2onnx"
+        )
 
 
 # ---------------------------------------------------------------------- tensors

@@ -218,6 +218,14 @@ def above_zero(dim: Dim) -> Dim:
     return sympy.Max(0, dim)
 
 
+def unclamped(dim: Dim) -> Dim:
+    """A dimension with every Max(0, d) in it as d, which it is unless a size is too small."""
+    while isinstance(dim, sympy.Expr) and (extremes := dim.atoms(sympy.Max)):
+        inner = min(extremes, key=sympy.count_ops)
+        dim = dim.xreplace({inner: next((arg for arg in inner.args if arg != 0), inner.args[0])})
+    return normal(dim)
+
+
 def larger(a: Dim, b: Dim) -> Dim:
     """The greater of two dimensions."""
     if (bound := _beyond(a, b)) is not None:

@@ -108,3 +108,47 @@ def test_sizes_that_are_computed_are_checked_by_the_run(tmp_path: Path) -> None:
     for sizes in ((5, 5), (-1, 5), (10, 10), (2, 2), (-1, -1), (-2, -12)):
         with pytest.raises(byoc.RunError, match="inside the network"):
             library.run({"x": x, "s": np.array(sizes)})
+
+
+def test_windows_counted_as_quotients_of_sizes(tmp_path: Path) -> None:
+    """An image as rows of patches, (h - 1) / 4 + 1 by (w - 1) / 4 + 1, as PyTorch writes them.
+
+    ONNX divides towards 0, so that an image without pixels would have a patch.
+    """
+    value = helper.make_tensor_value_info
+    one, four, less = (np.array(n, np.int64) for n in (1, 4, -1))
+    weight = _drawn(8, 3, 7, 7)
+    stored = {"w": weight, "one": one, "four": four, "less": less, "row": np.array([-1])}
+    stored |= {"channels": np.array([8])}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], strides=[4, 4], pads=[3, 3, 3, 3])]
+    for axis in (2, 3):
+        at = f"{axis}"
+        nodes += [
+            helper.make_node("Shape", ["x"], [f"size{at}"], start=axis, end=axis + 1),
+            helper.make_node("Squeeze", [f"size{at}"], [f"n{at}"]),
+            helper.make_node("Add", ["less", f"n{at}"], [f"last{at}"]),
+            helper.make_node("Div", [f"last{at}", "four"], [f"steps{at}"]),
+            helper.make_node("Add", ["one", f"steps{at}"], [f"patches{at}"]),
+        ]
+    nodes += [
+        helper.make_node("Shape", ["x"], ["batch"], start=0, end=1),
+        helper.make_node("Mul", ["patches2", "patches3"], ["all"]),
+        helper.make_node("Reshape", ["all", "row"], ["all1"]),
+        helper.make_node("Concat", ["batch", "channels", "all1"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["c", "shape"], ["r"]),
+        helper.make_node("Sigmoid", ["r"], ["y"]),
+    ]
+    x = value("x", TensorProto.FLOAT, ["b", 3, "h", "v"])
+    kept = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    graph = helper.make_graph(nodes, "g", [x], [value("y", TensorProto.FLOAT, None)], kept)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    report = byoc.compile(model, tmp_path / "model.so").report
+    assert len(report.regions) == 1 and not report.left, report.summary()
+    library = byoc.load(tmp_path / "model.so")
+    assert list(library.inputs[0].shape) == ["b", 3, "h", "v"]
+    for sizes in ((2, 3, 32, 31), (1, 3, 5, 4), (3, 3, 1, 30)):
+        given = {"x": _drawn(*sizes)}
+        want = onnxruntime_outputs(model, given)["y"]
+        np.testing.assert_allclose(library.run(given)["y"], want, atol=1e-6, strict=True)
+    with pytest.raises(byoc.ByocError):
+        library.run({"x": _drawn(1, 3, 0, 5)})

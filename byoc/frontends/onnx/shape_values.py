@@ -20,7 +20,7 @@ import sympy
 from onnx import numpy_helper
 
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
-from codegen_cc.dim import Dim, at_most, larger, smaller
+from codegen_cc.dim import Dim, above_zero, at_most, larger, smaller
 
 #: Most elements of a value that is looked at: shapes have a few, weights have many.
 MAX_ELEMENTS = 64
@@ -131,9 +131,21 @@ def _divide(
     extents: Collection[sympy.Expr], _: dict[str, Any], a: ShapeValue, b: ShapeValue
 ) -> ShapeValue | None:
     def rounded(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
-        return sympy.floor(x / y) if _same_sign(x, y, extents) else None
+        if _same_sign(x, y, extents):
+            return sympy.floor(x / y)
+        return _towards_zero(x, y)
 
     return _mapped((lambda x, y: x / y) if a.dtype in _FLOATS else rounded, None, a, b)
+
+
+def _towards_zero(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
+    """A quotient that is 0 where x is below 0, as of h - 1, the steps of a window: never below -y.
+
+    None where it could be less.
+    """
+    if not (y.is_Integer and x.is_integer and at_most(1 - y, x)):
+        return None
+    return sympy.sympify(above_zero(sympy.floor(x / y)))
 
 
 def _power(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None:

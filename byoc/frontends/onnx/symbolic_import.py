@@ -52,6 +52,7 @@ from codegen_cc.dim import (
     product,
     quotient,
     same,
+    unclamped,
 )
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols
 
@@ -374,12 +375,16 @@ class SymbolicImporter(CheckedImporter):
         if -1 in wanted:
             place = wanted.index(-1)
             wanted[place] = quotient(product(shape), product(e for e in wanted if e != -1))
-        extents = [self._extent(extent) for extent in wanted]
         counts = Elements(product(shape), product(wanted))
         if not same(*counts):
-            self.unequal.append(counts)
+            # ONNX divides towards 0: what windows of a size that is too small give is one too many.
+            plain = [unclamped(extent) for extent in wanted]
+            if same(counts[0], product(plain)):
+                wanted = plain
+            else:
+                self.unequal.append(counts)
             require_equal(self.bb, *([self._extent(count)] for count in counts))
-        return relax.op.reshape(inputs[0], relax.ShapeExpr(extents))
+        return relax.op.reshape(inputs[0], relax.ShapeExpr([self._extent(e) for e in wanted]))
 
     def _pad(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> relax.Expr | None:
         """``nn.pad`` with constant widths; constants of symbolic widths are joined on."""

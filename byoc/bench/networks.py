@@ -27,6 +27,7 @@ from byoc.bench.tables import (
     suite_sheet,
 )
 from byoc.errors import BenchmarkError, ByocError
+from byoc.frontends.onnx.fixed_inputs import FixedInputs
 from byoc.machine import choose_cores, usable_cores
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def bench(
     rounds: int = ROUNDS,
     batches: Sequence[int] = (),
     input_shapes: Shapes | None = None,
+    fixed_inputs: FixedInputs | None = None,
     compiling: CompileKeywords | None = None,
     precisions: Sequence[str] = (),
     devices: Devices | None = None,
@@ -140,7 +142,8 @@ def bench(
     ``models`` are ONNX files or names of the zoo; ``suite`` is a key of ``SUITES`` instead.
     ``engines`` are keys of ``ENGINES`` (default: all; for a suite and for batches all but plain
     TVM).  ``threads`` are numbers of threads (default: 1 and 2, as far as there are cores).
-    ``batches`` are extents for axis 0 of every input.  ``compiling`` are keywords of
+    ``batches`` are extents for axis 0 of every input.  ``fixed_inputs`` are constants for every
+    engine.  ``compiling`` are keywords of
     ``byoc.compile`` for ours; ``target`` and ``allow_wrong`` hold for plain TVM too.
     ``precisions`` are keys of ``PRECISIONS`` (default: fp32), each of which is compared with the
     engines that compute in it; for int8 the zoo's networks are those quantised from it.  With
@@ -151,7 +154,7 @@ def bench(
     """
     networks = list(SUITES[suite].networks) if suite else list(dict.fromkeys(models))
     sizes = sorted(set(batches)) or [None]
-    load = partial(_load, suite=suite, batches=sizes, shapes=input_shapes)
+    load = partial(_load, suite=suite, batches=sizes, shapes=input_shapes, fixed=fixed_inputs or {})
     if devices is not None:
         if [name for name in precisions if name != FP32]:
             raise BenchmarkError("devices measure fp32 alone; leave --precision out")
@@ -234,11 +237,12 @@ def _load(
     suite: str | None,
     batches: Sequence[int | None],
     shapes: Shapes | None,
+    fixed: FixedInputs,
     quantised: bool = False,
 ) -> list[Subject] | None:
     """A network in its batches; None, and a note, for one of a suite that is not there."""
     try:
-        return [load_subject(name, shapes, batch, quantised) for batch in batches]
+        return [load_subject(name, shapes, batch, quantised, fixed) for batch in batches]
     except ByocError as error:
         if suite is None:
             raise

@@ -10,6 +10,7 @@ import numpy as np
 
 from byoc.errors import BenchmarkError
 from byoc.frontends import GivenModel
+from byoc.frontends.onnx.fixed_inputs import FixedInputs, with_fixed_inputs
 from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes, usual_inputs
 from byoc.frontends.onnx.read_model import load_model
 from byoc.zoo import networks, quantised_from
@@ -31,12 +32,14 @@ def load_subject(
     input_shapes: Mapping[str, Sequence[int | str]] | None = None,
     batch: int | None = None,
     quantised: bool = False,
+    fixed_inputs: FixedInputs | None = None,
 ) -> Subject:
     """A network of the zoo, or an ONNX file.
 
     ``input_shapes`` gives dynamic axes a size, and ``batch`` is the extent of axis 0 of every
-    input, whatever the model says.  With ``quantised``, the network of the zoo is the one that was
-    quantised from it, and a file is taken to be so already.  Raises ``ByocError``.
+    input, whatever the model says.  ``fixed_inputs`` are constants for every engine.  With
+    ``quantised``, the network of the zoo is the one that was quantised from it, and a file is taken
+    to be so already.  Raises ``ByocError``.
     """
     known = networks()
     name = quantised_from(name) if quantised else name
@@ -50,7 +53,9 @@ def load_subject(
         raise BenchmarkError(f"no model {name!r}; need an ONNX file or one of {', '.join(known)}")
     if any(info.name.startswith("past_key_values") for info in model.graph.input):
         _refuse_cache(model, name, input_shapes or {})
-    fix_shapes(model, input_shapes or {}, batch)
+    fixed, shapes = fixed_inputs or {}, input_shapes or {}
+    model = with_fixed_inputs(model, fixed, shapes)
+    fix_shapes(model, {k: shape for k, shape in shapes.items() if k not in fixed}, batch)
     return Subject(name, title, model, draw_inputs(usual_inputs(model), below=tokens), batch)
 
 

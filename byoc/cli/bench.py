@@ -92,6 +92,7 @@ class _Precision(click.Choice):
     metavar="N...",
 )
 @options.input_shapes
+@options.fixed_inputs
 @options.words(
     "--library libraries",
     "NAMES",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.command("profile")
 @click.argument("model")
 @options.input_shapes
+@options.fixed_inputs
 @click.option("--threads", type=options.thread_count, default=1, show_default=True, metavar="N")
 @options.count("--runs", "Runs to take the medians of.", default=30)
 @options.count("--top", "Only the N slowest calls (default: all, in the order in which they run).")
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 def profile_verb(
     model: str,
     input_shapes: dict[str, list[int]] | None,
+    fixed_inputs: dict[str, bool | int | float],
     threads: int,
     runs: int,
     top: int | None,
@@ -64,7 +66,7 @@ def profile_verb(
         from byoc.bench.subjects import load_subject
         from byoc.tuning.choice import select, timed
 
-        subject = load_subject(model, input_shapes)
+        subject = load_subject(model, input_shapes, fixed_inputs=fixed_inputs)
         selection = timed(select(libraries or None, exact=exact), tuning_db, threads)
         compiling: CompileKeywords = {"libraries": selection, "allow_wrong": allow_wrong}
         compiling["precision"] = precision

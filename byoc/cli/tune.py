@@ -45,6 +45,7 @@ _BUSY = 0.6
     "Kernel libraries to try, as for `byoc compile` (default: all that are present); repeatable.",
 )
 @options.input_shapes
+@options.fixed_inputs
 @options.count("--rounds", "Turns of each candidate, of four runs.", default=6)
 @options.flag("--again", "Time what the database has already, too.")
 @control.exact

@@ -13,6 +13,7 @@ import tvm
 from byoc.arguments import MAX_THREADS, as_whole
 from byoc.errors import TuningError
 from byoc.frontends import GivenModel, import_model
+from byoc.frontends.onnx.fixed_inputs import FixedInputs
 from byoc.frontends.onnx.one_layer import onnxruntime_answer
 from byoc.machine import choose_cores
 from byoc.partition import partition
@@ -38,6 +39,7 @@ def tune(
     exact: bool = False,
     precision: PrecisionSpecs = (),
     allow_wrong: Iterable[str] = (),
+    fixed_inputs: FixedInputs | None = None,
     devices: Devices | None = None,
     target: str | None = None,
     progress: Progress = silent,
@@ -47,9 +49,9 @@ def tune(
     ``db`` is the database (default: ``byoc.tuning.database.default_path()``). ``libraries`` are the
     kernel libraries to try, as for ``compile`` (default: all that are present, ``builtin`` first).
     Layers that the database has, with these candidates, are not timed again unless ``again``.
-    ``exact``, ``precision`` and ``allow_wrong`` are those of ``compile``; exact layers have times
-    of their own. With ``devices`` the layers are timed there, compiled for ``target`` (see
-    ``byoc.compile``), by libraries that need no file of the device's own.
+    ``exact``, ``precision``, ``allow_wrong`` and ``fixed_inputs`` are those of ``compile``; exact
+    layers have times of their own. With ``devices`` they are timed there, compiled for ``target``
+    (see ``byoc.compile``), by libraries that need no file of the device's own.
 
     Raises ``ByocError``. Batches of layers that were done by then are in the database.
     """
@@ -62,17 +64,16 @@ def tune(
     rounds = as_whole(rounds, "rounds", TuningError, 1, sys.maxsize)
     if devices is None:
         choose_cores(counts[-1])
-    wanted = Precision.of(precision)
-    path = database_path(db)
+    wanted, path = Precision.of(precision), database_path(db)
     require_writable(path)
     progress("importing the model", 0, 1)
-    module = import_model(model, input_shapes, allow_wrong, sized=True).module
+    imported = import_model(model, input_shapes, allow_wrong, sized=True, fixed_inputs=fixed_inputs)
     absent: dict[str, str] = {}
     if libraries is None:
         libraries, absent = present_libraries(alone=devices is not None)
     rules = Rules(libraries=select(libraries, exact=exact), precision=wanted)
     progress("partitioning", 0, 1)
-    module, _ = partition(module, rules)
+    module, _ = partition(imported.module, rules)
     tuned = tune_partitioned(
         module,
         rules.libraries,

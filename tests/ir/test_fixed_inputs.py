@@ -12,7 +12,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import byoc
+from byoc.bench.profile import profile
+from byoc.bench.subjects import load_subject
 from byoc.cli import cli
+from byoc.compiler.tune import tune
 from byoc.errors import ByocError, InputError
 from byoc.frontends.onnx import import_model
 from tests.reference import assert_agrees, onnxruntime_outputs
@@ -151,6 +154,15 @@ def test_command_line(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(cli, ["compile", str(file), "-o", str(library), "--fix-input", "f"])
     assert wrong.exit_code == 2
     assert "need NAME=VALUE" in wrong.output
+
+
+def test_what_measures_fixes_inputs_too(tmp_path: Path) -> None:
+    fixed, shapes = {"flag": True, "scale": 0.5, "count": 2}, {"x": [3, 4], "rows": [3, 4]}
+    onnx.save(model(), tmp_path / "m.onnx")
+    subject = load_subject(str(tmp_path / "m.onnx"), shapes, fixed_inputs=fixed)
+    assert set(subject.inputs) == {"x", "half", "rows"}
+    assert profile(subject, 1, 1, {"min_bytes": 0}).calls
+    assert not tune(model(), tmp_path / "db.json", shapes, fixed_inputs=fixed).skipped
 
 
 def test_errors_of_layers_with_fixed_inputs() -> None:

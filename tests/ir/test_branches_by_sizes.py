@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import byoc
+from byoc.errors import ImportFailure
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 from .graphs import onnx_model, random
@@ -107,3 +108,16 @@ def test_two_branches_whose_values_have_one_name(tmp_path: Path) -> None:
     feed = {"x": random(3, 8)}
     found = byoc.load(tmp_path / "m.so").run(feed)
     assert_agrees(found, onnxruntime_outputs(model, feed))
+
+
+def test_the_shape_of_what_has_an_unknown_rank_is_refused_by_name() -> None:
+    """The rank is that of a branch: no shape of the symbols at hand tells it."""
+    branches = {
+        "then_branch": helper.make_graph([node("Unsqueeze", "x zero", "a")], "t", [], [value("a")]),
+        "else_branch": helper.make_graph([node("Relu", "x", "b")], "else", [], [value("b")]),
+    }
+    nodes = [helper.make_node("If", ["flag"], ["i"], **branches), node("Shape", "i", "y")]
+    model = onnx_model(nodes, {"x": ["n", 8]}, ["y"], {"zero": np.array([0])})
+    model.graph.input.append(helper.make_tensor_value_info("flag", BOOL, []))
+    with pytest.raises(ImportFailure, match=r"operator Shape .* whose rank is not known; need one"):
+        byoc.compile(model)

@@ -233,8 +233,9 @@ class SymbolicImporter(CheckedImporter):
             if node.op_type == "Range":
                 return self._range(node, operands)
             value = evaluate(node, operands, self.opset, self._extents)
+            if value is None:
+                self.unequal += sides_of_square(node, operands)
         if value is None:
-            self.unequal += sides_of_square(node, operands)
             return False
         self._values[node.output[0]] = value
         return True
@@ -245,6 +246,8 @@ class SymbolicImporter(CheckedImporter):
         shape = shape_of(source) if isinstance(source, relax.Expr) else None
         shape = shape if value is None else value.elements.shape
         if shape is None:
+            if isinstance(source, relax.Expr) and getattr(source.ty, "ndim", 0) < 0:
+                raise ValueError("a tensor whose rank is not known; need one rank in all branches")
             return None
         if any(symbol not in self._variables for symbol in _symbols(shape)):
             return None  # an extent that depends on data

@@ -78,15 +78,16 @@ def topk_results(node: Node) -> dict[str, Result]:
 
 
 def check_topk_dtypes(node: Node) -> str | None:
-    """Values are float32, indices int32 or int64."""
-    allowed = {VALUES: (SINGLE,), INDICES: KERNEL_INDICES}
+    """Values are float32, int32 or int64, as the operand is; indices int32 or int64."""
+    allowed = {VALUES: (node.operand("input").dtype,), INDICES: KERNEL_INDICES}
     found = topk_results(node).items()
     reasons = (one_of(name, result.dtype, allowed[name]) for name, result in found)
-    return operands_only(node, (SINGLE,)) or next(filter(None, reasons), None)
+    taken = operands_only(node, (SINGLE, *KERNEL_INDICES))
+    return taken or next(filter(None, reasons), None)
 
 
 def lower_topk(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_topk``; the results lie in the order of the operand."""
+    """One call of ``ext_topk``, or ``ext_topk_integers``; the results lie as the operand does."""
     axis = node.node.attrs["axis"]
     x, outer, extent, inner = adjacent(builder, builder.tensor(node.role("input")), [axis])
     tensors = [builder.space(value.shape, value.dtype, x.order()) for value in node.outputs]
@@ -102,7 +103,10 @@ def lower_topk(node: RegionNode, builder: PlanBuilder) -> None:
     }
     comment = f"{node.node.composite} axis {axis}: {list(x.shape)} -> {list(node.node.shape)}"
     arguments = [Struct("ext_topk_params", fields), x, values, indices]
-    builder.call("ext_topk", arguments, tensors, comment)
+    function = "ext_topk"
+    if x.dtype != SINGLE:
+        function, arguments = "ext_topk_integers", [c_dtype(x.dtype), *arguments]
+    builder.call(function, arguments, tensors, comment)
     for value, tensor in zip(node.outputs, tensors, strict=True):
         builder.place(value, tensor)
 

@@ -410,6 +410,9 @@ typedef struct {
   ext_dtype index_dtype; /* EXT_INT32 or EXT_INT64 */
 } ext_topk_params;
 int ext_topk(const ext_topk_params* p, const float* x, float* values, void* indices);
+/* The same of integers: EXT_INT32 or EXT_INT64. */
+int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, void* values,
+                      void* indices);
 
 /* y[o][r][i] = sum of x[o][s][i] over s <= r (`exclusive`: s < r; `reverse`: s >= r, s > r); x is
  * dense [outer, reduce, inner].  In place is allowed. */

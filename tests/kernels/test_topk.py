@@ -72,6 +72,30 @@ def test_topk(lib: ctypes.CDLL, shape: tuple[int, int, int], k: int, least: int)
         values.check_gaps()
 
 
+@pytest.mark.parametrize("least", [0, 1], ids=["greatest", "least"])
+@pytest.mark.parametrize(("shape", "k"), SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["int32", "int64"])
+def test_topk_of_integers(
+    lib: ctypes.CDLL, name: str, shape: tuple[int, int, int], k: int, least: int
+) -> None:
+    outer, _, inner = shape
+    draw, limits = np.random.default_rng(7), np.iinfo(name)
+    for low, high in ((-2, 3), (-1000, 70000), (limits.min, limits.max)):
+        x = at_page_end(draw.integers(low, high, shape, name, endpoint=True), name)
+        if x.size:
+            x.flat[0], x.flat[-1] = high, low
+        order = np.argsort(x if least else ~x, axis=1, kind="stable")[:, :k]
+        values = at_page_end(np.zeros((outer, k, inner)), name)
+        indices = at_page_end(np.full((outer, k, inner), -1), "int32")
+        params = abi.TopkParams(*shape, k, least, INT32)
+        code = KERNEL_DTYPES.index(name)
+        given = (x.ctypes.data, values.ctypes.data, indices.ctypes.data)
+        assert lib.ext_topk_integers(code, params, *given) == 0
+        np.testing.assert_array_equal(indices, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+        assert lib.ext_topk_integers(code, params, given[0], None, given[2]) == 0
+
+
 def test_one_result_alone(lib: ctypes.CDLL) -> None:
     x = at_page_end([[3, 1, 2, 5]])
     values, indices = at_page_end(np.zeros(2)), at_page_end(np.zeros(2), np.int64)
@@ -86,4 +110,12 @@ def test_one_result_alone(lib: ctypes.CDLL) -> None:
     [(3, 4, INT64), (0, 1, INT64), (2**32, 1, INT64), (2**31, 1, INT32), (3, 1, 0)],
 )
 def test_what_is_refused(lib: ctypes.CDLL, extent: int, k: int, code: int) -> None:
-    assert lib.ext_topk(abi.TopkParams(1, extent, 1, k, 0, code), None, None, None) == 2
+    params = abi.TopkParams(1, extent, 1, k, 0, code)
+    assert lib.ext_topk(params, None, None, None) == 2
+    if extent < 2**32:
+        assert lib.ext_topk_integers(INT64, params, None, None, None) == 2
+
+
+def test_integers_alone_are_integers(lib: ctypes.CDLL) -> None:
+    params = abi.TopkParams(1, 3, 1, 1, 0, INT64)
+    assert lib.ext_topk_integers(0, params, None, None, None) == 2

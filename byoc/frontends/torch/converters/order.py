@@ -13,6 +13,10 @@ from byoc.ir.dataflow import dtype_of
 
 op = relax.op
 
+#: How many elements ``topk`` gives where it gives all, however many these are.
+ALL = 0
+_NARROW = ("bool", "uint8", "int8", "int16")
+
 
 def _of_one(g: Graph, tensor: relax.Expr) -> list[relax.Expr]:
     """What a tensor without axes is in any order: its element, at place 0."""
@@ -25,32 +29,24 @@ def _numbers(count: int, rank: int, axis: int) -> torch.Tensor:
 
 
 def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
-    """The ``k`` greatest or least elements along an axis, and their places."""
+    """The ``k`` greatest or least elements along an axis, and their places; equal ones as they
+    stand. Neither the kernel nor TVM knows narrow integers."""
     tensor = g.tensor(x)
-    made = op.topk(tensor, k, dim % tensor.ty.ndim, "both", largest, "int64")
-    both = g.emit(made)
-    return [g.emit(relax.TupleGetItem(both, i)) for i in range(2)]
+    own = dtype_of(tensor)
+    keys = g.tensor(tensor, "int32") if own in _NARROW else tensor
+    both = g.emit(op.topk(keys, k, dim % tensor.ty.ndim, "both", largest, "int64"))
+    values, places = (g.emit(relax.TupleGetItem(both, i)) for i in range(2))
+    return [g.tensor(values, own), places]
 
 
 def sort(
     g: Graph, x: Value, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> list[relax.Expr]:
-    """All elements along an axis in order, and their places; equal ones as they stand.
-
-    Floats of a known number are the greatest or least of all: TVM's own sort knows no NaN.
-    """
+    """All elements along an axis in order, and their places; equal ones as they stand."""
     tensor = g.tensor(x)
     if not tensor.ty.ndim:
         return _of_one(g, tensor)
-    axis = dim % tensor.ty.ndim
-    count = getattr(tensor.ty.shape.values[axis], "value", None)
-    if g.results[0].dtype.is_floating_point and count:
-        return topk(g, tensor, count, axis, descending, True)
-    # TVM's knows no narrow integers either.
-    narrow = str(tensor.ty.dtype) in ("bool", "uint8", "int8", "int16")
-    keys = g.emit(op.astype(tensor, "int32")) if narrow else tensor
-    places = g.emit(op.argsort(keys, axis, descending, "int64"))
-    return [g.emit(op.gather_elements(tensor, places, axis)), places]
+    return topk(g, tensor, ALL, dim, descending, True)
 
 
 def _extreme(

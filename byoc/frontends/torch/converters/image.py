@@ -19,6 +19,8 @@ _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 #: Which result of a pool of greatest elements says where they stand.
 PLACES = 1
+#: Windows of uneven sizes, of all axes, that are written out.
+MOST_WINDOWS = 32
 _ADAPTIVE = {
     1: op.nn.adaptive_avg_pool1d,
     2: op.nn.adaptive_avg_pool2d,
@@ -169,11 +171,50 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
     """The means of as many windows as the result has elements."""
 
     def convert(g: Graph, x: Value, output_size: Sequence[int]) -> relax.Expr:
-        return _with_images(
-            g, x, spatial, lambda image: _ADAPTIVE[spatial](image, g.shape[-spatial:])
-        )
+        wanted = g.shape[-spatial:]
+
+        def apply(image: relax.Expr) -> relax.Expr:
+            sizes = _known_sizes(image, spatial)
+            if sizes is None or not all(isinstance(count, int) for count in wanted):
+                return _ADAPTIVE[spatial](image, wanted)
+            if all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
+                taps = [size // count for size, count in zip(sizes, wanted, strict=True)]
+                return _AVERAGE[spatial](image, taps, taps)
+            if sum(wanted) > MOST_WINDOWS:
+                return _ADAPTIVE[spatial](image, wanted)
+            return _by_axes(g, image, sizes, wanted, op.mean)
+
+        return _with_images(g, x, spatial, apply)
 
     return convert
+
+
+def _known_sizes(image: relax.Expr, spatial: int) -> list[int] | None:
+    """The extents of the last axes; None where one is not known."""
+    sizes = [getattr(size, "value", None) for size in image.ty.shape.values[-spatial:]]
+    return None if None in sizes else [int(size) for size in sizes]
+
+
+def _by_axes(
+    g: Graph,
+    image: relax.Expr,
+    sizes: Sequence[int],
+    wanted: Sequence[int],
+    reduction: Callable[..., relax.Expr],
+) -> relax.Expr:
+    """Windows of one axis after another reduced, as many as are wanted of it.
+
+    All lines of a window are equally long, so that the mean of their means is its mean.
+    """
+    for place, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
+        axis = image.ty.ndim - len(sizes) + place
+        parts = []
+        for i in range(count):
+            begin, end = i * size // count, -(-(i + 1) * size // count)
+            part = g.emit(op.strided_slice(image, [axis], [begin], [end]))
+            parts.append(g.emit(reduction(part, [axis], True)))
+        image = parts[0] if count == 1 else g.emit(op.concat(parts, axis))
+    return image
 
 
 def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
@@ -181,21 +222,12 @@ def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
 
     def convert(g: Graph, x: Value, output_size: Sequence[int]) -> list[relax.Expr | None]:
         tensor = g.tensor(x)
-        sizes, wanted = static_shape_of(tensor), g.shape[-spatial:]
+        sizes, wanted = _known_sizes(tensor, spatial), g.shape[-spatial:]
         if sizes is None:
             if any(size != 1 for size in wanted):
                 raise ValueError("windows of an image of unknown size; need a fixed one")
             return [op.max(tensor, list(range(-spatial, 0)), True), None]
-        for place, count in enumerate(wanted):
-            axis = tensor.ty.ndim - spatial + place
-            size = sizes[axis]
-            parts = []
-            for i in range(count):
-                begin, end = i * size // count, -(-(i + 1) * size // count)
-                part = op.strided_slice(tensor, [axis], [begin], [end])
-                parts.append(g.emit(op.max(part, [axis], True)))
-            tensor = parts[0] if count == 1 else g.emit(op.concat(parts, axis))
-        return [tensor, None]
+        return [_by_axes(g, tensor, sizes, wanted, op.max), None]
 
     return convert
 
@@ -333,26 +365,6 @@ def nearest(exact: bool) -> Callable[..., relax.Expr]:
     return convert
 
 
-def grid_sample(
-    g: Graph,
-    input: Value,
-    grid: Value,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
-) -> relax.Expr:
-    """An image at places that a grid [N, H, W, 2] of x and y from -1 to 1 names."""
-    modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
-    return op.image.grid_sample(
-        g.tensor(input),
-        op.permute_dims(g.tensor(grid), [0, 3, 1, 2]),
-        modes[interpolation_mode],
-        "NCHW",
-        paddings[padding_mode],
-        align_corners,
-    )
-
-
 IMAGE = {
     **{f"max_pool{n}d": max_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices": max_pool_with_places(n) for n in (2, 3)},
@@ -364,6 +376,5 @@ IMAGE = {
     **{f"_upsample_{mode}2d_aa": smoothed(mode) for mode in ("bilinear", "bicubic")},
     **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},
-    "grid_sampler_2d": grid_sample,
     **SAMPLING,
 }

@@ -1,8 +1,9 @@
-"""Volumes read at places that a grid names, and places of the greatest elements of windows."""
+"""Images read at places that a grid names, and places of the greatest elements of windows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import product
 from math import prod
 
@@ -77,7 +78,7 @@ def _places_of_taps(
     return total.flatten()
 
 
-def grid_sample_volume(
+def grid_sample(
     g: Graph,
     input: Value,
     grid: Value,
@@ -85,37 +86,63 @@ def grid_sample_volume(
     padding_mode: int,
     align_corners: bool,
 ) -> relax.Expr:
-    """A volume [N, C, D, H, W] at places that a grid [N, D, H, W, 3] of x, y, z names."""
-    volume, grid = g.tensor(input), g.tensor(grid)
-    shape, wanted = static_shape_of(volume), static_shape_of(grid)
-    if shape is None or wanted is None:
-        raise ValueError("a volume or grid of unknown size; need fixed ones")
-    if interpolation_mode not in (BILINEAR, NEAREST):
-        raise ValueError("bicubic interpolation of a volume; need bilinear or nearest")
-    images, channels, *sizes = shape
-    lines = op.reshape(op.permute_dims(volume, [0, 2, 3, 4, 1]), [images * prod(sizes), channels])
-    lines = g.emit(lines)
+    """An image [N, C, H, W] at places that a grid [N, H', W', 2] of x and y from -1 to 1 names, or
+    a volume [N, C, D, H, W] by a grid [N, D', H', W', 3] of x, y, z."""
+    image, grid = g.tensor(input), g.tensor(grid)
+    spatial = image.ty.ndim - 2
+    known = None not in (_known(image, 1), _known(grid, 1))
+    if interpolation_mode in (BILINEAR, NEAREST) and known:
+        return _sampled(g, image, grid, interpolation_mode, padding_mode, align_corners)
+    if spatial != 2:
+        raise ValueError("bicubic interpolation of a volume, or one of unknown size; need neither")
+    return op.image.grid_sample(
+        image,
+        op.permute_dims(grid, [0, 3, 1, 2]),
+        ("bilinear", "nearest", "bicubic")[interpolation_mode],
+        "NCHW",
+        ("zeros", "border", "reflection")[padding_mode],
+        align_corners,
+    )
+
+
+def _known(tensor: relax.Expr, first: int) -> list[int] | None:
+    """The extents from an axis on; None where one is not known."""
+    found = [getattr(size, "value", None) for size in tensor.ty.shape.values[first:]]
+    return None if None in found else [int(size) for size in found]
+
+
+def _sampled(
+    g: Graph, image: relax.Expr, grid: relax.Expr, mode: int, padding_mode: int, align_corners: bool
+) -> relax.Expr:
+    """Each point is a weighted sum of its neighbours' channels, which lie side by side."""
+    images, (channels, *sizes) = image.ty.shape.values[0], _known(image, 1)
+    spatial, wanted = len(sizes), list(grid.ty.shape.values)[:-1]
+    lines = op.permute_dims(image, [0, *range(2, spatial + 2), 1])
+    lines = g.emit(op.reshape(g.emit(lines), [images * prod(sizes), channels]))
     choices = []
     for axis, size in enumerate(sizes):  # the grid's last axis is the other way round
-        at = g.emit(op.strided_slice(grid, [4], [2 - axis], [3 - axis]))
+        place = spatial - 1 - axis
+        at = g.emit(op.strided_slice(grid, [spatial + 1], [place], [place + 1]))
         at = _within(g, _pixels(g, at, size, align_corners), size, padding_mode, align_corners)
-        choices.append(_neighbours(g, at, size, interpolation_mode))
-    start = torch.arange(images).reshape(images, 1, 1, 1, 1)
+        choices.append(_neighbours(g, at, size, mode))
+    start = op.arange(0, images, 1, "int64")
+    start = g.emit(op.reshape(g.emit(start), [images, *[1] * (spatial + 1)]))
+    points = reduce(lambda a, b: a * b, wanted)
     total = None
     for corner in product(*choices):
-        index, weight, inside = g.tensor(start), None, None
+        index, weight, inside = start, None, None
         for size, (place, share, there) in zip(sizes, corner, strict=True):
             index = g.emit(op.add(op.multiply(index, relax.const(size, "int64")), place))
             weight = _product(g, weight, share)
             inside = there if inside is None else g.emit(op.logical_and(inside, there))
-        points = prod(wanted[:4])
         picked = g.emit(op.take(lines, g.emit(op.reshape(index, [points])), 0))
         # What is outside counts nothing, even where the place is no number.
         weight = g.tensor(1.0) if weight is None else weight
         weight = g.emit(op.where(inside, weight, g.tensor(0.0)))
         part = g.emit(op.multiply(picked, g.emit(op.reshape(weight, [points, 1]))))
         total = part if total is None else g.emit(op.add(total, part))
-    return op.permute_dims(g.emit(op.reshape(total, [*wanted[:4], channels])), [0, 4, 1, 2, 3])
+    made = g.emit(op.reshape(total, [*wanted, channels]))
+    return op.permute_dims(made, [0, spatial + 1, *range(1, spatial + 1)])
 
 
 def _product(g: Graph, left: relax.Expr | None, right: relax.Expr | None) -> relax.Expr | None:
@@ -181,4 +208,4 @@ def _neighbours(
     return found
 
 
-SAMPLING = {"grid_sampler_3d": grid_sample_volume}
+SAMPLING = dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), grid_sample)

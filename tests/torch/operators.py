@@ -13,6 +13,7 @@ from torch import nn
 
 from tests.torch.case import Case
 from tests.torch.image_operators import IMAGE
+from tests.torch.linear_operators import BAGS, LINEAR
 from tests.torch.odd_operators import ODD
 from tests.torch.order_operators import ORDERED
 from tests.torch.special_operators import SPECIAL
@@ -408,4 +409,6 @@ FAMILIES = {
     "odd": ODD,
     "order": ORDERED,
     "special": SPECIAL,
+    "linear": LINEAR,
+    "bags": BAGS,
 }

@@ -13,6 +13,7 @@ from tvm import relax
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import static_shape_of
+from codegen_cc.region.relax_dims import relax_dims
 
 op = relax.op
 
@@ -216,6 +217,16 @@ def _static(tensor: relax.Expr) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def _broadcast(places: Sequence[relax.Expr]) -> list[object]:
+    """The shape that tensors of places have together."""
+    if all(static_shape_of(p) is not None for p in places):
+        return list(torch.broadcast_shapes(*(_static(p) for p in places)))
+    shapes = [list(p.ty.shape.values) for p in places]
+    if any(relax_dims(shape) != relax_dims(shapes[0]) for shape in shapes):
+        raise ValueError(f"places of shapes {shapes}; need equal ones, or fixed extents")
+    return shapes[0]
+
+
 #: Elements for each coordinate from which on a tensor is not turned to write some of its rows.
 _FEW = 4
 
@@ -233,9 +244,7 @@ def index_put(
     if axes != list(range(first, first + count)):
         raise ValueError(f"places of axes {axes}; need axes side by side")
     extents = list(tensor.ty.shape.values)
-    known = list(places[0].ty.shape.values)
-    if len(places) > 1 or static_shape_of(places[0]) is not None:
-        known = list(torch.broadcast_shapes(*(_static(p) for p in places)))
+    known = _broadcast(places)
     flat = None
     for p, extent in zip(places, extents[first : first + count], strict=True):
         own = g.tensor(_wrapped(g, p, extent), "int64")
@@ -291,47 +300,11 @@ def _put_by_mask(
     if list(axes) != [0] or not one or accumulate:
         raise ValueError("elements that a mask picks, whose number data decide; need one value")
     (mask,) = places
-    missing = tensor.ty.ndim - mask.ty.ndim
-    wide = op.reshape(g.tensor(mask, "bool"), [*mask.ty.shape.values, *[1] * missing])
+    # Its extents are those of the tensor, which may be written otherwise.
+    extents, count = list(tensor.ty.shape.values), mask.ty.ndim
+    shape = [*extents[:count], *[1] * (len(extents) - count)]
+    wide = op.reshape(g.tensor(mask, "bool"), shape)
     return op.where(wide, op.reshape(source, []), tensor)
-
-
-def embedding_bag(
-    g: Graph,
-    weight: Value,
-    indices: Value,
-    offsets: Value,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Value | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> list[relax.Expr | None]:
-    """Sums, means or greatest elements of bags of rows, whose numbers of rows are known."""
-    taken = embedding(g, weight, indices)
-    if not isinstance(offsets, torch.Tensor):
-        raise ValueError("bags whose sizes data decide; need offsets that are constant")
-    if padding_idx >= 0:
-        raise ValueError(f"padding_idx={padding_idx}; need none")
-    rows, width = _static(g.emit(taken))
-    begins = offsets.tolist()
-    ends = [*begins[1:], rows] if not include_last_offset else begins[1:]
-    sizes = [end - begin for begin, end in zip(begins, ends, strict=False)]
-    if per_sample_weights is not None:
-        factors = op.reshape(g.tensor(per_sample_weights), [rows, 1])
-        taken = op.multiply(taken, factors)
-    if len(set(sizes)) == 1 and sizes[0] * len(sizes) == rows:
-        reduction = (op.sum, op.mean, op.max)[mode]
-        made = reduction(op.reshape(taken, [len(sizes), sizes[0], width]), [1])
-    elif mode == 2:
-        raise ValueError(f"the greatest elements of bags of {sizes} rows; need equal sizes")
-    else:
-        bags = torch.zeros(len(sizes), rows, dtype=getattr(torch, g.dtype))
-        for bag, begin, size in zip(bags, begins, sizes, strict=False):
-            bag[begin : begin + size] = 1 / size if mode == 1 and size else 1
-        made = op.matmul(g.tensor(bags), taken)
-    return [made, None, None, None]
 
 
 def places_among(
@@ -395,8 +368,6 @@ INDEXING = {
     "put": put,
     "masked_scatter": masked_scatter,
     "index_put": index_put,
-    "_embedding_bag": embedding_bag,
-    "_embedding_bag_forward_only": embedding_bag,
     "bucketize.Tensor": bucketize,
     "searchsorted.Tensor": searchsorted,
     "histc": histogram,

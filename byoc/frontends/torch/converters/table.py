@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from byoc.frontends.torch.converters.bags import BAGS
 from byoc.frontends.torch.converters.bits import BITS
 from byoc.frontends.torch.converters.complex_numbers import COMPLEX
 from byoc.frontends.torch.converters.contraction import CONTRACTION
@@ -13,6 +14,7 @@ from byoc.frontends.torch.converters.data_sized import DATA_SIZED
 from byoc.frontends.torch.converters.elementwise import ELEMENTWISE
 from byoc.frontends.torch.converters.image import IMAGE
 from byoc.frontends.torch.converters.indexing import INDEXING
+from byoc.frontends.torch.converters.linear_algebra import LINEAR_ALGEBRA
 from byoc.frontends.torch.converters.movement import MOVEMENT
 from byoc.frontends.torch.converters.normalisation import NORMALISATION
 from byoc.frontends.torch.converters.order import ORDER
@@ -25,9 +27,11 @@ from byoc.frontends.torch.values import Converter
 CONVERTERS: dict[str, Converter] = {
     **ELEMENTWISE,
     **CONTRACTION,
+    **LINEAR_ALGEBRA,
     **NORMALISATION,
     **MOVEMENT,
     **INDEXING,
+    **BAGS,
     **ORDER,
     **BITS,
     **IMAGE,

@@ -79,8 +79,11 @@ def import_model(
 
 
 def comes_with_examples(model: object) -> bool:
-    """Whether a model, as ``given_model`` gives it, has inputs that it can be run on."""
-    return is_of_torch(model) and bool(given_program(model).examples())
+    """Whether a model, as ``given_model`` gives it, has inputs on which it gives one answer."""
+    if not is_of_torch(model):
+        return False
+    program = given_program(model)
+    return bool(program.examples()) and not program.draws()
 
 
 def references(model: ReadModel | tvm.IRModule | Program, errors: list[str]) -> Iterator[Reference]:

@@ -19,7 +19,7 @@ from tvm import relax
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names
-from byoc.frontends.torch.converters.table import complex_converter_of, converter_of
+from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.program import Program
@@ -71,7 +71,7 @@ def _require_converters(program: torch.export.ExportedProgram, kept: Collection[
     """Raise ``ImportFailure`` for operators without a converter; it names all of them."""
     missing: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
-    known = _without_input(program, kept)
+    known = _without_input(program, kept) | _for_checks(program)
     for node in program.graph.nodes:
         if node.op == "call_function" and node not in known and not _needs_none(node):
             where = module_path(node) or "the model itself"
@@ -92,10 +92,12 @@ def _require_converters(program: torch.export.ExportedProgram, kept: Collection[
 
 
 def _needs_none(node: torch.fx.Node) -> bool:
-    """Whether a node has a converter, or needs none."""
+    """Whether a node has a converter, or needs none; what PyTorch would draw at each call of a
+    graph that it traced once more is left to it."""
+    if draws(node.target) and source_node(node) is not None:
+        return False
     return (
         node.target is operator.getitem
-        or _is_check(node)
         or is_size(node.meta.get("val"))
         or isinstance(node.meta.get("val"), int | float | bool)
         or converter_of(node.target) is not None
@@ -114,9 +116,24 @@ def _without_input(
             spec = next(specs)
             if spec.kind is not given and spec.target not in kept:
                 known.add(node)
-        elif known.issuperset(node.all_input_nodes):
+        elif known.issuperset(node.all_input_nodes) and not _is_random(node):
             known.add(node)
     return known
+
+
+def _for_checks(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+    """Checks of a traced program, and the nodes that nothing but these reads."""
+    found: set[torch.fx.Node] = set()
+    for node in reversed(program.graph.nodes):
+        if node.op != "call_function":
+            continue
+        if _is_check(node) or (node.users and found.issuperset(node.users)):
+            found.add(node)
+    return found
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _is_check(node: torch.fx.Node) -> bool:
@@ -145,10 +162,11 @@ class _Importer:
     def run(self, inputs: Sequence[str], outputs: Sequence[int]) -> tvm.IRModule:
         """The module, whose outputs are those at these places among the user's."""
         parameters = self._placeholders(inputs)
+        checks = _for_checks(self._program)
         with self._builder.function("main", parameters):
             with self._builder.dataflow():
                 for node in self._program.graph.nodes:
-                    if node.op == "call_function":
+                    if node.op == "call_function" and node not in checks:
                         self._convert(node)
                     elif node.op == "get_attr":
                         self._values[node] = self._attribute(str(node.target))
@@ -227,7 +245,7 @@ class _Importer:
 
     def _convert(self, node: torch.fx.Node) -> None:
         found = node.meta.get("val")
-        if is_size(found) or _is_check(node):
+        if is_size(found):
             return
         if isinstance(found, int | float | bool):
             self._values[node] = found
@@ -336,7 +354,7 @@ class _Importer:
 
     def _is_known(self, node: torch.fx.Node) -> bool:
         """Whether all operands are constants, and the result is not much larger than these."""
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        if _is_random(node):
             return False
         operands = [self._values.get(operand) for operand in node.all_input_nodes]
         if not all(_is_constant(operand) for operand in operands):

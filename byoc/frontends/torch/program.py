@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
+from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.symbols import decided_by_data
 from codegen_cc.dtypes import KERNEL_HALVES
@@ -77,16 +78,21 @@ class Program:
         leaves = pytree.tree_leaves(given)
         return {name: _array(leaves[place]) for name, place in self.inputs()}
 
+    def nodes(self) -> Iterator[torch.fx.Node]:
+        """The nodes of all graphs of the program."""
+        for module in self.exported.graph_module.modules():
+            if isinstance(module, torch.fx.GraphModule):
+                yield from module.graph.nodes
+
     def halves(self) -> list[str]:
         """The dtypes of 16 bits that results have on the way or at the end."""
-        graphs = [
-            module.graph
-            for module in self.exported.graph_module.modules()
-            if isinstance(module, torch.fx.GraphModule)
-        ]
-        found = (node.meta.get("val") for graph in graphs for node in graph.nodes)
+        found = (node.meta.get("val") for node in self.nodes())
         dtypes = {value.dtype for value in found if isinstance(value, torch.Tensor)}
         return [name for name in KERNEL_HALVES if getattr(torch, name) in dtypes]
+
+    def draws(self) -> bool:
+        """Whether PyTorch draws random numbers, others at each call."""
+        return any(draws(node.target) for node in self.nodes())
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What PyTorch computes of inputs by name, with the layers that it exports: transformers of

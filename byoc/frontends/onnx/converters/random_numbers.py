@@ -1,26 +1,13 @@
-"""Random numbers: the same at every run, different for every node and seed.
-
-    u[i] = (hash(i, seed) + 1/2) / 2^24             uniform in (0, 1)
-    z[i] = sqrt(-2 ln u[i]) cos(2 pi u'[i])         normal, of two hashes
-
-A compiled model is a function of its inputs; a node without a seed gets one from its name.  No two
-engines draw the same numbers.
-"""
+"""Random numbers of ONNX's operators, the same at every run."""
 
 from __future__ import annotations
 
-import math
-import zlib
-from collections.abc import Callable
-
 import numpy as np
 import onnx
-from tvm import relax, te, tirx
+from tvm import relax
 
+from byoc.frontends.drawn_numbers import drawn, seed_of
 from byoc.frontends.onnx.converters.node import Node
-
-#: Bits of a hash, of those that become a number, and how often they are mixed.
-_MASK, _BITS, _ROUNDS = (1 << 31) - 1, 24, 3
 
 
 def random(node: Node) -> relax.Expr:
@@ -39,47 +26,10 @@ def random(node: Node) -> relax.Expr:
     if "seed" in attrs:
         seed = int(np.float32(attrs["seed"]).view(np.uint32))
     else:
-        seed = zlib.crc32(node.bb.node_at_work.encode())
+        seed = seed_of(node.bb.node_at_work)
     normal = "Normal" in node.operator
     first, second = ("mean", "scale") if normal else ("low", "high")
     begin, width = attrs.get(first, 0.0), attrs.get(second, 1.0)
     width = width if normal else width - begin
-    numbers = node.emit(node.bb.emit_te(_loops(extents, seed, normal, begin, width)))
+    numbers = node.emit(node.bb.emit_te(drawn(extents, seed, normal, begin, width)))
     return numbers if dtype == "float32" else relax.op.astype(numbers, dtype)
-
-
-def _loops(
-    extents: list[tirx.Expr], seed: int, normal: bool, begin: float, width: float
-) -> Callable[[], te.Tensor]:
-    def loops() -> te.Tensor:
-        def at(*place: tirx.Var) -> tirx.Expr:
-            index: tirx.Expr = tirx.const(0, "int64")
-            for i, extent in zip(place, extents, strict=True):
-                index = index * extent + i
-            value = _uniform(index, seed)
-            if normal:
-                angle = _uniform(index, ~seed) * tirx.const(2 * math.pi, "float32")
-                value = tirx.sqrt(tirx.log(value) * tirx.const(-2, "float32")) * tirx.cos(angle)
-            return value * tirx.const(width, "float32") + tirx.const(begin, "float32")
-
-        return te.compute(extents, at, name="random")
-
-    return loops
-
-
-def _uniform(index: tirx.Expr, seed: int) -> tirx.Expr:
-    """A hash of an index whose bits depend on all bits of it, as a number in (0, 1).
-
-    Of int64 without overflow: TVM's simplifier gets products of uint32 wrong that do overflow.
-    """
-
-    def c(value: int) -> tirx.Expr:
-        return tirx.const(value, "int64")
-
-    begin = (seed * 0x9E3779B97F4A7C15) % (1 << 47)
-    x = index * c(40503) + c(begin)
-    for _ in range(_ROUNDS):
-        x = tirx.bitwise_and(x ^ tirx.shift_right(x, c(15)), c(_MASK)) * c(0x2C1B3C6D)
-        x = tirx.bitwise_and(x, c(_MASK))
-    top = tirx.Cast("float32", tirx.shift_right(x, c(31 - _BITS)))
-    return (top + tirx.const(0.5, "float32")) * tirx.const(2.0**-_BITS, "float32")

@@ -18,6 +18,7 @@ from byoc.frontends.torch.converters.linear_algebra import LINEAR_ALGEBRA
 from byoc.frontends.torch.converters.movement import MOVEMENT
 from byoc.frontends.torch.converters.normalisation import NORMALISATION
 from byoc.frontends.torch.converters.order import ORDER
+from byoc.frontends.torch.converters.random_numbers import RANDOM
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.converters.special import SPECIAL
 from byoc.frontends.torch.values import Converter
@@ -36,6 +37,7 @@ CONVERTERS: dict[str, Converter] = {
     **BITS,
     **IMAGE,
     **RECURRENT,
+    **RANDOM,
     **SPECIAL,
     **DATA_SIZED,
 }
@@ -44,6 +46,11 @@ CONVERTERS: dict[str, Converter] = {
 def converter_of(target: object) -> Converter | None:
     """The converter of an operator, of real or of complex numbers; None where there is none."""
     return _found(CONVERTERS, target) or _found(COMPLEX, target)
+
+
+def draws(target: object) -> bool:
+    """Whether an operator draws random numbers, which are not PyTorch's in a library."""
+    return _found(RANDOM, target) is not None
 
 
 def complex_converter_of(target: object) -> Converter | None:

@@ -45,8 +45,8 @@ def build_slice(call: relax.Call) -> Candidate:
         axis %= len(shape)
         # Of an axis of known size the call looks whether a symbolic beginning is inside.
         begins_inside = at_most(0, first) or (is_static([shape[axis]]) and not is_static([first]))
-        taken = begins_inside and at_most(first, last + step - 1)
-        inside = call.attrs.assume_inbound and taken
+        # An end before the beginning is an extent below 0, which each call checks.
+        inside = call.attrs.assume_inbound and begins_inside
         begin[axis], end[axis] = (
             (first, last) if inside else slice_bounds(first, last, shape[axis], step)
         )

@@ -1,0 +1,124 @@
+"""Operators with an axis that calls decide, beside PyTorch at several sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import byoc
+
+#: How many images, matrices or lines a call has.
+COUNTS = (2, 1, 5)
+
+
+class Images(nn.Module):
+    """Windows of uneven sizes, and places that a grid names."""
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "means": F.adaptive_avg_pool2d(x, (4, 3)),
+            "greatest": F.adaptive_max_pool2d(x, (4, 3)),
+            "sampled": F.grid_sample(x, grid, align_corners=False),
+            "nearest": F.grid_sample(x, grid, "nearest", "reflection", align_corners=True),
+        }
+
+
+class Matrices(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        whole = x @ x.mT + torch.eye(4)
+        return {
+            "inverse": torch.linalg.inv(whole),
+            "determinant": torch.linalg.det(whole),
+            "cholesky": torch.linalg.cholesky(whole),
+        }
+
+
+class Lines(nn.Module):
+    """Orders of lines that are as long as a call says."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> dict[str, torch.Tensor]:
+        given = {"floats": x, "integers": y, "bytes": z}
+        sorted_ = {name: value.sort(dim=0, stable=True) for name, value in given.items()}
+        ways = {"dim": 0, "descending": True, "stable": True}
+        down = {name: value.argsort(**ways) for name, value in given.items()}
+        return {**{n: torch.stack([v, p.to(v)]) for n, (v, p) in sorted_.items()}, "down": down}
+
+
+class Counted(nn.Module):
+    """Numbers that do not begin with 0, or go backwards from a size."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        count = x.shape[0]
+        back = torch.arange(2 * count - 1, -1, -1)
+        some = torch.arange(3, 4 * count + 3, 4)
+        return {"some": some, "back": back, "sum": x + back[1::2, None]}
+
+
+class Placed(nn.Module):
+    """One place in each row, and rows that a mask names, as masks of frames are made."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        lengths = (x[:, :, 0] > 0).sum(1)
+        torch._assert_async((lengths < 100).all())  # a check, which computes nothing
+        ends = torch.zeros(x.shape[0], x.shape[1], dtype=torch.long)
+        ends[torch.arange(x.shape[0]), lengths - 1] = 1
+        mask = ends.flip([-1]).cumsum(-1).flip([-1]).bool()
+        hidden = x[:, :-1] * 2
+        hidden[~mask[:, 1:]] = 0
+        return {"mask": mask, "hidden": hidden}
+
+
+class Bags(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.EmbeddingBag(9, 4, mode="mean")
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.inner(rows)
+
+
+def _lines(count: int) -> tuple[torch.Tensor, ...]:
+    x = torch.randn(count, 3)
+    x[0] = torch.nan
+    return x, torch.randint(-3, 3, (count, 3)), torch.randint(0, 4, (count, 3), dtype=torch.uint8)
+
+
+#: A module, what it is called with for a count, and what TVM computes.
+CASES = {
+    "images": (Images(), lambda n: (torch.randn(n, 3, 9, 7), 1.5 * torch.randn(n, 4, 5, 2))),
+    "matrices": (Matrices(), lambda n: (torch.randn(n, 4, 4),)),
+    "lines": (Lines(), _lines),
+    "counted": (Counted(), lambda n: (torch.randn(n, 4),)),
+    "placed": (Placed(), lambda n: (torch.randn(n, 6, 4),)),
+    "bags": (Bags(), lambda n: (torch.randint(0, 9, (n, 6)),)),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", CASES)
+def test_open_axis(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    module, given = CASES[name]
+    axis, library = torch.export.Dim("count"), tmp_path / "open.so"
+    example = given(COUNTS[0])
+    compiled = byoc.compile(
+        module.eval(),
+        library,
+        example_inputs=example,
+        dynamic_shapes=tuple({0: axis} for _ in example),
+        min_bytes=0,
+    )
+    assert compiled.report.left == ()
+    with byoc.load(library) as model:
+        for count in COUNTS:
+            inputs = given(count)
+            names = (info.name for info in model.inputs)
+            feed = {n: t.numpy() for n, t in zip(names, inputs, strict=True)}
+            wanted = torch.utils._pytree.tree_leaves(module(*inputs))
+            for found, value in zip(model.run(feed).values(), wanted, strict=True):
+                close = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
+                torch.testing.assert_close(torch.from_numpy(found), value, **close)

@@ -60,6 +60,7 @@ from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.taps_in_padding import without_taps_in_padding
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
 from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
+from byoc.canonicalise.transposed_volumes import convolved_volumes
 from byoc.canonicalise.values_of_nothing import values_of_nothing
 from byoc.ir.dataflow import Block, map_blocks
 
@@ -116,6 +117,7 @@ RULES: tuple[Rule, ...] = (
     matmul_of_rows,
     lines_to_images,
     transposed_conv_to_conv,
+    convolved_volumes,
     without_taps_in_padding,
     fold_affine,
     merge_affine,

@@ -99,3 +99,39 @@ def test_open_sizes(case: str, tmp_path: Path) -> None:
     done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1
     _check(model, tmp_path / "m.so", SHAPE, (1, 16, 9, 7, 8))
+
+
+#: Kernel and attributes of transposed convolutions.
+TRANSPOSED = {
+    "no overlap": ((2, 2, 2), {"strides": [2, 2, 2]}),
+    "overlap": ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6, "output_padding": [1] * 3}),
+    "groups and holes": ((2, 3, 2), {"strides": [3, 1, 2], "dilations": [2, 1, 1], "group": 2}),
+    "more cut off than taps reach": ((2, 2, 1), {"strides": [4, 1, 2], "pads": [2, 0, 1, 1, 1, 1]}),
+}
+
+
+@pytest.mark.parametrize("case", TRANSPOSED)
+@pytest.mark.parametrize("size", ["fixed", "open"])
+def test_transposed(case: str, size: str, tmp_path: Path) -> None:
+    kernel, attributes = TRANSPOSED[case]
+    random = np.random.default_rng(9)
+    weights = {"w": random.standard_normal((4, 6 // attributes.get("group", 1), *kernel))}
+    weights["b"] = random.standard_normal(3 * 2)
+    nodes = [oh.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)]
+    shape: list[int | str] = ["n", 4, "d", 5, 4] if size == "open" else [2, 4, 3, 5, 4]
+    graph = oh.make_graph(
+        nodes,
+        "volumes",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
+    compiled = byoc.compile(model, tmp_path / "model.so", min_bytes=0)
+    assert compiled.report.left == ()
+    session = ort.InferenceSession(model.SerializeToString())
+    with byoc.load(tmp_path / "model.so") as library:
+        for count, depth in ((2, 3), (1, 5)) if size == "open" else ((2, 3),):
+            x = random.standard_normal((count, 4, depth, 5, 4)).astype(np.float32)
+            (wanted,) = session.run(None, {"x": x})
+            np.testing.assert_allclose(library.run({"x": x})["y"], wanted, atol=1e-4)

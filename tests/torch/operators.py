@@ -150,6 +150,8 @@ CONTRACTION: dict[str, Case] = {
         (_X,),
     ),
     "conv_transpose2d_groups": (nn.ConvTranspose2d(8, 4, 2, stride=2, groups=2), (_X,)),
+    "conv_transpose3d": (nn.ConvTranspose3d(2, 3, 3, 2, 1, 1), ((2, 2, 3, 4, 5),)),
+    "conv_transpose3d_apart": (nn.ConvTranspose3d(2, 3, (1, 2, 2), (1, 2, 2)), ((2, 2, 3, 4, 5),)),
     "attention": (F.scaled_dot_product_attention, ((2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 3))),
     "attention_scale": (
         lambda q, k: F.scaled_dot_product_attention(q, k, k, scale=0.11),

@@ -1,0 +1,103 @@
+"""Turn a transposed convolution of volumes, of which there is no kernel, into a convolution.
+
+With zeros between its elements, so that they lie a stride apart, and as many around as a tap may
+reach, a volume is convolved with the kernel turned round. Where kernel size and stride are equal
+every output has one tap, and the zeros would be most of the work: that is a pointwise convolution
+with channels (a, b, c, o), whose elements are then put in their places, as of images
+(``transposed_conv_to_conv``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from byoc.ir.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
+
+_NUMBERS = ("strides", "padding", "output_padding", "dilation")
+
+
+def convolved_volumes(block: Block) -> None:
+    """Rewrite fp32 transposed convolutions of volumes with a constant weight."""
+    for var, call in block.calls("relax.nn.conv3d_transpose"):
+        weight, attrs = array_of(call.args[1]), call.attrs
+        if weight is None or not is_kernel_float(var) or shape_of(call.args[0]) is None:
+            continue
+        layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
+        if layouts != ("NCDHW", "IODHW", "NCDHW") or shape_of(var) is None:
+            continue
+        numbers = {name: [int(value) for value in getattr(attrs, name)] for name in _NUMBERS}
+        rewrite = _placed if _is_disjoint(weight, int(attrs.groups), numbers) else _spread
+        value = rewrite(block, var, call, weight, numbers)
+        block.replace(var, relax.op.reshape(value, var.ty.shape))
+
+
+def _is_disjoint(weight: np.ndarray, groups: int, numbers: dict[str, list[int]]) -> bool:
+    return (
+        groups == 1
+        and numbers["strides"] == list(weight.shape[2:])
+        and not any(numbers["padding"] + numbers["output_padding"])
+        and numbers["dilation"] == [1, 1, 1]
+    )
+
+
+def _placed(
+    block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray, numbers: Any
+) -> relax.Expr:
+    """One tap for each output."""
+    inner, outer, *taps = weight.shape
+    pointwise = weight.transpose(2, 3, 4, 1, 0).reshape(-1, inner, 1, 1, 1)
+    kernel = constant(np.ascontiguousarray(pointwise), dtype_of(var))
+    value = block.emit(var, relax.op.nn.conv3d(call.args[0], kernel), "conv")
+    batch, _, *sizes = call.args[0].ty.shape.values
+    split = block.emit(var, relax.op.reshape(value, (batch, *taps, outer, *sizes)))
+    return block.emit(var, relax.op.permute_dims(split, [0, 4, 5, 1, 6, 2, 7, 3]))
+
+
+def _spread(
+    block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray, numbers: Any
+) -> relax.Expr:
+    """Zeros between and around."""
+    groups, dtype = int(call.attrs.groups), dtype_of(var)
+    value, widths = call.args[0], []
+    for axis in range(3):
+        step, gap = numbers["strides"][axis], numbers["dilation"][axis]
+        reach = gap * (weight.shape[2 + axis] - 1)
+        begin = reach - numbers["padding"][axis]
+        end = reach - numbers["padding"][3 + axis] + numbers["output_padding"][axis] - (step - 1)
+        value = _cut(block, var, _apart(block, var, value, 2 + axis, step), 2 + axis, begin, end)
+        widths.append((max(begin, 0), max(end, 0)))
+    inner, outer, *taps = weight.shape
+    turned = weight[:, :, ::-1, ::-1, ::-1].reshape(groups, inner // groups, outer, *taps)
+    turned = turned.swapaxes(1, 2).reshape(groups * outer, inner // groups, *taps)
+    kernel = constant(np.ascontiguousarray(turned), dtype)
+    padding = [begin for begin, _ in widths] + [end for _, end in widths]
+    dilation = numbers["dilation"]
+    made = relax.op.nn.conv3d(value, kernel, 1, padding, dilation, groups)
+    return block.emit(var, made, "conv")
+
+
+def _apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int) -> relax.Expr:
+    """Elements of an axis a step apart, with zeros behind each."""
+    if step == 1:
+        return value
+    shape = list(value.ty.shape.values)
+    before, behind = shape[: axis + 1], shape[axis + 1 :]
+    each = block.emit(var, relax.op.expand_dims(value, axis + 1))
+    zero = constant(np.zeros(()), dtype_of(var))
+    zeros = block.emit(var, relax.op.broadcast_to(zero, (*before, step - 1, *behind)))
+    both = block.emit(var, relax.op.concat([each, zeros], axis + 1))
+    return block.emit(var, relax.op.reshape(both, (*shape[:axis], shape[axis] * step, *behind)))
+
+
+def _cut(
+    block: Block, var: relax.Var, value: relax.Expr, axis: int, begin: int, end: int
+) -> relax.Expr:
+    """Without what widths below 0 take away from an axis."""
+    if begin >= 0 and end >= 0:
+        return value
+    first, last = max(-begin, 0), value.ty.shape.values[axis] + min(end, 0)
+    cut = relax.op.strided_slice(value, [axis], [first], [last], [1], assume_inbound=True)
+    return block.emit(var, cut)

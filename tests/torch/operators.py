@@ -74,6 +74,7 @@ ELEMENTWISE: dict[str, Case] = {
     "elu_alpha": (lambda x: F.elu(x, 0.7), ((4, 5),)),
     "softplus_beta": (lambda x: F.softplus(10 * x, 2.0, 5.0), ((4, 5),)),
     "hardtanh": (lambda x: F.hardtanh(x, -0.2, 0.9), ((4, 5),)),
+    "rrelu": (nn.RReLU(0.1, 0.4), ((3, 7),)),
     "leaky_relu": (lambda x: F.leaky_relu(x, 0.2), ((4, 5),)),
     "prelu": (lambda x, w: F.prelu(x, w), ((2, 4, 3), (4,))),
     "glu": (lambda x: F.glu(x, 1), ((3, 8),)),

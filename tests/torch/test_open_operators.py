@@ -72,6 +72,13 @@ class Placed(nn.Module):
         return {"mask": mask, "hidden": hidden}
 
 
+class Windows(nn.Module):
+    """Windows of sounds, as a spectrogram takes them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x, x], 0).mT.unfold(1, 4, 2) * torch.hann_window(4)
+
+
 class Bags(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -94,6 +101,7 @@ CASES = {
     "lines": (Lines(), _lines),
     "counted": (Counted(), lambda n: (torch.randn(n, 4),)),
     "placed": (Placed(), lambda n: (torch.randn(n, 6, 4),)),
+    "windows": (Windows(), lambda n: (torch.randn(n + 1, 2),)),
     "bags": (Bags(), lambda n: (torch.randint(0, 9, (n, 6)),)),
 }
 

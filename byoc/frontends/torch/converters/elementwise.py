@@ -266,6 +266,15 @@ def leaky_relu(g: Graph, x: Value, negative_slope: float) -> relax.Expr:
     return op.nn.leakyrelu(g.tensor(x), float(negative_slope))
 
 
+def random_relu(
+    g: Graph, x: Value, noise: Value, lower: float, upper: float, training: bool, **_: object
+) -> list[relax.Expr | None]:
+    """``leaky_relu`` with the mean of the slopes that training draws from."""
+    if training:
+        raise ValueError("a module in training mode; call .eval() before exporting it")
+    return [leaky_relu(g, x, (lower + upper) / 2), None]
+
+
 def elu(g: Graph, x: Value, alpha: float, scale: float = 1, input_scale: float = 1) -> relax.Expr:
     """``scale (relu(x) - alpha relu(1 - exp(input_scale x)))``."""
     tensor = g.tensor(x)
@@ -380,6 +389,7 @@ ELEMENTWISE = {
     "hardswish": hardswish,
     "hardtanh": hardtanh,
     "leaky_relu": leaky_relu,
+    "rrelu_with_noise_functional": random_relu,
     "elu": elu,
     "celu": celu,
     "selu": _function(op.nn.selu),

@@ -177,10 +177,13 @@ def unfold(g: Graph, x: Value, dimension: int, size: int, step: int) -> relax.Ex
     tensor = g.tensor(x)
     axis = dimension % tensor.ty.ndim
     count = g.shape[axis]
-    if not isinstance(count, int):
-        raise ValueError("windows along an axis of unknown extent; need a fixed one")
-    places = torch.arange(count)[:, None] * step + torch.arange(size)
-    taken = g.emit(op.take(tensor, g.tensor(places), axis))
+    if isinstance(count, int):
+        places = g.tensor(torch.arange(count)[:, None] * step + torch.arange(size))
+    else:
+        begins = g.emit(op.expand_dims(g.emit(op.arange(0, count, 1, "int64")), 1))
+        begins = g.emit(op.multiply(begins, g.tensor(step, "int64")))
+        places = g.emit(op.add(begins, g.tensor(torch.arange(size))))
+    taken = g.emit(op.take(tensor, places, axis))
     order = [i for i in range(tensor.ty.ndim + 1) if i != axis + 1]
     return op.permute_dims(taken, [*order, axis + 1])
 

@@ -129,6 +129,7 @@ def bench_verb(
     threads: tuple[int, ...],
     batches: tuple[int, ...],
     input_shapes: dict[str, list[int | str]] | None,
+    fixed_inputs: dict[str, bool | int | float],
     libraries: tuple[str, ...],
     tuning_db: Path | None,
     tuning_machine: str,
@@ -163,18 +164,16 @@ def bench_verb(
         show("load TVM")
         from byoc.bench.networks import bench
 
-        compiling: CompileKeywords = {
-            "libraries": _libraries(libraries, tuning_db, tuning_machine, threads, exact),
-            "allow_wrong": allow_wrong,
-            "target": target,
-            "precision": exceptions,
-        }
+        chosen = _libraries(libraries, tuning_db, tuning_machine, threads, exact)
+        compiling: CompileKeywords = {"libraries": chosen, "allow_wrong": allow_wrong}
+        compiling |= {"target": target, "precision": exceptions}
         outcome = bench(
             models,
             suite=suite,
             threads=threads,
             batches=batches,
             input_shapes=input_shapes,
+            fixed_inputs=fixed_inputs,
             compiling=compiling,
             precisions=precisions,
             devices=devices,

@@ -49,6 +49,7 @@ ORDERED: dict[str, Case] = {
     "min_integers": (lambda x: torch.stack(x.min(1)), (_INTEGERS,)),
     "cummax": (lambda x: torch.stack(x.cummax(1)), (_NUMBERS,)),
     "cummin": (lambda x: torch.stack(x.cummin(1)), (_NUMBERS,)),
+    "cummax_halves": (lambda x: torch.stack(x.cummax(1)), (_NUMBERS.bfloat16(),)),
     "cummax_integers": (lambda x: torch.stack(x.cummax(0)), (_INTEGERS,)),
     "cummin_rows": (lambda x: torch.stack(x.cummin(1)), ((2, 5, 3),)),
     "hypot": (torch.hypot, (_SIZES, _MORE)),

@@ -220,6 +220,8 @@ def _cumulative(is_greatest: bool) -> Callable[..., list[relax.Expr]]:
         count = _count(g, tensor, axis, "the greatest or least elements up to each")
         if g.dtype == "bool":
             tensor = g.emit(op.astype(tensor, "int32"))
+        elif g.dtype == "bfloat16":  # of which TVM does not know whether it is a number
+            tensor = g.emit(op.astype(tensor, "float32"))
         made = _scan(g, tensor, axis, choose)
         at = _numbers(count, tensor.ty.ndim, axis)
         is_it = op.equal(tensor, made)

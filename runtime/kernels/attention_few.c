@@ -42,7 +42,7 @@ typedef struct {
   int64_t groups, parts; /* of all batch items; of the keys of each */
   int64_t abreast;       /* groups whose keys are read together */
   int64_t block;         /* keys of one */
-  int asks;              /* for the next one */
+  int asks, twice;       /* for the next one; see asks_twice */
   int64_t wide;          /* floats of a row of sums, whole vectors */
   float* results;        /* of each part of each group; see result_floats */
 } few_job;
@@ -158,7 +158,7 @@ static ahead next_block(const few_job* job, const few_group* group, int64_t i, i
                  .rows = rows},
       .pace = job->rows < SHARED_ROWS ? p->depth / job->rows : LINES,
       .values_once = job->rows <= FEW_QUERIES,
-      .twice = asks_twice(),
+      .twice = job->twice,
   };
 }
 
@@ -313,8 +313,9 @@ static int64_t share_out(few_job* job, int64_t threads) {
   const int side_by_side = p->k_strides[1] < p->k_strides[2] && p->v_strides[1] < p->v_strides[2];
   job->parts = 1;
   job->abreast = side_by_side ? groups : 1;
+  job->twice = asks_twice();
   job->asks = job->rows >= SHARED_ROWS ||
-              (asks_twice() && job->abreast * p->depth * LEAST_LONE_BLOCK <= BLOCK_FLOATS);
+              (job->twice && job->abreast * p->depth * LEAST_LONE_BLOCK <= BLOCK_FLOATS);
   job->block = job->rows < SHARED_ROWS ? lone_block(job) : SHARED_BLOCK;
   if (threads == 1) return job->groups / job->abreast;
   const int64_t sets = job->groups / job->abreast;

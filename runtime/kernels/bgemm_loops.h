@@ -58,10 +58,10 @@ static int in_place(const ext_bgemm* g) {
 }
 
 /* Micropanels in a block of A that is kc wide: with it, this tile of B and the next take half of
- * L2, but fewer than three would read B too often.  With parts of K there are sums as well. */
+ * L2 (A alone, where B's share is a part of K), but fewer than three would read B too often. */
 static int64_t block_micropanels(int64_t kc) {
   int64_t a = BA_PARTS * BR * kc * (int64_t)sizeof(ba), b = EXT_PARTS * BTILE_N * kc * 2;
-  int64_t l2 = ext_cache_sizes()->l2, room = BSHARED ? l2 / 2 : l2 / 2 - 2 * b;
+  int64_t l2 = ext_cache_sizes()->l2, room = l2 / 2 - (BSHARED ? 0 : 2 * b);
   int64_t fit = room / i64_max(1, a);
   return i64_max(BMC_LEAST, i64_min(fit, BMC_MOST));
 }
@@ -275,7 +275,7 @@ EXT_INLINE int64_t tile_vectors(const bgemm_state* s, int64_t columns) {
 typedef struct {
   int64_t count, row[BMC_MOST + 1]; /* the first row of each */
   const ba* a;                      /* of the first */
-  int64_t k0, kc, parts;            /* of K; parts of the block */
+  int64_t k0, kc;                   /* of K */
   int first, last;                  /* whether it is the first block of K, and the last */
 } bgemm_block;
 
@@ -284,10 +284,10 @@ typedef struct {
 static void run_columns(const bgemm_state* s, const bgemm_block* block, bgemm_tile* t, int64_t j,
                         int64_t vectors, int64_t before, int64_t next_panels) {
   const int64_t steps = ceil_div(block->kc, BK_STEP);
-  for (int64_t part = 0; part < block->parts; part++) {
-    const int64_t k0 = part * steps / block->parts * BK_STEP;
-    const int64_t past = i64_min((part + 1) * steps / block->parts * BK_STEP, block->kc);
-    const int first = block->first && part == 0, last = block->last && part == block->parts - 1;
+  for (int64_t part = 0; part < s->k_parts; part++) {
+    const int64_t k0 = part * steps / s->k_parts * BK_STEP;
+    const int64_t past = i64_min((part + 1) * steps / s->k_parts * BK_STEP, block->kc);
+    const int first = block->first && part == 0, last = block->last && part == s->k_parts - 1;
     const uint16_t* b = s->g->panels + j / EXT_PANEL * t->panel + (block->k0 + k0) / 2 * BPAIR;
     t->b = b + j % EXT_PANEL * 2;
     t->pairs = ceil_div(past - k0, 2);
@@ -309,7 +309,7 @@ static void run_block(const bgemm_state* s, int64_t k, int64_t i0, int64_t i1, i
                       int64_t j1) {
   const ext_bgemm* g = s->g;
   const int64_t k0 = k * s->k_block, kc = i64_min(s->k_block, g->k - k0);
-  bgemm_block block = {.count = i1 - i0, .k0 = k0, .kc = kc, .parts = s->k_parts};
+  bgemm_block block = {.count = i1 - i0, .k0 = k0, .kc = kc};
   block.first = k == 0;
   block.last = k == s->k_blocks - 1;
   int64_t* row = block.row;

@@ -24,13 +24,14 @@ def transposed_conv_to_conv(block: Block) -> None:
     """Rewrite fp32 transposed convolutions with a constant weight and no overlap."""
     for var, call in block.calls("relax.nn.conv2d_transpose"):
         weight = array_of(call.args[1])
-        if weight is None or not is_kernel_float(var) or not _is_disjoint(call, weight.shape):
+        if weight is None or not is_kernel_float(var) or not is_disjoint(call, weight):
+            continue
+        if not has_layouts(call, "NCHW", "IOHW"):
             continue
         if shape_of(call.args[0]) is None or shape_of(var) is None:
             continue
-        inner, outer, down, across = weight.shape
-        pointwise = weight.transpose(2, 3, 1, 0).reshape(-1, inner, 1, 1)
-        kernel = constant(pointwise, dtype_of(var))
+        _, outer, down, across = weight.shape
+        kernel = constant(pointwise(weight), dtype_of(var))
         value: relax.Expr = block.emit(var, relax.op.nn.conv2d(call.args[0], kernel), "conv")
         last = var
         bias = _following_bias(block, var, outer)
@@ -44,27 +45,51 @@ def transposed_conv_to_conv(block: Block) -> None:
             if follower is not None:
                 value = block.emit(var, relax.Call(follower.op, [value], follower.attrs))
                 last = reader
-        batch, _, height, width = call.args[0].ty.shape.values
-        parts = (batch, down, across, outer, height, width)
-        split = block.emit(var, relax.op.reshape(value, parts))
-        placed = block.emit(var, relax.op.permute_dims(split, [0, 3, 4, 1, 5, 2]))
+        placed = put_in_place(block, var, value, call.args[0], weight)
         block.replace(last, relax.op.reshape(placed, var.ty.shape))
 
 
-def _is_disjoint(call: relax.Call, weight: tuple[int, ...]) -> bool:
+def has_layouts(call: relax.Call, data: str, kernel: str) -> bool:
+    """Whether operands and result of a convolution have these layouts."""
     attrs = call.attrs
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
-    numbers = {
-        name: [int(value) for value in getattr(attrs, name)]
-        for name in ("strides", "padding", "output_padding", "dilation")
-    }
+    found = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or data)
+    return found == (data, kernel, data)
+
+
+def numbers_of(call: relax.Call) -> dict[str, list[int]]:
+    """What a transposed convolution tells of each of its axes."""
+    names = ("strides", "padding", "output_padding", "dilation")
+    return {name: [int(value) for value in getattr(call.attrs, name)] for name in names}
+
+
+def is_disjoint(call: relax.Call, weight: np.ndarray) -> bool:
+    """Whether every element of the result gets exactly one tap, of all channels."""
+    numbers = numbers_of(call)
     return (
-        layouts == ("NCHW", "IOHW", "NCHW")
-        and int(attrs.groups) == 1
-        and numbers["strides"] == list(weight[2:])
+        int(call.attrs.groups) == 1
+        and numbers["strides"] == list(weight.shape[2:])
         and not any(numbers["padding"] + numbers["output_padding"])
-        and numbers["dilation"] == [1, 1]
+        and set(numbers["dilation"]) == {1}
     )
+
+
+def pointwise(weight: np.ndarray) -> np.ndarray:
+    """[c, o, *taps] as the weight of a pointwise convolution, with outputs (*taps, o)."""
+    spatial = weight.ndim - 2
+    turned = weight.transpose(*range(2, weight.ndim), 1, 0)
+    return np.ascontiguousarray(turned.reshape(-1, weight.shape[0], *[1] * spatial))
+
+
+def put_in_place(
+    block: Block, var: relax.Var, value: relax.Expr, source: relax.Expr, weight: np.ndarray
+) -> relax.Expr:
+    """[N, (*taps, o), *sizes] of that convolution of ``source`` as [N, o, size, tap, ...]."""
+    _, outer, *taps = weight.shape
+    batch, _, *sizes = source.ty.shape.values
+    split = block.emit(var, relax.op.reshape(value, (batch, *taps, outer, *sizes)))
+    count = len(taps)
+    order = [axis for tap in range(1, count + 1) for axis in (count + 1 + tap, tap)]
+    return block.emit(var, relax.op.permute_dims(split, [0, count + 1, *order]))
 
 
 def _following_bias(block: Block, var: relax.Var, channels: int) -> np.ndarray | None:

@@ -9,58 +9,41 @@ with channels (a, b, c, o), whose elements are then put in their places, as of i
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.transposed_conv_to_conv import (
+    has_layouts,
+    is_disjoint,
+    numbers_of,
+    pointwise,
+    put_in_place,
+)
 from byoc.ir.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
-
-_NUMBERS = ("strides", "padding", "output_padding", "dilation")
 
 
 def convolved_volumes(block: Block) -> None:
     """Rewrite fp32 transposed convolutions of volumes with a constant weight."""
     for var, call in block.calls("relax.nn.conv3d_transpose"):
-        weight, attrs = array_of(call.args[1]), call.attrs
+        weight = array_of(call.args[1])
         if weight is None or not is_kernel_float(var) or shape_of(call.args[0]) is None:
             continue
-        layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
-        if layouts != ("NCDHW", "IODHW", "NCDHW") or shape_of(var) is None:
+        if not has_layouts(call, "NCDHW", "IODHW") or shape_of(var) is None:
             continue
-        numbers = {name: [int(value) for value in getattr(attrs, name)] for name in _NUMBERS}
-        rewrite = _placed if _is_disjoint(weight, int(attrs.groups), numbers) else _spread
-        value = rewrite(block, var, call, weight, numbers)
-        block.replace(var, relax.op.reshape(value, var.ty.shape))
+        rewrite = _placed if is_disjoint(call, weight) else _spread
+        block.replace(var, relax.op.reshape(rewrite(block, var, call, weight), var.ty.shape))
 
 
-def _is_disjoint(weight: np.ndarray, groups: int, numbers: dict[str, list[int]]) -> bool:
-    return (
-        groups == 1
-        and numbers["strides"] == list(weight.shape[2:])
-        and not any(numbers["padding"] + numbers["output_padding"])
-        and numbers["dilation"] == [1, 1, 1]
-    )
-
-
-def _placed(
-    block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray, numbers: Any
-) -> relax.Expr:
+def _placed(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) -> relax.Expr:
     """One tap for each output."""
-    inner, outer, *taps = weight.shape
-    pointwise = weight.transpose(2, 3, 4, 1, 0).reshape(-1, inner, 1, 1, 1)
-    kernel = constant(np.ascontiguousarray(pointwise), dtype_of(var))
+    kernel = constant(pointwise(weight), dtype_of(var))
     value = block.emit(var, relax.op.nn.conv3d(call.args[0], kernel), "conv")
-    batch, _, *sizes = call.args[0].ty.shape.values
-    split = block.emit(var, relax.op.reshape(value, (batch, *taps, outer, *sizes)))
-    return block.emit(var, relax.op.permute_dims(split, [0, 4, 5, 1, 6, 2, 7, 3]))
+    return put_in_place(block, var, value, call.args[0], weight)
 
 
-def _spread(
-    block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray, numbers: Any
-) -> relax.Expr:
+def _spread(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) -> relax.Expr:
     """Zeros between and around."""
-    groups, dtype = int(call.attrs.groups), dtype_of(var)
+    groups, dtype, numbers = int(call.attrs.groups), dtype_of(var), numbers_of(call)
     value, widths = call.args[0], []
     for axis in range(3):
         step, gap = numbers["strides"][axis], numbers["dilation"][axis]

@@ -1,4 +1,4 @@
-"""Numbers that are computed from sizes, as tensors without axes."""
+"""Sizes as numbers, and as tensors without axes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from codegen_cc.dim import at_most
 from codegen_cc.region.relax_dims import relax_dims
 
 op = relax.op
+
+
+def known_extents(tensor: relax.Expr, first: int) -> list[int] | None:
+    """The extents from an axis on; None where one is not known."""
+    found = [getattr(size, "value", None) for size in tensor.ty.shape.values[first:]]
+    return None if None in found else [int(size) for size in found]
 
 
 def size_tensor(builder: NamedBuilder, extent: Any, dtype: str) -> relax.Expr:

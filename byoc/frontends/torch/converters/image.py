@@ -10,6 +10,7 @@ import torch
 from tvm import relax
 
 from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greatest
+from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import shape_of, static_shape_of
 
@@ -174,7 +175,7 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
         wanted = g.shape[-spatial:]
 
         def apply(image: relax.Expr) -> relax.Expr:
-            sizes = _known_sizes(image, spatial)
+            sizes = known_extents(image, -spatial)
             if sizes is None or not all(isinstance(count, int) for count in wanted):
                 return _ADAPTIVE[spatial](image, wanted)
             if all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
@@ -187,12 +188,6 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
         return _with_images(g, x, spatial, apply)
 
     return convert
-
-
-def _known_sizes(image: relax.Expr, spatial: int) -> list[int] | None:
-    """The extents of the last axes; None where one is not known."""
-    sizes = [getattr(size, "value", None) for size in image.ty.shape.values[-spatial:]]
-    return None if None in sizes else [int(size) for size in sizes]
 
 
 def _by_axes(
@@ -222,7 +217,7 @@ def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
 
     def convert(g: Graph, x: Value, output_size: Sequence[int]) -> list[relax.Expr | None]:
         tensor = g.tensor(x)
-        sizes, wanted = _known_sizes(tensor, spatial), g.shape[-spatial:]
+        sizes, wanted = known_extents(tensor, -spatial), g.shape[-spatial:]
         if sizes is None:
             if any(size != 1 for size in wanted):
                 raise ValueError("windows of an image of unknown size; need a fixed one")

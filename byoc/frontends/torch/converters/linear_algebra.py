@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.elementwise import sign
 from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
@@ -125,14 +126,14 @@ def _turned(g: Graph, tensor: relax.Expr) -> relax.Expr:
 def _diagonal(g: Graph, matrix: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
     """The pivots of each matrix, [..., n], and the sign that swapping rows gives, [...]."""
     n, rank, dtype = _rows(matrix), matrix.ty.ndim, dtype_of(matrix)
-    zero, one, pivots, sign = g.tensor(0.0, dtype), g.tensor(1.0, dtype), [], None
+    zero, one, pivots, swaps = g.tensor(0.0, dtype), g.tensor(1.0, dtype), [], None
     for row in range(n):
         chosen, line = _from_row(g, matrix, row, n)
         pivot = g.emit(part_of(line, rank - 1, row, row + 1))
         pivots.append(pivot)
         stays = g.emit(part_of(chosen, rank - 2, row, row + 1))
         factor = g.emit(op.where(stays, one, g.tensor(-1.0, dtype)))
-        sign = factor if sign is None else g.emit(op.multiply(sign, factor))
+        swaps = factor if swaps is None else g.emit(op.multiply(swaps, factor))
         if row == n - 1:
             break
         here = g.emit(part_of(matrix, rank - 2, row, row + 1))
@@ -144,31 +145,24 @@ def _diagonal(g: Graph, matrix: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
         below = g.tensor((torch.arange(n) > row)[:, None])
         matrix = g.emit(op.where(below, less, swapped))
     diagonal = g.emit(op.concat(pivots, rank - 1)) if n > 1 else pivots[0]
-    return g.emit(op.squeeze(diagonal, [rank - 2])), g.emit(op.squeeze(sign, [rank - 2, rank - 1]))
+    return g.emit(op.squeeze(diagonal, [rank - 2])), g.emit(op.squeeze(swaps, [rank - 2, rank - 1]))
 
 
 def determinant(g: Graph, A: Value) -> list[relax.Expr | None]:
     """The product of the pivots, with a decomposition that nobody may read."""
-    pivots, sign = _diagonal(g, g.tensor(A))
+    pivots, swaps = _diagonal(g, g.tensor(A))
     whole = g.emit(op.prod(pivots, [pivots.ty.ndim - 1]))
-    return [op.multiply(whole, sign), None, None]
+    return [op.multiply(whole, swaps), None, None]
 
 
 def sign_and_logarithm(g: Graph, A: Value) -> list[relax.Expr | None]:
     """The sign of the determinant, and the logarithm of its magnitude."""
-    pivots, sign = _diagonal(g, g.tensor(A))
-    last, zero = [pivots.ty.ndim - 1], g.tensor(0.0, dtype_of(pivots))
-    signs = g.emit(
-        op.subtract(
-            *(
-                g.tensor(g.emit(t), dtype_of(pivots))
-                for t in (op.greater(pivots, zero), op.less(pivots, zero))
-            )
-        )
-    )
-    sign = g.emit(op.multiply(sign, g.emit(op.prod(signs, last))))
+    pivots, swaps = _diagonal(g, g.tensor(A))
+    last = [pivots.ty.ndim - 1]
+    signs = g.emit(sign(g, pivots))
+    swaps = g.emit(op.multiply(swaps, g.emit(op.prod(signs, last))))
     whole = op.sum(g.emit(op.log(g.emit(op.abs(pivots)))), last)
-    return [sign, whole, None, None]
+    return [swaps, whole, None, None]
 
 
 def cholesky(g: Graph, x: Value, upper: bool = False, **_: object) -> relax.Expr:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import relax
 
 from byoc.frontends.drawn_numbers import drawn, seed_of
+from byoc.frontends.torch.converters.order import ALL
 from byoc.frontends.torch.values import Graph, Value
 
 op = relax.op
@@ -54,7 +55,7 @@ def integers(g: Graph, high: Value, low: Value = 0, **_: Any) -> relax.Expr:
 def permutation(g: Graph, n: Value, **_: Any) -> relax.Expr:
     """The numbers below ``n`` in any order: that of as many uniform ones."""
     numbers = _drawn(g, g.shape, False)
-    return g.tensor(g.emit(op.topk(numbers, 0, 0, "indices", False, "int64")), g.dtype)
+    return g.tensor(g.emit(op.topk(numbers, ALL, 0, "indices", False, "int64")), g.dtype)
 
 
 def truths(g: Graph, x: Value, p: Value = None, generator: object = None) -> relax.Expr:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import static_shape_of
 
@@ -90,7 +91,7 @@ def grid_sample(
     a volume [N, C, D, H, W] by a grid [N, D', H', W', 3] of x, y, z."""
     image, grid = g.tensor(input), g.tensor(grid)
     spatial = image.ty.ndim - 2
-    known = None not in (_known(image, 1), _known(grid, 1))
+    known = None not in (known_extents(image, 1), known_extents(grid, 1))
     if interpolation_mode in (BILINEAR, NEAREST) and known:
         return _sampled(g, image, grid, interpolation_mode, padding_mode, align_corners)
     if spatial != 2:
@@ -105,17 +106,11 @@ def grid_sample(
     )
 
 
-def _known(tensor: relax.Expr, first: int) -> list[int] | None:
-    """The extents from an axis on; None where one is not known."""
-    found = [getattr(size, "value", None) for size in tensor.ty.shape.values[first:]]
-    return None if None in found else [int(size) for size in found]
-
-
 def _sampled(
     g: Graph, image: relax.Expr, grid: relax.Expr, mode: int, padding_mode: int, align_corners: bool
 ) -> relax.Expr:
     """Each point is a weighted sum of its neighbours' channels, which lie side by side."""
-    images, (channels, *sizes) = image.ty.shape.values[0], _known(image, 1)
+    images, (channels, *sizes) = image.ty.shape.values[0], known_extents(image, 1)
     spatial, wanted = len(sizes), list(grid.ty.shape.values)[:-1]
     lines = op.permute_dims(image, [0, *range(2, spatial + 2), 1])
     lines = g.emit(op.reshape(g.emit(lines), [images * prod(sizes), channels]))

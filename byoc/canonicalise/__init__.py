@@ -41,6 +41,7 @@ from byoc.canonicalise.matmul_of_rows import matmul_of_rows
 from byoc.canonicalise.matmul_of_vectors import matmul_of_vectors
 from byoc.canonicalise.matmul_over_reshape import matmul_over_reshape
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
+from byoc.canonicalise.permute_around_elementwise import permute_around_elementwise
 from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
 from byoc.canonicalise.prelu import where_from_prelu
 from byoc.canonicalise.quantised_movement import dequantised_rows, quantised_movement
@@ -102,6 +103,7 @@ RULES: tuple[Rule, ...] = (
     dequantised_rows,
     rounded_to_16_bits,
     byte_functions,
+    permute_around_elementwise,
     # Functions that arrive in pieces, before the affine rules could take a piece away.
     attention_in_pieces,
     layer_norm_from_pieces,

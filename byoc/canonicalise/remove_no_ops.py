@@ -44,7 +44,7 @@ def _identity_of(call: relax.Call) -> relax.Expr | None:
     if name in SAME_SHAPE and shape_of(source) is not None:
         return source if shape_of(source) == shape_of(call) else None
     if name == "relax.permute_dims":
-        axes = _axes(call)
+        axes = permuted_axes(call)
         return source if axes == sorted(axes) else None
     if name == "relax.astype":
         return source if dtype_of(source) == dtype_of(call) else None
@@ -71,7 +71,7 @@ def _branch_taken(call: relax.Call) -> relax.Expr | None:
     return branch if shape_of(branch) == shape_of(call) else None
 
 
-def _axes(call: relax.Call) -> list[int]:
+def permuted_axes(call: relax.Call) -> list[int]:
     rank = int(call.args[0].ty.ndim)
     if call.attrs.axes is None:
         return list(range(rank))[::-1]
@@ -88,6 +88,6 @@ def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
     elif op_name(call) == "relax.permute_dims":
         inner = block.call(call.args[0], "relax.permute_dims")
         if inner is not None:
-            first = _axes(inner)
-            axes = [first[axis] for axis in _axes(call)]
+            first = permuted_axes(inner)
+            axes = [first[axis] for axis in permuted_axes(call)]
             block.replace(var, relax.op.permute_dims(inner.args[0], axes))

@@ -65,9 +65,9 @@ def plus(left: Pattern, right: Pattern) -> Pattern:
     return _Call(("relax.add",), (left, right), "", None, True)
 
 
-def times(left: Pattern, right: Pattern) -> Pattern:
+def times(left: Pattern, right: Pattern, name: str = "") -> Pattern:
     """A product, element by element."""
-    return _Call(("relax.multiply",), (left, right), "", None, True)
+    return _Call(("relax.multiply",), (left, right), name, None, True)
 
 
 def either(*patterns: Pattern) -> Pattern:

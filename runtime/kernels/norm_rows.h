@@ -24,6 +24,9 @@ typedef struct {
   void* y;
 } norm_job;
 
+/* Ones, VL and more, of which the first n tell the lanes of a row's end. */
+static const float ONES[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /* sum_i (x[i] - shift)^power, power 1 or 2, in four chains. */
 EXT_INLINE float moment(const int power, const int narrow, const void* x, int64_t n, float shift) {
   vf acc[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, s = vf_set1(shift);
@@ -39,12 +42,13 @@ EXT_INLINE float moment(const int power, const int narrow, const void* x, int64_
     vf d = stored_load(narrow, 1, x, i, VL) - s;
     acc[0] = power == 1 ? acc[0] + d : vf_fma(d, d, acc[0]);
   }
-  float sum = vf_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
-  if (i == n) return sum;
-  float rest[VL];
-  vf_store(rest, stored_load(narrow, 0, x, i, n - i) - s);
-  for (int j = 0; j < n - i; j++) sum += power == 1 ? rest[j] : rest[j] * rest[j];
-  return sum;
+  if (i < n) {
+    const vf there = vf_load_n(ONES, n - i);
+    vf d = stored_load(narrow, 0, x, i, n - i) - s;
+    d = vf_select(vm_lt(vf_zero(), there), d, vf_zero());
+    acc[1] = power == 1 ? acc[1] + d : vf_fma(d, d, acc[1]);
+  }
+  return vf_sum((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 
 /* Rows [begin, end); `narrow_x` and `narrow_y`, constants, tell what is bf16. */

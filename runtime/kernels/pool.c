@@ -162,50 +162,59 @@ EXT_INLINE void greatest_bytes(const int is_signed, int64_t channels, const void
   }
 }
 
+/* Taps of one window, or of many side by side. */
+typedef struct {
+  int64_t channels, rows, row_step, taps, tap_step;
+  float divisor;
+} pool_window;
+
+EXT_INLINE void pool_window_of(const pool_kind kind, const pool_window* w, const void* x, void* y) {
+  const int is_max = kind == GREATEST || kind == GREATEST_BF16;
+  if (kind == GREATEST_INT8 || kind == GREATEST_UINT8)
+    greatest_bytes(kind == GREATEST_INT8, w->channels, x, w->rows, w->row_step, w->taps,
+                   w->tap_step, y);
+  else if (kind == GREATEST_BF16 && w->channels >= 2 * VL)
+    greatest_bf16(w->channels, x, w->rows, w->row_step, w->taps, w->tap_step, y);
+  else
+    channels_of(is_max, kind == MEAN_BF16 || kind == GREATEST_BF16, w->channels, x, w->rows,
+                w->row_step, w->taps, w->tap_step, w->divisor, y);
+}
+
 EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t index) {
   const ext_pool2d_params* p = job->p;
   int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
   int64_t kh0, kh1, kw0, kw1, all0, all1, padded_rows;
   const int64_t reach = (p->kernel_w - 1) * p->dilation_w;
+  /* Where windows of whole pixels lie side by side, those that the image has whole are one run. */
+  const int runs = p->stride_w == 1 && p->x_stride == p->channels && p->y_stride == p->channels;
   clip_axis(ih0, p->kernel_h, p->dilation_h, 0, p->in_h, &kh0, &kh1);
   clip_axis(ih0, p->kernel_h, p->dilation_h, -p->pad_top, p->in_h + p->pad_bottom, &all0, &all1);
   padded_rows = all1 - all0;
-  int64_t image = n * p->in_h * p->in_w * p->x_stride;
-  for (int64_t ow = 0; ow < p->out_w; ow++) {
+  int64_t image = n * p->in_h * p->in_w * p->x_stride, pixels = 1;
+  for (int64_t ow = 0; ow < p->out_w; ow += pixels) {
     int64_t iw0 = ow * p->stride_w - p->pad_left;
     kw0 = all0 = 0;
     kw1 = all1 = p->kernel_w;
+    pixels = 1;
     if (iw0 < 0 || iw0 + reach >= p->in_w) {
       clip_axis(iw0, p->kernel_w, p->dilation_w, 0, p->in_w, &kw0, &kw1);
       clip_axis(iw0, p->kernel_w, p->dilation_w, -p->pad_left, p->in_w + p->pad_right, &all0,
                 &all1);
+    } else if (runs) {
+      pixels = i64_min(p->out_w - ow, p->in_w - reach - iw0);
     }
     int64_t rows = kh1 - kh0, taps = kw1 - kw0;
     float divisor = (float)(p->count_include_pad ? padded_rows * (all1 - all0) : rows * taps);
+    const pool_window w = {
+        pixels * p->channels,        rows,   p->dilation_h * p->in_w * p->x_stride, taps,
+        p->dilation_w * p->x_stride, divisor};
     /* An empty window is not read; its corner may lie outside x, so it is not formed either. */
     int64_t corner =
         rows > 0 && taps > 0
             ? ((ih0 + kh0 * p->dilation_h) * p->in_w + iw0 + kw0 * p->dilation_w) * p->x_stride
             : 0;
-    const char* x = job->x + (image + corner) * job->size;
-    char* y = job->y + (index * p->out_w + ow) * p->y_stride * job->size;
-    int64_t row_step = p->dilation_h * p->in_w * p->x_stride,
-            tap_step = p->dilation_w * p->x_stride;
-    switch (kind) {
-      case GREATEST_INT8:
-      case GREATEST_UINT8:
-        greatest_bytes(kind == GREATEST_INT8, p->channels, x, rows, row_step, taps, tap_step, y);
-        break;
-      default:
-        if (kind == GREATEST_BF16 && p->channels >= 2 * VL) {
-          greatest_bf16(p->channels, (const uint16_t*)x, rows, row_step, taps, tap_step,
-                        (uint16_t*)y);
-          break;
-        }
-        channels_of(kind == GREATEST || kind == GREATEST_BF16,
-                    kind == MEAN_BF16 || kind == GREATEST_BF16, p->channels, x, rows, row_step,
-                    taps, tap_step, divisor, y);
-    }
+    pool_window_of(kind, &w, job->x + (image + corner) * job->size,
+                   job->y + (index * p->out_w + ow) * p->y_stride * job->size);
   }
 }
 

@@ -208,6 +208,9 @@ def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
     elif way.grouped:
         packed = pack_grouped(weight, FLOAT32_PANELS)
         call_as_stored(node, builder, "ext_grouped_conv2d", packed)
+    elif way.dots:
+        filters = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
+        call_kernel(node, builder, "ext_conv2d_few", filters, pads)
     else:
         packed = pack_conv2d(weight, node.node.attrs["groups"], FLOAT32_PANELS)
         call_product(node, builder, packed, pads, way)

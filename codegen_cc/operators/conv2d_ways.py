@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from codegen_cc.dim import estimate, is_static, same
+from codegen_cc.dim import estimate, is_static, product, same
 from codegen_cc.node import Node
 from codegen_cc.operators.bfloat16 import in_parts, no_gain, product_rate, short_name
 from codegen_cc.operators.packing import PANEL
@@ -26,6 +26,17 @@ _MOST_OF_POINTS, _MOST_SIDE_BY_SIDE = 4, 3 * PANEL
 #: a product for each group; of 32 it takes 1.3 to 1.9 of the time (AMD's Zen 5).
 _BYTES_OF_GROUPS = (4, 8, PANEL)
 
+#: Outputs for which ``ext_conv2d_few`` can be the faster one: each is a dot of its window and its
+#: filter, while a product computes a panel of them.  The sum over a vector's lanes takes as long as
+#: so many multiplications of vectors (AMD's Zen 4).
+_MOST_FEW, _SUM_OF_LANES = 12, 10
+
+#: How much longer a multiplication takes there, as operands are loaded for fewer of them.
+_COST_OF_DOTS = 1.25
+
+#: Outputs up to which dots are faster than Winograd's algorithm, whose products have panels too.
+_FEWER_THAN_WINOGRAD = 4
+
 #: Rate of products in bfloat16 up to which it is faster than those of groups of a panel.
 _MOST_RATE_OF_GROUPS = 2.0
 
@@ -36,14 +47,15 @@ TILE_ROWS = 14
 class Way(NamedTuple):
     """How ``lower`` computes a convolution that is not depthwise.
 
-    By Winograd's algorithm with a tile, or ``grouped`` in vectors of outputs of all groups, else by
-    implicit GEMM, in which register tiles of so many rows at most read the image in place and
-    taller ones pack patches of it.
+    By Winograd's algorithm with a tile, or ``grouped`` in vectors of outputs of all groups, or by
+    ``dots`` of windows and filters, else by implicit GEMM, in which register tiles of so many rows
+    at most read the image in place and taller ones pack patches of it.
     """
 
     tile: int = 0
     in_place_rows: int = TILE_ROWS
     grouped: bool = False
+    dots: bool = False
 
 
 def is_point(node: Node) -> bool:
@@ -115,6 +127,21 @@ def prefers_grouped(node: Node) -> bool:
     return outputs <= (_MOST_SIDE_BY_SIDE if stride == 1 else PANEL)
 
 
+def fits_dots(node: Node) -> bool:
+    """Whether ``ext_conv2d_few`` can compute the node, and not much slower than a product."""
+    return node.attrs["groups"] == 1 and 0 < node.operand("weight").shape[0] <= _MOST_FEW
+
+
+def prefers_dots(node: Node) -> bool:
+    """Whether ``ext_conv2d_few`` is faster than a product, by vectors that are multiplied."""
+    outputs, inputs, *window = node.operand("weight").shape
+    if outputs > _FEWER_THAN_WINOGRAD and winograd_tile(node):
+        return False
+    taps = product(window)
+    vectors = -(-inputs * taps // PANEL)
+    return outputs * (vectors + _SUM_OF_LANES) * _COST_OF_DOTS < inputs * taps
+
+
 def shares_bytes(node: Node) -> bool:
     """Whether ``ext_qgrouped_conv2d`` computes a quantised node.
 
@@ -160,6 +187,9 @@ def ways(node: Node) -> tuple[Way, ...]:
     if fits_grouped(node):
         grouped = (Way(grouped=True),)
         return grouped + products(node) if prefers_grouped(node) else products(node) + grouped
+    if fits_dots(node):
+        dots = (Way(dots=True),)
+        return dots + products(node) if prefers_dots(node) else products(node) + dots
     return products(node)
 
 
@@ -204,6 +234,8 @@ def algorithm_of(node: Node, way: Way) -> str:
         return f"Winograd F({way.tile - 2}, 3)"
     if way.grouped:
         return "grouped"
+    if way.dots:
+        return "dots"
     if is_point(node):
         return "GEMM"
     if way.in_place_rows == TILE_ROWS:

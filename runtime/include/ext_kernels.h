@@ -294,6 +294,10 @@ int ext_depthwise_conv2d(const ext_conv2d_params* p, const float* x, const float
  * panels of B[kernel_h * kernel_w * in_c/groups][out_c], where each output has its own group's. */
 int ext_grouped_conv2d(const ext_conv2d_params* p, const float* x, const float* w,
                        const ext_epilogue* e, float* y);
+/* ext_conv2d of one group for few outputs, EXT_PANEL at most; w is [out_c][kernel_h][kernel_w]
+ * [in_c]. */
+int ext_conv2d_few(const ext_conv2d_params* p, const float* x, const float* w,
+                   const ext_epilogue* e, float* y);
 
 /* y[n][oh][ow][o] = epilogue(sum x[n][ih][iw][c] * w[c][o][kh][kw]) over the c, kh, kw, ih, iw with
  * oh = ih sh + kh dh - top and ow = iw sw + kw dw - left: the transpose of ext_conv2d, in whose

@@ -87,6 +87,33 @@ def test_groups_share_vectors_where_they_are_small(
     assert ("ext_conv2d" in found) != shared
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "window", "stride", "function"),
+    [
+        (64, 1, 1, 1, "ext_conv2d_few"),
+        (16, 1, 1, 1, "ext_conv2d_few"),
+        (64, 5, 1, 1, "ext_conv2d"),
+        (64, 3, 3, 1, "ext_conv2d_few"),
+        (64, 8, 3, 2, "ext_conv2d_few"),
+        (64, 12, 3, 2, "ext_conv2d"),
+        (64, 5, 3, 1, "ext_conv2d_few"),
+        (64, 12, 3, 1, "ext_conv2d_winograd"),
+        (1, 1, 3, 1, "ext_conv2d"),
+    ],
+)
+def test_few_outputs_are_dots(inputs: int, outputs: int, window: int, stride: int, function: str):
+    """But for those whose sums over lanes take longer, and those that Winograd's algorithm has."""
+    b = RegionBuilder()
+    attrs = {"strides": [stride] * 2, "padding": [window // 2] * 4, "dilation": [1, 1]}
+    operands = {
+        "input": b.input(1, inputs, 64, 64),
+        "weight": b.constant(outputs, inputs, window, window),
+    }
+    shape = (1, outputs, 64 // stride, 64 // stride)
+    y = b.add("conv2d", operands, shape, groups=1, **attrs)
+    assert [f for f in functions(plan(b.done(y))) if "conv" in f] == [function]
+
+
 def test_attention_copies_nothing():
     b = RegionBuilder()
     x = b.input(1, 6, 8)

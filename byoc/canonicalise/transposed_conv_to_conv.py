@@ -1,4 +1,9 @@
-"""Turn a transposed convolution whose taps do not overlap into a pointwise one.
+"""Turn a transposed convolution of stride 1 into a plain one, one without overlap into a pointwise.
+
+With stride 1 it is a convolution with the kernel turned round:
+
+    y[oh] = sum_kh x[oh + top - kh dh] w[kh]
+          = sum_kh x[oh + kh dh - ((K - 1) dh - top)] w[K - 1 - kh]
 
 With kernel size equal to stride, every output pixel gets exactly one tap:
 
@@ -21,7 +26,8 @@ MOVABLE = ("relax.nn.relu", "relax.sigmoid", "relax.tanh")
 
 
 def transposed_conv_to_conv(block: Block) -> None:
-    """Rewrite fp32 transposed convolutions with a constant weight and no overlap."""
+    """Rewrite fp32 transposed convolutions with a constant weight and stride 1 or no overlap."""
+    _turned_round(block)
     for var, call in block.calls("relax.nn.conv2d_transpose"):
         weight = array_of(call.args[1])
         if weight is None or not is_kernel_float(var) or not is_disjoint(call, weight):
@@ -47,6 +53,31 @@ def transposed_conv_to_conv(block: Block) -> None:
                 last = reader
         placed = put_in_place(block, var, value, call.args[0], weight)
         block.replace(last, relax.op.reshape(placed, var.ty.shape))
+
+
+def _turned_round(block: Block) -> None:
+    """Those of stride 1, where padding takes no more than the taps reach beyond the image."""
+    for var, call in block.calls("relax.nn.conv2d_transpose"):
+        weight, numbers = array_of(call.args[1]), numbers_of(call)
+        if weight is None or not is_kernel_float(var) or set(numbers["strides"]) != {1}:
+            continue
+        reach = [(k - 1) * d for k, d in zip(weight.shape[2:], numbers["dilation"], strict=True)]
+        padding = [far - cut for far, cut in zip(2 * reach, numbers["padding"], strict=True)]
+        if min(padding) < 0 or not has_layouts(call, "NCHW", "IOHW") or shape_of(var) is None:
+            continue
+        groups, dilation = int(call.attrs.groups), numbers["dilation"]
+        kernel = constant(np.ascontiguousarray(turned_kernel(weight, groups)), dtype_of(var))
+        plain = relax.op.nn.conv2d(call.args[0], kernel, 1, padding, dilation, groups)
+        block.replace(var, relax.op.reshape(block.emit(var, plain, "conv"), var.ty.shape))
+
+
+def turned_kernel(weight: np.ndarray, groups: int) -> np.ndarray:
+    """[O, I/groups, *taps] of the convolution that [I, O/groups, *taps] amount to."""
+    inner, outer, *taps = weight.shape
+    parts = weight.reshape(groups, inner // groups, outer, *taps).swapaxes(1, 2)
+    return np.flip(
+        parts.reshape(groups * outer, inner // groups, *taps), tuple(range(2, weight.ndim))
+    )
 
 
 def has_layouts(call: relax.Call, data: str, kernel: str) -> bool:

@@ -18,6 +18,7 @@ from byoc.canonicalise.transposed_conv_to_conv import (
     numbers_of,
     pointwise,
     put_in_place,
+    turned_kernel,
 )
 from byoc.ir.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
 
@@ -52,10 +53,7 @@ def _spread(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) 
         end = reach - numbers["padding"][3 + axis] + numbers["output_padding"][axis] - (step - 1)
         value = _cut(block, var, _apart(block, var, value, 2 + axis, step), 2 + axis, begin, end)
         widths.append((max(begin, 0), max(end, 0)))
-    inner, outer, *taps = weight.shape
-    turned = weight[:, :, ::-1, ::-1, ::-1].reshape(groups, inner // groups, outer, *taps)
-    turned = turned.swapaxes(1, 2).reshape(groups * outer, inner // groups, *taps)
-    kernel = constant(np.ascontiguousarray(turned), dtype)
+    kernel = constant(np.ascontiguousarray(turned_kernel(weight, groups)), dtype)
     padding = [begin for begin, _ in widths] + [end for _, end in widths]
     dilation = numbers["dilation"]
     made = relax.op.nn.conv3d(value, kernel, 1, padding, dilation, groups)

@@ -1,12 +1,6 @@
-"""conv2d_transpose on ``ext_conv2d_transpose``; with stride 1 it is a convolution.
-
-y[oh] = sum_kh x[oh + top - kh dh] w[kh]
-      = sum_kh x[oh + kh dh - ((K - 1) dh - top)] w[K - 1 - kh]
-"""
+"""conv2d_transpose on ``ext_conv2d_transpose``."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from codegen_cc.dim import Dim, product
 from codegen_cc.node import Node
@@ -15,14 +9,12 @@ from codegen_cc.operators.conv2d import (
     CONVOLUTION_ATTRIBUTES,
     CONVOLUTION_FACTS,
     call_kernel,
-    call_product,
     convolution_samples,
 )
-from codegen_cc.operators.conv2d_ways import Way, own_rows
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE
 from codegen_cc.operators.operands import not_constant
-from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d, pack_conv2d_transpose
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv2d_transpose
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.region.graph import RegionNode
 
@@ -45,25 +37,10 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_conv2d_transpose``, or of ``ext_conv2d`` where strides are 1."""
+    """One call of ``ext_conv2d_transpose``."""
     attrs = node.node.attrs
-    weight, groups = node.role("weight").data, attrs["groups"]
-    pads = attrs["padding"][:2]
-    sizes = zip(weight.shape[2:], attrs["dilation"], pads, strict=True)
-    turned = [(kernel - 1) * dilation - pad for kernel, dilation, pad in sizes]
-    if list(attrs["strides"]) == [1, 1] and min(turned) >= 0:
-        packed = pack_conv2d(_turned(weight, groups), groups, FLOAT32_PANELS)
-        call_product(node, builder, packed, turned, Way(0, own_rows(node.node)))
-    else:
-        packed = pack_conv2d_transpose(weight, groups, FLOAT32_PANELS)
-        call_kernel(node, builder, "ext_conv2d_transpose", packed, pads)
-
-
-def _turned(weight: np.ndarray, groups: int) -> np.ndarray:
-    """OIHW weights [O, I/groups, KH, KW] of the convolution that IOHW weights amount to."""
-    inputs, outputs, *kernel = weight.shape
-    parts = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(0, 2, 1, 3, 4)
-    return parts.reshape(groups * outputs, inputs // groups, *kernel)[:, :, ::-1, ::-1]
+    packed = pack_conv2d_transpose(node.role("weight").data, attrs["groups"], FLOAT32_PANELS)
+    call_kernel(node, builder, "ext_conv2d_transpose", packed, attrs["padding"][:2])
 
 
 def _macs(node: Node) -> Dim:

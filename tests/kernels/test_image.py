@@ -137,6 +137,11 @@ TRANSPOSED = (
     cases.Conv(4, 4, 12, 12, kernel=(4, 4), strides=(2, 2), padding=_SAME, groups=12),
     cases.Conv(0, 4, 3, 4, strides=(2, 2)),
     cases.Conv(4, 4, 3, 0),
+    # Of several blocks of rows, which share some of the input's.
+    cases.Conv(30, 41, 2, 24, kernel=(4, 4), strides=(2, 2), padding=_SAME, n=2),
+    cases.Conv(21, 50, 3, 20, kernel=(5, 3), strides=(1, 2), dilation=(3, 1), groups=1),
+    cases.Conv(1, 3000, 3, 8, kernel=(1, 7), strides=(1, 3), padding=(0, 2, 0, 2), n=2),
+    cases.Conv(1, 5, 3, 2, kernel=(1, 100), strides=(1, 70)),
     *(
         cases.Conv(5, 4, 9, 21, strides=(2, 2), padding=_SAME, y_gap=3, epilogue=e)
         for e in cases.EPILOGUES

@@ -22,18 +22,40 @@ EXT_INLINE int beats(const int least, float value, float best) {
   return best == best && (value != value || (least ? value < best : value > best));
 }
 
-static int64_t slice(int least, const float* x, int64_t n) {
-  vf best = vf_set1(least ? __builtin_inff() : -__builtin_inff());
-  int64_t i = 0;
-  for (; i + VL <= n; i += VL)
-    best = least ? vf_min_nan(best, vf_load(x + i)) : vf_max_nan(best, vf_load(x + i));
-  float lanes[VL], value = x[0];
-  vf_store(lanes, best);
-  if (i > 0) value = lanes[0];
-  for (int k = 1; k < VL && i > 0; k++) value = beats(least, lanes[k], value) ? lanes[k] : value;
-  for (; i < n; i++) value = beats(least, x[i], value) ? x[i] : value;
-  for (i = 0; i < n; i++)
-    if (x[i] == value || (value != value && x[i] != x[i])) return i;
+static int64_t slice_with_nan(const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (x[i] != x[i]) return i;
+  return 0;
+}
+
+/* Lanes, and places that float32 tells apart. */
+static const float LANE[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+enum { MOST_PLACES = 1 << 24 };
+
+EXT_INLINE int64_t slice(const int least, const float* x, int64_t n) {
+  const vf lane = vf_load(LANE), never = vf_set1(MOST_PLACES);
+  const vf worst = vf_set1(least ? __builtin_inff() : -__builtin_inff());
+  vf best = worst;
+  for (int64_t i = 0; i < n; i += VL) {
+    vf v = n - i >= VL ? vf_load(x + i) : vf_load_n(x + i, n - i);
+    if (n - i < VL) v = vf_select(vm_lt(lane, vf_set1((float)(n - i))), v, worst);
+    best = least ? vf_min_nan(best, v) : vf_max_nan(best, v);
+  }
+  if (vm_any(vm_nan(best))) return slice_with_nan(x, n);
+  const vf value = vf_set1(least ? -vf_most(vf_zero() - best) : vf_most(best));
+  for (int64_t begin = 0; begin < n; begin += MOST_PLACES) {
+    const int64_t count = i64_min(MOST_PLACES, n - begin);
+    vf first = never;
+    for (int64_t i = 0; i < count; i += VL) {
+      const int64_t lanes = i64_min(VL, count - i);
+      const vf v = lanes == VL ? vf_load(x + begin + i) : vf_load_n(x + begin + i, lanes);
+      const vf place = lane + vf_set1((float)i);
+      const vf here = vf_select(least ? vm_lt(value, v) : vm_lt(v, value), never, place);
+      first = vf_min(first, here);
+    }
+    const float place = -vf_most(vf_zero() - first);
+    if (place < (float)count) return begin + (int64_t)place;
+  }
   return 0;
 }
 
@@ -58,7 +80,8 @@ static int arg_range(void* context, int64_t begin, int64_t end) {
   const arg_job* job = context;
   for (int64_t item = begin; item < end; item++) {
     if (job->inner == 1) {
-      job->y[item] = slice(job->least, job->x + item * job->reduce, job->reduce);
+      const float* row = job->x + item * job->reduce;
+      job->y[item] = job->least ? slice(1, row, job->reduce) : slice(0, row, job->reduce);
       continue;
     }
     int64_t o = item / job->blocks, i = item % job->blocks * COLUMNS;

@@ -91,8 +91,20 @@ EXT_INLINE void locate(const copy_job* job, int32_t outer, int64_t item, const v
   *y = (char*)job->y + at[1] * job->element;
 }
 
+static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
+                         int64_t ys);
+
+/* y[j] = x[-j], j < n. */
+static void reverse_run(int64_t n, const float* restrict x, float* restrict y) {
+  for (int64_t j = 0; j < n; j++) y[j] = x[-j];
+}
+
 /* The two innermost axes, `rows` outside, `run` inside. */
 static void plane(axis rows, axis run, const float* x, float* y) {
+  /* Each element some times, as where an image is resized: columns that are the same. */
+  if (run.x == 0 && run.y == 1 && rows.x == 1 && rows.y == run.size &&
+      transpose_few(rows.size, run.size, x, 0, y, run.size))
+    return;
   for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {
     if (run.x == 1 && run.y == 1) {
       if (run.size <= 16 * VL)
@@ -103,6 +115,8 @@ static void plane(axis rows, axis run, const float* x, float* y) {
       int64_t j = 0;
       for (; j + VL <= run.size; j += VL) vf_store(y + j, vf_set1(*x));
       for (; j < run.size; j++) y[j] = *x;
+    } else if (run.x == -1 && run.y == 1) {
+      reverse_run(run.size, x, y);
     } else {
       for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x];
     }

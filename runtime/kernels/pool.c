@@ -8,6 +8,8 @@
 #include "../simd/bf16_pairs.h"
 
 enum { BLOCK = 4 };
+/* Columns of a window from which its maximum is taken of columns' maxima. */
+enum { LEAST_TAPS = 4 };
 /* What a maximum begins with: the least number, not -inf, so that a window of padding alone, or of
  * -inf alone, has the value that ONNX Runtime, TVM and oneDNN give it. */
 static const float LOWEST = -3.402823466e+38f, LOWEST_BF16 = -3.3895313892515355e+38f;
@@ -168,6 +170,10 @@ typedef struct {
   float divisor;
 } pool_window;
 
+EXT_INLINE int is_greatest(const pool_kind kind) {
+  return kind != MEAN && kind != MEAN_BF16;
+}
+
 EXT_INLINE void pool_window_of(const pool_kind kind, const pool_window* w, const void* x, void* y) {
   const int is_max = kind == GREATEST || kind == GREATEST_BF16;
   if (kind == GREATEST_INT8 || kind == GREATEST_UINT8)
@@ -190,7 +196,19 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
   clip_axis(ih0, p->kernel_h, p->dilation_h, 0, p->in_h, &kh0, &kh1);
   clip_axis(ih0, p->kernel_h, p->dilation_h, -p->pad_top, p->in_h + p->pad_bottom, &all0, &all1);
   padded_rows = all1 - all0;
-  int64_t image = n * p->in_h * p->in_w * p->x_stride, pixels = 1;
+  int64_t image = n * p->in_h * p->in_w * p->x_stride, pixels = 1, rows = kh1 - kh0;
+  const int64_t first_row = (ih0 + kh0 * p->dilation_h) * p->in_w * p->x_stride;
+  const char* line = job->x + (image + (rows > 0 ? first_row : 0)) * job->size;
+  char* columns = NULL;
+  if (is_greatest(kind) && runs && rows > 1 && p->kernel_w >= LEAST_TAPS)
+    columns = ext_workspace_alloc((size_t)(p->in_w * p->x_stride * job->size));
+  if (columns) { /* each column's greatest once, not for each window */
+    const pool_window w = {
+        p->in_w * p->channels, rows, p->dilation_h * p->in_w * p->x_stride, 1, 0, 1.0f};
+    pool_window_of(kind, &w, line, columns);
+    line = columns;
+    rows = 1;
+  }
   for (int64_t ow = 0; ow < p->out_w; ow += pixels) {
     int64_t iw0 = ow * p->stride_w - p->pad_left;
     kw0 = all0 = 0;
@@ -203,19 +221,17 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
     } else if (runs) {
       pixels = i64_min(p->out_w - ow, p->in_w - reach - iw0);
     }
-    int64_t rows = kh1 - kh0, taps = kw1 - kw0;
+    int64_t taps = kw1 - kw0;
     float divisor = (float)(p->count_include_pad ? padded_rows * (all1 - all0) : rows * taps);
     const pool_window w = {
         pixels * p->channels,        rows,   p->dilation_h * p->in_w * p->x_stride, taps,
         p->dilation_w * p->x_stride, divisor};
     /* An empty window is not read; its corner may lie outside x, so it is not formed either. */
-    int64_t corner =
-        rows > 0 && taps > 0
-            ? ((ih0 + kh0 * p->dilation_h) * p->in_w + iw0 + kw0 * p->dilation_w) * p->x_stride
-            : 0;
-    pool_window_of(kind, &w, job->x + (image + corner) * job->size,
+    int64_t corner = rows > 0 && taps > 0 ? (iw0 + kw0 * p->dilation_w) * p->x_stride : 0;
+    pool_window_of(kind, &w, line + corner * job->size,
                    job->y + (index * p->out_w + ow) * p->y_stride * job->size);
   }
+  ext_workspace_free(columns);
 }
 
 #define POOL_ROWS(name, kind)                                         \

@@ -11,34 +11,40 @@ typedef struct {
   char* y;
 } take_job;
 
-/* The row of x that index j means, or -1. */
-static int64_t row_of(const take_job* job, int64_t j) {
-  const ext_take_params* p = job->p;
-  int64_t index = p->index_dtype == EXT_INT64 ? ((const int64_t*)job->indices)[j]
-                                              : ((const int32_t*)job->indices)[j];
-  if (index < 0) index += p->extent;
-  return index < 0 || index >= p->extent ? -1 : index;
+/* The row of x that an index means, or -1. */
+EXT_INLINE int64_t row_of(int64_t index, int64_t extent) {
+  if (index < 0) index += extent;
+  return index < 0 || index >= extent ? -1 : index;
 }
+
+/* Items [begin, end), `bytes` each, of indices of a type. */
+#define EXT_TAKE(name, type)                                                                  \
+  EXT_INLINE int name(const take_job* job, const int64_t bytes, int64_t begin, int64_t end) { \
+    const int64_t count = job->p->count, extent = job->p->extent;                             \
+    const type* indices = job->indices;                                                       \
+    int64_t j = begin % count;                                                                \
+    const char* from = job->x + begin / count * extent * bytes;                               \
+    char* y = job->y + begin * bytes;                                                         \
+    for (; begin < end; from += extent * bytes, j = 0)                                        \
+      for (; j < count && begin < end; j++, begin++, y += bytes) {                            \
+        const int64_t row = row_of(indices[j], extent);                                       \
+        if (row < 0) return EXT_ERR_INDEX;                                                    \
+        memcpy(y, from + row * bytes, (size_t)bytes);                                         \
+      }                                                                                       \
+    return EXT_OK;                                                                            \
+  }
+EXT_TAKE(take_int32, int32_t)
+EXT_TAKE(take_int64, int64_t)
 
 static int take_range(void* context, int64_t begin, int64_t end) {
   const take_job* job = context;
-  const ext_take_params* p = job->p;
-  int64_t size = p->element_size, bytes = p->inner * size;
-  for (int64_t item = begin; item < end; item++) {
-    int64_t row = row_of(job, item % p->count);
-    if (row < 0) return EXT_ERR_INDEX;
-    const char* x = job->x + (item / p->count * p->extent + row) * bytes;
-    char* y = job->y + item * bytes;
-    if (p->inner == 1 && size == 2)
-      memcpy(y, x, 2);
-    else if (p->inner == 1 && size == 4)
-      memcpy(y, x, 4);
-    else if (p->inner == 1 && size == 8)
-      memcpy(y, x, 8);
-    else
-      memcpy(y, x, (size_t)bytes);
-  }
-  return EXT_OK;
+  const int64_t bytes = job->p->inner * job->p->element_size;
+  const int is_long = job->p->index_dtype == EXT_INT64;
+  /* Of single elements each copy is one instruction. */
+  if (bytes == 2) return is_long ? take_int64(job, 2, begin, end) : take_int32(job, 2, begin, end);
+  if (bytes == 4) return is_long ? take_int64(job, 4, begin, end) : take_int32(job, 4, begin, end);
+  if (bytes == 8) return is_long ? take_int64(job, 8, begin, end) : take_int32(job, 8, begin, end);
+  return is_long ? take_int64(job, bytes, begin, end) : take_int32(job, bytes, begin, end);
 }
 
 int EXT_NAME(ext_take)(const ext_take_params* p, const void* x, const void* indices, void* y) {

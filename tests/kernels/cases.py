@@ -330,6 +330,12 @@ POOL: tuple[Conv, ...] = (
     _depthwise(13, 12, 5, kernel=(3, 3), padding=(2, 2, 2, 2), dilation=(2, 2)),
     _depthwise(3, 3, 7, kernel=(5, 5), padding=(2, 2, 2, 2)),
     _depthwise(7, 7, 70, kernel=(7, 7)),
+    # Windows side by side, and maxima of columns' maxima.
+    _depthwise(9, 31, 1, kernel=(3, 3), padding=_SAME, n=2),
+    _depthwise(9, 31, 3, kernel=(7, 7), padding=(3, 3, 3, 3)),
+    _depthwise(9, 31, 40, kernel=(5, 5), padding=(2, 2, 2, 2), strides=(2, 1)),
+    _depthwise(6, 20, 33, kernel=(2, 4), padding=(1, 3, 1, 3), dilation=(3, 2), n=2),
+    _depthwise(2, 9, 6, kernel=(3, 5), padding=(3, 0, 3, 0)),
     _depthwise(5, 5, 0, kernel=(2, 2)),
 )
 

@@ -215,6 +215,18 @@ static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t 
   }
 }
 
+/* y[i ys + j] = x[j xs + i], i < rows, j < columns, for VL of each at most. */
+static void transpose_tile(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
+                           int64_t ys) {
+  vf t[VL];
+  EXT_UNROLL
+  for (int k = 0; k < VL; k++) t[k] = k < columns ? vf_load_n(x + k * xs, rows) : vf_zero();
+  vf_transpose(t);
+  EXT_UNROLL
+  for (int k = 0; k < VL; k++)
+    if (k < rows) vf_store_n(y + k * ys, t[k], columns);
+}
+
 /* y[i ys + j] = x[j xs + i], i < rows, j < columns. */
 static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
                       int64_t ys) {
@@ -230,12 +242,10 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
       EXT_UNROLL
       for (int k = 0; k < VL; k++) vf_store(y + (i + k) * ys + j, t[k]);
     }
-    for (; i < rows; i++)
-      for (int k = 0; k < VL; k++) y[i * ys + j + k] = x[(j + k) * xs + i];
+    if (i < rows) transpose_tile(rows - i, VL, x + j * xs + i, xs, y + i * ys + j, ys);
   }
-  if (j == columns) return;
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t k = j; k < columns; k++) y[i * ys + k] = x[k * xs + i];
+  for (int64_t i = 0; i < rows && j < columns; i += VL)
+    transpose_tile(i64_min(VL, rows - i), columns - j, x + j * xs + i, xs, y + i * ys + j, ys);
 }
 
 /* The same for elements of another size. */

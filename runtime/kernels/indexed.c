@@ -86,14 +86,40 @@ static void put_run(const indexed_job* job, char* y, const char* x) {
     COMBINE(uint64_t);
 }
 
+/* Gathers n elements of 4 bytes by one index each; item `item` is the first, at x + own, and those
+ * behind it `step` further each. */
+#define GATHER_WORDS(name, type)                                                                \
+  static int name(const indexed_job* job, int64_t item, int64_t n, int64_t own, int64_t step) { \
+    const int64_t extent = job->p->extents[0], along = job->p->steps[0];                        \
+    const type* indices = (const type*)job->indices + item;                                     \
+    const char* x = job->x;                                                                     \
+    char* y = job->y + item * 4;                                                                \
+    for (int64_t i = 0; i < n; i++) {                                                           \
+      int64_t index = indices[i];                                                               \
+      if (index < 0) index += extent;                                                           \
+      if (index < 0 || index >= extent) return EXT_ERR_INDEX;                                   \
+      memcpy(y + i * 4, x + (own + i * step + index * along) * 4, 4);                           \
+    }                                                                                           \
+    return EXT_OK;                                                                              \
+  }
+GATHER_WORDS(gather_words_32, int32_t)
+GATHER_WORDS(gather_words_64, int64_t)
+
 EXT_INLINE int run_items(const int gathers, const indexed_job* job, int64_t begin, int64_t end) {
   const ext_axes* axes = &job->axes;
   const int32_t last = axes->ndim - 1;
   const int64_t step = axes->stride[0][last];
+  const int words = gathers && job->p->coordinates == 1 && job->bytes == 4;
   axes_place place = axes_begin(axes, 1, axes->ndim, begin);
   while (begin < end) {
     const int64_t n = i64_min(end - begin, axes->size[last] - place.index[last]);
-    for (int64_t i = 0; i < n; i++) {
+    if (words) {
+      const int is_long = job->p->index_dtype == EXT_INT64;
+      const int status =
+          (is_long ? gather_words_64 : gather_words_32)(job, begin, n, place.at[0], step);
+      if (status) return status;
+    }
+    for (int64_t i = 0; i < n && !words; i++) {
       const int64_t item = begin + i, at = points_at(job, item, place.at[0] + i * step);
       if (at < 0) return EXT_ERR_INDEX;
       if (gathers)

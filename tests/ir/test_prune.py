@@ -12,6 +12,7 @@ from tvm.relax import op
 
 import byoc
 from byoc.compiler.partition import partition_with_report
+from byoc.compiler.single_region import SingleRegion, single_region
 from byoc.partition.prune import MIN_COMPUTE_BYTES, too_little_work
 from codegen_cc.node import Node, Operand
 
@@ -62,16 +63,41 @@ def test_rows_joined_to_a_symbolic_number_are_copied(
     width: int, kept: bool, tmp_path: Path
 ) -> None:
     def build(emit, x, y):
-        return emit(op.concat([x, y], axis=0))
+        joined = emit(op.concat([x, y], axis=0))
+        # TVM's alone: a region that is the whole network is always called.
+        return relax.Tuple([joined, emit(op.mod(x, constant(2.0)))])
 
     mod = relax_module(build, *((tvm.tirx.Var(name, "int64"), width) for name in "nm"))
     out, report = partition_with_report(mod)
     assert regions(out) == ({"ext_main_0": ["ext.concat"]} if kept else {})
-    assert bool(report.left) is not kept
+    assert ("relax.concat" in {entry.op for entry in report.left}) is not kept
     x, y = random(3, width), random(2, width)
     byoc.compile(mod, tmp_path / "joined.so")
     with byoc.load(tmp_path / "joined.so") as model:
-        np.testing.assert_array_equal(model(x, y), np.concatenate([x, y]))
+        np.testing.assert_array_equal(model(x, y)[0], np.concatenate([x, y]))
+
+
+def _transposed(emit, x):
+    return emit(op.permute_dims(x, [1, 0]))
+
+
+WHOLE = {"relu": (lambda emit, x: emit(op.nn.relu(x)), lambda x: np.maximum(x, 0))}
+WHOLE["permute"] = (_transposed, np.transpose)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_network_of_open_sizes_is_called_without_virtual_machine(
+    name: str, tmp_path: Path
+) -> None:
+    build, formula = WHOLE[name]
+    mod = relax_module(build, tuple(tvm.tirx.Var(symbol, "int64") for symbol in "nm"))
+    out, report = partition_with_report(mod)
+    assert regions(out) == {"ext_main_0": [f"ext.{name}"]}
+    assert report.left == () and isinstance(single_region(out), SingleRegion)
+    byoc.compile(mod, tmp_path / "whole.so")
+    with byoc.load(tmp_path / "whole.so") as model:
+        for shape in ((3, 70), (1, 1), (0, 4)):
+            np.testing.assert_array_equal(model(random(*shape)), formula(random(*shape)))
 
 
 def unary(count: int) -> Node:

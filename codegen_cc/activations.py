@@ -58,6 +58,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "atanh": _PLAIN,
     "sign": _PLAIN,
     "reciprocal": _PLAIN,
+    "expm1": _PLAIN,
+    "log1p": _PLAIN,
+    "trunc": _PLAIN,
 }
 
 

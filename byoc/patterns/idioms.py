@@ -6,6 +6,8 @@
     selu(x)         = gamma elu(x)                        with the constants of its paper
     softplus(x)     = relu(x) + log(1 + exp(-|x|))
     mish(x)         = x tanh(softplus(x))                 also x tanh(log(1 + exp(x)))
+    log1p(x)        = log(1 + x)                          with all digits of a small x
+    expm1(x)        = exp(x) - 1                          the same
 
 Relax has no operator of these names, so their composite keeps the pieces. An idiom is found from
 its last binding backwards; everything inside must be read by nothing else.
@@ -48,12 +50,13 @@ SIMPLE_UNARY = {
     "relax.sin": "sin",
     "relax.cos": "cos",
     "relax.tan": "tan",
+    "relax.trunc": "trunc",
     **{f"relax.{kind}": kind for kind in ("atan", "asin", "acos", "asinh", "acosh", "atanh")},
     "relax.sign": "sign",
 }
 
 #: Functions that take several operators.
-IDIOM_KINDS = ("hard_sigmoid", "hard_swish", "elu", "selu", "softplus", "mish")
+IDIOM_KINDS = ("hard_sigmoid", "hard_swish", "elu", "selu", "softplus", "mish", "log1p", "expm1")
 
 
 def find_idioms(block: Block) -> list[Idiom]:
@@ -85,6 +88,7 @@ def _of_several(block: Block, var: relax.Var) -> Idiom | None:
         or smooth.elu(block, var)
         or smooth.softplus(block, var)
         or smooth.mish(block, var)
+        or smooth.near_zero(block, var)
     )
 
 

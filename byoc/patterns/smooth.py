@@ -43,6 +43,8 @@ _ANY_SOFTPLUS = either(
     call("nn.softplus", "x", where=is_softplus), _log_of_one_plus_exp("x"), _SOFTPLUS
 )
 _MISH = times("x", call("tanh", _ANY_SOFTPLUS))
+_LOG1P = call("log", plus("x", 1.0))
+_EXPM1 = either(call("subtract", call("exp", "x"), 1.0), plus(call("exp", "x"), -1.0))
 
 
 def elu(block: Block, var: relax.Var) -> Idiom | None:
@@ -68,3 +70,12 @@ def mish(block: Block, var: relax.Var) -> Idiom | None:
     """``x tanh(softplus(x))``; an overflow of the exponential alone does no harm under tanh."""
     found = find(block, var, _MISH)
     return Idiom("mish", 0.0, 0.0, found["x"], found.bindings) if found else None
+
+
+def near_zero(block: Block, var: relax.Var) -> Idiom | None:
+    """``log(1 + x)`` and ``exp(x) - 1``, with all digits of a small ``x``."""
+    for kind, pattern in (("log1p", _LOG1P), ("expm1", _EXPM1)):
+        found = find(block, var, pattern)
+        if found is not None:
+            return Idiom(kind, 0.0, 0.0, found["x"], found.bindings)
+    return None

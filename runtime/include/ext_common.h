@@ -132,7 +132,10 @@ typedef enum {
   EXT_ACOSH,
   EXT_ATANH,
   EXT_SIGN, /* -1, 0 or 1 */
-  EXT_RECIPROCAL
+  EXT_RECIPROCAL,
+  EXT_EXPM1, /* exp(x) - 1 */
+  EXT_LOG1P, /* log(1 + x) */
+  EXT_TRUNC  /* towards 0 */
 } ext_unary_kind;
 
 typedef struct {

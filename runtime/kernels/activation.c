@@ -28,7 +28,7 @@ EXT_INLINE void span(const ext_unary_kind kind, float alpha, float beta, int64_t
   X(EXT_SQRT) X(EXT_RSQRT) X(EXT_ABS) X(EXT_NEG) X(EXT_ELU) X(EXT_SELU) X(EXT_MISH)           \
   X(EXT_SOFTPLUS) X(EXT_FLOOR) X(EXT_CEIL) X(EXT_ROUND) X(EXT_SIN) X(EXT_COS) X(EXT_TAN)      \
   X(EXT_ATAN) X(EXT_ASIN) X(EXT_ACOS) X(EXT_ASINH) X(EXT_ACOSH) X(EXT_ATANH) X(EXT_SIGN)      \
-  X(EXT_RECIPROCAL)
+  X(EXT_RECIPROCAL) X(EXT_EXPM1) X(EXT_LOG1P) X(EXT_TRUNC)
 /* clang-format on */
 
 void EXT_NAME(ext_activate)(const ext_activation* f, int64_t n, const float* x, float* y) {

@@ -27,7 +27,7 @@ static vf rare_gate(const gate_function* f, vf x) {
       return vf_select(vm_nan(x), x, vf_select(vm_lt(alpha, x), x, vf_zero()));
     case EXT_GATE_SCALED_TANH: return alpha * vf_tanh(beta * x);
     case EXT_GATE_HARD_SIGMOID: return vf_clip(vf_fma(alpha, x, beta), 0.0f, 1.0f);
-    case EXT_GATE_ELU: return vf_select(vm_lt(x, vf_zero()), alpha * vf_expm1(x), x);
+    case EXT_GATE_ELU: return vf_select(vm_lt(x, vf_zero()), alpha * vf_expm1_low(x), x);
     case EXT_GATE_SOFTSIGN: return x / (one + vf_abs(x));
     case EXT_GATE_SOFTPLUS: return vf_softplus(x);
     default: return x;

@@ -28,6 +28,7 @@ static int is_cheap(ext_unary_kind kind) {
     case EXT_FLOOR:
     case EXT_CEIL:
     case EXT_ROUND:
+    case EXT_TRUNC:
     case EXT_LEAKY_RELU:
     case EXT_HARD_SIGMOID:
     case EXT_HARD_SWISH:

@@ -118,20 +118,24 @@ EXT_INLINE vf vf_clip(vf x, float low, float high) {
   return vf_min(vf_set1(high), vf_max(vf_set1(low), x));
 }
 
-/* exp(x) - 1 for x <= 0, within 2 ULP: 2^n (exp(r) - 1) + (2^n - 1), where exp(r) - 1 = r + r^2
- * P(r) with r and P as for exp. */
-EXT_INLINE vf vf_expm1(vf x) {
-  const vf magic = vf_set1(12582912.0f), one = vf_set1(1.0f);
-  vf t = vf_max(vf_set1(-104.0f), vf_min(vf_zero(), x));
-  vf n = vf_fma(t, vf_set1(1.44269504f), magic) - magic;
-  vf r = vf_fma(n, vf_set1(-0.693359375f), t);
-  r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+/* 2^n (1 + p) = exp(t), p = exp(r) - 1 = r + r^2 P(r) with r and P as for exp. */
+EXT_INLINE vf vf_exp_parts(vf t, vf* n) {
+  const vf magic = vf_set1(12582912.0f);
+  *n = vf_fma(t, vf_set1(1.44269504f), magic) - magic;
+  vf r = vf_fma(*n, vf_set1(-0.693359375f), t);
+  r = vf_fma(*n, vf_set1(2.12194440e-4f), r);
   vf p = vf_set1(0.0013814466f);
   p = vf_fma(p, r, vf_set1(0.0083687808f));
   p = vf_fma(p, r, vf_set1(0.0416683927f));
   p = vf_fma(p, r, vf_set1(0.1666651964f));
   p = vf_fma(p, r, vf_set1(0.4999999404f));
-  p = vf_fma(p, r * r, r);
+  return vf_fma(p, r * r, r);
+}
+
+/* exp(x) - 1 for x <= 0, within 2 ULP: 2^n p + (2^n - 1). */
+EXT_INLINE vf vf_expm1_low(vf x) {
+  const vf one = vf_set1(1.0f);
+  vf n, p = vf_exp_parts(vf_max(vf_set1(-104.0f), vf_min(vf_zero(), x)), &n);
   vf scale = vf_pow2(one, n);
   return vf_fma(scale, p, scale - one);
 }
@@ -316,6 +320,8 @@ EXT_INLINE vf vf_acos(vf x) {
   return vf_select(beyond, outer, inner);
 }
 
+#include "hyperbolic.h"
+
 /* f(x) of ext_activation.  With a constant kind only one case is left after inlining. */
 EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
   const vf half = vf_set1(0.5f), one = vf_set1(1.0f);
@@ -341,9 +347,9 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_RSQRT: return one / vf_sqrt(x);
     case EXT_ABS: return vf_abs(x);
     case EXT_NEG: return -x;
-    case EXT_ELU: return vf_select(vm_lt(x, vf_zero()), vf_set1(alpha) * vf_expm1(x), x);
+    case EXT_ELU: return vf_select(vm_lt(x, vf_zero()), vf_set1(alpha) * vf_expm1_low(x), x);
     case EXT_SELU: {
-      vf low = vf_set1(1.67326324f) * vf_expm1(x);
+      vf low = vf_set1(1.67326324f) * vf_expm1_low(x);
       return vf_set1(1.05070099f) * vf_select(vm_lt(x, vf_zero()), low, x);
     }
     case EXT_MISH: return vf_mish(x);
@@ -357,9 +363,12 @@ EXT_INLINE vf vf_activate(ext_unary_kind kind, float alpha, float beta, vf x) {
     case EXT_ATAN: return vf_atan(x);
     case EXT_ASIN: return vf_asin(x);
     case EXT_ACOS: return vf_acos(x);
-    case EXT_ASINH: return vf_map(asinhf, x);
-    case EXT_ACOSH: return vf_map(acoshf, x);
-    case EXT_ATANH: return vf_map(atanhf, x);
+    case EXT_ASINH: return vf_asinh(x);
+    case EXT_ACOSH: return vf_acosh(x);
+    case EXT_ATANH: return vf_atanh(x);
+    case EXT_EXPM1: return vf_expm1(x);
+    case EXT_LOG1P: return vf_log1p(x);
+    case EXT_TRUNC: return vf_turn(vf_floor(vf_abs(x)), (vi)x & (vi)vf_set1(-0.0f));
     case EXT_SIGN: {
       vf zero = x + vf_zero(); /* of -0 as well; a NaN stays one */
       vf positive = vf_select(vm_lt(vf_zero(), x), one, zero);

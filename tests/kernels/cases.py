@@ -33,6 +33,7 @@ ACTIVATIONS: tuple[Act, ...] = (
     ("elu", 0.7, 0.0),
     *((kind, 0.0, 0.0) for kind in ("selu", "mish", "softplus", "floor", "ceil", "round")),
     *((kind, 0.0, 0.0) for kind in ("sin", "cos", "tan", "sign", "reciprocal")),
+    *((kind, 0.0, 0.0) for kind in ("expm1", "log1p", "trunc")),
     *((kind, 0.0, 0.0) for kind in ("atan", "asin", "acos", "asinh", "acosh", "atanh")),
 )
 

@@ -61,6 +61,9 @@ def activate(kind: str, x: npt.ArrayLike, alpha: float = 0.0, beta: float = 0.0)
             "asinh": lambda: np.arcsinh(x),
             "acosh": lambda: np.arccosh(x),
             "atanh": lambda: np.arctanh(x),
+            "expm1": lambda: np.expm1(x),
+            "log1p": lambda: np.log1p(x),
+            "trunc": lambda: np.trunc(x),
             "sign": lambda: np.sign(x),
             "reciprocal": lambda: 1 / x,
         }

@@ -39,6 +39,8 @@ LIMITS: dict[str, tuple[float, float]] = {
     "asinh": (2, 0),
     "acosh": (2, 0),
     "atanh": (2, 0),
+    "expm1": (2, 0),
+    "log1p": (2, 0),
 }
 SPECIAL = np.array(
     [
@@ -147,6 +149,30 @@ def test_inverses_near_their_bounds(lib: ctypes.CDLL, kind: str) -> None:
     bits = np.float32([[0.5], [1.0]]).view(np.int32) + np.arange(-500, 501, dtype=np.int32)
     sizes = np.concatenate([bits.view(np.float32).ravel(), np.linspace(0, 1, 20011)])
     _check_unary(lib, kind, _signs(sizes.astype(np.float32)))
+
+
+@pytest.mark.parametrize("kind", ["asinh", "acosh", "atanh", "expm1", "log1p"])
+def test_digits_of_small_numbers(lib: ctypes.CDLL, kind: str) -> None:
+    """Where 1 + x rounds, and below; acosh and log1p have their zero and their bound near by."""
+    small = np.exp2(np.random.default_rng(3).uniform(-140, 1, 8000))
+    x = _signs(small) + np.float32(kind == "acosh")
+    _check_unary(lib, kind, np.concatenate([x, _signs(1 - small), _signs(20 + small)]).astype("f"))
+
+
+def test_bounds_of_inverse_functions(lib: ctypes.CDLL) -> None:
+    inf, nan = np.inf, np.nan
+    x = np.array([-inf, -2, -1, -0.0, 0.0, 1, 1e30, inf, nan] * 3, np.float32)
+    want = {
+        "log1p": [nan, nan, -inf, -0.0, 0.0, np.log(2), np.log(1e30), inf, nan],
+        "expm1": [-1, np.expm1(-2), np.expm1(-1), -0.0, 0.0, np.expm1(1), inf, inf, nan],
+        "atanh": [nan, nan, -inf, -0.0, 0.0, inf, nan, nan, nan],
+        "trunc": [-inf, -2, -1, -0.0, 0.0, 1, 1e30, inf, nan],
+    }
+    for kind, values in want.items():
+        found, expected = _run_unary(lib, kind, x), np.array(values * 3, np.float32)
+        np.testing.assert_allclose(found, expected, rtol=2.4e-7, err_msg=kind)
+        numbers = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
 
 
 def test_exact_angles(lib: ctypes.CDLL) -> None:

@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, is_region, substitute, with_blocks
+from byoc.ir.define_symbols import without_definitions
 from byoc.ir.walk import bindings_of, composites_of
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.report.coverage import Pruned
@@ -82,7 +83,7 @@ def _whole_network(mod: tvm.IRModule) -> tvm.ir.GlobalVar | None:
     networks = [func for func in mod.functions.values() if is_candidate(func)]
     if len(networks) != 1:
         return None
-    values = [binding.value for binding in bindings_of(networks[0])]
+    values = [binding.value for binding in bindings_of(without_definitions(networks[0]))]
     calls = [v for v in values if not isinstance(v, relax.Var | relax.Tuple | relax.TupleGetItem)]
     if len(calls) != 1 or not isinstance(calls[0], relax.Call):
         return None

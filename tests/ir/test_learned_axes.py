@@ -40,6 +40,10 @@ LESSONS = {
         [(2 * sympy.floor(T / 2), T), (4 * sympy.floor(T / 4), T)],
         ["p", "s", "4*t"],
     ),
+    "two are halved": (
+        [(4 * sympy.floor((S + 1) / 2) * sympy.floor(T / 2), S * T)],
+        ["p", "2*s", "2*t"],
+    ),
     "rounded up": ([(2 * sympy.floor((T + 8) / 16), sympy.floor(T / 8))], ["p", "s", "16*t"]),
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
@@ -149,6 +153,36 @@ def test_an_image_is_as_large_as_its_table_of_places(places: int, tmp_path: Path
     assert library.inputs[0].shape == ("batch", 3, 32, 32)
     for batch in (1, 3):
         feed = {"x": rng.standard_normal((batch, 3, 32, 32)).astype(np.float32)}
+        assert_agrees(library.run(feed), onnxruntime_outputs(model, feed))
+
+
+def test_both_sides_are_cut_in_pairs(tmp_path: Path) -> None:
+    """Patches of 2 x 2, counted by rounding up: only even sides have as many pixels."""
+    sides = "".join(
+        f"""{s} = Shape <start = {axis}, end = {axis + 1}> (x)
+        real_{s} = Cast <to = 1> ({s})
+        half_{s} = Div (real_{s}, half)
+        up_{s} = Ceil (half_{s})
+        count_{s} = Cast <to = 7> (up_{s})
+        """
+        for s, axis in (("h", 2), ("w", 3))
+    )
+    model = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+    patches (float[n, 4, rows, columns] x) => (float[a, b, c, d, e, f] y)
+    <float half = {{2}}, int64[2] start = {{0, 4}}, int64[1] two = {{2}}> {{
+        {sides}shape = Concat <axis = 0> (start, count_h, two, count_w, two)
+        bent = Relu (x)
+        split = Reshape (bent, shape)
+        turned = Transpose <perm = [0, 1, 3, 5, 2, 4]> (split)
+        y = Softmax (turned)
+    }}"""
+    )
+    assert len(byoc.compile(model, tmp_path / "model.so").report.regions) == 1
+    library = byoc.load(tmp_path / "model.so")
+    assert library.inputs[0].shape == ("n", 4, "2*rows", "2*columns")
+    for shape in ((2, 4, 6, 8), (1, 4, 2, 10)):
+        feed = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
         assert_agrees(library.run(feed), onnxruntime_outputs(model, feed))
 
 

@@ -135,18 +135,21 @@ def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
 
 
 def _multiple(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent] | None:
-    """A symbol, and the multiple of it at which a and b are equal, as divisions then leave
-    nothing."""
+    """A symbol, or all that are divided, as multiples at which a and b are equal.
+
+    Divisions then leave nothing.
+    """
     parts = sympy.sympify(a).atoms(sympy.floor) | sympy.sympify(b).atoms(sympy.floor)
     below = {sympy.fraction(sympy.together(part.args[0]))[1] for part in parts}
     factors = {factor for whole in below if whole.is_Integer for factor in sympy.divisors(whole)}
     inside = {str(s) for part in parts for s in part.free_symbols}
-    for name in sorted(inside & {*_order(axes)}):
-        already, own = _factor(axes, name), symbol(name)
+    named = [name for name in sorted(inside & {*_order(axes)}) if _factor(axes, name) is not None]
+    several = [named] if len(named) > 1 else []
+    for names in [*([name] for name in named), *several]:
         for factor in sorted(map(int, factors)):
-            put = {own: factor * own}
-            if already is not None and same(_with(a, put), _with(b, put)):
-                return {name: Extent(name, already * factor)}
+            put = {symbol(name): factor * symbol(name) for name in names}
+            if same(_with(a, put), _with(b, put)):
+                return {name: Extent(name, _factor(axes, name) * factor) for name in names}
     return None
 
 

@@ -46,7 +46,11 @@ from byoc.canonicalise.pool2d_from_pool3d import pool2d_from_pool3d
 from byoc.canonicalise.prelu import where_from_prelu
 from byoc.canonicalise.quantised_movement import dequantised_rows, quantised_movement
 from byoc.canonicalise.remove_no_ops import remove_no_ops
-from byoc.canonicalise.repeated_places import repeated_places, repeated_steps
+from byoc.canonicalise.repeated_places import (
+    repeated_activations,
+    repeated_places,
+    repeated_steps,
+)
 from byoc.canonicalise.reshape_family import one_reshape
 from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
 from byoc.canonicalise.rms_norm import rms_norm_from_pieces
@@ -124,6 +128,7 @@ RULES: tuple[Rule, ...] = (
     fold_affine,
     merge_affine,
     repeated_steps,
+    repeated_activations,
     matmul_over_reshape,
     remove_no_ops,
     mask_over_reshape,

@@ -5,6 +5,7 @@
 Integers, truth values, and rows and bounds that they choose; nothing else, as a function that
 arrives in pieces is found by pieces that nobody else reads. Where these are found, scales and
 shifts by constants follow: two classifiers that read one vector begin with the same batch norm.
+So do activations, where nothing but they reads what they follow, so that it can end in them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 import tvm_ffi
 from tvm import relax
 
-from byoc.canonicalise.fold_affine import STEPS
+from byoc.canonicalise.fold_affine import CONTRACTIONS, STEPS
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, shape_of
 
 _ARITHMETIC = frozenset(
@@ -28,6 +29,11 @@ _ARITHMETIC = frozenset(
     )
 )
 _CHOOSING = ("relax.where", "relax.take")
+_ACTIVATIONS = (
+    *("relax.nn.relu", "relax.nn.leakyrelu", "relax.nn.silu", "relax.nn.gelu"),
+    *("relax.nn.gelu_tanh", "relax.nn.softplus", "relax.clip", "relax.sigmoid", "relax.tanh"),
+)
+_FUNCTIONS = (*_ACTIVATIONS, *STEPS)
 _PLACES = ("int32", "int64", "bool")
 #: Elements of a constant that is compared.
 _SMALL = 1 << 20
@@ -41,6 +47,26 @@ def repeated_places(block: Block) -> None:
 def repeated_steps(block: Block) -> None:
     """Let users of a scale or shift by a constant read the first one alike."""
     _share(block, STEPS, lambda call: _is_small(call) and any(map(_is_constant, call.args)))
+
+
+def repeated_activations(block: Block) -> None:
+    """Let users of an activation read the first one alike, where its operand ends in it.
+
+    The operand is a contraction, a step or an activation that nothing else reads: what a kernel
+    takes along at its end is then computed once, and what is stored is what its readers want.
+    """
+    _share(block, _FUNCTIONS, lambda call: _is_small(call) and _ends_an_operand(block, call))
+
+
+def _ends_an_operand(block: Block, call: relax.Call) -> bool:
+    """Whether an operand is computed here, and read by calls alike alone."""
+    key = tvm_ffi.StructuralKey(call)
+    return any(
+        block.call(operand, *CONTRACTIONS, *_FUNCTIONS) is not None
+        and not block.is_fixed(operand)
+        and all(tvm_ffi.StructuralKey(block.values[user]) == key for user in block.users(operand))
+        for operand in call.args
+    )
 
 
 def _share(block: Block, names: Iterable[str], wanted: Callable[[relax.Call], bool]) -> None:

@@ -10,7 +10,7 @@ from tvm.relax import op
 from byoc.canonicalise import apply_rule
 from byoc.canonicalise.batch_norm import decompose_batch_norm
 from byoc.canonicalise.fold_affine import fold_affine, merge_affine
-from byoc.canonicalise.repeated_places import repeated_steps
+from byoc.canonicalise.repeated_places import repeated_activations, repeated_steps
 
 from .graphs import constant, operators, random, relax_module
 from .rule_check import check
@@ -141,3 +141,53 @@ def test_equal_steps_on_one_value_are_computed_once() -> None:
     once = ["relax.multiply", "relax.multiply", "relax.nn.relu", "relax.multiply"]
     expected = [*once, *["relax.matmul"] * 4, "relax.concat"]
     check(build, repeated_steps, expected, random(2, 8))
+
+
+def test_equal_activations_that_an_operand_ends_in_are_computed_once() -> None:
+    """As of two branches that begin with an activation each."""
+
+    def build(emit, x):
+        y = emit(op.multiply(x, constant(random(1, 8, seed=1))))
+        parts = [emit(op.nn.relu(y)) for _ in range(2)]
+        parts = [emit(op.matmul(p, constant(random(8, 8, seed=i)))) for i, p in enumerate(parts)]
+        return emit(op.concat(parts, axis=0))
+
+    expected = ["relax.multiply", "relax.nn.relu", *["relax.matmul"] * 2, "relax.concat"]
+    check(build, repeated_activations, expected, random(2, 8))
+
+
+def test_equal_hard_swishes_are_computed_once() -> None:
+    def build(emit, x):
+        y = emit(op.matmul(x, constant(random(8, 8, seed=1))))
+        raised = emit(op.add(y, constant(3.0)))  # once already
+        parts = []
+        for seed in range(2):
+            both = emit(op.multiply(y, emit(op.clip(raised, 0, 6))))
+            parts.append(emit(op.matmul(both, constant(random(8, 8, seed=seed)))))
+        return emit(op.concat(parts, axis=0))
+
+    once = ["relax.matmul", "relax.add", "relax.clip", "relax.multiply"]
+    check(build, repeated_activations, [*once, *["relax.matmul"] * 2, "relax.concat"], random(2, 8))
+
+
+def test_equal_activations_stay_apart_where_others_read_their_operand() -> None:
+    """Kernels that read it take them along; what is stored is wanted without them as well."""
+
+    def build(emit, x):
+        y = emit(op.multiply(x, constant(random(1, 8, seed=1))))
+        parts = [emit(op.nn.relu(y)), emit(op.nn.relu(y)), y]
+        parts = [emit(op.matmul(p, constant(random(8, 8, seed=i)))) for i, p in enumerate(parts)]
+        return emit(op.concat(parts, axis=0))
+
+    expected = ["relax.multiply", *["relax.nn.relu"] * 2, *["relax.matmul"] * 3, "relax.concat"]
+    check(build, repeated_activations, expected, random(2, 8))
+
+
+def test_activations_of_an_input_stay_apart() -> None:
+    def build(emit, x):
+        parts = [emit(op.nn.relu(x)) for _ in range(2)]
+        parts = [emit(op.matmul(p, constant(random(8, 8, seed=i)))) for i, p in enumerate(parts)]
+        return emit(op.concat(parts, axis=0))
+
+    expected = [*["relax.nn.relu"] * 2, *["relax.matmul"] * 2, "relax.concat"]
+    check(build, repeated_activations, expected, random(2, 8))

@@ -88,6 +88,49 @@ class Bags(nn.Module):
         return self.inner(rows)
 
 
+class Recurrent(nn.Module):
+    """Layers over lines that are as long as a call says, and the end of what they give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 6, 2, bidirectional=True)
+        self.gru = nn.GRU(4, 5)
+        self.rnn = nn.RNN(4, 3, nonlinearity="relu", batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        both, (hidden, cell) = self.lstm(x)
+        each, last = self.gru(x)
+        lines, _ = self.rnn(x.transpose(0, 1))
+        return {"both": both, "cell": cell, "hidden": hidden.sum(0), "each": each, "last": last} | {
+            "end": each[-1] - both[0, :, :5],
+            "lines": lines[:, -1],
+        }
+
+
+class Ends(nn.Module):
+    """What is counted from the end of an axis, and lines that are pushed on."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = x * 2
+        return {
+            "last": y[-1].exp(),
+            "kept": y[-1:].exp(),
+            "two": (y[-2:] + 1).sum(0),
+            "later": F.pad(y, (0, 0, 1, -1)).exp(),
+            "earlier": F.pad(y, (0, 0, -1, 2), value=3.0).exp(),
+        }
+
+
+class Rows(nn.Module):
+    """Elements at places of two axes, one of them open, that broadcast."""
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        lines, heads = torch.arange(x.shape[0])[:, None, None], torch.arange(2)[:, None]
+        y = x.exp()
+        y[lines, heads, places] = torch.arange(4.0)
+        return y
+
+
 def _lines(count: int) -> tuple[torch.Tensor, ...]:
     x = torch.randn(count, 3)
     x[0] = torch.nan
@@ -102,6 +145,15 @@ CASES = {
     "counted": (Counted(), lambda n: (torch.randn(n, 4),)),
     "placed": (Placed(), lambda n: (torch.randn(n, 6, 4),)),
     "windows": (Windows(), lambda n: (torch.randn(n + 1, 2),)),
+    "recurrent": (Recurrent(), lambda n: (torch.randn(n, 3, 4),)),
+    "ends": (Ends(), lambda n: (torch.randn(n + 1, 4),)),
+    "rows": (
+        Rows(),
+        lambda n: (
+            torch.randn(n, 2, 5, 4),
+            torch.stack([torch.randperm(5)[:3] for _ in range(2 * n)]).view(n, 2, 3),
+        ),
+    ),
     "bags": (Bags(), lambda n: (torch.randint(0, 9, (n, 6)),)),
 }
 

@@ -26,6 +26,7 @@ from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.sizes import float_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
+from byoc.frontends.torch.whole_layers import whole_layers
 from byoc.ir.dataflow import describe, dtype_of, shape_of
 from byoc.ir.define_symbols import define_symbols
 from codegen_cc.dim import same
@@ -57,7 +58,8 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
 
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     try:
-        return given.run_decompositions(decompositions())
+        with whole_layers():
+            return given.run_decompositions(decompositions())
     except Exception as error:
         if twice := tensor_of_two_names(given):
             raise ModelError(

@@ -19,6 +19,7 @@ from byoc.errors import ModelError
 from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.symbols import decided_by_data
+from byoc.frontends.torch.whole_layers import whole_layers
 from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.errors import one_line
 
@@ -157,7 +158,7 @@ def exported(
     args = () if named else _of_their_own(tuple(example_inputs))
     kwargs = _of_their_own(dict(example_inputs)) if named else {}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), whole_layers():
             program = torch.export.export(
                 model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
             )

@@ -33,6 +33,11 @@ def size_tensor(builder: NamedBuilder, extent: Any, dtype: str) -> relax.Expr:
         return constant(np.array(size), dtype)
     (dim,) = relax_dims([extent])
     is_count = at_most(0, dim)
+    less = -int(sympy.sympify(dim).as_coeff_Add()[0])
+    if not is_count and at_most(0, dim + less):
+        more = _counted(builder, extent + less)
+        made = builder.emit(op.subtract(more, constant(np.array(less), "int64")))
+        return made if dtype == "int64" else builder.emit(op.astype(made, dtype))
     made = _counted(builder, extent if is_count else tirx.max(extent, 0))
     if not is_count:
         made = builder.emit(op.subtract(made, _counted(builder, tirx.max(0 - extent, 0))))

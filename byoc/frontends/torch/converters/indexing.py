@@ -222,9 +222,15 @@ def _broadcast(places: Sequence[relax.Expr]) -> list[object]:
     if all(static_shape_of(p) is not None for p in places):
         return list(torch.broadcast_shapes(*(_static(p) for p in places)))
     shapes = [list(p.ty.shape.values) for p in places]
-    if any(relax_dims(shape) != relax_dims(shapes[0]) for shape in shapes):
-        raise ValueError(f"places of shapes {shapes}; need equal ones, or fixed extents")
-    return shapes[0]
+    rank = max(map(len, shapes))
+    known: list[object] = []
+    for axis in range(-rank, 0):
+        extents = [shape[axis] for shape in shapes if len(shape) >= -axis]
+        wide = [extent for extent in extents if getattr(extent, "value", extent) != 1]
+        if any(relax_dims([extent]) != relax_dims(wide[:1]) for extent in wide):
+            raise ValueError(f"places of shapes {shapes}; need equal ones, or fixed extents")
+        known.append(wide[0] if wide else 1)
+    return known
 
 
 #: Elements for each coordinate from which on a tensor is not turned to write some of its rows.

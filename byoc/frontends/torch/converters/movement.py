@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
+from codegen_cc.dim import at_most
 from codegen_cc.region.relax_dims import relax_dims
 
 op = relax.op
@@ -86,6 +88,8 @@ def slice_(
     if taken is extent or relax_dims([taken]) == relax_dims([extent]):
         return tensor
     begin = _from_start(0 if start is None else start, extent)
+    if isinstance(taken, int) and step == 1 and not _is_inside(begin):
+        return _counted_from_end(g, tensor, axis, begin, taken)
     return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
 
 
@@ -105,8 +109,26 @@ def select(g: Graph, x: Value, dim: int, index: Value) -> relax.Expr:
     return _selected(g, tensor, dim % tensor.ty.ndim, index)
 
 
+def _is_inside(begin: Value) -> bool:
+    """Whether a slice begins in its axis, however short a call makes that."""
+    return isinstance(begin, int) or at_most(0, relax_dims([begin])[0]) is True
+
+
+def _counted_from_end(
+    g: Graph, tensor: relax.Expr, axis: int, begin: Value, count: int
+) -> relax.Expr:
+    """So many slices from a place on that is counted from the end of an axis of unknown extent.
+
+    Each is looked up by its place: a call that makes the axis too short is refused.
+    """
+    places = op.add(size_tensor(g.builder, begin, "int64"), g.tensor(torch.arange(count)))
+    return op.take(tensor, g.emit(places), axis)
+
+
 def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:
     begin = _from_start(index, tensor.ty.shape.values[axis])
+    if not _is_inside(begin):
+        return op.take(tensor, size_tensor(g.builder, begin, "int64"), axis)
     part = g.emit(part_of(tensor, axis, begin, begin + 1))
     return g.emit(op.squeeze(part, [axis]))
 
@@ -239,8 +261,9 @@ def constant_pad(g: Graph, x: Value, pad: Sequence[Value], value: float = 0) -> 
         begin, end = pad[2 * place : 2 * place + 2]
         if any(isinstance(width, int) and width < 0 for width in (begin, end)):
             extent = tensor.ty.shape.values[axis]
-            ends = [max(-begin, 0)], [extent + min(end, 0)]
-            tensor = g.emit(op.strided_slice(tensor, [axis], *ends))
+            ends = [w if isinstance(w, int) else 0 for w in (begin, end)]
+            part = part_of(tensor, axis, max(-ends[0], 0), extent + min(ends[1], 0))
+            tensor = g.emit(part)
     widths = [max(w, 0) if isinstance(w, int) else w for w in pad]
     if not any(isinstance(w, int) is False or w for w in widths):
         return tensor

@@ -1,0 +1,55 @@
+"""Layers of LSTM, GRU and RNN of any length: PyTorch's tracer learns what their results are like.
+
+By itself it computes step after step for that, which takes as long as there are steps, and makes
+an open length the one of the example. The layers stay in the traced program as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensor
+
+_KEY = torch._C.DispatchKey.CompositeImplicitAutograd
+_LAYERS = [getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
+
+
+@contextmanager
+def whole_layers() -> Iterator[None]:
+    """Tell the tracer the shapes of such layers' results, within this context."""
+    with ExitStack() as stack:
+        for layer in _LAYERS:
+            for table, key in ((layer.py_kernels, _KEY), (decomposition_table, layer)):
+                if (usual := table.get(key)) is not None:
+                    stack.callback(table.__setitem__, key, usual)
+                    table[key] = partial(_results, usual)
+            stack.callback(layer._dispatch_cache.clear)
+            layer._dispatch_cache.clear()
+        yield
+
+
+def _results(
+    usual: Callable[..., Any],
+    input: torch.Tensor,
+    hx: torch.Tensor | Sequence[torch.Tensor],
+    params: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, ...]:
+    """Tensors like a layer's results; of tensors with values, the results themselves."""
+    if not isinstance(input, FakeTensor):
+        rest = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        return usual(input, hx, params, *rest)
+    states = [hx] if isinstance(hx, torch.Tensor) else list(hx)
+    units = states[0].shape[-1] * (2 if bidirectional else 1)
+    shape = [*input.shape[:-1], units]
+    return input.new_empty(shape), *(state.new_empty(state.shape) for state in states)

@@ -61,6 +61,48 @@ def test_sizes_that_values_decide(tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(found[name]), tensor)
 
 
+class Repeated(nn.Module):
+    """Rows as often as each says, as speech is as long as its sounds, and what is left of repeats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 5)
+
+    def forward(self, x: torch.Tensor, often: torch.Tensor) -> dict[str, torch.Tensor]:
+        whole = torch.repeat_interleave(x, often, dim=0)
+        different, which, counts = torch.unique_consecutive(
+            whole.argmax(1), return_inverse=True, return_counts=True
+        )
+        return {
+            "whole": torch.relu(self.inner(whole)),
+            "fixed": torch.repeat_interleave(x, torch.tensor([2, 0, 1, 3]), dim=1) * 2,
+            "known": torch.repeat_interleave(x[0], 2 + 0 * often[:4], output_size=8) + 1,
+            "different": different + 1,
+            "which": which,
+            "counts": counts,
+        }
+
+
+@torch.no_grad()
+def test_rows_are_repeated(tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    module, library, rows = Repeated().eval(), tmp_path / "r.so", torch.export.Dim("rows", min=4)
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(6, 4), torch.tensor([1, 2, 0, 3, 1, 1])),
+        dynamic_shapes=({0: rows}, {0: rows}),
+        min_bytes=0,
+    )
+    assert {e.op for e in compiled.report.left} == {"relax.nonzero", "relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for often in ([1, 2, 0, 3, 1, 1], [0, 4, 0, 1], [1] * 9, [0, 0, 0, 0, 5]):
+            x, count = torch.randn(len(often), 4).round(), torch.tensor(often)
+            found, wanted = model.run({"x": x.numpy(), "often": count.numpy()}), module(x, count)
+            for name, tensor in wanted.items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), tensor)
+
+
 def test_a_mask_beside_places_is_refused() -> None:
     class Both(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

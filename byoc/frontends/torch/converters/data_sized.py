@@ -14,6 +14,8 @@ import torch
 from tvm import relax
 
 from byoc.frontends.torch.converters import indexing
+from byoc.frontends.torch.converters.movement import part_of
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
 
@@ -110,7 +112,62 @@ def unique(
     return [g.tensor(first, g.dtype), inverse, counts]
 
 
+def unique_side_by_side(
+    g: Graph,
+    x: Value,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> list[relax.Expr | None]:
+    """The elements that differ from the one before; which of them each element is; how many in a
+    row are equal."""
+    tensor = g.tensor(x)
+    if dim is not None and tensor.ty.ndim != 1:
+        raise ValueError(f"slices along axis {dim} that differ; need elements (dim=None)")
+    shape = list(tensor.ty.shape.values)
+    flat = g.emit(op.reshape(tensor, [-1]))
+    length = flat.ty.shape.values[0]
+    first = g.tensor(torch.zeros(1, dtype=getattr(torch, dtype_of(flat))))
+    before = part_of(g.emit(op.concat([first, flat], 0)), 0, 0, length)
+    at = g.emit(op.arange(0, length, 1, "int64"))
+    new = g.emit(op.not_equal(flat, g.emit(before)))
+    new = g.emit(op.logical_or(new, op.equal(at, g.tensor(0, "int64"))))
+    (places,) = _places(g, new, g.results[0].shape[0])
+    count = places.ty.shape.values[0]
+    number = op.cumsum(g.emit(op.astype(new, "int64")), 0)
+    inverse = op.reshape(g.emit(op.subtract(number, g.tensor(1, "int64"))), shape)
+    end = g.emit(op.reshape(size_tensor(g.builder, length, "int64"), [1]))
+    behind = part_of(g.emit(op.concat([places, end], 0)), 0, 1, count + 1)
+    return [
+        op.take(flat, places, 0),
+        inverse if return_inverse else None,
+        op.subtract(g.emit(behind), places) if return_counts else None,
+    ]
+
+
+def repeated_places(g: Graph, repeats: Value, output_size: Value | None = None) -> relax.Expr:
+    """Each place as often as the vector says, as many in all as its sum."""
+    size = g.results[0].shape[0]
+    if isinstance(repeats, torch.Tensor):
+        known = torch.repeat_interleave(repeats)
+        g.symbols.found(size, len(known))
+        return g.tensor(known)
+    ends = g.emit(op.cumsum(g.tensor(repeats, "int64"), 0))
+    if isinstance(size, int):
+        count: Any = size
+    else:
+        whole = g.emit(op.max(ends, [0], keepdims=True))
+        count = g.symbols.found(size)
+        shape = g.emit(op.tensor_to_shape(whole))
+        g.builder.match_cast(shape, relax.ShapeType([count]))
+    at = g.emit(op.expand_dims(g.emit(op.arange(0, count, 1, "int64")), 1))
+    behind = g.emit(op.less_equal(ends, at))
+    return op.astype(g.emit(op.sum(g.emit(op.astype(behind, "int64")), [1])), g.dtype)
+
+
 DATA_SIZED = {
+    "unique_consecutive": unique_side_by_side,
+    "repeat_interleave.Tensor": repeated_places,
     "nonzero": nonzero,
     "index.Tensor": index,
     "masked_select": masked_select,

@@ -17,6 +17,7 @@ from tests.torch.linear_operators import BAGS, LINEAR
 from tests.torch.odd_operators import ODD
 from tests.torch.order_operators import ORDERED
 from tests.torch.special_operators import SPECIAL
+from tests.torch.taken_apart import TAKEN_APART
 
 _X = (3, 8, 6, 6)
 _INTEGERS = torch.tensor([[-7, -1, 0], [3, 8, 100]])
@@ -414,4 +415,5 @@ FAMILIES = {
     "special": SPECIAL,
     "linear": LINEAR,
     "bags": BAGS,
+    "taken_apart": TAKEN_APART,
 }

@@ -62,7 +62,7 @@ def test_sizes_that_values_decide(tmp_path: Path) -> None:
 
 
 class Repeated(nn.Module):
-    """Rows as often as each says, as speech is as long as its sounds, and what is left of repeats."""
+    """Rows as often as each says, as speech repeats its sounds, and what is left of repeats."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -38,6 +38,7 @@ LEFT = {
     },
     "special": {"relax.call_tir", "relax.astype"},  # in loops of TVM's
     "linear": set(),
+    "taken_apart": set(),
     "bags": {"relax.scatter_nd"},  # greatest scattered rows
 }
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from byoc.frontends.torch.converters.table import converter_of
+from byoc.frontends.torch.in_other_operators import own_decompositions
 
 
 def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
@@ -17,7 +18,8 @@ def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     for target in list(table):
         if converter_of(target) is not None:
             table.pop(target)
-    return {**table, torch.ops.aten._transformer_encoder_layer_fwd.default: encoder_layer}
+    layer = torch.ops.aten._transformer_encoder_layer_fwd.default
+    return {**table, **own_decompositions(), layer: encoder_layer}
 
 
 def encoder_layer(

@@ -111,7 +111,55 @@ def inverse_erf(x: Number) -> Number:
     return tirx.Select(tirx.abs(x) == 1.0, ends, made)
 
 
+#: From where on the asymptotic series of these functions are exact to float64.
+_FAR_ERFCX, _FAR_BESSEL = 25.0, 17.0
+_BESSEL_TERMS, _BESSEL_FAR_TERMS = 60, 24
+
+
+def scaled_erfc(x: Number) -> Number:
+    """``exp(x^2) erfc(x)``, which stays when its factors leave the range of numbers."""
+    inner = tirx.min(x, _number(_FAR_ERFCX))
+    near = tirx.exp(inner * inner) * tirx.call_pure_extern("float64", "erfc", inner)
+    part = 0.5 / (x * x)
+    far = _polynomial(part, (105.0, -15.0, 3.0, -1.0, 1.0)) / (x * sqrt(pi))
+    return tirx.Select(tirx.isnan(x), x, tirx.Select(x > _FAR_ERFCX, far, near))
+
+
+def _bessel(order: int, is_scaled: bool) -> Formula:
+    """The modified Bessel function of the first kind, times ``exp(-|x|)`` where it is scaled.
+
+    Its power series has no negative terms; far away the asymptotic one has small ones.
+    """
+    near_terms, far_terms = [1.0], [1.0]
+    for k in range(1, _BESSEL_TERMS):
+        near_terms.append(near_terms[-1] / (k * (k + order)))
+    for k in range(1, _BESSEL_FAR_TERMS):
+        far_terms.append(-far_terms[-1] * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k))
+
+    def function(x: Number) -> Number:
+        size = tirx.abs(x)
+        inner = tirx.min(size, _number(_FAR_BESSEL))
+        near = _polynomial(inner * inner / 4.0, tuple(reversed(near_terms)))
+        near = near * inner / 2.0 if order else near
+        outer = tirx.max(size, _number(_FAR_BESSEL))
+        far = _polynomial(1.0 / outer, tuple(reversed(far_terms))) / tirx.sqrt(outer * (2 * pi))
+        if is_scaled:
+            made = tirx.Select(size > _FAR_BESSEL, far, near * tirx.exp(-inner))
+        else:
+            half = tirx.exp(outer * 0.5)  # the whole may be too large where the product is not
+            made = tirx.Select(size > _FAR_BESSEL, far * half * half, near)
+        made = tirx.Select(tirx.isnan(x), x, made)
+        return tirx.Select(x < 0.0, -made, made) if order else made
+
+    return function
+
+
 SPECIAL = {
+    "special_erfcx": _by(scaled_erfc),
+    **dict.fromkeys(("i0", "special_modified_bessel_i0"), _by(_bessel(0, False))),
+    **dict.fromkeys(("special_i1", "special_modified_bessel_i1"), _by(_bessel(1, False))),
+    "special_i0e": _by(_bessel(0, True)),
+    "special_i1e": _by(_bessel(1, True)),
     "erfc": _of_c("erfc"),
     "lgamma": _of_c("lgamma"),
     "digamma": _by(digamma),

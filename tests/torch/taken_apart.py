@@ -1,0 +1,65 @@
+"""Operators that are computed by others."""
+
+from __future__ import annotations
+
+import torch
+from torch import linalg, nn
+
+from tests.torch.case import Case
+
+
+class Steps(nn.Module):
+    """A convolution of steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4, 5))
+        self.bias = nn.Parameter(torch.randn(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.conv_tbc(x, self.weight, self.bias, 1)
+
+
+def _quantised(x: torch.Tensor) -> torch.Tensor:
+    scale, zero = torch.tensor([0.1, 0.02, 0.5]), torch.tensor([0, 3, -1], dtype=torch.int32)
+    return torch.fake_quantize_per_channel_affine(x, scale, zero, 1, -8, 7)
+
+
+torch.manual_seed(12)
+_X = (2, 3, 4)
+#: A column that is one already, with either sign, and one of zeros.
+_ODD = torch.tensor([[-2.0, 1, 3], [0, -1, 2], [0, 0, -4]])
+_ZERO = torch.tensor([[0.0, 1, 3], [0, 5, 2], [0, 1, -4], [0, 2, 2]])
+
+#: A function of tensors.
+TAKEN_APART: dict[str, Case] = {
+    "dist": (torch.dist, (_X, _X)),
+    "dist_greatest": (lambda x, y: torch.dist(x, y, torch.inf), (_X, _X)),
+    "pdist": (torch.nn.functional.pdist, ((5, 4),)),
+    "pdist_1": (lambda x: torch.nn.functional.pdist(x, 1.0), ((5, 4),)),
+    "ldexp": (torch.ldexp, (_X, torch.tensor([3, -2, 0, 1]))),
+    "ldexp_integers": (torch.ldexp, (torch.arange(4), torch.tensor([3, -2, 0, 1]))),
+    "diagonal_scatter": (torch.diagonal_scatter, ((3, 4), (3,))),
+    "diagonal_scatter_above": (
+        lambda x, y: torch.diagonal_scatter(x, y, 2, 1, 2),
+        ((2, 3, 5), (2, 3)),
+    ),
+    "diagonal_scatter_below": (
+        lambda x, y: torch.diagonal_scatter(x, y, -1, 2, 0),
+        ((4, 2, 3), (2, 2)),
+    ),
+    "as_strided": (lambda x: x.as_strided((2, 3, 2), (4, 5, 1), 2) * 2, ((4, 6),)),
+    "as_strided_windows": (lambda x: x.as_strided((5, 4), (1, 1)) * 2, ((8,),)),
+    "conv_tbc": (Steps(), ((7, 2, 4),)),
+    "fake_quantised": (_quantised, (_X,)),
+    "qr": (lambda x: torch.cat(linalg.qr(x)), ((2, 4, 4),)),
+    "qr_tall": (lambda x: torch.cat(linalg.qr(x)), ((6, 3),)),
+    "qr_wide": (lambda x: torch.cat(linalg.qr(x), 1), ((3, 6),)),
+    "qr_complete": (lambda x: torch.cat(linalg.qr(x, "complete"), -1), ((2, 5, 3),)),
+    "qr_odd": (lambda x: torch.cat(linalg.qr(x)), (_ODD,)),
+    "qr_zero": (lambda x: torch.cat(linalg.qr(x)), (_ZERO,)),
+    "exponential": (torch.matrix_exp, ((2, 4, 4),)),
+    "exponential_great": (lambda x: torch.matrix_exp(3 * x), ((3, 3),)),
+    "exponential_small": (lambda x: torch.matrix_exp(1e-4 * x), ((3, 3),)),
+    "exponential_zero": (lambda x: torch.matrix_exp(0 * x), ((3, 3),)),
+}

@@ -182,3 +182,38 @@ def test_open_axis(name: str, tmp_path: Path) -> None:
             for found, value in zip(model.run(feed).values(), wanted, strict=True):
                 close = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
                 torch.testing.assert_close(torch.from_numpy(found), value, **close)
+
+
+class Sloped(nn.Module):
+    """Attention with the end of a table of distances, as ALiBi has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(-63.0, 1).expand(2, 1, 64).clone())
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = x.shape[1]
+        heads = self.inner(x).unflatten(-1, (2, 4)).transpose(1, 2)
+        slopes = self.table[:, max(0, 1 - count) :, max(0, 64 - count) :]
+        return (heads @ heads.mT + slopes).softmax(-1) @ heads
+
+
+@torch.no_grad()
+def test_extents_that_a_range_makes_equal(tmp_path: Path) -> None:
+    """``min(n, 64)`` is ``n`` where PyTorch knows that n is at most 64; each call looks."""
+    module, auto = Sloped().eval(), torch.export.Dim.AUTO
+    compiled = byoc.compile(
+        module,
+        tmp_path / "sloped.so",
+        example_inputs=(torch.randn(2, 7, 8),),
+        dynamic_shapes=({0: auto, 1: auto},),
+        min_bytes=0,
+    )
+    assert {entry.op for entry in compiled.report.left} == {"relax.reshape"}
+    with byoc.load(tmp_path / "sloped.so") as model:
+        for shape in ((2, 7, 8), (3, 64, 8), (1, 2, 8)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+        with pytest.raises(byoc.ByocError):
+            model(torch.zeros(1, 65, 8).numpy())

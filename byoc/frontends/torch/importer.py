@@ -334,6 +334,8 @@ class _Importer:
             else:
                 value = argument.default_value
             named["x" if argument.name == "self" else argument.name] = self._value(value)
+        if torch.Tag.pointwise in node.target.tags and self._find is converter_of:
+            return {name: self._graph.fitted(value) for name, value in named.items()}
         return named
 
     def _value(self, value: Any) -> Any:

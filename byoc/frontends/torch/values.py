@@ -14,7 +14,8 @@ from tvm import relax
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.symbols import Symbols
-from byoc.ir.dataflow import constant, dtype_of
+from byoc.ir.dataflow import constant, dtype_of, shape_of
+from codegen_cc.dim import at_most, is_static, same
 
 #: From a node's arguments, by name, to its results.
 Converter = Callable[..., Any]
@@ -95,6 +96,29 @@ class Graph:
         """The dtype that values of these kinds meet in."""
         kind = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
         return dtype_name(elementwise_dtypes(*map(_like, values), type_promotion_kind=kind)[1])
+
+    def fitted(self, value: Any) -> Any:
+        """An operand of a function of single elements, in extents that meet those of its result.
+
+        PyTorch may know by the range of a size what we do not, such as that ``min(n, 64)`` is
+        ``n``, or ``min(n, 1)`` 1. Each call looks whether the reshape keeps the elements.
+        """
+        shape = shape_of(value) if isinstance(value, relax.Expr) else None
+        wanted = [self.symbols.dim(size) for size in self.results[0].shape]
+        if not shape or len(shape) > len(wanted):
+            return value
+        extents, uneven, ones = list(value.ty.shape.values), 0, 0
+        for axis in range(-len(shape), 0):
+            sizes = (shape[axis], wanted[axis])
+            if shape[axis] == 1 or is_static(sizes) or same(*sizes):
+                continue
+            if at_most(shape[axis], 1):
+                extents[axis], ones = 1, ones + 1
+            else:
+                extents[axis], uneven = self.shape[axis], uneven + 1
+        if uneven > 1 or not uneven + ones:
+            return value
+        return self.emit(relax.op.reshape(value, extents))
 
     def _pairs(self, value: torch.Tensor) -> torch.Tensor:
         """A complex constant as real and imaginary parts, the same tensor each time."""

@@ -364,3 +364,21 @@ def test_an_extent_is_divided_though_smaller_inputs_would_have_none(tmp_path: Pa
         np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-5)
     with pytest.raises(RunError):
         library.run({"x": np.zeros((1, 1, 10), np.float32)})
+
+
+@pytest.mark.parametrize("widths", [[0, 3, 1, 0, 8, 6], [0, 0, 0, 0, 0, 2], [0, 0, 1, 0, 0, 0]])
+def test_pad_around(widths: list[int], tmp_path: Path) -> None:
+    """Circular padding of fixed axes beside an open one."""
+    listed = ", ".join(map(str, widths))
+    model = _model(
+        19,
+        f"(float[n,8,6] x) => (float[n,a,b] y) <int64[6] p = {{{listed}}}> "
+        '{ r = Abs(x) z = Pad<mode = "wrap">(r, p) y = Exp(z) }',
+    )
+    report = byoc.compile(model, tmp_path / "m.so", {"x": ["n", 8, 6]}, min_bytes=0).report
+    assert report.left == () and len(report.regions) == 1
+    library = byoc.load(tmp_path / "m.so")
+    for size in (1, 3):
+        x = np.random.default_rng(size).standard_normal((size, 8, 6), "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, 1e-5)

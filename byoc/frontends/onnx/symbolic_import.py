@@ -38,7 +38,7 @@ from byoc.frontends.onnx.shape_values import (
     sides_of_square,
 )
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
-from byoc.frontends.onnx.symbolic_pad import cut, joined
+from byoc.frontends.onnx.symbolic_pad import cut, joined, wrapped
 from byoc.frontends.onnx.symbolic_range import counted, number, places_of_all, tiled
 from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
@@ -393,9 +393,8 @@ class SymbolicImporter(CheckedImporter):
         """``nn.pad`` with constant widths; constants of symbolic widths are joined on."""
         source, widths, value, axes = (*inputs, None, None, None)[:4]
         shape = shape_of(source)
-        mode = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}.get(
-            attrs.get("mode", b"constant").decode()
-        )
+        mode = attrs.get("mode", b"constant").decode()
+        mode = {"constant": mode, "edge": "replicate", "reflect": mode, "wrap": mode}.get(mode)
         followed = self._values.get(self._node.input[1]) if widths is not None else None
         pads = attrs.get("pads") or dims_of(widths)
         if followed is not None:
@@ -409,6 +408,8 @@ class SymbolicImporter(CheckedImporter):
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)
         }
+        if mode == "wrap":
+            return wrapped(self.bb, source, sides)
         if by_parts:  # integers as well: ``nn.pad`` is for floats
             if mode != "constant":
                 return None

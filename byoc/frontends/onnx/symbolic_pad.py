@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import dtype_of, shape_of
-from codegen_cc.dim import Dim, above_zero, normal
+from codegen_cc.dim import Dim, above_zero, is_static, normal
 
 Extent = Callable[[Dim], int | tvm.ir.Expr]
 
@@ -54,6 +54,29 @@ def cut(
     last = [extent(normal(shape[axis] + min(0, pair[1]))) for axis, pair in less.items()]
     part = relax.op.strided_slice(source, list(less), first, last, assume_inbound=True)
     return bb.normalize(part)
+
+
+def wrapped(
+    bb: relax.BlockBuilder, source: relax.Expr, sides: Mapping[int, tuple[Dim, Dim]]
+) -> relax.Expr | None:
+    """A tensor of which what leaves at one end of an axis comes in at the other.
+
+    None where an axis with a width is open, or a width is below 0 or beyond the axis.
+    """
+    shape = shape_of(source)
+    for axis, pair in sides.items():
+        size = shape[axis]
+        if pair == (0, 0):
+            continue
+        if not is_static([size, *pair]) or not 0 <= min(pair) <= max(pair) <= size:
+            return None
+        begins = [(size - pair[0], size)] * bool(pair[0]), [(0, pair[1])] * bool(pair[1])
+        first, last = (
+            [relax.op.strided_slice(source, [axis], [begin], [end]) for begin, end in bounds]
+            for bounds in begins
+        )
+        source = bb.normalize(relax.op.concat([*first, source, *last], axis))
+    return source
 
 
 def _filled(

@@ -2,8 +2,8 @@
  * hyperbolic.h - exp(x) - 1, log(1 + x) and the inverses of hyperbolic functions on a vector; a
  * part of math.h.
  */
-#ifndef EXT_SIMD_HYPERBOLIC_H_
-#define EXT_SIMD_HYPERBOLIC_H_
+#ifndef EXT_HYPERBOLIC_H_
+#define EXT_HYPERBOLIC_H_
 
 /* exp(x) - 1, within 2 ULP: 2^n p + (2^n - 1); from x = 20 on the 1 is below half a bit. */
 EXT_INLINE vf vf_expm1(vf x) {
@@ -65,4 +65,4 @@ EXT_INLINE vf vf_atanh(vf x) {
   return vf_turn(y, (vi)x & (vi)vf_set1(-0.0f));
 }
 
-#endif /* EXT_SIMD_HYPERBOLIC_H_ */
+#endif /* EXT_HYPERBOLIC_H_ */

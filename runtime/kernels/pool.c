@@ -8,7 +8,8 @@
 #include "../simd/bf16_pairs.h"
 
 enum { BLOCK = 4 };
-/* Columns of a window from which its maximum is taken of columns' maxima. */
+/* Columns of a window from which its maximum is taken of columns' maxima, where they are vectors.
+ */
 enum { LEAST_TAPS = 4 };
 /* What a maximum begins with: the least number, not -inf, so that a window of padding alone, or of
  * -inf alone, has the value that ONNX Runtime, TVM and oneDNN give it. */
@@ -186,29 +187,70 @@ EXT_INLINE void pool_window_of(const pool_kind kind, const pool_window* w, const
                 w->row_step, w->taps, w->tap_step, w->divisor, y);
 }
 
+/* Windows of one row, `step` apart, of `channels`, fewer than a vector has lanes; all but the last
+ * two are constants where it pays. */
+EXT_INLINE void windows_of_few(const int is_max, int64_t channels, int64_t step, int64_t taps,
+                               int64_t tap_step, float divisor, int64_t count,
+                               const float* restrict x, float* restrict y) {
+  for (int64_t i = 0; i < count; i++, x += step, y += channels)
+    for (int64_t c = 0; c < channels; c++) {
+      float sum = x[c];
+      for (int64_t j = 1; j < taps; j++) {
+        const float v = x[j * tap_step + c];
+        if (is_max)
+          sum = sum != sum ? sum : v <= sum ? sum : v; /* a NaN stays */
+        else
+          sum += v;
+      }
+      y[c] = is_max ? sum : sum / divisor;
+    }
+}
+
+static void windows_of_columns(const int is_max, const pool_window* w, int64_t channels,
+                               int64_t step, const void* x, void* y) {
+  const int64_t count = w->channels / channels;
+  if (is_max && channels == 1 && step == 2 && w->taps == 2 && w->tap_step == 1)
+    windows_of_few(1, 1, 2, 2, 1, 1.0f, count, x, y);
+  else if (is_max && channels == 1 && step == 2 && w->taps == 3 && w->tap_step == 1)
+    windows_of_few(1, 1, 2, 3, 1, 1.0f, count, x, y);
+  else if (is_max)
+    windows_of_few(1, channels, step, w->taps, w->tap_step, 1.0f, count, x, y);
+  else if (channels == 1 && step == 2 && w->taps == 2 && w->tap_step == 1)
+    windows_of_few(0, 1, 2, 2, 1, w->divisor, count, x, y);
+  else
+    windows_of_few(0, channels, step, w->taps, w->tap_step, w->divisor, count, x, y);
+}
+
+/* What all windows of an output row have for each column of the image, or NULL where that does not
+ * pay: where a window has few columns, or, of fp32, images few channels. */
+EXT_INLINE char* column_values(const pool_kind kind, const pool_job* job, int dense,
+                               const pool_window* column, const char* line) {
+  const ext_pool2d_params* p = job->p;
+  const int of_few = p->channels < VL && (kind == MEAN || kind == GREATEST);
+  const int of_many = is_greatest(kind) && p->stride_w == 1 && p->kernel_w >= LEAST_TAPS;
+  if (!dense || column->rows < 1 || !(of_few || (of_many && column->rows > 1))) return NULL;
+  char* values = ext_workspace_alloc((size_t)(column->channels * job->size));
+  if (values) pool_window_of(kind, column, line, values);
+  return values;
+}
+
 EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t index) {
   const ext_pool2d_params* p = job->p;
   int64_t n = index / p->out_h, oh = index % p->out_h, ih0 = oh * p->stride_h - p->pad_top;
   int64_t kh0, kh1, kw0, kw1, all0, all1, padded_rows;
   const int64_t reach = (p->kernel_w - 1) * p->dilation_w;
-  /* Where windows of whole pixels lie side by side, those that the image has whole are one run. */
-  const int runs = p->stride_w == 1 && p->x_stride == p->channels && p->y_stride == p->channels;
+  const int dense = p->x_stride == p->channels && p->y_stride == p->channels;
   clip_axis(ih0, p->kernel_h, p->dilation_h, 0, p->in_h, &kh0, &kh1);
   clip_axis(ih0, p->kernel_h, p->dilation_h, -p->pad_top, p->in_h + p->pad_bottom, &all0, &all1);
   padded_rows = all1 - all0;
-  int64_t image = n * p->in_h * p->in_w * p->x_stride, pixels = 1, rows = kh1 - kh0;
+  const int64_t inside = kh1 - kh0, row_step = p->dilation_h * p->in_w * p->x_stride;
+  int64_t image = n * p->in_h * p->in_w * p->x_stride, pixels = 1;
   const int64_t first_row = (ih0 + kh0 * p->dilation_h) * p->in_w * p->x_stride;
-  const char* line = job->x + (image + (rows > 0 ? first_row : 0)) * job->size;
-  char* columns = NULL;
-  if (is_greatest(kind) && runs && rows > 1 && p->kernel_w >= LEAST_TAPS)
-    columns = ext_workspace_alloc((size_t)(p->in_w * p->x_stride * job->size));
-  if (columns) { /* each column's greatest once, not for each window */
-    const pool_window w = {
-        p->in_w * p->channels, rows, p->dilation_h * p->in_w * p->x_stride, 1, 0, 1.0f};
-    pool_window_of(kind, &w, line, columns);
-    line = columns;
-    rows = 1;
-  }
+  const char* line = job->x + (image + (inside > 0 ? first_row : 0)) * job->size;
+  const pool_window column = {p->in_w * p->channels, inside, row_step, 1, 0, 1.0f};
+  char* columns = column_values(kind, job, dense, &column, line);
+  const int64_t rows = columns ? 1 : inside;
+  if (columns) line = columns;
   for (int64_t ow = 0; ow < p->out_w; ow += pixels) {
     int64_t iw0 = ow * p->stride_w - p->pad_left;
     kw0 = all0 = 0;
@@ -218,18 +260,22 @@ EXT_INLINE void pool_row(const pool_kind kind, const pool_job* job, int64_t inde
       clip_axis(iw0, p->kernel_w, p->dilation_w, 0, p->in_w, &kw0, &kw1);
       clip_axis(iw0, p->kernel_w, p->dilation_w, -p->pad_left, p->in_w + p->pad_right, &all0,
                 &all1);
-    } else if (runs) {
-      pixels = i64_min(p->out_w - ow, p->in_w - reach - iw0);
+    } else if (dense && (columns || p->stride_w == 1)) {
+      /* Windows of whole pixels that the image has whole are one run. */
+      pixels = i64_min(p->out_w - ow, ceil_div(p->in_w - reach - iw0, p->stride_w));
     }
     int64_t taps = kw1 - kw0;
-    float divisor = (float)(p->count_include_pad ? padded_rows * (all1 - all0) : rows * taps);
-    const pool_window w = {
-        pixels * p->channels,        rows,   p->dilation_h * p->in_w * p->x_stride, taps,
-        p->dilation_w * p->x_stride, divisor};
+    float divisor = (float)(p->count_include_pad ? padded_rows * (all1 - all0) : inside * taps);
+    const pool_window w = {pixels * p->channels,        rows,   row_step, taps,
+                           p->dilation_w * p->x_stride, divisor};
     /* An empty window is not read; its corner may lie outside x, so it is not formed either. */
     int64_t corner = rows > 0 && taps > 0 ? (iw0 + kw0 * p->dilation_w) * p->x_stride : 0;
-    pool_window_of(kind, &w, line + corner * job->size,
-                   job->y + (index * p->out_w + ow) * p->y_stride * job->size);
+    char* y = job->y + (index * p->out_w + ow) * p->y_stride * job->size;
+    if (pixels > 1 && p->stride_w > 1)
+      windows_of_columns(kind == GREATEST, &w, p->channels, p->stride_w * p->channels,
+                         line + corner * job->size, y);
+    else
+      pool_window_of(kind, &w, line + corner * job->size, y);
   }
   ext_workspace_free(columns);
 }

@@ -337,6 +337,11 @@ POOL: tuple[Conv, ...] = (
     _depthwise(9, 31, 40, kernel=(5, 5), padding=(2, 2, 2, 2), strides=(2, 1)),
     _depthwise(6, 20, 33, kernel=(2, 4), padding=(1, 3, 1, 3), dilation=(3, 2), n=2),
     _depthwise(2, 9, 6, kernel=(3, 5), padding=(3, 0, 3, 0)),
+    # Few channels: windows of columns' values.
+    *(_depthwise(9, 31, c, kernel=(2, 2), strides=(2, 2), n=2) for c in (1, 3)),
+    *(_depthwise(9, 31, c, kernel=(3, 3), strides=(2, 2), padding=_SAME) for c in (1, 6)),
+    _depthwise(9, 31, 5, kernel=(3, 2), strides=(1, 3), padding=(0, 1, 2, 0), dilation=(2, 3)),
+    _depthwise(3, 11, 2, kernel=(5, 4), strides=(2, 2), padding=(4, 4, 4, 4), x_gap=2),
     _depthwise(5, 5, 0, kernel=(2, 2)),
 )
 

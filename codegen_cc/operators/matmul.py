@@ -72,6 +72,8 @@ def supports(node: Node) -> str | None:
         return f"{wide} batch axes; need at most {MAX_BATCH_AXES}"
     if is_quantised(node) and len(rhs.shape) != 2:
         return f"rhs {list(rhs.shape)} of integers; need one matrix"
+    if is_quantised(node) and node.operand("factor") is not None:
+        return "a factor of a product of integers; need it behind the product"
     if has_block_weight(node) and (reason := unfit_block_weight(node)) is not None:
         return reason
     if not has_block_weight(node) and (reason := _unequal(lhs.shape[-1], rhs.shape[-2])):

@@ -97,7 +97,14 @@ def winograd_tile(node: Node) -> int:
     images, outputs, height, width = node.shape
     # Of an unknown size it is only known that it may be small.
     most = 8 if is_static([images, height, width]) else 6
-    sizes = (estimate(images), estimate(height), estimate(width), inputs, outputs, most)
+    # Pixels that a dilation lies between are images of their own.
+    down, across = node.attrs["dilation"]
+    sizes = (
+        estimate(images) * down * across,
+        -(-estimate(height) // down),
+        -(-estimate(width) // across),
+        *(inputs, outputs, most),
+    )
     if node.compute or node.storage:
         return best_tile_beside(product_rate(node), *sizes)
     return best_tile(*sizes)
@@ -176,7 +183,7 @@ def fits_winograd(node: Node) -> bool:
     attrs = node.attrs
     if node.exact:
         return False
-    plain = list(attrs["strides"]) == list(attrs["dilation"]) == [1, 1] and attrs["groups"] == 1
+    plain = list(attrs["strides"]) == [1, 1] and attrs["groups"] == 1
     return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
 
 

@@ -280,9 +280,9 @@ int ext_conv2d(const ext_conv2d_params* p, const float* x, const float* w, const
 /* ext_conv2d with a prologue; for 1 x 1 kernels with stride 1, no padding and one group. */
 int ext_conv2d_prologue(const ext_conv2d_params* p, const ext_prologue* before, const float* x,
                         const float* w, const ext_epilogue* e, float* y);
-/* ext_conv2d for 3 x 3 kernels with stride 1, no dilation and one group, by Winograd's F(m x m, 3 x
- * 3) with tile = m + 2 = 4, 6 or 8: fewer multiplications, rounding errors up to some 1e-6 of the
- * result's range.  w: for each f = tile i + j the panels of (G g G^T)[i][j], an [in_c][out_c]. */
+/* ext_conv2d for 3 x 3 kernels with stride 1 and one group, by Winograd's F(m x m, 3 x 3) with tile
+ * = m + 2 = 4, 6 or 8: fewer multiplications, rounding errors up to some 1e-6 of the result's
+ * range. w: for each f = tile i + j the panels of (G g G^T)[i][j], an [in_c][out_c]. */
 int ext_conv2d_winograd(const ext_conv2d_params* p, int32_t tile, const float* x, const float* w,
                         const ext_epilogue* e, float* y);
 /* groups == in_c == out_c.  w is [kernel_h][kernel_w][channels padded to EXT_PANEL]. */

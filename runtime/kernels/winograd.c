@@ -1,5 +1,6 @@
 /*
- * y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh + kh - top][ow + kw - left][c] w[o][kh][kw][c])
+ * y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh + kh dh - top][ow + kw dw - left][c]
+ *                                          * w[o][kh][kw][c])
  *
  * for 3 x 3 kernels of stride 1, of images in fp32: see winograd_blocks.h.
  */

@@ -1,9 +1,11 @@
 /*
  * winograd_blocks.h - a convolution by Winograd's algorithm, on all threads:
  *
- * y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh + kh - top][ow + kw - left][c] w[o][kh][kw][c])
+ * y[n][oh][ow][o] = epilogue(sum_{kh,kw,c} x[n][oh + kh dh - top][ow + kw dw - left][c]
+ *                                          * w[o][kh][kw][c])
  * for 3 x 3 kernels of stride 1, by Winograd's F(m x m, 3 x 3) with tile = m + 2 (see
- * winograd_transform.h).  Images fall into tiles of m x m output pixels.  For each block of tiles,
+ * winograd_transform.h).  Images fall into tiles of m x m output pixels; with a dilation, every
+ * dh-th row and dw-th column are an image of their own, of dh dw such.  For each block of tiles,
  * while it stays in the cache,
  *
  *   1. V[f][t][c] = (B^T d B)[f], the tile x tile input pixels of tile t, transformed
@@ -66,6 +68,18 @@ EXT_INLINE int64_t v_floats(const winograd_job* job, int64_t rows) {
   return ceil_div(count, job->slots) * rows * A_STRIDE;
 }
 
+/* The image and the first output pixel of tile t; its pixels are a dilation apart. */
+typedef struct {
+  int64_t n, oh, ow;
+} winograd_place;
+
+EXT_INLINE winograd_place place_of(const winograd_job* job, int m, int64_t t) {
+  const int64_t dh = job->p->dilation_h, dw = job->p->dilation_w;
+  const int64_t tw = t % job->tiles_w, rest = t / job->tiles_w, part = rest / job->tiles_h;
+  const int64_t th = rest % job->tiles_h;
+  return (winograd_place){part / (dh * dw), th * m * dh + part / dw % dh, tw * m * dw + part % dw};
+}
+
 /* ------------------------------------------------------------------ images as they are stored */
 
 EXT_INLINE int is_narrow(ext_dtype dtype) {
@@ -87,15 +101,18 @@ EXT_INLINE void transform_input(const int tile, const int narrow, const int insi
                                 int64_t iw, int64_t lanes, float* const* slots, int64_t channel) {
   static const float nothing[VL] = {0};
   vf columns[WINOGRAD_MAX_TILE][WINOGRAD_MAX_TILE], line[WINOGRAD_MAX_TILE];
-  const int64_t step = p->in_w * p->x_stride;
+  const int64_t line_step = p->in_w * p->x_stride, dh = p->dilation_h, dw = p->dilation_w;
+  const int64_t step = dh * line_step, across = dw * p->x_stride;
+  const int64_t corner = ih * line_step + iw * p->x_stride + channel;
   EXT_UNROLL
   for (int j = 0; j < tile; j++) {
     vf d[WINOGRAD_MAX_TILE];
-    const int64_t pixel = ih * step + (iw + j) * p->x_stride + channel;
-    int column_inside = inside || (iw + j >= 0 && iw + j < p->in_w);
+    const int64_t pixel = corner + j * across, column = iw + j * dw;
+    int column_inside = inside || (column >= 0 && column < p->in_w);
     EXT_UNROLL
     for (int i = 0; i < tile; i++) {
-      int there = inside || (column_inside && ih + i >= 0 && ih + i < p->in_h);
+      const int64_t row = ih + i * dh;
+      int there = inside || (column_inside && row >= 0 && row < p->in_h);
       const void* from = there ? element_of(narrow, image, pixel + i * step) : nothing;
       d[i] = stored_load(narrow, full, from, 0, lanes);
     }
@@ -117,11 +134,11 @@ EXT_INLINE void transform_inputs(const int tile, const int narrow, const winogra
   const ext_conv2d_params* p = job->p;
   const int m = tile - 2;
   for (int64_t r = 0; r < rows; r++) {
-    int64_t t = first + r, tw = t % job->tiles_w, th = t / job->tiles_w % job->tiles_h;
-    int64_t ih = th * m - p->pad_top, iw = tw * m - p->pad_left;
-    const void* image = element_of(
-        narrow, job->x, t / (job->tiles_w * job->tiles_h) * p->in_h * p->in_w * p->x_stride);
-    int inside = ih >= 0 && iw >= 0 && ih + tile <= p->in_h && iw + tile <= p->in_w;
+    const winograd_place at = place_of(job, m, first + r);
+    const int64_t ih = at.oh - p->pad_top, iw = at.ow - p->pad_left;
+    const void* image = element_of(narrow, job->x, at.n * p->in_h * p->in_w * p->x_stride);
+    int inside = ih >= 0 && iw >= 0 && ih + (tile - 1) * p->dilation_h < p->in_h &&
+                 iw + (tile - 1) * p->dilation_w < p->in_w;
     for (int64_t k = 0; k < job->k_blocks; k++) {
       int64_t c0 = k * job->k_block, c1 = i64_min(p->in_c, c0 + job->k_block);
       float* slots[WINOGRAD_MAX_TILE * WINOGRAD_MAX_TILE];
@@ -191,7 +208,8 @@ EXT_INLINE void finish_line(const int narrow, const winograd_job* job, int64_t w
                             float* t, const void* residual, void* y) {
   enum { MAX_M = WINOGRAD_MAX_TILE - 2 };
   float wide[MAX_M * VL], values[MAX_M * VL];
-  int64_t residual_stride = job->e.residual_stride, y_stride = job->p->y_stride;
+  const int64_t dw = job->p->dilation_w, y_stride = dw * job->p->y_stride;
+  int64_t residual_stride = dw * job->e.residual_stride;
   if (residual && is_narrow(job->s.residual)) {
     for (int64_t j = 0; j < width; j++)
       vf_store(wide + j * VL, stored_load(1, 0, residual, j * residual_stride, lanes));
@@ -224,15 +242,18 @@ EXT_INLINE void transform_output(const int tile, const int narrow, const winogra
   }
   vf bias = job->e.bias ? vf_load(job->e.bias + channel) : vf_zero();
   vf low = vf_set1(job->tail.low), high = vf_set1(job->tail.high);
-  const int64_t pixel = job->p->y_stride, row = job->p->out_w * pixel;
-  const int64_t residual_pixel = job->e.residual_stride;
+  const int64_t pixel = job->p->dilation_w * job->p->y_stride;
+  const int64_t residual_pixel = job->p->dilation_w * job->e.residual_stride;
+  const int64_t line_pixels = job->p->dilation_h * job->p->out_w;
+  const int64_t row = line_pixels * job->p->y_stride;
+  const int64_t residual_row = line_pixels * job->e.residual_stride;
   const int narrow_residual = is_narrow(job->s.residual);
   EXT_UNROLL
   for (int i = 0; i < m; i++) {
     if (i >= height) break;
     vf line[MAX_M];
     void* to = (void*)element_of(narrow, y, i * row);
-    const void* from = element_of(narrow_residual, residual, i * job->p->out_w * residual_pixel);
+    const void* from = element_of(narrow_residual, residual, i * residual_row);
     winograd_output(tile, columns[i], line);
     if (!job->tail.clamp) {
       float t[MAX_M * VL];
@@ -266,10 +287,11 @@ EXT_INLINE void transform_outputs(const int tile, const int narrow, const winogr
   const int m = tile - 2;
   const int64_t frequency_step = job->rows * job->columns;
   for (int64_t r = 0; r < rows; r++) {
-    int64_t t = first + r, ow = t % job->tiles_w * m, oh = t / job->tiles_w % job->tiles_h * m;
-    int64_t n = t / (job->tiles_w * job->tiles_h);
-    int64_t pixel = (n * p->out_h + oh) * p->out_w + ow;
-    int64_t height = i64_min(m, p->out_h - oh), width = i64_min(m, p->out_w - ow);
+    const winograd_place at = place_of(job, m, first + r);
+    if (at.oh >= p->out_h || at.ow >= p->out_w) continue; /* of fewer rows than others */
+    const int64_t pixel = (at.n * p->out_h + at.oh) * p->out_w + at.ow;
+    const int64_t height = i64_min(m, ceil_div(p->out_h - at.oh, p->dilation_h));
+    const int64_t width = i64_min(m, ceil_div(p->out_w - at.ow, p->dilation_w));
     for (int64_t j = j0; j < j1; j += VL) {
       const void* residual = element_of(is_narrow(job->s.residual), job->e.residual,
                                         pixel * job->e.residual_stride + j);
@@ -359,14 +381,14 @@ static void plan(winograd_job* job, int64_t threads) {
 static int convolve(const ext_conv2d_params* p, int32_t tile, const ext_storage* storage,
                     const void* x, const float* w, const ext_epilogue* e, void* y) {
   int fits = p->kernel_h == 3 && p->kernel_w == 3 && p->stride_h == 1 && p->stride_w == 1 &&
-             p->dilation_h == 1 && p->dilation_w == 1 && p->groups == 1;
+             p->dilation_h > 0 && p->dilation_w > 0 && p->groups == 1;
   if (!fits || (tile != 4 && tile != 6 && tile != 8)) return EXT_ERR_ARGUMENT;
   winograd_job job = {.p = p, .s = *storage, .x = x, .w = w, .y = y, .tile = tile};
   if (e) job.e = *e;
   job.tail = ext_plan_tail(&job.e);
-  job.tiles_h = ceil_div(p->out_h, tile - 2);
-  job.tiles_w = ceil_div(p->out_w, tile - 2);
-  job.tiles = p->batch * job.tiles_h * job.tiles_w;
+  job.tiles_h = ceil_div(ceil_div(p->out_h, p->dilation_h), tile - 2);
+  job.tiles_w = ceil_div(ceil_div(p->out_w, p->dilation_w), tile - 2);
+  job.tiles = p->batch * p->dilation_h * p->dilation_w * job.tiles_h * job.tiles_w;
   if (job.tiles <= 0 || p->out_c <= 0) return EXT_OK;
   plan(&job, ext_num_threads());
   return ext_parallel_products(job.blocks * job.parts, 1, winograd_tasks, &job);

@@ -29,18 +29,23 @@ CASES = (
 
 
 def convolve(
-    x: np.ndarray, w: np.ndarray, pad: tuple[int, int], size: tuple[int, int]
+    x: np.ndarray,
+    w: np.ndarray,
+    pad: tuple[int, int],
+    size: tuple[int, int],
+    dilation: tuple[int, int] = (1, 1),
 ) -> np.ndarray:
     """NHWC input, OIHW weights, in double precision."""
     n, h, width, c = x.shape
-    padded = np.zeros((n, size[0] + 2, size[1] + 2, c))
+    down, across = dilation
+    padded = np.zeros((n, size[0] + 2 * down, size[1] + 2 * across, c))
     top, left = pad
-    rows, columns = min(h, size[0] + 2 - top), min(width, size[1] + 2 - left)
+    rows, columns = min(h, padded.shape[1] - top), min(width, padded.shape[2] - left)
     padded[:, top : top + rows, left : left + columns] = x[:, :rows, :columns]
     y = np.zeros((n, *size, w.shape[0]))
     for i in range(3):
         for j in range(3):
-            part = padded[:, i : i + size[0], j : j + size[1]]
+            part = padded[:, i * down :, j * across :][:, : size[0], : size[1]]
             y += part @ w[:, :, i, j].T.astype(np.float64)
     return y
 
@@ -81,6 +86,37 @@ def test_winograd(lib: ctypes.CDLL, case: tuple, tile: int, epilogue: str) -> No
     y.check_gaps()
 
 
+@pytest.mark.parametrize("tile", POINTS)
+@pytest.mark.parametrize("dilation", [(2, 1), (1, 3), (2, 2), (4, 5)], ids=str)
+@pytest.mark.parametrize("size", [(9, 10), (1, 23), (3, 2)], ids=str)
+@pytest.mark.parametrize("act", ["", "silu"])
+def test_dilated(
+    lib: ctypes.CDLL, size: tuple[int, int], dilation: tuple[int, int], tile: int, act: str
+) -> None:
+    random = np.random.default_rng(tile)
+    n, c_in, c_out, pad = 2, 20, 19, (dilation[0], 1)
+    image = at_page_end(random.standard_normal((n, size[0], size[1] + dilation[1], c_in)))
+    weight = random.standard_normal((c_out, c_in, 3, 3), dtype=np.float32)
+    residual = at_page_end(random.standard_normal((n * size[0] * size[1], c_out)))
+    e = abi.Epilogue(None, abi.activation())
+    e.residual, e.residual_stride = residual.ctypes.data, c_out
+    e.after = abi.activation(act) if act else abi.activation()
+    want = convolve(image, weight, pad, size, dilation)
+    want += residual.reshape(want.shape)
+    limit = BOUND[tile] * float(np.ptp(want))
+    if act:
+        want = want / (1 + np.exp(-want))
+    y = Rows(n * size[0] * size[1], c_out, c_out + 3)
+    p = abi.Conv2dParams(
+        n, *image.shape[1:], *size, c_out, 3, 3, 1, 1, *pad, *dilation, 1, c_in, c_out + 3
+    )  # fmt: skip
+    packed = pack_winograd(weight, tile)
+    status = lib.ext_conv2d_winograd(p, tile, image.ctypes.data, packed.ctypes.data, e, y.pointer)
+    assert status == 0
+    assert_close(y.view.reshape(want.shape), want, limit)
+    y.check_gaps()
+
+
 def test_weights_are_transformed_exactly_where_they_can_be() -> None:
     """F(2, 3) halves and quarters: no rounding for small integers."""
     matrix = filter_matrix(4)
@@ -97,7 +133,7 @@ def test_weights_are_transformed_exactly_where_they_can_be() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("kernel_h", 1), ("stride_w", 2), ("dilation_h", 2), ("groups", 2)],
+    [("kernel_h", 1), ("stride_w", 2), ("dilation_h", 0), ("groups", 2)],
 )
 def test_other_convolutions_are_refused(lib: ctypes.CDLL, field: str, value: int) -> None:
     p = abi.Conv2dParams(1, 8, 8, 16, 8, 8, 16, 3, 3, 1, 1, 1, 1, 1, 1, 1, 16, 16)

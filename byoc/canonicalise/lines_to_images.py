@@ -23,21 +23,8 @@ from byoc.ir.dataflow import (
     op_name,
     shape_of,
 )
+from byoc.ir.elementwise import SIMPLE_UNARY
 from codegen_cc.dtypes import KERNEL_BYTES
-
-#: Functions of single elements, which a reshape may move across.
-ELEMENTWISE = (
-    "relax.nn.relu",
-    "relax.nn.leakyrelu",
-    "relax.nn.silu",
-    "relax.nn.gelu",
-    "relax.nn.gelu_tanh",
-    "relax.nn.softplus",
-    "relax.nn.selu",
-    "relax.sigmoid",
-    "relax.tanh",
-    "relax.clip",
-)
 
 AFFINE = ("relax.add", "relax.multiply")
 
@@ -160,7 +147,7 @@ def carry_followers(
     last = var
     while block.is_private(last):
         (reader,) = block.users(last)
-        call = block.call(reader, *ELEMENTWISE, *AFFINE, *QUANTISATIONS)
+        call = block.call(reader, *SIMPLE_UNARY, *AFFINE, *QUANTISATIONS)
         if call is None or shape_of(reader) != shape_of(last):
             break
         if op_name(call) in QUANTISATIONS and not _may_quantise(block, reader, call):
@@ -186,7 +173,7 @@ def _may_quantise(block: Block, reader: relax.Var, call: relax.Call) -> bool:
         return False
     if op_name(call) != DEQUANTIZE:
         return True
-    steps = (*ELEMENTWISE, *AFFINE, "relax.quantize")
+    steps = (*SIMPLE_UNARY, *AFFINE, "relax.quantize")
     return block.is_private(reader) and block.call(block.users(reader)[0], *steps) is not None
 
 

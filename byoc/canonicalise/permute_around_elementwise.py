@@ -12,15 +12,13 @@ from tvm import relax
 
 from byoc.canonicalise.remove_no_ops import permuted_axes
 from byoc.ir.dataflow import Block, Constant, is_kernel_float, op_name, scalar_of, shape_of
+from byoc.ir.elementwise import SIMPLE_UNARY
 
 #: Operators of one or two tensors that give each element from the elements in its place.
-OPERATORS = tuple(
-    f"relax.{name}"
-    for name in (
-        *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum"),
-        *("negative", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "clip"),
-        *("nn.relu", "nn.silu", "nn.gelu", "nn.gelu_tanh"),
-    )
+OPERATORS = (
+    *SIMPLE_UNARY,
+    *("relax.add", "relax.subtract", "relax.multiply", "relax.divide", "relax.power"),
+    *("relax.maximum", "relax.minimum"),
 )
 
 #: Operators between two transposes at most.

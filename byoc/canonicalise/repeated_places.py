@@ -18,6 +18,7 @@ from tvm import relax
 
 from byoc.canonicalise.fold_affine import CONTRACTIONS, STEPS
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, shape_of
+from byoc.ir.elementwise import SIMPLE_UNARY
 
 _ARITHMETIC = frozenset(
     f"relax.{name}"
@@ -29,11 +30,7 @@ _ARITHMETIC = frozenset(
     )
 )
 _CHOOSING = ("relax.where", "relax.take")
-_ACTIVATIONS = (
-    *("relax.nn.relu", "relax.nn.leakyrelu", "relax.nn.silu", "relax.nn.gelu"),
-    *("relax.nn.gelu_tanh", "relax.nn.softplus", "relax.clip", "relax.sigmoid", "relax.tanh"),
-)
-_FUNCTIONS = (*_ACTIVATIONS, *STEPS)
+_FUNCTIONS = (*SIMPLE_UNARY, *STEPS)
 _PLACES = ("int32", "int64", "bool")
 #: Elements of a constant that is compared.
 _SMALL = 1 << 20

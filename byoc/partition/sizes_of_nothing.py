@@ -12,25 +12,24 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, op_name, shape_of
+from byoc.ir.elementwise import SIMPLE_UNARY
 from byoc.ir.walk import bindings_of
 from codegen_cc.dim import Dim, at_most, normal, same, symbols
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
 
 #: Operators that TVM computes element by element, or that move data.
-ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(SIMPLE_UNARY) | frozenset(
     f"relax.{name}"
     for name in (
-        *("abs", "negative", "exp", "log", "sqrt", "rsqrt", "erf", "sin", "cos", "tan", "tanh"),
-        *("sigmoid", "floor", "ceil", "round", "sign", "square", "clip", "isnan", "isinf"),
+        *("square", "isnan", "isinf", "nn.softmax", "nn.log_softmax"),
         *("add", "subtract", "multiply", "divide", "floor_divide", "mod", "floor_mod", "power"),
         *("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater"),
         *("greater_equal", "logical_and", "logical_or", "logical_xor", "logical_not", "where"),
         *("astype", "full", "zeros", "ones", "full_like", "arange", "concat", "stack"),
         *("reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "broadcast_to"),
         *("strided_slice", "split", "flip", "repeat", "tile", "shape_of", "shape_to_tensor"),
-        *("tensor_to_shape", "nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu"),
-        *("nn.softplus", "nn.softmax", "nn.log_softmax"),
+        "tensor_to_shape",
     )
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from byoc.patterns.composites import Group, find_groups
 from byoc.patterns.contraction import CONTRACTION_ROWS
 from byoc.patterns.elementwise import BINARY_ROWS
-from byoc.patterns.idioms import IDIOM_KINDS, SIMPLE_UNARY, Idiom, find_idioms
+from byoc.patterns.idioms import IDIOM_KINDS, Idiom, find_idioms
 from byoc.patterns.image import IMAGE_ROWS
 from byoc.patterns.indexing import INDEXING_ROWS
 from byoc.patterns.movement import MOVEMENT_ROWS
@@ -53,7 +53,6 @@ __all__ = [
     "REQUANTISE",
     "RESIDUAL",
     "ROWS",
-    "SIMPLE_UNARY",
     "TABLE",
     "Candidate",
     "Group",

@@ -22,38 +22,9 @@ from tvm import relax
 
 from byoc.ir.algebra import near, polynomial, product
 from byoc.ir.dataflow import Block, is_kernel_float, op_name, scalar_of, shape_of
+from byoc.ir.elementwise import SIMPLE_UNARY
 from byoc.patterns import smooth
 from byoc.patterns.idiom import Idiom, rounded
-
-#: Operators that are one unary function, and its name in the node.
-SIMPLE_UNARY = {
-    "relax.nn.relu": "relu",
-    "relax.clip": "clip",
-    "relax.sigmoid": "sigmoid",
-    "relax.tanh": "tanh",
-    "relax.exp": "exp",
-    "relax.log": "log",
-    "relax.erf": "erf",
-    "relax.sqrt": "sqrt",
-    "relax.rsqrt": "rsqrt",
-    "relax.abs": "abs",
-    "relax.negative": "neg",
-    "relax.nn.silu": "silu",
-    "relax.nn.gelu": "gelu",
-    "relax.nn.gelu_tanh": "gelu_tanh",
-    "relax.nn.leakyrelu": "leaky_relu",
-    "relax.nn.selu": "selu",
-    "relax.nn.softplus": "softplus",
-    "relax.floor": "floor",
-    "relax.ceil": "ceil",
-    "relax.round": "round",
-    "relax.sin": "sin",
-    "relax.cos": "cos",
-    "relax.tan": "tan",
-    "relax.trunc": "trunc",
-    **{f"relax.{kind}": kind for kind in ("atan", "asin", "acos", "asinh", "acosh", "atanh")},
-    "relax.sign": "sign",
-}
 
 #: Functions that take several operators.
 IDIOM_KINDS = ("hard_sigmoid", "hard_swish", "elu", "selu", "softplus", "mish", "log1p", "expm1")

@@ -6,8 +6,9 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import Constant, describe, dtype_of, op_name, touches_empty
+from byoc.ir.elementwise import SIMPLE_UNARY
 from byoc.ir.walk import operands_of
-from byoc.patterns import SIMPLE_UNARY, Unfit
+from byoc.patterns import Unfit
 from byoc.patterns.registry import row_for
 from byoc.patterns.row import tensor
 from codegen_cc.dtypes import KERNEL_FLOATS

@@ -36,7 +36,7 @@ EXT_INLINE void dots_of_windows(const int many, const int few, const few_job* jo
   const int64_t c = p->in_c, filter = p->kernel_h * p->kernel_w * c;
   const int64_t step = p->stride_w * p->x_stride, line = p->dilation_h * p->in_w * p->x_stride;
   const int64_t taps = job->adjoin ? i64_max(1, at->right - at->left) : 1, run = taps * c;
-  vf acc[8][DOT_FEW];
+  vf acc[DOT_MANY][DOT_FEW];
   EXT_UNROLL
   for (int i = 0; i < many; i++) {
     EXT_UNROLL
@@ -46,29 +46,7 @@ EXT_INLINE void dots_of_windows(const int many, const int few, const few_job* jo
     for (int64_t kw = at->left; kw < at->right; kw += taps) {
       const float* a = at->x + (kh - at->first) * line + kw * p->dilation_w * p->x_stride;
       const float* b = w + (kh * p->kernel_w + kw) * c;
-      int64_t k = 0;
-      for (; k + VL <= run; k += VL) {
-        vf v[DOT_FEW];
-        EXT_UNROLL
-        for (int j = 0; j < few; j++) v[j] = vf_load(b + j * filter + k);
-        EXT_UNROLL
-        for (int i = 0; i < many; i++) {
-          vf u = vf_load(a + i * step + k);
-          if (few > 1) u = vf_keep(u); /* else the compiler would load it for each filter */
-          EXT_UNROLL
-          for (int j = 0; j < few; j++) acc[i][j] = vf_fma(u, v[j], acc[i][j]);
-        }
-      }
-      if (k == run) continue;
-      vf v[DOT_FEW];
-      EXT_UNROLL
-      for (int j = 0; j < few; j++) v[j] = vf_load_n(b + j * filter + k, run - k);
-      EXT_UNROLL
-      for (int i = 0; i < many; i++) {
-        const vf u = vf_load_n(a + i * step + k, run - k);
-        EXT_UNROLL
-        for (int j = 0; j < few; j++) acc[i][j] = vf_fma(u, v[j], acc[i][j]);
-      }
+      add_dots(many, few, run, a, step, b, filter, acc);
     }
   EXT_UNROLL
   for (int i = 0; i < many; i++) {
@@ -93,14 +71,14 @@ static void dots_of_tile(const few_job* job, const few_windows* at, int64_t coun
                          int64_t out_x) {
   const ext_conv2d_params* p = job->p;
   const int64_t filter = p->kernel_h * p->kernel_w * p->in_c, groups = ceil_div(p->out_c, DOT_FEW);
-  for (int64_t i = 0; i < count; i += 8) {
+  for (int64_t i = 0; i < count; i += DOT_MANY) {
     few_windows some = *at;
     some.x += i * p->stride_w * p->x_stride;
     for (int64_t g = 0; g < groups; g++) {
       const int64_t j = g * p->out_c / groups, end = (g + 1) * p->out_c / groups;
       const float* w = job->w + j * filter;
       float* to = out + i * out_x + j;
-      const int64_t n = i64_min(8, count - i);
+      const int64_t n = i64_min(DOT_MANY, count - i);
       switch (end - j) {
         case 1: dots_of_row(MANY_OF_1, 1, job, some, n, w, to, out_x); break;
         case 2: dots_of_row(MANY_OF_2, 2, job, some, n, w, to, out_x); break;

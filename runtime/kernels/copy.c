@@ -91,8 +91,49 @@ EXT_INLINE void locate(const copy_job* job, int32_t outer, int64_t item, const v
   *y = (char*)job->y + at[1] * job->element;
 }
 
+/* y[i n + j] = x[j stride + i] and its reverse, y[j stride + i] = x[i n + j], i < count, j < n: the
+ * shuffles of channels and of pixels, in which the compiler finds vectors for a constant n. */
+#define EXT_INTERLEAVE(n, type, name)                                                    \
+  static void interleave##n##name(int64_t count, const type* restrict x, int64_t stride, \
+                                  type* restrict y) {                                    \
+    for (int64_t i = 0; i < count; i++) {                                                \
+      EXT_UNROLL                                                                         \
+      for (int j = 0; j < n; j++) y[i * n + j] = x[j * stride + i];                      \
+    }                                                                                    \
+  }                                                                                      \
+  static void separate##n##name(int64_t count, const type* restrict x, type* restrict y, \
+                                int64_t stride) {                                        \
+    for (int64_t i = 0; i < count; i++) {                                                \
+      EXT_UNROLL                                                                         \
+      for (int j = 0; j < n; j++) y[j * stride + i] = x[i * n + j];                      \
+    }                                                                                    \
+  }
+EXT_INTERLEAVE(2, float, )
+EXT_INTERLEAVE(3, float, )
+EXT_INTERLEAVE(4, float, )
+EXT_INTERLEAVE(2, uint8_t, _bytes)
+EXT_INTERLEAVE(3, uint8_t, _bytes)
+EXT_INTERLEAVE(4, uint8_t, _bytes)
+EXT_INTERLEAVE(2, uint16_t, _halves)
+EXT_INTERLEAVE(3, uint16_t, _halves)
+EXT_INTERLEAVE(4, uint16_t, _halves)
+
+/* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
 static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
-                         int64_t ys);
+                         int64_t ys) {
+  switch (ys == columns ? columns : 0) {
+    case 2: interleave2(rows, x, xs, y); return 1;
+    case 3: interleave3(rows, x, xs, y); return 1;
+    case 4: interleave4(rows, x, xs, y); return 1;
+    default: break;
+  }
+  switch (xs == rows ? rows : 0) {
+    case 2: separate2(columns, x, y, ys); return 1;
+    case 3: separate3(columns, x, y, ys); return 1;
+    case 4: separate4(columns, x, y, ys); return 1;
+    default: return 0;
+  }
+}
 
 /* y[j] = x[-j], j < n. */
 static void reverse_run(int64_t n, const float* restrict x, float* restrict y) {
@@ -169,50 +210,6 @@ static int run_range(void* context, int64_t begin, int64_t end) {
   any_plane(job->element, (axis){1, 0, 0}, run, (const char*)job->x + begin * run.x * job->element,
             (char*)job->y + begin * run.y * job->element);
   return EXT_OK;
-}
-
-/* y[i n + j] = x[j stride + i] and its reverse, y[j stride + i] = x[i n + j], i < count, j < n: the
- * shuffles of channels and of pixels, in which the compiler finds vectors for a constant n. */
-#define EXT_INTERLEAVE(n, type, name)                                                    \
-  static void interleave##n##name(int64_t count, const type* restrict x, int64_t stride, \
-                                  type* restrict y) {                                    \
-    for (int64_t i = 0; i < count; i++) {                                                \
-      EXT_UNROLL                                                                         \
-      for (int j = 0; j < n; j++) y[i * n + j] = x[j * stride + i];                      \
-    }                                                                                    \
-  }                                                                                      \
-  static void separate##n##name(int64_t count, const type* restrict x, type* restrict y, \
-                                int64_t stride) {                                        \
-    for (int64_t i = 0; i < count; i++) {                                                \
-      EXT_UNROLL                                                                         \
-      for (int j = 0; j < n; j++) y[j * stride + i] = x[i * n + j];                      \
-    }                                                                                    \
-  }
-EXT_INTERLEAVE(2, float, )
-EXT_INTERLEAVE(3, float, )
-EXT_INTERLEAVE(4, float, )
-EXT_INTERLEAVE(2, uint8_t, _bytes)
-EXT_INTERLEAVE(3, uint8_t, _bytes)
-EXT_INTERLEAVE(4, uint8_t, _bytes)
-EXT_INTERLEAVE(2, uint16_t, _halves)
-EXT_INTERLEAVE(3, uint16_t, _halves)
-EXT_INTERLEAVE(4, uint16_t, _halves)
-
-/* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
-static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
-                         int64_t ys) {
-  switch (ys == columns ? columns : 0) {
-    case 2: interleave2(rows, x, xs, y); return 1;
-    case 3: interleave3(rows, x, xs, y); return 1;
-    case 4: interleave4(rows, x, xs, y); return 1;
-    default: break;
-  }
-  switch (xs == rows ? rows : 0) {
-    case 2: separate2(columns, x, y, ys); return 1;
-    case 3: separate3(columns, x, y, ys); return 1;
-    case 4: separate4(columns, x, y, ys); return 1;
-    default: return 0;
-  }
 }
 
 /* y[i ys + j] = x[j xs + i], i < rows, j < columns, for VL of each at most. */

@@ -5,8 +5,6 @@
  */
 #include "gemv_job.h"
 
-enum { DOT_MANY = 8 /* vectors x of one block */ };
-
 /* The many vectors x[i], i < count, and the few w[j], j < few.  The result of i and j is
  * y[i][j] where x are the rows of a, else y[j][i]. */
 typedef struct {
@@ -26,29 +24,7 @@ EXT_INLINE void dot_block(const int many, const int few, int64_t k, const float*
     EXT_UNROLL
     for (int j = 0; j < few; j++) acc[i][j] = vf_zero();
   }
-  int64_t p = 0;
-  for (; p + VL <= k; p += VL) {
-    vf v[DOT_FEW];
-    EXT_UNROLL
-    for (int j = 0; j < few; j++) v[j] = vf_load(w + j * w_row + p);
-    EXT_UNROLL
-    for (int i = 0; i < many; i++) {
-      vf u = vf_load(x + i * x_row + p);
-      EXT_UNROLL
-      for (int j = 0; j < few; j++) acc[i][j] = vf_fma(u, v[j], acc[i][j]);
-    }
-  }
-  if (p < k) {
-    vf v[DOT_FEW];
-    EXT_UNROLL
-    for (int j = 0; j < few; j++) v[j] = vf_load_n(w + j * w_row + p, k - p);
-    EXT_UNROLL
-    for (int i = 0; i < many; i++) {
-      vf u = vf_load_n(x + i * x_row + p, k - p);
-      EXT_UNROLL
-      for (int j = 0; j < few; j++) acc[i][j] = vf_fma(u, v[j], acc[i][j]);
-    }
-  }
+  add_dots(many, few, k, x, x_row, w, w_row, acc);
   EXT_UNROLL
   for (int i = 0; i < many; i++) {
     EXT_UNROLL

@@ -5,6 +5,7 @@
 #include "activation.h"
 
 enum {
+  DOT_MANY = 8,  /* vectors x of one block at most */
   DOT_FEW = 4,   /* vectors w of one block */
   DOT_TILE = 64, /* vectors x whose results are finished together */
   WALK_ROWS = 4,
@@ -73,6 +74,34 @@ EXT_INLINE void gemv_gather(const float* w, int64_t row, int64_t step, int64_t f
                             float* dst) {
   for (int64_t j = 0; j < few; j++)
     for (int64_t p = 0; p < k; p++) dst[j * k + p] = w[j * row + p * step];
+}
+
+/* sums[i][j] += x[i] . w[j] along k numbers, i < many, j < few, constants: lane by lane. */
+EXT_INLINE void add_dots(const int many, const int few, int64_t k, const float* x, int64_t x_row,
+                         const float* w, int64_t w_row, vf sums[DOT_MANY][DOT_FEW]) {
+  int64_t p = 0;
+  for (; p + VL <= k; p += VL) {
+    vf v[DOT_FEW];
+    EXT_UNROLL
+    for (int j = 0; j < few; j++) v[j] = vf_load(w + j * w_row + p);
+    EXT_UNROLL
+    for (int i = 0; i < many; i++) {
+      vf u = vf_load(x + i * x_row + p);
+      if (few > 1) u = vf_keep(u); /* else the compiler would load it for each w */
+      EXT_UNROLL
+      for (int j = 0; j < few; j++) sums[i][j] = vf_fma(u, v[j], sums[i][j]);
+    }
+  }
+  if (p == k) return;
+  vf v[DOT_FEW];
+  EXT_UNROLL
+  for (int j = 0; j < few; j++) v[j] = vf_load_n(w + j * w_row + p, k - p);
+  EXT_UNROLL
+  for (int i = 0; i < many; i++) {
+    const vf u = vf_load_n(x + i * x_row + p, k - p);
+    EXT_UNROLL
+    for (int j = 0; j < few; j++) sums[i][j] = vf_fma(u, v[j], sums[i][j]);
+  }
 }
 
 /* Tasks [begin, end) of a gemv_job, the context: (batch item, part of the many vectors or columns).

@@ -105,28 +105,32 @@ static void put_run(const indexed_job* job, char* y, const char* x) {
 GATHER_WORDS(gather_words_32, int32_t)
 GATHER_WORDS(gather_words_64, int64_t)
 
+/* n items from `item` on, a row of their axes: the first adds `own` to what its indices say, and
+ * each behind it `step` more. */
+EXT_INLINE int run_row(const int gathers, const indexed_job* job, int64_t item, int64_t n,
+                       int64_t own, int64_t step) {
+  if (gathers && job->p->coordinates == 1 && job->bytes == 4)
+    return (job->p->index_dtype == EXT_INT64 ? gather_words_64 : gather_words_32)(job, item, n, own,
+                                                                                  step);
+  for (int64_t end = item + n; item < end; item++, own += step) {
+    const int64_t at = points_at(job, item, own);
+    if (at < 0) return EXT_ERR_INDEX;
+    if (gathers)
+      move_run(job->y + item * job->bytes, job->x + at * job->size, job->bytes);
+    else
+      put_run(job, job->y + at * job->size, job->x + item * job->bytes);
+  }
+  return EXT_OK;
+}
+
 EXT_INLINE int run_items(const int gathers, const indexed_job* job, int64_t begin, int64_t end) {
   const ext_axes* axes = &job->axes;
   const int32_t last = axes->ndim - 1;
-  const int64_t step = axes->stride[0][last];
-  const int words = gathers && job->p->coordinates == 1 && job->bytes == 4;
   axes_place place = axes_begin(axes, 1, axes->ndim, begin);
   while (begin < end) {
     const int64_t n = i64_min(end - begin, axes->size[last] - place.index[last]);
-    if (words) {
-      const int is_long = job->p->index_dtype == EXT_INT64;
-      const int status =
-          (is_long ? gather_words_64 : gather_words_32)(job, begin, n, place.at[0], step);
-      if (status) return status;
-    }
-    for (int64_t i = 0; i < n && !words; i++) {
-      const int64_t item = begin + i, at = points_at(job, item, place.at[0] + i * step);
-      if (at < 0) return EXT_ERR_INDEX;
-      if (gathers)
-        move_run(job->y + item * job->bytes, job->x + at * job->size, job->bytes);
-      else
-        put_run(job, job->y + at * job->size, job->x + item * job->bytes);
-    }
+    const int status = run_row(gathers, job, begin, n, place.at[0], axes->stride[0][last]);
+    if (status != EXT_OK) return status;
     begin += n;
     axes_advance(axes, 1, axes->ndim, n, &place);
   }

@@ -134,3 +134,20 @@ def test_number_of_coordinates_must_be_known(operator: str) -> None:
 def test_gather_by_coordinates_is_as_ever() -> None:
     rows = np.array([[0, 1], [-1, 4]])
     check([One("GatherND", {"d": normal(4, 5), "i": rows})], 17)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_roots_and_logarithms_of_integers_are_cut_off(dtype: str) -> None:
+    """Of sums, of zeros and of a negative sum, whose logarithm is the least number there is."""
+    operators = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+    drawn = np.random.default_rng(3).integers(-9, 9, (4, 5, 3))
+    arrays = [x.astype(dtype) for x in (drawn, np.abs(drawn), 0 * drawn)]
+    check(
+        [
+            One(operator, {"x": x}, {"axes": np.array([1])}, 1, {"keepdims": keep})
+            for operator in operators
+            for x in arrays
+            for keep in (0, 1)
+        ],
+        18,
+    )

@@ -10,9 +10,19 @@ from byoc.frontends.onnx.converters import computed_axes, computed_sizes
 from byoc.frontends.onnx.converters.node import Node, is_float
 from codegen_cc.dim import broadcast_shape, is_static
 
+#: Reductions that end in a root or a logarithm.
+_REAL = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+
 
 def reduction(node: Node) -> relax.Expr:
-    """Every Reduce*, by what is known of its axes and its dtype."""
+    """Every Reduce*, by what is known of its axes and its dtype.
+
+    A root or a logarithm of integers is computed in float64 and cut off.
+    """
+    dtype = node.dtype()
+    if node.operator in _REAL and not is_float(dtype):
+        node.inputs[0] = node.emit(relax.op.astype(node.inputs[0], "float64"))
+        return relax.op.astype(node.emit(reduction(node)), dtype)
     if computed_axes.is_computed(node):
         return computed_axes.reduction(node)
     special = {"Max": of_bool, "Min": of_bool, "Mean": mean}

@@ -79,6 +79,8 @@ BROADCASTING = (
     "Min", "Mul", "Or", "Pow", "Sub", "Sum", "Where",
 )
 # fmt: on
+#: The opset from which slopes of PRelu broadcast: a vector was one of channels before.
+_SLOPES_BROADCAST = 7
 
 
 class SymbolicImporter(CheckedImporter):
@@ -171,7 +173,7 @@ class SymbolicImporter(CheckedImporter):
             return self.bb.normalize(self.honouring(convert, op_name, inputs, attrs, opset))
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
             attrs = self._padded(inputs, attrs)
-        if op_name in BROADCASTING:
+        if op_name in BROADCASTING or (op_name == "PRelu" and opset >= _SLOPES_BROADCAST):
             inputs[:] = self._in_one_form(inputs)
         if op_name == "Concat":
             self.unequal += unequal_beside(attrs.get("axis", 1), map(shape_of, inputs))

@@ -74,6 +74,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "LSTM": recurrent.layer,
     "MatMulIntegerToFloat": quantised.mat_mul_integer_to_float,
     "MatMulNBits": block_weight.mat_mul_n_bits,
+    "Hardmax": reductions.hardmax,
     "Max": elementwise.extreme,
     "MaxPool": unpooling.max_pool,
     "MaxUnpool": unpooling.max_unpool,

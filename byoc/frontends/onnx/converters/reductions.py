@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import reduce
 
 from tvm import relax
 
@@ -67,6 +69,25 @@ def unreduced(node: Node) -> relax.Expr:
         return relax.op.multiply(image, image)
     by = {"ReduceLogSum": relax.op.log, "ReduceL1": relax.op.abs, "ReduceL2": relax.op.abs}
     return by[node.operator](image)
+
+
+def hardmax(node: Node) -> relax.Expr:
+    """1 at the first of the greatest elements along an axis, else 0.
+
+    Before opset 13 it is the greatest of all the axes from ``axis`` on.
+    """
+    image, whole = node.inputs[0], node.opset < 13
+    shape = image.ty.shape.values
+    axis = node.attrs.get("axis", 1 if whole else -1) % max(1, len(shape))
+    if whole:
+        rows, columns = (reduce(operator.mul, part, 1) for part in (shape[:axis], shape[axis:]))
+        image, axis = node.emit(relax.op.reshape(image, [rows, columns])), 1
+    extents = image.ty.shape.values
+    best = node.emit(relax.op.argmax(image, axis, keepdims=True))
+    places = node.emit(relax.op.arange(0, extents[axis], 1, "int64"))
+    along = [extents[axis] if i == axis else 1 for i in range(len(extents))]
+    hot = relax.op.equal(best, node.emit(relax.op.reshape(places, along)))
+    return relax.op.reshape(node.emit(relax.op.astype(hot, node.dtype())), list(shape))
 
 
 def top_k(node: Node) -> relax.Expr:

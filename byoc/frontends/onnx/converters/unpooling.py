@@ -8,7 +8,6 @@ from tvm import relax, te, tirx
 from byoc.frontends.onnx.converters import windows
 from byoc.frontends.onnx.converters.computed_sizes import extents_of, is_computed
 from byoc.frontends.onnx.converters.node import Node
-from codegen_cc.dim import is_static
 
 
 def max_pool(node: Node) -> relax.Expr:
@@ -18,16 +17,17 @@ def max_pool(node: Node) -> relax.Expr:
     """
     if node.outputs == 1:
         return windows.pool(node)
-    shape = node.shape()
-    if shape is None or not is_static(shape):
-        raise ValueError("places of maxima of an image of unknown shape; need a known one")
+    if node.shape() is None:
+        raise ValueError(
+            "places of maxima of an image of unknown rank; need one whose shape is known"
+        )
     by_columns = bool(node.attrs.get("storage_order", 0))
     strides, dilations, pads, kernel = _window(node)
     node.attrs["tvm_custom"] = {**node.attrs["tvm_custom"], "num_outputs": 1}
     values = node.emit(windows.pool(node))
-    sizes = [int(extent) for extent in values.ty.shape.values]
 
     def loops(x: te.Tensor, found: te.Tensor) -> te.Tensor:
+        shape = x.shape
         inside = [te.reduce_axis((0, size), name=f"t{i}") for i, size in enumerate(kernel)]
 
         def at(n: tirx.Var, c: tirx.Var, *place: tirx.Var) -> tirx.Expr:
@@ -50,7 +50,7 @@ def max_pool(node: Node) -> relax.Expr:
             chosen = tirx.Select(tirx.And(fits, same), tirx.Cast("int64", index), none)
             return te.min(chosen, axis=inside)
 
-        return te.compute(sizes, at, name="places")
+        return te.compute(found.shape, at, name="places")
 
     return relax.Tuple([values, node.bb.emit_te(loops, node.inputs[0], values)])
 
@@ -70,9 +70,9 @@ def _window(node: Node) -> tuple[list[int], list[int], list[int], list[int]]:
 
 def max_unpool(node: Node) -> relax.Expr:
     """Elements where their places say, zeros elsewhere."""
-    shape = node.shape()
-    if shape is None or not is_static(shape):
-        raise ValueError("an image of unknown shape; need a known one")
+    if node.shape() is None:
+        raise ValueError("an image of unknown rank; need a known one")
+    shape = node.inputs[0].ty.shape.values
     kernel = node.attrs["kernel_shape"]
     strides = node.attrs.get("strides", [1] * len(kernel))
     pads = node.attrs.get("pads", [0] * 2 * len(kernel))

@@ -1,0 +1,82 @@
+"""Operators of tensors whose axes are all open, without a size given, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import byoc
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    shape: list[int | str],
+    opset: int = 17,
+    **constants: np.ndarray,
+) -> onnx.ModelProto:
+    """Nodes from ``x`` of a shape to ``y``."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "open",
+        [info("x", TensorProto.FLOAT, shape)],
+        [helper.make_empty_tensor_value_info(name) for name in nodes[-1].output],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def drawn(*shape: int) -> np.ndarray:
+    """Numbers of which some are equal."""
+    return np.random.default_rng(5).integers(-4, 5, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_hardmax(tmp_path: Path, opset: int, axis: int | None) -> None:
+    """The first of equal elements; over all the axes from one on before opset 13."""
+    attributes = {} if axis is None else {"axis": axis}
+    model = model_of(
+        [helper.make_node("Hardmax", ["x"], ["y"], **attributes)], ["n", "t", "c"], opset
+    )
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for shape in ((2, 3, 5), (1, 4, 1), (7, 1, 2)):
+            inputs = {"x": drawn(*shape)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_pools_that_tell_places(tmp_path: Path) -> None:
+    """And what puts the greatest elements back there, as SegNet and ENet do."""
+    window = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p", "i"], **window),
+        helper.make_node("Relu", ["p"], ["q"]),
+        helper.make_node("MaxUnpool", ["q", "i"], ["y"], **window),
+    ]
+    model = model_of(nodes, ["n", 3, "h", "w"])
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.offloaded
+    with byoc.load(made.path) as library:
+        for shape in ((1, 3, 4, 6), (2, 3, 8, 2)):
+            inputs = {"x": drawn(*shape)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+@pytest.mark.parametrize("slopes", [(5,), (4, 1), (4, 5)], ids=str)
+def test_slopes_tell_extents(tmp_path: Path, slopes: tuple[int, ...]) -> None:
+    """Slopes broadcast to the image and never the other way round."""
+    values = np.linspace(-1, 1, int(np.prod(slopes)), dtype=np.float32).reshape(slopes)
+    model = model_of([helper.make_node("PRelu", ["x", "s"], ["y"])], ["n", "t", "c"], s=values)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1
+    with byoc.load(made.path) as library:
+        for batch in (1, 3):
+            inputs = {"x": drawn(batch, 4, 5)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

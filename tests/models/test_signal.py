@@ -236,20 +236,22 @@ def test_loops_that_count_to_a_size(tmp_path) -> None:
 
 
 def test_transforms_along_axes_of_any_length(tmp_path) -> None:
-    """There and back, of numbers and of pairs; axes are one number, as exporters write it."""
+    """There and back, of numbers and of pairs, and the half that tells all of real numbers."""
     nodes = [
         node("Unsqueeze", "x two", "pairs"),
+        node("DFT", "pairs", "half", axis=1, onesided=1),
         node("DFT", "pairs", "waves", axis=1),
         node("DFT", "waves", "both", axis=1, inverse=1),
         node("DFT", "both", "back", axis=1, inverse=1),
     ]
-    graph = model(nodes, {"x": (FLOAT, ["n", "time"])}, "waves back", two=np.array(2))
+    graph = model(nodes, {"x": (FLOAT, ["n", "time"])}, "waves back half", two=np.array(2))
     net = compiled(graph, tmp_path, ("floor_mod",))
     for shape in ((2, 7), (1, 1), (3, 300)):
         x = DRAW.standard_normal(shape).astype(np.float32)
-        waves, back = results(net, x=x)
+        waves, back, half = results(net, x=x)
         want = np.fft.fft(x.astype(np.float64), axis=1)
         close(waves, np.stack([want.real, want.imag], -1))
+        close(half, np.stack([want.real, want.imag], -1)[:, : shape[1] // 2 + 1])
         want = np.fft.ifft(x.astype(np.float64), axis=1)
         close(back, np.stack([want.real, want.imag], -1))
 

@@ -48,16 +48,14 @@ def dft(call: Call) -> bool:
 
 def _along(call: Call, axis: int, length: int | None) -> str | None:
     shape, inverse = call.shape(), bool(call.attrs.get("inverse", 0))
+    onesided = bool(call.attrs.get("onesided", 0))
     rank, size, parts = len(shape), shape[axis], shape[-1]
-    if axis == rank - 1:
+    if axis == rank - 1 or (onesided and inverse):
         return None
     if size is None and length is None:
-        return None if call.attrs.get("onesided", 0) else _of_any_length(call, axis, inverse)
+        return _of_any_length(call, axis, inverse, onesided)
     length = size if length is None else length
     x = call.input(0)
-    onesided = bool(call.attrs.get("onesided", 0))
-    if onesided and inverse:
-        return None
     if size is None:
         x, size = _of_length(call, axis, length), length
     elif size > length:
@@ -73,12 +71,18 @@ def _along(call: Call, axis: int, length: int | None) -> str | None:
     return call.transpose(split, *(back.index(place) for place in range(rank)))
 
 
-def _of_any_length(call: Call, axis: int, inverse: bool) -> str:
-    """The transform along an axis of which only the call tells the size: [..., N] [N, N]."""
+def _of_any_length(call: Call, axis: int, inverse: bool, onesided: bool) -> str:
+    """The transform along an axis of which only the call tells the size: [..., N] [N, N].
+
+    Onesided it is [..., N] [N, N / 2 + 1].
+    """
     rank, parts = len(call.shape()), call.shape()[-1]
     size, number = call.extent(call.input(0), axis), call.element()
-    places = call.up_to(size)
-    products = call.op("Mul", call.over("Unsqueeze", places, [1]), places)
+    places = waves = call.up_to(size)
+    if onesided:
+        half = call.op("Div", size, call.integers(2))
+        waves = call.up_to(call.op("Add", half, call.integers(1)))
+    products = call.op("Mul", call.over("Unsqueeze", places, [1]), waves)
     count = call.op("Cast", size, to=number)
     turns = call.op("Div", call.op("Cast", call.op("Mod", products, size), to=number), count)
     angles = call.op("Mul", turns, call.number((2 if inverse else -2) * np.pi))
@@ -89,9 +93,9 @@ def _of_any_length(call: Call, axis: int, inverse: bool) -> str:
         call.over("Squeeze", call.slice(rows, rank - 2, part, part + 1), [rank - 2])
         for part in range(parts)
     ]
-    y = [call.op("MatMul", numbers[0], waves) for waves in (cosine, sine)]
+    y = [call.op("MatMul", numbers[0], wave) for wave in (cosine, sine)]
     if parts == 2:
-        turned = [call.op("MatMul", numbers[1], waves) for waves in (sine, cosine)]
+        turned = [call.op("MatMul", numbers[1], wave) for wave in (sine, cosine)]
         y = [call.op("Sub", y[0], turned[0]), call.op("Add", y[1], turned[1])]
     if inverse:
         y = [call.op("Div", part, count) for part in y]

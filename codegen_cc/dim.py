@@ -112,7 +112,7 @@ def _rounded_down(value: sympy.Expr) -> sympy.Expr:
 
 def ceil_div(a: Dim, b: int) -> Dim:
     """``a / b`` rounded up, as Relax writes it: floor((a + b - 1) / b)."""
-    return normal((a + b - 1) // b)
+    return normal(a) if b == 1 else normal((a + b - 1) // b)
 
 
 def quotient(a: Dim, b: Dim) -> Dim:
@@ -152,37 +152,53 @@ def _never_negative(dim: sympy.Expr) -> bool:
         return False
     outer = max(extremes, key=sympy.count_ops)
     inner = next((value for value in outer.args if value != 0), sympy.Integer(0))
+    factor = dim.coeff(outer)
+    times = {sympy.Integer(1), abs(factor)} if factor.is_Integer else {sympy.Integer(1)}
     cases = ((sympy.Integer(0), -inner), (inner, inner))
     return all(
-        _never_negative(case) or _never_negative(sympy.expand(case - known))
+        _never_negative(case) or any(_never_negative(sympy.expand(case - n * known)) for n in times)
         for value, known in cases
         for case in (sympy.expand(dim.xreplace({outer: value})),)
     )
 
 
 def _bounded_below(dim: sympy.Expr) -> bool:
-    """Whether a bound of an integer is above -1: one without its roundings.
+    """Whether a bound of an integer is above -1: one without its roundings and remainders.
 
-    (p - q + 1) / q <= floor(p / q) <= p / q, for a p that is an integer.
+    (p - q + 1) / q <= floor(p / q) <= p / q, for a p that is an integer, and p mod q lies
+    between 0 and q.
     """
     bound = dim
     for _ in range(MAX_CASES):
-        rounded = bound.atoms(sympy.floor)
+        rounded = bound.atoms(sympy.floor, sympy.Mod)
         if not rounded:
             return bool(bound.is_nonnegative or (bound + 1).is_positive)
         outer = max(rounded, key=sympy.count_ops)
-        above, below = sympy.fraction(sympy.together(outer.args[0]))
         factor, rest = bound.coeff(outer), bound.coeff(outer, 0)
-        if not (below.is_Integer and above.is_integer) or rest.has(outer):
+        if rest.has(outer) or sympy.expand(bound - rest - factor * outer) != 0:
             return False
-        if sympy.expand(bound - rest - factor * outer) != 0:
+        least = _least_of_rounded(outer, factor)
+        if least is None:
             return False
-        if factor.is_nonnegative:
-            above = above - below + 1
-        elif not factor.is_nonpositive:
-            return False
-        bound = sympy.expand(rest + factor * above / below)
+        bound = sympy.expand(rest + least)
     return False
+
+
+def _least_of_rounded(rounded: sympy.Expr, factor: sympy.Expr) -> sympy.Expr | None:
+    """A lower bound of a factor times a rounding or a remainder; None where none is known."""
+    if not (factor.is_nonnegative or factor.is_nonpositive):
+        return None
+    if isinstance(rounded, sympy.Mod):
+        divisor = rounded.args[1]
+        if _never_negative(divisor):
+            return sympy.Integer(0) if factor.is_nonnegative else factor * divisor
+        if _never_negative(sympy.expand(-divisor)):
+            return factor * divisor if factor.is_nonnegative else sympy.Integer(0)
+        return None
+    above, below = sympy.fraction(sympy.together(rounded.args[0]))
+    if not (below.is_Integer and above.is_integer):
+        return None
+    return factor * (above - below + 1 if factor.is_nonnegative else above) / below
 
 
 def _of_rounded_parts(dim: sympy.Expr) -> bool:
@@ -208,8 +224,10 @@ def above_zero(dim: Dim) -> Dim:
     dim = normal(dim)
     if isinstance(dim, int):
         return max(0, dim)
-    if (sign := at_most(0, dim)) is not None:
-        return dim if sign else 0
+    if at_most(0, dim):
+        return dim
+    if at_most(dim, 0):
+        return 0
     content, dim = dim.as_content_primitive()
     if content != 1:
         return normal(content * above_zero(dim))
@@ -249,7 +267,8 @@ def _beyond(*dims: Dim) -> int | None:
 def slice_bounds(begin: Dim, end: Dim, extent: Dim, step: int = 1) -> tuple[Dim, Dim]:
     """Begin and end of a slice with a positive step, clamped as Python does it.
 
-    It has ``ceil_div(end - begin, step)`` elements. Where these are none, both may lie outside.
+    It has ``ceil_div(end - begin, step)`` elements, and both lie on the axis, unless steps longer
+    than 1 leave none for sizes that are too small.
     """
     return _clamped(_from_start(begin, extent), _from_start(end, extent), extent, step)
 
@@ -265,9 +284,14 @@ def backward_bounds(begin: Dim, end: Dim, extent: Dim, step: int) -> tuple[Dim, 
 
 
 def _clamped(begin: Dim, end: Dim, extent: Dim, step: int) -> tuple[Dim, Dim]:
-    first = larger(0, begin)
-    length = normal(smaller(end, extent) - first)
-    if not at_most(1 - step, length):
+    begin = larger(0, begin)
+    first, last = smaller(begin, extent), smaller(end, extent)
+    length = normal(last - begin)
+    if at_most(1 - step, length):
+        first = begin
+    elif at_most(begin, end):  # so min(begin, extent) is at most min(end, extent)
+        length = normal(last - first)
+    else:
         length = above_zero(length)
     return (first, normal(first + length)) if length != 0 else (0, 0)
 

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import shape_of
-from codegen_cc.dim import Dim, broadcast_shape, same
+from codegen_cc.dim import Dim, broadcast_shape, normal, same
 from codegen_cc.region.relax_dims import relax_extent
 
 
@@ -46,7 +46,8 @@ def concatenated(
     variables: Mapping[sympy.Symbol, tvm.ir.Var],
     by_values: Callable[..., bool],
 ) -> relax.Expr | None:
-    """Tensors whose extents beside the axis values decide, which have to be equal.
+    """Tensors whose extents beside the axis values decide, which have to be equal, or which are
+    the parts of an axis that was cut.
 
     ``by_values`` says whether values decide one of some extents. None for others: TVM's converter
     knows that theirs are equal, or callers decide it.
@@ -68,9 +69,17 @@ def concatenated(
             return None
         extents = [relax_extent(dim, variables) for dim in dims]
         parts.append(fitted(bb, x, extents) if other else x)
-    if all(a is b for a, b in zip(parts, inputs, strict=True)):
+    total = normal(sum(shape[axis] for shape in shapes))
+    cut = any(sympy.sympify(shape[axis]).has(sympy.Max) for shape in shapes)
+    if not cut and all(a is b for a, b in zip(parts, inputs, strict=True)):
         return None
-    return relax.op.concat(parts, axis)
+    joined = relax.op.concat(parts, axis)
+    if not cut or sympy.sympify(total).has(sympy.Max):
+        return joined
+    # TVM does not know that max(0, n - 3) and min(n, 3) are n.
+    whole = [total if i == axis else dim for i, dim in enumerate(wanted)]
+    shape = relax.ShapeExpr([relax_extent(dim, variables) for dim in whole])
+    return relax.op.reshape(bb.normalize(joined), shape)
 
 
 def broadcastable(

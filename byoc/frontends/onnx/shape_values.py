@@ -190,7 +190,7 @@ def _modulo(
     def rest(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
         if y.is_positive:
             return sympy.expand(x - y * sympy.floor(x / y))
-        return sympy.Mod(x, y) if _same_sign(x, y, extents) else None
+        return sympy.Mod(x, y) if y != 0 and _is_natural(y, extents) else None
 
     return None if a.dtype in _FLOATS or attrs.get("fmod") else _mapped(rest, None, a, b)
 

@@ -21,7 +21,9 @@ from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals
+from byoc.frontends.onnx.collected_sequences import collect_sequences
 from byoc.frontends.onnx.counted_once import count_once
+from byoc.frontends.onnx.counted_slices import index_by_rounds
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, fix_inputs, given_values
@@ -198,6 +200,8 @@ def simplify(apart: ApartModel) -> None:
         del graph.input[:]
         graph.input.extend(kept.input)
         apart.model.ir_version = max(apart.model.ir_version, 4)
+    index_by_rounds(graph)
+    collect_sequences(apart.model)
     fold_constants(apart.model, apart.weights)
     fold_batch_norm(apart)
     count_once(graph)

@@ -159,6 +159,13 @@ def by_coordinates(node: Node) -> relax.Expr:
     return node.tvm()
 
 
+def scatter_elements(node: Node) -> relax.Expr:
+    """PyTorch's exporter writes extremes of opset 18 in opset 16, and ONNX Runtime runs them."""
+    if node.attrs.get("reduction") in (b"min", b"max") and 16 <= node.opset < 18:
+        return node.part("ScatterElements", node.inputs, node.attrs, 18)
+    return node.tvm()
+
+
 def _let_updates_fit(node: Node, indices: tuple[Dim, ...]) -> None:
     """Look at the run whether there are as many updates as coordinates, where values say so."""
     data, updates = node.shape(), node.shape(2)

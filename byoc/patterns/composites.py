@@ -9,6 +9,7 @@
     lrn(x)                   = x / (alpha mean(x x) + bias)^beta    mean: a pool of channels
     dynamic_quantize(x)      = quantize(x, scale, zero), scale, zero        both from x's range
     rotary(x, c, s)          = x c + concat(-second, first) s               see ``patterns.rotary``
+    distances(x, y)          = sum((x [n, d, 1] - y [1, d, m])^2, 1)  see ``patterns.distances``
     grouped_matmul(x, g, w)  = where(g = 1, x w1, where(g = 0, x w0, 0))
 
 The composite keeps the pieces. What is inside and no result must be read by nothing else, or the
@@ -28,6 +29,7 @@ from tvm import relax
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, shape_of
 from byoc.ir.pattern import Found as Match
 from byoc.ir.pattern import Number, call, either, find, times
+from byoc.patterns.distances import Distances, distances
 from byoc.patterns.grouped_matmul import Grouped, grouped_matmul
 from byoc.patterns.indexing import build_cumsum, build_take
 from byoc.patterns.rotary import Rotary, rotary_of_halves, rotary_of_rows
@@ -285,7 +287,7 @@ def _dynamic_quantize(block: Block, var: relax.Var) -> Found | None:
     return Found(Candidate(node, (found["x"],)), found.bindings, further)
 
 
-def _found(found: Rotary | Grouped | None) -> Found | None:
+def _found(found: Rotary | Grouped | Distances | None) -> Found | None:
     return None if found is None else Found(*found)
 
 
@@ -293,6 +295,7 @@ READERS: dict[str, Callable[[Block, relax.Var], Found | None]] = {
     "relax.add": lambda block, var: _found(rotary_of_rows(block, var)),
     "relax.concat": lambda block, var: _found(rotary_of_halves(block, var)),
     "relax.matmul": _attention,
+    "relax.sum": lambda block, var: _found(distances(block, var)),
     "relax.where": lambda block, var: _prelu(block, var) or _found(grouped_matmul(block, var)),
     "relax.take": _take,
     "relax.divide": _lrn,

@@ -12,6 +12,7 @@ from codegen_cc.operators import (
     conv2d,
     conv2d_transpose,
     conv3d,
+    distances,
     elementwise,
     group_norm,
     grouped_matmul,
@@ -31,7 +32,7 @@ from codegen_cc.operators import (
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    *(recurrent, rotary, grouped_matmul),
+    *(recurrent, rotary, grouped_matmul, distances),
 )
 
 for family in FAMILIES:

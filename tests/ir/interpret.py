@@ -351,6 +351,9 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "group_norm": lambda: _group_norm(node, *arrays[:3]),
         "rms_norm": lambda: _rms_norm(node, *arrays),
         "rotary": lambda: _rotary(*arrays),
+        "distances": lambda: (np.abs if attrs["kind"] == "absolute" else np.square)(
+            arrays[0] - arrays[1]
+        ).sum(attrs["axis"]),
         "grouped_matmul": lambda: _grouped_matmul(*arrays),
         "quantize": lambda: _quantize(node, *arrays),
         "dequantize": lambda: _dequantize(node, *arrays),

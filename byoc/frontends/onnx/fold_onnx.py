@@ -63,6 +63,7 @@ from byoc.frontends.onnx.loop_invariants import (
 from byoc.frontends.onnx.loop_shapes import shape_states
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
+from byoc.frontends.onnx.side_by_side import side_by_side
 from byoc.frontends.onnx.squeeze_if_one import squeezing_branch
 from byoc.frontends.onnx.unroll import Round, unrolled_loop, unrolled_scan
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
@@ -343,7 +344,7 @@ class _Walk:
             nodes = nodes or products_of_all_rounds(node, shape, write)
             nodes = nodes or unrolled_loop(node, scope.value, write)
         elif node.op_type == "Scan":
-            nodes = unrolled_scan(node, shape, write)
+            nodes = side_by_side(node, shape, write) or unrolled_scan(node, shape, write)
         else:
             nodes = Resolver(scope.sequences, scope.value, shape, write).nodes(node)
         for copy in nodes or ():

@@ -75,7 +75,7 @@ def _doubtful(func: relax.Function, tellers: list[relax.Var]) -> dict[tvm.ir.Exp
                 if known.issuperset(named_in(ty)):
                     for extent in extents_of(ty):
                         _note(found, extent, tirx.max(extent, zero))
-            for left in _rests_of_slices(binding):
+            for left in (*_rests_of_slices(binding), *_rests_of_choices(binding)):
                 if known.issuperset(tirx.analysis.undefined_vars(left)):
                     _note(found, left, tirx.max(left, zero))
             for before, after in _elements_of_reshapes(binding):
@@ -116,6 +116,18 @@ def _rests_of_slices(binding: relax.Binding) -> list[tvm.ir.Expr]:
         if isinstance(size, tirx.IntImm):
             found += [x for x in (begin, size - end) if not isinstance(x, tirx.IntImm)]
     return found
+
+
+def _rests_of_choices(binding: relax.Binding) -> list[tvm.ir.Expr]:
+    """What is left of an axis of which the greatest or least elements were taken."""
+    call = binding.value
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+        return []
+    if call.op.name != "relax.topk" or int(call.attrs.k) < 1:
+        return []
+    sizes = extents_of(call.args[0].ty)
+    size = sizes[int(call.attrs.axis) % len(sizes)] if sizes else tirx.IntImm("int64", 0)
+    return [] if isinstance(size, tirx.IntImm) else [size - int(call.attrs.k)]
 
 
 def _elements_of_reshapes(binding: relax.Binding) -> list[tuple[tvm.ir.Expr, tvm.ir.Expr]]:

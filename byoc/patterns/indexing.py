@@ -7,7 +7,7 @@ from tvm import relax, tirx
 from byoc.canonicalise.byte_functions import lookup_table
 from byoc.ir.dataflow import describe
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axis
-from codegen_cc.dim import at_most
+from codegen_cc.dim import at_most, is_static
 from codegen_cc.region.relax_dims import relax_dims
 
 ARGREDUCE = {"relax.argmax": "argmax", "relax.argmin": "argmin"}
@@ -63,7 +63,7 @@ def build_topk(call: relax.Call) -> Candidate:
     """The greatest or least elements along one axis, or where they are, or both.
 
     How many there are is the extent of the results: as TVM has it, all for k below 1 and no more
-    than there are. Raises ``Unfit`` where the axis may be shorter at run time.
+    than there are. Whether an open axis is as long each call looks (``check_extents``).
     """
     axis = positive_axis(call.attrs.axis, call.args[0])
     attrs = {
@@ -73,7 +73,7 @@ def build_topk(call: relax.Call) -> Candidate:
     }
     found = candidate("topk", call, [("input", call.args[0])], attrs)
     extent, k = (part.shape[axis] for part in (found.node.operands[0], found.node))
-    if not at_most(k, extent):
+    if is_static([extent]) and not at_most(k, extent):
         raise Unfit(f"axis {axis} of extent {extent}, k {k}; need an extent of k or more")
     return found
 

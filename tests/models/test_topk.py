@@ -15,6 +15,7 @@ import byoc
 from byoc.compiler.partition import partition_with_report
 from byoc.compiler.standalone import compile_standalone
 from byoc.deploy.compiled_file import read_compiled
+from byoc.errors import InputError, RunError
 from tests.deploy.standalone_api import Instance
 from tests.reference import onnxruntime_outputs
 
@@ -208,12 +209,32 @@ def test_what_relax_returns(ret_type: str, k: int, dtype: str) -> None:
         np.testing.assert_array_equal(found.numpy(), want)
 
 
-def test_what_is_refused() -> None:
-    n = tvm.tirx.Var("n", "int64")
-    _, report = partition_with_report(topk_module((4, n), k=3), min_bytes=0)
-    assert [left.reason for left in report.left] == [
-        "axis 1 of extent n, k 3; need an extent of k or more"
-    ]
+@pytest.mark.parametrize("skipped", [(), ("topk",)], ids=["ours", "TVM's"])
+@pytest.mark.parametrize("axes", ["n", "n, 2"])
+def test_open_axes_that_are_too_short_are_refused(
+    axes: str, skipped: tuple[str, ...], tmp_path: Path
+) -> None:
+    # What is beyond the axis was read.
+    given = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[8, {axes}] x) => (float[8, 3] values, int64[8, 3] indices)
+        <int64[1] k = {{3}}, int64[2] rows = {{8, -1}}> {{
+          line = Reshape(x, rows)
+          right = Relu(line)
+          values, indices = TopK(right, k)
+        }}"""
+    )
+    report = byoc.compile(given, tmp_path / "m.so", skip_ops=skipped).report
+    assert (len(report.regions), bool(report.left)) == ((1, False) if not skipped else (0, True))
+    library = byoc.load(tmp_path / "m.so")
+    columns = (2,) if "," in axes else ()
+    for n in (3, 4, 9):
+        x = rounded(8, n, *columns)
+        for name, expected in onnxruntime_outputs(given, {"x": x}).items():
+            np.testing.assert_array_equal(library.run({"x": x})[name], expected)
+    for n in (0, 1):
+        with pytest.raises((RunError, InputError), match=r"pass larger inputs|of 1 or more"):
+            library.run({"x": np.zeros((8, n, *columns), "float32")})
 
 
 def test_it_needs_no_sorting_of_tvms(tmp_path: Path) -> None:

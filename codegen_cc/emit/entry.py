@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from codegen_cc import dtypes
-from codegen_cc.dim import Dim, at_most, c_name, c_text, is_static, normal
+from codegen_cc.dim import Dim, at_most, c_name, c_text, is_static
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.operator import operator_of
@@ -189,17 +189,8 @@ def check_extents(plan: Plan) -> list[str]:
 
 
 def _extents_of(node: RegionNode) -> list[Dim]:
-    inside = [*_room_to_pad(node), *_left_by_a_choice(node)]
-    return [*(dim for value in node.outputs for dim in value.shape), *inside]
-
-
-def _left_by_a_choice(node: RegionNode) -> list[Dim]:
-    """How many elements of an open axis are neither among the greatest nor the least ones."""
-    if node.node.op != "topk":
-        return []
-    axis = node.node.attrs["axis"]
-    extent = node.role("input").shape[axis]
-    return [] if is_static([extent]) else [normal(extent - node.outputs[0].shape[axis])]
+    rests = [dim for dim in operator_of(node.node.op).rests(node.node) if not is_static([dim])]
+    return [*(dim for value in node.outputs for dim in value.shape), *_room_to_pad(node), *rests]
 
 
 def _axes_to_fill(node: RegionNode) -> list[tuple[str, str, Dim]]:

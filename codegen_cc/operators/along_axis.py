@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from codegen_cc.dim import Dim, normal
 from codegen_cc.dtypes import KERNEL_INDICES, SINGLE
 from codegen_cc.node import Node, Result
 from codegen_cc.operator import Kernels, Operator
@@ -111,6 +112,12 @@ def lower_topk(node: RegionNode, builder: PlanBuilder) -> None:
         builder.place(value, tensor)
 
 
+def _left_by_topk(node: Node) -> tuple[Dim]:
+    """How many elements of the axis are neither among the greatest nor the least ones."""
+    axis = node.attrs["axis"]
+    return (normal(node.operand("input").shape[axis] - node.shape[axis]),)
+
+
 # ---------------------------------------------------------------- the records
 
 _ROWS = {"input": ((4, 32), REAL)}
@@ -182,6 +189,7 @@ TOPK = Operator(
     results=TOPK_RESULTS,
     about="the k greatest or least elements in order, k being the results' extent; equal ones by"
     " their index, NaN above every number",
+    rests=_left_by_topk,
     facts=replace(
         along_axis(
             "k",

@@ -6,7 +6,7 @@ Integers, as NumPy gives them, and with it ONNX's reference evaluator:
     a % b = a % d                     d = 1 where b is 0 or -1; else b
 
 The quotient is multiplied, not chosen: within one loop TVM may simplify the side of a choice by its
-condition, here ``d`` to ``b``, and computes both sides.
+condition, here ``d`` to ``b``, and computes both sides. What is a size is never -1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from byoc.canonicalise.sizes_as_numbers import is_size
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name
 from byoc.ir.pattern import call, find
 
@@ -29,7 +30,7 @@ def no_division_by_zero(block: Block) -> None:
         if not dtype.startswith(("int", "uint")) or not isinstance(divisor.ty, relax.TensorType):
             continue
         known = array_of(divisor)
-        signed = dtype.startswith("int")
+        signed = dtype.startswith("int") and not is_size(block, divisor)
         if known is not None and not ((known == 0) | (signed & (known == -1))).any():
             continue
         if known is None and _is_safe(block, divisor):

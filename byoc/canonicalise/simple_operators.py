@@ -6,8 +6,8 @@ square(x)           = x * x
 negative(x)         = 0 - x            of integers
 abs(x)              = max(x, 0 - x)    of integers with a sign, else x
 sign(x)             = where(x > 0, 1, where(x < 0, -1, 0))      of integers
-floor_mod(x, d)     = where(r < 0, r + d, r)            of integers, where d is constant and above
-floor_divide(x, d)  = where(r < 0, x / d - 1, x / d)    0, and r = x - (x / d) * d
+floor_mod(x, d)     = where(r < 0, r + d, r)            of integers, where d is constant or a size,
+floor_divide(x, d)  = where(r < 0, x / d - 1, x / d)    and above 0, and r = x - (x / d) * d
 batch_flatten(x)    = reshape
 pixel_shuffle(x, r) = reshape, permute_dims, reshape
 tril(x), triu(x)    = where(mask, x, 0)               of a constant mask, or column - row >= k
@@ -24,6 +24,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from byoc.canonicalise.fold_constants import DTYPES
+from byoc.canonicalise.sizes_as_numbers import is_size_above_zero
 from byoc.ir.dataflow import Block, array_of, dtype_of, is_kernel_float, op_name, shape_of
 from codegen_cc.dim import is_static
 from codegen_cc.dtypes import KERNEL_INTEGERS, SINGLE
@@ -76,11 +77,13 @@ def _sign(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
 def _floored(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr | None:
     """Quotients are cut off, and so are above what they shall be where the rest is negative."""
     dtype, divisor = dtype_of(var), array_of(call.args[1])
-    if dtype not in KERNEL_INTEGERS or divisor is None or divisor.size == 0:
-        return None
-    if divisor.min() <= 0 or divisor.max() > np.iinfo(np.int32).max:  # 2^32: cast_that_wraps
-        return None
     value, by = call.args
+    if dtype not in KERNEL_INTEGERS or (divisor is not None and divisor.size == 0):
+        return None
+    if divisor is None and not is_size_above_zero(block, by):
+        return None
+    if divisor is not None and (divisor.min() <= 0 or divisor.max() > np.iinfo(np.int32).max):
+        return None  # 2^32: cast_that_wraps
     quotient = block.emit(var, relax.op.divide(value, by))
     whole = block.emit(var, relax.op.multiply(quotient, by))
     rest = block.emit(var, relax.op.subtract(value, whole))

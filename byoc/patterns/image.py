@@ -1,4 +1,4 @@
-"""Row of resizing an image."""
+"""Rows of resizing an image, and of reading it at places that a grid names."""
 
 from __future__ import annotations
 
@@ -49,4 +49,23 @@ def _default_rounding(attrs: Any) -> str:
     return "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"
 
 
-IMAGE_ROWS = (Row("relax.image.resize2d", build_resize2d, "resize2d"),)
+def build_grid_sample(call: relax.Call) -> Candidate:
+    """NCHW image, grid [N, 2, H, W] of columns and rows."""
+    attrs = call.attrs
+    need_layout("layout", attrs.layout, "NCHW")
+    return candidate(
+        "grid_sample",
+        call,
+        [("input", call.args[0]), ("grid", call.args[1])],
+        {
+            "method": str(attrs.method),
+            "padding": str(attrs.padding_mode),
+            "align_corners": bool(attrs.align_corners),
+        },
+    )
+
+
+IMAGE_ROWS = (
+    Row("relax.image.resize2d", build_resize2d, "resize2d"),
+    Row("relax.image.grid_sample", build_grid_sample, "grid_sample"),
+)

@@ -14,6 +14,7 @@ from codegen_cc.operators import (
     conv3d,
     distances,
     elementwise,
+    grid_sample,
     group_norm,
     grouped_matmul,
     indexing,
@@ -32,7 +33,7 @@ from codegen_cc.operators import (
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    *(recurrent, rotary, grouped_matmul, distances),
+    *(recurrent, rotary, grouped_matmul, distances, grid_sample),
 )
 
 for family in FAMILIES:

@@ -436,6 +436,7 @@ int ext_softmax(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm,
 #endif
 
 #include "ext_distances.h"
+#include "ext_grid_sample.h"
 #include "ext_norms.h"
 #include "ext_rotary.h"
 

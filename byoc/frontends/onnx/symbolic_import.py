@@ -75,12 +75,12 @@ PADDED_AS_CONV = ("Conv", "MaxPool", "AveragePool", "LpPool")
 #: Operators on elements of several tensors.
 # fmt: off
 BROADCASTING = (
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean",
-    "Min", "Mul", "Or", "Pow", "Sub", "Sum", "Where",
+    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater",
+    "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub",
+    "Sum", "Where", "Xor",
 )
 # fmt: on
-#: The opset from which slopes of PRelu broadcast: a vector was one of channels before.
-_SLOPES_BROADCAST = 7
+_SLOPES_BROADCAST = 7  # the opset; before, a vector of slopes was one of channels
 
 
 class SymbolicImporter(CheckedImporter):

@@ -150,7 +150,9 @@ def _never_negative(dim: sympy.Expr) -> bool:
     extremes = sympy.sympify(dim).atoms(sympy.Max)
     if not extremes or len(extremes) > MAX_CASES:
         return False
-    outer = max(extremes, key=sympy.count_ops)
+    outer = max(
+        extremes, key=lambda one: (sympy.count_ops(one), dim.coeff(one).is_negative is True)
+    )
     inner = next((value for value in outer.args if value != 0), sympy.Integer(0))
     factor = dim.coeff(outer)
     times = {sympy.Integer(1), abs(factor)} if factor.is_Integer else {sympy.Integer(1)}

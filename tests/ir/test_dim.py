@@ -93,6 +93,7 @@ def at(dim: Dim, h: int, w: int = 1) -> int:
         (0, sympy.floor((H - 1) / 2) * sympy.floor((W - 1) / 2), None),
         (0, (sympy.floor((H - 3) / 2) + 1) * (sympy.floor((W - 1) / 2) + 1), None),
         (0, (sympy.floor((H - W) / 2) + 1) * (sympy.floor((H - 1) / 2) + 1), None),
+        (sympy.Max(0, H - 4), sympy.Max(0, H - 1), True),
         (0, sympy.Mod(2, H), True),
         (sympy.Mod(2, H), H, True),
         (sympy.Mod(2, H), H - 1, None),

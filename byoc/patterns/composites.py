@@ -5,7 +5,7 @@
                              = where(min(s = -inf) > 0, 0, w) v     s: what it is of
     prelu(x, slope)          = where(x < 0, x * slope, x)
     take(x, i)               = take(x, where(i < 0, i + n, i))      n: the axis' extent
-    cumsum(x, reverse)       = take(cumsum(take(x, r)), r)          r: n - 1, ..., 1, 0
+    cumsum(x, reverse)       = take(cumsum(take(x, r)), r)          r: n - 1, ..., 0; so cumprod
     lrn(x)                   = x / (alpha mean(x x) + bias)^beta    mean: a pool of channels
     dynamic_quantize(x)      = quantize(x, scale, zero), scale, zero        both from x's range
     rotary(x, c, s)          = x c + concat(-second, first) s               see ``patterns.rotary``
@@ -31,7 +31,7 @@ from byoc.ir.pattern import Found as Match
 from byoc.ir.pattern import Number, call, either, find, times
 from byoc.patterns.distances import Distances, distances
 from byoc.patterns.grouped_matmul import Grouped, grouped_matmul
-from byoc.patterns.indexing import build_cumsum, build_take
+from byoc.patterns.indexing import build_running, build_take
 from byoc.patterns.rotary import Rotary, rotary_of_halves, rotary_of_rows
 from byoc.patterns.row import Candidate, Unfit, tensor
 from codegen_cc.node import Node, Result
@@ -164,8 +164,8 @@ def _prelu(block: Block, var: relax.Var) -> Found | None:
 
 
 def _take(block: Block, var: relax.Var) -> Found | None:
-    """``take`` of wrapped negative indices, and the end of a reversed ``cumsum``."""
-    return _reversed_cumsum(block, var) or _wrapped_take(block, var)
+    """``take`` of wrapped negative indices, and the end of a reversed ``cumsum`` or ``cumprod``."""
+    return _reversed(block, var) or _wrapped_take(block, var)
 
 
 WRAPPED_TAKE = call(
@@ -191,11 +191,11 @@ def _wrapped_take(block: Block, var: relax.Var) -> Found | None:
     return Found(Candidate(node, (found["x"], indices)), found.bindings)
 
 
-REVERSED_CUMSUM = call("take", call("cumsum", call("take", "x", name="first"), name="sums"))
+REVERSED = call("take", call("cumsum cumprod", call("take", "x", name="first"), name="sums"))
 
 
-def _reversed_cumsum(block: Block, var: relax.Var) -> Found | None:
-    found = find(block, var, REVERSED_CUMSUM)
+def _reversed(block: Block, var: relax.Var) -> Found | None:
+    found = find(block, var, REVERSED)
     shape = None if found is None else shape_of(found["x"])
     if not shape:
         return None
@@ -206,7 +206,7 @@ def _reversed_cumsum(block: Block, var: relax.Var) -> Found | None:
     if len(axes) != 1 or not all(_reverses(c, shape[min(axes)]) for c in (last, first)):
         return None
     source = found["x"]
-    node = replace(build_cumsum(sums, reverse=True).node, operands=(tensor(source, "input"),))
+    node = replace(build_running(sums, reverse=True).node, operands=(tensor(source, "input"),))
     return Found(Candidate(node, (source,)), found.bindings)
 
 

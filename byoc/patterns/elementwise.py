@@ -14,6 +14,14 @@ BINARY = {
     "relax.maximum": "max",
     "relax.minimum": "min",
     "relax.power": "pow",
+    "relax.mod": "mod",
+    "relax.bitwise_and": "bit_and",
+    "relax.bitwise_or": "bit_or",
+    "relax.bitwise_xor": "bit_xor",
+    "relax.left_shift": "shift_left",
+    "relax.right_shift": "shift_right",
+    "relax.floor_divide": "floor_div",
+    "relax.floor_mod": "floor_mod",
 }
 
 COMPARISONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import relax, tirx
 
 from byoc.canonicalise.byte_functions import lookup_table
-from byoc.ir.dataflow import describe
+from byoc.ir.dataflow import describe, op_name
 from byoc.patterns.row import Candidate, Row, Unfit, candidate, positive_axis
 from codegen_cc.dim import at_most, is_static
 from codegen_cc.region.relax_dims import relax_dims
@@ -49,14 +49,14 @@ def build_argreduce(call: relax.Call) -> Candidate:
     return candidate("argreduce", call, [("input", call.args[0])], attrs)
 
 
-def build_cumsum(call: relax.Call, reverse: bool = False) -> Candidate:
-    """Running sums along one axis."""
+def build_running(call: relax.Call, reverse: bool = False) -> Candidate:
+    """Running sums or products along one axis."""
     attrs = {
         "axis": positive_axis(call.attrs.axis, call.args[0]),
         "exclusive": bool(call.attrs.exclusive),
         "reverse": reverse,
     }
-    return candidate("cumsum", call, [("input", call.args[0])], attrs)
+    return candidate(op_name(call).removeprefix("relax."), call, [("input", call.args[0])], attrs)
 
 
 def build_topk(call: relax.Call) -> Candidate:
@@ -105,6 +105,6 @@ INDEXING_ROWS = (
     Row("relax.take", build_take, "take"),
     *(Row(f"relax.{name}", build_indexed, name) for name in INDEXED),
     *(Row(name, build_argreduce, "argreduce") for name in ARGREDUCE),
-    Row("relax.cumsum", build_cumsum, "cumsum"),
+    *(Row(f"relax.{op}", build_running, op) for op in ("cumsum", "cumprod")),
     Row("relax.topk", build_topk, "topk"),
 )

@@ -1,4 +1,4 @@
-"""argreduce, cumsum and topk: kernels that see x as [outer, reduce, inner] in memory order."""
+"""argreduce, cumsum, cumprod and topk: kernels that see x as [outer, reduce, inner] of memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUES, INDICES = TOPK_RESULTS = ("values", "indices")
 
 
 def check_dtypes(node: Node) -> str | None:
-    """float32; ``argreduce`` gives positions, which are int64, ``cumsum`` takes integers too."""
+    """float32; ``argreduce`` gives positions, which are int64; the others take integers too."""
     if node.op != "argreduce":
         same = (node.operand("input").dtype,)
         return only(node, (SINGLE, *KERNEL_INDICES)) or one_of("result", node.dtype, same)
@@ -42,8 +42,8 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_argreduce``, ``ext_cumsum`` or ``ext_cumsum_integers``."""
-    (_argreduce if node.node.op == "argreduce" else _cumsum)(node, builder)
+    """One call of ``ext_argreduce``, ``ext_cumsum``, ``ext_cumsum_integers`` or ``ext_cumprod``."""
+    (_argreduce if node.node.op == "argreduce" else _running)(node, builder)
 
 
 def _argreduce(node: RegionNode, builder: PlanBuilder) -> None:
@@ -58,14 +58,16 @@ def _argreduce(node: RegionNode, builder: PlanBuilder) -> None:
     builder.place(node.output, y)
 
 
-def _cumsum(node: RegionNode, builder: PlanBuilder) -> None:
+def _running(node: RegionNode, builder: PlanBuilder) -> None:
     attrs = node.node.attrs
     x, outer, reduce, inner = adjacent(builder, builder.tensor(node.role("input")), [attrs["axis"]])
     y = builder.space(x.shape, node.node.dtype, x.order())
     flags = [int(attrs["exclusive"]), int(attrs["reverse"])]
     comment = f"{node.node.composite} axis {attrs['axis']}: {list(x.shape)}"
     function, first = "ext_cumsum", []
-    if x.dtype != SINGLE:
+    if node.node.op == "cumprod":
+        function, first = "ext_cumprod", [c_dtype(x.dtype)]
+    elif x.dtype != SINGLE:
         function, first = "ext_cumsum_integers", [c_dtype(x.dtype)]
     builder.call(function, [*first, *flags, outer, reduce, inner, x, y], y, comment)
     builder.place(node.output, y)
@@ -146,26 +148,28 @@ ARGREDUCE = Operator(
 )
 
 
-def _cumsum_samples() -> Iterator[Sample]:
+_RUNNING_FLAGS = ("exclusive", "reverse")
+
+
+def _running_results(op: str) -> Operator:
+    """Sums or products of all elements up to each along an axis."""
     attrs = {"axis": 1, "exclusive": False, "reverse": False}
-    yield Sample("", sample_node("cumsum", _ROWS, (4, 32), **attrs))
+    return Operator(
+        op,
+        roles=("input",),
+        attributes={"axis": "one", **dict.fromkeys(_RUNNING_FLAGS, "true or false")},
+        facts=along_axis(
+            *_RUNNING_FLAGS,
+            numbers=lambda node: flags(node, *_RUNNING_FLAGS),
+            told_by={flag: (flag,) for flag in _RUNNING_FLAGS},
+            neutral={flag: unless(flag, 0) for flag in _RUNNING_FLAGS},
+        ),
+        kernels=Kernels(lower, check_dtypes, supports),
+        samples=lambda: [Sample("", sample_node(op, _ROWS, (4, 32), **attrs))],
+    )
 
 
-_CUMSUM_FLAGS = ("exclusive", "reverse")
-
-CUMSUM = Operator(
-    "cumsum",
-    roles=("input",),
-    attributes={"axis": "one", **dict.fromkeys(_CUMSUM_FLAGS, "true or false")},
-    facts=along_axis(
-        *_CUMSUM_FLAGS,
-        numbers=lambda node: flags(node, *_CUMSUM_FLAGS),
-        told_by={flag: (flag,) for flag in _CUMSUM_FLAGS},
-        neutral={flag: unless(flag, 0) for flag in _CUMSUM_FLAGS},
-    ),
-    kernels=Kernels(lower, check_dtypes, supports),
-    samples=_cumsum_samples,
-)
+CUMSUM, CUMPROD = (_running_results(op) for op in ("cumsum", "cumprod"))
 
 
 def _topk_samples() -> Iterator[Sample]:
@@ -207,4 +211,4 @@ TOPK = Operator(
     samples=_topk_samples,
 )
 
-OPERATORS = (ARGREDUCE, CUMSUM, TOPK)
+OPERATORS = (ARGREDUCE, CUMSUM, CUMPROD, TOPK)

@@ -32,9 +32,12 @@ from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import MAX_AXES, Pending, Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
-BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu")
-#: What integers have of them, without an epilogue. Quotients are cut off; of 0 they are 0.
-INTEGER_KINDS = ("add", "sub", "mul", "div", "max", "min")
+#: What only integers have.
+BIT_KINDS = ("bit_and", "bit_or", "bit_xor", "shift_left", "shift_right", "floor_div", "floor_mod")
+BINARY_KINDS = ("add", "sub", "mul", "div", "max", "min", "pow", "prelu", "mod", *BIT_KINDS)
+#: What integers have of them, without an epilogue. Quotients are cut off, but for those of
+#: ``floor_div``; of 0 they are 0.
+INTEGER_KINDS = ("add", "sub", "mul", "div", "max", "min", "mod", *BIT_KINDS)
 
 
 #: What there is of them for quantised tensors.
@@ -49,7 +52,8 @@ def check_dtypes(node: Node) -> str | None:
     if kind == "not":
         return only(node, ("bool",))
     if node.op == "binary" and kind in INTEGER_KINDS and not node.epilogue:
-        return only(node, (SINGLE, *KERNEL_INTEGERS)) or only(node, (node.dtype,))
+        taken = KERNEL_INTEGERS if kind in BIT_KINDS else (SINGLE, *KERNEL_INTEGERS)
+        return only(node, taken) or only(node, (node.dtype,))
     return only(node, (SINGLE,))
 
 
@@ -304,11 +308,12 @@ UNARY = Operator(
 
 def _binary_samples() -> Iterator[Sample]:
     sides = {role: (_SHAPE, REAL) for role in ("lhs", "rhs")}
+    whole = {role: (_SHAPE, "int32") for role in ("lhs", "rhs")}
     for kind in BINARY_KINDS:
-        yield Sample(kind, sample_node("binary", sides, _SHAPE, kind=kind))
+        given = (whole, _SHAPE, "int32") if kind in BIT_KINDS else (sides, _SHAPE)
+        yield Sample(kind, sample_node("binary", *given, kind=kind))
     row = sides | {"rhs": ((32,), "constant")}
     yield Sample("broadcast", sample_node("binary", row, _SHAPE, kind="add"))
-    whole = {role: (_SHAPE, "int32") for role in ("lhs", "rhs")}
     yield Sample("int32", sample_node("binary", whole, _SHAPE, "int32", kind="add"))
     plain = sample_node("binary", sides, _SHAPE, kind="add")
     yield Sample("activation", replace(plain, epilogue=(Step("relu"),)))

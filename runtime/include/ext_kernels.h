@@ -42,12 +42,20 @@ typedef enum {
   EXT_MAX,
   EXT_MIN,
   EXT_POW,
-  EXT_PRELU /* a < 0 ? a b : a */
+  EXT_PRELU,   /* a < 0 ? a b : a */
+  EXT_MOD,     /* a - b trunc(a / b), exactly: with the sign of a */
+  EXT_BIT_AND, /* integers only, as are the next ones */
+  EXT_BIT_OR,
+  EXT_BIT_XOR,
+  EXT_SHIFT_LEFT,  /* a 2^b; 0 where b is below 0, or the width of a or more */
+  EXT_SHIFT_RIGHT, /* a / 2^b, rounded down; of such b, -1 where a is below 0, else 0 */
+  EXT_FLOOR_DIV,   /* a / b, rounded down */
+  EXT_FLOOR_MOD    /* what that leaves, with the sign of b */
 } ext_binary_kind;
 
 /* y[i] = f(a[i] op b[i]) over `shape`; stride 0 broadcasts; y is dense.  In place is allowed on an
- * operand whose strides equal y's.  Integers (int32, int64) have add, sub, mul, max and min, which
- * wrap around, and no activation. */
+ * operand whose strides equal y's.  Integers have all kinds but pow and prelu, and no activation:
+ * they wrap around, and what is divided by 0 is 0, as is its remainder. */
 typedef struct {
   ext_binary_kind kind;
   ext_activation activation;
@@ -417,19 +425,6 @@ int ext_topk(const ext_topk_params* p, const float* x, float* values, void* indi
 /* The same of integers: EXT_INT32 or EXT_INT64. */
 int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, void* values,
                       void* indices);
-
-/* y[o][r][i] = sum of x[o][s][i] over s <= r (`exclusive`: s < r; `reverse`: s >= r, s > r); x is
- * dense [outer, reduce, inner].  In place is allowed. */
-int ext_cumsum(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce, int64_t inner,
-               const float* x, float* y);
-/* The same of integers: EXT_INT32 or EXT_INT64, whose sums wrap around. */
-int ext_cumsum_integers(ext_dtype dtype, int32_t exclusive, int32_t reverse, int64_t outer,
-                        int64_t reduce, int64_t inner, const void* x, void* y);
-
-/* y[o][r][i] = exp(x - max_r x) / sum_r exp(x - max_r x), or its logarithm; x is dense
- * [outer, reduce, inner].  In place is allowed. */
-int ext_softmax(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm, const float* x,
-                float* y);
 
 #ifdef __cplusplus
 }

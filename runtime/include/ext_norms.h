@@ -44,6 +44,22 @@ typedef struct {
  * c + size / 2, where channels outside are 0; x is dense [outer, channels, inner]. */
 int ext_lrn(const ext_lrn_params* p, const float* x, float* y);
 
+/* y[o][r][i] = sum of x[o][s][i] over s <= r (`exclusive`: s < r; `reverse`: s >= r, s > r); x is
+ * dense [outer, reduce, inner].  In place is allowed. */
+int ext_cumsum(int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce, int64_t inner,
+               const float* x, float* y);
+/* The same of integers: EXT_INT32 or EXT_INT64, whose sums wrap around. */
+int ext_cumsum_integers(ext_dtype dtype, int32_t exclusive, int32_t reverse, int64_t outer,
+                        int64_t reduce, int64_t inner, const void* x, void* y);
+/* Products instead of sums, of EXT_FLOAT32, EXT_INT32 or EXT_INT64. */
+int ext_cumprod(ext_dtype dtype, int32_t exclusive, int32_t reverse, int64_t outer, int64_t reduce,
+                int64_t inner, const void* x, void* y);
+
+/* y[o][r][i] = exp(x - max_r x) / sum_r exp(x - max_r x), or its logarithm; x is dense
+ * [outer, reduce, inner].  In place is allowed. */
+int ext_softmax(int64_t outer, int64_t reduce, int64_t inner, int32_t logarithm, const float* x,
+                float* y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -21,7 +21,7 @@ EXT_INLINE vf apply(const ext_binary_kind kind, vf a, vf b) {
     case EXT_MAX: return vf_max_nan(a, b);
     case EXT_MIN: return vf_min_nan(a, b);
     case EXT_PRELU: return vf_select(vm_lt(a, vf_zero()), a * b, a);
-    case EXT_POW: break; /* has its own loop */
+    default: break; /* pow and mod have their own loops */
   }
   return a;
 }
@@ -80,6 +80,10 @@ static void run_kind(ext_binary_kind kind, int64_t n, const float* a, int64_t a_
       if (b_step == 0 && a_step == 1 && run_power(*b, n, a, y)) return;
       for (int64_t i = 0; i < n; i++) y[i] = powf(a[i * a_step], b[i * b_step]);
       return;
+    case EXT_MOD:
+      for (int64_t i = 0; i < n; i++) y[i] = fmodf(a[i * a_step], b[i * b_step]);
+      return;
+    default: return;
   }
 }
 
@@ -108,18 +112,28 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
 
 /* Quotients are cut off, as ONNX has them.  What is divided by 0 is 0, and the lowest number by -1
  * is itself: at both a CPU's division would stop the program. */
-static inline int64_t int64_run_quotient(int64_t a, int64_t b) {
+static inline int64_t quotient(int64_t a, int64_t b) {
   if (b == 0) return 0;
   return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
 }
-static inline int32_t int32_run_quotient(int32_t a, int32_t b) {
-  return (int32_t)int64_run_quotient(a, b);
+static inline int64_t rest(int64_t a, int64_t b) {
+  return b == 0 || b == -1 ? 0 : a % b;
 }
-static inline int8_t int8_run_quotient(int8_t a, int8_t b) {
-  return (int8_t)(b == 0 ? 0 : a / b);
+/* Where signs differ, what is left makes the quotient one less. */
+static inline int64_t beyond(int64_t a, int64_t b) {
+  return rest(a, b) != 0 && (a < 0) != (b < 0);
 }
-static inline uint8_t uint8_run_quotient(uint8_t a, uint8_t b) {
-  return (uint8_t)(b == 0 ? 0 : a / b);
+static inline int64_t floor_quotient(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)quotient(a, b) - (uint64_t)beyond(a, b));
+}
+static inline int64_t floor_rest(int64_t a, int64_t b) {
+  return rest(a, b) + (beyond(a, b) ? b : 0);
+}
+static inline int64_t shift_left(int64_t a, int64_t b, int64_t width) {
+  return b < 0 || b >= width ? 0 : (int64_t)((uint64_t)a << b);
+}
+static inline int64_t shift_right(int64_t a, int64_t b, int64_t width) {
+  return a >> (b < 0 || b >= width ? 63 : b);
 }
 
 /* Integers: the compiler's own vectors will do.  Unsigned arithmetic wraps around. */
@@ -138,9 +152,21 @@ static inline uint8_t uint8_run_quotient(uint8_t a, uint8_t b) {
       case EXT_MUL:                                                                           \
         EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] * (unsigned_type)b[ib]));          \
         break;                                                                                \
-      case EXT_DIV: EXT_LOOP2(step, y[i] = name##_quotient(a[ia], b[ib])); break;             \
+      case EXT_DIV: EXT_LOOP2(step, y[i] = (type)quotient(a[ia], b[ib])); break;              \
+      case EXT_MOD: EXT_LOOP2(step, y[i] = (type)rest(a[ia], b[ib])); break;                  \
       case EXT_MAX: EXT_LOOP2(step, y[i] = a[ia] > b[ib] ? a[ia] : b[ib]); break;             \
       case EXT_MIN: EXT_LOOP2(step, y[i] = a[ia] < b[ib] ? a[ia] : b[ib]); break;             \
+      case EXT_BIT_AND: EXT_LOOP2(step, y[i] = (type)(a[ia] & b[ib])); break;                 \
+      case EXT_BIT_OR: EXT_LOOP2(step, y[i] = (type)(a[ia] | b[ib])); break;                  \
+      case EXT_BIT_XOR: EXT_LOOP2(step, y[i] = (type)(a[ia] ^ b[ib])); break;                 \
+      case EXT_SHIFT_LEFT:                                                                    \
+        EXT_LOOP2(step, y[i] = (type)shift_left(a[ia], b[ib], 8 * (int)sizeof(type)));        \
+        break;                                                                                \
+      case EXT_SHIFT_RIGHT:                                                                   \
+        EXT_LOOP2(step, y[i] = (type)shift_right(a[ia], b[ib], 8 * (int)sizeof(type)));       \
+        break;                                                                                \
+      case EXT_FLOOR_DIV: EXT_LOOP2(step, y[i] = (type)floor_quotient(a[ia], b[ib])); break;  \
+      case EXT_FLOOR_MOD: EXT_LOOP2(step, y[i] = (type)floor_rest(a[ia], b[ib])); break;      \
       default: break;                                                                         \
     }                                                                                         \
   }
@@ -155,14 +181,14 @@ static const int64_t sizes[] = {4, 4, 8, 1, 1, 1};
 
 /* Whether the kernel has the operation for integers. */
 static int fits_integers(const ext_binary_params* p) {
-  int known = p->kind == EXT_ADD || p->kind == EXT_SUB || p->kind == EXT_MUL ||
-              p->kind == EXT_DIV || p->kind == EXT_MAX || p->kind == EXT_MIN;
+  int known = p->kind != EXT_POW && p->kind != EXT_PRELU;
   return known && runs[p->dtype] && p->activation.kind == EXT_IDENTITY;
 }
 
 int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* b, void* y) {
   if ((int)p->dtype < 0 || p->dtype > EXT_UINT8) return EXT_ERR_ARGUMENT;
-  if (p->dtype != EXT_FLOAT32 && !fits_integers(p)) return EXT_ERR_ARGUMENT;
+  if ((int)p->kind < 0 || p->kind > EXT_FLOOR_MOD) return EXT_ERR_ARGUMENT;
+  if (p->dtype == EXT_FLOAT32 ? p->kind > EXT_MOD : !fits_integers(p)) return EXT_ERR_ARGUMENT;
   const int64_t size = sizes[p->dtype];
   broadcast_job job = {.run = runs[p->dtype],
                        .context = p,

@@ -251,12 +251,18 @@ def _attention(
     return np.einsum("bhst,bhte->bhse", weights, v)
 
 
-def _cumsum(node: Node, x: np.ndarray) -> np.ndarray:
+def _running(node: Node, x: np.ndarray) -> np.ndarray:
     axis = node.attrs["axis"]
     x = np.flip(x, axis) if node.attrs["reverse"] else x
-    sums = np.cumsum(x, axis)
-    if node.attrs["exclusive"]:
-        sums = sums - x
+    if node.op == "cumprod":
+        sums = np.cumprod(x, axis)
+        if node.attrs["exclusive"]:
+            first = np.ones_like(np.take(x, [0], axis))
+            sums = np.concatenate([first, np.delete(sums, -1, axis)], axis)
+    else:
+        sums = np.cumsum(x, axis)
+        if node.attrs["exclusive"]:
+            sums = sums - x
     return np.flip(sums, axis) if node.attrs["reverse"] else sums
 
 
@@ -308,6 +314,14 @@ _BINARY = {
     "min": np.minimum,
     "pow": np.power,
     "prelu": lambda x, slope: np.where(x < 0, x * slope, x),
+    "mod": np.fmod,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+    "shift_left": np.left_shift,
+    "shift_right": np.right_shift,
+    "floor_div": np.floor_divide,
+    "floor_mod": np.remainder,
 }
 _REDUCE = {"sum": np.sum, "mean": np.mean, "min": np.min, "max": np.max, "prod": np.prod}
 _COMPARE = {
@@ -369,7 +383,8 @@ def apply_node(node: Node, operands: list[np.ndarray]) -> np.ndarray:
         "arange": lambda: np.arange(*node.shape, dtype=node.dtype),
         "sizes": lambda: np.array(attrs["sizes"], node.dtype),
         "argreduce": lambda: _argreduce(node, x),
-        "cumsum": lambda: _cumsum(node, x),
+        "cumsum": lambda: _running(node, x),
+        "cumprod": lambda: _running(node, x),
         "pad": lambda: _pad(node, x),
         "resize2d": lambda: resize2d(node, x),
     }

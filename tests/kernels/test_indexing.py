@@ -128,6 +128,57 @@ def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtyp
         np.testing.assert_array_equal(y, function(a, b), err_msg=kind)
 
 
+#: What is divided by 0 is 0, as NumPy has it too; numbers are shifted by up to their width alone.
+WHOLE = {
+    "mod": np.fmod,
+    "floor_div": np.floor_divide,
+    "floor_mod": np.remainder,
+    "bit_and": np.bitwise_and,
+    "bit_or": np.bitwise_or,
+    "bit_xor": np.bitwise_xor,
+}
+
+
+@pytest.mark.parametrize("dtype", KERNEL_INTEGERS)
+def test_divisions_and_bits_of_integers(lib: ctypes.CDLL, dtype: str) -> None:
+    info = np.iinfo(dtype)
+    own = [info.min, info.min + 1, info.max, 0, 1, 2, 7, 100, *((-1, -7) if info.min else ())]
+    a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(*[np.array(own, dtype)] * 2))
+    for kind, function in WHOLE.items():
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(_of_two(lib, kind, a, b), function(a, b), kind)
+
+
+@pytest.mark.parametrize("dtype", KERNEL_INTEGERS)
+def test_shifts(lib: ctypes.CDLL, dtype: str) -> None:
+    """By their width and more, and by less than 0, only the sign is left to the right."""
+    info = np.iinfo(dtype)
+    a = np.array([info.min, info.max, 0, 1, 5, 100], dtype)
+    signs = np.where(a < 0, -1, 0).astype(dtype)
+    for by in (0, 1, 3, info.bits - 1, info.bits, info.bits + 1, 100, *((-1, -9) * (info.min < 0))):
+        beyond, b = not 0 <= by < info.bits, np.full_like(a, by)
+        left = np.zeros_like(a) if beyond else np.left_shift(a, b)
+        right = signs if beyond else np.right_shift(a, b)
+        np.testing.assert_array_equal(_of_two(lib, "shift_left", a, b), left, str(by))
+        np.testing.assert_array_equal(_of_two(lib, "shift_right", a, b), right, str(by))
+
+
+def _of_two(lib: ctypes.CDLL, kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What the kernel makes of two vectors of integers."""
+    y = np.full_like(a, 77)
+    p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(), 1)
+    p.dtype = KERNEL_DTYPES.index(a.dtype.name)
+    p.shape[0], p.a_strides[0], p.b_strides[0] = a.size, 1, 1
+    assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y.ctypes.data) == 0
+    return y
+
+
+def test_bits_of_floats_are_refused(lib: ctypes.CDLL) -> None:
+    for kind in ("bit_and", "floor_mod", "shift_left"):
+        p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(), 1)
+        assert lib.ext_binary(p, None, None, None) == 2
+
+
 @pytest.mark.parametrize(("kind", "after"), [("pow", "identity"), ("add", "relu")])
 def test_what_integers_do_not_have_is_refused(lib: ctypes.CDLL, kind: str, after: str) -> None:
     p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(after), 1, dtype=1)

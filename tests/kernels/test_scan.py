@@ -83,9 +83,37 @@ def _at(*arrays: np.ndarray) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
-def test_cumsum_of_bytes_is_refused(lib: ctypes.CDLL) -> None:
+@pytest.mark.parametrize("reverse", [0, 1], ids=["forward", "reverse"])
+@pytest.mark.parametrize("exclusive", [0, 1], ids=["inclusive", "exclusive"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+def test_cumprod(
+    lib: ctypes.CDLL, shape: tuple[int, int, int], dtype: str, exclusive: int, reverse: int
+) -> None:
+    """Of floats near 1; integers wrap around."""
+    rng = np.random.default_rng(18)
+    drawn = rng.uniform(0.9, 1.1, shape) if dtype == "float32" else rng.integers(-9, 9, shape)
+    x = at_page_end(drawn, np.dtype(dtype))
+    y = at_page_end(np.zeros(shape), np.dtype(dtype))
+    code = KERNEL_DTYPES.index(dtype)
+    assert lib.ext_cumprod(code, exclusive, reverse, *shape, *_at(x, y)) == 0
+    wide = x.astype(np.float64) if dtype == "float32" else x
+    turned = wide[:, :: -1 if reverse else 1]
+    if exclusive:
+        turned = np.concatenate([np.ones_like(turned[:, :1]), turned[:, :-1]], axis=1)
+    want = np.cumprod(turned, axis=1, dtype=wide.dtype)[:, : shape[1]][:, :: -1 if reverse else 1]
+    if dtype == "float32":
+        assert_close(y, want, 1.2e-7 * (shape[1] + 1) * np.abs(want))
+    else:
+        np.testing.assert_array_equal(y, want)
+    assert lib.ext_cumprod(code, exclusive, reverse, *shape, *_at(x, x)) == 0
+    np.testing.assert_array_equal(x, y)
+
+
+def test_running_results_of_bytes_are_refused(lib: ctypes.CDLL) -> None:
     code = KERNEL_DTYPES.index("int8")
     assert lib.ext_cumsum_integers(code, 0, 0, 1, 1, 1, None, None) == 2
+    assert lib.ext_cumprod(code, 0, 0, 1, 1, 1, None, None) == 2
 
 
 @pytest.mark.parametrize("shape", cases.REDUCE, ids=str)

@@ -114,6 +114,14 @@ def _bitwise(
     return convert
 
 
+def bitwise_not(g: Graph, x: Value) -> relax.Expr:
+    """All bits turned, which differ from those of -1; of booleans, whether one is false."""
+    if g.dtype == "bool":
+        return op.logical_not(g.tensor(x))
+    ones = g.tensor(~torch.zeros((), dtype=g.results[0].dtype))
+    return op.bitwise_xor(g.tensor(x, g.dtype), ones)
+
+
 def add(g: Graph, x: Value, other: Value, alpha: Value = 1) -> relax.Expr:
     """``x + alpha other``; of booleans, whether one is true."""
     if g.dtype == "bool":
@@ -426,7 +434,7 @@ ELEMENTWISE = {
     "bitwise_and": _bitwise(op.bitwise_and, op.logical_and),
     "bitwise_or": _bitwise(op.bitwise_or, op.logical_or),
     "bitwise_xor": _bitwise(op.bitwise_xor, op.logical_xor),
-    "bitwise_not": _bitwise(op.bitwise_not, op.logical_not),
+    "bitwise_not": bitwise_not,
     "where.self": where,
     "where.ScalarSelf": where,
     "where.ScalarOther": where,

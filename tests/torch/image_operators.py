@@ -28,6 +28,12 @@ IMAGE: dict[str, Case] = {
         ((1, 2, 7, 6),),
     ),
     "avg_pool2d_uncounted": (nn.AvgPool2d(3, 2, 1, True, False), (_X,)),
+    "avg_pool3d": (nn.AvgPool3d(3, 2, 1), ((1, 2, 6, 5, 4),)),
+    "avg_pool3d_uncounted": (
+        nn.AvgPool3d(3, 2, 1, count_include_pad=False),
+        ((1, 2, 6, 5, 4),),
+    ),
+    "avg_pool3d_ceil": (nn.AvgPool3d((2, 3, 2), 2, (1, 1, 0), True), ((1, 2, 6, 7, 5),)),
     "adaptive_avg_1": (nn.AdaptiveAvgPool2d(1), (_X,)),
     "adaptive_avg_3": (nn.AdaptiveAvgPool2d((3, 2)), (_X,)),
     "adaptive_avg_4": (nn.AdaptiveAvgPool2d(4), (_X,)),
@@ -76,6 +82,14 @@ IMAGE: dict[str, Case] = {
             ((2, 3, 4, 5, 6), (2, 3, 4, 5, 3)),
         )
         for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    },
+    **{
+        f"grid_sample_bicubic_{padding}_{'corners' if corners else 'borders'}": (
+            lambda x, g, how=("bicubic", padding, corners): F.grid_sample(x, g * 0.9, *how),
+            ((2, 3, 5, 6), (2, 4, 5, 2)),
+        )
         for padding in ("zeros", "border", "reflection")
         for corners in (False, True)
     },

@@ -16,6 +16,7 @@ from tests.torch.image_operators import IMAGE
 from tests.torch.linear_operators import BAGS, LINEAR
 from tests.torch.odd_operators import ODD
 from tests.torch.order_operators import ORDERED
+from tests.torch.rotation_operators import ROTATIONS
 from tests.torch.special_operators import SPECIAL
 from tests.torch.taken_apart import TAKEN_APART
 
@@ -416,4 +417,5 @@ FAMILIES = {
     "linear": LINEAR,
     "bags": BAGS,
     "taken_apart": TAKEN_APART,
+    "rotations": ROTATIONS,
 }

@@ -39,6 +39,7 @@ LEFT = {
     "special": {"relax.call_tir", "relax.astype"},  # in loops of TVM's
     "linear": set(),
     "taken_apart": set(),
+    "rotations": set(),
     "bags": {"relax.scatter_nd"},  # greatest scattered rows
 }
 

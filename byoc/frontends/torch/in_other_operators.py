@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from byoc.frontends.torch.jacobi import JACOBI
+
 #: Rows of matrices whose reflections are written out.
 MOST_ROWS = 32
 #: Factors of a matrix' exponential, and how often its argument may be halved before.
@@ -136,4 +138,5 @@ def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantised,
         aten.linalg_qr.default: orthogonal,
         aten.linalg_matrix_exp.default: exponential,
+        **JACOBI,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from tvm import relax, te, tirx
@@ -14,12 +14,42 @@ op = relax.op
 
 
 def of_bits(g: Graph, x: Value, dtype: torch.dtype) -> relax.Expr:
-    """The same bits as numbers of another dtype, which is as wide."""
+    """The same bits as numbers of another dtype; of another width, more or fewer along the last
+    axis, the lowest bits first."""
     tensor, name = g.tensor(x), dtype_name(dtype)
     given = getattr(torch, dtype_of(tensor))
-    if torch.bool in (given, dtype) or given.itemsize != dtype.itemsize:
-        raise ValueError(f"the bits of {dtype_of(tensor)} as {name}; need numbers as wide")
+    if torch.bool in (given, dtype):
+        raise ValueError(f"the bits of {dtype_of(tensor)} as {name}; need numbers")
+    if given.itemsize != dtype.itemsize:
+        return _of_other_width(g, tensor, given.itemsize * 8, dtype.itemsize * 8)
     return tensor if given == dtype else _reinterpreted(g, tensor, name)
+
+
+def _of_other_width(g: Graph, x: relax.Expr, given: int, wanted: int) -> relax.Expr:
+    """Parts of each number, or numbers of several parts."""
+    dtype, shape = g.dtype, g.shape
+
+    def part(x: te.Tensor, at: Sequence[tirx.Expr]) -> tirx.Expr:
+        many = given // wanted
+        bits = tirx.reinterpret(f"uint{given}", x(*at[:-1], at[-1] // many))
+        by = (at[-1] % many * wanted).astype(f"uint{given}")
+        return tirx.reinterpret(dtype, (bits >> by).astype(f"uint{wanted}"))
+
+    def whole(x: te.Tensor, at: Sequence[tirx.Expr]) -> tirx.Expr:
+        many, bits = wanted // given, tirx.const(0, f"uint{wanted}")
+        for place in range(many):
+            one = tirx.reinterpret(f"uint{given}", x(*at[:-1], at[-1] * many + place))
+            bits = bits | (
+                one.astype(f"uint{wanted}") << tirx.const(place * given, f"uint{wanted}")
+            )
+        return tirx.reinterpret(dtype, bits)
+
+    def loops(x: te.Tensor) -> te.Tensor:
+        return te.compute(
+            shape, lambda *at: (part if given > wanted else whole)(x, at), name="bits"
+        )
+
+    return g.emit(g.builder.emit_te(loops, x))
 
 
 def _reinterpreted(g: Graph, x: relax.Expr, dtype: str) -> relax.Expr:

@@ -7,12 +7,13 @@ from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from tvm import relax
 
 from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greatest
 from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
-from byoc.ir.dataflow import shape_of, static_shape_of
+from byoc.ir.dataflow import dtype_of, shape_of, static_shape_of
 
 op = relax.op
 
@@ -111,6 +112,21 @@ def max_pool_with_places(spatial: int) -> Callable[..., list[relax.Expr | None]]
     return convert
 
 
+def _of_volumes(
+    g: Graph, image: relax.Expr, taps: list[int], steps: list[int], padding: list[int]
+) -> relax.Expr:
+    """The mean of what lies in each window: that of all of it, by the share that the volume has."""
+    made = g.emit(op.nn.avg_pool3d(image, taps, steps, padding, count_include_pad=True))
+    sizes = known_extents(image, 2)
+    if sizes is None:
+        return op.nn.avg_pool3d(image, taps, steps, padding, count_include_pad=False)
+    rank = len(sizes)
+    ones = torch.ones(1, 1, *sizes)
+    widths = [w for i in reversed(range(rank)) for w in (padding[i], padding[rank + i])]
+    share = F.avg_pool3d(F.pad(ones, widths), taps, steps)
+    return op.divide(made, g.tensor(share, dtype_of(image)))
+
+
 def average_pool(spatial: int) -> Callable[..., relax.Expr]:
     """The mean of each window; of what is added at the ends to round up, nothing counts."""
 
@@ -140,6 +156,8 @@ def average_pool(spatial: int) -> Callable[..., relax.Expr]:
                 image = g.emit(op.nn.pad(image, widths))
                 ends = [end - pad for end, pad in zip(ends, pads, strict=True)]
                 begins, counted = [0] * spatial, False
+            if spatial == 3 and not counted and any(begins + ends):
+                return _of_volumes(g, image, taps, steps, begins + ends)
             return _AVERAGE[spatial](image, taps, steps, begins + ends, count_include_pad=counted)
 
         return _with_images(g, x, spatial, apply)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from itertools import product
 from math import prod
 
@@ -17,7 +17,9 @@ from byoc.ir.dataflow import static_shape_of
 
 op = relax.op
 
-BILINEAR, NEAREST, _ = range(3)
+BILINEAR, NEAREST, BICUBIC = range(3)
+#: The parameter of PyTorch's cubic convolution.
+_CUBIC = -0.75
 ZEROS, BORDER, REFLECTION = range(3)
 
 
@@ -92,7 +94,7 @@ def grid_sample(
     image, grid = g.tensor(input), g.tensor(grid)
     spatial = image.ty.ndim - 2
     known = None not in (known_extents(image, 1), known_extents(grid, 1))
-    if interpolation_mode in (BILINEAR, NEAREST) and known:
+    if known and (interpolation_mode != BICUBIC or spatial == 2):
         return _sampled(g, image, grid, interpolation_mode, padding_mode, align_corners)
     if spatial != 2:
         raise ValueError("bicubic interpolation of a volume, or one of unknown size; need neither")
@@ -118,8 +120,11 @@ def _sampled(
     for axis, size in enumerate(sizes):  # the grid's last axis is the other way round
         place = spatial - 1 - axis
         at = g.emit(op.strided_slice(grid, [spatial + 1], [place], [place + 1]))
-        at = _within(g, _pixels(g, at, size, align_corners), size, padding_mode, align_corners)
-        choices.append(_neighbours(g, at, size, mode))
+        at = _pixels(g, at, size, align_corners)
+        within = partial(_within, g, size=size, mode=padding_mode, align_corners=align_corners)
+        # Of a cubic curve each of the pixels is moved inside, not the place between them.
+        around = _cubic(g, at, within) if mode == BICUBIC else _around(g, within(at), mode)
+        choices.append([_counted(g, pixel, share, size) for pixel, share in around])
     start = op.arange(0, images, 1, "int64")
     start = g.emit(op.reshape(g.emit(start), [images, *[1] * (spatial + 1)]))
     points = reduce(lambda a, b: a * b, wanted)
@@ -155,14 +160,12 @@ def _pixels(g: Graph, at: relax.Expr, size: int, align_corners: bool) -> relax.E
     return g.emit(op.multiply(at, g.tensor(0.5)))
 
 
-def _within(
-    g: Graph, at: relax.Expr, size: int, padding_mode: int, align_corners: bool
-) -> relax.Expr:
+def _within(g: Graph, at: relax.Expr, size: int, mode: int, align_corners: bool) -> relax.Expr:
     """Places outside as the padding has them: left there, moved to the border, or reflected."""
-    if padding_mode == ZEROS:
+    if mode == ZEROS:
         return at
     least, most = g.tensor(0.0), g.tensor(size - 1.0)
-    if padding_mode == REFLECTION:
+    if mode == REFLECTION:
         low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
         at = _reflected(g, at, low, span) if span else g.emit(op.zeros_like(at))
     # A NaN is the last pixel.
@@ -180,27 +183,42 @@ def _reflected(g: Graph, at: relax.Expr, low: float, span: float) -> relax.Expr:
     return g.emit(op.add(g.emit(op.where(even, rest, back)), g.tensor(low)))
 
 
-def _neighbours(
-    g: Graph, at: relax.Expr, size: int, mode: int
-) -> list[tuple[relax.Expr, relax.Expr | None, relax.Expr]]:
-    """Of pixels that count: the place, int64 and inside, the share, and whether it was inside."""
+def _around(g: Graph, at: relax.Expr, mode: int) -> list[tuple[relax.Expr, relax.Expr | None]]:
+    """The pixels that count, and the share of each; None for all of it."""
     if mode == NEAREST:
-        pixels = [(g.emit(op.round(at)), None)]
-    else:
-        below = g.emit(op.floor(at))
-        above = g.emit(op.add(below, g.tensor(1.0)))
-        pixels = [
-            (below, g.emit(op.subtract(above, at))),
-            (above, g.emit(op.subtract(at, below))),
-        ]
-    found = []
-    for pixel, share in pixels:
-        reached = g.emit(op.greater_equal(pixel, g.tensor(0.0)))
-        inside = g.emit(op.less_equal(pixel, g.tensor(size - 1.0)))
-        inside = g.emit(op.logical_and(reached, inside))
-        place = g.emit(op.astype(g.emit(op.where(inside, pixel, g.tensor(0.0))), "int64"))
-        found.append((place, share, inside))
+        return [(g.emit(op.round(at)), None)]
+    below = g.emit(op.floor(at))
+    above = g.emit(op.add(below, g.tensor(1.0)))
+    return [(below, g.emit(op.subtract(above, at))), (above, g.emit(op.subtract(at, below)))]
+
+
+def _cubic(
+    g: Graph, at: relax.Expr, within: Callable[[relax.Expr], relax.Expr]
+) -> list[tuple[relax.Expr, relax.Expr | None]]:
+    """The same of four pixels, by cubic convolution."""
+    below = g.emit(op.floor(at))
+    rest = g.emit(op.subtract(at, below))
+    a, found = _CUBIC, []
+    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    for step, factors in ((-1, far), (0, near), (1, near), (2, far)):
+        way = g.emit(op.subtract(rest, g.tensor(float(step))))
+        way = way if step <= 0 else g.emit(op.negative(way))
+        share = g.tensor(factors[0])
+        for factor in factors[1:]:
+            share = g.emit(op.add(g.emit(op.multiply(share, way)), g.tensor(factor)))
+        found.append((within(g.emit(op.add(below, g.tensor(float(step))))), share))
     return found
+
+
+def _counted(
+    g: Graph, pixel: relax.Expr, share: relax.Expr | None, size: int
+) -> tuple[relax.Expr, relax.Expr | None, relax.Expr]:
+    """The place of a pixel, int64 and inside, its share, and whether it was inside."""
+    reached = g.emit(op.greater_equal(pixel, g.tensor(0.0)))
+    inside = g.emit(op.less_equal(pixel, g.tensor(size - 1.0)))
+    inside = g.emit(op.logical_and(reached, inside))
+    place = g.emit(op.astype(g.emit(op.where(inside, pixel, g.tensor(0.0))), "int64"))
+    return place, share, inside
 
 
 SAMPLING = dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), grid_sample)

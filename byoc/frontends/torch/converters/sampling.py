@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from collections.abc import Sequence
+from functools import reduce
 from itertools import product
 from math import prod
 
@@ -18,8 +18,6 @@ from byoc.ir.dataflow import static_shape_of
 op = relax.op
 
 BILINEAR, NEAREST, BICUBIC = range(3)
-#: The parameter of PyTorch's cubic convolution.
-_CUBIC = -0.75
 ZEROS, BORDER, REFLECTION = range(3)
 
 
@@ -93,11 +91,13 @@ def grid_sample(
     a volume [N, C, D, H, W] by a grid [N, D', H', W', 3] of x, y, z."""
     image, grid = g.tensor(input), g.tensor(grid)
     spatial = image.ty.ndim - 2
-    known = None not in (known_extents(image, 1), known_extents(grid, 1))
-    if known and (interpolation_mode != BICUBIC or spatial == 2):
-        return _sampled(g, image, grid, interpolation_mode, padding_mode, align_corners)
     if spatial != 2:
-        raise ValueError("bicubic interpolation of a volume, or one of unknown size; need neither")
+        if interpolation_mode == BICUBIC or None in (
+            known_extents(image, 1),
+            known_extents(grid, 1),
+        ):
+            raise ValueError("bicubic sampling of a volume, or one of unknown size; need neither")
+        return _sampled(g, image, grid, interpolation_mode, padding_mode, align_corners)
     return op.image.grid_sample(
         image,
         op.permute_dims(grid, [0, 3, 1, 2]),
@@ -111,7 +111,7 @@ def grid_sample(
 def _sampled(
     g: Graph, image: relax.Expr, grid: relax.Expr, mode: int, padding_mode: int, align_corners: bool
 ) -> relax.Expr:
-    """Each point is a weighted sum of its neighbours' channels, which lie side by side."""
+    """Each point of a volume is a weighted sum of its neighbours' channels, side by side."""
     images, (channels, *sizes) = image.ty.shape.values[0], known_extents(image, 1)
     spatial, wanted = len(sizes), list(grid.ty.shape.values)[:-1]
     lines = op.permute_dims(image, [0, *range(2, spatial + 2), 1])
@@ -120,11 +120,8 @@ def _sampled(
     for axis, size in enumerate(sizes):  # the grid's last axis is the other way round
         place = spatial - 1 - axis
         at = g.emit(op.strided_slice(grid, [spatial + 1], [place], [place + 1]))
-        at = _pixels(g, at, size, align_corners)
-        within = partial(_within, g, size=size, mode=padding_mode, align_corners=align_corners)
-        # Of a cubic curve each of the pixels is moved inside, not the place between them.
-        around = _cubic(g, at, within) if mode == BICUBIC else _around(g, within(at), mode)
-        choices.append([_counted(g, pixel, share, size) for pixel, share in around])
+        at = _within(g, _pixels(g, at, size, align_corners), size, padding_mode, align_corners)
+        choices.append([_counted(g, pixel, share, size) for pixel, share in _around(g, at, mode)])
     start = op.arange(0, images, 1, "int64")
     start = g.emit(op.reshape(g.emit(start), [images, *[1] * (spatial + 1)]))
     points = reduce(lambda a, b: a * b, wanted)
@@ -190,24 +187,6 @@ def _around(g: Graph, at: relax.Expr, mode: int) -> list[tuple[relax.Expr, relax
     below = g.emit(op.floor(at))
     above = g.emit(op.add(below, g.tensor(1.0)))
     return [(below, g.emit(op.subtract(above, at))), (above, g.emit(op.subtract(at, below)))]
-
-
-def _cubic(
-    g: Graph, at: relax.Expr, within: Callable[[relax.Expr], relax.Expr]
-) -> list[tuple[relax.Expr, relax.Expr | None]]:
-    """The same of four pixels, by cubic convolution."""
-    below = g.emit(op.floor(at))
-    rest = g.emit(op.subtract(at, below))
-    a, found = _CUBIC, []
-    near, far = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
-    for step, factors in ((-1, far), (0, near), (1, near), (2, far)):
-        way = g.emit(op.subtract(rest, g.tensor(float(step))))
-        way = way if step <= 0 else g.emit(op.negative(way))
-        share = g.tensor(factors[0])
-        for factor in factors[1:]:
-            share = g.emit(op.add(g.emit(op.multiply(share, way)), g.tensor(factor)))
-        found.append((within(g.emit(op.add(below, g.tensor(float(step))))), share))
-    return found
 
 
 def _counted(

@@ -111,23 +111,26 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
 }
 
 /* Quotients are cut off, as ONNX has them.  What is divided by 0 is 0, and the lowest number by -1
- * is itself: at both a CPU's division would stop the program. */
-static inline int64_t quotient(int64_t a, int64_t b) {
+ * is itself: at both a CPU's division would stop the program.  Those of up to 32 bits, or 8, are
+ * exact as quotients of floats with 53 bits, or 24, of which there are vectors. */
+static inline int64_t quotient(int64_t a, int64_t b, size_t size) {
   if (b == 0) return 0;
+  if (size == 1) return (int64_t)((float)a / (float)b);
+  if (size == 4) return (int64_t)((double)a / (double)b);
   return b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
 }
-static inline int64_t rest(int64_t a, int64_t b) {
-  return b == 0 || b == -1 ? 0 : a % b;
+static inline int64_t rest(int64_t a, int64_t b, size_t size) {
+  return b == 0 ? 0 : (int64_t)((uint64_t)a - (uint64_t)quotient(a, b, size) * (uint64_t)b);
 }
 /* Where signs differ, what is left makes the quotient one less. */
-static inline int64_t beyond(int64_t a, int64_t b) {
-  return rest(a, b) != 0 && (a < 0) != (b < 0);
+static inline int64_t beyond(int64_t a, int64_t b, size_t size) {
+  return (rest(a, b, size) != 0) & ((a < 0) != (b < 0));
 }
-static inline int64_t floor_quotient(int64_t a, int64_t b) {
-  return (int64_t)((uint64_t)quotient(a, b) - (uint64_t)beyond(a, b));
+static inline int64_t floor_quotient(int64_t a, int64_t b, size_t size) {
+  return (int64_t)((uint64_t)quotient(a, b, size) - (uint64_t)beyond(a, b, size));
 }
-static inline int64_t floor_rest(int64_t a, int64_t b) {
-  return rest(a, b) + (beyond(a, b) ? b : 0);
+static inline int64_t floor_rest(int64_t a, int64_t b, size_t size) {
+  return rest(a, b, size) + (beyond(a, b, size) ? b : 0);
 }
 static inline int64_t shift_left(int64_t a, int64_t b, int64_t width) {
   return b < 0 || b >= width ? 0 : (int64_t)((uint64_t)a << b);
@@ -137,38 +140,42 @@ static inline int64_t shift_right(int64_t a, int64_t b, int64_t width) {
 }
 
 /* Integers: the compiler's own vectors will do.  Unsigned arithmetic wraps around. */
-#define EXT_INTEGERS(name, type, unsigned_type)                                               \
-  static void name(const void* context, int64_t n, const void* const* x, const int64_t* step, \
-                   void* result) {                                                            \
-    const type *a = x[0], *b = x[1];                                                          \
-    type* y = result;                                                                         \
-    switch (((const ext_binary_params*)context)->kind) {                                      \
-      case EXT_ADD:                                                                           \
-        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] + (unsigned_type)b[ib]));          \
-        break;                                                                                \
-      case EXT_SUB:                                                                           \
-        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] - (unsigned_type)b[ib]));          \
-        break;                                                                                \
-      case EXT_MUL:                                                                           \
-        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] * (unsigned_type)b[ib]));          \
-        break;                                                                                \
-      case EXT_DIV: EXT_LOOP2(step, y[i] = (type)quotient(a[ia], b[ib])); break;              \
-      case EXT_MOD: EXT_LOOP2(step, y[i] = (type)rest(a[ia], b[ib])); break;                  \
-      case EXT_MAX: EXT_LOOP2(step, y[i] = a[ia] > b[ib] ? a[ia] : b[ib]); break;             \
-      case EXT_MIN: EXT_LOOP2(step, y[i] = a[ia] < b[ib] ? a[ia] : b[ib]); break;             \
-      case EXT_BIT_AND: EXT_LOOP2(step, y[i] = (type)(a[ia] & b[ib])); break;                 \
-      case EXT_BIT_OR: EXT_LOOP2(step, y[i] = (type)(a[ia] | b[ib])); break;                  \
-      case EXT_BIT_XOR: EXT_LOOP2(step, y[i] = (type)(a[ia] ^ b[ib])); break;                 \
-      case EXT_SHIFT_LEFT:                                                                    \
-        EXT_LOOP2(step, y[i] = (type)shift_left(a[ia], b[ib], 8 * (int)sizeof(type)));        \
-        break;                                                                                \
-      case EXT_SHIFT_RIGHT:                                                                   \
-        EXT_LOOP2(step, y[i] = (type)shift_right(a[ia], b[ib], 8 * (int)sizeof(type)));       \
-        break;                                                                                \
-      case EXT_FLOOR_DIV: EXT_LOOP2(step, y[i] = (type)floor_quotient(a[ia], b[ib])); break;  \
-      case EXT_FLOOR_MOD: EXT_LOOP2(step, y[i] = (type)floor_rest(a[ia], b[ib])); break;      \
-      default: break;                                                                         \
-    }                                                                                         \
+#define EXT_INTEGERS(name, type, unsigned_type)                                                \
+  static void name(const void* context, int64_t n, const void* const* x, const int64_t* step,  \
+                   void* result) {                                                             \
+    const type *a = x[0], *b = x[1];                                                           \
+    type* y = result;                                                                          \
+    switch (((const ext_binary_params*)context)->kind) {                                       \
+      case EXT_ADD:                                                                            \
+        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] + (unsigned_type)b[ib]));           \
+        break;                                                                                 \
+      case EXT_SUB:                                                                            \
+        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] - (unsigned_type)b[ib]));           \
+        break;                                                                                 \
+      case EXT_MUL:                                                                            \
+        EXT_LOOP2(step, y[i] = (type)((unsigned_type)a[ia] * (unsigned_type)b[ib]));           \
+        break;                                                                                 \
+      case EXT_DIV: EXT_LOOP2(step, y[i] = (type)quotient(a[ia], b[ib], sizeof(type))); break; \
+      case EXT_MOD: EXT_LOOP2(step, y[i] = (type)rest(a[ia], b[ib], sizeof(type))); break;     \
+      case EXT_MAX: EXT_LOOP2(step, y[i] = a[ia] > b[ib] ? a[ia] : b[ib]); break;              \
+      case EXT_MIN: EXT_LOOP2(step, y[i] = a[ia] < b[ib] ? a[ia] : b[ib]); break;              \
+      case EXT_BIT_AND: EXT_LOOP2(step, y[i] = (type)(a[ia] & b[ib])); break;                  \
+      case EXT_BIT_OR: EXT_LOOP2(step, y[i] = (type)(a[ia] | b[ib])); break;                   \
+      case EXT_BIT_XOR: EXT_LOOP2(step, y[i] = (type)(a[ia] ^ b[ib])); break;                  \
+      case EXT_SHIFT_LEFT:                                                                     \
+        EXT_LOOP2(step, y[i] = (type)shift_left(a[ia], b[ib], 8 * (int)sizeof(type)));         \
+        break;                                                                                 \
+      case EXT_SHIFT_RIGHT:                                                                    \
+        EXT_LOOP2(step, y[i] = (type)shift_right(a[ia], b[ib], 8 * (int)sizeof(type)));        \
+        break;                                                                                 \
+      case EXT_FLOOR_DIV:                                                                      \
+        EXT_LOOP2(step, y[i] = (type)floor_quotient(a[ia], b[ib], sizeof(type)));              \
+        break;                                                                                 \
+      case EXT_FLOOR_MOD:                                                                      \
+        EXT_LOOP2(step, y[i] = (type)floor_rest(a[ia], b[ib], sizeof(type)));                  \
+        break;                                                                                 \
+      default: break;                                                                          \
+    }                                                                                          \
   }
 EXT_INTEGERS(int32_run, int32_t, uint32_t)
 EXT_INTEGERS(int64_run, int64_t, uint64_t)

@@ -61,6 +61,9 @@ def single_region(module: tvm.IRModule) -> SingleRegion | str:
     if len(calls) != 1:
         return f"main calls {len(calls)} regions; need 1"
     ((result, call),) = calls.items()
+    attributes = module[call.op].attrs
+    if attributes is None or "Codegen" not in attributes:
+        return f"main calls {call.op.name_hint}, which is no region"
     parameters = {parameter: index for index, parameter in enumerate(main.params)}
     arguments, sizes = list(call.args), ()
     if arguments and isinstance(arguments[0], relax.ShapeExpr):
@@ -84,7 +87,7 @@ def single_region(module: tvm.IRModule) -> SingleRegion | str:
         outputs = list(range(len(result.ty.fields)))
     if sorted(outputs) != list(range(_count(result.ty))):
         return "the network gives a result of the region twice, or not at all"
-    symbol = str(module[call.op].attrs["global_symbol"])
+    symbol = str(attributes["global_symbol"])
     inputs = tuple(parameters[argument] for argument in arguments)
     doubtful = not check_extents(module)["main"].same_as(module["main"])
     return SingleRegion(symbol, inputs, tuple(outputs), tuple(map(dim_text, sizes)), doubtful)

@@ -232,8 +232,8 @@ def emphasised() -> onnx.ModelProto:
 
 
 def test_symbols_of_no_empty_axis_follow_samples_and_pads(tmp_path: Path) -> None:
-    check(emphasised(), tmp_path, [[1, 40]], [[2, 64]], [[1, 200]])
-    with pytest.warns(AxesNote, match=r"x:\[batch_size,N\+1\]"):
+    check(emphasised(), tmp_path, [[1, 40]], [[2, 64]], [[1, 200]], [[2, 1]], [[1, 0]])
+    with pytest.warns(AxesNote, match=r"x:\[batch_size,N\]"):
         import_model(emphasised())
 
 

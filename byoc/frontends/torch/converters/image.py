@@ -116,10 +116,10 @@ def _of_volumes(
     g: Graph, image: relax.Expr, taps: list[int], steps: list[int], padding: list[int]
 ) -> relax.Expr:
     """The mean of what lies in each window: that of all of it, by the share that the volume has."""
-    made = g.emit(op.nn.avg_pool3d(image, taps, steps, padding, count_include_pad=True))
     sizes = known_extents(image, 2)
     if sizes is None:
         return op.nn.avg_pool3d(image, taps, steps, padding, count_include_pad=False)
+    made = g.emit(op.nn.avg_pool3d(image, taps, steps, padding, count_include_pad=True))
     rank = len(sizes)
     ones = torch.ones(1, 1, *sizes)
     widths = [w for i in reversed(range(rank)) for w in (padding[i], padding[rank + i])]

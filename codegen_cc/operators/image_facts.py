@@ -9,6 +9,7 @@ from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 from codegen_cc.operator import Neutral, Number
 from codegen_cc.operators.told import unless
+from codegen_cc.plan.tensors import Tensor
 
 #: Names that tell what a convolution's block does not say, but many kernels want.
 FAR_SIDES = ("pad_bottom", "pad_right")
@@ -55,6 +56,18 @@ def sizes_of_images(
         "dilation_w": attrs["dilation"][1],
         "x_stride": channels,
         "y_stride": y[1],
+    }
+
+
+def dense_images(x: Tensor, y: Tensor) -> dict[str, Number]:
+    """Sizes of images x and y [N, C, H, W] that lie densely, of as many channels."""
+    return {
+        "batch": x.shape[0],
+        "in_h": x.shape[2],
+        "in_w": x.shape[3],
+        "out_h": y.shape[2],
+        "out_w": y.shape[3],
+        "channels": x.shape[1],
     }
 
 

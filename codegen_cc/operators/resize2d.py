@@ -21,6 +21,7 @@ from codegen_cc.dtypes import SINGLE
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator
 from codegen_cc.operators.dtype_rules import only_single
+from codegen_cc.operators.image_facts import dense_images
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -71,12 +72,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         _tables(builder, x.shape[axis], y.shape[axis], node.node.attrs) for axis in (2, 3)
     )
     fields: dict[str, object] = {
-        "batch": x.shape[0],
-        "in_h": x.shape[2],
-        "in_w": x.shape[3],
-        "out_h": y.shape[2],
-        "out_w": y.shape[3],
-        "channels": x.shape[1],
+        **dense_images(x, y),
         "taps_h": rows[0].shape[1],
         "taps_w": columns[0].shape[1],
     }

@@ -18,9 +18,9 @@ from codegen_cc.node import (
     Node,
     Step,
 )
+from tests.unary_functions import apply_function
 
 from .resize import resize2d
-from .unary_functions import apply_function
 
 #: Code that runs once: to optimise it takes two thirds of the time of a test.
 REFERENCE_TARGET = {"kind": "llvm", "opt-level": 0}

@@ -121,7 +121,7 @@ def _sampled(
         place = spatial - 1 - axis
         at = g.emit(op.strided_slice(grid, [spatial + 1], [place], [place + 1]))
         at = _within(g, _pixels(g, at, size, align_corners), size, padding_mode, align_corners)
-        choices.append([_counted(g, pixel, share, size) for pixel, share in _around(g, at, mode)])
+        choices.append(_neighbours(g, at, size, mode))
     start = op.arange(0, images, 1, "int64")
     start = g.emit(op.reshape(g.emit(start), [images, *[1] * (spatial + 1)]))
     points = reduce(lambda a, b: a * b, wanted)
@@ -180,24 +180,26 @@ def _reflected(g: Graph, at: relax.Expr, low: float, span: float) -> relax.Expr:
     return g.emit(op.add(g.emit(op.where(even, rest, back)), g.tensor(low)))
 
 
-def _around(g: Graph, at: relax.Expr, mode: int) -> list[tuple[relax.Expr, relax.Expr | None]]:
-    """The pixels that count, and the share of each; None for all of it."""
+def _neighbours(
+    g: Graph, at: relax.Expr, size: int, mode: int
+) -> list[tuple[relax.Expr, relax.Expr | None, relax.Expr]]:
+    """The pixels that count along an axis: the place of each, int64 and in the image, its share
+    (None for all of it), and whether it was in the image."""
     if mode == NEAREST:
-        return [(g.emit(op.round(at)), None)]
-    below = g.emit(op.floor(at))
-    above = g.emit(op.add(below, g.tensor(1.0)))
-    return [(below, g.emit(op.subtract(above, at))), (above, g.emit(op.subtract(at, below)))]
-
-
-def _counted(
-    g: Graph, pixel: relax.Expr, share: relax.Expr | None, size: int
-) -> tuple[relax.Expr, relax.Expr | None, relax.Expr]:
-    """The place of a pixel, int64 and inside, its share, and whether it was inside."""
-    reached = g.emit(op.greater_equal(pixel, g.tensor(0.0)))
-    inside = g.emit(op.less_equal(pixel, g.tensor(size - 1.0)))
-    inside = g.emit(op.logical_and(reached, inside))
-    place = g.emit(op.astype(g.emit(op.where(inside, pixel, g.tensor(0.0))), "int64"))
-    return place, share, inside
+        pixels = [(g.emit(op.round(at)), None)]
+    else:
+        below = g.emit(op.floor(at))
+        above = g.emit(op.add(below, g.tensor(1.0)))
+        shares = (op.subtract(above, at), op.subtract(at, below))
+        pixels = [(below, g.emit(shares[0])), (above, g.emit(shares[1]))]
+    found = []
+    for pixel, share in pixels:
+        reached = g.emit(op.greater_equal(pixel, g.tensor(0.0)))
+        inside = g.emit(op.less_equal(pixel, g.tensor(size - 1.0)))
+        inside = g.emit(op.logical_and(reached, inside))
+        place = g.emit(op.astype(g.emit(op.where(inside, pixel, g.tensor(0.0))), "int64"))
+        found.append((place, share, inside))
+    return found
 
 
 SAMPLING = dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), grid_sample)

@@ -1,4 +1,4 @@
-"""The unary functions of ``codegen_cc.activations``, in fp64."""
+"""The unary functions of ``codegen_cc.activations`` and ``ext_unary_kind``, by numpy."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import math
 
 import numpy as np
 
-#: Alpha and gamma of SELU (Klambauer et al., 2017).
+#: Alpha and gamma of SELU (Klambauer et al., Self-Normalizing Neural Networks, 2017).
 SELU = (1.6732632423543772, 1.0507009873554805)
 
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
 def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.ndarray:
-    """One unary function of ``codegen_cc.activations``."""
+    """y = f(x) in the dtype of x where numpy keeps it (whole numbers by relu), else in float64."""
     with np.errstate(all="ignore"):
         real = x.astype("float64")
         sigmoid = 1 / (1 + np.exp(-real))
         cube = math.sqrt(2 / math.pi) * (real + 0.044715 * real**3)
         functions = {
+            "identity": lambda: x,
             "relu": lambda: np.maximum(x, 0),
             "clip": lambda: np.minimum(np.maximum(x, alpha), beta),
             "sigmoid": lambda: sigmoid,

@@ -158,16 +158,23 @@ def _build_products(shape: Shape, form: Form, folder: Path) -> None:
 
 
 def measure(
-    name: str, form: str, folder: Path, plan: Plan, threads: int, failed: dict[str, str]
+    name: str,
+    form: str,
+    folder: Path,
+    plan: Plan,
+    threads: int,
+    failed: dict[str, str],
+    large_pages: bool = False,
 ) -> list[Row]:
     """All rows of a form on a number of threads. Raises ``BenchmarkError`` for wrong answers."""
     how = FORMS[form]
     source = folder / how.file
+    library = folder / f"{how.file}-{how.precision}.so"
     model = onnx.load(source)
     decoder, nbytes = Decoder.of(model, name), product_bytes(model, how.precision)
     del model
     entrants = [
-        engine_entrant("byoc", folder / f"{how.file}-{how.precision}.so", how.precision),
+        engine_entrant("byoc", library, how.precision, large_pages),
         engine_entrant("onnxruntime", source, how.precision),
         engine_entrant("openvino", source, how.precision),
         Entrant(
@@ -245,7 +252,7 @@ def _sheets(
     plan = Plan(options.prompt, options.past, options.rounds, options.prompt_rounds)
     for threads in options.threads:
         for form in options.forms:
-            rows = measure(options.model, form, folder, plan, threads, failed)
+            rows = measure(options.model, form, folder, plan, threads, failed, options.large_pages)
             found.append((form, rows))
             yield sheet(options.model, form, rows)
 
@@ -260,6 +267,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt", type=int, nargs="*", default=[512], metavar="N")
     parser.add_argument("--prompt-rounds", type=int, default=3, metavar="N")
     parser.add_argument("--folder", type=Path, help="where models and libraries stay")
+    parser.add_argument(
+        "--large-pages", action="store_true", help="move our weights to large pages"
+    )
     parser.add_argument("--build", action="store_true", help="only write and compile them")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="byoc-generate-") as temporary:

@@ -122,21 +122,34 @@ class DecoderEngine(Protocol):
 
 
 class Ours:
-    """This project: a library from ``byoc.compile`` with states."""
+    """This project: a library from ``byoc.compile`` with states.
 
-    def __init__(self, path: Path, decoder: Decoder, threads: int, capacity: int) -> None:
+    With ``large_pages`` what calls read of its weights lies in such before steps are timed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        decoder: Decoder,
+        threads: int,
+        capacity: int,
+        large_pages: bool = False,
+    ) -> None:
         # TVM's FFI imports PyTorch where that is installed: a second, and memory, for nothing.
         sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
         from byoc.deploy.loader import load
 
         self._model = load(path, threads, capacity=capacity)
         self._rooms: dict[int, np.ndarray] = {}
+        self._large_pages = large_pages
 
     def restore(self, inputs: Arrays) -> None:
         """Memory of states, and of results, stays."""
         self._model.reset()
         for piece in pieces(inputs):
             self.call(piece)
+        if self._large_pages:
+            self._model.enlarge_weights()
 
     def call(self, inputs: Arrays) -> np.ndarray:
         """New rows go behind those that are there; calls of as many tokens share their results."""

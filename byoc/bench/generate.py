@@ -290,12 +290,14 @@ def bench_generate(
     rounds: int = 8,
     precision: str = FP32,
     engines: Sequence[str] = (),
+    large_pages: bool = False,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Generated:
     """Time prompts and steps of a decoder, an ONNX file or a name of the zoo.
 
     ``prompts`` are numbers of tokens, ``pasts`` numbers of rows in the cache before a step;
-    ``engines`` are keys of ``DECODER_ENGINES`` (default: those installed). Raises ``ByocError``.
+    ``engines`` are keys of ``DECODER_ENGINES`` (default: those installed).  With ``large_pages``
+    ours moves its weights to such (``Model.enlarge_weights``).  Raises ``ByocError``.
     """
     if precision not in GENERATED:
         raise BenchmarkError(
@@ -314,7 +316,7 @@ def bench_generate(
         library = Path(folder, "decoder.so")
         compile_decoder(source, library, precision)
         entrants = [
-            engine_entrant(engine, library if engine == "byoc" else source, precision)
+            engine_entrant(engine, library if engine == "byoc" else source, precision, large_pages)
             for engine, reason in absent.items()
             if not reason
         ]
@@ -326,13 +328,15 @@ def bench_generate(
     return Generated(name, precision, rows, failed)
 
 
-def engine_entrant(engine: str, path: Path, precision: str) -> Entrant:
-    """One of ``DECODER_ENGINES`` with a file, or for ours a library."""
+def engine_entrant(engine: str, path: Path, precision: str, large_pages: bool = False) -> Entrant:
+    """One of ``DECODER_ENGINES`` with a file, or for ours a library, in large pages or as it is."""
     known = DECODER_ENGINES[engine]
     told = PRECISIONS[precision].peers or precision
     options: dict[str, object] = {"precision": told} if known.told_precision else {}
     if known.told_data:
         options["data"] = sorted(data_locations(path))
+    if engine == "byoc":
+        options["large_pages"] = large_pages
     return Entrant(engine, known.title, known.maker, path, options)
 
 

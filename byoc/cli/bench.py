@@ -33,7 +33,7 @@ _LENGTHS = ("prompts", "pasts")
 #: Options that --generate reads.
 _OF_GENERATE = (
     *("models", "generate", "engines", "threads", "rounds", "precisions", *_LENGTHS),
-    *("markdown", "as_json", "quiet", "verbose"),
+    *("large_pages", "markdown", "as_json", "quiet", "verbose"),
 )
 
 
@@ -90,6 +90,10 @@ class _Precision(click.Choice):
     "With --generate: tokens before a step (default: 128 1024).",
     multiple=True,
     metavar="N...",
+)
+@options.flag(
+    "--large-pages",
+    "With --generate: move weights that our steps read to large pages, as Model.enlarge_weights.",
 )
 @options.input_shapes
 @options.fixed_inputs
@@ -156,6 +160,7 @@ def bench_verb(
     lengths = _lengths(others)
     if others.pop("generate"):
         return _generate(models, threads, precisions, lengths, markdown, as_json, **others)
+    del others["large_pages"]
     _check_usage(models, suite, batches, input_shapes, markdown and as_json, others["engines"])
     remote.require_for_target(devices, target)
     _check_files(models, plot_file, html, devices)
@@ -194,10 +199,12 @@ def _told(
 
 
 def _lengths(given: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Take the numbers of tokens out of what is given."""
+    """Take the numbers of tokens out of what is given; all that needs --generate is checked."""
     lengths = {name: numbers for name in _LENGTHS if (numbers := given.pop(name))}
     if lengths and not given["generate"]:
         raise click.UsageError("--prompt and --past need --generate")
+    if given["large_pages"] and not given["generate"]:
+        raise click.UsageError("--large-pages needs --generate")
     return lengths
 
 

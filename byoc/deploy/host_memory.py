@@ -13,14 +13,13 @@ import tvm_ffi
 
 from byoc.deploy.exchange import numpy_dtype, tensor_of
 from byoc.deploy.input_tensors import address_of, aligned_room, without_elements
+from byoc.deploy.large_pages import LARGE, MADV_HUGEPAGE
 from byoc.deploy.row_tensors import RowTensors
 
-#: Bytes of a large page of x86-64 and 64-bit Arm.
-_LARGE = 2 << 20
 #: Bytes from which on a state is read faster from large pages: 2 MB of keys and values in 67 us
 #: instead of 104 on Zen 4. What lies behind the filled rows in such a page is memory in use, too.
-_WORTH_LARGE = _LARGE // 4
-_MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25  # asm-generic/mman-common.h of Linux
+_WORTH_LARGE = LARGE // 4
+_MADV_COLLAPSE = 25  # asm-generic/mman-common.h of Linux
 
 
 class HostMemory:
@@ -36,8 +35,8 @@ class HostMemory:
         if size < _WORTH_LARGE or sys.platform != "linux":
             return aligned_room(shape, dtype)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        whole = np.frombuffer(mmap.mmap(-1, _pages(size) + _LARGE, flags), np.uint8)
-        start = -address_of(whole) % _LARGE
+        whole = np.frombuffer(mmap.mmap(-1, _pages(size) + LARGE, flags), np.uint8)
+        start = -address_of(whole) % LARGE
         return whole[start : start + size].view(kind).reshape(shape)
 
     def rows_worth_enlarging(self, room: np.ndarray) -> int:
@@ -49,7 +48,7 @@ class HostMemory:
     def enlarge(self, room: np.ndarray) -> None:
         """Ask for large pages under a room, those that are written included."""
         size = ctypes.c_size_t(_pages(room.nbytes))
-        for advice in (_MADV_HUGEPAGE, _MADV_COLLAPSE):  # an older system refuses the second
+        for advice in (MADV_HUGEPAGE, _MADV_COLLAPSE):  # an older system refuses the second
             ctypes.CDLL(None).madvise(ctypes.c_void_p(address_of(room)), size, advice)
 
     def first(self, room: np.ndarray, count: int) -> np.ndarray:
@@ -75,4 +74,4 @@ class HostMemory:
 
 def _pages(size: int) -> int:
     """Bytes of whole large pages."""
-    return -(-size // _LARGE) * _LARGE
+    return -(-size // LARGE) * LARGE

@@ -23,6 +23,7 @@ from byoc.deploy.input_tensors import (
     require_apart,
 )
 from byoc.deploy.kept_states import CAPACITY, KeptStates
+from byoc.deploy.large_pages import enlarge
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.misfits import in_words
 from byoc.deploy.open_compiled import first_line, open_compiled
@@ -240,6 +241,15 @@ class Model(Described):
     def clone(self) -> Model:
         """A model of the same library, with states of its own that are as these are now."""
         return Model(self.path, self._loaded(), self.metadata, self._kept.copy())
+
+    def enlarge_weights(self) -> int:
+        """Move weights that calls have read so far to large pages of this process; returns bytes.
+
+        What the system maps in large pages already stays, as does all that no call read. Each step
+        of a decoder reads them faster so. Raises ``RunError`` where there are no such pages.
+        """
+        self._loaded()
+        return enlarge(self._file)
 
     def close(self) -> None:
         """Let go of the library, which leaves memory once no run is under way.

@@ -28,6 +28,7 @@ from byoc.patterns.row import (
     Row,
     Unfit,
 )
+from byoc.patterns.trees import TREES_ROWS
 
 #: All rows by family. Unary functions have no rows: ``idioms`` recognises them, in one operator
 #: or in several.
@@ -41,6 +42,7 @@ ROWS: tuple[Row, ...] = (
     *MOVEMENT_ROWS,
     *QUANTISATION_ROWS,
     *RECURRENT_ROWS,
+    *TREES_ROWS,
 )
 
 TABLE: dict[str, Row] = {row.root: row for row in ROWS}

@@ -28,12 +28,13 @@ from codegen_cc.operators import (
     recurrent,
     resize2d,
     rotary,
+    trees,
 )
 
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    *(recurrent, rotary, grouped_matmul, distances, grid_sample),
+    *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees),
 )
 
 for family in FAMILIES:

@@ -434,6 +434,7 @@ int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, 
 #include "ext_grid_sample.h"
 #include "ext_norms.h"
 #include "ext_rotary.h"
+#include "ext_trees.h"
 
 /* These have the blocks above as parameters. */
 #include "ext_bfloat16.h"

@@ -124,7 +124,7 @@ def test_features(case: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
 
 
-def test_texts_and_trees_are_refused_by_name() -> None:
+def test_texts_and_trees_without_nodes_are_refused_by_name() -> None:
     texts = _model("LabelEncoder", [LABELS], {}, "ai.onnx.ml", 2)
     texts.graph.node[0].attribute.extend(
         [

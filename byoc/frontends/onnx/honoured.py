@@ -14,6 +14,9 @@ from onnx import defs
 
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, OF_MICROSOFT
 
+#: A domain of ours, and its operator: what other operators are written out as, where ONNX has none.
+OWN, DECISION_TREES = "byoc", "DecisionTrees"
+
 #: Names of ONNX's own domain.
 ONNX_DOMAINS = ("", "ai.onnx")
 
@@ -50,7 +53,8 @@ OTHER_DOMAINS = {
             "QuantizeLinear",
             "SkipLayerNormalization",
         )
-    )
+    ),
+    OWN: frozenset((DECISION_TREES,)),
 }
 
 #: Operators whose converter is for the other domain's; ONNX has some of that name as well.

@@ -1,0 +1,339 @@
+"""Ensembles of decision trees of ai.onnx.ml: the operator of ours, and what its sums become.
+
+What the standard leaves open, such as one score for two classes, is as in ONNX Runtime. Rows of
+float64 are refused: a threshold may lie between a number and its float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from byoc.frontends.onnx.bodies.call import Call
+from byoc.frontends.onnx.bodies.tree_nodes import LEAF, Layout, Nodes
+from byoc.frontends.onnx.honoured import DECISION_TREES, OWN
+
+_KINDS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "least", "MAX": "greatest"}
+#: The same by number, as TreeEnsemble has them, and its other numbers.
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+_MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
+#: What several scores of a row become.
+_BECOME = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
+_FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+@dataclass(frozen=True)
+class _Forest:
+    """Trees by the places of their roots, and what each leaf gives: pairs of target and weight."""
+
+    nodes: Nodes
+    roots: Sequence[int]
+    given: Sequence[Sequence[tuple[int, float]]]
+    targets: int
+
+
+def tree_ensemble_regressor(call: Call) -> bool:
+    """Aggregates of the leaves' weights and the base values, [N, targets]."""
+    targets = int(call.attrs.get("n_targets", 1))
+    return _regression(
+        call,
+        _by_names(call, "target", targets),
+        call.attrs.get("aggregate_function", b"SUM").decode(),
+        call.attrs.get("post_transform", b"NONE").decode(),
+        _numbers(call, "base_values"),
+    )
+
+
+def tree_ensemble(call: Call) -> bool:
+    """The same with leaves of their own, of opset 5."""
+    aggregate, transform = call.attrs.get("aggregate_function", 1), call.attrs.get("post_transform")
+    if aggregate not in range(len(_AGGREGATES)) or (transform or 0) not in range(len(_TRANSFORMS)):
+        return False
+    forest = _by_places(call, int(call.attrs.get("n_targets", 1)))
+    return _regression(call, forest, _AGGREGATES[aggregate], _TRANSFORMS[transform or 0], [])
+
+
+def _regression(
+    call: Call, forest: _Forest | None, aggregate: str, transform: str, base: Sequence[float]
+) -> bool:
+    if forest is None or aggregate not in _KINDS or transform not in _BECOME:
+        return False
+    if len(base) not in (0, forest.targets) or not forest.targets:
+        return False
+    scores = _scores(call, forest, _KINDS[aggregate])
+    if scores is None:
+        return False
+    if aggregate == "AVERAGE":
+        scores = call.op("Div", scores, call.constant(max(1, len(forest.roots)), np.float32))
+    if len(base):
+        scores = call.op("Add", scores, call.constant(base, np.float32))
+    # A single target is given as it is, whatever it should become.
+    call.give(0, _become(call, scores, transform) if forest.targets > 1 else scores)
+    return True
+
+
+def tree_ensemble_classifier(call: Call) -> bool:
+    """Labels of the greatest sums, and the sums or what they become, [N, classes]."""
+    labels = list(call.attrs.get("classlabels_int64s", ()))
+    transform = call.attrs.get("post_transform", b"NONE").decode()
+    base = _numbers(call, "base_values")
+    forest = _by_names(call, "class", len(labels))
+    if forest is None or len(labels) < 2 or transform not in _BECOME:
+        return False
+    if len(labels) == 2:
+        return _of_two_classes(call, forest, labels, transform, base)
+    scores = _scores(call, forest, "sum")
+    if scores is None or not (len(base) == len(labels) or (not base and _scores_all(forest))):
+        return False
+    if len(base):
+        scores = call.op("Add", scores, call.constant(base, np.float32))
+    place = call.op("ArgMax", scores, axis=1, keepdims=0)
+    call.give(0, call.op("Gather", call.constant(labels, np.int64), place, axis=0))
+    call.give(1, _become(call, scores, transform))
+    return True
+
+
+def _scores_all(forest: _Forest) -> bool:
+    """Whether each row gets something for each class: some tree has it in all of its leaves."""
+    found: set[int] = set()
+    nodes = forest.nodes
+    for root in forest.roots:
+        waiting, of_tree = [root], set(range(forest.targets))
+        while waiting:
+            at = waiting.pop()
+            if nodes.modes[at] == LEAF:
+                of_tree &= {target for target, _ in forest.given[nodes.rows[at]]}
+            else:
+                waiting += (nodes.first[at], nodes.second[at])
+        found |= of_tree
+    return len(found) == forest.targets
+
+
+def _of_two_classes(
+    call: Call, forest: _Forest, labels: Sequence[int], transform: str, base: Sequence[float]
+) -> bool:
+    """One class has all weights; its sum decides by its sign, or by 0.5 if no weight is negative.
+
+    The first class's sum is the score of the second; the other one's is its opposite, or 1 less it.
+    Where both classes have weights, ONNX Runtime's labels are others than the model's: refused.
+    """
+    classes = {target for given in forest.given for target, _ in given}
+    if classes not in ({0}, {1}) or len(base) > (1 if classes == {0} else 0):
+        return False
+    alone = [[(0, weight) for _, weight in given] for given in forest.given]
+    score = _scores(call, replace(forest, given=alone, targets=1), "sum")
+    if score is None:
+        return False
+    if len(base):
+        score = call.op("Add", score, call.constant(base, np.float32))
+    positive = all(weight >= 0 for given in alone for _, weight in given)
+    limit = call.constant(0.5 if positive else 0, np.float32)
+    above = call.over("Squeeze", call.op("Greater", score, limit), [1])
+    table = call.constant(labels, np.int64)
+    call.give(0, call.op("Gather", table, call.op("Cast", above, to=_INT64), axis=0))
+    if classes == {1}:
+        other = call.op("Mul", score, call.constant(0, np.float32))
+        call.give(1, _become(call, call.op("Concat", other, score, axis=1), transform))
+    elif transform == "LOGISTIC":
+        both = call.op("Concat", call.op("Neg", score), score, axis=1)
+        call.give(1, call.op("Sigmoid", both))
+    else:
+        one = call.constant(1 if positive else 0, np.float32)
+        call.give(1, call.op("Concat", call.op("Sub", one, score), score, axis=1))
+    return True
+
+
+def _become(call: Call, scores: str, transform: str) -> str:
+    operator = _BECOME[transform]
+    axis = {"axis": 1} if operator == "Softmax" else {}
+    return call.op(operator, scores, **axis) if operator else scores
+
+
+# ---------------------------------------------------------------- the operator of ours
+
+
+def _scores(call: Call, forest: _Forest, kind: str) -> str | None:
+    """[N, targets]; None for rows, or leaves, that it does not take."""
+    shape = call.shape()
+    nodes = forest.nodes
+    branches = [f for f, mode in zip(nodes.features, nodes.modes, strict=True) if mode != LEAF]
+    if shape is None or len(shape) != 2 or not shape[1] or not forest.roots:
+        return None
+    if min(branches, default=0) < 0 or max(branches, default=0) >= shape[1]:
+        return None
+    exact = np.array(nodes.thresholds, np.float64)
+    if not np.array_equal(exact, exact.astype(np.float32), equal_nan=True):
+        return None  # of float64: rounded, they would separate others
+    if call.dtype() not in (np.float32, np.int64, np.int32):
+        return None
+    table = _table(forest, kind)
+    if table is None:
+        return None
+    x = call.input(0) if call.dtype() == np.float32 else call.op("Cast", call.input(0), to=_FLOAT)
+    layout = Layout(nodes)
+    try:
+        for root in forest.roots:
+            layout.add(root)
+    except ValueError:
+        return None
+    constants = [call.constant(array, array.dtype) for array in (*layout.arrays(), *table)]
+    return call.op(DECISION_TREES, x, *constants, domain=OWN, kind=kind, targets=forest.targets)
+
+
+def types_of_trees(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> dict[str, onnx.TypeProto]:
+    """The type of the operator's result: as many rows as its first input has."""
+    made = onnx.helper.make_tensor_type_proto(_FLOAT, [None, None])
+    rows, columns = made.tensor_type.shape.dim
+    rows.CopyFrom(types[node.input[0]].tensor_type.shape.dim[0])
+    targets = next(attribute.i for attribute in node.attribute if attribute.name == "targets")
+    columns.dim_value = targets
+    return {node.output[0]: made}
+
+
+def _table(forest: _Forest, kind: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Values [leaves, width] and the first target of each: one for each leaf, or all of them."""
+    several = any(len(given) != 1 for given in forest.given)
+    width = forest.targets if several or kind != "sum" else 1
+    values = np.zeros((len(forest.given), width), np.float32)
+    targets = np.zeros(len(forest.given), np.int32)
+    for row, given in enumerate(forest.given):
+        places = {target for target, _ in given}
+        if not all(0 <= target < forest.targets for target in places):
+            return None
+        if kind != "sum" and len(places) != forest.targets:
+            return None
+        if len(places) != len(given):
+            return None
+        for target, weight in given:
+            if width == 1:
+                targets[row], values[row] = target, weight
+            else:
+                values[row, target] = weight
+    return values, targets
+
+
+# ---------------------------------------------------------------- what a model says
+
+
+def _by_names(call: Call, what: str, targets: int) -> _Forest | None:
+    """Nodes that have a tree and a number there, as have the weights of leaves."""
+    names = ("treeids", "nodeids", "modes", "truenodeids", "falsenodeids", "featureids")
+    trees, numbers, modes, first, second, features = (
+        list(call.attrs.get(f"nodes_{name}", ())) for name in names
+    )
+    thresholds = _numbers(call, "nodes_values")
+    count = len(modes)
+    absent = list(call.attrs.get("nodes_missing_value_tracks_true", ())) or [0] * count
+    columns = (trees, numbers, first, second, features, thresholds, absent)
+    weights = _numbers(call, f"{what}_weights")
+    owners = [list(call.attrs.get(f"{what}_{n}", ())) for n in ("treeids", "nodeids", "ids")]
+    if any(len(c) != count for c in columns) or any(len(o) != len(weights) for o in owners):
+        return None
+    places = {key: at for at, key in enumerate(zip(trees, numbers, strict=True))}
+    modes = [mode.decode() for mode in modes]
+    given: list[list[tuple[int, float]]] = [[] for _ in range(count)]
+    if len(places) != count:
+        return None
+    for tree, number, target, weight in zip(*owners, weights, strict=True):
+        at = places.get((tree, number))
+        if at is None or modes[at] != LEAF:
+            return None
+        given[at].append((target, weight))
+    leaves = [at for at in range(count) if modes[at] == LEAF]
+    rows = dict(zip(leaves, range(len(leaves)), strict=True))
+    children: list[list[int]] = []
+    for branches in (first, second):
+        found = [
+            0 if at in rows else places.get((trees[at], number), -1)
+            for at, number in enumerate(branches)
+        ]
+        if min(found, default=0) < 0:
+            return None
+        children.append(found)
+    nodes = Nodes(
+        modes, features, thresholds, *children, absent, [rows.get(at, 0) for at in range(count)]
+    )
+    roots = _roots(nodes)
+    if roots is None or sorted(trees[at] for at in roots) != sorted({*trees}):
+        return None
+    return _Forest(nodes, roots, [given[at] for at in leaves], targets)
+
+
+def _roots(nodes: Nodes) -> list[int] | None:
+    """The nodes that no branch leads to; None where these do not lead to each other node once."""
+    inner = [at for at, mode in enumerate(nodes.modes) if mode != LEAF]
+    led_to = {*(nodes.first[at] for at in inner), *(nodes.second[at] for at in inner)}
+    roots = [at for at in range(len(nodes.modes)) if at not in led_to]
+    waiting, count = list(roots), 0
+    while waiting and count <= len(nodes.modes):
+        at, count = waiting.pop(), count + 1
+        if nodes.modes[at] != LEAF:
+            waiting += (nodes.first[at], nodes.second[at])
+    return roots if count == len(nodes.modes) and not waiting else None
+
+
+def _by_places(call: Call, targets: int) -> _Forest | None:
+    """Branches and leaves that are counted apart."""
+    given = call.attrs
+    names = ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
+    features, first, first_leaf, second, second_leaf = (
+        list(given.get(f"nodes_{name}", ())) for name in names
+    )
+    modes = [int(mode) for mode in _numbers(call, "nodes_modes")]
+    thresholds, weights = _numbers(call, "nodes_splits"), _numbers(call, "leaf_weights")
+    count, leaves, ids = len(modes), len(weights), list(given.get("leaf_targetids", ()))
+    absent = list(given.get("nodes_missing_value_tracks_true", ())) or [0] * count
+    columns = (features, first, first_leaf, second, second_leaf, thresholds, absent)
+    if any(len(column) != count for column in columns) or len(ids) != leaves:
+        return None
+    roots = list(given.get("tree_roots", ()))
+    sets = _sets(_numbers(call, "membership_values"))
+    members = [at for at, mode in enumerate(modes) if mode == _MODES.index("MEMBER")]
+    if len(sets) != len(members) or not all(0 <= mode < len(_MODES) for mode in modes):
+        return None
+    children = []
+    for to, leaf in ((first, first_leaf), (second, second_leaf)):
+        inside = all(
+            0 <= t < (leaves if is_leaf else count) for t, is_leaf in zip(to, leaf, strict=True)
+        )
+        if not inside:
+            return None
+        children.append([t + count * bool(i) for t, i in zip(to, leaf, strict=True)] + [0] * leaves)
+    if not all(0 <= root < count for root in roots):
+        return None
+    pad = [0] * leaves
+    nodes = Nodes(
+        [f"BRANCH_{_MODES[mode]}" for mode in modes] + [LEAF] * leaves,
+        [*features, *pad],
+        [*thresholds, *pad],
+        *children,
+        [*absent, *pad],
+        [*([0] * count), *range(leaves)],
+        dict(zip(members, sets, strict=True)),
+    )
+    return _Forest(nodes, roots, [[pair] for pair in zip(ids, weights, strict=True)], targets)
+
+
+def _sets(numbers: Sequence[float]) -> list[list[float]]:
+    """What stands between NaNs; one may follow the last set."""
+    sets: list[list[float]] = [[]]
+    for number in numbers:
+        if np.isnan(number):
+            sets.append([])
+        else:
+            sets[-1].append(number)
+    return sets if sets[-1] else sets[:-1]
+
+
+def _numbers(call: Call, name: str) -> list[float]:
+    """An attribute that is a list, or a tensor, of numbers."""
+    value = call.attrs.get(f"{name}_as_tensor", call.attrs.get(name, ()))
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value).reshape(-1).tolist()
+    return list(value)

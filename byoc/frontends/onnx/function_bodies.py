@@ -21,11 +21,26 @@ from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.converters import CONVERTERS
 from byoc.frontends.onnx.graph_names import FreshNames, all_graphs, known_as, rename_reads
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS, schema_of
+from byoc.frontends.onnx.quantised_operators import MICROSOFT
 from codegen_cc.errors import one_line
 
 #: Operators that somebody converts as they are.
 _CONVERTED = frozenset((*CONVERTERS, *onnx_frontend._get_convert_map(), "SequenceMap"))
 
+
+#: Operators of ONNX Runtime that ONNX took over later, and attributes that its own lack, with the
+#: values that say nothing.
+_ONNX_TOOK_OVER: dict[tuple[str, str], dict[str, object]] = {
+    (MICROSOFT, "CausalConvWithState"): {
+        "channels_last": 0,
+        "dilation": 1,
+        "ndim": 1,
+        "state_window": 0,
+    },
+    (MICROSOFT, "LinearAttention"): {"state_window": 0},
+}
+#: The least opset whose operators their bodies are made of.
+_LEAST_OPSET = 18
 
 #: The domain of functions that come out of schemas.
 _SCHEMAS = "schemas"
@@ -62,6 +77,8 @@ class Functions:
             call = Call(node, types, constants, opset, self._names)
             if writer(call):
                 return call.nodes
+        if (node.domain, node.op_type) in _ONNX_TOOK_OVER:
+            return self._as_onnx(node, types, opset)
         schema = schema_of(node.op_type, opset, node.domain)
         if schema is None or (node.op_type in _CONVERTED and writer is None):
             return None
@@ -71,6 +88,31 @@ class Functions:
         function = _of_schema(schema, whole, types, opset)
         if function is None:
             return None
+        whole.domain = function.domain
+        return self._named(node, self._written_out(whole, types, function))
+
+    def _as_onnx(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], opset: int
+    ) -> list[onnx.NodeProto] | None:
+        """The body that ONNX's operator of the same name has; None with what that cannot say."""
+        usual = _ONNX_TOOK_OVER[node.domain, node.op_type]
+        whole = onnx.NodeProto()
+        whole.CopyFrom(node)
+        del whole.attribute[:]
+        for attribute in node.attribute:
+            if attribute.name not in usual:
+                whole.attribute.append(attribute)
+            elif onnx.helper.get_attribute_value(attribute) != usual[attribute.name]:
+                return None
+        schema = onnx.defs.get_schema(node.op_type)
+        if opset < _LEAST_OPSET or any(a.name not in schema.attributes for a in whole.attribute):
+            return None
+        whole = _with_defaults(whole, (a.default_value for a in schema.attributes.values()))
+        whole.domain = ""
+        function = _of_schema(schema, whole, types, schema.since_version)
+        if function is None:
+            return None
+        function.opset_import[0].version = opset
         whole.domain = function.domain
         return self._named(node, self._written_out(whole, types, function))
 

@@ -270,19 +270,72 @@ def rotary_embedding(call: Call) -> bool:
     return True
 
 
+def multimodal_rotary_embedding(call: Call) -> bool:
+    """MRotaryEmbedding: each column of the angles has a place of its own, in time, height or width.
+
+    ``position_ids`` are [3, B, S]; ``mrope_section`` says how many columns are of which.
+    """
+    shape, places, table = call.shape(0), call.shape(1), call.shape(2)
+    if call.attrs.get("is_packed_batching", 0) or None in (shape, places, table):
+        return False
+    sections, interleaved = list(call.attrs["mrope_section"]), call.attrs.get("mrope_layout", 0)
+    half = table[1]
+    if call.attrs.get("scale", 1.0) != 1.0 or half is None or len(sections) != 3:
+        return False
+    width, heads = call.attrs.get("rotary_embedding_dim", 0) or 2 * half, 0
+    if width != 2 * half or sum(sections) != half or places[0] != 3:
+        return False
+    x, flat = call.input(0), len(shape) == 3
+    if flat:
+        if shape[2] is None:
+            return False
+        heads = call.attrs.get("num_heads", 0) or shape[2] // width
+        x = heads_of(call, x, heads)
+    size = shape[2] // heads if flat else shape[3]
+    if size is None:
+        return False
+    columns = np.repeat(np.arange(3), sections)
+    if interleaved:
+        columns = np.zeros(half, np.int64)
+        for stream in (1, 2):
+            columns[stream : 3 * sections[stream] : 3] = stream
+    of_stream = [
+        call.over("Squeeze", call.slice(call.input(1), 0, stream, stream + 1), [0])
+        for stream in range(3)
+    ]
+
+    def angles(table: str) -> str:
+        found = call.op("Gather", table, of_stream[0], axis=0)
+        for stream in (1, 2):
+            other = call.op("Gather", table, of_stream[stream], axis=0)
+            chosen = call.constant(columns == stream, np.bool_)
+            found = call.op("Where", chosen, other, found)
+        return call.over("Unsqueeze", found, [1])
+
+    y = turned(call, x, (angles(call.input(2)), angles(call.input(3))), (size, width))
+    call.give(0, joined(call, y) if flat else y)
+    return True
+
+
 def rotated(call: Call, x: str, ids: str, tables: tuple[str, str], sizes: tuple[int, int]) -> str:
     """Pairs of numbers of [B, N, S, D] turned by the angles of their places [B or 1, S].
 
     ``tables`` are cosines and sines [places, width / 2]; ``sizes`` are D and the width that turns.
     """
+    cosine, sine = (
+        call.over("Unsqueeze", call.op("Gather", table, ids, axis=0), [1]) for table in tables
+    )
+    return turned(call, x, (cosine, sine), sizes)
+
+
+def turned(call: Call, x: str, angles: tuple[str, str], sizes: tuple[int, int]) -> str:
+    """The same with the cosines and sines of each place, [B or 1, 1, S, width / 2]."""
     size, width = sizes
+    cosine, sine = angles
     interleaved = bool(call.attrs.get("interleaved", 0) or call.attrs.get("rotary_interleaved", 0))
     turning, rest = x, ""
     if width < size:
         turning, rest = call.parts(x, [width, size - width], 3)
-    cosine, sine = (
-        call.over("Unsqueeze", call.op("Gather", table, ids, axis=0), [1]) for table in tables
-    )
     if interleaved:
         first, second = (call.slice(turning, 3, start, width, 2) for start in (0, 1))
     else:

@@ -1,0 +1,123 @@
+"""Gates and norms of gated linear attention and the like, as onnxruntime-genai writes decoders.
+
+Their definition is ONNX Runtime's (ContribOperators, domain com.microsoft). All compute in float32
+and give the dtype of their first input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from byoc.frontends.onnx.bodies.call import Call
+
+_FLOAT = onnx.TensorProto.FLOAT
+_EPSILON = 1e-5
+
+
+def gated_rms_norm(call: Call) -> bool:
+    """x rsqrt(mean(x^2) + epsilon) scale f(gate), the mean over groups as long as the scale."""
+    shape, size = call.shape(0), (call.shape(1) or [None])[0]
+    kind = call.attrs.get("activation", b"silu").decode()
+    if shape is None or not size or not shape[-1] or shape[-1] % size:
+        return False
+    if kind not in ("silu", "swish", "sigmoid"):
+        return False
+    x, scale, gate = (_single(call, place) for place in range(3))
+    y = _grouped_norm(call, x, scale, (shape[-1] // size, size))
+    factor = call.op("Sigmoid", gate)
+    if kind != "sigmoid":
+        factor = call.op("Mul", gate, factor)
+    call.give(0, _as_given(call, call.op("Mul", y, factor)))
+    return True
+
+
+def branchwise_rms_norm(call: Call) -> bool:
+    """RMS norms of branches [..., C, H], or [..., C H] where their number is given."""
+    shape, branches = call.shape(0), call.attrs.get("num_branches", 0)
+    if shape is None or shape[-1] is None or (branches and shape[-1] % branches):
+        return False
+    count = branches or (shape[-2] if len(shape) > 1 else None)
+    size = shape[-1] // branches if branches else shape[-1]
+    if not count or not size:
+        return False
+    x, scale = _single(call, 0), ""
+    if call.input(1):
+        told = call.shape(1)
+        if told not in ([count * size], [count, size], [size]):
+            return False
+        scale = _single(call, 1)
+        if told == [count * size]:
+            scale = call.reshape(scale, count, size)
+    y = _grouped_norm(call, x, scale, (count, size)) if branches else _norm(call, x, scale)
+    call.give(0, _as_given(call, y))
+    return True
+
+
+def gated_add(call: Call) -> bool:
+    """x + y gate"""
+    x, y, gate = map(call.input, range(3))
+    call.give(0, call.op("Add", x, call.op("Mul", y, gate)))
+    return True
+
+
+def scaled_silu(call: Call) -> bool:
+    """z sigmoid(z), z = scale x"""
+    if call.input(1):
+        if call.shape(1) != []:
+            return False
+        scale = call.op("Cast", call.input(1), to=call.element())
+    else:
+        scale = call.number(call.attrs.get("alpha", 1.0))
+    z = call.op("Mul", call.input(0), scale)
+    call.give(0, call.op("Mul", z, call.op("Sigmoid", z)))
+    return True
+
+
+def linear_attention_gate(call: Call) -> bool:
+    """decay_scale softplus(a + dt_bias), and the sigmoid of b."""
+    a, bias, scale = (_single(call, place) for place in range(3))
+    decay = call.op("Mul", scale, call.op("Softplus", call.op("Add", a, bias)))
+    call.give(0, _as_given(call, decay))
+    if call.wants(1):
+        if not call.input(3):
+            return False
+        call.give(1, _as_given(call, call.op("Sigmoid", _single(call, 3))))
+    return True
+
+
+def expand_dims(call: Call) -> bool:
+    """Unsqueeze at a constant axis."""
+    axis = call.known(1)
+    if axis is None:
+        return False
+    call.give(0, call.over("Unsqueeze", call.input(0), [axis]))
+    return True
+
+
+def _single(call: Call, place: int) -> str:
+    """An input as float32."""
+    name = call.input(place)
+    return name if call.dtype(place) == np.float32 else call.op("Cast", name, to=_FLOAT)
+
+
+def _as_given(call: Call, value: str) -> str:
+    """A result in the dtype of the first input."""
+    return value if call.dtype() == np.float32 else call.op("Cast", value, to=call.element())
+
+
+def _norm(call: Call, x: str, scale: str) -> str:
+    epsilon = call.constant(call.attrs.get("epsilon", _EPSILON), np.float32)
+    mean = call.over("ReduceMean", call.op("Mul", x, x), [-1], keepdims=1)
+    y = call.op("Div", x, call.op("Sqrt", call.op("Add", mean, epsilon)))
+    return call.op("Mul", y, scale) if scale else y
+
+
+def _grouped_norm(call: Call, x: str, scale: str, groups: tuple[int, int]) -> str:
+    """The norm of parts of the last axis: their number and length."""
+    if groups[0] == 1:
+        return _norm(call, x, call.reshape(scale, -1) if scale else scale)
+    rank = len(call.shape() or ())
+    parts = call.reshape(x, *([0] * (rank - 1)), *groups)
+    y = _norm(call, parts, scale)
+    return call.reshape(y, *([0] * (rank - 1)), groups[0] * groups[1])

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.torch.case import Case
+from tests.torch.complex_operators import COMPLEX
 from tests.torch.image_operators import IMAGE
 from tests.torch.linear_operators import BAGS, LINEAR
 from tests.torch.odd_operators import ODD
@@ -418,4 +419,5 @@ FAMILIES = {
     "bags": BAGS,
     "taken_apart": TAKEN_APART,
     "rotations": ROTATIONS,
+    "complex": COMPLEX,
 }

@@ -21,6 +21,10 @@ _LOGARITHMS = torch.tensor(
     ]
 )
 
+#: Points in all directions, and where a sign or a quotient tells nothing.
+_ODD = torch.tensor([0.0, -0.0, 1.0, -2.0, 1e-30, -3e38, torch.inf, -torch.inf, torch.nan])
+_UP, _ACROSS = torch.cartesian_prod(_ODD, _ODD).unbind(1)
+
 SPECIAL: dict[str, Case] = {
     "erfc": (lambda x: torch.erfc(x) * 2, (_NUMBERS,)),
     "erfc_doubles": (torch.erfc, (_NUMBERS.double(),)),
@@ -28,6 +32,8 @@ SPECIAL: dict[str, Case] = {
     "erfc_halves": (torch.erfc, (_NUMBERS[:200].bfloat16(),)),
     "lgamma": (torch.lgamma, (_NUMBERS,)),
     "mvlgamma": (lambda x: torch.mvlgamma(x.abs() + 2, 2), (_NUMBERS,)),
+    "angle_of_points": (torch.atan2, (_UP, _ACROSS)),
+    "angle_of_rows": (torch.atan2, ((40,), (3, 40))),
     "digamma": (torch.digamma, (_NUMBERS,)),
     "digamma_doubles": (torch.digamma, (_NUMBERS[:206].double(),)),
     "erfinv": (torch.erfinv, (_SHARES,)),

@@ -37,6 +37,7 @@ LEFT = {
     "linear": set(),
     "taken_apart": set(),
     "rotations": set(),
+    "complex": set(),
     "bags": {"relax.scatter_nd"},  # greatest scattered rows
 }
 

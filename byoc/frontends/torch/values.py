@@ -67,6 +67,9 @@ class Graph:
 
     def tensor(self, value: Value, dtype: str | None = None) -> relax.Expr:
         """An expression of a value; of another dtype where one is asked for."""
+        if isinstance(value, complex):
+            parts = torch.tensor([value.real, value.imag], dtype=torch.float64)
+            return constant_of(parts.to(getattr(torch, self.dtype)))
         if isinstance(value, torch.Tensor):
             if value.is_complex():
                 value = self._pairs(value)
@@ -83,8 +86,8 @@ class Graph:
 
     def is_complex(self, value: Value) -> bool:
         """Whether a value of the node is complex: a constant, or one that a converter made."""
-        if isinstance(value, torch.Tensor):
-            return value.is_complex()
+        if isinstance(value, torch.Tensor | complex):
+            return isinstance(value, complex) or value.is_complex()
         return any(value is known for known in self.complex)
 
     def tensors(self, *values: Value) -> list[relax.Expr]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.angles import angle_of
 from byoc.frontends.torch.converters.movement import expand, part_of, reshaped
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
@@ -68,7 +69,7 @@ def angle(g: Graph, x: Value) -> relax.Expr:
     pairs = g.tensor(x)
     last = pairs.ty.ndim - 1
     real, imaginary = (g.emit(op.take(pairs, g.tensor(i, "int64"), last)) for i in range(2))
-    return op.atan2(imaginary, real)
+    return angle_of(g, imaginary, real) if g.dtype == "float32" else op.atan2(imaginary, real)
 
 
 def conjugate(g: Graph, x: Value) -> relax.Expr:
@@ -95,9 +96,14 @@ def subtract(g: Graph, x: Value, other: Value, alpha: Value = 1) -> relax.Expr:
 
 
 def _both_complex(g: Graph, *values: Value) -> list[relax.Expr]:
-    if not all(map(g.is_complex, values)):
-        raise ValueError("a sum of real and complex numbers; need complex ones")
-    return [g.tensor(value) for value in values]
+    """Pairs, of real numbers with 0 for the imaginary parts."""
+    first = g.tensor(torch.tensor([1.0, 0.0]), g.dtype)
+    return [
+        g.tensor(value)
+        if g.is_complex(value)
+        else g.emit(op.multiply(_beside_pairs(g, value), first))
+        for value in values
+    ]
 
 
 def multiply(g: Graph, x: Value, other: Value) -> relax.Expr:

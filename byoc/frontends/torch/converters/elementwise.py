@@ -9,6 +9,7 @@ import torch
 import tvm
 from tvm import relax
 
+from byoc.frontends.torch.converters.angles import arc_tangent
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
 
@@ -63,11 +64,6 @@ def _but_nan(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
         return op.where(op.isnan(a), b, op.where(op.isnan(b), a, chosen))
 
     return convert
-
-
-def arc_tangent(g: Graph, x: Value, other: Value) -> relax.Expr:
-    """The angle of a point, of integers as floats."""
-    return op.atan2(g.tensor(x, g.dtype), g.tensor(other, g.dtype))
 
 
 def sign(g: Graph, x: Value) -> relax.Expr:

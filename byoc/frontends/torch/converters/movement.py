@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tvm import relax
+from tvm import relax, tirx
 
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
@@ -229,12 +229,13 @@ def roll(g: Graph, x: Value, shifts: Sequence[Value], dims: Sequence[int] = ()) 
         extent = tensor.ty.shape.values[axis]
         known = getattr(extent, "value", None)
         if not isinstance(shift, int):
-            raise ValueError("a shift that sizes decide; need a number")
-        if known is not None:
-            shift %= known
-        if shift == 0:
-            continue
-        border = extent - shift if shift > 0 else -shift
+            border = extent - tirx.floormod(shift, tirx.max(extent, 1))
+        else:
+            if known is not None:
+                shift %= known
+            if shift == 0:
+                continue
+            border = extent - shift if shift > 0 else -shift
         last = part_of(tensor, axis, border, extent)
         first = part_of(tensor, axis, 0, border)
         tensor = g.emit(op.concat([g.emit(last), g.emit(first)], axis))

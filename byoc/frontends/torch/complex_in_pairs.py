@@ -1,0 +1,198 @@
+"""Operators of complex numbers in terms of their real and imaginary parts.
+
+What moves elements moves pairs of them; sums are those of the parts; a product of matrices is one
+of real matrices twice as wide. Of real numbers everything stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+#: Arguments that name axes.
+_AXES = ("dim", "dims", "dim0", "dim1")
+#: A function that stands for an operator; ``NotImplemented`` leaves it as it is.
+Made = Callable[..., Any]
+
+aten = torch.ops.aten
+
+
+def _is_complex(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_is_complex, value))
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def pairs(x: torch.Tensor) -> torch.Tensor:
+    """Real and imaginary parts along one axis more; the parts of real numbers are these and 0."""
+    if not x.is_complex():
+        return torch.stack([x, torch.zeros_like(x)], -1)
+    return torch.view_as_real(x.resolve_conj())
+
+
+def _parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return pairs(x).unbind(-1)
+
+
+def _of_parts(real: torch.Tensor, imaginary: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(torch.stack([real, imaginary], -1))
+
+
+def _as_complex(made: Any) -> Any:
+    if isinstance(made, list | tuple):
+        return [_as_complex(part) for part in made]
+    return torch.view_as_complex(made.contiguous())
+
+
+def _moved(operator: torch._ops.OpOverload, *args: Any, **named: Any) -> Any:
+    """The operator on pairs, whose axes are counted from the first one."""
+    given: dict[str, Any] = {}
+    for place, argument in enumerate(operator._schema.arguments):
+        default = argument.default_value
+        given[argument.name] = (
+            args[place] if place < len(args) else named.get(argument.name, default)
+        )
+    rank = args[0].dim()
+    for name, value in given.items():
+        if _is_complex(value):
+            given[name] = pairs(value)
+        elif name in _AXES and isinstance(value, int):
+            given[name] = value % max(1, rank)
+        elif name in _AXES:
+            axes = range(rank) if value is None or len(value) == 0 else value
+            given[name] = [axis % max(1, rank) for axis in axes]
+    return _as_complex(operator(**given))
+
+
+def _rolled(x: torch.Tensor, shifts: list[int], dims: list[int] = ()) -> torch.Tensor:
+    if not dims:
+        return torch.roll(x.reshape(-1), shifts, 0).reshape(x.shape)
+    return _moved(aten.roll.default, x, shifts, dims)
+
+
+def _of_all(operator: torch._ops.OpOverload, x: torch.Tensor, **named: Any) -> torch.Tensor:
+    """A sum or mean of all elements."""
+    return _as_complex(operator(pairs(x), list(range(x.dim())), **named))
+
+
+def _padded(
+    x: torch.Tensor, pad: list[int], mode: str | float = "constant", value: float | None = None
+) -> torch.Tensor:
+    if value or mode not in ("constant", 0):
+        raise ValueError(f"complex numbers padded with {value or mode}; need 0")
+    return _as_complex(aten.constant_pad_nd(pairs(x), [0, 0, *pad]))
+
+
+def _repeated(x: torch.Tensor, repeats: list[int]) -> torch.Tensor:
+    return _as_complex(pairs(x).repeat([*repeats, 1]))
+
+
+def _stacked(tensors: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    return _as_complex(torch.stack([*map(pairs, tensors)], dim % (tensors[0].dim() + 1)))
+
+
+def _chosen(condition: torch.Tensor, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return _as_complex(torch.where(condition.unsqueeze(-1), pairs(x), pairs(other)))
+
+
+def _filled(size: list[int], value: complex, **named: Any) -> Any:
+    dtype = named.get("dtype")
+    if dtype is None or not dtype.is_complex:
+        return NotImplemented
+    real = dtype.to_real()
+    parts = [torch.full(size, p, dtype=real) for p in (complex(value).real, complex(value).imag)]
+    return _of_parts(*parts)
+
+
+def _product(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Of matrices: each row of pairs by a matrix of 2 x 2 blocks."""
+    if x.dim() == 1:
+        return _product(x.unsqueeze(0), other).squeeze(0 if other.dim() == 1 else -2)
+    if other.dim() == 1:
+        return _product(x, other.unsqueeze(-1)).squeeze(-1)
+    real, imaginary = _parts(other)
+    rows = [torch.stack([real, imaginary], -1), torch.stack([-imaginary, real], -1)]
+    blocks = torch.stack(rows, -3).flatten(-2).flatten(-3, -2)
+    made = pairs(x).flatten(-2) @ blocks
+    return torch.view_as_complex(made.unflatten(-1, (other.shape[-1], 2)).contiguous())
+
+
+def _added_product(
+    x: torch.Tensor, left: torch.Tensor, right: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    return x * beta + _product(left, right) * alpha
+
+
+def _quotient(x: torch.Tensor, other: torch.Tensor) -> Any:
+    if not _is_complex(other):
+        return NotImplemented
+    a, b = _parts(other)
+    return (x * other.conj()) / (a * a + b * b)
+
+
+def _exponential(x: torch.Tensor) -> torch.Tensor:
+    a, b = _parts(x)
+    return torch.polar(torch.exp(a), b)
+
+
+def _logarithm(x: torch.Tensor) -> torch.Tensor:
+    return _of_parts(torch.log(x.abs()), x.angle())
+
+
+def _reciprocal(x: torch.Tensor) -> torch.Tensor:
+    a, b = _parts(x)
+    size = a * a + b * b
+    return _of_parts(a / size, -b / size)
+
+
+def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
+    if exponent not in (1, 2, 3, 4):
+        raise ValueError(f"complex numbers to the power {exponent}; need 1 to 4")
+    square = x * x if exponent > 1 else x
+    return {1: x, 2: square, 3: square * x, 4: square * square}[int(exponent)]
+
+
+_MOVED = (
+    *(aten.slice.Tensor, aten.select.int, aten.flip.default, aten.index_select.default),
+    *(aten.slice_scatter.default, aten.select_scatter.default, aten.index.Tensor),
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.cumsum.default),
+    *(aten.sum.dim_IntList, aten.mean.dim, aten.copy.default),
+)
+_FUNCTIONS: dict[torch._ops.OpOverload, Made] = {
+    **{operator: partial(_moved, operator) for operator in _MOVED},
+    aten.sum.default: partial(_of_all, aten.sum.dim_IntList),
+    aten.mean.default: partial(_of_all, aten.mean.dim),
+    aten.roll.default: _rolled,
+    aten.constant_pad_nd.default: _padded,
+    aten.pad.default: _padded,
+    aten.repeat.default: _repeated,
+    aten.stack.default: _stacked,
+    aten.where.self: _chosen,
+    **dict.fromkeys(
+        (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.matmul.default),
+        _product,
+    ),
+    **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), _added_product),
+    aten.div.Tensor: _quotient,
+    aten.exp.default: _exponential,
+    aten.log.default: _logarithm,
+    aten.reciprocal.default: _reciprocal,
+    aten.pow.Tensor_Scalar: _power,
+}
+
+
+def in_pairs(usual: Mapping[Any, Made]) -> dict[Any, Made]:
+    """What stands for operators of which an operand is complex; of others, what ``usual`` has."""
+
+    def made(operator: torch._ops.OpOverload, *args: Any, **named: Any) -> Any:
+        if any(map(_is_complex, (*args, *named.values()))):
+            return _FUNCTIONS[operator](*args, **named)
+        other = usual.get(operator)
+        return NotImplemented if other is None else other(*args, **named)
+
+    table = {operator: partial(made, operator) for operator in _FUNCTIONS}
+    nothing = {aten.zeros.default: lambda size, **named: _filled(size, 0, **named)}
+    return {**table, aten.full.default: _filled, **nothing}

@@ -79,6 +79,44 @@ class Windows(nn.Module):
         return torch.cat([x, x, x], 0).mT.unfold(1, 4, 2) * torch.hann_window(4)
 
 
+class Pooled(nn.Module):
+    """What lines of any number have in common: means, deviations and medians, of none as well."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = x.exp()
+        return {
+            "mean": y.mean(0),
+            "all": y.mean(),
+            "kept": y.mean((0, 1), keepdim=True) * 2,
+            "deviation": y.std(0),
+            "variance": y.var(0, correction=2),
+            "share": y.var(0, correction=0),
+            "both": torch.stack(torch.var_mean(y, 0)),
+        }
+
+
+class Middle(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = torch.where(x > 1, torch.nan, x)
+        middle = torch.stack([part.float() for part in x.exp().median(0)])
+        return {"middle": middle, "numbers": y.nanmedian(0).values, "all": y.median()}
+
+
+class Spectrum(nn.Module):
+    """A few frequencies of images mixed by complex weights, and an open axis shifted by half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2, 4, 4, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        whole = torch.fft.rfft2(x)
+        made = torch.zeros(x.shape[0], 2, 8, 5, dtype=torch.cfloat)
+        made[:, :, :4, :4] = torch.einsum("bixy,ioxy->boxy", whole[:, :, :4, :4], self.weight)
+        shifted = torch.fft.fftshift(x, 0) - torch.fft.ifftshift(x.exp(), 0)
+        return {"back": torch.fft.irfft2(made, s=(8, 8)), "shifted": shifted}
+
+
 class Bags(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -154,6 +192,9 @@ CASES = {
             torch.stack([torch.randperm(5)[:3] for _ in range(2 * n)]).view(n, 2, 3),
         ),
     ),
+    "pooled": (Pooled(), lambda n: (torch.randn(n, 3),)),
+    "middle": (Middle(), lambda n: (torch.randn(n, 3),)),
+    "spectrum": (Spectrum(), lambda n: (torch.randn(n, 3, 8, 8),)),
     "bags": (Bags(), lambda n: (torch.randint(0, 9, (n, 6)),)),
 }
 
@@ -182,6 +223,55 @@ def test_open_axis(name: str, tmp_path: Path) -> None:
             for found, value in zip(model.run(feed).values(), wanted, strict=True):
                 close = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
                 torch.testing.assert_close(torch.from_numpy(found), value, **close)
+
+
+@torch.no_grad()
+def test_pooled_of_none(tmp_path: Path) -> None:
+    """The mean of nothing is NaN, as the deviation of it is."""
+    axis, module = torch.export.Dim("count", min=0, max=9), Pooled().eval()
+    library = tmp_path / "pooled.so"
+    byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(4, 3),),
+        dynamic_shapes=({0: axis},),
+        min_bytes=0,
+    )
+    with byoc.load(library) as model:
+        for count in (0, 4):
+            x = torch.randn(count, 3)
+            found = model.run({"x": x.numpy()})
+            for name, wanted in module(x).items():
+                made = torch.from_numpy(found[name])
+                torch.testing.assert_close(made, wanted, equal_nan=True)
+
+
+class Scanned(nn.Module):
+    """What is found in the order of lines of any number."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = (2 * x).round()
+        modes, greatest, least = y.mode(0), y.cummax(0), y.cummin(0)
+        return {"mode": modes.values, "greatest": greatest.values, "places": least.indices}
+
+
+@torch.no_grad()
+def test_scans_along_an_open_axis(tmp_path: Path) -> None:
+    module, library = Scanned().eval(), tmp_path / "scanned.so"
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(4, 3),),
+        dynamic_shapes=({0: torch.export.Dim("count")},),
+        min_bytes=0,
+    )
+    assert {entry.op.partition("(")[0] for entry in compiled.report.left} <= {"relax.call_tir"}
+    with byoc.load(library) as model:
+        for count in (4, 1, 9):
+            x = torch.randn(count, 3)
+            found = model.run({"x": x.numpy()})
+            for name, wanted in module(x).items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
 
 
 class Sloped(nn.Module):

@@ -277,6 +277,8 @@ class _Importer:
         self._graph.results = [_as_real(result) for result in results]
         taken = (user for user in node.users if user.target is operator.getitem and user.users)
         self._graph.read = {user.args[1] for user in taken}
+        subtract = torch.ops.aten.sub.Tensor
+        self._graph.is_taken_away = any(user.target is subtract for user in node.users)
         operands = [n for n in node.all_input_nodes if _is_complex(n.meta.get("val"))]
         self._graph.complex = [self._values[operand] for operand in operands]
         self._find = converter_of

@@ -42,6 +42,8 @@ class Graph:
         self.symbols = symbols
         self.results: Sequence[Any] = ()
         self.read: Collection[int] = ()
+        #: Whether the node's result is taken away from something.
+        self.is_taken_away = False
         #: The node's operands that are complex.
         self.complex: Sequence[Any] = ()
         self._constants: dict[int, tuple[torch.Tensor, relax.Expr]] = {}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of
 
@@ -247,9 +249,24 @@ def _reduction(
         axes, shape = _axes(tensor, dim), shape_of(tensor)
         if of_nothing is not None and any(shape[axis] == 0 for axis in axes):
             return op.full(g.shape, g.tensor(of_nothing, g.dtype), g.dtype)
-        return apply(tensor, axes, keepdim) if axes else tensor
+        made = apply(tensor, axes, keepdim) if axes else tensor
+        if of_nothing is None or g.is_taken_away:  # from as few elements
+            return made
+        if all(isinstance(shape[axis], int) for axis in axes):
+            return made
+        return op.multiply(made, _share(g, tensor, axes))
 
     return convert
+
+
+def _share(g: Graph, tensor: relax.Expr, axes: Sequence[int], less: float = 0) -> relax.Expr:
+    """``n / (n - less)`` of the ``n`` elements along axes of open extents: NaN of none, and
+    infinite where there are as few as ``less``."""
+    sizes, dtype = tensor.ty.shape.values, dtype_of(tensor)
+    counts = [size_tensor(g.builder, sizes[axis], dtype) for axis in axes]
+    count = reduce(lambda a, b: g.emit(op.multiply(a, b)), counts)
+    fewer = op.maximum(op.subtract(count, g.tensor(less, dtype)), g.tensor(0.0, dtype))
+    return g.emit(op.divide(count, g.emit(fewer) if less else count))
 
 
 def _greatest_or_least(apply: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
@@ -294,16 +311,18 @@ def _spread(root: bool, with_mean: bool) -> Callable[..., object]:
         count = 1
         for axis in axes:
             count = count * shape_of(tensor)[axis]
-        if less and not isinstance(count, int):
-            raise ValueError("an unbiased variance over an axis of unknown extent")
         mean, variance = _statistics(g, tensor, axes, keepdim)
-        if less or count == 0:
+        if not isinstance(count, int):
+            variance = op.multiply(variance, _share(g, tensor, axes, float(less)))
+        elif less or count == 0:
             # Divided by 0: infinite, or NaN where nothing varies.
             share = count / (count - less) if count > less else float("inf" if count else "nan")
             variance = op.multiply(variance, g.tensor(share, dtype_of(tensor)))
         result = op.sqrt(variance) if root else variance
         if not with_mean:
             return result
+        if not isinstance(count, int) and not g.is_taken_away:
+            mean = g.emit(op.multiply(mean, _share(g, tensor, axes)))
         return [result, mean if keepdim else op.squeeze(mean, axes)]
 
     return convert

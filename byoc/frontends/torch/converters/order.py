@@ -95,12 +95,14 @@ def _first(
     return op.min(g.emit(places), [axis], keepdim)
 
 
-def _count(g: Graph, tensor: relax.Expr, axis: int, what: str) -> int:
-    """The extent of an axis, which has to be known."""
-    count = getattr(tensor.ty.shape.values[axis], "value", None)
-    if count is None:
-        raise ValueError(f"{what} along an axis of unknown extent; need a fixed one")
-    return int(count)
+def _numbers_along(g: Graph, tensor: relax.Expr, axis: int) -> relax.Expr:
+    """0, 1, ... along an axis of a tensor, whose extent need not be known."""
+    extent, rank = tensor.ty.shape.values[axis], tensor.ty.ndim
+    known = getattr(extent, "value", None)
+    if known is not None:
+        return g.tensor(_numbers(int(known), rank, axis))
+    counted = g.emit(op.arange(0, extent, 1, "int64"))
+    return g.emit(op.reshape(counted, [extent] + [1] * (rank - 1 - axis)))
 
 
 def _in_shape(g: Graph, *results: relax.Expr) -> list[relax.Expr]:
@@ -122,6 +124,17 @@ def _kth(g: Graph, tensor: relax.Expr, k: int, axis: int) -> list[relax.Expr]:
     return [g.emit(part_of(part, axis, k - 1, k)) for part in least]
 
 
+def _middle(g: Graph, tensor: relax.Expr, axis: int) -> list[relax.Expr]:
+    """The lower one of the middle elements along an axis, whose extent need not be known."""
+    extent = tensor.ty.shape.values[axis]
+    known = getattr(extent, "value", None)
+    if known is not None:
+        return _kth(g, tensor, (int(known) + 1) // 2, axis)
+    middle = tirx.max(extent - 1, 0) // 2
+    parts = topk(g, tensor, ALL, axis, False, True)
+    return [g.emit(part_of(part, axis, middle, middle + 1)) for part in parts]
+
+
 def median(g: Graph, x: Value) -> relax.Expr:
     """The median of all elements, the lower one of two; NaN where one is."""
     return _of_all(g, x, median_along)
@@ -133,8 +146,7 @@ def median_along(g: Graph, x: Value, dim: int, keepdim: bool = False) -> list[re
     if not tensor.ty.ndim:
         return _of_one(g, tensor)
     axis = dim % tensor.ty.ndim
-    count = _count(g, tensor, axis, "a median")
-    value, place = _kth(g, tensor, (count + 1) // 2, axis)
+    value, place = _middle(g, tensor, axis)
     if g.results[0].dtype.is_floating_point:
         greatest = g.emit(op.max(tensor, [axis], keepdims=True))
         none = g.emit(op.isnan(greatest))
@@ -156,8 +168,7 @@ def median_of_numbers_along(
     if not g.results[0].dtype.is_floating_point or not tensor.ty.ndim:
         return median_along(g, x, dim, keepdim)
     axis = dim % tensor.ty.ndim
-    count = _count(g, tensor, axis, "a median")
-    values, places = topk(g, tensor, count, axis, False, True)  # NaN is behind all numbers
+    values, places = topk(g, tensor, ALL, axis, False, True)  # NaN is behind all numbers
     number = op.astype(op.logical_not(op.isnan(tensor)), "int64")
     number = g.emit(op.sum(g.emit(number), [axis], keepdims=True))
     middle = op.divide(
@@ -181,11 +192,12 @@ def mode(g: Graph, x: Value, dim: int = -1, keepdim: bool = False) -> list[relax
     if not tensor.ty.ndim:
         return _of_one(g, tensor)
     axis = dim % tensor.ty.ndim
-    count = _count(g, tensor, axis, "a mode")
+    extent = tensor.ty.shape.values[axis]
     values, places = sort(g, tensor, axis, False, True)
-    at = g.tensor(_numbers(count, tensor.ty.ndim, axis), "int32")
-    before = op.concat([part_of(values, axis, 0, 1), part_of(values, axis, 0, count - 1)], axis)
-    new = op.not_equal(values, g.emit(before)) if count > 1 else op.isnan(values)
+    at = g.tensor(_numbers_along(g, tensor, axis), "int32")
+    before = op.concat([part_of(values, axis, 0, 1), part_of(values, axis, 0, extent - 1)], axis)
+    is_one = getattr(extent, "value", None) == 1
+    new = op.isnan(values) if is_one else op.not_equal(values, g.emit(before))
     began = _scan(g, op.where(g.emit(new), at, g.tensor(0, "int32")), axis, tirx.max)
     last = _place(g, op.argmax, g.emit(op.subtract(at, began)), axis, True)
     return _in_shape(g, *(op.gather_elements(part, last, axis) for part in (values, places)))
@@ -217,17 +229,16 @@ def _cumulative(is_greatest: bool) -> Callable[..., list[relax.Expr]]:
         if not tensor.ty.ndim:
             return _of_one(g, tensor)
         axis = dim % tensor.ty.ndim
-        count = _count(g, tensor, axis, "the greatest or least elements up to each")
         if g.dtype == "bool":
             tensor = g.emit(op.astype(tensor, "int32"))
         elif g.dtype == "bfloat16":  # of which TVM does not know whether it is a number
             tensor = g.emit(op.astype(tensor, "float32"))
         made = _scan(g, tensor, axis, choose)
-        at = _numbers(count, tensor.ty.ndim, axis)
+        at = _numbers_along(g, tensor, axis)
         is_it = op.equal(tensor, made)
         if g.results[0].dtype.is_floating_point:
             is_it = op.logical_or(is_it, op.isnan(tensor))
-        places = op.where(g.emit(is_it), g.tensor(at), g.tensor(0, "int64"))
+        places = op.where(g.emit(is_it), at, g.tensor(0, "int64"))
         return [g.tensor(made, g.dtype), _scan(g, places, axis, tirx.max)]
 
     return convert

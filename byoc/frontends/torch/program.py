@@ -17,6 +17,7 @@ from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
 from byoc.frontends.torch.converters.table import draws
+from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.symbols import decided_by_data
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -158,13 +159,39 @@ def exported(
     args = () if named else _of_their_own(tuple(example_inputs))
     kwargs = _of_their_own(dict(example_inputs)) if named else {}
     try:
-        with torch.no_grad(), whole_layers():
-            program = torch.export.export(
-                model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
-            )
+        program = _traced(model, args, kwargs, dynamic_shapes)
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     return Program(program, model, symbols=_symbol_names(program, dynamic_shapes, args, kwargs))
+
+
+def _traced(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
+) -> torch.export.ExportedProgram:
+    """What PyTorch's tracer makes of a module; where numbers among its buffers decide what is
+    computed, they are as they are now."""
+
+    def trace() -> torch.export.ExportedProgram:
+        with torch.no_grad(), whole_layers():
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+
+    try:
+        return trace()
+    except Exception as error:
+        if not _decided_by_data(error):
+            raise
+        with known_numbers(model) as written:
+            try:
+                program = trace()
+            except Exception:
+                raise error from None
+            if written() is not None:
+                raise
+            return program
+
+
+def _decided_by_data(error: Exception) -> bool:
+    return "data-dependent" in str(error).lower() or "GuardOnDataDependent" in type(error).__name__
 
 
 def _of_their_own(inputs: Any) -> Any:
@@ -192,7 +219,7 @@ def read(path: Path) -> Program:
 
 def _why(error: Exception) -> str:
     """What failed, in one line, and where in the user's code."""
-    if "data-dependent" in str(error).lower() or "GuardOnDataDependent" in type(error).__name__:
+    if _decided_by_data(error):
         return f"control flow depends on the data of a tensor{_where(error)}"
     if "Constraints violated" in str(error):
         reasons = [line.strip(" -") for line in str(error).splitlines() if line.startswith("  - ")]

@@ -1,0 +1,57 @@
+"""Whole numbers among a module's buffers that decide what is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byoc
+
+
+class Padded(nn.Module):
+    """Steps are padded as codecs of sounds do it, by numbers that are buffers."""
+
+    def __init__(self, is_written: bool) -> None:
+        super().__init__()
+        self.is_written = is_written
+        self.inner = nn.Conv1d(3, 4, 5, 2)
+        self.register_buffer("stride", torch.tensor(2), persistent=False)
+        self.register_buffer("taps", torch.tensor(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.is_written:
+            self.taps.add_(1)
+        frames = (x.shape[-1] - self.taps + 3) / self.stride + 1
+        wanted = (torch.ceil(frames).to(torch.int64) - 1) * self.stride + self.taps - 3
+        if wanted > x.shape[-1]:
+            x = nn.functional.pad(x, (3, int(wanted - x.shape[-1])))
+        return self.inner(x)
+
+
+@torch.no_grad()
+def test_numbers_of_buffers_decide(tmp_path: Path) -> None:
+    """They are fixed; the module keeps its class and its buffers."""
+    module, x = Padded(False).eval(), torch.randn(2, 3, 11)
+    compiled = byoc.compile(
+        module,
+        tmp_path / "padded.so",
+        example_inputs=(x,),
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        min_bytes=0,
+    )
+    assert len(compiled.report.regions) == 1
+    assert compiled.report.left == ()
+    assert type(module) is Padded
+    assert list(dict(module.named_buffers())) == ["stride", "taps"]
+    with byoc.load(tmp_path / "padded.so") as model:
+        for count in (2, 1, 4):
+            x = torch.randn(count, 3, 11)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+
+
+def test_numbers_that_are_written_decide_nothing() -> None:
+    with pytest.raises(byoc.ByocError, match="control flow depends on the data"):
+        byoc.compile(Padded(True).eval(), example_inputs=(torch.randn(2, 3, 12),))

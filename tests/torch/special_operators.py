@@ -25,6 +25,9 @@ _LOGARITHMS = torch.tensor(
 _ODD = torch.tensor([0.0, -0.0, 1.0, -2.0, 1e-30, -3e38, torch.inf, -torch.inf, torch.nan])
 _UP, _ACROSS = torch.cartesian_prod(_ODD, _ODD).unbind(1)
 
+#: Numbers of Fibonacci's, which have the longest way to a divisor, among others.
+_WHOLE = torch.tensor([0, 1, -1, 12, -18, 55, 89, 120, 7540113804746346429, 4660046610375530309])
+
 SPECIAL: dict[str, Case] = {
     "erfc": (lambda x: torch.erfc(x) * 2, (_NUMBERS,)),
     "erfc_doubles": (torch.erfc, (_NUMBERS.double(),)),
@@ -34,6 +37,23 @@ SPECIAL: dict[str, Case] = {
     "mvlgamma": (lambda x: torch.mvlgamma(x.abs() + 2, 2), (_NUMBERS,)),
     "angle_of_points": (torch.atan2, (_UP, _ACROSS)),
     "angle_of_rows": (torch.atan2, ((40,), (3, 40))),
+    "trigamma": (lambda x: torch.polygamma(1, x).log(), (_NUMBERS[:200],)),
+    "polygamma_0": (lambda x: torch.polygamma(0, x), (_NUMBERS,)),
+    "quantile_of_normal": (torch.special.ndtri, ((_SHARES + 1) / 2,)),
+    "quantile_of_little": (torch.special.ndtri, (torch.tensor([1e-38, 1e-20, 1e-7, -0.1, 1.1]),)),
+    "quantile_doubles": (torch.special.ndtri, (torch.linspace(0, 1, 33).double(),)),
+    "bessel_j0": (torch.special.bessel_j0, (_NUMBERS[:206],)),
+    "bessel_j1": (torch.special.bessel_j1, (_NUMBERS[:206],)),
+    "bessel_y0": (torch.special.bessel_y0, (_NUMBERS[:206],)),
+    "bessel_y1": (torch.special.bessel_y1, (_NUMBERS[:206],)),
+    "neighbour": (torch.nextafter, (_UP, _ACROSS)),
+    "neighbour_doubles": (torch.nextafter, (_UP.double(), _ACROSS.double())),
+    "mantissa": (lambda x: torch.frexp(x)[0], (_NUMBERS,)),
+    "exponent": (lambda x: torch.frexp(x)[1], (_NUMBERS[:206],)),
+    "exponent_doubles": (lambda x: torch.frexp(x)[1], (_NUMBERS[:206].double(),)),
+    "divisor": (torch.gcd, (_WHOLE[:, None], _WHOLE)),
+    "divisor_narrow": (torch.gcd, (_WHOLE[:, None].to(torch.int8), _WHOLE.to(torch.int8))),
+    "multiple": (torch.lcm, (_WHOLE[:, None].int(), _WHOLE.int())),
     "digamma": (torch.digamma, (_NUMBERS,)),
     "digamma_doubles": (torch.digamma, (_NUMBERS[:206].double(),)),
     "erfinv": (torch.erfinv, (_SHARES,)),

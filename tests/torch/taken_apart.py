@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import linalg, nn
+from torch import linalg, nn, special
 
 from tests.torch.case import Case
 
@@ -58,6 +58,23 @@ TAKEN_APART: dict[str, Case] = {
     "qr_complete": (lambda x: torch.cat(linalg.qr(x, "complete"), -1), ((2, 5, 3),)),
     "qr_odd": (lambda x: torch.cat(linalg.qr(x)), (_ODD,)),
     "qr_zero": (lambda x: torch.cat(linalg.qr(x)), (_ZERO,)),
+    "covariance": (torch.cov, ((4, 9),)),
+    "covariance_uncorrected": (lambda x: torch.cov(x, correction=0), ((7,),)),
+    "covariance_of_one": (lambda x: torch.cov(x, correction=2), ((3, 2),)),
+    "correlation": (torch.corrcoef, ((4, 9),)),
+    "correlation_of_one": (torch.corrcoef, ((9,),)),
+    "combinations": (torch.combinations, ((5,),)),
+    "combinations_again": (lambda x: torch.combinations(x, with_replacement=True), ((4,),)),
+    "hermite": (lambda x: special.hermite_polynomial_h(x, 4), (_X,)),
+    "hermite_of_probability": (lambda x: special.hermite_polynomial_he(x, 5), (_X,)),
+    "laguerre": (lambda x: special.laguerre_polynomial_l(x, 3), (_X,)),
+    "legendre": (lambda x: special.legendre_polynomial_p(x.sigmoid(), 4), (_X,)),
+    "chebyshev": (lambda x: special.chebyshev_polynomial_t(x.sigmoid(), 4), (_X,)),
+    "chebyshev_second": (lambda x: special.chebyshev_polynomial_u(x.sigmoid(), 3), (_X,)),
+    "polynomials_of_few": (
+        lambda x: sum(special.hermite_polynomial_h(x, n) for n in (-1, 0, 1)),
+        (_X,),
+    ),
     "exponential": (torch.matrix_exp, ((2, 4, 4),)),
     "exponential_great": (lambda x: torch.matrix_exp(3 * x), ((3, 3),)),
     "exponential_small": (lambda x: torch.matrix_exp(1e-4 * x), ((3, 3),)),

@@ -38,6 +38,44 @@ class Chosen(nn.Module):
         }
 
 
+class PutBack(nn.Module):
+    """What was computed of rows and elements that a mask picks is put where they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        rows, elements, odd = x[:, 0] > 0, x > 0.5, (x[:, 1] * 7).long()
+        made, each, alike = x * 1, x * 2, x * 3
+        made[rows] = self.inner(x[rows])
+        each[elements] = x[elements].exp()
+        alike[rows] = torch.arange(4.0)
+        counts = torch.bincount(odd.clamp(0, 5), minlength=3)
+        shares = torch.bincount(odd.clamp(0, 5), x[:, 2], minlength=9)
+        return {"made": made, "each": each, "alike": alike, "counts": counts, "shares": shares}
+
+
+@torch.no_grad()
+def test_rows_that_are_put_back(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    module, library = PutBack().eval(), tmp_path / "put.so"
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(6, 4),),
+        dynamic_shapes=({0: torch.export.Dim("rows")},),
+        min_bytes=0,
+    )
+    left = {entry.op for entry in compiled.report.left}
+    assert left <= {"relax.nonzero", "relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for x in (torch.randn(6, 4), torch.randn(9, 4), -torch.rand(3, 4), torch.rand(1, 4) + 1):
+            found = model.run({"x": x.numpy()})
+            for name, wanted in module(x).items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
 @torch.no_grad()
 def test_sizes_that_values_decide(tmp_path: Path) -> None:
     torch.manual_seed(3)

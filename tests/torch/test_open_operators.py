@@ -34,6 +34,7 @@ class Matrices(nn.Module):
             "inverse": torch.linalg.inv(whole),
             "determinant": torch.linalg.det(whole),
             "cholesky": torch.linalg.cholesky(whole),
+            "lu": torch.stack(torch.linalg.lu(x)),
         }
 
 
@@ -92,6 +93,18 @@ class Pooled(nn.Module):
             "variance": y.var(0, correction=2),
             "share": y.var(0, correction=0),
             "both": torch.stack(torch.var_mean(y, 0)),
+        }
+
+
+class Frequencies(nn.Module):
+    """Transforms along an axis that is as long as a call says."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "mixed": torch.fft.fftn(x, dim=(1, 2)).real,
+            "half": torch.fft.rfft(y.exp(), norm="ortho").abs(),
+            "covariance": torch.cov(y),
+            "correlation": torch.corrcoef(y),
         }
 
 
@@ -244,6 +257,27 @@ def test_pooled_of_none(tmp_path: Path) -> None:
             for name, wanted in module(x).items():
                 made = torch.from_numpy(found[name])
                 torch.testing.assert_close(made, wanted, equal_nan=True)
+
+
+@torch.no_grad()
+def test_frequencies_of_an_open_axis(tmp_path: Path) -> None:
+    module, library = Frequencies().eval(), tmp_path / "frequencies.so"
+    axis = torch.export.Dim("count")
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(2, 5, 6), torch.randn(2, 5)),
+        dynamic_shapes=({1: axis}, {1: axis}),
+        min_bytes=0,
+    )
+    assert compiled.report.left == ()
+    with byoc.load(library) as model:
+        for count in (5, 2, 100):
+            x, y = torch.randn(2, count, 6), torch.randn(2, count)
+            found = model.run({"x": x.numpy(), "y": y.numpy()})
+            for name, wanted in module(x, y).items():
+                close = {"rtol": 1e-4, "atol": 1e-4}
+                torch.testing.assert_close(torch.from_numpy(found[name]), wanted, **close)
 
 
 class Scanned(nn.Module):

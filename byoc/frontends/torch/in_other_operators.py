@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from byoc.frontends.torch.jacobi import JACOBI
+from byoc.frontends.torch.lu import LU
+from byoc.frontends.torch.statistics import POLYNOMIALS, TRACED_OTHERWISE
 
 #: Rows of matrices whose reflections are written out.
 MOST_ROWS = 32
@@ -139,4 +141,7 @@ def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         aten.linalg_qr.default: orthogonal,
         aten.linalg_matrix_exp.default: exponential,
         **JACOBI,
+        **LU,
+        **TRACED_OTHERWISE,
+        **POLYNOMIALS,
     }

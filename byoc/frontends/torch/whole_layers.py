@@ -15,6 +15,8 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensor
 
+from byoc.frontends.torch.statistics import TRACED_OTHERWISE
+
 _KEY = torch._C.DispatchKey.CompositeImplicitAutograd
 _LAYERS = [getattr(torch.ops.aten, name).input for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
 
@@ -30,6 +32,11 @@ def whole_layers() -> Iterator[None]:
                     table[key] = partial(_results, usual)
             stack.callback(layer._dispatch_cache.clear)
             layer._dispatch_cache.clear()
+        for operator, made in TRACED_OTHERWISE.items():
+            operator.py_kernels[_KEY] = made
+            stack.callback(operator._dispatch_cache.clear)
+            stack.callback(operator.py_kernels.pop, _KEY)
+            operator._dispatch_cache.clear()
         yield
 
 

@@ -8,12 +8,15 @@ computes from unit vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import pi
+from typing import Any
 
 import torch
-from tvm import relax
+from tvm import relax, tirx
 
 from byoc.frontends.torch.converters.angles import angle_of
 from byoc.frontends.torch.converters.movement import expand, part_of, reshaped
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
 
@@ -169,6 +172,9 @@ def real_to_complex(
     def transform(units: torch.Tensor) -> torch.Tensor:
         return torch.ops.aten._fft_r2c(units, [1], normalization, onesided)
 
+    if not isinstance(tensor.ty.shape.values[last], tirx.IntImm):
+        made = _open_transform(g, tensor, last, normalization, True, g.shape[last])
+        return _transformed(g, made, others, normalization, True)
     size = _known(tensor, last, MAX_REAL)
     made = _along(g, tensor, last, transform(torch.eye(size, dtype=torch.float64)), False)
     return _transformed(g, made, others, normalization, True)
@@ -199,6 +205,9 @@ def _transformed(
     g: Graph, pairs: relax.Expr, axes: Sequence[int], normalization: int, forward: bool
 ) -> relax.Expr:
     for axis in axes:
+        if not isinstance(extent := pairs.ty.shape.values[axis], tirx.IntImm):
+            pairs = _open_transform(g, pairs, axis, normalization, forward, extent)
+            continue
         units = _complex_units(_known(pairs, axis))
         matrix = torch.ops.aten._fft_c2c(units, [1], normalization, forward)
         pairs = _along(g, pairs, axis, matrix, True)
@@ -235,6 +244,36 @@ def _along(
     made = g.emit(op.reshape(made, [*outer, matrix.shape[1], *([2] if to_pairs else [])]))
     back = [order.index(i) for i in range(rank)]
     return g.emit(op.permute_dims(made, [*back, *([rank] if to_pairs else [])]))
+
+
+def _open_transform(
+    g: Graph, tensor: relax.Expr, axis: int, normalization: int, forward: bool, count: Any
+) -> relax.Expr:
+    """``count`` frequencies of an axis of open extent, by a matrix that each call computes."""
+    size, dtype = tensor.ty.shape.values[axis], g.dtype
+    of_pairs = tensor.ty.ndim > len(g.shape) - 1
+    rows = op.reshape(op.arange(0, size, 1, "int64"), [size, 1])
+    columns = op.reshape(op.arange(0, count, 1, "int64"), [1, count])
+    # Modulo the size, as the sine of a large number is inexact.
+    turns = op.floor_mod(op.multiply(rows, columns), size_tensor(g.builder, size, "int64"))
+    number = size_tensor(g.builder, size, dtype)
+    angles = op.multiply(op.astype(turns, dtype), g.tensor(2 * pi if not forward else -2 * pi))
+    angles = g.emit(op.divide(angles, number))
+    scale = {0: None, 1: op.rsqrt(number), 2: op.divide(g.tensor(1.0), number)}[normalization]
+    parts = [g.emit(f(angles)) for f in (op.cos, op.sin)]
+    real, imaginary = parts if scale is None else [g.emit(op.multiply(p, scale)) for p in parts]
+    rank = tensor.ty.ndim - of_pairs
+    order = [*(i for i in range(rank) if i != axis), axis]
+    back = [*(order.index(i) for i in range(rank)), rank]
+    given = [tensor]
+    if of_pairs:
+        given = [op.squeeze(_part(g, tensor, place), [rank]) for place in (0, 1)]
+    given = [g.emit(op.permute_dims(part, order)) for part in given]
+    made = [g.emit(op.matmul(given[0], part)) for part in (real, imaginary)]
+    if of_pairs:
+        made[0] = g.emit(op.subtract(made[0], op.matmul(given[1], imaginary)))
+        made[1] = g.emit(op.add(made[1], op.matmul(given[1], real)))
+    return g.emit(op.permute_dims(g.emit(op.stack(made, rank)), back))
 
 
 #: Of which operands or results are complex.

@@ -301,16 +301,26 @@ def _put_by_mask(
     source: relax.Expr,
     accumulate: bool,
 ) -> relax.Expr:
-    """One value where a mask of the first axes is true."""
-    one = all(getattr(extent, "value", None) == 1 for extent in source.ty.shape.values)
-    if list(axes) != [0] or not one or accumulate:
-        raise ValueError("elements that a mask picks, whose number data decide; need one value")
+    """Values where a mask of the first axes is true: one row after another, or one for all."""
+    if list(axes) != [0] or accumulate:
+        raise ValueError("elements that a mask and places pick, or adds to; need the mask alone")
     (mask,) = places
     # Its extents are those of the tensor, which may be written otherwise.
     extents, count = list(tensor.ty.shape.values), mask.ty.ndim
     shape = [*extents[:count], *[1] * (len(extents) - count)]
-    wide = op.reshape(g.tensor(mask, "bool"), shape)
-    return op.where(wide, op.reshape(source, []), tensor)
+    chosen = g.tensor(mask, "bool")
+    given = list(source.ty.shape.values)
+    if len(given) <= len(extents) - count or getattr(given[0], "value", None) == 1:
+        inner = given[-min(len(given), len(extents) - count) :] if len(extents) > count else []
+        value = op.reshape(source, [1] * (len(extents) - len(inner)) + inner)
+    else:
+        number = op.cumsum(g.emit(op.astype(op.reshape(chosen, [-1]), "int64")), 0)
+        place = op.maximum(op.subtract(number, g.tensor(1, "int64")), g.tensor(0, "int64"))
+        # A row more, of which one is read where there are none.
+        more = op.zeros([1, *given[1:]], str(source.ty.dtype))
+        rows = op.take(g.emit(op.concat([source, more], 0)), g.emit(place), 0)
+        value = op.reshape(g.emit(rows), [*extents[:count], *given[1:]])
+    return op.where(g.emit(op.reshape(chosen, shape)), g.emit(value), tensor)
 
 
 def places_among(
@@ -344,7 +354,8 @@ def searchsorted(
 ) -> relax.Expr:
     """The same, with the boundaries first."""
     if sorter is not None:
-        raise ValueError("a sorter; need boundaries that are sorted")
+        given, places = g.tensor(sorted_sequence), g.tensor(sorter, "int64")
+        sorted_sequence = g.emit(op.gather_elements(given, places, given.ty.ndim - 1))
     return places_among(g, x, sorted_sequence, right or side == "right")
 
 

@@ -87,6 +87,56 @@ def digamma(x: Number) -> Number:
     return tirx.Select(x == _number(-inf), _number(nan), made)
 
 
+#: The factors of ``1 / z^2k`` from k = 0 on in the series of trigamma less ``1 / 2z^2``.
+_TRIGAMMA = (1.0, 1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+
+
+def trigamma(x: Number) -> Number:
+    """The derivative of digamma, by the same steps; infinite at 0 and the negative integers."""
+    mirrored = x < 0.5
+    z = tirx.Select(mirrored, 1.0 - x, x)
+    steps = _number(0)
+    for step in range(_FAR):
+        steps = steps + 1.0 / ((z + float(step)) * (z + float(step)))
+    far = z + float(_FAR)
+    inverse = 1.0 / (far * far)
+    made = _polynomial(inverse, tuple(reversed(_TRIGAMMA))) / far + inverse / 2.0 + steps
+    fraction = x - tirx.trunc(x)
+    sine = tirx.sin(fraction * pi)
+    made = tirx.Select(mirrored, (pi * pi) / (sine * sine) - made, made)
+    made = tirx.Select(tirx.isinf(x), tirx.Select(x > 0.0, _number(0), _number(nan)), made)
+    return tirx.Select(tirx.all(x <= 0.0, fraction == 0.0), _number(inf), made)
+
+
+def polygamma(g: Graph, n: int, x: Value) -> relax.Expr:
+    """Digamma or trigamma."""
+    if n not in (0, 1):
+        raise ValueError(f"polygamma of order {n}; need 0 or 1")
+    return _by((digamma, trigamma)[n])(g, x)
+
+
+def normal_quantile(p: Number) -> Number:
+    """Where the normal distribution has a share of ``p`` below: an approximation (Abramowitz and
+    Stegun, 26.2.23), and four steps of Newton's method by logarithms."""
+    share = tirx.min(p, 1.0 - p)
+    t = tirx.sqrt(-2.0 * tirx.log(share))
+    above = _polynomial(t, (0.010328, 0.802853, 2.515517))
+    z = t - above / _polynomial(t, (0.001308, 0.189269, 1.432788, 1.0))
+    for _ in range(4):
+        tail = 0.5 * tirx.call_pure_extern("float64", "erfc", z * sqrt(0.5))
+        slope = tirx.exp(-0.5 * z * z) / sqrt(2 * pi)
+        z = z + tirx.log(tail / share) * tail / slope
+    made = tirx.Select(p < 0.5, -z, z)
+    made = tirx.Select(p == 0.5, _number(0), made)
+    made = tirx.Select(share == 0.0, tirx.Select(p < 0.5, _number(-inf), _number(inf)), made)
+    return tirx.Select(tirx.any(tirx.isnan(p), share < 0.0), _number(nan), made)
+
+
+def _wide_of_c(name: str) -> Callable[..., relax.Expr]:
+    """A function of C's library for float64."""
+    return _by(lambda x: tirx.call_pure_extern("float64", name, x))
+
+
 #: M. Giles, "Approximating the erfinv function" (2010): polynomials in ``w - 2.5`` where w, which
 #: is ``-log(1 - x^2)``, is below 5, and in ``sqrt(w) - 3`` beyond.
 _NEAR_ZERO = (
@@ -155,6 +205,9 @@ def _bessel(order: int, is_scaled: bool) -> Formula:
 
 
 SPECIAL = {
+    "polygamma": polygamma,
+    "special_ndtri": _by(normal_quantile),
+    **{f"special_bessel_{name}": _wide_of_c(name) for name in ("j0", "j1", "y0", "y1")},
     "special_erfcx": _by(scaled_erfc),
     **dict.fromkeys(("i0", "special_modified_bessel_i0"), _by(_bessel(0, False))),
     **dict.fromkeys(("special_i1", "special_modified_bessel_i1"), _by(_bessel(1, False))),

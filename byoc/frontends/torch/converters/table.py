@@ -21,6 +21,7 @@ from byoc.frontends.torch.converters.order import ORDER
 from byoc.frontends.torch.converters.random_numbers import RANDOM
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.converters.special import SPECIAL
+from byoc.frontends.torch.converters.whole_numbers import WHOLE_NUMBERS
 from byoc.frontends.torch.values import Converter
 
 #: By ``name`` or, for one of its forms, ``name.overload``; those of other packages than PyTorch
@@ -40,6 +41,7 @@ CONVERTERS: dict[str, Converter] = {
     **RANDOM,
     **SPECIAL,
     **DATA_SIZED,
+    **WHOLE_NUMBERS,
 }
 
 

@@ -76,6 +76,49 @@ def test_rows_that_are_put_back(tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
 
 
+class Lengths(nn.Module):
+    """Frames of lengths that are computed, as voices of networks have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        lengths = (x > 0).sum(1).clamp(min=1)
+        at = torch.arange(lengths.max())
+        mask = (at < lengths[:, None]).float()
+        frames = self.inner(at[:, None] * x[:1]) * torch.zeros(lengths.sum(), 1).cos().mean()
+        return {"mask": mask * 2, "frames": frames}
+
+
+@torch.no_grad()
+def test_sizes_that_are_read(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    module, library = Lengths().eval(), tmp_path / "lengths.so"
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(6, 4),),
+        dynamic_shapes=({0: torch.export.Dim("rows")},),
+        min_bytes=0,
+    )
+    assert {entry.op for entry in compiled.report.left} == {"relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for x in (torch.randn(6, 4), torch.randn(9, 4), -torch.rand(3, 4), torch.rand(1, 4) + 1):
+            found = model.run({"x": x.numpy()})
+            for name, wanted in module(x).items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
+def test_a_number_that_may_be_below_0_is_refused() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x.sum().long().item()
+
+    with pytest.raises(byoc.ByocError, match="a size that the data of a tensor decide"):
+        byoc.compile(Scaled().eval(), example_inputs=(torch.randn(6, 4),))
+
+
 @torch.no_grad()
 def test_sizes_that_values_decide(tmp_path: Path) -> None:
     torch.manual_seed(3)

@@ -22,6 +22,7 @@ from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names
 from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
+from byoc.frontends.torch.nodes import for_checks, is_random, without_input
 from byoc.frontends.torch.program import Program
 from byoc.frontends.torch.sizes import float_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
@@ -35,8 +36,8 @@ from codegen_cc.errors import one_line
 #: Elements that a result of constants may have, however few its operands have.
 MAX_FOLDED = 1 << 22
 
-#: Checks of a traced program, which compute nothing.
-_CHECKS = ("_assert", "sym_constrain_range")
+#: What reads a number from a tensor.
+_READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
 
 
 def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule, list[str]]:
@@ -73,7 +74,7 @@ def _require_converters(program: torch.export.ExportedProgram, kept: Collection[
     """Raise ``ImportFailure`` for operators without a converter; it names all of them."""
     missing: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
-    known = _without_input(program, kept) | _for_checks(program)
+    known = without_input(program, kept) | for_checks(program)
     for node in program.graph.nodes:
         if node.op == "call_function" and node not in known and not _needs_none(node):
             where = module_path(node) or "the model itself"
@@ -106,43 +107,6 @@ def _needs_none(node: torch.fx.Node) -> bool:
     )
 
 
-def _without_input(
-    program: torch.export.ExportedProgram, kept: Collection[str]
-) -> set[torch.fx.Node]:
-    """The nodes that depend on no input and no buffer that is ``kept``: PyTorch computes them."""
-    given = torch.export.graph_signature.InputKind.USER_INPUT
-    specs = iter(program.graph_signature.input_specs)
-    known = set()
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            spec = next(specs)
-            if spec.kind is not given and spec.target not in kept:
-                known.add(node)
-        elif known.issuperset(node.all_input_nodes) and not _is_random(node):
-            known.add(node)
-    return known
-
-
-def _for_checks(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
-    """Checks of a traced program, and the nodes that nothing but these reads."""
-    found: set[torch.fx.Node] = set()
-    for node in reversed(program.graph.nodes):
-        if node.op != "call_function":
-            continue
-        if _is_check(node) or (node.users and found.issuperset(node.users)):
-            found.add(node)
-    return found
-
-
-def _is_random(node: torch.fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _is_check(node: torch.fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and target._opname.startswith(_CHECKS)
-
-
 class _Importer:
     """The values of a program's nodes so far: tensors, where they are known, or expressions."""
 
@@ -164,7 +128,7 @@ class _Importer:
     def run(self, inputs: Sequence[str], outputs: Sequence[int]) -> tvm.IRModule:
         """The module, whose outputs are those at these places among the user's."""
         parameters = self._placeholders(inputs)
-        checks = _for_checks(self._program)
+        checks = for_checks(self._program)
         with self._builder.function("main", parameters):
             with self._builder.dataflow():
                 for node in self._program.graph.nodes:
@@ -248,6 +212,8 @@ class _Importer:
     def _convert(self, node: torch.fx.Node) -> None:
         found = node.meta.get("val")
         if is_size(found):
+            if node.target in _READS and isinstance(found, torch.SymInt):
+                self._read(node, found)
             return
         if isinstance(found, int | float | bool):
             self._values[node] = found
@@ -269,6 +235,22 @@ class _Importer:
         except Exception as error:  # converters raise whatever their code runs into
             raise self._failure(node, one_line(error)) from error
         self._values[node] = made if isinstance(found, list | tuple) else made[0]
+
+    def _read(self, node: torch.fx.Node, size: torch.SymInt) -> None:
+        """A whole number of 0 or more that is read from a tensor gives its symbol a value; of
+        another one nobody may ask."""
+        bounds = self._program.range_constraints.get(size.node.expr)
+        value = self._values[node.args[0]]
+        if bounds is None or bounds.lower < 0:
+            return
+        if isinstance(value, torch.Tensor):
+            self._symbols.found(size, int(value))
+            return
+        self._builder.begin(self._names[node])
+        whole = self._builder.emit(relax.op.reshape(self._graph.tensor(value, "int64"), [1]))
+        shape = self._builder.emit(relax.op.tensor_to_shape(whole))
+        kind = relax.ShapeType([self._symbols.found(size)])
+        self._builder.match_cast(shape, kind)
 
     def _begin(self, node: torch.fx.Node) -> None:
         found = node.meta["val"]
@@ -360,7 +342,7 @@ class _Importer:
 
     def _is_known(self, node: torch.fx.Node) -> bool:
         """Whether all operands are constants, and the result is not much larger than these."""
-        if _is_random(node):
+        if is_random(node):
             return False
         operands = [self._values.get(operand) for operand in node.all_input_nodes]
         if not all(_is_constant(operand) for operand in operands):

@@ -1,0 +1,48 @@
+"""Which nodes of a traced program are known, which check something, and which draw numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import torch
+
+#: Checks of a traced program, which compute nothing.
+_CHECKS = ("_assert", "sym_constrain_range")
+
+
+def without_input(
+    program: torch.export.ExportedProgram, kept: Collection[str]
+) -> set[torch.fx.Node]:
+    """The nodes that depend on no input and no buffer that is ``kept``: PyTorch computes them."""
+    given = torch.export.graph_signature.InputKind.USER_INPUT
+    specs = iter(program.graph_signature.input_specs)
+    known = set()
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            spec = next(specs)
+            if spec.kind is not given and spec.target not in kept:
+                known.add(node)
+        elif known.issuperset(node.all_input_nodes) and not is_random(node):
+            known.add(node)
+    return known
+
+
+def for_checks(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+    """Checks of a traced program, and the nodes that nothing but these reads."""
+    found: set[torch.fx.Node] = set()
+    for node in reversed(program.graph.nodes):
+        if node.op != "call_function":
+            continue
+        if _is_check(node) or (node.users and found.issuperset(node.users)):
+            found.add(node)
+    return found
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Whether a node gives others each time."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _is_check(node: torch.fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._opname.startswith(_CHECKS)

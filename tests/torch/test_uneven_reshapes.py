@@ -43,3 +43,34 @@ def test_rows_by_twos(tmp_path: Path, after: bool) -> None:
             module(x)
         with pytest.raises(RunError, match="sizes inside the network do not fit"):
             model.run({"x": x.numpy()})
+
+
+class Chunked(nn.Module):
+    """Steps by eights, the last ones filled up, as layers of linear attention compute them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = x.shape[1]
+        y = nn.functional.pad(x.exp(), (0, 0, 0, (8 - count % 8) % 8))
+        y = y.view(x.shape[0], -1, 8, x.shape[2])
+        later = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        made = (y @ y.mT).masked_fill(later, 0.0) @ y
+        return made.flatten(1, 2)[:, :count]
+
+
+@torch.no_grad()
+def test_steps_by_eights(tmp_path: Path) -> None:
+    """PyTorch writes the 8 that the module asks for as a quotient of sizes."""
+    module, path = Chunked().eval(), tmp_path / "chunked.so"
+    report = byoc.compile(
+        module,
+        path,
+        example_inputs=(torch.randn(2, 5, 4),),
+        dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},),
+        min_bytes=0,
+    ).report
+    assert {left.op for left in report.left} <= {"relax.reshape"}
+    assert report.regions
+    with byoc.load(path) as model:
+        for shape in ((2, 5, 4), (3, 8, 4), (1, 3, 4)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))

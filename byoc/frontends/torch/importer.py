@@ -36,6 +36,11 @@ from codegen_cc.errors import one_line
 #: Elements that a result of constants may have, however few its operands have.
 MAX_FOLDED = 1 << 22
 
+#: What is told the extents of its result.
+_RESHAPES = tuple(
+    getattr(torch.ops.aten, name).default for name in ("view", "reshape", "_unsafe_view")
+)
+
 #: What reads a number from a tensor.
 _READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
 
@@ -227,6 +232,10 @@ class _Importer:
         if self._is_known(node):
             self._values[node] = _computed(node, self._value)
             return
+        if node.target in _RESHAPES:
+            for wanted, size in zip(node.args[1], found.shape, strict=False):
+                if isinstance(wanted, int) and wanted >= 0:
+                    self._symbols.equate(size, wanted)
         self._begin(node)
         try:
             made = self._made(node)

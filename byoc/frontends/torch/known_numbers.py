@@ -34,18 +34,18 @@ def known_numbers(module: nn.Module) -> Iterator[Callable[[], str | None]]:
 
         return property(read)
 
-    for path, child in module.named_modules():
-        found = {name: b for name, b in child._buffers.items() if _is_number(b)}
-        if not found:
-            continue
-        kind, buffers = type(child), dict(child._buffers)
-        usual.append((child, kind, buffers))
-        readers = {n: reader(f"{path}.{n}", b.item(), b.dtype) for n, b in found.items()}
-        own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-        child.__class__ = type(kind.__name__, (kind,), {**own, **readers})
-        for name in found:
-            del child._buffers[name]
     try:
+        for path, child in [*module.named_modules()]:
+            found = {name: b for name, b in child._buffers.items() if _is_number(b)}
+            if not found:
+                continue
+            kind, buffers = type(child), dict(child._buffers)
+            readers = {n: reader(f"{path}.{n}", b.item(), b.dtype) for n, b in found.items()}
+            own = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+            child.__class__ = type(kind.__name__, (kind,), {**own, **readers})
+            usual.append((child, kind, buffers))
+            for name in found:
+                del child._buffers[name]
         yield lambda: next((name for name, tensor in made if tensor._version), None)
     finally:
         for child, kind, buffers in usual:

@@ -56,6 +56,8 @@ class Symbols:
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
         self._variables: dict[sympy.Symbol, tirx.Var] = {}
+        #: Numbers that a program gives as sizes which the tracer writes otherwise.
+        self._equal: dict[sympy.Basic, int] = {}
         #: What sizes are called that data decided, by PyTorch's names.
         self._found: dict[str, Dim] = {}
 
@@ -72,6 +74,11 @@ class Symbols:
     def dim(self, size: Any) -> Dim:
         """A size of PyTorch's as a dimension. Raises ``ValueError`` for one that data decide."""
         return size if isinstance(size, int) else normal(self._dim(size.node.expr))
+
+    def equate(self, size: Any, number: int) -> None:
+        """Note that a size is this number, as a reshape to it says."""
+        if not isinstance(size, int) and not size.node.expr.is_Symbol:
+            self._equal[size.node.expr] = number
 
     def name(self, size: Any) -> str:
         """What the symbol is called that is all of a size."""
@@ -92,6 +99,8 @@ class Symbols:
     def _dim(self, expr: sympy.Basic) -> Dim:
         if isinstance(expr, sympy.Integer):
             return int(expr)
+        if expr in self._equal:
+            return self._equal[expr]
         if isinstance(expr, sympy.Symbol):
             return self._symbol(expr)
         make = _FUNCTIONS.get(expr.func)

@@ -105,7 +105,7 @@ def counted(g: Graph, x: Value, weights: Value | None = None, minlength: int = 0
     """How often 0, 1, ... are found in a vector, ``minlength`` or more of them; or the sum of
     the weights there."""
     places = g.tensor(x, "int64")
-    extent, size = places.ty.shape.values[0], g.results[0].shape[0]
+    size = g.results[0].shape[0]
     least = g.tensor(torch.tensor([minlength - 1]))
     greatest = op.maximum(g.emit(op.max(g.emit(op.concat([places, least], 0)), [0], True)), least)
     count = g.symbols.found(size)
@@ -113,11 +113,12 @@ def counted(g: Graph, x: Value, weights: Value | None = None, minlength: int = 0
     shape = g.emit(op.tensor_to_shape(whole))
     g.builder.match_cast(shape, relax.ShapeType([count]))
     nothing = g.emit(op.zeros([count], g.dtype))
-    if weights is None:
-        ones = g.emit(op.broadcast_to(g.tensor(1, g.dtype), [extent]))
-    else:
-        ones = g.tensor(weights, g.dtype)
-    return op.scatter_elements(nothing, places, ones, 0, "add")
+    zero = g.tensor(0, "int64")
+    added = g.tensor(1, g.dtype) if weights is None else g.tensor(weights, g.dtype)
+    # PyTorch refuses numbers below 0, which are counted nowhere.
+    added = op.where(op.less(places, zero), g.tensor(0, g.dtype), added)
+    places = g.emit(op.maximum(places, zero))
+    return op.scatter_elements(nothing, places, g.emit(added), 0, "add")
 
 
 WHOLE_NUMBERS = {

@@ -126,16 +126,16 @@ class Parts(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.inner(x)
         torch._dynamo.graph_break()
-        return torch.linalg.lu_factor(y)[0]
+        return torch.geqrf(y)[0]
 
 
 def test_explain() -> None:
     inputs = torch.randn(5, 4)
-    with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: no converter for aten.lin"):
+    with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: no converter for aten.geq"):
         told = byoc.explain(Parts().eval(), (inputs,), {"cache": False, "precision": "bf16"})
     (taken,), (left,) = (graph.parts for graph in told.graphs)
     assert taken.metadata is not None and len(taken.metadata.report["regions"]) == 1
-    assert left.metadata is None and left.reason.startswith("no converter for aten.linalg_lu")
+    assert left.metadata is None and left.reason.startswith("no converter for aten.geqrf")
     lines = str(told).splitlines()
     assert lines[0] == "graph 1: 2 operators, byoc: 1 region"
     assert lines[1].startswith("graph 2: 2 operators, PyTorch: no converter")

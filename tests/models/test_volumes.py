@@ -135,3 +135,42 @@ def test_transposed(case: str, size: str, tmp_path: Path) -> None:
             x = random.standard_normal((count, 4, depth, 5, 4)).astype(np.float32)
             (wanted,) = session.run(None, {"x": x})
             np.testing.assert_allclose(library.run({"x": x})["y"], wanted, atol=1e-4)
+
+
+#: Operator and attributes of pools.
+POOLED = {
+    "maxima": ("MaxPool", {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2]}),
+    "maxima with padding": (
+        "MaxPool",
+        {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2], "pads": [1, 0, 1, 1, 1, 0]},
+    ),
+    "maxima rounded up": ("MaxPool", {"kernel_shape": [2] * 3, "strides": [2] * 3, "ceil_mode": 1}),
+    "maxima along the depth": ("MaxPool", {"kernel_shape": [3, 1, 1]}),
+    "means": ("AveragePool", {"kernel_shape": [2, 3, 2], "strides": [2, 1, 1]}),
+    "means with padding": (
+        "AveragePool",
+        {"kernel_shape": [2, 3, 2], "pads": [1, 1, 0, 0, 1, 1], "count_include_pad": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", POOLED)
+@pytest.mark.parametrize("channels", [3, 9])
+def test_pools_of_open_volumes(case: str, channels: int, tmp_path: Path) -> None:
+    operator, attributes = POOLED[case]
+    shape = ["n", channels, "d", "h", "w"]
+    graph = oh.make_graph(
+        [oh.make_node(operator, ["x"], ["t"], **attributes), oh.make_node("Tanh", ["t"], ["y"])],
+        "volumes",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
+    compiled = byoc.compile(model, tmp_path / "model.so", min_bytes=0)
+    assert compiled.report.left == () and len(compiled.report.regions) == 1
+    session, random = ort.InferenceSession(model.SerializeToString()), np.random.default_rng(2)
+    with byoc.load(tmp_path / "model.so") as library:
+        for sizes in ((2, 4, 5, 6), (1, 7, 3, 4), (0, 5, 5, 5)):
+            x = random.standard_normal((sizes[0], channels, *sizes[1:])).astype(np.float32)
+            (wanted,) = session.run(None, {"x": x})
+            np.testing.assert_allclose(library.run({"x": x})["y"], wanted, atol=1e-6)

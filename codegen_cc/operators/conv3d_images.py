@@ -2,7 +2,8 @@
 
     kernel [1, h, w]    planes are images: N D of them
     kernel [d, 1, 1]    a volume is an image, whose rows are the planes
-    kernel [d, 3, 3]    sum over d of convolutions of planes, where Winograd's algorithm pays
+    kernel [d, h, w]    sum over d of convolutions of planes, where Winograd's algorithm pays or
+                        groups have kernels of their own
 
 In memory, channels last, planes and volumes are images as they lie.  The sum is built up in the
 result: planes that the same taps of the depth reach are computed together, tap after tap.
@@ -20,7 +21,7 @@ from codegen_cc.activations import ACTIVATIONS
 from codegen_cc.dim import Dim, is_static, product
 from codegen_cc.node import Node, Operand, Step
 from codegen_cc.operators import conv2d
-from codegen_cc.operators.conv2d_ways import way_of
+from codegen_cc.operators.conv2d_ways import is_depthwise, way_of
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor, strides_for
 from codegen_cc.region.graph import RegionNode, Value
@@ -116,7 +117,9 @@ def planes_of(node: Node) -> Node | None:
     if calls > _MOST_CALLS or not all(taps for _, _, taps in runs):
         return None
     planes = _as_images(node, [1, 2], _planes)
-    return planes if not node.compute and way_of(planes).tile else None
+    way = way_of(planes)
+    gains = way.tile or way.grouped or is_depthwise(planes)
+    return planes if gains and not node.compute else None
 
 
 def _extents(node: Node) -> Shape:

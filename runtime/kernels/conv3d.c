@@ -4,7 +4,7 @@
  *     * w[o][kd][kh][kw][c])
  *
  * as a matrix product, one per group, whose rows are the output pixels and whose K is (kd, kh, kw,
- * c); packing a block of A reads the image, tap by tap.
+ * c); packing a block of A reads the image, line of taps by line.
  */
 #include "gemm.h"
 
@@ -14,35 +14,59 @@ typedef struct {
   int64_t channels; /* of one group */
 } volume_source;
 
-/* A tap's pixel for the window that begins at (d, h, w), or NULL outside of the image. */
-EXT_INLINE const float* tap_pixel(const volume_source* s, const float* image, const int64_t* corner,
-                                  int64_t tap) {
+/* Elements [begin, end) of a line of taps, of which those of pixel w are the first: [kw][c].  Taps
+ * side by side that all channels are read of lie in memory as they lie in the line. */
+static void pack_line(const volume_source* s, const float* line, int64_t w, int64_t begin,
+                      int64_t end, float* dst) {
   const ext_conv3d_params* p = s->p;
-  int64_t d = corner[0] + tap / (p->kernel_h * p->kernel_w) * p->dilation_d;
-  int64_t h = corner[1] + tap / p->kernel_w % p->kernel_h * p->dilation_h;
-  int64_t w = corner[2] + tap % p->kernel_w * p->dilation_w;
-  if (d < 0 || d >= p->in_d || h < 0 || h >= p->in_h || w < 0 || w >= p->in_w) return NULL;
-  return image + ((d * p->in_h + h) * p->in_w + w) * p->in_c;
+  const int64_t channels = s->channels;
+  if (p->dilation_w == 1 && channels == p->in_c) {
+    int64_t from = i64_max(begin, i64_min(end, -w * channels));
+    int64_t to = i64_max(from, i64_min(end, (p->in_w - w) * channels));
+    zero_run(dst, from - begin);
+    if (to - from >= VL)
+      copy_run(dst + from - begin, line + (w * channels + from), to - from);
+    else
+      for (int64_t i = from; i < to; i++) dst[i - begin] = line[w * channels + i];
+    zero_run(dst + to - begin, end - to);
+    return;
+  }
+  for (int64_t k = begin; k < end;) {
+    int64_t tap = k / channels, from = k - tap * channels, at = w + tap * p->dilation_w;
+    int64_t count = i64_min(channels - from, end - k);
+    const float* pixel = at >= 0 && at < p->in_w ? line + at * p->in_c + from : NULL;
+    if (!pixel)
+      zero_run(dst + k - begin, count);
+    else if (count >= VL)
+      copy_run(dst + k - begin, pixel, count);
+    else /* one by one: what vectors store in part is slow to read again */
+      for (int64_t i = 0; i < count; i++) dst[k - begin + i] = pixel[i];
+    k += count;
+  }
 }
 
 static void pack_pixels(const void* source, int64_t offset, int64_t row, int64_t rows, int64_t k0,
                         int64_t kc, float* dst) {
   const volume_source* s = source;
   const ext_conv3d_params* p = s->p;
+  const int64_t width = p->kernel_w * s->channels; /* of a line of taps */
+  const int64_t first = width ? k0 / width : 0;
   for (int64_t r = row; r < row + rows; r++, dst += A_STRIDE) {
-    int64_t rest = r / p->out_w / p->out_h;
-    int64_t corner[3] = {rest % p->out_d * p->stride_d - p->pad_front,
-                         r / p->out_w % p->out_h * p->stride_h - p->pad_top,
-                         r % p->out_w * p->stride_w - p->pad_left};
-    const float* image = s->x + offset + rest / p->out_d * p->in_d * p->in_h * p->in_w * p->in_c;
-    for (int64_t k = k0; k < k0 + kc;) {
-      int64_t from = k % s->channels, count = i64_min(s->channels - from, k0 + kc - k);
-      const float* pixel = tap_pixel(s, image, corner, k / s->channels);
-      if (pixel)
-        copy_run(dst + (k - k0), pixel + from, count);
+    int64_t line_of = r / p->out_w, plane_of = line_of / p->out_h, image_of = plane_of / p->out_d;
+    int64_t d0 = (plane_of - image_of * p->out_d) * p->stride_d - p->pad_front;
+    int64_t h0 = (line_of - plane_of * p->out_h) * p->stride_h - p->pad_top;
+    int64_t w0 = (r - line_of * p->out_w) * p->stride_w - p->pad_left;
+    const float* image = s->x + offset + image_of * p->in_d * p->in_h * p->in_w * p->in_c;
+    int64_t kd = first / p->kernel_h, kh = first - kd * p->kernel_h, k = k0 - first * width;
+    for (int64_t done = 0; done < kc; k = 0) {
+      int64_t end = i64_min(width, k + kc - done);
+      int64_t d = d0 + kd * p->dilation_d, h = h0 + kh * p->dilation_h;
+      if (d < 0 || d >= p->in_d || h < 0 || h >= p->in_h)
+        zero_run(dst + done, end - k);
       else
-        zero_run(dst + (k - k0), count);
-      k += count;
+        pack_line(s, image + (d * p->in_h + h) * p->in_w * p->in_c, w0, k, end, dst + done);
+      done += end - k;
+      if (++kh == p->kernel_h) kh = 0, kd++;
     }
   }
 }

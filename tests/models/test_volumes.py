@@ -37,6 +37,12 @@ CASES = {
         {"dilations": [3, 1, 1], "pads": [2, 1, 1, 3, 1, 1]},
         "of planes",
     ),
+    "cube of groups": ((3, 3, 3), {"group": 16, "pads": [1] * 6}, "depthwise of planes"),
+    "cube of small groups": (
+        (3, 3, 3),
+        {"group": 4, "pads": [1] * 6, "strides": [1, 2, 2]},
+        "of planes",
+    ),
     "planes of padding alone": ((2, 3, 3), {"pads": [3, 1, 1, 3, 1, 1]}, "implicit GEMM"),
     "cube of stride 2": ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6}, "implicit GEMM"),
 }

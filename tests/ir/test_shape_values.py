@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from byoc.frontends.onnx.shape_values import ShapeValue, constant_value, evaluate
+from byoc.frontends.onnx.shape_values import ShapeValue, constant_value, evaluate, results_of
 from codegen_cc.dim import symbol
 
 H = symbol("h")
@@ -67,6 +67,8 @@ KNOWN = [
     ("ReduceProd", [SHAPE], {}),
     ("ConstantOfShape", [integers(3)], {}),
     ("Identity", [SHAPE], {}),
+    ("Pad", [SHAPE, integers(1, 2)], {}),
+    ("Pad", [ShapeValue.of([[H], [2]]), integers(0, 1, 2, 0), ShapeValue.of(7)], {}),
 ]
 
 
@@ -118,12 +120,34 @@ def test_values_are_those_of_onnx(op: str, operands: list[ShapeValue], attribute
         ("Pow", [SHAPE, floats(0.5)], {}),
         ("Pow", [SHAPE, integers(-1)], {}),
         ("Pow", [FLOAT, integers(2)], {}),
+        ("Pad", [SHAPE, ShapeValue.of([H, 2])], {}),
+        ("Pad", [SHAPE, integers(1, -1)], {}),
+        ("Pad", [SHAPE, integers(1, 1)], {"mode": "edge"}),
     ],
 )  # fmt: skip
 def test_what_is_not_known_exactly_is_left(
     op: str, operands: list[ShapeValue], attributes: dict
 ) -> None:
     assert evaluate(node_of(op, operands, attributes), operands, 17) is None
+
+
+def parts_of(operands: list[ShapeValue | None], outputs: int, **attributes) -> list | None:
+    names = ["x", "sizes"][: len(operands)]
+    node = helper.make_node("Split", names, [f"y{i}" for i in range(outputs)], **attributes)
+    found = results_of(node, operands, 18)
+    return None if None in found else [part.elements.tolist() for part in found]
+
+
+def test_vectors_are_split() -> None:
+    assert parts_of([SHAPE], 4) == [[1], [8], [32 * H], [2 * H + 1]]
+    assert parts_of([SHAPE], 2, num_outputs=2) == [[1, 8], [32 * H, 2 * H + 1]]
+    assert parts_of([integers(1, 2, 3, 4, 5)], 3) == [[1, 2], [3, 4], [5]]
+    assert parts_of([SHAPE, integers(0, 3, 1)], 3) == [[], [1, 8, 32 * H], [2 * H + 1]]
+    assert parts_of([SHAPE], 2, split=[1, 3]) == [[1], [8, 32 * H, 2 * H + 1]]
+    assert parts_of([SHAPE, ShapeValue.of([H, 4 - H])], 2) is None
+    assert parts_of([SHAPE, integers(1, 2)], 2) is None
+    assert parts_of([integers(1, 2, 3, 4, 5)], 4) is None
+    assert parts_of([SCALAR], 2) is None
 
 
 def test_axes_were_attributes_once() -> None:

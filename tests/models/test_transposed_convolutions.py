@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import numpy_helper, parser
 
 import byoc
 from tests.models.test_group_norm import Graph, check, compiled
+from tests.reference import onnxruntime_outputs
 
 FORMS = {
     "plain": {},
@@ -50,3 +53,44 @@ def test_lines(tmp_path: Path) -> None:
     done = compiled(g.model(y, [1, 4, "n"]), tmp_path)
     assert not is_transposed(done)
     check(g.model(y, [1, 4, "n"]), tmp_path, (1, 4, 30), (1, 4, 7), limit=5e-6)
+
+
+#: What tf2onnx writes behind a transposed convolution whose padding is SAME, of an image of any
+#: size: elements beyond the wanted ones are cut off at both sides, missing ones are put behind.
+CUT_TO_SIZE = """
+    <ir_version: 8, opset_import: ["" : 18]> g (float[n, 3, h, w] x) => (float[a, b, c, d] y)
+    <int64[1] two = {2}, int64[1] four = {4}, int64[1] zero = {0}, int64[2] axes = {2, 3},
+     int64[2] zeros = {0, 0}, int64[6] nothing = {0, 0, 0, 0, 0, 0}> {
+    image = ConvTranspose<strides = [2, 2]>(x, weight)
+    all = Shape(x)
+    sides = Slice(all, two, four, zero)
+    wanted = Mul(sides, two)
+    made = Shape<start = 2>(image)
+    more = Sub(made, wanted)
+    less = Neg(more)
+    missing = Max(less, zero)
+    beyond = Max(more, zero)
+    first = Div(beyond, two)
+    last = Add(first, wanted)
+    cut = Slice(image, first, last, axes)
+    widths = Concat<axis = 0>(nothing, missing)
+    p0, p1, p2, p3, p4, p5, p6, p7 = Split<num_outputs = 8>(widths)
+    pads = Concat<axis = 0>(p0, p1, p2, p3, p4, p5, p6, p7)
+    whole = Pad(cut, pads)
+    y = Relu(whole)
+    }
+"""
+
+
+@pytest.mark.parametrize("taps", [1, 2, 3, 4])
+def test_cut_to_a_multiple_of_open_sides(taps: int, tmp_path: Path) -> None:
+    model, rng = parser.parse_model(CUT_TO_SIZE), np.random.default_rng(3)
+    weight = rng.standard_normal((3, 8, taps, taps), dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
+    report = byoc.compile(model, tmp_path / "m.so").report
+    assert len(report.regions) == 1 and report.left == ()
+    with byoc.load(tmp_path / "m.so") as library:
+        for shape in ((2, 3, 7, 6), (1, 3, 1, 9), (3, 3, 4, 4)):
+            x = rng.standard_normal(shape, dtype=np.float32)
+            want = onnxruntime_outputs(model, {"x": x})["y"]
+            np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5, atol=1e-5)

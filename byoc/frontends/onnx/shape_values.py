@@ -74,6 +74,27 @@ def constant_value(array: np.ndarray) -> ShapeValue | None:
     return ShapeValue.of(array, dtype)
 
 
+def results_of(
+    node: onnx.NodeProto,
+    operands: Sequence[ShapeValue | None],
+    opset: int,
+    extents: Collection[sympy.Expr] = (),
+) -> list[ShapeValue] | list[None]:
+    """What ``evaluate`` gives, and the parts of a vector that is split."""
+    if node.op_type != "Split" or len(node.output) == 1:
+        return [evaluate(node, operands, opset, extents)]
+    x, count = operands[0].elements, len(node.output)
+    share = -(-x.size // count)
+    sizes = [min(share, x.size - share * place) for place in range(count)]
+    if len(operands) > 1 and operands[1] is not None:
+        sizes = operands[1].integers or [-1]
+    sizes = next((list(a.ints) for a in node.attribute if a.name == "split"), sizes)
+    if x.ndim != 1 or len(sizes) != count or sum(sizes) != x.size or min(sizes) < 0:
+        return [None]
+    ends = np.cumsum(sizes)
+    return [ShapeValue(x[e - n : e], operands[0].dtype) for e, n in zip(ends, sizes, strict=True)]
+
+
 def evaluate(
     node: onnx.NodeProto,
     operands: Sequence[ShapeValue | None],
@@ -320,6 +341,19 @@ def _slice(
     return _moved(x, x.elements[tuple(cuts)])
 
 
+def _pad(
+    attrs: dict[str, Any], x: ShapeValue, widths: ShapeValue, fill: ShapeValue | None = None
+) -> ShapeValue | None:
+    """Elements with numbers around them, along all axes."""
+    mode, numbers = attrs.get("mode", b"constant"), widths.integers
+    if mode != b"constant" or min(numbers) < 0:
+        return None
+    value = sympy.Integer(0) if fill is None else fill.elements.ravel()[0]
+    rank = x.elements.ndim
+    pairs = list(zip(numbers[:rank], numbers[rank:], strict=True))
+    return _moved(x, np.pad(x.elements, pairs, constant_values=value))
+
+
 def _concat(attrs: dict[str, Any], *parts: ShapeValue) -> ShapeValue | None:
     return _moved(parts[0], np.concatenate([part.elements for part in parts], attrs["axis"]))
 
@@ -400,6 +434,7 @@ _RULES: dict[str, Rule] = {
     "Gather": _gather,
     "Slice": _slice,
     "Concat": _concat,
+    "Pad": _pad,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Reshape": _reshape,

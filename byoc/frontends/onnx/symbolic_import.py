@@ -34,7 +34,7 @@ from byoc.frontends.onnx.shape_values import (
     MAX_ELEMENTS,
     ShapeValue,
     constant_value,
-    evaluate,
+    results_of,
     sides_of_square,
 )
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
@@ -218,7 +218,7 @@ class SymbolicImporter(CheckedImporter):
     def _evaluate(self, node: onnx.NodeProto) -> bool:
         """Note the value of a node on shapes; False where it has none or no symbol is involved."""
         if node.op_type == "Shape":
-            value = self._shape_value(node)
+            values = [self._shape_value(node)]
         elif not self._sizes.joins(node) and not any(n in self._values for n in node.input):
             return False
         else:
@@ -234,12 +234,12 @@ class SymbolicImporter(CheckedImporter):
                 return False
             if node.op_type == "Range":
                 return self._range(node, operands)
-            value = evaluate(node, operands, self.opset, self._extents)
-            if value is None:
+            values = results_of(node, operands, self.opset, self._extents)
+            if None in values:
                 self.unequal += sides_of_square(node, operands)
-        if value is None:
+        if None in values:
             return False
-        self._values[node.output[0]] = value
+        self._values |= zip(node.output, values, strict=True)
         return True
 
     def _shape_value(self, node: onnx.NodeProto) -> ShapeValue | None:

@@ -6,6 +6,7 @@ from codegen_cc.errors import CodegenError, foreign_errors_as
 from codegen_cc.libraries import library_for
 from codegen_cc.libraries.measured_choice import algorithms_of
 from codegen_cc.link.weights import WeightBlob
+from codegen_cc.plan.borders import find_borders
 from codegen_cc.plan.builder import RUNTIME, Plan, PlanBuilder
 from codegen_cc.plan.call import source_comment
 from codegen_cc.plan.prologue import find_prologues
@@ -20,7 +21,9 @@ def plan_region(region: Region, weights: WeightBlob) -> Plan:
     """
     builder = PlanBuilder(region, weights)
     builder.prologues = find_prologues(region, builder.consumers, _is_runtimes)
-    absorbed = {node for found in builder.prologues.values() for node in found.nodes}
+    builder.borders = find_borders(region, builder.consumers, _is_runtimes)
+    done_by_readers = [*builder.prologues.values(), *builder.borders.values()]
+    absorbed = {node for found in done_by_readers for node in found.nodes}
     for node in region.nodes:
         if node in absorbed:
             continue

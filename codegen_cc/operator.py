@@ -94,7 +94,8 @@ class Kernels:
     chosen; both are the operator's name where there is one way.  ``computes(node)`` is None, or the
     reason, for a node with a ``compute`` of its own: that it is not offered, or that nothing is
     gained by it.  Without it, nodes are computed in what they are stored in.  ``narrow(node)``
-    tells which values may be stored as ``Node.storage`` says.
+    tells which values may be stored as ``Node.storage`` says.  ``border`` is the number around an
+    image that kernels take for padding of their own (``plan/borders.py``).
     """
 
     lower: Callable[[Any, Any], None]
@@ -104,6 +105,7 @@ class Kernels:
     algorithms: Callable[[Any], tuple[str, ...]] | None = None
     computes: Callable[[Any], str | None] | None = None
     narrow: Callable[[Any], Narrow] = lambda node: Narrow()
+    border: float | None = None
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ from codegen_cc.operators.requantise import (
 )
 from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
 from codegen_cc.operators.winograd import pack_winograd
+from codegen_cc.plan.borders import without_border
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Argument, Struct
 from codegen_cc.plan.prologue import Prologue, channel_vector
@@ -291,7 +292,8 @@ def place_conv2d(
     descriptor = node.node
     attrs = descriptor.attrs
     weight = node.role("weight")
-    x = pixels(builder, builder.tensor(source or node.role("input")), gaps)
+    source, pads = without_border(builder.borders.get(node), source or node.role("input"), pads)
+    x = pixels(builder, builder.tensor(source), gaps)
     residual, residual_stride = None, 0
     if node.role("residual") is not None:
         residual = pixels(builder, builder.tensor(node.role("residual")), gaps)
@@ -434,7 +436,7 @@ CONV2D = Operator(
     weight_layout="OIHW",
     facts=CONVOLUTION_FACTS,
     kernels=Kernels(
-        lower, product_dtypes, supports, algorithm, algorithms, computes, narrow_storage
+        lower, product_dtypes, supports, algorithm, algorithms, computes, narrow_storage, border=0
     ),
     samples=lambda: (*convolution_samples("conv2d", 2), *_quantised_samples()),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from math import inf
 
 from codegen_cc.dim import Dim
 from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
@@ -15,6 +16,7 @@ from codegen_cc.operators.image_facts import IMAGE_NEUTRAL, IMAGE_TOLD, padding,
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.operators.told import unless
+from codegen_cc.plan.borders import without_border
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
@@ -52,9 +54,11 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
 def place_pool2d(node: RegionNode, builder: PlanBuilder, gaps: bool = True) -> Placement:
     """Images channels-last and the ``ext_pool2d_params``; without ``gaps``, dense images."""
     attrs = node.node.attrs
-    x = pixels(builder, builder.tensor(node.role("input")), gaps)
+    border, pads = builder.borders.get(node), attrs["padding"][:2]
+    source, (top, left) = without_border(border, node.role("input"), pads)
+    x = pixels(builder, builder.tensor(source), gaps)
     y = builder.image_space(node.output, gaps)
-    numbers = _sizes(node.node, x.shape, y.shape)
+    numbers = _sizes(node.node, x.shape, y.shape) | {"pad_top": top, "pad_left": left}
     numbers |= {"x_stride": x.pixel_stride(), "y_stride": y.pixel_stride()}
     fields: dict[str, object] = {name: numbers[name] for name in _NAMES}
     comment = f"{node.node.composite} {attrs['pool_size']}: {list(x.shape)} -> {list(y.shape)}"
@@ -124,7 +128,7 @@ def _samples(op: str) -> Iterator[Sample]:
     yield Sample("dilated", sample_node(op, image, (1, 16, 6, 6), **dilated))
 
 
-def _pooling(op: str) -> Operator:
+def _pooling(op: str, border: float | None) -> Operator:
     return Operator(
         op,
         roles=("input",),
@@ -138,9 +142,9 @@ def _pooling(op: str) -> Operator:
         },
         layout=Layout.IMAGE,
         facts=_FACTS,
-        kernels=Kernels(lower, check_dtypes, supports, narrow=all_alike),
+        kernels=Kernels(lower, check_dtypes, supports, narrow=all_alike, border=border),
         samples=lambda: _samples(op),
     )
 
 
-OPERATORS = (_pooling("max_pool2d"), _pooling("avg_pool2d"))
+OPERATORS = (_pooling("max_pool2d", -inf), _pooling("avg_pool2d", None))

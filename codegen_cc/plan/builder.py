@@ -17,6 +17,7 @@ from codegen_cc import dtypes
 from codegen_cc.dim import Dim, estimate, is_static, product, same, symbols
 from codegen_cc.errors import CodegenError
 from codegen_cc.link.weights import WeightBlob
+from codegen_cc.plan.borders import Border
 from codegen_cc.plan.call import Argument, Call, Struct
 from codegen_cc.plan.concat_in_place import concat_of, continuation
 from codegen_cc.plan.in_place import write_in_place
@@ -82,6 +83,8 @@ class PlanBuilder:
         self._narrow = narrow_storage(region, self.consumers)
         #: What convolutions do as they read their inputs.
         self.prologues: dict[RegionNode, Prologue] = {}
+        #: Padding of images that they do by themselves.
+        self.borders: dict[RegionNode, Border] = {}
         #: The library that lowers, and the composite: who recorded a call.
         self.library = ""
         self.composite = ""

@@ -202,6 +202,7 @@ def test_scales(tmp_path: Path) -> None:
         (focus(), [1, 3, "2*h", "2*w"], [(8, 10), (2, 64)]),
         (padded_by_name("SAME_UPPER"), [1, 3, "4*h", "4*w"], [(8, 12), (4, 64)]),
         (padded_by_name("SAME_LOWER"), [1, 3, "4*h", 9], [(8, 9), (4, 9)]),
+        (padded_by_name("SAME_UPPER"), [1, 3, "h", 9], [(7, 9), (6, 9), (5, 9)]),
         (numbered_columns(TensorProto.INT64), [1, 3, "h", "w"], [(8, 10), (3, 65)]),
         (numbered_columns(TensorProto.FLOAT), [1, 3, "h", "5*w"], [(8, 10), (3, 65)]),
         (
@@ -262,6 +263,7 @@ def test_scales(tmp_path: Path) -> None:
             "focus",
             "same_upper",
             "same_lower",
+            "same_of_any_height",
             "columns",
             "fp32_columns",
             "flatten",
@@ -334,7 +336,6 @@ def test_symbols_of_any_name(names: tuple[str, str], tmp_path: Path) -> None:
         (pyramid([], {}, scales=True, **NEAREST), [1, 3, "h", "w"], "x:[1,3,4*h,4*w]"),
         (pyramid([], {}, scales=True, **NEAREST), [1, 3, "2*h", 16], "x:[1,3,4*h,16]"),
         (focus(), [1, 3, "h", "w"], "x:[1,3,2*h,2*w]"),
-        (padded_by_name("SAME_UPPER"), [1, 3, "h", 9], "x:[1,3,4*h,9]"),
     ],
 )
 def test_multiples_that_a_network_needs_are_named(

@@ -110,3 +110,9 @@ def same_pads(
         begin.append(large if lower else small)
         end.append(small if lower else large)
     return [*begin, *end]
+
+
+def same_begins(reach: int, stride: int, lower: bool) -> list[int]:
+    """The pads before an axis, for any size of it, of windows that reach over so many elements."""
+    totals = {max(0, reach - (rest or stride)) for rest in range(stride)}
+    return sorted({total - total // 2 if lower else total // 2 for total in totals})

@@ -29,7 +29,6 @@ from byoc.frontends.onnx.fitting_extents import (
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed
-from byoc.frontends.onnx.same_padding import same_pads
 from byoc.frontends.onnx.shape_values import (
     MAX_ELEMENTS,
     ShapeValue,
@@ -41,6 +40,7 @@ from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined, wrapped
 from byoc.frontends.onnx.symbolic_range import counted, number, places_of_all, tiled
 from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
+from byoc.frontends.onnx.symbolic_same import same_padded
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, dtype_of, is_kernel_float, scalar_of, shape_of
@@ -172,7 +172,13 @@ class SymbolicImporter(CheckedImporter):
             convert = partial(resized_image, extent_of=self._extent, unequal=self.unequal)
             return self.bb.normalize(self.honouring(convert, op_name, inputs, attrs, opset))
         if op_name in PADDED_AS_CONV and attrs.get("auto_pad", b"").startswith(b"SAME"):
-            attrs = self._padded(inputs, attrs)
+            attrs, ones = same_padded(self.bb, op_name, inputs, attrs, self._extent)
+            if ones is not None:
+                means = (
+                    super(SymbolicImporter, self).convert_operator(op_name, [x], {**attrs}, opset)
+                    for x in (inputs[0], ones)
+                )
+                return self.bb.normalize(relax.op.divide(*map(self.bb.normalize, means)))
         if op_name in BROADCASTING or (op_name == "PRelu" and opset >= _SLOPES_BROADCAST):
             inputs[:] = self._in_one_form(inputs)
         if op_name == "Concat":
@@ -422,23 +428,6 @@ class SymbolicImporter(CheckedImporter):
         source = cut(self.bb, source, sides, self._extent)
         pairs = [max(0, side) for axis in range(len(shape)) for side in sides.get(axis, (0, 0))]
         return relax.op.nn.pad(source, pairs, mode, fill if mode == "constant" else 0.0)
-
-    def _padded(self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]) -> dict[str, Any]:
-        """Attributes of a convolution or pool with pads in place of their name, where possible."""
-        shape = shape_of(inputs[0])
-        kernel = attrs.get("kernel_shape") or (shape_of(inputs[1]) or ())[2:]
-        if shape is None or is_static(shape) or len(kernel) + 2 != len(shape):
-            return attrs
-        ones = [1] * len(kernel)
-        strides, dilations = (attrs.get(name, ones) for name in ("strides", "dilations"))
-        lower = attrs["auto_pad"] == b"SAME_LOWER"
-        pads = same_pads(shape[2:], kernel, strides, dilations, lower, pool=len(inputs) == 1)
-        if pads is None:
-            raise ValueError(
-                f"auto_pad {attrs['auto_pad'].decode()} with strides {list(strides)} of an image"
-                f" {list(shape)}; need extents that are multiples of the strides, such as 32*h"
-            )
-        return {**attrs, "auto_pad": b"NOTSET", "pads": pads}
 
 
 def _is_cut(shape: Sequence[Dim]) -> bool:

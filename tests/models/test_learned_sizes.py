@@ -186,3 +186,33 @@ def test_axes_of_any_length_read_backward(axis: int, tmp_path: Path) -> None:
     for shape in ((2, 1), (3, 7), (70, 65), (1, 1), (0, 4), (4, 0)):
         x = np.random.default_rng(sum(shape)).standard_normal((*shape, 3), np.float32)
         assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+
+
+#: What one operator leaves of two open axes, beside a constant: the node, the constant, the shape.
+FIXED = {
+    "rows beside a constant": ("Concat<axis = 1>(x, w)", [2, 3], [2, "t"]),
+    "columns above a constant": ("Concat<axis = 0>(x, w)", [2, 3], ["n", 3]),
+    "one row beside a constant": ("Concat<axis = 1>(x, w)", [1, 3], [1, "t"]),
+    "a sum over one": ("MatMul(x, w)", [1, 5], ["n", 1]),
+    "a sum over the batch": ("MatMul(w, x)", [4, 2], [2, "t"]),
+}
+
+
+@pytest.mark.parametrize("case", FIXED)
+def test_sizes_that_nothing_repeats(case: str, tmp_path: Path) -> None:
+    """The axis that a constant tells has its size, also a batch or 1, and the other one is open."""
+    node, extents, shape = FIXED[case]
+    weight = numbers(extents[0] * extents[1], 3)
+    text = (
+        f'<ir_version: 8, opset_import: ["" : 18]> net (float[n, t] x) => (float[a, b] y)'
+        f"<float[{extents[0]}, {extents[1]}] w = {{{weight}}}> {{ z = {node} y = Tanh(z) }}"
+    )
+    model = onnx.parser.parse_model(text)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(made.path)
+    assert list(net.inputs[0].shape) == shape
+    for size in (1, 4, 7):
+        given = [extent if isinstance(extent, int) else size for extent in shape]
+        x = np.random.default_rng(size).standard_normal(given, np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))

@@ -75,8 +75,50 @@ def test_slopes_tell_extents(tmp_path: Path, slopes: tuple[int, ...]) -> None:
     values = np.linspace(-1, 1, int(np.prod(slopes)), dtype=np.float32).reshape(slopes)
     model = model_of([helper.make_node("PRelu", ["x", "s"], ["y"])], ["n", "t", "c"], s=values)
     made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
-    assert len(made.report.regions) == 1
+    assert len(made.report.regions) == 1 and not made.report.left
     with byoc.load(made.path) as library:
         for batch in (1, 3):
             inputs = {"x": drawn(batch, 4, 5)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+@pytest.mark.parametrize("shape", [["n", 3, 3], ["n", "m", 2, 2], ["n", 1, 1]])
+def test_determinants_of_any_number(shape: list[int | str], tmp_path: Path) -> None:
+    model = model_of([helper.make_node("Det", ["x"], ["y"])], shape)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for sizes in ((1, 1), (4, 3), (7, 2)):
+            given = [*sizes[: len(shape) - 2], *shape[-2:]]
+            inputs = {"x": drawn(*given)}
+            wanted = np.linalg.det(inputs["x"].astype(np.float64))
+            np.testing.assert_allclose(library.run(inputs)["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("shape", [["n", 9], ["n", "t"]])
+def test_counts_of_words_in_any_number_of_texts(
+    mode: str, shape: list[int | str], tmp_path: Path
+) -> None:
+    counted = {
+        "mode": mode,
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+        "max_skip_count": 2,
+        "ngram_counts": [0, 3],
+        "ngram_indexes": [0, 4, 2, 3, 1],
+        "pool_int64s": [2, 3, 5, 2, 3, 5, 2],
+        "weights": [0.5, 1.0, 2.0, 3.0, 0.25],
+    }
+    nodes = [
+        helper.make_node("Cast", ["x"], ["words"], to=TensorProto.INT64),
+        helper.make_node("TfIdfVectorizer", ["words"], ["y"], **counted),
+    ]
+    model = model_of(nodes, shape)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for rows, words in ((1, 9), (5, 9), *(((3, 4), (2, 2), (2, 1)) * (shape[1] == "t"))):
+            texts = np.random.default_rng(rows).integers(2, 6, (rows, words))
+            inputs = {"x": texts.astype(np.float32)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 from tvm import relax
 
-from byoc.frontends.onnx.learned_axes import Unequal
+from byoc.frontends.onnx.learned_axes import Unequal, size_or_pair
 from byoc.ir.dataflow import shape_of
 from codegen_cc.dim import Dim, same
 
@@ -81,7 +81,7 @@ def note_contracted(
         return
     if same(a, b) or (isinstance(a, int) and isinstance(b, int)):  # which the converter says
         return
-    unequal.append((a, b))
+    unequal.append(size_or_pair(a, b))
     if any(isinstance(x, int) for x in (a, b)) or (a in symbols and b in symbols):
         raise ValueError(f"{operator} sums over {a} and {b} elements; need equally many")
 

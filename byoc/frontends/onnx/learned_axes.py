@@ -39,6 +39,18 @@ class Elements(NamedTuple):
     wanted: Dim
 
 
+class Size(NamedTuple):
+    """An extent and the number that it has to be, also where that is 1 or the axis a batch."""
+
+    found: Dim
+    wanted: Dim
+
+
+def size_or_pair(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """Two extents that nothing repeats until they are equal."""
+    return Size(a, b) if isinstance(a, int) or isinstance(b, int) else (a, b)
+
+
 #: Most elements that an axis may be asked to have at least.
 LONGEST = 4096
 
@@ -65,7 +77,7 @@ def unequal_beside(axis: int, shapes: Iterable[tuple[Dim, ...] | None]) -> Unequ
     known = [shape for shape in shapes if shape is not None]
     first = known[0] if known else ()
     return [
-        (a, b)
+        size_or_pair(a, b)
         for other in known[1:]
         if len(other) == len(first)
         for place, (a, b) in enumerate(zip(first, other, strict=True))
@@ -80,6 +92,8 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         a, b = (_with(dim, values) for dim in pair)
         if isinstance(pair, Elements):
             found = None if same(a, b) else _whole(axes, a, b)
+        elif isinstance(pair, Size) and (sized := _tie(axes, a, b, batches=True)) is not None:
+            found = sized
         elif broadcast_shape((a,), (b,)) is not None:
             continue
         else:
@@ -102,12 +116,14 @@ def of_numbers(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAx
     return learned(axes, [pair for pair in plain if any(isinstance(x, int) for x in pair)])
 
 
-def _tie(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
+def _tie(
+    axes: tuple[DynamicAxis, ...], a: Dim, b: Dim, batches: bool = False
+) -> Mapping[str, Extent | int] | None:
     """A symbol, the last where there are several, and the extent at which a and b are equal.
 
-    A batch gets no number: where it may be 1 or that, 1 is the usual one.
+    Unless ``batches`` do, a batch gets no number: where it may be 1 or that, 1 is the usual one.
     """
-    batches = {str(axis.extent) for axis in axes if axis.meaning == "batch"}
+    left = {str(axis.extent) for axis in axes if axis.meaning == "batch" and not batches}
     gap, order = sympy.expand(a - b), _order(axes)
     for name in reversed(order):
         own = symbol(name)
@@ -115,7 +131,7 @@ def _tie(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent |
         if factor not in (1, -1) or rest.has(own) or sympy.expand(gap - factor * own - rest) != 0:
             continue
         extent = _extent(normal(-factor * rest), order)
-        if isinstance(extent, int) and name in batches:
+        if isinstance(extent, int) and name in left:
             continue
         if extent is not None and _offset(axes, name) == 0:
             return {name: extent}

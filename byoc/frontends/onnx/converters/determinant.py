@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import mul
+
 import numpy as np
 from tvm import relax
 
@@ -15,13 +18,14 @@ MOST_ROWS = 16
 def det(node: Node) -> relax.Expr:
     """Of the last two axes, [..., n, n] to [...]."""
     shape, dtype = node.shape(), node.dtype()
-    if shape is None or not is_static(shape) or shape[-1] != shape[-2]:
+    if shape is None or not is_static(shape[-2:]) or shape[-1] != shape[-2]:
         raise ValueError(f"matrices of shape {list(shape or ())}; need known, square ones")
     n, op, emit = shape[-1], relax.op, node.emit
     if not 0 < n <= MOST_ROWS:
         raise ValueError(f"matrices of {n} rows; need 1 to {MOST_ROWS}")
     zero, one = relax.const(0, dtype), relax.const(1, dtype)
-    rest = emit(op.reshape(node.inputs[0], [-1, n, n]))
+    outside = list(node.inputs[0].ty.shape.values[:-2])
+    rest = emit(op.reshape(node.inputs[0], [reduce(mul, outside, 1), n, n]))
     result: relax.Expr | None = None
     for rows in range(n, 0, -1):
         column = emit(op.strided_slice(rest, [2], [0], [1]))  # [B, rows, 1]
@@ -41,4 +45,4 @@ def det(node: Node) -> relax.Expr:
         share = op.divide(op.strided_slice(below, [2], [0], [1]), safe)
         less = op.multiply(share, op.strided_slice(pivots, [2], [1], [rows]))
         rest = emit(op.subtract(op.strided_slice(below, [2], [1], [rows]), less))
-    return op.reshape(result, list(shape[:-2]))
+    return op.reshape(result, outside)

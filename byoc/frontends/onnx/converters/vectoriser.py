@@ -7,7 +7,12 @@ A gram of one word is not skipped in.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import mul
+from typing import Any
+
 import numpy as np
+import tvm
 from tvm import relax
 
 from byoc.frontends.onnx.converters.node import Node
@@ -18,12 +23,14 @@ def tf_idf(node: Node) -> relax.Expr:
     """Counts, whether there are any (IDF), or counts (TFIDF), times weights; [C] or [B, C]."""
     shape, attrs = node.shape(), node.attrs
     pool = attrs.get("pool_int64s")
-    if shape is None or not is_static(shape) or pool is None or attrs.get("pool_strings"):
+    if shape is None or pool is None or attrs.get("pool_strings"):
         raise ValueError("strings, or a tensor of unknown shape; need integers of known shape")
     begins, columns = list(attrs["ngram_counts"]), list(attrs["ngram_indexes"])
-    mode, skips = attrs["mode"].decode(), attrs["max_skip_count"]
+    mode, skips, weights = attrs["mode"].decode(), attrs["max_skip_count"], attrs.get("weights")
     dtype = node.dtype()
-    words = node.emit(relax.op.reshape(node.inputs[0], [-1, shape[-1]]))
+    *outside, width = node.inputs[0].ty.shape.values
+    rows = reduce(mul, outside, 1)
+    words = node.emit(relax.op.reshape(node.inputs[0], [rows, width]))
     places: list[int] = []
     counts: list[relax.Expr] = []
     taken = 0
@@ -35,38 +42,39 @@ def tf_idf(node: Node) -> relax.Expr:
             continue
         total: relax.Expr | None = None
         for step in range(1, (skips if n > 1 else 0) + 2):
-            length = shape[-1] - (n - 1) * step
-            if length > 0:
+            length = width - (n - 1) * step
+            if not is_static(shape[-1:]):
+                length = tvm.tirx.max(length, 0) if n > 1 else width
+            if not is_static(shape[-1:]) or int(length) > 0:
                 found = _matches(node, words, grams, step, length)
                 total = found if total is None else node.emit(relax.op.add(total, found))
         if total is not None:
             places += own
             counts.append(total)
     size = max(columns) + 1
-    result = relax.op.zeros([int(np.prod(shape[:-1])), size], "float32")
+    result = relax.op.zeros([rows, size], "float32")
     if counts:
         joined = relax.op.concat(counts, 1)
         if mode == "IDF":
             joined = relax.op.minimum(joined, relax.const(1, "float32"))
         spread = np.zeros((len(places), size), np.float32)
-        weights = attrs.get("weights") if mode != "TF" else None
-        given = dict(zip(columns, weights or [1.0] * len(columns), strict=True))
+        factors = [1.0] * len(columns) if mode == "TF" or weights is None else weights
+        given = dict(zip(columns, factors, strict=True))
         for row, place in enumerate(places):
             spread[row, place] = given[place]
         result = relax.op.matmul(node.emit(joined), relax.const(spread))
-    attrs.get("weights")
-    return relax.op.reshape(node.emit(result), [*shape[:-1], size])
+    return relax.op.reshape(node.emit(result), [*outside, size])
 
 
 def _matches(
-    node: Node, words: relax.Expr, grams: np.ndarray, step: int, length: int
+    node: Node, words: relax.Expr, grams: np.ndarray, step: int, length: Any
 ) -> relax.Expr:
     """How often each gram is there, its words ``step`` apart: float32 [rows, grams]."""
     every: relax.Expr | None = None
     for place in range(grams.shape[1]):
         begin = place * step
-        part = relax.op.strided_slice(words, [1], [begin], [begin + length])
-        word = relax.const(np.ascontiguousarray(grams[None, None, :, place]))
+        part = relax.op.strided_slice(words, [1], [begin], [begin + length], assume_inbound=True)
+        word = relax.const(np.ascontiguousarray(grams[None, None, :, place]), node.dtype())
         same = node.emit(relax.op.equal(relax.op.expand_dims(part, 2), word))
         every = same if every is None else node.emit(relax.op.logical_and(every, same))
     return node.emit(relax.op.sum(relax.op.astype(every, "float32"), 1))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from byoc.errors import ImportFailure
 from byoc.frontends.onnx.graph_names import FreshNames, known_as
 
 #: Opsets from which operators have their axes, or the sizes of parts, as an input.
@@ -97,6 +98,13 @@ class Call:
         """Let an output be a value; nothing where it is not asked for."""
         if self.wants(place):
             self._add("Identity", [value], [self.node.output[place]], {})
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise ``ImportFailure`` for a form that would be computed wrongly, or is none."""
+        node = self.node
+        raise ImportFailure(
+            f"operator {node.op_type} of domain {node.domain!r} (node {known_as(node)!r}): {reason}"
+        )
 
     def _add(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -23,6 +24,7 @@ _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 #: What several scores of a row become.
 _BECOME = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
+_AGAIN = "export the model again"
 _FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
@@ -52,21 +54,20 @@ def tree_ensemble(call: Call) -> bool:
     """The same with leaves of their own, of opset 5."""
     aggregate, transform = call.attrs.get("aggregate_function", 1), call.attrs.get("post_transform")
     if aggregate not in range(len(_AGGREGATES)) or (transform or 0) not in range(len(_TRANSFORMS)):
-        return False
+        call.refuse(f"aggregate_function {aggregate} or post_transform {transform} is none")
     forest = _by_places(call, int(call.attrs.get("n_targets", 1)))
     return _regression(call, forest, _AGGREGATES[aggregate], _TRANSFORMS[transform or 0], [])
 
 
 def _regression(
-    call: Call, forest: _Forest | None, aggregate: str, transform: str, base: Sequence[float]
+    call: Call, forest: _Forest, aggregate: str, transform: str, base: Sequence[float]
 ) -> bool:
-    if forest is None or aggregate not in _KINDS or transform not in _BECOME:
-        return False
+    if aggregate not in _KINDS:
+        call.refuse(f"aggregate_function {aggregate}; need one of {', '.join(_KINDS)}")
+    _check_transform(call, transform)
     if len(base) not in (0, forest.targets) or not forest.targets:
-        return False
+        call.refuse(f"{len(base)} base values for {forest.targets} targets; {_AGAIN}")
     scores = _scores(call, forest, _KINDS[aggregate])
-    if scores is None:
-        return False
     if aggregate == "AVERAGE":
         scores = call.op("Div", scores, call.constant(max(1, len(forest.roots)), np.float32))
     if len(base):
@@ -79,16 +80,23 @@ def _regression(
 def tree_ensemble_classifier(call: Call) -> bool:
     """Labels of the greatest sums, and the sums or what they become, [N, classes]."""
     labels = list(call.attrs.get("classlabels_int64s", ()))
+    if len(labels) < 2:
+        call.refuse(
+            f"{len(labels)} labels that are numbers; export it with two or more of them, and look"
+            " texts up outside of the model"
+        )
     transform = call.attrs.get("post_transform", b"NONE").decode()
     base = _numbers(call, "base_values")
     forest = _by_names(call, "class", len(labels))
-    if forest is None or len(labels) < 2 or transform not in _BECOME:
-        return False
+    _check_transform(call, transform)
     if len(labels) == 2:
         return _of_two_classes(call, forest, labels, transform, base)
+    if len(base) != len(labels) and (len(base) or not _scores_all(forest)):
+        call.refuse(
+            "a row may reach no score of some class, which has rules of its own in ONNX Runtime;"
+            " export it with a base value for each class"
+        )
     scores = _scores(call, forest, "sum")
-    if scores is None or not (len(base) == len(labels) or (not base and _scores_all(forest))):
-        return False
     if len(base):
         scores = call.op("Add", scores, call.constant(base, np.float32))
     place = call.op("ArgMax", scores, axis=1, keepdims=0)
@@ -123,11 +131,12 @@ def _of_two_classes(
     """
     classes = {target for given in forest.given for target, _ in given}
     if classes not in ({0}, {1}) or len(base) > (1 if classes == {0} else 0):
-        return False
+        call.refuse(
+            f"two classes with weights of {len(classes)} and {len(base)} base values, whose labels"
+            " ONNX Runtime takes by rules of its own; export it with weights of the first alone"
+        )
     alone = [[(0, weight) for _, weight in given] for given in forest.given]
     score = _scores(call, replace(forest, given=alone, targets=1), "sum")
-    if score is None:
-        return False
     if len(base):
         score = call.op("Add", score, call.constant(base, np.float32))
     positive = all(weight >= 0 for given in alone for _, weight in given)
@@ -147,6 +156,11 @@ def _of_two_classes(
     return True
 
 
+def _check_transform(call: Call, transform: str) -> None:
+    if transform not in _BECOME:
+        call.refuse(f"post_transform {transform}; need one of {', '.join(_BECOME)}")
+
+
 def _become(call: Call, scores: str, transform: str) -> str:
     operator = _BECOME[transform]
     axis = {"axis": 1} if operator == "Softmax" else {}
@@ -156,30 +170,31 @@ def _become(call: Call, scores: str, transform: str) -> str:
 # ---------------------------------------------------------------- the operator of ours
 
 
-def _scores(call: Call, forest: _Forest, kind: str) -> str | None:
-    """[N, targets]; None for rows, or leaves, that it does not take."""
+def _scores(call: Call, forest: _Forest, kind: str) -> str:
+    """[N, targets]. Raises ``ImportFailure`` for rows, or leaves, that it does not take."""
     shape = call.shape()
     nodes = forest.nodes
     branches = [f for f, mode in zip(nodes.features, nodes.modes, strict=True) if mode != LEAF]
-    if shape is None or len(shape) != 2 or not shape[1] or not forest.roots:
-        return None
+    if shape is None or len(shape) != 2 or not shape[1]:
+        call.refuse(f"rows have the shape {shape}; need [N, features], a fixed number of them")
     if min(branches, default=0) < 0 or max(branches, default=0) >= shape[1]:
-        return None
-    exact = np.array(nodes.thresholds, np.float64)
+        call.refuse(f"a branch looks at a feature that rows of {shape[1]} lack; {_AGAIN}")
+    # Rounded to float32, numbers of float64 would be parted elsewhere.
+    exact = np.array([*nodes.thresholds, *chain(*nodes.sets.values())], np.float64)
     if not np.array_equal(exact, exact.astype(np.float32), equal_nan=True):
-        return None  # of float64: rounded, they would separate others
+        call.refuse("thresholds of float64; export it with thresholds of float32")
     if call.dtype() not in (np.float32, np.int64, np.int32):
-        return None
+        call.refuse(f"rows are {call.dtype()}; export it with rows of float32")
     table = _table(forest, kind)
-    if table is None:
-        return None
+    if table is None or not forest.roots:
+        call.refuse(f"no trees, or leaves with weights that do not fit; {_AGAIN}")
     x = call.input(0) if call.dtype() == np.float32 else call.op("Cast", call.input(0), to=_FLOAT)
     layout = Layout(nodes)
     try:
         for root in forest.roots:
             layout.add(root)
-    except ValueError:
-        return None
+    except ValueError as error:
+        call.refuse(f"{error}; {_AGAIN}")
     constants = [call.constant(array, array.dtype) for array in (*layout.arrays(), *table)]
     return call.op(DECISION_TREES, x, *constants, domain=OWN, kind=kind, targets=forest.targets)
 
@@ -221,8 +236,16 @@ def _table(forest: _Forest, kind: str) -> tuple[np.ndarray, np.ndarray] | None:
 # ---------------------------------------------------------------- what a model says
 
 
-def _by_names(call: Call, what: str, targets: int) -> _Forest | None:
-    """Nodes that have a tree and a number there, as have the weights of leaves."""
+def _by_names(call: Call, what: str, targets: int) -> _Forest:
+    """Nodes that have a tree and a number there, as have the weights of leaves.
+
+    Raises ``ImportFailure`` where they are no trees.
+    """
+    found = _trees_by_names(call, what, targets)
+    return call.refuse(f"nodes that form no trees; {_AGAIN}") if found is None else found
+
+
+def _trees_by_names(call: Call, what: str, targets: int) -> _Forest | None:
     names = ("treeids", "nodeids", "modes", "truenodeids", "falsenodeids", "featureids")
     trees, numbers, modes, first, second, features = (
         list(call.attrs.get(f"nodes_{name}", ())) for name in names
@@ -278,8 +301,13 @@ def _roots(nodes: Nodes) -> list[int] | None:
     return roots if count == len(nodes.modes) and not waiting else None
 
 
-def _by_places(call: Call, targets: int) -> _Forest | None:
-    """Branches and leaves that are counted apart."""
+def _by_places(call: Call, targets: int) -> _Forest:
+    """Branches and leaves that are counted apart. Raises ``ImportFailure``, as above."""
+    found = _trees_by_places(call, targets)
+    return call.refuse(f"nodes that form no trees; {_AGAIN}") if found is None else found
+
+
+def _trees_by_places(call: Call, targets: int) -> _Forest | None:
     given = call.attrs
     names = ("featureids", "truenodeids", "trueleafs", "falsenodeids", "falseleafs")
     features, first, first_leaf, second, second_leaf = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ import tvm_ffi
 
 from byoc.deploy.exchange import numpy_dtype, tensor_of
 from byoc.deploy.input_tensors import address_of, aligned_room, without_elements
-from byoc.deploy.large_pages import LARGE, MADV_HUGEPAGE
+from byoc.deploy.large_pages import LARGE, MADV_HUGEPAGE, c_library
 from byoc.deploy.row_tensors import RowTensors
 
 #: Bytes from which on a state is read faster from large pages: 2 MB of keys and values in 67 us
@@ -47,9 +46,8 @@ class HostMemory:
 
     def enlarge(self, room: np.ndarray) -> None:
         """Ask for large pages under a room, those that are written included."""
-        size = ctypes.c_size_t(_pages(room.nbytes))
         for advice in (MADV_HUGEPAGE, _MADV_COLLAPSE):  # an older system refuses the second
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(address_of(room)), size, advice)
+            c_library().madvise(address_of(room), _pages(room.nbytes), advice)
 
     def first(self, room: np.ndarray, count: int) -> np.ndarray:
         """A view."""

@@ -16,6 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from byoc.errors import RunError
@@ -123,7 +124,7 @@ def _small(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _move(begin: int, end: int) -> None:
     """Let a copy in large pages take the place of [begin, end)."""
-    system, size = _system(), end - begin
+    system, size = c_library(), end - begin
     flags = _MAP_PRIVATE | _MAP_ANONYMOUS
     room = system.mmap(None, size + LARGE, _PROT_READ | _PROT_WRITE, flags, -1, 0)
     if room == ctypes.c_void_p(-1).value:
@@ -141,7 +142,8 @@ def _move(begin: int, end: int) -> None:
         raise RunError("the system does not move memory to where a library's weights are")
 
 
-def _system() -> ctypes.CDLL:
+@cache
+def c_library() -> ctypes.CDLL:
     """The C library, with the types of what is called."""
     system = ctypes.CDLL(None, use_errno=True)
     address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int

@@ -51,6 +51,7 @@ class Functions:
 
     def __init__(self, model: onnx.ModelProto, names: FreshNames) -> None:
         self._imports = {entry.domain: entry.version for entry in model.opset_import}
+        self._opset = self._imports.get("", self._imports.get("ai.onnx", 1))
         self._names = names
         self._own = {(f.domain, f.name, f.overload): f for f in model.functions}
 
@@ -71,7 +72,7 @@ class Functions:
             return self._named(node, self._written_out(whole, types, own))
         if any(name and name not in types for name in node.input):
             return None
-        opset = self._imports.get("", self._imports.get("ai.onnx", 1))
+        opset = self._opset
         writer = BODIES.get((node.domain if node.domain not in ONNX_DOMAINS else "", node.op_type))
         if writer is not None:
             call = Call(node, types, constants, opset, self._names)
@@ -84,12 +85,7 @@ class Functions:
             return None
         if any(attribute.name not in schema.attributes for attribute in node.attribute):
             return None  # the importer refuses it
-        whole = _with_defaults(node, (a.default_value for a in schema.attributes.values()))
-        function = _of_schema(schema, whole, types, opset)
-        if function is None:
-            return None
-        whole.domain = function.domain
-        return self._named(node, self._written_out(whole, types, function))
+        return self._by_schema(node, node, schema, types, opset)
 
     def _as_onnx(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], opset: int
@@ -107,12 +103,25 @@ class Functions:
         schema = onnx.defs.get_schema(node.op_type)
         if opset < _LEAST_OPSET or any(a.name not in schema.attributes for a in whole.attribute):
             return None
-        whole = _with_defaults(whole, (a.default_value for a in schema.attributes.values()))
         whole.domain = ""
-        function = _of_schema(schema, whole, types, schema.since_version)
+        return self._by_schema(node, whole, schema, types, schema.since_version)
+
+    def _by_schema(
+        self,
+        node: onnx.NodeProto,
+        call: onnx.NodeProto,
+        schema: onnx.defs.OpSchema,
+        types: Mapping[str, onnx.TypeProto],
+        version: int,
+    ) -> list[onnx.NodeProto] | None:
+        """The body that a schema has, by a version of ONNX, for a node that ``call`` stands for."""
+        whole = _with_defaults(call, (a.default_value for a in schema.attributes.values()))
+        function = _of_schema(schema, whole, types, version)
         if function is None:
             return None
-        function.opset_import[0].version = opset
+        # Its operators are read as those of the model's opset.
+        del function.opset_import[:]
+        function.opset_import.append(onnx.helper.make_opsetid("", self._opset))
         whole.domain = function.domain
         return self._named(node, self._written_out(whole, types, function))
 
@@ -204,7 +213,4 @@ def _of_schema(
         return None
     function = onnx.FunctionProto.FromString(data)
     function.domain = _SCHEMAS
-    # Its operators are read as those of the model's opset.
-    del function.opset_import[:]
-    function.opset_import.append(onnx.helper.make_opsetid("", opset))
     return function

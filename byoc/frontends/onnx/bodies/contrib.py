@@ -5,6 +5,8 @@ Their definition is ONNX Runtime's (ContribOperators, domain com.microsoft).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 
@@ -224,8 +226,7 @@ def _normalised(
     wide = call.op("Cast", x, to=onnx.TensorProto.FLOAT) if narrow else x
     mean = call.over("ReduceMean", wide, axes, keepdims=1) if centred else ""
     moved = call.op("Sub", wide, mean) if centred else wide
-    square = call.over("ReduceMean", call.op("Mul", moved, moved), axes, keepdims=1)
-    deviation = call.op("Sqrt", call.op("Add", square, call.constant(epsilon, dtype)))
+    deviation = deviation_of(call, moved, axes, call.constant(epsilon, dtype))
     y = call.op("Div", moved, deviation)
     y = call.op("Mul", call.op("Cast", y, to=call.element(place)) if narrow else y, gamma)
     call.give(0, call.op("Add", y, beta) if beta else y)
@@ -234,6 +235,12 @@ def _normalised(
         if centred:
             call.give(statistics[0], mean)
     return True
+
+
+def deviation_of(call: Call, x: str, axes: Sequence[int], epsilon: str) -> str:
+    """sqrt(mean(x^2) + epsilon) along axes, which stay."""
+    square = call.over("ReduceMean", call.op("Mul", x, x), axes, keepdims=1)
+    return call.op("Sqrt", call.op("Add", square, epsilon))
 
 
 def simplified_layer_norm(call: Call) -> bool:

@@ -248,15 +248,8 @@ def rotary_embedding(call: Call) -> bool:
         return False
     if call.attrs.get("scale", 1.0) != 1.0 or table[1] is None:
         return False
-    x, width = call.input(0), call.attrs.get("rotary_embedding_dim", 0) or 2 * table[1]
-    heads = call.attrs.get("num_heads", 0)
-    flat = len(shape) == 3
-    if flat:
-        if shape[2] is None:
-            return False
-        heads = heads or shape[2] // width
-        x = heads_of(call, x, heads)
-    size = shape[2] // heads if flat else shape[3]
+    width, flat = call.attrs.get("rotary_embedding_dim", 0) or 2 * table[1], len(shape) == 3
+    x, size = _heads_apart(call, shape, width)
     rows = shape[1] if flat else shape[2]
     ids = call.input(1)
     if len(places) == 1:
@@ -268,6 +261,17 @@ def rotary_embedding(call: Call) -> bool:
     y = rotated(call, x, ids, (call.input(2), call.input(3)), (size, width))
     call.give(0, joined(call, y) if flat else y)
     return True
+
+
+def _heads_apart(call: Call, shape: Sequence[int | None], width: int) -> tuple[str, int | None]:
+    """The first input as [B, N, S, D], and D: None where it is not known."""
+    x = call.input(0)
+    if len(shape) != 3:
+        return x, shape[3]
+    if shape[2] is None:
+        return x, None
+    heads = call.attrs.get("num_heads", 0) or shape[2] // width
+    return heads_of(call, x, heads), shape[2] // heads
 
 
 def multimodal_rotary_embedding(call: Call) -> bool:
@@ -282,16 +286,10 @@ def multimodal_rotary_embedding(call: Call) -> bool:
     half = table[1]
     if call.attrs.get("scale", 1.0) != 1.0 or half is None or len(sections) != 3:
         return False
-    width, heads = call.attrs.get("rotary_embedding_dim", 0) or 2 * half, 0
+    width, flat = call.attrs.get("rotary_embedding_dim", 0) or 2 * half, len(shape) == 3
     if width != 2 * half or sum(sections) != half or places[0] != 3:
         return False
-    x, flat = call.input(0), len(shape) == 3
-    if flat:
-        if shape[2] is None:
-            return False
-        heads = call.attrs.get("num_heads", 0) or shape[2] // width
-        x = heads_of(call, x, heads)
-    size = shape[2] // heads if flat else shape[3]
+    x, size = _heads_apart(call, shape, width)
     if size is None:
         return False
     columns = np.repeat(np.arange(3), sections)

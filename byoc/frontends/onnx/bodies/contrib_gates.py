@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
+from byoc.frontends.onnx.bodies.contrib import deviation_of
 
 _FLOAT = onnx.TensorProto.FLOAT
 _EPSILON = 1e-5
@@ -108,8 +109,7 @@ def _as_given(call: Call, value: str) -> str:
 
 def _norm(call: Call, x: str, scale: str) -> str:
     epsilon = call.constant(call.attrs.get("epsilon", _EPSILON), np.float32)
-    mean = call.over("ReduceMean", call.op("Mul", x, x), [-1], keepdims=1)
-    y = call.op("Div", x, call.op("Sqrt", call.op("Add", mean, epsilon)))
+    y = call.op("Div", x, deviation_of(call, x, [-1], epsilon))
     return call.op("Mul", y, scale) if scale else y
 
 

@@ -15,7 +15,7 @@ _FLOAT = onnx.TensorProto.FLOAT
 _INT64 = onnx.TensorProto.INT64
 
 #: What several scores of a row become.
-_OF_SEVERAL = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
+OF_SEVERAL = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
 
 
 def linear_regressor(call: Call) -> bool:
@@ -24,7 +24,7 @@ def linear_regressor(call: Call) -> bool:
     scores = _scores(call, targets)
     if scores is None:
         return False
-    call.give(0, scores if targets == 1 else _become(call, scores))
+    call.give(0, scores if targets == 1 else become(call, scores, _transform(call)))
     return True
 
 
@@ -43,7 +43,7 @@ def linear_classifier(call: Call) -> bool:
         return False
     if classes > 1:
         place = call.op("ArgMax", scores, axis=1, keepdims=0)
-        call.give(1, _become(call, scores))
+        call.give(1, become(call, scores, _transform(call)))
     else:
         above = call.op("Greater", scores, call.constant(0, np.float32))
         place = call.over("Squeeze", call.op("Cast", above, to=_INT64), [1])
@@ -100,7 +100,7 @@ def _scores(call: Call, targets: int) -> str | None:
     intercepts = list(call.attrs.get("intercepts", ()))
     if not len(weights) or len(weights) % targets or len(intercepts) not in (0, targets):
         return None
-    if call.attrs.get("post_transform", b"NONE").decode() not in _OF_SEVERAL:
+    if _transform(call) not in OF_SEVERAL:
         return None
     weights = weights.reshape(targets, -1)
     x = _rows(call, weights.shape[1])
@@ -122,11 +122,15 @@ def _rows(call: Call, features: int) -> str | None:
     return x if call.dtype() == np.float32 else call.op("Cast", x, to=_FLOAT)
 
 
-def _become(call: Call, scores: str) -> str:
-    """What several scores of a row become."""
-    operator = _OF_SEVERAL[call.attrs.get("post_transform", b"NONE").decode()]
+def become(call: Call, scores: str, transform: str) -> str:
+    """What several scores of a row become, by a name of ``OF_SEVERAL``."""
+    operator = OF_SEVERAL[transform]
     axis = {"axis": 1} if operator == "Softmax" else {}
     return call.op(operator, scores, **axis) if operator else scores
+
+
+def _transform(call: Call) -> str:
+    return call.attrs.get("post_transform", b"NONE").decode()
 
 
 def _of_two(call: Call, score: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
+from byoc.frontends.onnx.bodies.linear import OF_SEVERAL, become
 from byoc.frontends.onnx.bodies.tree_nodes import LEAF, Layout, Nodes
 from byoc.frontends.onnx.honoured import DECISION_TREES, OWN
 
@@ -22,8 +23,6 @@ _KINDS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "least", "MAX": "greatest"}
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
-#: What several scores of a row become.
-_BECOME = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
 _AGAIN = "export the model again"
 _FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
@@ -73,7 +72,7 @@ def _regression(
     if len(base):
         scores = call.op("Add", scores, call.constant(base, np.float32))
     # A single target is given as it is, whatever it should become.
-    call.give(0, _become(call, scores, transform) if forest.targets > 1 else scores)
+    call.give(0, become(call, scores, transform) if forest.targets > 1 else scores)
     return True
 
 
@@ -101,7 +100,7 @@ def tree_ensemble_classifier(call: Call) -> bool:
         scores = call.op("Add", scores, call.constant(base, np.float32))
     place = call.op("ArgMax", scores, axis=1, keepdims=0)
     call.give(0, call.op("Gather", call.constant(labels, np.int64), place, axis=0))
-    call.give(1, _become(call, scores, transform))
+    call.give(1, become(call, scores, transform))
     return True
 
 
@@ -146,7 +145,7 @@ def _of_two_classes(
     call.give(0, call.op("Gather", table, call.op("Cast", above, to=_INT64), axis=0))
     if classes == {1}:
         other = call.op("Mul", score, call.constant(0, np.float32))
-        call.give(1, _become(call, call.op("Concat", other, score, axis=1), transform))
+        call.give(1, become(call, call.op("Concat", other, score, axis=1), transform))
     elif transform == "LOGISTIC":
         both = call.op("Concat", call.op("Neg", score), score, axis=1)
         call.give(1, call.op("Sigmoid", both))
@@ -157,14 +156,8 @@ def _of_two_classes(
 
 
 def _check_transform(call: Call, transform: str) -> None:
-    if transform not in _BECOME:
-        call.refuse(f"post_transform {transform}; need one of {', '.join(_BECOME)}")
-
-
-def _become(call: Call, scores: str, transform: str) -> str:
-    operator = _BECOME[transform]
-    axis = {"axis": 1} if operator == "Softmax" else {}
-    return call.op(operator, scores, **axis) if operator else scores
+    if transform not in OF_SEVERAL:
+        call.refuse(f"post_transform {transform}; need one of {', '.join(OF_SEVERAL)}")
 
 
 # ---------------------------------------------------------------- the operator of ours

@@ -10,6 +10,7 @@ from __future__ import annotations
 from byoc.patterns.composites import Group, find_groups
 from byoc.patterns.contraction import CONTRACTION_ROWS
 from byoc.patterns.elementwise import BINARY_ROWS
+from byoc.patterns.fourier import FOURIER_ROWS
 from byoc.patterns.idioms import IDIOM_KINDS, Idiom, find_idioms
 from byoc.patterns.image import IMAGE_ROWS
 from byoc.patterns.indexing import INDEXING_ROWS
@@ -43,6 +44,7 @@ ROWS: tuple[Row, ...] = (
     *QUANTISATION_ROWS,
     *RECURRENT_ROWS,
     *TREES_ROWS,
+    *FOURIER_ROWS,
 )
 
 TABLE: dict[str, Row] = {row.root: row for row in ROWS}

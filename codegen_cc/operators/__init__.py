@@ -14,6 +14,7 @@ from codegen_cc.operators import (
     conv3d,
     distances,
     elementwise,
+    fourier,
     grid_sample,
     group_norm,
     grouped_matmul,
@@ -34,7 +35,7 @@ from codegen_cc.operators import (
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees),
+    *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees, fourier),
 )
 
 for family in FAMILIES:

@@ -79,7 +79,7 @@ def test_transforms_of_signals_of_any_length(tmp_path) -> None:
     nodes[2].input[:] = ["column", "step", "", "n"]
     constants = {"step": np.array(4), "w": window, "n": np.array(10), "last": np.array([2])}
     inputs = {"x": (FLOAT, ["b", "n"])}
-    net = compiled(model(nodes, inputs, "flat whole complex cut", **constants), tmp_path, ("full",))
+    net = compiled(model(nodes, inputs, "flat whole complex cut", **constants), tmp_path)
     for batch, length in ((1, 12), (2, 33), (3, 64)):
         x = DRAW.standard_normal((batch, length)).astype("f4")
         flat, whole, pairs, cut = results(net, x=x)
@@ -245,7 +245,7 @@ def test_transforms_along_axes_of_any_length(tmp_path) -> None:
         node("DFT", "both", "back", axis=1, inverse=1),
     ]
     graph = model(nodes, {"x": (FLOAT, ["n", "time"])}, "waves back half", two=np.array(2))
-    net = compiled(graph, tmp_path, ("floor_mod",))
+    net = compiled(graph, tmp_path)
     for shape in ((2, 7), (1, 1), (3, 300)):
         x = DRAW.standard_normal(shape).astype(np.float32)
         waves, back, half = results(net, x=x)
@@ -300,3 +300,51 @@ def test_frames_of_two_convolutions_are_numbered(tmp_path) -> None:
         close(y, onnxruntime_outputs(graph, {"x": x})["y"])
     with pytest.raises(byoc.ByocError, match="inside the network"):
         net.run({"x": DRAW.normal(size=(1, 1, 8)).astype(np.float32)})
+
+
+@pytest.mark.parametrize(("size", "length"), [("n", None), ("n", 9), (33, None)])
+def test_real_signals_of_half_their_spectrum(size: str | int, length: int | None, tmp_path) -> None:
+    """IRFFT, which ONNX Runtime does not have."""
+    dft = node("DFT", "twice n", "y", axis=1, inverse=1, onesided=1)
+    dft.input[:] = ["twice", "n" if length else ""]
+    inputs = {"x": (FLOAT, ["b", size, 3, 2])}
+    nodes = [node("Add", "x x", "twice"), dft]
+    graph = model(nodes, inputs, "y", **({"n": np.array(length)} if length else {}))
+    net = compiled(graph, tmp_path)
+    x = DRAW.standard_normal((2, 33, 3, 2)).astype("f4")
+    (y,) = results(net, x=x)
+    spectrum = 2.0 * (x[..., 0] + 1j * x[..., 1].astype(np.float64))
+    close(y, np.fft.irfft(spectrum, length or 64, axis=1)[..., None])
+
+
+@pytest.mark.parametrize("length", [24, 31, 400, 1024])
+def test_one_kernel_call_for_all_frames(length: int, tmp_path) -> None:
+    """A fast transform reads the frames where they lie in the signal."""
+    window = np.hanning(length).astype("f4")
+    nodes = [node("STFT", "x step window", "y"), node("ReduceSumSquare", "y", "z", keepdims=0)]
+    nodes[1].attribute.append(onnx.helper.make_attribute("axes", [3]))
+    inputs = {"x": (FLOAT, ["b", 3000])}
+    graph = model(nodes, inputs, "z", step=np.array(length // 4), window=window)
+    with pytest.warns(byoc.AxesNote):
+        made = byoc.compile(graph, tmp_path / "model.so")
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(tmp_path / "model.so")
+    for batch in (1, 3):
+        x = DRAW.standard_normal((batch, 3000)).astype("f4")
+        (got,) = results(net, x=x)
+        close(got, (transformed(x, window, length // 4, True) ** 2).sum(-1))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "message"),
+    [
+        ({"x": (FLOAT, [2, 8, 3])}, {"axis": 1}, "1 or 2 as the last extent"),
+        ({"x": (FLOAT, [2, 8, 2])}, {"axis": 2}, "axis attribute value 2 is invalid"),
+        ({"x": (FLOAT, [2, 8, 1])}, {"axis": 1, "inverse": 1, "onesided": 1}, "complex"),
+        ({"x": (FLOAT, [2, 8, 2]), "n": (INT64, [])}, {"axis": 1}, "length is computed"),
+    ],
+)
+def test_transforms_that_are_none(inputs: dict, attributes: dict, message: str, tmp_path) -> None:
+    graph = model([node("DFT", " ".join(inputs), "y", **attributes)], inputs, "y")
+    with pytest.raises(byoc.ByocError, match=message):
+        byoc.compile(graph, tmp_path / "model.so")

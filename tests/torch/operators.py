@@ -224,6 +224,15 @@ CONTRACTION |= {
     ),
     "complex_rotation": (_rotated, ((2, 4, 8),)),
     "stft": (lambda x: _spectrum(x).abs() ** 2, ((2, 64),)),
+    "stft_and_back": (
+        lambda x: torch.istft(_spectrum(x) * 1.5, 16, 4, window=_WINDOW, length=64),
+        ((2, 64),),
+    ),
+    "fft_long": (lambda x: torch.view_as_real(torch.fft.rfft(x)), ((2, 6000),)),
+    "fft_prime": (lambda x: torch.view_as_real(torch.fft.fft(x)), ((2, 101),)),
+    "fft_cut": (lambda x: torch.fft.irfft(torch.fft.rfft(x, n=48), n=35), ((3, 60),)),
+    "fft_hermitian": (lambda x: torch.fft.hfft(torch.fft.ihfft(x), n=25), ((3, 24),)),
+    "fft_of_three": (lambda x: torch.fft.irfftn(torch.fft.rfftn(x)), ((18, 20, 16),)),
 }
 
 NORMALISATION: dict[str, Case] = {

@@ -1,30 +1,24 @@
 """Fourier transforms, and what else computes with complex numbers.
 
 A complex tensor is one of floats whose last axis has two elements, real and imaginary part, which
-PyTorch's shapes do not count. A transform of an axis is a product with a matrix, which PyTorch
-computes from unit vectors.
+PyTorch's shapes do not count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import pi
-from typing import Any
 
 import torch
-from tvm import relax, tirx
+from tvm import relax
 
 from byoc.frontends.torch.converters.angles import angle_of
 from byoc.frontends.torch.converters.movement import expand, part_of, reshaped
-from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
+from byoc.ir.fourier import Form, transform
+from codegen_cc.operators.fourier import COMPLEX_NUMBERS, HALF, REAL_NUMBERS
 
 op = relax.op
-
-#: Elements that an axis of real numbers may have for its transform, whose matrix is then 64 MB;
-#: half as many complex ones have one as large.
-MAX_REAL = 4096
 
 
 def as_pairs(g: Graph, x: Value, **_: object) -> relax.Expr:
@@ -168,15 +162,8 @@ def real_to_complex(
     """The transform of real numbers, the last named axis first, of which half may be left out."""
     tensor = g.tensor(x)
     *others, last = [axis % tensor.ty.ndim for axis in dim]
-
-    def transform(units: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten._fft_r2c(units, [1], normalization, onesided)
-
-    if not isinstance(tensor.ty.shape.values[last], tirx.IntImm):
-        made = _open_transform(g, tensor, last, normalization, True, g.shape[last])
-        return _transformed(g, made, others, normalization, True)
-    size = _known(tensor, last, MAX_REAL)
-    made = _along(g, tensor, last, transform(torch.eye(size, dtype=torch.float64)), False)
+    form = Form(REAL_NUMBERS, last, norm=normalization, onesided=onesided)
+    made = transform(g.emit, tensor, form, tensor.ty.shape.values[last])
     return _transformed(g, made, others, normalization, True)
 
 
@@ -190,90 +177,23 @@ def complex_to_complex(
 
 
 def complex_to_real(
-    g: Graph, x: Value, dim: Sequence[int], normalization: int, last_dim_size: int
+    g: Graph, x: Value, dim: Sequence[int], normalization: int, last_dim_size: Value
 ) -> relax.Expr:
     """Back to real numbers, the last named axis last, of which half is given."""
     pairs = g.tensor(x)
     *others, last = [axis % (pairs.ty.ndim - 1) for axis in dim]
     pairs = _transformed(g, pairs, others, normalization, False)
-    units = _complex_units(_known(pairs, last))
-    matrix = torch.ops.aten._fft_c2r(units, [1], normalization, int(last_dim_size))
-    return _along(g, pairs, last, matrix, True)
+    form = Form(HALF, last, inverse=True, norm=normalization)
+    return transform(g.emit, pairs, form, g.shape[last])
 
 
 def _transformed(
     g: Graph, pairs: relax.Expr, axes: Sequence[int], normalization: int, forward: bool
 ) -> relax.Expr:
     for axis in axes:
-        if not isinstance(extent := pairs.ty.shape.values[axis], tirx.IntImm):
-            pairs = _open_transform(g, pairs, axis, normalization, forward, extent)
-            continue
-        units = _complex_units(_known(pairs, axis))
-        matrix = torch.ops.aten._fft_c2c(units, [1], normalization, forward)
-        pairs = _along(g, pairs, axis, matrix, True)
+        form = Form(COMPLEX_NUMBERS, axis, not forward, normalization)
+        pairs = transform(g.emit, pairs, form, pairs.ty.shape.values[axis])
     return pairs
-
-
-def _complex_units(size: int) -> torch.Tensor:
-    """Unit vectors in rows: of the real part of an element, then of its imaginary part."""
-    units = torch.eye(size, dtype=torch.complex128)
-    return torch.stack([units, units * 1j], 1).reshape(2 * size, size)
-
-
-def _known(tensor: relax.Expr, axis: int, most: int = MAX_REAL // 2) -> int:
-    size = getattr(tensor.ty.shape.values[axis], "value", None)
-    if size is None:
-        raise ValueError("a transform of an axis of unknown extent; need a fixed one")
-    if size > most:
-        raise ValueError(f"a transform of an axis of {size} elements; need {most} or fewer")
-    return int(size)
-
-
-def _along(
-    g: Graph, tensor: relax.Expr, axis: int, matrix: torch.Tensor, of_pairs: bool
-) -> relax.Expr:
-    """Transform an axis by a matrix whose rows are the transforms of unit vectors."""
-    to_pairs = matrix.is_complex()
-    rank = tensor.ty.ndim - of_pairs
-    order = [*(i for i in range(rank) if i != axis), axis]
-    turned = g.emit(op.permute_dims(tensor, [*order, *([rank] if of_pairs else [])]))
-    outer = list(turned.ty.shape.values)[: rank - 1]
-    flat = torch.view_as_real(matrix).flatten(1) if to_pairs else matrix
-    rows = op.reshape(turned, [*outer, flat.shape[0]])
-    made = op.matmul(rows, g.tensor(flat.to(getattr(torch, g.dtype))))
-    made = g.emit(op.reshape(made, [*outer, matrix.shape[1], *([2] if to_pairs else [])]))
-    back = [order.index(i) for i in range(rank)]
-    return g.emit(op.permute_dims(made, [*back, *([rank] if to_pairs else [])]))
-
-
-def _open_transform(
-    g: Graph, tensor: relax.Expr, axis: int, normalization: int, forward: bool, count: Any
-) -> relax.Expr:
-    """``count`` frequencies of an axis of open extent, by a matrix that each call computes."""
-    size, dtype = tensor.ty.shape.values[axis], g.dtype
-    of_pairs = tensor.ty.ndim > len(g.shape) - 1
-    rows = op.reshape(op.arange(0, size, 1, "int64"), [size, 1])
-    columns = op.reshape(op.arange(0, count, 1, "int64"), [1, count])
-    # Modulo the size, as the sine of a large number is inexact.
-    turns = op.floor_mod(op.multiply(rows, columns), size_tensor(g.builder, size, "int64"))
-    number = size_tensor(g.builder, size, dtype)
-    angles = op.multiply(op.astype(turns, dtype), g.tensor(2 * pi if not forward else -2 * pi))
-    angles = g.emit(op.divide(angles, number))
-    scale = {0: None, 1: op.rsqrt(number), 2: op.divide(g.tensor(1.0), number)}[normalization]
-    parts = [g.emit(f(angles)) for f in (op.cos, op.sin)]
-    real, imaginary = parts if scale is None else [g.emit(op.multiply(p, scale)) for p in parts]
-    rank = tensor.ty.ndim - of_pairs
-    order = [*(i for i in range(rank) if i != axis), axis]
-    back = [*(order.index(i) for i in range(rank)), rank]
-    given = [tensor]
-    if of_pairs:
-        given = [op.squeeze(_part(g, tensor, place), [rank]) for place in (0, 1)]
-    given = [g.emit(op.permute_dims(part, order)) for part in given]
-    made = [g.emit(op.matmul(given[0], part)) for part in (real, imaginary)]
-    if of_pairs:
-        made[0] = g.emit(op.subtract(made[0], op.matmul(given[1], imaginary)))
-        made[1] = g.emit(op.add(made[1], op.matmul(given[1], real)))
-    return g.emit(op.permute_dims(g.emit(op.stack(made, rank)), back))
 
 
 #: Of which operands or results are complex.

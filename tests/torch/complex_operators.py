@@ -48,6 +48,9 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "functions": lambda z, w: z.exp() + w.log() + z**2 - w.reciprocal() + z**3,
     "angles": lambda z, w: torch.polar(z.abs(), w.angle() + 1),
     "numbers": lambda z, w: (z + 1j) * (2 - 1j) + w.real * 1j + 3,
+    "filled": lambda z, w: (
+        torch.zeros_like(z) + torch.ones_like(w) * z + torch.full_like(w, 2 - 1j)
+    ),
     "where": lambda z, w: torch.where(z.real > 0, z, w.real),
     "padded": lambda z, w: torch.nn.functional.pad(z, (1, 0, 0, 2)) + w.repeat(1, 2, 2)[:, :6, :5],
     "stacked": lambda z, w: torch.stack([z, w], 1).transpose(0, 1).reshape(4, 16),

@@ -36,6 +36,21 @@ def from_real(g: Graph, x: Value, **_: object) -> relax.Expr:
     return op.concat([real, g.emit(nothing)], -1)
 
 
+def filled(number: complex) -> Callable[..., relax.Expr]:
+    """A number everywhere."""
+
+    def convert(g: Graph, *_: object, **__: object) -> relax.Expr:
+        parts = g.tensor(torch.tensor([number.real, number.imag]), g.dtype)
+        return op.broadcast_to(parts, g.shape)
+
+    return convert
+
+
+def full_like(g: Graph, x: Value, fill_value: complex, **_: object) -> relax.Expr:
+    """One number everywhere, in the shape of others."""
+    return filled(complex(fill_value))(g, x)
+
+
 def polar(g: Graph, abs: Value, angle: Value) -> relax.Expr:
     """Complex numbers of magnitudes and angles."""
     length, turn = g.tensor(abs), g.tensor(angle)
@@ -204,6 +219,9 @@ COMPLEX: dict[str, Callable[..., relax.Expr]] = {
     **dict.fromkeys(("view_as_real", "view_as_complex"), as_pairs),
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "resolve_conj"), as_pairs),
     "_to_copy": from_real,
+    **dict.fromkeys(("zeros_like", "new_zeros", "empty_like", "new_empty"), filled(0)),
+    **dict.fromkeys(("ones_like", "new_ones"), filled(1)),
+    "full_like": full_like,
     "polar": polar,
     "complex": complex_of,
     "abs": magnitude,

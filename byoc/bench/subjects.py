@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from byoc.errors import BenchmarkError
-from byoc.frontends import GivenModel
+from byoc.frontends import GivenModel, given_model
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, with_fixed_inputs
 from byoc.frontends.onnx.measured_model import TOKENS, draw_inputs, fix_shapes, usual_inputs
 from byoc.frontends.onnx.read_model import load_model
+from byoc.frontends.torch import is_of_torch
 from byoc.zoo import networks, quantised_from
 
 
@@ -33,8 +34,9 @@ def load_subject(
     batch: int | None = None,
     quantised: bool = False,
     fixed_inputs: FixedInputs | None = None,
+    alone: bool = False,
 ) -> Subject:
-    """A network of the zoo, or an ONNX file.
+    """A network of the zoo, or an ONNX file; where no other engine takes part, also a .pt2 file.
 
     ``input_shapes`` gives dynamic axes a size, and ``batch`` is the extent of axis 0 of every
     input, whatever the model says.  ``fixed_inputs`` are constants for every engine.  With
@@ -44,6 +46,12 @@ def load_subject(
     known = networks()
     name = quantised_from(name) if quantised else name
     path = Path(name)
+    if is_of_torch(name):
+        if not alone:
+            raise BenchmarkError(
+                f"{name} is a program of PyTorch; other engines need an ONNX file, export it as one"
+            )
+        return _program(path, given=bool(input_shapes or fixed_inputs))
     if name in known and not path.is_file():
         title, model, tokens = known[name].title, known[name].build(), TOKENS
     elif path.exists():
@@ -57,6 +65,16 @@ def load_subject(
     model = with_fixed_inputs(model, fixed, shapes)
     fix_shapes(model, {k: shape for k, shape in shapes.items() if k not in fixed}, batch)
     return Subject(name, title, model, draw_inputs(usual_inputs(model), below=tokens), batch)
+
+
+def _program(path: Path, given: bool) -> Subject:
+    """A program of PyTorch with the inputs that it was traced on."""
+    if given:
+        raise BenchmarkError(
+            f"{path} has example inputs of its own; input shapes and fixed inputs are for ONNX"
+        )
+    program = given_model(path)
+    return Subject(str(path), path.name, program, program.examples())
 
 
 def _refuse_cache(

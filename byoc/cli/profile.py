@@ -52,7 +52,7 @@ def profile_verb(
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Time every kernel call of MODEL, an ONNX file or a network of the zoo.
+    """Time every kernel call of MODEL, an ONNX or .pt2 file or a network of the zoo.
 
     The clock is read inside the compiled library, around each call; medians over all runs.
     """
@@ -66,7 +66,7 @@ def profile_verb(
         from byoc.bench.subjects import load_subject
         from byoc.tuning.choice import select, timed
 
-        subject = load_subject(model, input_shapes, fixed_inputs=fixed_inputs)
+        subject = load_subject(model, input_shapes, fixed_inputs=fixed_inputs, alone=True)
         selection = timed(select(libraries or None, exact=exact), tuning_db, threads)
         compiling: CompileKeywords = {"libraries": selection, "allow_wrong": allow_wrong}
         compiling["precision"] = precision

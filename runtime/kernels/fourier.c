@@ -14,6 +14,7 @@
  */
 #include <math.h>
 
+#include "../simd/pairs.h"
 #include "fourier_passes.h"
 
 /* Elements of one task at least: some ten microseconds. */
@@ -68,29 +69,6 @@ EXT_INLINE int64_t place_of(fourier_places at, int64_t f) {
   return ((f * at.spread) ^ at.flip) * VL;
 }
 
-/* Of two vectors of pairs, or into them. */
-#if defined(__clang__)
-#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
-#endif
-#if VL == 16
-#define FIRSTS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define SECONDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#define LOW_PAIRS 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define HIGH_PAIRS 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#elif VL == 8
-#define FIRSTS 0, 2, 4, 6, 8, 10, 12, 14
-#define SECONDS 1, 3, 5, 7, 9, 11, 13, 15
-#define LOW_PAIRS 0, 8, 1, 9, 2, 10, 3, 11
-#define HIGH_PAIRS 4, 12, 5, 13, 6, 14, 7, 15
-#else
-#define FIRSTS 0, 2, 4, 6
-#define SECONDS 1, 3, 5, 7
-#define LOW_PAIRS 0, 4, 1, 5
-#define HIGH_PAIRS 2, 6, 3, 7
-#endif
-
 /* Fill a buffer with `count` elements of `parts` floats; those that x has not are 0. */
 static void load(const fourier_job* job, const fourier_group* g, int64_t count, int64_t parts,
                  fourier_places at, float* buffer) {
@@ -121,8 +99,8 @@ static void load(const fourier_job* job, const fourier_group* g, int64_t count, 
       continue;
     }
     const vf b = rest ? vf_load_n(x + VL, rest) * w : vf_zero();
-    vf_store(buffer + place_of(at, 2 * n), SHUFFLE(a, b, FIRSTS));
-    vf_store(buffer + place_of(at, 2 * n + 1), SHUFFLE(a, b, SECONDS));
+    vf_store(buffer + place_of(at, 2 * n), vf_firsts(a, b));
+    vf_store(buffer + place_of(at, 2 * n + 1), vf_seconds(a, b));
   }
 }
 
@@ -156,8 +134,8 @@ static void store(const fourier_job* job, const fourier_group* g, int64_t parts,
       continue;
     }
     const vf b = vf_load(buffer + place_of(at, 2 * k + 1)) * scale;
-    vf_store_n(y, SHUFFLE(a, b, LOW_PAIRS), first);
-    if (rest) vf_store_n(y + VL, SHUFFLE(a, b, HIGH_PAIRS), rest);
+    vf_store_n(y, vf_low_pairs(a, b), first);
+    if (rest) vf_store_n(y + VL, vf_high_pairs(a, b), rest);
   }
 }
 

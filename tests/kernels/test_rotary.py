@@ -31,6 +31,10 @@ class Case(NamedTuple):
 CASES = [
     *(Case(1, 2, 3, half) for half in (1, 3, 8, 15, 16, 17, 32, 33, 64)),
     *(Case(2, 3, 5, half, doubled=False) for half in (1, 7, 16, 40)),
+    # Complex numbers: pairs side by side along the rows, or by one angle for each row of heads.
+    *(Case(b, h, n, 1, doubled=False) for b, h, n in ((1, 1, 8), (2, 3, 40), (1, 2, 57))),
+    *(Case(1, n, 3, 1, doubled=False, heads_last=True) for n in (5, 35)),
+    Case(2, 2, 33, 1, doubled=False, tables_of_batch=True),
     *(Case(2, 14, 7, 32, heads_last=True, doubled=d) for d in (False, True)),
     *(Case(3, 4, 6, 20, heads_last=h, tables_of_batch=True) for h in (False, True)),
     *(Case(1, 1, 1, 32), Case(1, 9, 300, 32), Case(0, 2, 3, 8), Case(2, 2, 0, 8), Case(2, 2, 3, 0)),

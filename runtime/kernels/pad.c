@@ -57,6 +57,12 @@ static int pad_rows(void* context, int64_t begin, int64_t end) {
       continue;
     }
     const float* x = job->x + row * size * inner;
+    if (p->mode == EXT_PAD_CONSTANT) {
+      fill(y, before * inner, p->value);
+      copy_run(y + before * inner, x, size * inner);
+      fill(y + (before + size) * inner, p->after[last] * inner, p->value);
+      continue;
+    }
     for (int64_t i = 0; i < job->sizes[last]; i++, y += inner) {
       if (i == before && size > 0) { /* x itself, in one piece */
         memcpy(y, x, (size_t)(size * inner) * sizeof *y);
@@ -64,11 +70,7 @@ static int pad_rows(void* context, int64_t begin, int64_t end) {
         y += (size - 1) * inner;
         continue;
       }
-      int64_t at = shown(p->mode, i - before, size);
-      if (at < 0)
-        fill(y, inner, p->value);
-      else
-        copy_run(y, x + at * inner, inner);
+      copy_run(y, x + shown(p->mode, i - before, size) * inner, inner);
     }
   }
   return EXT_OK;

@@ -7,6 +7,7 @@
  */
 #include <math.h>
 
+#include "../simd/pairs.h"
 #include "activation.h"
 #include "broadcast.h"
 
@@ -110,6 +111,41 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
   }
 }
 
+/* `rows` runs of n elements as one run, in `chunk` where they do not lie so; *step is its step. */
+static const float* side_by_side(const float* x, int64_t rows, int64_t n, int64_t row_step,
+                                 int64_t* step, float* chunk) {
+  const int64_t within = *step;
+  if (row_step == within * n) return x;
+  *step = 1;
+  int64_t row = 0;
+  if (n == 2 && within == 0 && row_step == 1) /* one factor for both parts of a complex number */
+    for (; row + VL <= rows; row += VL) {
+      const vf v = vf_load(x + row);
+      vf_store(chunk + 2 * row, vf_low_pairs(v, v));
+      vf_store(chunk + 2 * row + VL, vf_high_pairs(v, v));
+    }
+  for (; row < rows; row++)
+    for (int64_t i = 0; i < n; i++) chunk[row * n + i] = x[row * row_step + i * within];
+  return chunk;
+}
+
+/* Short runs are laid side by side. */
+static void float_rows(const void* context, const broadcast_rows* r) {
+  const int64_t together = r->n > VL ? 1 : CHUNK / r->n;
+  const float *a = r->x[0], *b = r->x[1];
+  float a_chunk[CHUNK], b_chunk[CHUNK];
+  for (int64_t row = 0; row < r->rows; row += together) {
+    const int64_t count = i64_min(together, r->rows - row);
+    int64_t step[] = {r->step[0], r->step[1]};
+    const void* x[] = {a + row * r->row_step[0], b + row * r->row_step[1]};
+    if (together > 1) {
+      x[0] = side_by_side(x[0], count, r->n, r->row_step[0], &step[0], a_chunk);
+      x[1] = side_by_side(x[1], count, r->n, r->row_step[1], &step[1], b_chunk);
+    }
+    float_run(context, count * r->n, x, step, (float*)r->y + row * r->n);
+  }
+}
+
 /* Quotients are cut off, as ONNX has them.  What is divided by 0 is 0, and the lowest number by -1
  * is itself: at both a CPU's division would stop the program.  Those of up to 32 bits, or 8, are
  * exact as quotients of floats with 53 bits, or 24, of which there are vectors. */
@@ -198,6 +234,7 @@ int EXT_NAME(ext_binary)(const ext_binary_params* p, const void* a, const void* 
   if (p->dtype == EXT_FLOAT32 ? p->kind > EXT_MOD : !fits_integers(p)) return EXT_ERR_ARGUMENT;
   const int64_t size = sizes[p->dtype];
   broadcast_job job = {.run = runs[p->dtype],
+                       .run_rows = p->dtype == EXT_FLOAT32 ? float_rows : NULL,
                        .context = p,
                        .operands = 2,
                        .sizes = {size, size},

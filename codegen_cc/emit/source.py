@@ -21,7 +21,7 @@ from codegen_cc.emit.timers import PREAMBLE, reader, storage, timed
 from codegen_cc.errors import CodegenError
 from codegen_cc.libraries import KernelLibrary, library
 from codegen_cc.plan.builder import RUNTIME, Plan
-from codegen_cc.plan.call import Call, Element, Struct
+from codegen_cc.plan.call import Call, Element, Loop, Struct
 from codegen_cc.plan.tensors import Buffer, Tensor
 
 _HEADER = """\
@@ -175,14 +175,29 @@ def _body(plan: Plan, timers: bool) -> str:
     lines += _arena(plan)
     lines += ["  int failed = 0, written = 0;"] if plan.in_place else []
     stored = {id(rows.scatter): count + 1 for count, rows in enumerate(plan.in_place)}
+    loop = None
     for index, call in enumerate(plan.calls):
         text = timed(plan, index, _call(call)) if timers else _call(call)
         if id(call) in stored:
             text = [f"  written = {stored[id(call)]};", *text]
+        if call.loop is not loop:
+            lines += _around(loop, call.loop)
+            loop = call.loop
         lines += ["", f"  /* {call.comment} */", *text]
+    lines += _around(loop, None)
     if not plan.calls:
         lines.append("  (void)region;")
     return "\n".join([*lines, "", "  return 0;", *_undo(plan), "}", ""])
+
+
+def _around(before: Loop | None, after: Loop | None) -> list[str]:
+    """The end of a loop, and the beginning of another one."""
+    lines = [] if before is None else ["  }"]
+    if after is not None:
+        place = c_name(after.place)
+        count = c_text(after.count)
+        lines += ["", f"  for (int64_t {place} = 0; {place} < {count}; {place}++) {{"]
+    return lines
 
 
 def _undo(plan: Plan) -> list[str]:

@@ -6,19 +6,21 @@ constants, and records its calls. The finished plan is all that the C emitter se
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import sympy
 
 from codegen_cc import dtypes
-from codegen_cc.dim import Dim, estimate, is_static, product, same, symbols
+from codegen_cc.dim import Dim, estimate, is_static, product, same, symbol, symbols
 from codegen_cc.errors import CodegenError
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.plan.borders import Border
-from codegen_cc.plan.call import Argument, Call, Struct
+from codegen_cc.plan.call import Argument, Call, Loop, Struct
 from codegen_cc.plan.concat_in_place import concat_of, continuation
 from codegen_cc.plan.in_place import write_in_place
 from codegen_cc.plan.layout_cost import LayoutCost
@@ -95,6 +97,7 @@ class PlanBuilder:
         self.layout_cost = LayoutCost(region, self.consumers, self._tensors)
         self._copies: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._rounded: dict[tuple[Tensor, str], Tensor] = {}
+        self._loop: Loop | None = None
         self._poured: set[tuple[Value, Tensor]] = set()
         self._joined: dict[RegionNode, Tensor] = {}
         self._weight_buffers: dict[str, Buffer] = {}
@@ -262,7 +265,7 @@ class PlanBuilder:
             names = [str(dtypes.of(each).enumerator) for each in (tensor.dtype, dtype)]
             comment = f"{list(tensor.shape)} as {dtype}"
             arguments: list[Argument] = [*names, tensor.size, tensor, target]
-            self.plan.calls.append(Call("ext_cast", arguments, (target,), comment, RUNTIME, "cast"))
+            self._record(Call("ext_cast", arguments, (target,), comment, RUNTIME, "cast"))
             self._rounded[key] = target
         return self._rounded[key]
 
@@ -300,7 +303,7 @@ class PlanBuilder:
             fields["element_size"] = element
         arguments: list[Argument] = [Struct("ext_copy_params", fields), source, target]
         # A copy is the runtime's own, whichever library asks for it.
-        self.plan.calls.append(Call("ext_copy", arguments, (target,), comment, RUNTIME, "copy"))
+        self._record(Call("ext_copy", arguments, (target,), comment, RUNTIME, "copy"))
 
     def call(
         self,
@@ -318,7 +321,7 @@ class PlanBuilder:
         """
         if returns not in ("status", "void"):
             raise CodegenError(f"{function} returns {returns!r}; need status or void")
-        self.plan.calls.append(
+        self._record(
             Call(
                 function,
                 arguments,
@@ -330,6 +333,29 @@ class PlanBuilder:
                 over=tuple(over),
             )
         )
+
+    @contextmanager
+    def repeated(self, count: Dim) -> Iterator[Dim]:
+        """Record calls that are made ``count`` times; gives what counts them, from 0 on.
+
+        What they read from outside, and what they write for others, has its place before.
+        """
+        if self._loop is not None:
+            raise CodegenError(f"region {self.region.symbol}: a loop in a loop")
+        if same(count, 1):
+            yield 0
+            return
+        taken = {known.name for known in self.plan.symbols()}
+        name = next(name for n in itertools.count() if (name := f"place{n}") not in taken)
+        self._loop = Loop(symbol(name), count)
+        try:
+            yield self._loop.place
+        finally:
+            self._loop = None
+
+    def _record(self, call: Call) -> None:
+        call.loop = self._loop
+        self.plan.calls.append(call)
 
     def state(self, ctype: str) -> str:
         """A static object of a C type for one call site, zeroed at start; its address, as C text.
@@ -379,10 +405,13 @@ class PlanBuilder:
 
 
 def _lifetimes(plan: Plan) -> list[Lifetime]:
+    """From the first to the last call that touches a buffer; a loop counts as one call."""
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
-    for index, call in enumerate([*plan.calls, *(rows.undo for rows in plan.in_place)]):
-        for tensor in [*call.reads(), *call.writes]:
+    calls = [*plan.calls, *(rows.undo for rows in plan.in_place)]
+    together = itertools.groupby(calls, lambda call: call.loop or id(call))
+    for index, (_, members) in enumerate(together):
+        for tensor in (t for call in members for t in (*call.reads(), *call.writes)):
             if tensor.buffer.kind == "arena":
                 first.setdefault(tensor.buffer, index)
                 last[tensor.buffer] = index

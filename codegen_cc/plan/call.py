@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import sympy
+
+from codegen_cc.dim import Dim
 from codegen_cc.node import Node
 from codegen_cc.plan.tensors import Tensor
 
@@ -32,13 +35,22 @@ class Element:
 Argument = Tensor | Element | Struct | int | float | str | None
 
 
+@dataclass(frozen=True)
+class Loop:
+    """What neighbouring calls are repeated for: every value of ``place``, 0 <= place < count."""
+
+    place: sympy.Symbol
+    count: Dim
+
+
 @dataclass
 class Call:
     """One kernel call.
 
     ``comment`` tells people what it computes; ``writes`` are its results; ``library`` recorded it;
     ``checked`` says whether the function returns a status; ``node`` is what it was recorded for.
-    ``over`` are the operands that the first result may overwrite.
+    ``over`` are the operands that the first result may overwrite. ``loop`` is the one that it is
+    in, which its arguments may count by.
     """
 
     function: str
@@ -50,6 +62,7 @@ class Call:
     checked: bool = True
     node: Node | None = None
     over: tuple[Tensor, ...] = ()
+    loop: Loop | None = None
 
     def reads(self) -> list[Tensor]:
         """Every tensor among the arguments, the written ones included."""

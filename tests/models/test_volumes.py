@@ -44,7 +44,17 @@ CASES = {
         "of planes",
     ),
     "planes of padding alone": ((2, 3, 3), {"pads": [3, 1, 1, 3, 1, 1]}, "implicit GEMM"),
-    "cube of stride 2": ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6}, "implicit GEMM"),
+    "cube of stride 2": ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6}, "GEMM of planes"),
+    "cube of stride 3": (
+        (4, 2, 2),
+        {"strides": [3, 1, 2], "pads": [2, 1, 0, 3, 1, 0], "dilations": [2, 1, 1]},
+        "GEMM of planes",
+    ),
+    "groups of stride 2": (
+        (3, 3, 3),
+        {"group": 16, "strides": [2, 2, 2], "pads": [1] * 6},
+        "depthwise of planes",
+    ),
 }
 
 
@@ -99,8 +109,23 @@ def test_convolution(case: str, residual: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("sides", [False, True], ids=["batch", "batch and sides"])
+def test_open_batch(case: str, sides: bool, tmp_path: Path) -> None:
+    """Volumes are computed one after another, each as those of fixed sizes are."""
+    way = CASES[case][2]
+    model = _model(case, ["n", 16, 6, *(("h", "w") if sides else SHAPE[3:])], "before")
+    done = byoc.compile(model, tmp_path / "m.so", dump_code=tmp_path / "code", min_bytes=0)
+    assert done.report.left == () and len(done.report.regions) == 1
+    (taken,) = (use.algorithm for use in done.report.kernels if use.algorithm)
+    assert way in taken, taken
+    source = "".join(file.read_text() for file in (tmp_path / "code").glob("*.c"))
+    assert ("for (int64_t dim_place0 = 0;" in source) == ("of planes" in taken)
+    _check(model, tmp_path / "m.so", SHAPE, (1, *SHAPE[1:]), (5, *SHAPE[1:]))
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_open_sizes(case: str, tmp_path: Path) -> None:
-    """Sums over the depth ask for fixed sizes."""
+    """Sums over the depth ask for a fixed one."""
     model = _model(case, ["n", 16, "d", "h", "w"], "before")
     done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1

@@ -47,6 +47,7 @@ from byoc.patterns import (
     find_idioms,
 )
 from byoc.patterns.block_weight import with_block_weight
+from byoc.patterns.grouped_matmul import own_comparisons
 from byoc.patterns.quantised import on_integers
 from byoc.patterns.registry import row_for
 from byoc.patterns.unmatched import reason_of
@@ -82,7 +83,9 @@ def annotate(
     }
 
     def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
-        matcher = Matcher(Block(block, mod), collected, rules, defined[block])
+        known = Block(block, mod)
+        own_comparisons(known)
+        matcher = Matcher(known, collected, rules, defined[block])
         return _annotate_block(matcher)
 
     return map_blocks(mod, rewrite)

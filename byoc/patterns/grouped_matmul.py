@@ -42,6 +42,15 @@ def grouped_matmul(block: Block, var: relax.Var) -> Grouped | None:
     return Candidate(node, tuple(roles.values())), tuple(bindings)
 
 
+def own_comparisons(block: Block) -> None:
+    """Give each choice a comparison of its own: layers of one mixture share theirs."""
+    for var, choice in block.calls("relax.where"):
+        own = choice.args[0]
+        if _step(block, var) is not None and len(block.users(own)) > 1:
+            copy = block.emit(var, block.values[own], own.name)
+            block.replace(var, relax.op.where(copy, *choice.args[1:]))
+
+
 def _step(block: Block, expr: relax.Expr) -> tuple | None:
     """Number, group, x, matrix and inner bindings of ``where(group = number, x matrix, rest)``."""
     choice = block.call(expr, "relax.where")

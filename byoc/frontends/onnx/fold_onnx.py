@@ -33,7 +33,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from byoc.errors import ModelError
-from byoc.frontends.onnx.bodies.trees import types_of_trees
+from byoc.frontends.onnx.bodies.own_types import types_of_own
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
 from byoc.frontends.onnx.followed_shapes import FollowedShapes
 from byoc.frontends.onnx.function_bodies import Functions
@@ -261,7 +261,7 @@ class _Walk:
             if node.domain == MICROSOFT:
                 return result_types(node, types, self._version(""))
             if node.domain == OWN:
-                return types_of_trees(node, types)
+                return types_of_own(node, types)
             schema = onnx.defs.get_schema(node.op_type, self._version(node.domain), node.domain)
             return onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=list(self.model.opset_import)

@@ -14,8 +14,9 @@ from onnx import defs
 
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, OF_MICROSOFT
 
-#: A domain of ours, and its operator: what other operators are written out as, where ONNX has none.
-OWN, DECISION_TREES = "byoc", "DecisionTrees"
+#: A domain of ours, and its operators: what others are written out as, where ONNX has none.
+OWN = "byoc"
+DECISION_TREES, EXPERT_ORDER, EXPERT_PRODUCT = "DecisionTrees", "ExpertOrder", "ExpertProduct"
 
 #: Names of ONNX's own domain.
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -54,7 +55,7 @@ OTHER_DOMAINS = {
             "SkipLayerNormalization",
         )
     ),
-    OWN: frozenset((DECISION_TREES,)),
+    OWN: frozenset((DECISION_TREES, EXPERT_ORDER, EXPERT_PRODUCT)),
 }
 
 #: Operators whose converter is for the other domain's; ONNX has some of that name as well.

@@ -6,7 +6,7 @@ float64 are refused: a threshold may lie between a number and its float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -190,18 +190,6 @@ def _scores(call: Call, forest: _Forest, kind: str) -> str:
         call.refuse(f"{error}; {_AGAIN}")
     constants = [call.constant(array, array.dtype) for array in (*layout.arrays(), *table)]
     return call.op(DECISION_TREES, x, *constants, domain=OWN, kind=kind, targets=forest.targets)
-
-
-def types_of_trees(
-    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
-) -> dict[str, onnx.TypeProto]:
-    """The type of the operator's result: as many rows as its first input has."""
-    made = onnx.helper.make_tensor_type_proto(_FLOAT, [None, None])
-    rows, columns = made.tensor_type.shape.dim
-    rows.CopyFrom(types[node.input[0]].tensor_type.shape.dim[0])
-    targets = next(attribute.i for attribute in node.attribute if attribute.name == "targets")
-    columns.dim_value = targets
-    return {node.output[0]: made}
 
 
 def _table(forest: _Forest, kind: str) -> tuple[np.ndarray, np.ndarray] | None:

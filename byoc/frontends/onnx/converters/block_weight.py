@@ -42,7 +42,7 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
         raise ValueError(f"the input has shape {list(node.shape())}; need K={k} columns")
     blocks = -(-k // block)
     stored = _array(node, 1, "the weight", ("uint8",), [(n, blocks, block * bits // 8)])
-    q = _unpacked(stored, bits).reshape(n, blocks, block)
+    q = unpacked(stored, bits).reshape(n, blocks, block)
     scale = _array(node, 2, "scales", (dtype,), [(n * blocks,), (n, blocks)]).astype(np.float32)
     if not np.isfinite(scale).all():
         raise ValueError(f"scale {scale[~np.isfinite(scale)][0]:g}; need finite ones")
@@ -101,10 +101,10 @@ def _zero_points(node: Node, n: int, blocks: int, bits: int) -> np.ndarray:
         if not np.isfinite(zero).all():
             raise ValueError(f"zero point {zero[~np.isfinite(zero)][0]:g}; need finite ones")
         return zero.reshape(n, blocks)
-    return _unpacked(zero.reshape(n, packed), bits)[:, :blocks].astype(np.float32)
+    return unpacked(zero.reshape(n, packed), bits)[:, :blocks].astype(np.float32)
 
 
-def _unpacked(stored: np.ndarray, bits: int) -> np.ndarray:
+def unpacked(stored: np.ndarray, bits: int) -> np.ndarray:
     """Integers, two of 4 bits or four of 2 in a byte, the lower ones first."""
     if bits == 8:
         return stored
@@ -141,8 +141,8 @@ def gather_block_quantised(node: Node) -> relax.Expr:
         )
     packed, usual = table.dtype == np.uint8, 0
     if packed:
-        table, usual = _unpacked(table, bits), 1 << (bits - 1)
-        zero = None if zero is None else _unpacked(zero, bits)
+        table, usual = unpacked(table, bits), 1 << (bits - 1)
+        zero = None if zero is None else unpacked(zero, bits)
     rows, columns = table.shape
     blocks = -(-columns // block)
     if scale.shape != (rows, blocks) or (zero is not None and len(zero) != rows):

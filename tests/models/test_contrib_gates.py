@@ -117,6 +117,55 @@ CASES |= {
             {}, {}, 2,
         ),
     ),
+    "engram": (
+        "EngramGate",
+        (
+            lambda n: {"q": _floats(2, n, 4, 8), "k": _floats(2, n, 4, 8), "v": _floats(2, n, 8)},
+            {name: _floats(4, 8) for name in "dsg"},
+            {},
+            2,
+        ),
+    ),
+    **{
+        f"pre_mix_{kind}": (
+            "HyperConnectionPreMix",
+            (
+                lambda n, dims=dims: {"x": _floats(2, n, 4, 8), "g": _floats(2, n, *dims)},
+                {},
+                {"reduction_scale": 0.5},
+                1,
+            ),
+        )
+        for kind, dims in {"branches": (4,), "columns": (4, 1), "all": (4, 8)}.items()
+    },
+    "pre_mix_flat": (
+        "HyperConnectionPreMix",
+        (
+            lambda n: {"x": _floats(2, n, 32), "g": _floats(2, n, 32)},
+            {},
+            {"num_branches": 4},
+            1,
+        ),
+    ),
+    "post_mix": (
+        "HyperConnectionPostMix",
+        (
+            lambda n: {"x": _floats(2, n, 4, 8), "y": _floats(2, n, 8), "g": _floats(2, n, 4)},
+            {},
+            {},
+            1,
+        ),
+    ),
+    "post_mix_flat": (
+        "HyperConnectionPostMix",
+        (
+            lambda n: {
+                "x": _floats(2, n, 32), "y": _floats(2, n, 8), "g": _floats(2, n, 4, 1),
+                "b": _floats(2, n, 4, 4),
+            },
+            {}, {"num_branches": 4}, 1,
+        ),
+    ),
     "expand": (
         "ExpandDims",
         (lambda n: {"x": _floats(n, 4)}, {"axis": np.array(1, np.int32)}, {}, 1),

@@ -49,6 +49,7 @@ OTHER_DOMAINS = {
             "FastGelu",
             "GatherBlockQuantized",
             "Gelu",
+            "MatMulBnb4",
             "MatMulInteger16",
             "MatMulNBits",
             "QuantizeLinear",

@@ -132,7 +132,7 @@ def result_types(
     It has the shape that the operator on floats gives.  Raises what inference raises.
     """
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if node.op_type == "MatMulNBits":
+    if node.op_type in ("MatMulBnb4", "MatMulNBits"):
         result = onnx.TypeProto()
         result.CopyFrom(types[node.input[0]])
         result.tensor_type.shape.dim[-1].dim_value = attributes["N"]

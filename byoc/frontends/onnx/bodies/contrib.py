@@ -292,3 +292,32 @@ def embed_layer_norm(call: Call) -> bool:
         call.give(1, call.over("ReduceSum", counted, [1], keepdims=0))
     call.attrs.setdefault("epsilon", 1e-12)
     return _normalised(call, (value, 2), gamma, beta)
+
+
+def quantised_embed_layer_norm(call: Call) -> bool:
+    """Embeddings of integers with one scale each, added and normalised; tables stay integers.
+
+    The second result counts the ones of each sentence's mask, 0 without one.
+    """
+    if call.opset < QUANTISED_ALONG_AXES:
+        call.refuse(f"opset {call.opset}; need {QUANTISED_ALONG_AXES} or later")
+    ids, segments, mask = call.input(0), call.input(1), call.input(7)
+
+    def value(which: int, at: str = "") -> str:
+        """Table, gamma or beta ``which``, or rows of it, as floats."""
+        rows = call.op("Gather", call.input(2 + which), at, axis=0) if at else call.input(2 + which)
+        scale, zero = (
+            call.op("Reshape", call.input(first + which), call.constant([], np.int64))
+            for first in (8, 13)
+        )
+        return call.op("DequantizeLinear", rows, scale, zero)
+
+    total = call.op("Add", value(0, ids), value(1, call.up_to(call.extent(ids, 1))))
+    if segments:
+        total = call.op("Add", total, value(2, segments))
+    if call.wants(1):
+        ones = call.op("Equal", mask or ids, call.constant(1, np.int32))
+        counted = call.op("Cast", ones, to=call.element()) if mask else call.op("Sub", ids, ids)
+        call.give(1, call.over("ReduceSum", counted, [1], keepdims=0))
+    call.attrs.setdefault("epsilon", 1e-12)
+    return _normalised(call, (total, 8), value(3), value(4))

@@ -15,6 +15,9 @@ from byoc.frontends.onnx.bodies.contrib import deviation_of
 _FLOAT = onnx.TensorProto.FLOAT
 _EPSILON = 1e-5
 
+#: The least |d| of an Engram gate.
+_LEAST_DOT = 1e-6
+
 
 def gated_rms_norm(call: Call) -> bool:
     """x rsqrt(mean(x^2) + epsilon) scale f(gate), the mean over groups as long as the scale."""
@@ -53,6 +56,96 @@ def branchwise_rms_norm(call: Call) -> bool:
     y = _grouped_norm(call, x, scale, (count, size)) if branches else _norm(call, x, scale)
     call.give(0, _as_given(call, y))
     return True
+
+
+def engram_gate(call: Call) -> bool:
+    """sigmoid(sign(d) sqrt(max(|d|, 1e-6))) value,  d = sum(RMS(key) RMS(query)) / sqrt(H)
+
+    for keys and queries [..., C, H]; then the RMS norm of that, if it is asked for.
+    """
+    shape = call.shape()
+    if shape is None or not shape[-1]:
+        return False
+    key, query = (_norm(call, _single(call, i), _single(call, i + 3)) for i in (0, 1))
+    product = call.over("ReduceSum", call.op("Mul", key, query), [-1], keepdims=1)
+    dot = call.op("Mul", product, call.constant(shape[-1] ** -0.5, np.float32))
+    size = call.op("Max", call.op("Abs", dot), call.constant(_LEAST_DOT, np.float32))
+    signed = call.op("Mul", call.op("Sign", dot), call.op("Sqrt", size))
+    value = call.over("Unsqueeze", _single(call, 2), [-2])
+    y = call.op("Mul", call.op("Sigmoid", signed), value)
+    call.give(0, _as_given(call, y))
+    if call.wants(1):
+        if not call.input(5):
+            return False
+        call.give(1, _as_given(call, _norm(call, y, _single(call, 5))))
+    return True
+
+
+def hyper_connection_pre_mix(call: Call) -> bool:
+    """reduction_scale sum_c(streams[..., c, :] gate[..., c, :])"""
+    apart = _streams(call)
+    if apart is None:
+        return False
+    x, branches, size = apart
+    gate = _gate(call, 1, branches, size)
+    if gate is None:
+        return False
+    y = call.over("ReduceSum", call.op("Mul", x, gate), [-2], keepdims=0)
+    scale = call.attrs.get("reduction_scale", 1.0)
+    if scale != 1:
+        y = call.op("Mul", y, call.constant(scale, np.float32))
+    call.give(0, _as_given(call, y))
+    return True
+
+
+def hyper_connection_post_mix(call: Call) -> bool:
+    """sum_c(mix[..., c, :] streams[..., c, :]) + gate block; without a mix streams + gate block."""
+    apart = _streams(call)
+    gate = None if apart is None else _gate(call, 2, *apart[1:])
+    if gate is None:
+        return False
+    x, branches, size = apart
+    if call.input(3):
+        rank = len(call.shape(3) or ())
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        x = call.op("MatMul", call.transpose(_single(call, 3), *order), x)
+    y = call.op("Mul", gate, call.over("Unsqueeze", _single(call, 1), [-2]))
+    y = call.op("Add", x, y)
+    if call.attrs.get("num_branches", 0):
+        y = call.reshape(y, *[0] * (len(call.shape() or ()) - 1), branches * size)
+    call.give(0, _as_given(call, y))
+    return True
+
+
+def _streams(call: Call) -> tuple[str, int, int] | None:
+    """The streams as [..., C, H], and both of these; None where they are not fixed."""
+    shape, branches = call.shape(), call.attrs.get("num_branches", 0)
+    if not shape or shape[-1] is None or (branches and shape[-1] % branches):
+        return None
+    if branches:
+        size = shape[-1] // branches
+        return (
+            call.reshape(_single(call, 0), *[0] * (len(shape) - 1), branches, size),
+            branches,
+            size,
+        )
+    if len(shape) < 2 or not shape[-2]:
+        return None
+    return _single(call, 0), shape[-2], shape[-1]
+
+
+def _gate(call: Call, place: int, branches: int, size: int) -> str | None:
+    """A gate of (..., C), (..., C, 1), (..., C, H) or (..., C H), to be multiplied with streams."""
+    shape = call.shape(place)
+    rank = len(call.shape() or ()) + (1 if call.attrs.get("num_branches", 0) else 0)
+    if not shape or len(shape) not in (rank - 1, rank):
+        return None
+    x = _single(call, place)
+    if len(shape) == rank:
+        return x
+    if shape[-1] == branches:
+        return call.over("Unsqueeze", x, [-1])
+    return call.reshape(x, *[0] * (rank - 2), branches, size)
 
 
 def gated_add(call: Call) -> bool:

@@ -80,6 +80,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "LRN": windows.local_response,
     "LSTM": recurrent.layer,
     "MatMulIntegerToFloat": quantised.mat_mul_integer_to_float,
+    "MatMulBnb4": block_weight.mat_mul_bnb4,
     "MatMulNBits": block_weight.mat_mul_n_bits,
     "Hardmax": reductions.hardmax,
     "Max": elementwise.extreme,

@@ -1,6 +1,7 @@
 """Tensors of few bits whose blocks have scales of their own, and products with them.
 
     MatMulNBits(a, b, scales, zero_points)          = a x transpose((b - zero_points) scales)
+    MatMulBnb4(a, b, factors)                       = a x transpose(table[b] factors)
     GatherBlockQuantized(b, i, scales, zero_points) = (b[i] - zero_points[i]) scales[i]
 
 Constant weights become the form that ``byoc.canonicalise.block_weight`` describes.
@@ -19,6 +20,18 @@ from byoc.ir.dataflow import constant, dtype_of, shape_of
 
 #: What block_size of MatMulNBits may be.
 LEAST_BLOCK = 16
+
+#: What 4 bits stand for in bitsandbytes: floats with a sign, quantiles of a normal distribution.
+_POSITIVE = (0, 0.0052083333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25)
+_FLOATS_OF_4_BITS = (*_POSITIVE, *(-number for number in _POSITIVE))
+# fmt: off
+_NORMAL_FLOATS = (
+    -1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1,
+)
+# fmt: on
 
 
 def mat_mul_n_bits(node: Node) -> relax.Expr:
@@ -61,6 +74,28 @@ def mat_mul_n_bits(node: Node) -> relax.Expr:
     if shape_of(bias) != (n,) or dtype_of(bias) != dtype:
         raise ValueError(f"the bias is {dtype_of(bias)}{list(shape_of(bias) or ())}; need [{n}]")
     return relax.op.add(product, bias)
+
+
+def mat_mul_bnb4(node: Node) -> relax.Expr:
+    """A product of floats with a constant weight of numbers of 4 bits that stand for others.
+
+    Blocks of the weight [N, K], read row by row, have a factor each. It is kept as float32.
+    """
+    k, n, block = (_whole(node, name) for name in ("K", "N", "block_size"))
+    kind = node.attrs.get("quant_type", 0)
+    if node.attrs.get("training_mode", 0) or not node.attrs.get("transB", 1) or kind not in (0, 1):
+        raise ValueError(f"quant_type={kind}, or a form for training; need 0 or 1, and transB=1")
+    count, dtype = n * k, node.dtype()
+    stored = _array(node, 1, "the weight", ("uint8",), [((count + 1) // 2,)])
+    factor = _array(node, 2, "factors", (dtype,), [(-(-count // block),)]).astype(np.float32)
+    if dtype not in ("float32", "float16") or not np.isfinite(factor).all():
+        raise ValueError(f"the input is {dtype}; need float32 or float16, and finite factors")
+    places = np.stack([stored >> 4, stored & 15], -1).reshape(-1)[:count]
+    table = np.array((_FLOATS_OF_4_BITS, _NORMAL_FLOATS)[kind], np.float32)
+    weight = (table[places] * np.repeat(factor, block)[:count]).reshape(n, k)
+    matrix = constant(np.ascontiguousarray(weight.T), "float32")
+    product = relax.op.matmul(_as(node, node.inputs[0], "float32"), matrix)
+    return _as(node, node.emit(product), dtype)
 
 
 def _as(node: Node, expr: relax.Expr, dtype: str) -> relax.Expr:

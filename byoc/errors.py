@@ -28,6 +28,10 @@ class AxesNote(UserWarning):
     """What dynamic axes got, names or sizes, where nobody gave their inputs a shape."""
 
 
+class LabelsNote(UserWarning):
+    """What outputs of maps or of texts are instead: numbers, with the labels that they mean."""
+
+
 class ModelError(ByocError):
     """The model cannot be read: missing, damaged, or its weights are not where it says.
 
@@ -138,6 +142,7 @@ __all__ = [
     "ImportFailure",
     "InputError",
     "IntegrationError",
+    "LabelsNote",
     "LibraryError",
     "LoadError",
     "ModelError",

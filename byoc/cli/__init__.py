@@ -30,7 +30,7 @@ from byoc.cli.progress import Settings
 from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
 from byoc.cli.verify import verify_verb
-from byoc.errors import AxesNote, ByocError, CoverageError
+from byoc.errors import AxesNote, ByocError, CoverageError, LabelsNote
 from byoc.terminal import say
 
 _UNMET = 1
@@ -96,7 +96,7 @@ def _warn(
     ours = category.__module__.partition(".")[0] in ("byoc", "codegen_cc")
     if not ours and f"{os.sep}tvm{os.sep}" in file and not settings.verbose:
         return
-    kind = "note" if isinstance(message, AxesNote) else "warning"
+    kind = "note" if isinstance(message, AxesNote | LabelsNote) else "warning"
     say(f"{kind}: {' '.join(str(message).split())}", err=True)
 
 

@@ -56,6 +56,8 @@ def _described(file: CompiledFile, metadata: Metadata) -> Iterator[tuple[str, li
     if axes := metadata.report.get("axes"):
         yield "axes", [str(axes)]
     yield "outputs", [_UNKNOWN] if plain else [str(info) for info in metadata.outputs]
+    if metadata.labelled:
+        yield "labels", [str(output) for output in metadata.labelled]
     if metadata.states:
         yield (
             "states",

@@ -133,6 +133,7 @@ def partition_imported(
         ranges=imported.ranges,
         states=imported.states,
         fixed=imported.fixed,
+        labelled=imported.labelled,
     )
     return Partitioned(mark_replaced(module, metadata), report, metadata, entry)
 

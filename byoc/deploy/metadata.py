@@ -135,6 +135,29 @@ class FixedInput:
         return f"{self.input}: {'given when compiled' if self.value is None else self.value}"
 
 
+#: Labels that are shown of many.
+_SHOWN_LABELS = 8
+
+
+@dataclass(frozen=True)
+class LabelledOutput:
+    """An output of numbers that stand for labels.
+
+    ``columns``: the output is a matrix that has a column for each label, in their order; else its
+    numbers are places among them.
+    """
+
+    output: str
+    labels: tuple[str | int, ...]
+    columns: bool
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.labels[:_SHOWN_LABELS]))
+        more = len(self.labels) - _SHOWN_LABELS
+        what = "has a column for each label of" if self.columns else "is a place among the labels"
+        return f"output {self.output!r} {what} {shown}" + (f" and {more} more" * (more > 0))
+
+
 @dataclass(frozen=True)
 class StateInfo:
     """A value that is kept from call to call: the model's input, and the output that it becomes.
@@ -186,6 +209,7 @@ class Metadata:
     that the model was declared for, where it was for some sizes only.  ``states`` are kept by
     whoever runs the model: the network takes them behind ``inputs``, and gives those that a call
     replaces behind ``outputs``.  ``fixed`` are inputs of the model that became constants.
+    ``labelled`` are outputs whose numbers stand for labels.
     ``report`` is the partition report's JSON (``Report.to_json``).
     """
 
@@ -203,6 +227,7 @@ class Metadata:
     ranges: tuple[SymbolRange, ...] = ()
     states: tuple[StateInfo, ...] = ()
     fixed: tuple[FixedInput, ...] = ()
+    labelled: tuple[LabelledOutput, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 import tvm
 
-from byoc.deploy.metadata import FixedInput, SourceFile, StateInfo, SymbolRange, TensorInfo
+from byoc.deploy.metadata import (
+    FixedInput,
+    LabelledOutput,
+    SourceFile,
+    StateInfo,
+    SymbolRange,
+    TensorInfo,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class Imported:
     ``axes`` says in one line what dynamic axes got that the caller gave no size, empty for none.
     ``states`` are kept from call to call; they are parameters behind those of ``inputs``.
     ``fixed`` are inputs of the model that the caller made constants; ``inputs`` lack them.
+    ``labelled`` are outputs whose numbers stand for labels.
     ``mutated`` are inputs that are values of the model's own, which it changes; the outputs of
     these names are what they become. They have to be kept as states.
     ``less_general`` imports the model with other extents for these, if there may be any: for when
@@ -37,5 +45,6 @@ class Imported:
     ranges: tuple[SymbolRange, ...] = ()
     states: tuple[StateInfo, ...] = ()
     fixed: tuple[FixedInput, ...] = ()
+    labelled: tuple[LabelledOutput, ...] = ()
     mutated: frozenset[str] = frozenset()
     less_general: Callable[[], Imported] | None = None

@@ -122,9 +122,3 @@ def test_results_that_are_no_numbers_are_refused_by_name() -> None:
     texts.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
     with pytest.raises(byoc.ByocError, match=r"output 'y' is of strings; export .* as labels"):
         byoc.compile(texts)
-    maps = _model("ZipMap", X, classlabels_int64s=[0, 1, 2])
-    number = helper.make_tensor_type_proto(1, [])
-    each = helper.make_map_type_proto(onnx.TensorProto.INT64, number)
-    maps.graph.output[0].type.CopyFrom(helper.make_sequence_type_proto(each))
-    with pytest.raises(byoc.ByocError, match=r"output 'y' is of maps, .*{'zipmap': False}"):
-        byoc.compile(maps)

@@ -18,7 +18,7 @@ import onnx
 import tvm
 
 from byoc.deploy.metadata import SourceFile
-from byoc.errors import AxesNote, ImportFailure, ModelError, UnsupportedForm
+from byoc.errors import AxesNote, ImportFailure, LabelsNote, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.checked_import import Refusals
 from byoc.frontends.onnx.collected_sequences import collect_sequences
@@ -118,6 +118,8 @@ def import_model(
         prepared = prepare_apart(given, input_shapes, fixed_inputs)
         in_memory = isinstance(given, onnx.ModelProto)
         source = _content_of(given) if in_memory else hash_files(prepared.files)
+    if prepared.labelled:
+        warnings.warn("; ".join(map(str, prepared.labelled)), LabelsNote, stacklevel=2)
     with stages("import into TVM", ImportFailure):
         if not prepared.axes:
             return _imported(prepared, import_onnx(prepared, allow_wrong), source)
@@ -139,7 +141,16 @@ def _imported(
     results = single_results(prepared.model.graph)
     known = signature(prepared.model, module)
     ranges = ranges_of(module)
-    return Imported(module, *known, source, results, chosen, ranges, fixed=prepared.fixed)
+    return Imported(
+        module,
+        *known,
+        source,
+        results,
+        chosen,
+        ranges,
+        fixed=prepared.fixed,
+        labelled=prepared.labelled,
+    )
 
 
 def _prepared_again(

@@ -97,7 +97,7 @@ def _check_result(value: onnx.ValueInfoProto) -> None:
         )
     if value.type.sequence_type.elem_type.HasField("map_type") or value.type.HasField("map_type"):
         raise ModelError(
-            f"output {value.name!r} is of maps, as ZipMap gives them; export the model without,"
+            f"output {value.name!r} is of maps that ZipMap does not give; export the model without,"
             " such as with options={'zipmap': False} of skl2onnx"
         )
 

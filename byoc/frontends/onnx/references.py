@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import onnx
 
+from byoc.deploy.metadata import LabelledOutput
 from byoc.errors import VerifyError
 from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
+from byoc.frontends.onnx.labelled_outputs import as_numbers, labelled_outputs
 from byoc.frontends.onnx.rounded_values import halves_inside
-from byoc.frontends.reference import Arrays, Reference
+from byoc.frontends.reference import Answer, Arrays, Reference
 from codegen_cc.errors import one_line
 
 #: ONNX Runtime's Sigmoid is a half plus an odd polynomial: its error is absolute, not relative.
@@ -36,10 +38,23 @@ def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Ref
         graph = read.graph
         yield replace(
             found,
+            answer=_of_numbers(found.answer, labelled_outputs(graph)),
             rounding=rounding_of(graph),
             halves=halves_inside(read),
             places=places_of(graph),
         )
+
+
+def _of_numbers(answer: Answer, outputs: Sequence[LabelledOutput]) -> Answer:
+    """What computes a model, with outputs of maps and texts as the libraries give them."""
+    if not outputs:
+        return answer
+
+    def numbers(arrays: Arrays) -> Arrays:
+        found = answer(arrays)
+        return found | {o.output: as_numbers(found[o.output], o) for o in outputs}
+
+    return numbers
 
 
 def places_of(graph: onnx.GraphProto) -> dict[str, tuple[str, int]]:

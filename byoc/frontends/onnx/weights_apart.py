@@ -22,7 +22,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
-from byoc.deploy.metadata import FixedInput
+from byoc.deploy.metadata import FixedInput, LabelledOutput
 from byoc.errors import ModelError
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis
 from byoc.frontends.onnx.graph_names import FreshNames, makers, reads
@@ -49,7 +49,8 @@ class ApartModel:
     """A model, and how to get the data of those initializers that have none, by name.
 
     ``files`` are those that it was read from, its own first; ``axes`` the dynamic ones of its
-    inputs that nobody gave a size, with what they got; ``fixed`` inputs that became constants.
+    inputs that nobody gave a size, with what they got; ``fixed`` inputs that became constants;
+    ``labelled`` outputs of maps or texts that became numbers.
     """
 
     model: onnx.ModelProto
@@ -57,6 +58,7 @@ class ApartModel:
     files: tuple[Path, ...] = ()
     axes: tuple[DynamicAxis, ...] = ()
     fixed: tuple[FixedInput, ...] = ()
+    labelled: tuple[LabelledOutput, ...] = ()
 
     def restore(self, names: set[str]) -> None:
         """Put the data of these initializers into the model."""

@@ -1,12 +1,12 @@
-"""The row of decision trees."""
+"""The rows of decision trees, and of the cuts that their branches make."""
 
 from __future__ import annotations
 
 from tvm import relax
 
-from byoc.ir.trees import NAME
+from byoc.ir.trees import CUTS, NAME
 from byoc.patterns.row import Candidate, Row, candidate
-from codegen_cc.operators.trees import ROLES
+from codegen_cc.operators.trees import CUT_ROLES, ROLES
 
 
 def build_trees(call: relax.Call) -> Candidate:
@@ -16,4 +16,9 @@ def build_trees(call: relax.Call) -> Candidate:
     )
 
 
-TREES_ROWS = (Row(NAME, build_trees, "trees"),)
+def build_cuts(call: relax.Call) -> Candidate:
+    """Places among cuts."""
+    return candidate("cuts", call, zip(CUT_ROLES, call.args, strict=True), {})
+
+
+TREES_ROWS = (Row(NAME, build_trees, "trees"), Row(CUTS, build_cuts, "cuts"))

@@ -35,6 +35,10 @@ TREES_AND_LEAVES = {"roots": "int32", "depths": "int32", "values": SINGLE, "targ
 ROLES = {"input": SINGLE, **NODES, **TREES_AND_LEAVES}
 
 
+#: Those of ``cuts``: all of a column's side by side, ascending, and where each column's begin.
+CUT_ROLES = {"input": "float64", "cuts": "float64", "first": "int32"}
+
+
 def _dtypes(node: Node) -> str | None:
     """Numbers in float32, places in int32."""
     reasons = (one_of(role, node.operand(role).dtype, (dtype,)) for role, dtype in ROLES.items())
@@ -84,6 +88,53 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     builder.place(node.output, y)
 
 
+# ---------------------------------------------------------------- cuts
+
+
+def _cuts_dtypes(node: Node) -> str | None:
+    reasons = (
+        one_of(role, node.operand(role).dtype, (dtype,)) for role, dtype in CUT_ROLES.items()
+    )
+    return next((r for r in reasons if r), None) or one_of("result", node.dtype, (SINGLE,))
+
+
+def _cuts_support(node: Node) -> str | None:
+    x, cuts, first = (node.operand(role) for role in CUT_ROLES)
+    if (reason := not_constant(cuts) or not_constant(first)) is not None:
+        return reason
+    if len(x.shape) != 2 or not is_static(x.shape[1:]) or same(x.shape[1], 0):
+        return f"rows {list(x.shape)}; need a fixed number of features"
+    if first.shape != (x.shape[1] + 1,) or len(cuts.shape) != 1:
+        return f"first {list(first.shape)} for {x.shape[1]} features; need one more"
+    return None
+
+
+def _lower_cuts(node: RegionNode, builder: PlanBuilder) -> None:
+    x = builder.dense(builder.tensor(node.role("input")))
+    y = builder.space(node.node.shape, node.node.dtype, (0, 1))
+    cuts, first = (builder.constant(node.role(role).data) for role in ("cuts", "first"))
+    fields: dict[str, object] = {"rows": x.shape[0], "features": x.shape[1]}
+    comment = f"{node.node.composite}: {cuts.shape[0]} cuts for {list(x.shape)}"
+    builder.call("ext_cuts", [Struct("ext_cuts_params", fields), x, cuts, first, y], y, comment)
+    builder.place(node.output, y)
+
+
+def _cuts_samples() -> Iterator[Sample]:
+    operands = {"input": ((8, 16), "float64"), "cuts": ((96,), "constant float64")}
+    operands |= {"first": ((17,), "constant int32")}
+    yield Sample("", sample_node("cuts", operands, (8, 16)))
+
+
+CUTS = Operator(
+    "cuts",
+    roles=tuple(CUT_ROLES),
+    about="where numbers lie among the cuts of their column: 2 k at cut k, 2 k - 1 below it",
+    facts=Facts(ranks={"input": 2}),
+    kernels=Kernels(_lower_cuts, _cuts_dtypes, _cuts_support),
+    samples=_cuts_samples,
+)
+
+
 # ---------------------------------------------------------------- the record
 
 
@@ -106,4 +157,4 @@ TREES = Operator(
     samples=_samples,
 )
 
-OPERATORS = (TREES,)
+OPERATORS = (TREES, CUTS)

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import sympy
@@ -154,6 +154,10 @@ class PlanBuilder:
             probe = Tensor(source.buffer, shape, strides_for(shape, order))
             if (pair := pending.onto(probe)) is not None:
                 views[order] = pair
+        if not views:  # of extents that nothing divides provably
+            whole = self.dense(source)
+            self._tensors[value] = replace(whole, shape=shape, strides=_plain(shape))
+            return
         # A copy that moves runs is faster than one that turns the innermost axes around.
         turns = {
             order: read.innermost_stride(written.walk()) not in (0, 1)

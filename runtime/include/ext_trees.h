@@ -38,6 +38,17 @@ typedef struct {
 int ext_trees(const ext_trees_params* p, const float* x, const void* nodes, const int32_t* roots,
               const int32_t* depths, const float* values, const int32_t* targets, float* y);
 
+/* y[r][f] = 2 k where x[r][f] is the number k of the cuts of column f, and 2 k - 1 where it lies
+ * below that and above all before it; NaN where it is NaN.  The cuts of a column ascend, stand
+ * behind those of the columns before, and begin at first[f]; first[features] is how many there are.
+ * x and y are dense [rows, features]. So comparisons of doubles with the cuts become such of
+ * floats. */
+typedef struct {
+  int64_t rows, features;
+} ext_cuts_params;
+int ext_cuts(const ext_cuts_params* p, const double* x, const double* cuts, const int32_t* first,
+             float* y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -117,3 +117,26 @@ def test_what_is_refused(lib: ctypes.CDLL, change: dict[str, int]) -> None:
     given = {"rows": 2, "features": 3, "trees": 4, "width": 1, "outputs": 1, "kind": 0}
     p = abi.TreesParams(**(given | change))
     assert lib.ext_trees(p, *[None] * 7) == 2
+
+
+@pytest.mark.parametrize(("rows", "features"), [(0, 1), (1, 3), (5, 1), (70, 4)])
+def test_cuts(lib: ctypes.CDLL, rows: int, features: int) -> None:
+    """Columns with no cut, one, and many; numbers at cuts, beside them, infinite and NaN."""
+    rng = np.random.default_rng(rows)
+    counts = [0, 1, 2, 9][:features]
+    columns = [np.sort(rng.choice(np.arange(40) / 8, count, replace=False)) for count in counts]
+    cuts = at_page_end(np.concatenate(columns), "f8")
+    first = at_page_end(np.cumsum([0, *counts]), "i4")
+    x = at_page_end(rng.integers(-1, 45, (rows, features)) / 8, "f8")
+    x[rng.random(x.shape) < 0.3] += 1e-13
+    x[rng.random(x.shape) < 0.1] = np.nan
+    x[rng.random(x.shape) < 0.1] = np.inf
+    y = at_page_end(np.zeros((rows, features)))
+    params = abi.CutsParams(rows=rows, features=features)
+    status = lib.ext_cuts(params, *(abi.pointer(array) for array in (x, cuts, first, y)))
+    assert status == 0
+    for place in np.ndindex(x.shape):
+        own, number = columns[place[1]], x[place]
+        below = int((own < number).sum())
+        code = 2 * below - (0 if number in own else 1)
+        assert np.isnan(y[place]) if np.isnan(number) else y[place] == code

@@ -111,6 +111,57 @@ def test_support_vectors_as_one_weight(tmp_path: Path) -> None:
     _check(model, X, tmp_path)
 
 
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize(("classes", "kernel"), [(2, "RBF"), (3, "POLY"), (4, "LINEAR")])
+def test_votes_of_support_vectors(
+    classes: int, kernel: str, transform: str, tmp_path: Path
+) -> None:
+    """One score for each pair of classes."""
+    rng = np.random.default_rng(classes)
+    supports = [2, 1, 3, 2][:classes]
+    count = sum(supports)
+    model = _model(
+        "SVMClassifier",
+        X,
+        2,
+        coefficients=rng.standard_normal((classes - 1) * count).tolist(),
+        support_vectors=rng.standard_normal(3 * count).tolist(),
+        vectors_per_class=supports,
+        rho=rng.standard_normal(classes * (classes - 1) // 2).tolist(),
+        kernel_type=kernel,
+        kernel_params=[0.25, 0.5, 2.0],
+        classlabels_ints=[5, -1, 9, 3][:classes],
+        post_transform=transform,
+    )
+    _check(model, X, tmp_path)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_without_support_vectors(classes: int, positive: bool, tmp_path: Path) -> None:
+    weights = np.random.default_rng(4).standard_normal(3 * classes) / 2
+    model = _model(
+        "SVMClassifier",
+        X,
+        2,
+        coefficients=(np.abs(weights) if positive else weights).tolist(),
+        rho=[0.125],
+        kernel_type="LINEAR",
+        kernel_params=[0.0, 0.0, 0.0],
+        classlabels_ints=[5, -1, 9][:classes],
+    )
+    _check(model, X, tmp_path)
+
+
+def test_probabilities_of_support_vectors_are_refused() -> None:
+    model = _model(
+        "SVMClassifier", X, 2, coefficients=[1.0, 1.0], support_vectors=VECTORS[:6], rho=[0.0],
+        vectors_per_class=[1, 1], prob_a=[1.0], prob_b=[0.0], classlabels_ints=[0, 1],
+    )  # fmt: skip
+    with pytest.raises(byoc.ByocError, match=r"probabilities \(prob_a\), which are searched for"):
+        byoc.compile(model)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "float32"])
 def test_categories(dtype: str, tmp_path: Path) -> None:
     x = LABELS.astype(dtype) + (np.array(0.25, dtype) if dtype == "float32" else 0)

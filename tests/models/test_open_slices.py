@@ -93,3 +93,20 @@ def test_rolls_of_axes_that_were_padded_to_whole_windows(shift: int, tmp_path: P
     """
     model = _model(nodes, f"int64[1] four = {{4}}, int64[1] shift = {{{shift}}}")
     _check(model, tmp_path, [(2, t, 8) for t in SIZES if t])
+
+
+def test_a_part_of_an_open_axis_in_another_shape(tmp_path: Path) -> None:
+    """The slice has an extent that no shape provably divides: it is copied, and read anew."""
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[8, t, 2, 6] x) => (float[r, 6, 2] y)'
+        "<int64[1] b = {-3}, int64[1] e = {4}, int64[1] a = {-3}, int64[1] s = {3},"
+        " int64[3] shape = {-1, 6, 2}>"
+        "{ above = Relu(x) taken = Slice(above, b, e, a, s) y = Reshape(taken, shape) }"
+    )
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and report.left == ()
+    library = byoc.load(tmp_path / "m.so")
+    for size in SIZES[1:]:
+        x = np.random.default_rng(1).standard_normal((8, size, 2, 6), dtype=np.float32)
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_array_equal(library.run({"x": x})["y"], want)

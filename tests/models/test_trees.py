@@ -297,9 +297,48 @@ def test_what_is_no_forest_is_refused_by_name(change: dict[str, Any], reason: st
         byoc.compile(_model("TreeEnsembleRegressor", _rows(1), n_targets=1, **(forest | change)))
 
 
-def test_rows_of_float64_are_refused() -> None:
-    model = _model(
-        "TreeEnsembleRegressor", np.zeros((1, FEATURES)), n_targets=1, **_forest("target", _one(1))
-    )
-    with pytest.raises(byoc.ByocError, match="rows are float64; export it with rows of float32"):
-        byoc.compile(model)
+def _close_rows(count: int, thresholds: np.ndarray) -> np.ndarray:
+    """Numbers at thresholds, next to them in float64, and farther away."""
+    rng = np.random.default_rng(count)
+    x = rng.choice(thresholds[np.isfinite(thresholds)], (count, FEATURES)).astype("float64")
+    moved = rng.integers(-1, 2, x.shape)
+    x = np.where(moved, np.nextafter(x, np.where(moved > 0, np.inf, -np.inf)), x)
+    x = np.where(rng.random(x.shape) < 0.3, rng.standard_normal(x.shape), x)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    x[rng.random(x.shape) < 0.05] = np.inf
+    x[rng.random(x.shape) < 0.05] = -np.inf
+    return x
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["", "absent"])
+@pytest.mark.parametrize("mode", [*_MODES, "all"])
+@pytest.mark.parametrize("fine", [False, True], ids=["float32", "float64"])
+def test_rows_of_float64(mode: str, absent: bool, fine: bool, tmp_path: Path) -> None:
+    """Thresholds part them as they are, not rounded to float32."""
+    forest = _forest("target", _one(1), modes=_MODES if mode == "all" else (mode,), absent=absent)
+    thresholds = np.array(forest["nodes_values"], np.float64)
+    if fine:
+        thresholds += np.random.default_rng(1).integers(-9, 10, thresholds.shape) * 1e-12
+        weights = np.array(forest.pop("target_weights"), np.float64)
+        forest["target_weights_as_tensor"] = numpy_helper.from_array(weights, "w")
+        forest.pop("nodes_values")
+        forest["nodes_values_as_tensor"] = numpy_helper.from_array(thresholds, "t")
+    model = _model("TreeEnsembleRegressor", np.zeros((1, FEATURES)), n_targets=1, **forest)
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and report.left == ()
+    assert {"trees", "cuts"} <= {use.algorithm for use in report.kernels}
+    library = byoc.load(tmp_path / "m.so")
+    for count in (1, 7, 64):
+        x = _close_rows(count, thresholds)
+        assert_agrees(library.run({"x": x}), onnxruntime_outputs(model, {"x": x}), rounding=1e-5)
+
+
+def test_rows_of_float64_by_tvm(tmp_path: Path) -> None:
+    """Where the kernels are refused, TVM's loops do the same."""
+    forest = _forest("target", _one(1), modes=_MODES)
+    model = _model("TreeEnsembleRegressor", np.zeros((1, FEATURES)), n_targets=1, **forest)
+    report = byoc.compile(model, tmp_path / "m.so", skip_ops=["cuts"]).report
+    assert "relax.ext.cuts" in {left.op for left in report.left}
+    x = _close_rows(20, np.array(forest["nodes_values"]))
+    found = byoc.load(tmp_path / "m.so").run({"x": x})
+    assert_agrees(found, onnxruntime_outputs(model, {"x": x}), rounding=1e-5)

@@ -16,7 +16,8 @@ from byoc.frontends.onnx.quantised_operators import MICROSOFT, OF_MICROSOFT
 
 #: A domain of ours, and its operators: what others are written out as, where ONNX has none.
 OWN = "byoc"
-DECISION_TREES, EXPERT_ORDER, EXPERT_PRODUCT = "DecisionTrees", "ExpertOrder", "ExpertProduct"
+DECISION_TREES, TREE_CUTS = "DecisionTrees", "TreeCuts"
+EXPERT_ORDER, EXPERT_PRODUCT = "ExpertOrder", "ExpertProduct"
 
 #: Names of ONNX's own domain.
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -56,7 +57,7 @@ OTHER_DOMAINS = {
             "SkipLayerNormalization",
         )
     ),
-    OWN: frozenset((DECISION_TREES, EXPERT_ORDER, EXPERT_PRODUCT)),
+    OWN: frozenset((DECISION_TREES, TREE_CUTS, EXPERT_ORDER, EXPERT_PRODUCT)),
 }
 
 #: Operators whose converter is for the other domain's; ONNX has some of that name as well.

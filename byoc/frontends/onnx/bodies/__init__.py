@@ -21,6 +21,7 @@ from byoc.frontends.onnx.bodies import (
     signal,
     structure,
     trees,
+    vectors,
 )
 from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.quantised_operators import MICROSOFT
@@ -48,7 +49,8 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     (ML, "LinearRegressor"): linear.linear_regressor,
     (ML, "Normalizer"): features.normalizer,
     (ML, "OneHotEncoder"): linear.one_hot_encoder,
-    (ML, "SVMRegressor"): linear.svm_regressor,
+    (ML, "SVMClassifier"): vectors.svm_classifier,
+    (ML, "SVMRegressor"): vectors.svm_regressor,
     (ML, "Scaler"): features.scaler,
     (ML, "TreeEnsemble"): trees.tree_ensemble,
     (ML, "TreeEnsembleClassifier"): trees.tree_ensemble_classifier,

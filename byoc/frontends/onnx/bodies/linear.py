@@ -1,4 +1,4 @@
-"""Linear and support vector models of ai.onnx.ml, and categories as columns.
+"""Linear models of ai.onnx.ml, and categories as columns.
 
 They compute in float32 whatever they are given, and what the standard leaves open is as in ONNX
 Runtime.  Labels are integers: texts have no body.
@@ -24,7 +24,7 @@ def linear_regressor(call: Call) -> bool:
     scores = _scores(call, targets)
     if scores is None:
         return False
-    call.give(0, scores if targets == 1 else become(call, scores, _transform(call)))
+    call.give(0, scores if targets == 1 else become(call, scores, transform_of(call)))
     return True
 
 
@@ -43,36 +43,13 @@ def linear_classifier(call: Call) -> bool:
         return False
     if classes > 1:
         place = call.op("ArgMax", scores, axis=1, keepdims=0)
-        call.give(1, become(call, scores, _transform(call)))
+        call.give(1, become(call, scores, transform_of(call)))
     else:
         above = call.op("Greater", scores, call.constant(0, np.float32))
         place = call.over("Squeeze", call.op("Cast", above, to=_INT64), [1])
         call.give(1, _of_two(call, scores) if labels else scores)
     table = call.constant(labels or [0, 1], np.int64)
     call.give(0, call.op("Gather", table, place, axis=0))
-    return True
-
-
-def svm_regressor(call: Call) -> bool:
-    """k(x, vectors) w + b, [N, 1]; its sign as 1 or -1 for one class."""
-    weights = np.array(call.attrs.get("coefficients", ()), np.float32)
-    rho = list(call.attrs.get("rho", ()))
-    if len(rho) != 1 or not len(weights) or not _plain(call):
-        return False
-    count = call.attrs.get("n_supports", 0)
-    x = _rows(call, len(weights) if not count else _width(call, count))
-    if x is None or (count and count != len(weights)):
-        return False
-    if count:
-        x = _kernel(call, x, count)
-        if x is None:
-            return False
-    product = call.op("MatMul", x, call.constant(weights[:, None], np.float32))
-    y = call.op("Add", product, call.constant(rho[0], np.float32))
-    if call.attrs.get("one_class", 0):
-        above = call.op("Greater", y, call.constant(0, np.float32))
-        y = call.op("Where", above, *(call.constant(n, np.float32) for n in (1, -1)))
-    call.give(0, y)
     return True
 
 
@@ -100,10 +77,10 @@ def _scores(call: Call, targets: int) -> str | None:
     intercepts = list(call.attrs.get("intercepts", ()))
     if not len(weights) or len(weights) % targets or len(intercepts) not in (0, targets):
         return None
-    if _transform(call) not in OF_SEVERAL:
+    if transform_of(call) not in OF_SEVERAL:
         return None
     weights = weights.reshape(targets, -1)
-    x = _rows(call, weights.shape[1])
+    x = rows_of(call, weights.shape[1])
     if x is None:
         return None
     product = call.op("MatMul", x, call.constant(weights.T, np.float32))
@@ -112,7 +89,7 @@ def _scores(call: Call, targets: int) -> str | None:
     return call.op("Add", product, call.constant(intercepts, np.float32))
 
 
-def _rows(call: Call, features: int) -> str | None:
+def rows_of(call: Call, features: int) -> str | None:
     """The input as rows of float32; None where they have another length."""
     shape, x = call.shape(), call.input(0)
     if not shape or len(shape) > 2 or shape[-1] != features:
@@ -129,7 +106,8 @@ def become(call: Call, scores: str, transform: str) -> str:
     return call.op(operator, scores, **axis) if operator else scores
 
 
-def _transform(call: Call) -> str:
+def transform_of(call: Call) -> str:
+    """What scores become, by name."""
     return call.attrs.get("post_transform", b"NONE").decode()
 
 
@@ -140,39 +118,3 @@ def _of_two(call: Call, score: str) -> str:
         return call.op("Sigmoid", both)
     other = call.op("Sub", call.constant(1, np.float32), score)
     return call.op("Concat", other, score, axis=1)
-
-
-def _plain(call: Call) -> bool:
-    return call.attrs.get("post_transform", b"NONE") == b"NONE"
-
-
-def _width(call: Call, count: int) -> int:
-    """How many numbers a support vector has."""
-    return len(call.attrs.get("support_vectors", ())) // count
-
-
-def _kernel(call: Call, x: str, count: int) -> str | None:
-    """k(x, v) of each row and support vector, [N, vectors]; None for an unknown kernel.
-
-    LINEAR x v;  POLY (g x v + c)^d;  SIGMOID tanh(g x v + c);  RBF exp(-g |x - v|^2)
-    """
-    vectors = np.array(call.attrs["support_vectors"], np.float32).reshape(count, -1)
-    gamma, offset, degree = [*call.attrs.get("kernel_params", ()), 0, 0, 0][:3]
-    kind = call.attrs.get("kernel_type", b"LINEAR").decode()
-
-    def number(value: float) -> str:
-        return call.constant(value, np.float32)
-
-    if kind == "RBF":
-        # The differences themselves: squares of long rows that are near to each other cancel out.
-        wide = call.over("Unsqueeze", x, [1])
-        apart = call.op("Sub", wide, call.constant(vectors[None], np.float32))
-        squares = call.over("ReduceSumSquare", apart, [2], keepdims=0)
-        return call.op("Exp", call.op("Mul", squares, number(-gamma)))
-    product = call.op("MatMul", x, call.constant(vectors.T, np.float32))
-    if kind == "LINEAR":
-        return product
-    moved = call.op("Add", call.op("Mul", product, number(gamma)), number(offset))
-    if kind == "SIGMOID":
-        return call.op("Tanh", moved)
-    return call.op("Pow", moved, number(degree)) if kind == "POLY" else None

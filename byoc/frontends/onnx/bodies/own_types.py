@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from byoc.frontends.onnx.honoured import DECISION_TREES, EXPERT_ORDER
+from byoc.frontends.onnx.honoured import DECISION_TREES, EXPERT_ORDER, TREE_CUTS
 
 #: Where ``ExpertProduct`` has its matrices, [groups, N, K].
 _MATRICES = 2
@@ -20,6 +20,9 @@ def types_of_own(
     if node.op_type == EXPERT_ORDER:
         return {node.output[0]: first}
     made = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [None, None])
+    if node.op_type == TREE_CUTS:
+        made.tensor_type.shape.CopyFrom(first.tensor_type.shape)
+        return {node.output[0]: made}
     rows, columns = made.tensor_type.shape.dim
     rows.CopyFrom(first.tensor_type.shape.dim[0])
     if node.op_type == DECISION_TREES:

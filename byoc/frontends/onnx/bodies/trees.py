@@ -1,7 +1,7 @@
 """Ensembles of decision trees of ai.onnx.ml: the operator of ours, and what its sums become.
 
-What the standard leaves open, such as one score for two classes, is as in ONNX Runtime. Rows of
-float64 are refused: a threshold may lie between a number and its float32.
+What the standard leaves open, such as one score for two classes, is as in ONNX Runtime. Sums are of
+float32, also where rows are of float64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx
 from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.bodies.linear import OF_SEVERAL, become
 from byoc.frontends.onnx.bodies.tree_nodes import LEAF, Layout, Nodes
-from byoc.frontends.onnx.honoured import DECISION_TREES, OWN
+from byoc.frontends.onnx.honoured import DECISION_TREES, OWN, TREE_CUTS
 
 _KINDS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "least", "MAX": "greatest"}
 #: The same by number, as TreeEnsemble has them, and its other numbers.
@@ -172,16 +172,19 @@ def _scores(call: Call, forest: _Forest, kind: str) -> str:
         call.refuse(f"rows have the shape {shape}; need [N, features], a fixed number of them")
     if min(branches, default=0) < 0 or max(branches, default=0) >= shape[1]:
         call.refuse(f"a branch looks at a feature that rows of {shape[1]} lack; {_AGAIN}")
-    # Rounded to float32, numbers of float64 would be parted elsewhere.
+    x = call.input(0)
+    if call.dtype() == np.float64:
+        x, nodes = _by_cuts(call, nodes, shape[1])
+    elif call.dtype() not in (np.float32, np.int64, np.int32):
+        call.refuse(f"rows are {call.dtype()}; export it with rows of float32 or float64")
+    elif call.dtype() != np.float32:
+        x = call.op("Cast", x, to=_FLOAT)
     exact = np.array([*nodes.thresholds, *chain(*nodes.sets.values())], np.float64)
     if not np.array_equal(exact, exact.astype(np.float32), equal_nan=True):
-        call.refuse("thresholds of float64; export it with thresholds of float32")
-    if call.dtype() not in (np.float32, np.int64, np.int32):
-        call.refuse(f"rows are {call.dtype()}; export it with rows of float32")
+        call.refuse(f"thresholds of float64 for rows of {call.dtype()}; {_AGAIN}")
     table = _table(forest, kind)
     if table is None or not forest.roots:
         call.refuse(f"no trees, or leaves with weights that do not fit; {_AGAIN}")
-    x = call.input(0) if call.dtype() == np.float32 else call.op("Cast", call.input(0), to=_FLOAT)
     layout = Layout(nodes)
     try:
         for root in forest.roots:
@@ -190,6 +193,31 @@ def _scores(call: Call, forest: _Forest, kind: str) -> str:
         call.refuse(f"{error}; {_AGAIN}")
     constants = [call.constant(array, array.dtype) for array in (*layout.arrays(), *table)]
     return call.op(DECISION_TREES, x, *constants, domain=OWN, kind=kind, targets=forest.targets)
+
+
+def _by_cuts(call: Call, nodes: Nodes, features: int) -> tuple[str, Nodes]:
+    """Rows of float64 as places among the thresholds of each feature, and nodes that ask for these.
+
+    Rounded to float32, numbers would be parted elsewhere.
+    """
+    cuts: list[set[float]] = [set() for _ in range(features)]
+    inner = [at for at, mode in enumerate(nodes.modes) if mode != LEAF]
+    for at in inner:
+        numbers = nodes.sets.get(at, (nodes.thresholds[at],))
+        cuts[nodes.features[at]].update(float(n) for n in numbers if not np.isnan(n))
+    ordered = [sorted(own) for own in cuts]
+    places = [{cut: 2.0 * k for k, cut in enumerate(own)} for own in ordered]
+    thresholds = [0.0] * len(nodes.modes)
+    for at in inner:
+        thresholds[at] = places[nodes.features[at]].get(float(nodes.thresholds[at]), np.nan)
+    sets = {
+        at: [places[nodes.features[at]].get(float(n), np.nan) for n in numbers]
+        for at, numbers in nodes.sets.items()
+    }
+    first = np.cumsum([0, *map(len, ordered)])
+    constants = call.constant([*chain(*ordered)], np.float64), call.constant(first, np.int32)
+    codes = call.op(TREE_CUTS, call.input(0), *constants, domain=OWN)
+    return codes, replace(nodes, thresholds=thresholds, sets=sets)
 
 
 def _table(forest: _Forest, kind: str) -> tuple[np.ndarray, np.ndarray] | None:

@@ -125,6 +125,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "SplitToSequence": sequences.split_to_sequence,
     "Squeeze": shapes.along_axes,
     "STFT": fourier.stft,
+    "TreeCuts": trees.tree_cuts,
     "TfIdfVectorizer": vectoriser.tf_idf,
     "ThresholdedRelu": elementwise.thresholded_relu,
     "TopK": reductions.top_k,

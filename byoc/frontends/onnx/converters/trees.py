@@ -6,7 +6,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.frontends.onnx.converters.node import Node
-from byoc.ir.trees import trees
+from byoc.ir.trees import cuts, trees
 from codegen_cc.operators.trees import KINDS, ROLES, ROW
 
 
@@ -23,6 +23,17 @@ def decision_trees(node: Node) -> relax.Expr:
     if not _fit(int(shape[-1]), arrays, outputs):
         raise ValueError("places that are none; export the model again")
     return trees(list(node.inputs), kind, outputs)
+
+
+def tree_cuts(node: Node) -> relax.Expr:
+    """Where the numbers of rows lie among the cuts of their columns."""
+    cut, first = (node.constant(place) for place in (1, 2))
+    shape = node.shape()
+    if cut is None or first is None or shape is None or len(first) != int(shape[1]) + 1:
+        raise ValueError(f"rows {shape} and cuts that are computed; need constants for each column")
+    if (first < 0).any() or (np.diff(first) < 0).any() or first[-1] > len(cut):
+        raise ValueError("cuts that are none; export the model again")
+    return cuts(list(node.inputs))
 
 
 def _fit(columns: int, arrays: list[np.ndarray], outputs: int) -> bool:

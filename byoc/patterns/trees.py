@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.ir.trees import CUTS, NAME
+from byoc.ir.cuts import NAME as CUTS
+from byoc.ir.trees import NAME
 from byoc.patterns.row import Candidate, Row, candidate
 from codegen_cc.operators.trees import CUT_ROLES, ROLES
 

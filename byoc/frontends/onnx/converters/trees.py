@@ -6,7 +6,8 @@ import numpy as np
 from tvm import relax
 
 from byoc.frontends.onnx.converters.node import Node
-from byoc.ir.trees import cuts, trees
+from byoc.ir.cuts import cuts
+from byoc.ir.trees import trees
 from codegen_cc.operators.trees import KINDS, ROLES, ROW
 
 

@@ -21,6 +21,13 @@ HALVES = (LABELS / 2).astype("float32")
 HALVES[0, 0] = NAN
 
 CASES: dict[str, tuple[str, list[np.ndarray], dict[str, Any], int]] = {
+    "features of one": ("FeatureVectorizer", [LABELS], {"inputdimensions": [30]}, 1),
+    "features of two": (
+        "FeatureVectorizer",
+        [HALVES[:, :7], HALVES[:, 7:]],
+        {"inputdimensions": [7, 23]},
+        1,
+    ),
     "scaler": ("Scaler", [X], {"offset": [0.5, -1.0, 2.0], "scale": [2.0, 0.1, 3.0]}, 3),
     "scaler of all": ("Scaler", [X], {"offset": [0.5], "scale": [0.25]}, 3),
     "scaler of integers": ("Scaler", [LABELS], {"offset": [3.0], "scale": [0.25]}, 3),

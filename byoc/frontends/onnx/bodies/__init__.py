@@ -43,6 +43,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "TensorScatter"): structure.tensor_scatter,
     (ML, "ArrayFeatureExtractor"): features.array_feature_extractor,
     (ML, "Binarizer"): features.binarizer,
+    (ML, "FeatureVectorizer"): features.feature_vectorizer,
     (ML, "Imputer"): features.imputer,
     (ML, "LabelEncoder"): features.label_encoder,
     (ML, "LinearClassifier"): linear.linear_classifier,

@@ -86,6 +86,22 @@ def imputer(call: Call) -> bool:
     return True
 
 
+def feature_vectorizer(call: Call) -> bool:
+    """Columns of all inputs side by side, as float32; each has as many as the node says."""
+    sizes = list(call.attrs.get("inputdimensions", ()))
+    shapes = [call.shape(place) for place in range(len(call.node.input))]
+    if len(sizes) != len(shapes) or any(s is None or len(s) != 2 for s in shapes):
+        return False
+    if any(shape[1] != size for shape, size in zip(shapes, sizes, strict=True)):
+        call.refuse(f"inputs {shapes} for {sizes} columns; need as many as each has")
+    parts = [
+        name if call.dtype(place) == np.float32 else call.op("Cast", name, to=_FLOAT)
+        for place, name in enumerate(call.node.input)
+    ]
+    call.give(0, call.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0])
+    return True
+
+
 def array_feature_extractor(call: Call) -> bool:
     """Elements of the last axis, by places; those of a vector are a row."""
     shape, x = call.shape(), call.input(0)

@@ -2,6 +2,8 @@
 
     kernel [1, h, w]    planes are images: N D of them
     kernel [d, 1, 1]    a volume is an image, whose rows are the planes
+    kernel [d, h, 1],   planes across another axis are images, once memory has that axis outside:
+           [d, 1, w]    where a kernel of images gains more than the copies cost
     kernel [d, h, w]    sum over d of convolutions of planes, where Winograd's algorithm pays,
                         groups have kernels of their own, or inputs are few
 
@@ -30,6 +32,12 @@ from codegen_cc.region.graph import RegionNode, Value
 #: NCDHW volumes with their channels innermost.
 VOLUMES_LAST = (0, 2, 3, 4, 1)
 
+#: The same with another axis of the volume outside, by that axis.
+_TURNED = {2: (0, 4, 2, 3, 1), 1: (0, 3, 2, 4, 1)}
+
+#: Floats of a line of taps from which on the kernel for volumes packs them by vectors.
+_LONG_LINE = 16
+
 #: The operands that are volumes.
 _VOLUMES = ("input", "residual")
 
@@ -55,14 +63,49 @@ def _rows(volumes: Shape) -> Shape:
 
 def images_of(node: Node) -> Node | None:
     """The one convolution of images that a convolution of volumes is, or None."""
+    found = _images_and_order(node)
+    return None if found is None else found[0]
+
+
+def _images_and_order(node: Node) -> tuple[Node, tuple[int, ...]] | None:
+    """The convolution of images, and the order of memory in which the volumes are these."""
     kernel = node.operand("weight").shape[2:]
     strides, padding = node.attrs["strides"], node.attrs["padding"]
     if kernel[0] == strides[0] == 1 and padding[0] == padding[3] == 0:
-        return _as_images(node, [1, 2], _planes)
+        return _as_images(node, [1, 2], _planes), VOLUMES_LAST
     in_planes = [*strides[1:], *padding[1:3], *padding[4:]]
     if [*kernel[1:], *in_planes] == [1, 1, 1, 1, 0, 0, 0, 0]:
-        return _as_images(node, [0, 1], _rows)
+        return _as_images(node, [0, 1], _rows), VOLUMES_LAST
+    for other, order in _TURNED.items():
+        pads = padding[other] + padding[other + 3]
+        if kernel[other] == strides[other] == 1 and pads == 0:
+            images = _across(node, other)
+            if _worth_turning(node, images):
+                return images, order
     return None
+
+
+def _worth_turning(node: Node, images: Node) -> bool:
+    """Whether the images' kernel gains more than copies cost.
+
+    The kernel for volumes packs line by line of taps, short ones float by float.
+    """
+    way = way_of(images)
+    channels, *taps = node.operand("weight").shape[1:]
+    longer = images.operand("weight").shape[3] > taps[-1]
+    short = channels * taps[-1] < _LONG_LINE
+    return bool(way.tile) or way.grouped or is_depthwise(images) or (longer and short)
+
+
+def _across(node: Node, other: int) -> Node:
+    """The node on images of all axes of the volume but one, which counts the images."""
+    axes = [axis for axis in range(3) if axis != other]
+
+    def shape(volumes: Shape) -> Shape:
+        images = product([volumes[0], volumes[2 + other]])
+        return (images, volumes[1], *(volumes[2 + axis] for axis in axes))
+
+    return _as_images(node, axes, shape)
 
 
 def _as_images(node: Node, axes: list[int], shape: Callable[[Shape], Shape]) -> Node:
@@ -84,19 +127,20 @@ def _as_images(node: Node, axes: list[int], shape: Callable[[Shape], Shape]) -> 
 def lower_images(node: RegionNode, builder: PlanBuilder, images: Node) -> None:
     """Lower the convolution of images, of values that lie where those of the volumes do."""
     inputs: list[Value] = []
+    _, order = _images_and_order(node.node) or (images, VOLUMES_LAST)
     for operand, value in zip(images.operands, node.inputs, strict=True):
         image = value
         if operand.role == "weight":
             data = value.data.reshape(operand.shape)
             image = Value(value.name, operand.shape, value.dtype, data)
         elif operand.role in _VOLUMES:
-            volume = builder.dense(builder.tensor(value), VOLUMES_LAST)
+            volume = builder.dense(builder.tensor(value), order)
             image = Value(value.name, operand.shape, value.dtype)
             builder.place(image, _dense_view(volume, operand.shape, CHANNELS_LAST))
         inputs.append(image)
     output = Value(node.output.name, images.shape, node.output.dtype)
     conv2d.lower(RegionNode(images, inputs, [output]), builder)
-    result = _dense_view(builder.tensor(output), node.output.shape, VOLUMES_LAST)
+    result = _dense_view(builder.tensor(output), node.output.shape, order)
     builder.place(node.output, result)
 
 

@@ -30,6 +30,16 @@ CASES = {
     ),
     "columns of wide pads": ((3, 1, 1), {"pads": [1, 0, 1, 1, 0, 0]}, "implicit GEMM"),
     "columns of groups": ((3, 1, 1), {"group": 16, "dilations": [2, 1, 1]}, "depthwise"),
+    "planes across the width": ((3, 3, 1), {"pads": [1, 1, 0, 1, 1, 0]}, "Winograd"),
+    "planes across the height": ((3, 1, 3), {"strides": [2, 1, 1]}, "implicit GEMM"),
+    "groups across the width": (
+        (3, 5, 1),
+        {"group": 16, "pads": [2, 1, 0, 0, 2, 0], "strides": [2, 1, 1]},
+        "depthwise",
+    ),
+    "small groups across the height": ((2, 1, 3), {"group": 4, "dilations": [2, 1, 1]}, "group"),
+    "strides of unit taps": ((3, 3, 1), {"strides": [1, 1, 2]}, "implicit GEMM"),
+    "pads of unit taps": ((1, 3, 1), {"pads": [1, 1, 0, 0, 1, 0]}, "implicit GEMM"),
     "cube": ((3, 3, 3), {"pads": [1] * 6}, "of planes"),
     "cube without padding": ((3, 3, 3), {}, "of planes"),
     "cube with holes": (
@@ -130,6 +140,26 @@ def test_open_sizes(case: str, tmp_path: Path) -> None:
     done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1
     _check(model, tmp_path / "m.so", SHAPE, (1, 16, 9, 7, 8))
+
+
+@pytest.mark.parametrize("shape", [[1, 1, 9, 8, 24], ["n", 1, "d", "h", "w"]])
+def test_volume_of_one_channel(shape: list[int | str], tmp_path: Path) -> None:
+    """Short lines of taps: planes across the width, as a lambda layer's positions are."""
+    weight = np.random.default_rng(3).standard_normal((16, 1, 5, 7, 1)).astype(np.float32) / 6
+    node = oh.make_node("Conv", ["x", "w"], ["y"], pads=[2, 3, 0, 2, 3, 0])
+    graph = oh.make_graph(
+        [node],
+        "lambda",
+        [oh.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [oh.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=9)
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0, dump_code=tmp_path)
+    assert done.report.left == () and len(done.report.regions) == 1
+    assert not any("ext_conv3d(" in file.read_text() for file in tmp_path.glob("*.c"))
+    shapes = [(1, 1, 9, 8, 24)] + ([(2, 1, 5, 8, 3), (0, 1, 9, 8, 4)] if "n" in shape else [])
+    _check(model, tmp_path / "m.so", *shapes)
 
 
 #: Kernel and attributes of transposed convolutions.

@@ -91,6 +91,16 @@ def _extreme(function: Callable[..., np.ndarray]) -> Folder:
     return fold
 
 
+def _mean(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+    """Of floats, summed in double precision: standardised weights have many."""
+    dtype, axes = str(call.ty.dtype), call.attrs.axis
+    if 0 in arrays[0].shape or dtype not in ("float32", "float64"):
+        return None
+    axis = None if axes is None else tuple(map(int, axes))
+    keepdims = bool(call.attrs.keepdims)
+    return np.asarray(np.mean(arrays[0], axis=axis, keepdims=keepdims, dtype="float64"), dtype)
+
+
 def _pad(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
     if call.attrs.pad_mode != "constant":
         return None
@@ -159,6 +169,7 @@ FOLDERS: dict[str, Folder] = {
     "relax.nn.pad": _pad,
     "relax.max": _extreme(np.max),
     "relax.min": _extreme(np.min),
+    "relax.mean": _mean,
     "relax.divide": _divide,
     "relax.less": _arithmetic(np.less),
     "relax.greater": _arithmetic(np.greater),

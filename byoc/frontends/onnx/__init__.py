@@ -20,6 +20,7 @@ import tvm
 from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, LabelsNote, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
+from byoc.frontends.onnx.batch_statistics import write_batch_statistics
 from byoc.frontends.onnx.checked_import import Refusals
 from byoc.frontends.onnx.collected_sequences import collect_sequences
 from byoc.frontends.onnx.counted_once import count_once
@@ -214,6 +215,7 @@ def simplify(apart: ApartModel) -> None:
     index_by_rounds(graph)
     collect_sequences(apart.model)
     fold_constants(apart.model, apart.weights)
+    write_batch_statistics(apart.model)
     fold_batch_norm(apart)
     count_once(graph)
     drop_unused(graph)

@@ -7,7 +7,9 @@ DeformConv     y = w columns,  columns[c, t, l] = mask[t, l] x[c] at s l + d t -
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
+import numpy as np
 from tvm import relax, te, tirx
 
 from byoc.frontends.onnx.converters.computed_sizes import extents_of, is_computed
@@ -18,9 +20,11 @@ from codegen_cc.dim import is_static
 def col2im(node: Node) -> relax.Expr:
     """[N, C prod(block), L] as an image [N, C, *image]; what meets in a pixel is added up."""
     shape, lengths = node.shape(), [node.shape(place) for place in (1, 2)]
-    if shape is None or not is_static(shape) or None in lengths:
+    if shape is None or None in lengths or not is_static(shape[1:]):
         raise ValueError("columns of unknown shape; need a known one")
     rank = int(lengths[0][0])
+    if not is_static(shape[:1]) and any(is_computed(node, place) for place in (1, 2)):
+        raise ValueError("an open batch and computed sizes; need one of them to be known")
     image, block = (
         extents_of(node, node.inputs[place], rank, name)
         if is_computed(node, place)
@@ -40,6 +44,11 @@ def col2im(node: Node) -> relax.Expr:
         if not fits:
             raise ValueError(f"columns {list(shape)} of blocks {block} for an image {image}")
 
+    known = is_static([*image, *block])
+    if known and str(node.dtype()).startswith("float") and min(0, *shape[1:], *image, *counts) == 0:
+        ways = _Windows(image, block, counts, strides, dilations, pads)
+        return _summed(node, channels, ways)
+
     def loops(x: te.Tensor) -> te.Tensor:
         inside = [te.reduce_axis((0, size), name=f"t{i}") for i, size in enumerate(block)]
 
@@ -55,9 +64,53 @@ def col2im(node: Node) -> relax.Expr:
             value = tirx.if_then_else(fits, x(n, row, column), tirx.const(0, x.dtype))
             return te.sum(value, axis=inside)
 
-        return te.compute([shape[0], channels, *image], at, name="col2im")
+        batch = node.inputs[0].ty.shape.values[0]
+        return te.compute([batch, channels, *image], at, name="col2im")
 
     return node.bb.emit_te(loops, node.inputs[0])
+
+
+class _Windows(NamedTuple):
+    """Sizes of an image, of blocks, how many there are along each axis, and where they lie."""
+
+    image: list[int]
+    block: list[int]
+    counts: list[int]
+    strides: list[int]
+    dilations: list[int]
+    pads: list[int]
+
+
+def _summed(node: Node, channels: int, sizes: _Windows) -> relax.Expr:
+    """Sums of moved taps, for all pixels that are alike by the strides, which then lie in turns.
+
+    Pixel s q + r of an axis gets tap t of window q - k where d t = s k + r.
+    """
+    op, emit, rank = relax.op, node.emit, len(sizes.image)
+    batch = node.inputs[0].ty.shape.values[0]
+    taps = emit(op.reshape(node.inputs[0], [batch, channels, prod(sizes.block), *sizes.counts]))
+    reach = [d * (b - 1) for d, b in zip(sizes.dilations, sizes.block, strict=True)]
+    ends = [i + p for i, p in zip(sizes.image, sizes.pads[:rank], strict=True)]
+    numbers = zip(sizes.counts, reach, sizes.strides, ends, strict=True)
+    turns = [max(n + r // s, -(-end // s)) for n, r, s, end in numbers]
+    parts: dict[tuple[int, ...], relax.Expr] = {}
+    for place, tap in enumerate(np.ndindex(*sizes.block)):
+        offsets = [d * t for d, t in zip(sizes.dilations, tap, strict=True)]
+        moves, phase = zip(*map(divmod, offsets, sizes.strides), strict=True)
+        one = emit(op.squeeze(op.strided_slice(taps, [2], [place], [place + 1]), [2]))
+        rest = [q - n - k for q, n, k in zip(turns, sizes.counts, moves, strict=True)]
+        widths = [w for pair in zip(moves, rest, strict=True) for w in pair]
+        moved = emit(op.nn.pad(one, [0] * 4 + widths))
+        parts[phase] = emit(op.add(parts[phase], moved)) if phase in parts else moved
+    none = op.zeros([batch, channels, *turns], node.dtype())
+    whole = [parts.get(phase, none) for phase in np.ndindex(*sizes.strides)]
+    y = emit(op.stack(whole, 2)) if len(whole) > 1 else whole[0]
+    y = emit(op.reshape(y, [batch, channels, *sizes.strides, *turns]))
+    order = [0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i))]
+    full = [q * s for q, s in zip(turns, sizes.strides, strict=True)]
+    y = emit(op.reshape(op.permute_dims(y, order), [batch, channels, *full]))
+    axes = list(range(2, 2 + rank))
+    return op.strided_slice(y, axes, sizes.pads[:rank], ends)
 
 
 def deform_conv(node: Node) -> relax.Expr:

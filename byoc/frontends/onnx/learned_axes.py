@@ -5,6 +5,7 @@
     x [b, s, 6] reshaped to [1, s, 2, 3]                    b becomes 1
     x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
     x [.., h // 8] + y [.., 2*((h + 8) // 16)]              h becomes 16*h
+    Range(l - 1, -l, -1)                                    l becomes l + 1
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
     patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
                                                             h and w become 224
@@ -41,6 +42,13 @@ class Elements(NamedTuple):
 
 class Size(NamedTuple):
     """An extent and the number that it has to be, also where that is 1 or the axis a batch."""
+
+    found: Dim
+    wanted: Dim
+
+
+class Steps(NamedTuple):
+    """How many steps a range takes, and as many or none, where the first may be below 0."""
 
     found: Dim
     wanted: Dim

@@ -41,7 +41,15 @@ from byoc.frontends.onnx.dynamic_axes import (
     tied,
 )
 from byoc.frontends.onnx.input_shapes import InputShapes
-from byoc.frontends.onnx.learned_axes import LONGEST, SIDES, Elements, Unequal, learned, of_numbers
+from byoc.frontends.onnx.learned_axes import (
+    LONGEST,
+    SIDES,
+    Elements,
+    Steps,
+    Unequal,
+    learned,
+    of_numbers,
+)
 from byoc.frontends.onnx.named_import import assumed_in, ranges_of
 from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
@@ -105,11 +113,11 @@ def _reshaped(
     attempt: Callable[..., Settled | None],
     noted: Mapping[tuple[DynamicAxis, ...], Unequal],
 ) -> Settled:
-    """An import whose reshapes fit, where sizes can be told at which they do; others are checked
-    by the run, and split the network."""
+    """An import whose reshapes fit, and whose ranges have steps, where sizes can be told at which
+    they do; others are checked by the run, and split the network."""
     for _ in range(_LESSONS):
         axes = found.prepared.axes
-        counts = [pair for pair in noted.get(axes, ()) if isinstance(pair, Elements)]
+        counts = [pair for pair in noted.get(axes, ()) if isinstance(pair, Elements | Steps)]
         fitting = learned(axes, counts)
         if fitting == axes or found.module is None:
             break

@@ -173,27 +173,15 @@ def _power(_: dict[str, Any], a: ShapeValue, b: ShapeValue) -> ShapeValue | None
     if a.dtype not in _FLOATS:
         return _mapped(_whole_power, None, a, b)
     # What rounding makes of other powers is not known.
-    return _mapped(lambda x, y: _root(x) if y == sympy.Rational(1, 2) else None, None, a, b)
+    return _mapped(
+        lambda x, y: root_of_square(x) if y == sympy.Rational(1, 2) else None, None, a, b
+    )
 
 
-def _root(x: sympy.Expr) -> sympy.Expr | None:
+def root_of_square(x: sympy.Expr) -> sympy.Expr | None:
     """The root of a square of integers, as of the patches of a square image."""
     root = sympy.sqrt(sympy.factor(x))
     return root if root.is_integer and sympy.expand(root**2 - x) == 0 else None
-
-
-def sides_of_square(
-    node: onnx.NodeProto, operands: Sequence[ShapeValue | None]
-) -> list[tuple[sympy.Symbol, sympy.Symbol]]:
-    """The two symbols that have to be equal for a node to take the root of a square."""
-    if node.op_type not in ("Pow", "Sqrt") or None in operands:
-        return []
-    pairs = [tuple(sorted(x.free_symbols, key=str)) for x in operands[0].elements.ravel()]
-    return [
-        pair
-        for x, pair in zip(operands[0].elements.ravel(), pairs, strict=True)
-        if len(pair) == 2 and _root(x.xreplace({pair[1]: pair[0]})) is not None
-    ]
 
 
 def _whole_power(x: sympy.Expr, y: sympy.Expr) -> sympy.Expr | None:
@@ -354,6 +342,17 @@ def _pad(
     return _moved(x, np.pad(x.elements, pairs, constant_values=value))
 
 
+def _one_hot(
+    attrs: dict[str, Any], at: ShapeValue, depth: ShapeValue, off_on: ShapeValue
+) -> ShapeValue:
+    """As exporters write the repeats of one axis among those of all: [1, n, 1]."""
+    count, axis = depth.integers[0], attrs.get("axis", -1)
+    at = np.array(at.integers).reshape(at.elements.shape)
+    places = np.moveaxis(np.arange(count) == (at % count)[..., None], -1, axis)
+    inside = np.expand_dims((at >= -count) & (at < count), axis)
+    return ShapeValue(off_on.elements[(places & inside).astype(int)], off_on.dtype)
+
+
 def _concat(attrs: dict[str, Any], *parts: ShapeValue) -> ShapeValue | None:
     return _moved(parts[0], np.concatenate([part.elements for part in parts], attrs["axis"]))
 
@@ -414,7 +413,7 @@ _RULES: dict[str, Rule] = {
     "Sub": _binary(lambda x, y: x - y),
     "Mul": _binary(lambda x, y: x * y),
     "Pow": _power,
-    "Sqrt": _rounding(_root),
+    "Sqrt": _rounding(root_of_square),
     "Max": _elementwise(_most),
     "Min": _elementwise(_least),
     "Neg": _rounding(lambda x: -x),
@@ -434,6 +433,7 @@ _RULES: dict[str, Rule] = {
     "Gather": _gather,
     "Slice": _slice,
     "Concat": _concat,
+    "OneHot": _one_hot,
     "Pad": _pad,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,

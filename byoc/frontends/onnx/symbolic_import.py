@@ -34,11 +34,18 @@ from byoc.frontends.onnx.shape_values import (
     ShapeValue,
     constant_value,
     results_of,
-    sides_of_square,
 )
+from byoc.frontends.onnx.sides_of_square import sides_of_square
 from byoc.frontends.onnx.sizes_of_images import SizesOfImages
 from byoc.frontends.onnx.symbolic_pad import cut, joined, wrapped
-from byoc.frontends.onnx.symbolic_range import counted, number, places_of_all, tiled
+from byoc.frontends.onnx.symbolic_range import (
+    counted,
+    flattened,
+    no_shorter,
+    number,
+    places_of_all,
+    tiled,
+)
 from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
 from byoc.frontends.onnx.symbolic_same import same_padded
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
@@ -107,6 +114,7 @@ class SymbolicImporter(CheckedImporter):
             ),
             "Slice": self._slice,
             "Tile": lambda inputs, _: tiled(self.bb, inputs, self._extent),
+            "Flatten": lambda inputs, attrs: flattened(inputs, attrs, self._extent),
             "Expand": self._expand,
             "Reshape": self._reshape,
             "Squeeze": self._squeeze,
@@ -274,7 +282,9 @@ class SymbolicImporter(CheckedImporter):
     def _range(self, node: onnx.NodeProto, operands: Sequence[ShapeValue]) -> bool:
         self._parse_value_proto(node)  # what is emitted here belongs to the node
         numbers = counted(self.bb, operands, self._extent, self._tensor, self._extents)
-        if numbers is not None:
+        if numbers is None:
+            self.unequal += no_shorter(operands)
+        else:
             self._nodes[node.output[0]] = numbers
         return numbers is not None
 

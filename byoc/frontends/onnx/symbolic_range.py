@@ -1,4 +1,4 @@
-"""Range and Tile whose operands are arithmetic on symbols."""
+"""Range, Tile and Flatten whose operands or extents are arithmetic on symbols."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Sequence
 import sympy
 from tvm import relax
 
+from byoc.frontends.onnx.learned_axes import Steps, Unequal
 from byoc.frontends.onnx.shape_values import ShapeValue
 from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
 from byoc.ir.dataflow import op_name, scalar_of, shape_of
-from codegen_cc.dim import at_most, is_static, normal
+from codegen_cc.dim import above_zero, at_most, is_static, normal, product
 
 #: Operators that fill a shape with a number, and which operand that is.
 _FILLINGS = {"relax.broadcast_to": 0, "relax.full": 1}
@@ -25,15 +26,14 @@ def counted(
 ) -> relax.Expr | None:
     """Range(start, limit, step): step * arange(number of steps) + start.
 
-    From a symbolic start on in steps of 1 they are the last ones of 0, 1, ... limit - 1.
+    Steps may go down, as those of relative positions do (l - 1, l - 2, ... 1 - l). From a symbolic
+    start on in steps of 1 they are the last ones of 0, 1, ... limit - 1.
     ``tensor`` writes a value as one; ``extents`` are those of tensors, which the run refuses below
     0 even where nothing shows that they are not. None where TVM's converter has to do.
     """
     start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
-    if not (step.is_number and step.is_positive):
-        return None
-    count = sympy.expand((limit - start) / step)
-    if not count.is_integer or not (count in extents or at_most(0, count)):
+    count = _steps(operands)
+    if count is None or not (count in extents or at_most(0, count)):
         return None
     dtype = operands[0].dtype
     if not start.is_number and step == 1 and at_most(0, start):
@@ -46,6 +46,21 @@ def counted(
     if start != 0:
         numbers = relax.op.add(numbers, tensor(operands[0]))
     return bb.normalize(numbers)
+
+
+def _steps(operands: Sequence[ShapeValue]) -> sympy.Expr | None:
+    """How many steps a range takes, below 0 where it is empty; None for what no number tells."""
+    start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
+    if not (step.is_number and step.is_nonzero):
+        return None
+    count = sympy.expand((limit - start) / step)
+    return count if count.is_integer else None
+
+
+def no_shorter(operands: Sequence[ShapeValue]) -> Unequal:
+    """What has to be equal for a range to have as many elements as the numbers say."""
+    count = _steps(operands)
+    return [] if count is None or at_most(0, count) else [Steps(count, above_zero(count))]
 
 
 def places_of_all(bb: relax.BlockBuilder, operand: relax.Expr) -> relax.Expr | None:
@@ -91,3 +106,16 @@ def tiled(
     apart = sized(relax.op.reshape, source, ones)
     repeated = sized(relax.op.broadcast_to, apart, wide)
     return sized(relax.op.reshape, repeated, [normal(count * own) for count, own in pairs])
+
+
+def flattened(
+    inputs: Sequence[relax.Expr], attrs: dict[str, int], extent: Extent
+) -> relax.Expr | None:
+    """Flatten of open axes: TVM's divides, so that nothing tells that the quotient is exact."""
+    shape = shape_of(inputs[0])
+    if shape is None or is_static(shape):
+        return None
+    axis = attrs.get("axis", 1)
+    cut = axis + len(shape) if axis < 0 else axis
+    sides = [product(shape[:cut]), product(shape[cut:])]
+    return relax.op.reshape(inputs[0], relax.ShapeExpr([extent(side) for side in sides]))

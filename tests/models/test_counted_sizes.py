@@ -1,0 +1,74 @@
+"""Ranges that go down, repeats and flattened axes of open sizes, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import byoc
+from tests.reference import onnxruntime_outputs
+
+#: Relative positions l - 1, l - 2, ... 1 - l, of floats as exporters of Conformers write them.
+_DOWN = """
+  d = Shape(x)
+  n = Gather(d, zero)
+  less = Sub(n, one)
+  first = Cast<to = 1>(less)
+  below = Neg(n)
+  last = Cast<to = 1>(below)
+  r = Range(first, last, minus)
+  s = Sin(r)
+  column = Unsqueeze(s, one_axis)
+  wide = Mul(column, row)
+  y = Flatten(wide)
+"""
+
+#: As torch.repeat_interleave(w, x.shape[0] // 2, 0) of a fixed w.
+_REPEATS = """
+  d = Shape(x)
+  n = Gather(d, zero)
+  n1 = Unsqueeze(n, zero_axis)
+  off_on = Concat<axis = 0>(one_axis, n1)
+  times = OneHot(places, depth, off_on)
+  many = Reshape(times, all)
+  w4 = Unsqueeze(w, one_axis)
+  t = Tile(w4, many)
+  y = Mul(t, factor)
+"""
+
+_CASES = {
+    "down": (
+        _DOWN,
+        "int64 zero = {1}, int64 one = {1}, float minus = {-1}, int64[1] one_axis = {1},"
+        "float[4] row = {1, 2, 3, -1}",
+        [(1, 5), (1, 1), (2, 9)],
+    ),
+    "repeats": (
+        _REPEATS,
+        "int64 zero = {0}, int64[1] zero_axis = {0}, int64[1] one_axis = {1},"
+        "int64[1] places = {-2}, int64 depth = {3}, int64[1] all = {-1}, float factor = {0.5},"
+        "float[2,3] w = {1, -2, 3, 4, 5, 6}",
+        [(1, 4), (3, 4), (7, 2)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_one_region(case: str, tmp_path: Path) -> None:
+    nodes, numbers, shapes = _CASES[case]
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[b,l] x) => (float[] y, float[] z)'
+        f"<{numbers}> {{ {nodes} z = Abs(x) }}"
+    )
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert done.report.left == () and len(done.report.regions) == 1
+    with byoc.load(tmp_path / "m.so") as library:
+        for shape in shapes:
+            x = np.random.default_rng(1).standard_normal(shape).astype("float32")
+            want = onnxruntime_outputs(model, {"x": x})
+            found = library.run({"x": x})
+            for name, value in want.items():
+                np.testing.assert_allclose(found[name], value, atol=1e-6)

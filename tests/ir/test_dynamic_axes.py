@@ -336,3 +336,41 @@ def test_what_fails_after_the_import_is_tried_with_less_general_axes(
     assert str(done.metadata.inputs[0].shape[-1]) == tried[-1] not in too_general
     *_, last = (str(told.message) for told in notes if told.category is AxesNote)
     assert f"x:[4,3,{tried[-1]}]" in last
+
+
+@pytest.mark.parametrize("joined", ["Concat", "Add"])
+def test_states_are_as_small_as_the_image_becomes(joined: str, tmp_path: Path) -> None:
+    """As those of a network for videos: the image has multiples, its states learn from it."""
+
+    def halved(x: str, weight: str, y: str) -> onnx.NodeProto:
+        return helper.make_node("Conv", [x, weight], [y], strides=[2, 2], pads=[1, 1, 1, 1])
+
+    def with_state(x: str, state: str, y: str) -> onnx.NodeProto:
+        along = {"axis": 1} if joined == "Concat" else {}
+        return helper.make_node(joined, [x, state], [y], **along)
+
+    nodes = [
+        *(halved("x", "v", "a"), halved("a", "w", "b")),
+        *(with_state("a", "first", "c"), with_state("b", "second", "d")),
+        helper.make_node("Resize", ["d", "", "twice"], ["e"], mode="nearest"),
+        helper.make_node("Concat", ["c", "e"], ["y"], axis=1),
+    ]
+    weights = {"v": random(4, 3, 3, 3), "w": random(4, 4, 3, 3)}
+    weights["twice"] = np.array([1, 1, 2, 2], np.float32)
+    inputs: dict[str, list[int | str] | None] = {
+        "x": ["n", 3, "height", "width"],
+        "first": ["n", 4, "h1", "w1"],
+        "second": ["n", 4, "h2", "w2"],
+    }
+    model = onnx_model(nodes, inputs, ["y"], weights)
+    with pytest.warns(AxesNote, match=r"x:\[n,3,4\*height,4\*width\];"):
+        done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert done.report.left == () and len(done.report.regions) == 1
+    with byoc.load(tmp_path / "m.so") as library:
+        for n, h, w in ((1, 3, 2), (2, 1, 4)):
+            arrays = {
+                "x": random(n, 3, 4 * h, 4 * w),
+                "first": random(n, 4, 2 * h, 2 * w),
+                "second": random(n, 4, h, w),
+            }
+            assert_agrees(library.run(arrays), onnxruntime_outputs(model, arrays))

@@ -245,9 +245,15 @@ def _relations(axes: Iterable[DynamicAxis]) -> Counter[str]:
     return Counter(n for extent in {axis.extent for axis in _open(axes)} for n in extent.names)
 
 
-def multiplied(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
-    """The axes with multiples for those that networks halve."""
-    halved = {axis.extent.name for axis in _open(axes) if axis.meaning in _HALVED}
+def multiplied(
+    axes: tuple[DynamicAxis, ...], factor: int, inputs: Collection[str] | None = None
+) -> tuple[DynamicAxis, ...]:
+    """The axes with multiples for those that networks halve; of some ``inputs``, or of all."""
+    halved = {
+        axis.extent.name
+        for axis in _open(axes)
+        if axis.meaning in _HALVED and (inputs is None or axis.input in inputs)
+    }
     halved -= {name for name, extents in _relations(axes).items() if extents > 1}
     return tuple(
         replace(axis, extent=replace(axis.extent, factor=factor))

@@ -10,7 +10,8 @@ less general extents are tried, until they can be, or until fixed sizes would be
     one name for all of one meaning   inputs that the file has no names for are added or joined
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
     no short axes, as in n+240        the first 240 are taken apart, as of sound in frames
-    multiples, such as 32*height      images are halved, and joined with their doubled form
+    multiples, such as 32*height      images are halved, and joined with their doubled form; all
+                                      images, or the first alone, whose states are smaller
     a batch of 1                      the batch is mixed with other axes
     a height, such as 48              lines of text are joined with their mean over the height
     sizes alone                       also those of pieces of a stream of sound
@@ -201,6 +202,8 @@ def _settle(
     fixed = sized(open_axes)
     at_sizes = attempt(fixed) if best is None else None
     if best is None and at_sizes is None:
+        if (taught := _from_first(open_axes, attempt, learn)) is not None:
+            return taught
         less = (*_with_lengths(open_axes), *_halved_often(open_axes))
         at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
@@ -215,6 +218,8 @@ def _settle(
         if best is not None and not best.unknown:
             return _with_least_multiple(best, attempt)
         if (taught := learn(axes)) is not None:
+            return taught
+        if axes == often[-1] and (taught := _from_first(open_axes, attempt, learn)) is not None:
             return taught
     if at_sizes is None:
         at_sizes = attempt(fixed)
@@ -265,6 +270,30 @@ def _halved_often(axes: tuple[DynamicAxis, ...]) -> tuple[tuple[DynamicAxis, ...
     if not any(axis.meaning in SIDES for axis in axes):
         return ()
     return tuple(multiplied(axes, factor) for factor in _DEEP)
+
+
+def _from_first(
+    axes: tuple[DynamicAxis, ...],
+    attempt: Callable[..., Settled | None],
+    learn: Callable[..., Settled | None],
+) -> Settled | None:
+    """An import with the least multiple for the first image alone, from which the others learn.
+
+    They may be as small as it becomes inside, as states of a network for videos are.
+    """
+    images = list(dict.fromkeys(axis.input for axis in axes if axis.meaning in SIDES))
+    if len(images) < 2:
+        return None
+
+    def halved(factor: int) -> Settled | None:
+        some = multiplied(axes, factor, images[:1])
+        return _first_known([attempt(some)]) or learn(some)
+
+    found = halved(_USUAL)
+    if found is None:
+        return None
+    less = (halved(factor) for factor in MULTIPLES if factor < _USUAL)
+    return next((one for one in less if one is not None), found)
 
 
 def _first_known(found: Iterable[Settled | None]) -> Settled | None:

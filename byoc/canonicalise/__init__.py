@@ -21,6 +21,7 @@ from byoc.canonicalise.broadcast_from_full import broadcast_from_full
 from byoc.canonicalise.byte_functions import byte_functions
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
+from byoc.canonicalise.computed_filters import computed_filters
 from byoc.canonicalise.dequantised_weights import dequantised_weights
 from byoc.canonicalise.division_by_zero import no_division_by_zero
 from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
@@ -124,6 +125,7 @@ RULES: tuple[Rule, ...] = (
     lines_to_images,
     transposed_conv_to_conv,
     convolved_volumes,
+    computed_filters,
     without_taps_in_padding,
     fold_affine,
     merge_affine,

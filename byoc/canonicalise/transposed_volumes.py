@@ -51,7 +51,7 @@ def _spread(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) 
         reach = gap * (weight.shape[2 + axis] - 1)
         begin = reach - numbers["padding"][axis]
         end = reach - numbers["padding"][3 + axis] + numbers["output_padding"][axis] - (step - 1)
-        value = _cut(block, var, _apart(block, var, value, 2 + axis, step), 2 + axis, begin, end)
+        value = cut_off(block, var, apart(block, var, value, 2 + axis, step), 2 + axis, begin, end)
         widths.append((max(begin, 0), max(end, 0)))
     kernel = constant(np.ascontiguousarray(turned_kernel(weight, groups)), dtype)
     padding = [begin for begin, _ in widths] + [end for _, end in widths]
@@ -60,7 +60,7 @@ def _spread(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) 
     return block.emit(var, made, "conv")
 
 
-def _apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int) -> relax.Expr:
+def apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int) -> relax.Expr:
     """Elements of an axis a step apart, with zeros behind each."""
     if step == 1:
         return value
@@ -73,7 +73,7 @@ def _apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int
     return block.emit(var, relax.op.reshape(both, (*shape[:axis], shape[axis] * step, *behind)))
 
 
-def _cut(
+def cut_off(
     block: Block, var: relax.Var, value: relax.Expr, axis: int, begin: int, end: int
 ) -> relax.Expr:
     """Without what widths below 0 take away from an axis."""

@@ -7,13 +7,12 @@ DeformConv     y = w columns,  columns[c, t, l] = mask[t, l] x[c] at s l + d t -
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
-import numpy as np
 from tvm import relax, te, tirx
 
 from byoc.frontends.onnx.converters.computed_sizes import extents_of, is_computed
 from byoc.frontends.onnx.converters.node import Node
+from byoc.ir.summed_windows import Windows, summed_windows
 from codegen_cc.dim import is_static
 
 
@@ -46,8 +45,8 @@ def col2im(node: Node) -> relax.Expr:
 
     known = is_static([*image, *block])
     if known and str(node.dtype()).startswith("float") and min(0, *shape[1:], *image, *counts) == 0:
-        ways = _Windows(image, block, counts, strides, dilations, pads)
-        return _summed(node, channels, ways)
+        sizes = Windows(image, block, counts, strides, dilations, pads)
+        return summed_windows(node.emit, node.inputs[0], channels, sizes)
 
     def loops(x: te.Tensor) -> te.Tensor:
         inside = [te.reduce_axis((0, size), name=f"t{i}") for i, size in enumerate(block)]
@@ -68,49 +67,6 @@ def col2im(node: Node) -> relax.Expr:
         return te.compute([batch, channels, *image], at, name="col2im")
 
     return node.bb.emit_te(loops, node.inputs[0])
-
-
-class _Windows(NamedTuple):
-    """Sizes of an image, of blocks, how many there are along each axis, and where they lie."""
-
-    image: list[int]
-    block: list[int]
-    counts: list[int]
-    strides: list[int]
-    dilations: list[int]
-    pads: list[int]
-
-
-def _summed(node: Node, channels: int, sizes: _Windows) -> relax.Expr:
-    """Sums of moved taps, for all pixels that are alike by the strides, which then lie in turns.
-
-    Pixel s q + r of an axis gets tap t of window q - k where d t = s k + r.
-    """
-    op, emit, rank = relax.op, node.emit, len(sizes.image)
-    batch = node.inputs[0].ty.shape.values[0]
-    taps = emit(op.reshape(node.inputs[0], [batch, channels, prod(sizes.block), *sizes.counts]))
-    reach = [d * (b - 1) for d, b in zip(sizes.dilations, sizes.block, strict=True)]
-    ends = [i + p for i, p in zip(sizes.image, sizes.pads[:rank], strict=True)]
-    numbers = zip(sizes.counts, reach, sizes.strides, ends, strict=True)
-    turns = [max(n + r // s, -(-end // s)) for n, r, s, end in numbers]
-    parts: dict[tuple[int, ...], relax.Expr] = {}
-    for place, tap in enumerate(np.ndindex(*sizes.block)):
-        offsets = [d * t for d, t in zip(sizes.dilations, tap, strict=True)]
-        moves, phase = zip(*map(divmod, offsets, sizes.strides), strict=True)
-        one = emit(op.squeeze(op.strided_slice(taps, [2], [place], [place + 1]), [2]))
-        rest = [q - n - k for q, n, k in zip(turns, sizes.counts, moves, strict=True)]
-        widths = [w for pair in zip(moves, rest, strict=True) for w in pair]
-        moved = emit(op.nn.pad(one, [0] * 4 + widths))
-        parts[phase] = emit(op.add(parts[phase], moved)) if phase in parts else moved
-    none = op.zeros([batch, channels, *turns], node.dtype())
-    whole = [parts.get(phase, none) for phase in np.ndindex(*sizes.strides)]
-    y = emit(op.stack(whole, 2)) if len(whole) > 1 else whole[0]
-    y = emit(op.reshape(y, [batch, channels, *sizes.strides, *turns]))
-    order = [0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i))]
-    full = [q * s for q, s in zip(turns, sizes.strides, strict=True)]
-    y = emit(op.reshape(op.permute_dims(y, order), [batch, channels, *full]))
-    axes = list(range(2, 2 + rank))
-    return op.strided_slice(y, axes, sizes.pads[:rank], ends)
 
 
 def deform_conv(node: Node) -> relax.Expr:

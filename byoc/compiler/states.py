@@ -33,7 +33,7 @@ from byoc.compiler.rows_first import Growing, rows_first, scattered
 from byoc.deploy.metadata import Metadata, StateInfo, TensorInfo
 from byoc.errors import CompileError, ControlError
 from byoc.frontends import Imported
-from byoc.frontends.onnx.relax_functions import FLOW
+from byoc.frontends.relax_functions import FLOW
 from byoc.ir.dataflow import describe, dtype_of, is_region, shape_of
 from byoc.ir.define_symbols import define_symbols, without_definitions
 from byoc.partition.sizes_of_nothing import needs_rows

@@ -21,7 +21,9 @@ from tvm import relax
 from byoc.frontends.onnx.frames import frames
 from byoc.frontends.onnx.graph_names import all_graphs, reads
 from byoc.frontends.onnx.loop_states import goes_on, is_lone, runs, unread
-from byoc.frontends.onnx.relax_functions import (
+from byoc.frontends.onnx.symbolic_import import SymbolicImporter
+from byoc.frontends.onnx.tangled_extents import TangledExtents
+from byoc.frontends.relax_functions import (
     Functions,
     Kind,
     Variables,
@@ -31,9 +33,7 @@ from byoc.frontends.onnx.relax_functions import (
     items,
     parameters,
 )
-from byoc.frontends.onnx.rounds import FLAG, NUMBER, Body, Part, Rounds
-from byoc.frontends.onnx.symbolic_import import SymbolicImporter
-from byoc.frontends.onnx.tangled_extents import TangledExtents
+from byoc.frontends.rounds import FLAG, NUMBER, Body, Part, Rounds
 from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim, at_most, normal
 from codegen_cc.region.relax_dims import relax_extent, variable_symbols

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+from byoc.frontends.free_names import take_name
+
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """The graphs among a node's attributes, not those inside of them."""
@@ -104,16 +106,6 @@ class FreshNames:
     def fresh(self, wanted: str) -> str:
         """``wanted``, or with a number behind it if there is such a name."""
         return take_name(wanted, self._taken)
-
-
-def take_name(wanted: str, taken: set[str]) -> str:
-    """``wanted``, or with a number behind it if it is ``taken``, which the name is from now on."""
-    name, number = wanted, 0
-    while name in taken:
-        number += 1
-        name = f"{wanted}_{number}"
-    taken.add(name)
-    return name
 
 
 def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -6,7 +6,7 @@ import onnx
 from tvm import relax
 
 from byoc.frontends.onnx.graph_names import reads
-from byoc.frontends.onnx.relax_functions import Kind
+from byoc.frontends.relax_functions import Kind
 from byoc.ir.dataflow import array_of
 
 

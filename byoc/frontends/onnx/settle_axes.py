@@ -52,9 +52,9 @@ from byoc.frontends.onnx.learned_axes import (
     of_numbers,
 )
 from byoc.frontends.onnx.named_import import assumed_in, ranges_of
-from byoc.frontends.onnx.relax_functions import FLOW
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.weights_apart import ApartModel
+from byoc.frontends.relax_functions import FLOW
 from byoc.ir.symbols import extents_of
 from byoc.ir.walk import bindings_of
 

@@ -18,13 +18,23 @@ from tvm import relax
 
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
+from byoc.frontends.relax_functions import Functions
 from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names
+from byoc.frontends.torch.control_flow import ControlFlow, converts
 from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
-from byoc.frontends.torch.nodes import for_checks, is_random, without_input
+from byoc.frontends.torch.nodes import for_checks, graphs_inside, is_random, without_input
+from byoc.frontends.torch.plain_values import (
+    as_real,
+    computed,
+    is_complex,
+    is_constant,
+    require_dense,
+    require_plain,
+)
 from byoc.frontends.torch.program import Program
-from byoc.frontends.torch.sizes import float_tensor
+from byoc.frontends.torch.sizes import float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -79,8 +89,11 @@ def _require_converters(program: torch.export.ExportedProgram, kept: Collection[
     """Raise ``ImportFailure`` for operators without a converter; it names all of them."""
     missing: dict[str, list[str]] = {}
     sources: dict[str, str] = {}
-    known = without_input(program, kept) | for_checks(program)
-    for node in program.graph.nodes:
+    known = without_input(program, kept)
+    for graph in graphs_inside(program.graph_module):
+        known |= for_checks(graph)
+    nodes = (n for graph in graphs_inside(program.graph_module) for n in graph.nodes)
+    for node in nodes:
         if node.op == "call_function" and node not in known and not _needs_none(node):
             where = module_path(node) or "the model itself"
             name = operator_name(node.target)
@@ -106,6 +119,7 @@ def _needs_none(node: torch.fx.Node) -> bool:
         return False
     return (
         node.target is operator.getitem
+        or converts(node.target)
         or is_size(node.meta.get("val"))
         or isinstance(node.meta.get("val"), int | float | bool)
         or converter_of(node.target) is not None
@@ -120,32 +134,63 @@ class _Importer:
         program: torch.export.ExportedProgram,
         symbols: Symbols,
         kept: Sequence[str] | None,
+        module: torch.fx.GraphModule | None = None,
+        builder: NamedBuilder | None = None,
+        functions: Functions | None = None,
     ) -> None:
         self._program = program
         self._kept = kept
         self._symbols = symbols
-        self._builder = NamedBuilder()
+        self._module = module or program.graph_module
+        self._builder = builder or NamedBuilder()
+        self._functions = functions or Functions(NamedBuilder)
         self._graph = Graph(self._builder, symbols)
+        self._flow = ControlFlow(self._graph, self._functions, self._inside)
         self._values: dict[torch.fx.Node, Any] = {}
-        self._names = node_names(program.graph.nodes)
+        self._names = node_names(self._module.graph.nodes)
         self._find = converter_of
 
     def run(self, inputs: Sequence[str], outputs: Sequence[int]) -> tvm.IRModule:
         """The module, whose outputs are those at these places among the user's."""
         parameters = self._placeholders(inputs)
-        checks = for_checks(self._program)
         with self._builder.function("main", parameters):
             with self._builder.dataflow():
-                for node in self._program.graph.nodes:
-                    if node.op == "call_function" and node not in checks:
-                        self._convert(node)
-                    elif node.op == "get_attr":
-                        self._values[node] = self._attribute(str(node.target))
+                self._compute()
                 results = [self._output(node) for node in self._user_outputs(outputs)]
                 made = results[0] if len(results) == 1 else relax.Tuple(results)
                 made = self._builder.emit_output(made)
             self._builder.emit_func_output(made)
-        return self._builder.finalize()
+        module = self._builder.finalize()
+        for gvar, function in self._functions.made.items():
+            module[gvar] = function
+        return module
+
+    def _compute(self) -> None:
+        checks = for_checks(self._module.graph)
+        for node in self._module.graph.nodes:
+            if node.op == "call_function" and node not in checks:
+                self._convert(node)
+            elif node.op == "get_attr":
+                self._values[node] = self._attribute(str(node.target))
+
+    def _inside(
+        self,
+        module: torch.fx.GraphModule,
+        values: Sequence[Any],
+        builder: NamedBuilder,
+        symbols: Symbols,
+    ) -> list[relax.Expr | None]:
+        """What a graph inside of this one gives, of inputs with these values."""
+        inner = _Importer(self._program, symbols, None, module, builder, self._functions)
+        given = (node for node in module.graph.nodes if node.op == "placeholder")
+        inner._values = dict(zip(given, values, strict=True))
+        inner._compute()
+        (output,) = (node for node in module.graph.nodes if node.op == "output")
+        results = output.args[0]
+        return [
+            None if node is None else inner._graph.tensor(inner._value(node))
+            for node in (results if isinstance(results, list | tuple) else [results])
+        ]
 
     def _placeholders(self, inputs: Sequence[str]) -> list[relax.Var]:
         """Bind what the program is given; returns the parameters of ``main``."""
@@ -162,7 +207,7 @@ class _Importer:
             elif spec.target in (self._kept or ()):
                 behind[spec.target] = self._parameter(node, f"buffer {spec.target!r}")
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
-                _require_dense(stored[spec.target], f"{spec.target!r}")
+                require_dense(stored[spec.target], f"{spec.target!r}")
                 self._values[node] = stored[spec.target].detach()
             else:
                 raise ModelError(f"input {spec.arg.name!r} is no tensor ({spec.kind.name})")
@@ -170,13 +215,13 @@ class _Importer:
 
     def _parameter(self, node: torch.fx.Node, what: str) -> relax.Var:
         value = node.meta["val"]
-        _require_plain(value, what)
+        require_plain(value, what)
         kind = relax.TensorType(self._graph.extents(value.shape), dtype_name(value.dtype))
         self._values[node] = relax.Var(node.name, kind)
         return self._values[node]
 
     def _attribute(self, path: str) -> Any:
-        value: Any = self._program.graph_module
+        value: Any = self._module
         for part in path.split("."):
             value = getattr(value, part)
         return value
@@ -201,7 +246,7 @@ class _Importer:
     def _output(self, node: torch.fx.Node) -> relax.Expr:
         """An output, which is never an input or a constant itself."""
         value = self._values[node]
-        if _is_complex(node.meta.get("val")):
+        if is_complex(node.meta.get("val")):
             raise ModelError(f"output {node.name!r} is complex; need torch.view_as_real of it")
         expr = self._graph.tensor(value)
         if isinstance(value, torch.Tensor) or expr in set(self._builder_parameters()):
@@ -229,8 +274,9 @@ class _Importer:
             if self._values[node] is None:
                 raise self._failure(whole, "a result that no converter gives is read")
             return
-        if self._is_known(node):
-            self._values[node] = _computed(node, self._value)
+        branches = converts(node.target)
+        if not branches and self._is_known(node):
+            self._values[node] = computed(node, self._value)
             return
         if node.target in _RESHAPES:
             for wanted, size in zip(node.args[1], found.shape, strict=False):
@@ -238,7 +284,7 @@ class _Importer:
                     self._symbols.equate(size, wanted)
         self._begin(node)
         try:
-            made = self._made(node)
+            made = self._branched(node) if branches else self._made(node)
         except UnsupportedForm:
             raise
         except Exception as error:  # converters raise whatever their code runs into
@@ -265,15 +311,15 @@ class _Importer:
         found = node.meta["val"]
         self._builder.begin(self._names[node])
         results = found if isinstance(found, list | tuple) else [found]
-        self._graph.results = [_as_real(result) for result in results]
+        self._graph.results = [as_real(result) for result in results]
         taken = (user for user in node.users if user.target is operator.getitem and user.users)
         self._graph.read = {user.args[1] for user in taken}
         subtract = torch.ops.aten.sub.Tensor
         self._graph.is_taken_away = any(user.target is subtract for user in node.users)
-        operands = [n for n in node.all_input_nodes if _is_complex(n.meta.get("val"))]
+        operands = [n for n in node.all_input_nodes if is_complex(n.meta.get("val"))]
         self._graph.complex = [self._values[operand] for operand in operands]
         self._find = converter_of
-        if operands or any(map(_is_complex, results)):
+        if operands or any(map(is_complex, results)):
             self._find = complex_converter_of
 
     def _made(self, node: torch.fx.Node) -> list[relax.Expr | None]:
@@ -281,7 +327,7 @@ class _Importer:
         results = self._graph.results
         for result in results:
             if result is not None:
-                _require_plain(result, "its result")
+                require_plain(result, "its result")
         if len(results) == 1 and any(isinstance(n, int) and n == 0 for n in results[0].shape):
             # An extent of 0 in a shape means the operand's to Relax's reshape.
             if all(isinstance(size, int) for size in self._graph.shape):
@@ -331,6 +377,14 @@ class _Importer:
             return {name: self._graph.fitted(value) for name, value in named.items()}
         return named
 
+    def _branched(self, node: torch.fx.Node) -> list[relax.Expr | None]:
+        """The results of a node with graphs of its own, whose first argument may be a truth."""
+        first, *others = node.args
+        truth = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
+        if isinstance(truth, torch.SymBool):
+            first = truth_tensor(self._builder, self._symbols, truth)
+        return self._flow.convert(node, [self._value(value) for value in (first, *others)])
+
     def _value(self, value: Any) -> Any:
         """An argument with values in place of nodes, and extents in place of sizes."""
         if isinstance(value, torch.fx.Node):
@@ -354,7 +408,7 @@ class _Importer:
         if is_random(node):
             return False
         operands = [self._values.get(operand) for operand in node.all_input_nodes]
-        if not all(_is_constant(operand) for operand in operands):
+        if not all(is_constant(operand) for operand in operands):
             return False
         found = node.meta["val"]
         results = found if isinstance(found, list | tuple) else [found]
@@ -391,40 +445,3 @@ def _changed(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:
     sources = filter(None, (source_node(node) for _, node in written))
     failure.sources = dict.fromkeys(sources, "it writes an input")
     return failure
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_complex()
-
-
-def _as_real(result: Any) -> Any:
-    return torch.view_as_real(result.resolve_conj()) if _is_complex(result) else result
-
-
-def _is_constant(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(_is_constant(item) for item in value)
-    return isinstance(value, torch.Tensor | int | float | bool)
-
-
-def _computed(node: torch.fx.Node, value: Any) -> Any:
-    """The result of a node of constants, by PyTorch."""
-    args = tuple(value(argument) for argument in node.args)
-    kwargs = {name: value(argument) for name, argument in node.kwargs.items()}
-    with torch.no_grad():
-        made = node.target(*args, **kwargs)
-    return list(made) if isinstance(made, list | tuple) else made
-
-
-def _require_plain(value: Any, what: str) -> None:
-    """Raise ``ModelError`` for what is no dense tensor of a dtype that NumPy or kernels know."""
-    _require_dense(value, what)
-    if value.is_complex():
-        raise ModelError(f"{what} is {value.dtype}; need real numbers")
-
-
-def _require_dense(value: Any, what: str) -> None:
-    if not isinstance(value, torch.Tensor):
-        raise ModelError(f"{what} is a {type(value).__name__}; need a tensor")
-    if value.layout is not torch.strided or value.is_quantized:
-        raise ModelError(f"{what} is {value.dtype}, {value.layout}; need dense real numbers")

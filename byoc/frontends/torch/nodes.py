@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import torch
 
@@ -27,15 +27,22 @@ def without_input(
     return known
 
 
-def for_checks(program: torch.export.ExportedProgram) -> set[torch.fx.Node]:
+def for_checks(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """Checks of a traced program, and the nodes that nothing but these reads."""
     found: set[torch.fx.Node] = set()
-    for node in reversed(program.graph.nodes):
+    for node in reversed(graph.nodes):
         if node.op != "call_function":
             continue
         if _is_check(node) or (node.users and found.issuperset(node.users)):
             found.add(node)
     return found
+
+
+def graphs_inside(module: torch.fx.GraphModule) -> Iterator[torch.fx.Graph]:
+    """The graph of a module, and those of the nodes in it."""
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            yield part.graph
 
 
 def is_random(node: torch.fx.Node) -> bool:

@@ -71,6 +71,26 @@ def float_tensor(
     return made(number.node.expr)
 
 
+def truth_tensor(builder: NamedBuilder, symbols: Symbols, truth: torch.SymBool) -> relax.Expr:
+    """Whether one size is to another as ``truth`` says."""
+    expr = truth.node.expr
+    compare = _TRUTHS.get(expr.func)
+    if compare is None:
+        raise ValueError(f"a truth that sizes decide ({truth})")
+    sides = [size_tensor(builder, symbols.extent_of(side), "int64") for side in expr.args]
+    return builder.emit(compare(*sides))
+
+
+#: Comparisons of sizes.
+_TRUTHS = {
+    sympy.StrictGreaterThan: op.greater,
+    sympy.StrictLessThan: op.less,
+    sympy.GreaterThan: op.greater_equal,
+    sympy.LessThan: op.less_equal,
+    sympy.Equality: op.equal,
+    sympy.Unequality: op.not_equal,
+}
+
 #: PyTorch's functions of numbers that are no whole ones.
 _FLOATS = {
     functions.ToFloat: lambda x: x,

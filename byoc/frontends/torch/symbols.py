@@ -61,6 +61,21 @@ class Symbols:
         #: What sizes are called that data decided, by PyTorch's names.
         self._found: dict[str, Dim] = {}
 
+    def known(self) -> list[sympy.Symbol]:
+        """The symbols that have variables."""
+        return list(self._variables)
+
+    def variables(self) -> dict[sympy.Symbol, tirx.Var]:
+        """The variables of symbols."""
+        return dict(self._variables)
+
+    def within(self, variables: Mapping[sympy.Symbol, tirx.Var]) -> Symbols:
+        """The same symbols in a function that has variables of its own for them."""
+        inner = Symbols(self._names)
+        inner._variables = dict(variables)
+        inner._equal, inner._found = dict(self._equal), dict(self._found)
+        return inner
+
     def extent(self, size: Any) -> int | tirx.PrimExpr:
         """A size of PyTorch's as an extent. Raises ``ValueError`` for one that data decide."""
         if isinstance(size, int):

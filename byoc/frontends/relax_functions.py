@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr import _update_type
 
-from byoc.frontends.onnx.graph_names import take_name
+from byoc.frontends.free_names import take_name
 from byoc.ir.dataflow import substitute
 from byoc.ir.symbols import extents_of
 from byoc.ir.walk import bindings_of
@@ -120,7 +120,7 @@ class Functions:
         operands = params[1:] if known else params
         with builder.function("f", params, private=True):
             builder.emit_func_output(make(builder, variables, operands))
-        function = builder.get()["f"]
+        function = self.with_loop_nests(builder.get())["f"]
         return self.named(wanted, function if computes else function.with_attr(FLOW, True), gvar)
 
     def with_loop_nests(self, module: tvm.IRModule) -> tvm.IRModule:

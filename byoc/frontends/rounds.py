@@ -19,7 +19,7 @@ import sympy
 import tvm
 from tvm import relax
 
-from byoc.frontends.onnx.relax_functions import (
+from byoc.frontends.relax_functions import (
     Functions,
     Kind,
     Variables,

@@ -13,6 +13,7 @@ from torch import nn
 
 from tests.torch.case import Case
 from tests.torch.complex_operators import COMPLEX
+from tests.torch.counted_operators import COUNTED
 from tests.torch.image_operators import IMAGE
 from tests.torch.linear_operators import BAGS, LINEAR
 from tests.torch.odd_operators import ODD
@@ -429,4 +430,5 @@ FAMILIES = {
     "taken_apart": TAKEN_APART,
     "rotations": ROTATIONS,
     "complex": COMPLEX,
+    "counted": COUNTED,
 }

@@ -38,6 +38,7 @@ LEFT = {
     "taken_apart": set(),
     "rotations": set(),
     "complex": set(),
+    "counted": set(),
     "bags": {"relax.scatter_nd"},  # greatest scattered rows
 }
 

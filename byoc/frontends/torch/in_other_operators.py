@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from byoc.frontends.torch.jacobi import JACOBI
 from byoc.frontends.torch.lu import LU
-from byoc.frontends.torch.statistics import POLYNOMIALS, TRACED_OTHERWISE
+from byoc.frontends.torch.statistics import COUNTS, POLYNOMIALS, TRACED_OTHERWISE
 
 #: Rows of matrices whose reflections are written out.
 MOST_ROWS = 32
@@ -143,5 +143,6 @@ def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         **JACOBI,
         **LU,
         **TRACED_OTHERWISE,
+        **COUNTS,
         **POLYNOMIALS,
     }

@@ -3,7 +3,7 @@ in terms of operators that have converters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -20,7 +20,7 @@ def covariance(
         raise ValueError("a covariance of weighted elements; need none that are weighted")
     apart, share = _apart(x, correction)
     made = apart @ apart.mT * share
-    return made.reshape([]) if x.dim() < 2 else made
+    return made.squeeze()
 
 
 def _apart(x: torch.Tensor, correction: int = 1) -> tuple[torch.Tensor, float]:
@@ -39,16 +39,55 @@ def correlation(x: torch.Tensor) -> torch.Tensor:
     made = apart @ apart.mT * share
     deviation = (apart.square().sum(1) * share).sqrt()
     made = (made / deviation.unsqueeze(-1) / deviation).clamp(-1, 1)
-    return made.reshape([]) if x.dim() < 2 else made
+    return made.squeeze()
 
 
-def pairs(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
-    """All choices of two elements, in order."""
-    if r != 2:
-        raise ValueError(f"combinations of {r} elements; need 2")
+def choices(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    """All choices of some elements, in order."""
     count = int(x.shape[0])
-    first, second = torch.triu_indices(count, count, 0 if with_replacement else 1)
-    return torch.stack([x[first], x[second]], 1)
+    if r < 2:
+        return x.unsqueeze(1) if r else x[:0]
+    if r == 2:
+        first, second = torch.triu_indices(count, count, 0 if with_replacement else 1)
+        return torch.stack([x[first], x[second]], 1)
+    parts = [x[:0].reshape(-1, 1).expand(-1, r)]
+    for first in range(count):
+        rest = choices(x[first if with_replacement else first + 1 :], r - 1, with_replacement)
+        parts.append(torch.cat([x[first].expand(rest.shape[0], 1), rest], 1))
+    return torch.cat(parts)
+
+
+def histogram(
+    x: torch.Tensor,
+    bins: int | torch.Tensor = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: torch.Tensor | None = None,
+    density: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of weights between each two edges, the last of which counts to its part; the edges."""
+    flat = x.reshape(-1, 1)
+    edges = bins if isinstance(bins, torch.Tensor) else _edges(x, bins, range)
+    within = (flat >= edges[:-1]) & torch.cat([flat < edges[1:-1], flat <= edges[-1:]], 1)
+    counted = within.to(x.dtype)
+    counted = counted if weight is None else counted * weight.reshape(-1, 1)
+    made = counted.sum(0)
+    if density:
+        made = made / (edges[1:] - edges[:-1]) / made.sum()
+    return made, edges
+
+
+def _edges(x: torch.Tensor, bins: int, bounds: Sequence[float] | None) -> torch.Tensor:
+    """Between two numbers, or the least and the greatest element."""
+    if bounds is not None:
+        low, high = bounds
+        apart = 0.5 if low == high else 0.0
+        return torch.linspace(low - apart, high + apart, bins + 1, dtype=x.dtype)
+    low, high = x.min(), x.max()
+    apart = (low == high).to(x.dtype) * 0.5
+    low, high = low - apart, high + apart
+    step, places = (high - low) / bins, torch.arange(bins + 1, dtype=x.dtype)
+    return torch.where(places < (bins + 1) // 2, low + step * places, high - step * (bins - places))
 
 
 #: The next polynomial of two before: of ``x``, the number of the last, it, and that before.
@@ -76,8 +115,9 @@ aten = torch.ops.aten
 TRACED_OTHERWISE = {
     aten.cov.default: covariance,
     aten.corrcoef.default: correlation,
-    aten.combinations.default: pairs,
+    aten.combinations.default: choices,
 }
+COUNTS = {aten.histogram.bin_ct: histogram, aten.histogram.bins_tensor: histogram}
 POLYNOMIALS = {
     aten.special_chebyshev_polynomial_t.n_scalar: _polynomial(
         lambda x: x, lambda x, k, p, q: 2 * x * p - q

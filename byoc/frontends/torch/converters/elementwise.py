@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from byoc.frontends.torch.converters.angles import arc_tangent
+from byoc.frontends.torch.converters.whole_numbers import powers
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
 
@@ -193,7 +194,7 @@ def power(g: Graph, x: Value, exponent: Value) -> relax.Expr:
         return _products(g, g.tensor(x, g.dtype), int(exponent))
     if not _is_float(g):
         if not isinstance(exponent, int) or exponent < 0:
-            raise ValueError(f"integers to the power {exponent}; need a number of 0 or more")
+            return powers(g, x, exponent)
         base = g.tensor(x, g.dtype)
         if exponent == 0:
             return op.full(g.shape, g.tensor(1, g.dtype), g.dtype)

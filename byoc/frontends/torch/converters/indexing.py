@@ -360,16 +360,22 @@ def searchsorted(
 
 
 def histogram(g: Graph, x: Value, bins: int = 100, min: Value = 0, max: Value = 0) -> relax.Expr:
-    """How many elements lie in each of ``bins`` equal parts between two numbers, both included."""
-    if min >= max:
-        raise ValueError(f"a histogram between {min} and {max}; need bounds that differ")
+    """How many elements lie in each of ``bins`` equal parts between two numbers, both included;
+    between the least and the greatest element where the numbers are equal."""
     flat = g.emit(op.reshape(g.tensor(x), [-1, 1]))
-    share = op.multiply(op.subtract(flat, g.tensor(float(min))), g.tensor(bins / (max - min)))
+    low, high = g.tensor(float(min)), g.tensor(float(max))
+    if min == max:
+        low, high = g.emit(op.min(flat)), g.emit(op.max(flat))
+        alike, one = g.emit(op.equal(low, high)), g.tensor(1.0)
+        low = g.emit(op.where(alike, op.subtract(low, one), low))
+        high = g.emit(op.where(alike, op.add(high, one), high))
+    share = g.emit(op.multiply(op.subtract(flat, low), g.tensor(float(bins))))
+    share = g.emit(op.divide(share, g.emit(op.subtract(high, low))))
     # The greatest number is in the last part; what lies outside, or is none, in no part.
-    part = op.floor(op.where(op.equal(flat, g.tensor(float(max))), g.tensor(bins - 1.0), share))
+    part = op.minimum(g.emit(op.floor(share)), g.tensor(bins - 1.0))
     found = op.equal(g.emit(part), g.tensor(torch.arange(bins, dtype=getattr(torch, g.dtype))))
-    within = op.less_equal(flat, g.tensor(float(max)))
-    counted = op.astype(op.logical_and(found, within), g.dtype)
+    within = op.logical_and(op.less_equal(flat, high), op.greater_equal(flat, low))
+    counted = op.astype(op.logical_and(found, g.emit(within)), g.dtype)
     return op.sum(g.emit(counted), [0])
 
 

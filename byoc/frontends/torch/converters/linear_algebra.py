@@ -241,7 +241,7 @@ LINEAR_ALGEBRA = {
     "_linalg_solve_ex": solve_with_info,
     "_linalg_det": determinant,
     "_linalg_slogdet": sign_and_logarithm,
-    "linalg_cholesky": cholesky,
+    **dict.fromkeys(("cholesky", "linalg_cholesky"), cholesky),
     "linalg_cholesky_ex": cholesky_with_info,
     "linalg_solve_triangular": solve_triangular,
     "cholesky_solve": cholesky_solve,

@@ -372,11 +372,12 @@ def distances(
     g: Graph, x1: Value, x2: Value, p: float, compute_mode: int | None = None
 ) -> relax.Expr:
     """Between each row of [..., P, M] and each of [..., R, M]: [..., P, R]."""
-    if p == 0:
-        raise ValueError("distances by the norm of order 0; need a greater one")
     one, other = g.tensor(x1), g.tensor(x2)
-    rank = one.ty.ndim
-    apart = g.emit(op.subtract(op.expand_dims(one, rank - 1), op.expand_dims(other, rank - 2)))
+    rank = max(one.ty.ndim, other.ty.ndim)  # one may have fewer axes before the rows
+    apart = g.emit(op.subtract(op.expand_dims(one, -2), op.expand_dims(other, -3)))
+    if p == 0:  # how many numbers differ
+        zero = g.tensor(0.0, g.dtype)
+        return op.sum(op.astype(g.emit(op.not_equal(apart, zero)), g.dtype), [rank])
     if p == 2:
         return op.sqrt(op.sum(op.multiply(apart, apart), [rank]))
     sizes = op.abs(apart)

@@ -32,6 +32,8 @@ def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> l
     """The ``k`` greatest or least elements along an axis, and their places; equal ones as they
     stand. Neither the kernel nor TVM knows narrow integers."""
     tensor = g.tensor(x)
+    if not tensor.ty.ndim:
+        return _of_one(g, tensor)
     own = dtype_of(tensor)
     keys = g.tensor(tensor, "int32") if own in _NARROW else tensor
     both = g.emit(op.topk(keys, k, dim % tensor.ty.ndim, "both", largest, "int64"))

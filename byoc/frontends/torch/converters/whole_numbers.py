@@ -54,6 +54,48 @@ def least_multiple(g: Graph, x: Value, other: Value) -> relax.Expr:
     return op.abs(op.multiply(op.floor_divide(a, g.emit(divisor)), b))  # it may wrap around
 
 
+def powers(g: Graph, x: Value, exponent: Value) -> relax.Expr:
+    """``x ** exponent`` of integers, which wraps around: the product of x, x^2, x^4 and so on for
+    each bit that the exponent has. Below 0 it is 1 over that, rounded towards 0."""
+    dtype = g.results[0].dtype
+    if dtype == torch.bool:
+        raise ValueError("powers of truths; need numbers")
+    bits = dtype.itemsize * 8
+    one, zero = g.tensor(1, g.dtype), g.tensor(0, g.dtype)
+    base, wanted = g.tensor(x, g.dtype), g.emit(g.tensor(exponent, g.dtype))
+    known = _wrapped(x, bits, dtype.is_signed) if isinstance(x, int) else None
+    made, square, base = one, known, g.emit(base)
+    step = base
+    for bit in range(bits - dtype.is_signed):
+        if known is not None:
+            step = g.tensor(square, g.dtype)
+        if square == 1:
+            break
+        if square == 0:  # and so are all that follow
+            more = g.emit(op.greater_equal(wanted, g.tensor(1 << bit, g.dtype)))
+            made = g.emit(op.where(more, zero, made))
+            break
+        has = g.emit(op.bitwise_and(wanted, g.tensor(1 << bit, g.dtype)))
+        has = g.emit(op.not_equal(has, zero))
+        made = g.emit(op.multiply(made, g.emit(op.where(has, step, one))))
+        if known is None:
+            step = g.emit(op.multiply(step, step))
+        else:
+            square = _wrapped(square * square, bits, dtype.is_signed)
+    if dtype.is_signed:
+        # Of 1 and -1, which every square of theirs is, the product is right below 0 as well.
+        is_one = g.emit(op.equal(op.multiply(base, base), one))
+        is_one = g.emit(op.logical_and(is_one, op.less_equal(op.abs(base), one)))
+        below = g.emit(op.less(wanted, zero))
+        made = g.emit(op.where(below, g.emit(op.where(is_one, made, zero)), made))
+    return op.broadcast_to(made, g.shape)
+
+
+def _wrapped(number: int, bits: int, is_signed: bool) -> int:
+    number %= 1 << bits
+    return number - (1 << bits) if is_signed and number >> (bits - 1) else number
+
+
 def _signed(g: Graph, x: Value, other: Value) -> list[relax.Expr]:
     if not g.results[0].dtype.is_signed:
         raise ValueError(f"divisors of {g.dtype}; need signed integers")

@@ -47,5 +47,15 @@ COUNTED: dict[str, Case] = {
         lambda x, y: torch.cdist(x, y, 0.0),
         (_STEPS[:12].view(6, 2), _STEPS[:4].view(2, 2)),
     ),
+    "statistics_of_nothing": (
+        lambda x: torch.stack([*torch.var_mean(x[:0]), *torch.std_mean(x[:0])]),
+        ((4,),),
+    ),
+    "means_of_no_rows": (lambda x: torch.var_mean(x[:0], 0, keepdim=True)[1], ((4, 2),)),
+    "place_of_one": (
+        lambda x: torch.stack([x.sum().argmax(), x.sum().argmin(-1), x.sum().max(0)[1]]),
+        ((4,),),
+    ),
+    "place_of_one_integer": (lambda x: x.argmax(0) + x.min(0)[0] + x.min(0)[1], (torch.tensor(3),)),
     "topk_of_one": (lambda x: torch.stack(torch.topk(x.sum(), 1)), ((4,),)),
 }

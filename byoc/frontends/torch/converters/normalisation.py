@@ -311,12 +311,15 @@ def _spread(root: bool, with_mean: bool) -> Callable[..., object]:
         count = 1
         for axis in axes:
             count = count * shape_of(tensor)[axis]
+        if isinstance(count, int) and not count:
+            nothing = g.tensor(float("nan"), g.dtype)
+            return [op.full(g.extents(made.shape), nothing, g.dtype) for made in g.results]
         mean, variance = _statistics(g, tensor, axes, keepdim)
         if not isinstance(count, int):
             variance = op.multiply(variance, _share(g, tensor, axes, float(less)))
-        elif less or count == 0:
+        elif less:
             # Divided by 0: infinite, or NaN where nothing varies.
-            share = count / (count - less) if count > less else float("inf" if count else "nan")
+            share = count / (count - less) if count > less else float("inf")
             variance = op.multiply(variance, g.tensor(share, dtype_of(tensor)))
         result = op.sqrt(variance) if root else variance
         if not with_mean:

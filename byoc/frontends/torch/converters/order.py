@@ -58,6 +58,8 @@ def _extreme(
 
     def convert(g: Graph, x: Value, dim: int, keepdim: bool) -> list[relax.Expr]:
         tensor = g.tensor(x)
+        if not tensor.ty.ndim:
+            return _of_one(g, tensor)
         if dtype_of(tensor) == "bool":  # of which TVM has no order
             tensor = g.emit(op.astype(tensor, "int32"))
         found = g.tensor(g.emit(value(tensor, dim, keepdim)), g.dtype)
@@ -80,7 +82,9 @@ def _position(place: Callable[..., relax.Expr]) -> Callable[..., relax.Expr]:
 def _place(
     g: Graph, place: Callable[..., relax.Expr], x: relax.Expr, axis: int, keepdim: bool
 ) -> relax.Expr:
-    count = getattr(x.ty.shape.values[axis], "value", None) if x.ty.ndim else None
+    if not x.ty.ndim:
+        return g.tensor(torch.zeros((), dtype=torch.int64))
+    count = getattr(x.ty.shape.values[axis], "value", None)
     if dtype_of(x) in ("int32", "int64") and count:
         return _first(g, op.max if place is op.argmax else op.min, x, axis % x.ty.ndim, keepdim)
     return g.tensor(g.emit(place(x, axis, keepdim)), "int64")

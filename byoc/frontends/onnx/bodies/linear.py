@@ -79,14 +79,16 @@ def _scores(call: Call, targets: int) -> str | None:
         return None
     if transform_of(call) not in OF_SEVERAL:
         return None
-    weights = weights.reshape(targets, -1)
-    x = rows_of(call, weights.shape[1])
-    if x is None:
-        return None
-    product = call.op("MatMul", x, call.constant(weights.T, np.float32))
-    if not intercepts:
+    product = by_rows(call, weights.reshape(targets, -1))
+    if product is None or not intercepts:
         return product
     return call.op("Add", product, call.constant(intercepts, np.float32))
+
+
+def by_rows(call: Call, weights: np.ndarray) -> str | None:
+    """x w^T for rows of coefficients; None where rows of the input have another length."""
+    x = rows_of(call, weights.shape[1])
+    return None if x is None else call.op("MatMul", x, call.constant(weights.T, np.float32))
 
 
 def rows_of(call: Call, features: int) -> str | None:

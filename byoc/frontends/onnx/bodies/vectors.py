@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
-from byoc.frontends.onnx.bodies.linear import OF_SEVERAL, become, rows_of, transform_of
+from byoc.frontends.onnx.bodies.linear import OF_SEVERAL, become, by_rows, rows_of, transform_of
 
 _INT64 = onnx.TensorProto.INT64
 
@@ -73,11 +73,9 @@ def _linear(call: Call, classes: int) -> tuple[str, str] | None:
     rho = list(call.attrs.get("rho", ()))
     if not len(weights) or len(weights) % classes or not rho:
         return None
-    weights = weights.reshape(classes, -1)
-    x = rows_of(call, weights.shape[1])
-    if x is None:
+    product = by_rows(call, weights.reshape(classes, -1))
+    if product is None:
         return None
-    product = call.op("MatMul", x, call.constant(weights.T, np.float32))
     scores = call.op("Add", product, call.constant(rho[0], np.float32))
     place = call.op("ArgMax", scores, axis=1, keepdims=0)
     if classes == 2:

@@ -183,7 +183,8 @@ def _body(plan: Plan, timers: bool) -> str:
         if call.loop is not loop:
             lines += _around(loop, call.loop)
             loop = call.loop
-        lines += ["", f"  /* {call.comment} */", *text]
+        indent = "  " if loop else ""
+        lines += ["", *(indent + line for line in (f"  /* {call.comment} */", *text))]
     lines += _around(loop, None)
     if not plan.calls:
         lines.append("  (void)region;")

@@ -225,6 +225,16 @@ CONTRACTION |= {
     ),
     "complex_rotation": (_rotated, ((2, 4, 8),)),
     "stft": (lambda x: _spectrum(x).abs() ** 2, ((2, 64),)),
+    "stft_of_one": (
+        lambda x: torch.view_as_real(
+            torch.stft(x, 20, 7, 12, torch.ones(12), normalized=True, return_complex=True)
+        ),
+        ((64,),),
+    ),
+    "stft_of_complex": (
+        lambda x: torch.stft(torch.complex(x, -x), 16, center=False, return_complex=True).imag,
+        ((2, 40),),
+    ),
     "stft_and_back": (
         lambda x: torch.istft(_spectrum(x) * 1.5, 16, 4, window=_WINDOW, length=64),
         ((2, 64),),

@@ -202,6 +202,46 @@ def complex_to_real(
     return transform(g.emit, pairs, form, g.shape[last])
 
 
+def short_time(
+    g: Graph,
+    x: Value,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Value | None = None,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+    align_to_window: bool | None = None,
+) -> relax.Expr:
+    """Transforms of frames, [.., frequencies, frames], which are read where they lie."""
+    if align_to_window:
+        raise ValueError("frames that are aligned to the window; need align_to_window=False")
+    if window is not None and g.is_complex(window):
+        raise ValueError("a window of complex numbers; need real ones")
+    tensor, is_complex = g.tensor(x), g.is_complex(x)
+    single = tensor.ty.ndim - is_complex == 1
+    if single:
+        tensor = g.emit(op.expand_dims(tensor, 0))
+    if onesided is None:
+        onesided = not is_complex
+    kind, step = COMPLEX_NUMBERS if is_complex else REAL_NUMBERS, hop_length or n_fft // 4
+    form = Form(kind, 1, norm=int(normalized), onesided=onesided, step=step)
+    made = transform(g.emit, tensor, form, n_fft, _window(g, n_fft, win_length or n_fft, window))
+    made = g.emit(op.permute_dims(made, [0, 2, 1, 3]))
+    return op.squeeze(made, [0]) if single else made
+
+
+def _window(g: Graph, size: int, length: int, window: Value | None) -> relax.Expr | None:
+    """A window in the middle of a frame of this size, zeros around; None where all count alike."""
+    if window is None and length == size:
+        return None
+    given = torch.ones(length) if window is None else window
+    before = (size - length) // 2
+    tensor = g.tensor(given, g.dtype)
+    return op.nn.pad(tensor, [before, size - length - before]) if length < size else tensor
+
+
 def _transformed(
     g: Graph, pairs: relax.Expr, axes: Sequence[int], normalization: int, forward: bool
 ) -> relax.Expr:
@@ -216,6 +256,7 @@ COMPLEX: dict[str, Callable[..., relax.Expr]] = {
     "_fft_r2c": real_to_complex,
     "_fft_c2c": complex_to_complex,
     "_fft_c2r": complex_to_real,
+    "stft.default": short_time,
     **dict.fromkeys(("view_as_real", "view_as_complex"), as_pairs),
     **dict.fromkeys(("clone", "contiguous", "alias", "detach", "resolve_conj"), as_pairs),
     "_to_copy": from_real,

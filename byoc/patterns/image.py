@@ -1,4 +1,4 @@
-"""Rows of resizing an image, and of reading it at places that a grid names."""
+"""Rows of resizing an image, and of reading it at places that a grid or a region names."""
 
 from __future__ import annotations
 
@@ -65,7 +65,26 @@ def build_grid_sample(call: relax.Call) -> Candidate:
     )
 
 
+def build_roi_align(call: relax.Call) -> Candidate:
+    """NCHW image and regions [R, 5], of which the mean is asked for."""
+    attrs = call.attrs
+    need_layout("layout", attrs.layout, "NCHW")
+    if str(attrs.mode) != "avg":
+        raise Unfit(f"mode {attrs.mode}; need avg")
+    return candidate(
+        "roi_align",
+        call,
+        [("input", call.args[0]), ("regions", call.args[1])],
+        {
+            "samples": max(int(attrs.sample_ratio), 0),
+            "scale": float(attrs.spatial_scale),
+            "aligned": bool(attrs.aligned),
+        },
+    )
+
+
 IMAGE_ROWS = (
     Row("relax.image.resize2d", build_resize2d, "resize2d"),
     Row("relax.image.grid_sample", build_grid_sample, "grid_sample"),
+    Row("relax.vision.roi_align", build_roi_align, "roi_align"),
 )

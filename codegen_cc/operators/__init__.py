@@ -28,6 +28,7 @@ from codegen_cc.operators import (
     quantise,
     recurrent,
     resize2d,
+    roi_align,
     rotary,
     trees,
 )
@@ -35,7 +36,7 @@ from codegen_cc.operators import (
 FAMILIES = (
     *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
-    *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees, fourier),
+    *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees, fourier, roi_align),
 )
 
 for family in FAMILIES:

@@ -434,6 +434,7 @@ int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, 
 #include "ext_fourier.h"
 #include "ext_grid_sample.h"
 #include "ext_norms.h"
+#include "ext_roi_align.h"
 #include "ext_rotary.h"
 #include "ext_trees.h"
 

@@ -7,7 +7,7 @@
  */
 #include <math.h>
 
-#include "../simd/simd.h"
+#include "weighted_pixels.h"
 
 /* Elements of y times pixels of one task at least: some ten microseconds. */
 static const int64_t TASK_ELEMENTS = 1 << 14;
@@ -79,22 +79,6 @@ static void taps_of(const ext_grid_sample_params* p, float place, int64_t size, 
   add_tap(taps, above, at - below, size, step);
 }
 
-/* y[c] = sum of `count` pixels x[at] by their weights. */
-static void mix(int count, const int64_t* at, const float* weight, const float* x, int64_t channels,
-                float* y) {
-  int64_t c = 0;
-  for (; c + VL <= channels; c += VL) {
-    vf sum = vf_zero();
-    for (int t = 0; t < count; t++) sum = vf_fma(vf_load(x + at[t] + c), vf_set1(weight[t]), sum);
-    vf_store(y + c, sum);
-  }
-  if (c == channels) return;
-  vf sum = vf_zero();
-  for (int t = 0; t < count; t++)
-    sum = vf_fma(vf_load_n(x + at[t] + c, channels - c), vf_set1(weight[t]), sum);
-  vf_store_n(y + c, sum, channels - c);
-}
-
 static void sample_row(const sample_job* job, int64_t index) {
   const ext_grid_sample_params* p = job->p;
   const int64_t image = index / p->out_h, line = p->in_w * p->channels;
@@ -113,7 +97,7 @@ static void sample_row(const sample_job* job, int64_t index) {
         at[count] = rows.at[i] + columns.at[j];
         weight[count] = rows.weight[i] * columns.weight[j];
       }
-    mix(count, at, weight, x, p->channels, y);
+    mix_pixels(0, count, at, weight, x, p->channels, y);
   }
 }
 

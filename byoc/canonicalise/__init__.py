@@ -21,7 +21,11 @@ from byoc.canonicalise.broadcast_from_full import broadcast_from_full
 from byoc.canonicalise.byte_functions import byte_functions
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
-from byoc.canonicalise.computed_filters import computed_filters
+from byoc.canonicalise.computed_filters import (
+    computed_filters,
+    computed_filters_unless,
+    nobody_computes,
+)
 from byoc.canonicalise.dequantised_weights import dequantised_weights
 from byoc.canonicalise.division_by_zero import no_division_by_zero
 from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
@@ -160,17 +164,22 @@ def apply_rules(mod: tvm.IRModule, rules: tuple[Rule, ...]) -> tvm.IRModule:
 
 
 def canonicalise(
-    mod: tvm.IRModule, observe: Callable[[str, tvm.IRModule], None] | None = None
+    mod: tvm.IRModule,
+    observe: Callable[[str, tvm.IRModule], None] | None = None,
+    computed: Callable[[relax.Call], bool] = nobody_computes,
 ) -> tvm.IRModule:
     """Bring every dataflow block of a module into canonical form.
 
-    ``observe(name, module)`` is called after each rule if given. Fp32 only: operators of other
-    dtypes pass through unchanged, but for constant folding (``widen_halves`` comes before).
+    ``observe(name, module)`` is called after each rule if given. ``computed`` says of calls that
+    would be written as others, as no kernel of the package computes them, whether one does. Fp32
+    only: operators of other dtypes pass through unchanged, but for constant folding
+    (``widen_halves`` comes before).
     """
     mod = apply_rules(harmless(mod), (fold_constants, fold_leftover_constants))
+    rules = tuple(computed_filters_unless(computed) if r is computed_filters else r for r in RULES)
     if observe is None:
-        return drop_unused_primitives(apply_rules(mod, RULES))
-    for rule in RULES:
+        return drop_unused_primitives(apply_rules(mod, rules))
+    for rule in rules:
         mod = apply_rule(mod, rule)
         observe(rule.__name__, mod)
     return drop_unused_primitives(mod)

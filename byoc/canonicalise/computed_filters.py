@@ -14,7 +14,8 @@ open sizes it has zeros between the elements of its image, and its taps from the
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from math import prod
 from typing import Any
 
@@ -34,7 +35,25 @@ _MOST_PATCHES = 1 << 24
 _TRANSPOSED = "relax.nn.conv2d_transpose"
 
 
-def computed_filters(block: Block) -> None:
+def nobody_computes(call: relax.Call) -> bool:
+    """The answer of those who have no kernel for a computed weight."""
+    del call
+    return False
+
+
+def computed_filters_unless(computed: Callable[[relax.Call], bool]) -> Callable[[Block], None]:
+    """The rule for all but those that a library of the user's computes as they are."""
+
+    @wraps(computed_filters)
+    def rule(block: Block) -> None:
+        computed_filters(block, computed)
+
+    return rule
+
+
+def computed_filters(
+    block: Block, computed: Callable[[relax.Call], bool] = nobody_computes
+) -> None:
     """Rewrite fp32 convolutions of images whose weight is no constant."""
     for var, call in block.calls("relax.nn.conv2d", _TRANSPOSED):
         image, weight = call.args
@@ -42,6 +61,8 @@ def computed_filters(block: Block) -> None:
         if array_of(weight) is not None or block.call(weight, DEQUANTIZE) is not None:
             continue
         if not is_kernel_float(var) or None in shapes or not is_static(shapes[1]):
+            continue
+        if computed(call):
             continue
         groups, transposed = int(call.attrs.groups), op_name(call) == _TRANSPOSED
         if groups > 1 and shapes[1][1 if transposed else 0] == (1 if transposed else groups):

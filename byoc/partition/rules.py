@@ -110,6 +110,11 @@ class Rules:
                     " byoc partition --html shows all names"
                 )
 
+    def computes(self, call: relax.Call) -> bool:
+        """Whether one of the libraries computes a call as it is written."""
+        node = _node_of(op_name(call) or "", call, None)
+        return node is not None and self.libraries.computes(node)
+
     def refusals(self, block: Block, idioms: Sequence[Idiom] = ()) -> dict[relax.Var, str]:
         """Why calls of a block must stay with TVM; calls that may be offloaded are not listed."""
         marked_only = block.mod is not None and is_marked(block.mod)

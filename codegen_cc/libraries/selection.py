@@ -128,6 +128,10 @@ class Selection:
         )
         return replace(self.tuning.apply(node, able), elsewhere=elsewhere)
 
+    def computes(self, node: Node) -> bool:
+        """Whether any of the libraries can compute a node, whatever it is called."""
+        return any(_refusal(found, node) is None for found in self.all)
+
     def able(self, node: Node, names: Iterable[str] = ()) -> list[KernelLibrary]:
         """The libraries that may compute a node, whichever it has, and can."""
         asked = self.candidates(replace(node, library=""), names)

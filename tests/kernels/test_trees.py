@@ -133,8 +133,7 @@ def test_cuts(lib: ctypes.CDLL, rows: int, features: int) -> None:
     x[rng.random(x.shape) < 0.1] = np.inf
     y = at_page_end(np.zeros((rows, features)))
     params = abi.CutsParams(rows=rows, features=features)
-    arrays = (x, cuts, first, y)
-    pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+    pointers = [array.ctypes.data for array in (x, cuts, first, y)]
     assert lib.ext_cuts(params, *pointers) == 0
     for place in np.ndindex(x.shape):
         own, number = columns[place[1]], x[place]

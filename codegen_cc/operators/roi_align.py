@@ -12,6 +12,7 @@ from codegen_cc.dim import same
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator
 from codegen_cc.operators.dtype_rules import only_single
+from codegen_cc.operators.image_facts import dense_images
 from codegen_cc.operators.sample import REAL, Sample, sample_node
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -39,13 +40,8 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     regions = builder.dense(builder.tensor(node.role("regions")))
     y = builder.space(node.node.shape, node.node.dtype, CHANNELS_LAST)
     fields: dict[str, object] = {
-        "batch": x.shape[0],
-        "in_h": x.shape[2],
-        "in_w": x.shape[3],
-        "channels": x.shape[1],
+        **dense_images(x, y),
         "regions": y.shape[0],
-        "out_h": y.shape[2],
-        "out_w": y.shape[3],
         "samples": attrs["samples"],
         "scale": attrs["scale"],
         "aligned": int(attrs["aligned"]),

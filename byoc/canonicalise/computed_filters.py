@@ -24,7 +24,7 @@ from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import DEQUANTIZE
 from byoc.canonicalise.transposed_conv_to_conv import has_layouts
-from byoc.canonicalise.transposed_volumes import apart, cut_off
+from byoc.canonicalise.transposed_volumes import spread_out
 from byoc.ir.dataflow import Block, array_of, is_kernel_float, op_name, shape_of
 from byoc.ir.summed_windows import Windows, summed_windows
 from codegen_cc.dim import is_static
@@ -163,21 +163,12 @@ def _prepared(
     block: Block, var: relax.Var, call: relax.Call
 ) -> tuple[relax.Expr, list[int], list[int]]:
     """The image, zeros around it as (top, bottom, left, right), and the strides of its windows."""
-    value, attrs = call.args[0], call.attrs
-    steps, dilation = [int(s) for s in attrs.strides], [int(d) for d in attrs.dilation]
-    padding = _sides(attrs.padding)
-    if op_name(call) != _TRANSPOSED:
-        return value, [padding[side] for side in (0, 2, 1, 3)], steps
-    widths: list[int] = []
-    more = [int(size) for size in attrs.output_padding]
-    for axis, size in enumerate(shape_of(call.args[1])[2:]):
-        reach = dilation[axis] * (size - 1)
-        begin = reach - padding[axis]
-        end = reach - padding[2 + axis] + more[axis] - (steps[axis] - 1)
-        value = apart(block, var, value, 2 + axis, steps[axis])
-        value = cut_off(block, var, value, 2 + axis, begin, end)
-        widths += [max(begin, 0), max(end, 0)]
-    return value, widths, [1, 1]
+    if op_name(call) == _TRANSPOSED:
+        value, widths = spread_out(block, var, call, shape_of(call.args[1])[2:])
+        return value, [width for pair in widths for width in pair], [1, 1]
+    padding = _sides(call.attrs.padding)
+    steps = [int(step) for step in call.attrs.strides]
+    return call.args[0], [padding[side] for side in (0, 2, 1, 3)], steps
 
 
 def _sides(padding: Any) -> list[int]:

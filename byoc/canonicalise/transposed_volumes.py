@@ -9,6 +9,8 @@ with channels (a, b, c, o), whose elements are then put in their places, as of i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from tvm import relax
 
@@ -44,23 +46,36 @@ def _placed(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) 
 
 def _spread(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) -> relax.Expr:
     """Zeros between and around."""
-    groups, dtype, numbers = int(call.attrs.groups), dtype_of(var), numbers_of(call)
-    value, widths = call.args[0], []
-    for axis in range(3):
-        step, gap = numbers["strides"][axis], numbers["dilation"][axis]
-        reach = gap * (weight.shape[2 + axis] - 1)
-        begin = reach - numbers["padding"][axis]
-        end = reach - numbers["padding"][3 + axis] + numbers["output_padding"][axis] - (step - 1)
-        value = cut_off(block, var, apart(block, var, value, 2 + axis, step), 2 + axis, begin, end)
-        widths.append((max(begin, 0), max(end, 0)))
+    groups, dtype = int(call.attrs.groups), dtype_of(var)
+    value, widths = spread_out(block, var, call, weight.shape[2:])
     kernel = constant(np.ascontiguousarray(turned_kernel(weight, groups)), dtype)
     padding = [begin for begin, _ in widths] + [end for _, end in widths]
-    dilation = numbers["dilation"]
+    dilation = numbers_of(call)["dilation"]
     made = relax.op.nn.conv3d(value, kernel, 1, padding, dilation, groups)
     return block.emit(var, made, "conv")
 
 
-def apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int) -> relax.Expr:
+def spread_out(
+    block: Block, var: relax.Var, call: relax.Call, taps: Sequence[int]
+) -> tuple[relax.Expr, list[tuple[int, int]]]:
+    """The data of a transposed convolution with zeros between, and how many belong around them.
+
+    With these its taps, from the last to the first, are those of a convolution of stride 1.
+    """
+    numbers, value, widths = numbers_of(call), call.args[0], []
+    sides = numbers["padding"] * (2 * len(taps) // len(numbers["padding"]))
+    for axis, size in enumerate(taps):
+        step = numbers["strides"][axis]
+        reach = numbers["dilation"][axis] * (size - 1)
+        begin = reach - sides[axis]
+        end = reach - sides[len(taps) + axis] + numbers["output_padding"][axis] - (step - 1)
+        value = _apart(block, var, value, 2 + axis, step)
+        value = _cut_off(block, var, value, 2 + axis, begin, end)
+        widths.append((max(begin, 0), max(end, 0)))
+    return value, widths
+
+
+def _apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int) -> relax.Expr:
     """Elements of an axis a step apart, with zeros behind each."""
     if step == 1:
         return value
@@ -73,7 +88,7 @@ def apart(block: Block, var: relax.Var, value: relax.Expr, axis: int, step: int)
     return block.emit(var, relax.op.reshape(both, (*shape[:axis], shape[axis] * step, *behind)))
 
 
-def cut_off(
+def _cut_off(
     block: Block, var: relax.Var, value: relax.Expr, axis: int, begin: int, end: int
 ) -> relax.Expr:
     """Without what widths below 0 take away from an axis."""

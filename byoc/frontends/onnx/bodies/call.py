@@ -94,6 +94,19 @@ class Call:
         self._add(operator, inputs, results, attributes, domain)
         return results[0] if outputs == 1 else results
 
+    def single(self, place: int = 0) -> str:
+        """An input as float32."""
+        name = self.input(place)
+        if self.dtype(place) == np.float32:
+            return name
+        return self.op("Cast", name, to=onnx.TensorProto.FLOAT)
+
+    def as_given(self, value: str) -> str:
+        """A float32 result in the dtype of the first input."""
+        if self.dtype() == np.float32:
+            return value
+        return self.op("Cast", value, to=self.element())
+
     def give(self, place: int, value: str) -> None:
         """Let an output be a value; nothing where it is not asked for."""
         if self.wants(place):

@@ -27,12 +27,12 @@ def gated_rms_norm(call: Call) -> bool:
         return False
     if kind not in ("silu", "swish", "sigmoid"):
         return False
-    x, scale, gate = (_single(call, place) for place in range(3))
+    x, scale, gate = (call.single(place) for place in range(3))
     y = _grouped_norm(call, x, scale, (shape[-1] // size, size))
     factor = call.op("Sigmoid", gate)
     if kind != "sigmoid":
         factor = call.op("Mul", gate, factor)
-    call.give(0, _as_given(call, call.op("Mul", y, factor)))
+    call.give(0, call.as_given(call.op("Mul", y, factor)))
     return True
 
 
@@ -45,16 +45,16 @@ def branchwise_rms_norm(call: Call) -> bool:
     size = shape[-1] // branches if branches else shape[-1]
     if not count or not size:
         return False
-    x, scale = _single(call, 0), ""
+    x, scale = call.single(0), ""
     if call.input(1):
         told = call.shape(1)
         if told not in ([count * size], [count, size], [size]):
             return False
-        scale = _single(call, 1)
+        scale = call.single(1)
         if told == [count * size]:
             scale = call.reshape(scale, count, size)
     y = _grouped_norm(call, x, scale, (count, size)) if branches else _norm(call, x, scale)
-    call.give(0, _as_given(call, y))
+    call.give(0, call.as_given(y))
     return True
 
 
@@ -66,18 +66,18 @@ def engram_gate(call: Call) -> bool:
     shape = call.shape()
     if shape is None or not shape[-1]:
         return False
-    key, query = (_norm(call, _single(call, i), _single(call, i + 3)) for i in (0, 1))
+    key, query = (_norm(call, call.single(i), call.single(i + 3)) for i in (0, 1))
     product = call.over("ReduceSum", call.op("Mul", key, query), [-1], keepdims=1)
     dot = call.op("Mul", product, call.constant(shape[-1] ** -0.5, np.float32))
     size = call.op("Max", call.op("Abs", dot), call.constant(_LEAST_DOT, np.float32))
     signed = call.op("Mul", call.op("Sign", dot), call.op("Sqrt", size))
-    value = call.over("Unsqueeze", _single(call, 2), [-2])
+    value = call.over("Unsqueeze", call.single(2), [-2])
     y = call.op("Mul", call.op("Sigmoid", signed), value)
-    call.give(0, _as_given(call, y))
+    call.give(0, call.as_given(y))
     if call.wants(1):
         if not call.input(5):
             return False
-        call.give(1, _as_given(call, _norm(call, y, _single(call, 5))))
+        call.give(1, call.as_given(_norm(call, y, call.single(5))))
     return True
 
 
@@ -94,7 +94,7 @@ def hyper_connection_pre_mix(call: Call) -> bool:
     scale = call.attrs.get("reduction_scale", 1.0)
     if scale != 1:
         y = call.op("Mul", y, call.constant(scale, np.float32))
-    call.give(0, _as_given(call, y))
+    call.give(0, call.as_given(y))
     return True
 
 
@@ -108,12 +108,12 @@ def hyper_connection_post_mix(call: Call) -> bool:
     if call.input(3):
         rank = len(call.shape(3) or ())
         order = [*range(rank - 2), rank - 1, rank - 2]
-        x = call.op("MatMul", call.transpose(_single(call, 3), *order), x)
-    y = call.op("Mul", gate, call.over("Unsqueeze", _single(call, 1), [-2]))
+        x = call.op("MatMul", call.transpose(call.single(3), *order), x)
+    y = call.op("Mul", gate, call.over("Unsqueeze", call.single(1), [-2]))
     y = call.op("Add", x, y)
     if call.attrs.get("num_branches", 0):
         y = call.reshape(y, *[0] * (len(call.shape() or ()) - 1), branches * size)
-    call.give(0, _as_given(call, y))
+    call.give(0, call.as_given(y))
     return True
 
 
@@ -125,13 +125,13 @@ def _streams(call: Call) -> tuple[str, int, int] | None:
     if branches:
         size = shape[-1] // branches
         return (
-            call.reshape(_single(call, 0), *[0] * (len(shape) - 1), branches, size),
+            call.reshape(call.single(0), *[0] * (len(shape) - 1), branches, size),
             branches,
             size,
         )
     if len(shape) < 2 or not shape[-2]:
         return None
-    return _single(call, 0), shape[-2], shape[-1]
+    return call.single(0), shape[-2], shape[-1]
 
 
 def _gate(call: Call, place: int, branches: int, size: int) -> str | None:
@@ -140,7 +140,7 @@ def _gate(call: Call, place: int, branches: int, size: int) -> str | None:
     rank = len(call.shape() or ()) + (1 if call.attrs.get("num_branches", 0) else 0)
     if not shape or len(shape) not in (rank - 1, rank):
         return None
-    x = _single(call, place)
+    x = call.single(place)
     if len(shape) == rank:
         return x
     if shape[-1] == branches:
@@ -170,13 +170,13 @@ def scaled_silu(call: Call) -> bool:
 
 def linear_attention_gate(call: Call) -> bool:
     """decay_scale softplus(a + dt_bias), and the sigmoid of b."""
-    a, bias, scale = (_single(call, place) for place in range(3))
+    a, bias, scale = (call.single(place) for place in range(3))
     decay = call.op("Mul", scale, call.op("Softplus", call.op("Add", a, bias)))
-    call.give(0, _as_given(call, decay))
+    call.give(0, call.as_given(decay))
     if call.wants(1):
         if not call.input(3):
             return False
-        call.give(1, _as_given(call, call.op("Sigmoid", _single(call, 3))))
+        call.give(1, call.as_given(call.op("Sigmoid", call.single(3))))
     return True
 
 
@@ -187,17 +187,6 @@ def expand_dims(call: Call) -> bool:
         return False
     call.give(0, call.over("Unsqueeze", call.input(0), [axis]))
     return True
-
-
-def _single(call: Call, place: int) -> str:
-    """An input as float32."""
-    name = call.input(place)
-    return name if call.dtype(place) == np.float32 else call.op("Cast", name, to=_FLOAT)
-
-
-def _as_given(call: Call, value: str) -> str:
-    """A result in the dtype of the first input."""
-    return value if call.dtype() == np.float32 else call.op("Cast", value, to=call.element())
 
 
 def _norm(call: Call, x: str, scale: str) -> str:

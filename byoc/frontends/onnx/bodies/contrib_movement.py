@@ -12,7 +12,7 @@ import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
 
-_FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+_INT64 = onnx.TensorProto.INT64
 
 #: The opset from which GridSample's modes have the names that they have for any rank.
 _ANY_RANK = 20

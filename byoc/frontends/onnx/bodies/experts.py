@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.honoured import EXPERT_ORDER, EXPERT_PRODUCT, OWN
-
-_FLOAT = onnx.TensorProto.FLOAT
 
 #: Weights of experts from which on ONNX Runtime computes these at all.
 _MOE_WEIGHT, _QMOE_WEIGHT = 0.0, 1e-8
@@ -42,7 +39,7 @@ def qmoe(call: Call) -> bool:
     logit, expert = _chosen(call, scores)
     weight = call.op("Softmax", logit, axis=-1)
     if call.input(14):
-        weight = call.op("GatherElements", _single(call, 14), expert, axis=1)
+        weight = call.op("GatherElements", call.single(14), expert, axis=1)
         if call.attrs.get("normalize_routing_weights", 0):
             total = call.over("ReduceSum", weight, [1], keepdims=1)
             none = call.op("Equal", total, call.constant(0, np.float32))
@@ -74,7 +71,7 @@ def _scores(call: Call) -> str:
         call.refuse(f"scores of shape {shape}; need [rows, experts], a fixed number of these")
     if not 1 <= call.attrs.get("k", 1) <= shape[1]:
         call.refuse(f"k={call.attrs.get('k', 1)} of {shape[1]} experts; need 1 to {shape[1]}")
-    return _single(call, 1)
+    return call.single(1)
 
 
 def _chosen(call: Call, scores: str) -> tuple[str, str]:
@@ -104,7 +101,7 @@ def _mixed(
     ``places`` are those of matrix, bias, scales and zero points among the inputs, of both layers.
     """
     shape, k = call.shape() or [], call.attrs.get("k", 1)
-    x = _single(call, 0)
+    x = call.single(0)
     if len(shape) > 2:
         x = call.reshape(x, -1, shape[-1]) if shape[-1] else call.op("Flatten", x, axis=-1)
     flat = call.reshape(expert, -1)
@@ -123,7 +120,7 @@ def _mixed(
     y = call.over("ReduceSum", y, [1], keepdims=0)
     if len(shape) > 2:
         y = call.op("Reshape", y, call.op("Shape", call.input(0)))
-    call.give(0, y if call.dtype() == np.float32 else call.op("Cast", y, to=call.element()))
+    call.give(0, call.as_given(y))
 
 
 def _layer(
@@ -137,7 +134,7 @@ def _layer(
         operands.pop()
     y = call.op(EXPERT_PRODUCT, *operands, domain=OWN, **attributes)
     if call.input(bias):
-        y = call.op("Add", y, call.op("Gather", _single(call, bias), group, axis=0))
+        y = call.op("Add", y, call.op("Gather", call.single(bias), group, axis=0))
     return y
 
 
@@ -174,9 +171,3 @@ def _gated(call: Call, x: str) -> str:
     if beta:
         linear = call.op("Add", linear, call.constant(beta, np.float32))
     return call.op("Mul", swish, linear)
-
-
-def _single(call: Call, place: int) -> str:
-    """An input as float32."""
-    name = call.input(place)
-    return name if call.dtype(place) == np.float32 else call.op("Cast", name, to=_FLOAT)

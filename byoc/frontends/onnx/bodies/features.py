@@ -94,10 +94,7 @@ def feature_vectorizer(call: Call) -> bool:
         return False
     if any(shape[1] != size for shape, size in zip(shapes, sizes, strict=True)):
         call.refuse(f"inputs {shapes} for {sizes} columns; need as many as each has")
-    parts = [
-        name if call.dtype(place) == np.float32 else call.op("Cast", name, to=_FLOAT)
-        for place, name in enumerate(call.node.input)
-    ]
+    parts = [call.single(place) for place in range(len(shapes))]
     call.give(0, call.op("Concat", *parts, axis=1) if len(parts) > 1 else parts[0])
     return True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
@@ -21,6 +23,7 @@ from codegen_cc.operators.conv3d_images import (
     lower_planes,
     planes_of,
 )
+from codegen_cc.operators.conv3d_stacked import lower_stack, stack_of
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
 from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD
@@ -45,10 +48,11 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     if images is not None:
         lower_images(node, builder, images)
         return
-    planes = planes_of(node.node)
-    if planes is not None and algorithm(node.node) != _DIRECT:
-        lower_planes(node, builder, planes)
-        return
+    chosen = algorithm(node.node)
+    for way in _ways(node.node):
+        if way.name == chosen:
+            way.lower(node, builder, way.images)
+            return
     weight, groups = node.role("weight").data, node.node.attrs["groups"]
     packed = builder.constant(pack_conv3d(weight, groups, FLOAT32_PANELS))
     placed = place_conv3d(node, builder)
@@ -72,17 +76,31 @@ def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
     return Placement(Struct("ext_conv3d_params", fields), {"input": x}, epilogue, y, comment)
 
 
+class _Way(NamedTuple):
+    """A way over convolutions of images, and the one of them."""
+
+    name: str
+    images: Node
+    lower: Callable[[RegionNode, PlanBuilder, Node], None]
+
+
+def _ways(node: Node) -> Iterator[_Way]:
+    """The ways over images that there are, the fastest first."""
+    for kind, images, by in (
+        ("stacked planes", stack_of(node), lower_stack),
+        ("planes", planes_of(node), lower_planes),
+    ):
+        if images is not None:
+            name = conv2d_ways.algorithm(replace(images, algorithm=""))
+            yield _Way(f"{name} of {kind}", images, by)
+
+
 def algorithms(node: Node) -> tuple[str, ...]:
     """The names of the ways to compute a node, the own choice first."""
     images = images_of(node)
     if images is not None:
         return conv2d_ways.algorithms(images)
-    planes = planes_of(node)
-    return (_DIRECT,) if planes is None else (_over_planes(planes), _DIRECT)
-
-
-def _over_planes(planes: Node) -> str:
-    return f"{conv2d_ways.algorithm(replace(planes, algorithm=''))} of planes"
+    return (*(way.name for way in _ways(node)), _DIRECT)
 
 
 def algorithm(node: Node) -> str:

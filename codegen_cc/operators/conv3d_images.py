@@ -51,7 +51,7 @@ _FEW_INPUTS = 16
 Shape = tuple[Dim, ...]
 
 
-def _planes(volumes: Shape) -> Shape:
+def plane_images(volumes: Shape) -> Shape:
     batch, channels, depth, height, width = volumes
     return (product([batch, depth]), channels, height, width)
 
@@ -72,10 +72,10 @@ def _images_and_order(node: Node) -> tuple[Node, tuple[int, ...]] | None:
     kernel = node.operand("weight").shape[2:]
     strides, padding = node.attrs["strides"], node.attrs["padding"]
     if kernel[0] == strides[0] == 1 and padding[0] == padding[3] == 0:
-        return _as_images(node, [1, 2], _planes), VOLUMES_LAST
+        return as_images(node, [1, 2], plane_images), VOLUMES_LAST
     in_planes = [*strides[1:], *padding[1:3], *padding[4:]]
     if [*kernel[1:], *in_planes] == [1, 1, 1, 1, 0, 0, 0, 0]:
-        return _as_images(node, [0, 1], _rows), VOLUMES_LAST
+        return as_images(node, [0, 1], _rows), VOLUMES_LAST
     for other, order in _TURNED.items():
         pads = padding[other] + padding[other + 3]
         if kernel[other] == strides[other] == 1 and pads == 0:
@@ -105,10 +105,10 @@ def _across(node: Node, other: int) -> Node:
         images = product([volumes[0], volumes[2 + other]])
         return (images, volumes[1], *(volumes[2 + axis] for axis in axes))
 
-    return _as_images(node, axes, shape)
+    return as_images(node, axes, shape)
 
 
-def _as_images(node: Node, axes: list[int], shape: Callable[[Shape], Shape]) -> Node:
+def as_images(node: Node, axes: list[int], shape: Callable[[Shape], Shape]) -> Node:
     """The node on images of these axes of the volume."""
     attrs = {name: [node.attrs[name][axis] for axis in axes] for name in ("strides", "dilation")}
     attrs["padding"] = [node.attrs["padding"][side + axis] for side in (0, 3) for axis in axes]
@@ -136,15 +136,15 @@ def lower_images(node: RegionNode, builder: PlanBuilder, images: Node) -> None:
         elif operand.role in _VOLUMES:
             volume = builder.dense(builder.tensor(value), order)
             image = Value(value.name, operand.shape, value.dtype)
-            builder.place(image, _dense_view(volume, operand.shape, CHANNELS_LAST))
+            builder.place(image, dense_view(volume, operand.shape, CHANNELS_LAST))
         inputs.append(image)
     output = Value(node.output.name, images.shape, node.output.dtype)
     conv2d.lower(RegionNode(images, inputs, [output]), builder)
-    result = _dense_view(builder.tensor(output), node.output.shape, order)
+    result = dense_view(builder.tensor(output), node.output.shape, order)
     builder.place(node.output, result)
 
 
-def _dense_view(tensor: Tensor, shape: Shape, order: tuple[int, ...]) -> Tensor:
+def dense_view(tensor: Tensor, shape: Shape, order: tuple[int, ...]) -> Tensor:
     """What is dense in memory as a tensor of another shape that is dense in an order."""
     return Tensor(tensor.buffer, shape, strides_for(shape, order), tensor.offset)
 
@@ -167,10 +167,10 @@ def planes_of(node: Node) -> Node | None:
     calls = sum(len(taps) for _, _, taps in runs)
     if calls > _MOST_CALLS or not all(taps for _, _, taps in runs):
         return None
-    planes = _as_images(node, [1, 2], lambda volumes: _planes((1, *volumes[1:])))
-    way = way_of(planes)
-    gains = few or way.tile or way.grouped or is_depthwise(planes)
-    return planes if gains and not node.compute else None
+    images = as_images(node, [1, 2], lambda volumes: plane_images((1, *volumes[1:])))
+    way = way_of(images)
+    gains = few or way.tile or way.grouped or is_depthwise(images)
+    return images if gains and not node.compute else None
 
 
 def _depth(node: Node) -> Dim:
@@ -228,7 +228,7 @@ def _some(volumes: Tensor, image: Dim, first: int, count: int) -> Tensor:
     """Neighbouring planes of one volume, as images."""
     _, channels, _, height, width = volumes.shape
     part = volumes.slice((image, 0, first, 0, 0), (1, channels, count, height, width), (1,) * 5)
-    return _dense_view(part, (count, channels, height, width), CHANNELS_LAST)
+    return dense_view(part, (count, channels, height, width), CHANNELS_LAST)
 
 
 def _lower_tap(

@@ -116,9 +116,8 @@ class PlanBuilder:
                     f"region {self.region.symbol}: {value.name} is read before it is computed"
                 )
             tensor = self._tensors[value] = self.constant(value.data)
-            self._arrays[tensor.buffer] = value.data
             # Not those that a library packed: nobody turns them, and keeping them takes memory.
-            self._arrays[self._tensors[value].buffer] = value.data
+            self._arrays[tensor.buffer] = value.data
         return self._tensors[value]
 
     def place(self, value: Value, tensor: Tensor) -> None:

@@ -140,19 +140,43 @@ static void reverse_run(int64_t n, const float* restrict x, float* restrict y) {
   for (int64_t j = 0; j < n; j++) y[j] = x[-j];
 }
 
+/* Rows of `n` elements, a constant. */
+EXT_INLINE void short_rows(const int n, axis rows, const float* x, float* y) {
+  for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) memcpy(y, x, n * sizeof *y);
+}
+
+/* Rows of elements that adjoin on both sides. */
+static void dense_rows(axis rows, int64_t n, const float* x, float* y) {
+  switch (n) {
+    case 2: short_rows(2, rows, x, y); return;
+    case 3: short_rows(3, rows, x, y); return;
+    case 4: short_rows(4, rows, x, y); return;
+    case 5: short_rows(5, rows, x, y); return;
+    case 6: short_rows(6, rows, x, y); return;
+    case 7: short_rows(7, rows, x, y); return;
+    case 8: short_rows(8, rows, x, y); return;
+    default: break;
+  }
+  for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {
+    if (n <= 16 * VL)
+      copy_run(y, x, n);
+    else
+      memcpy(y, x, (size_t)n * sizeof *y);
+  }
+}
+
 /* The two innermost axes, `rows` outside, `run` inside. */
 static void plane(axis rows, axis run, const float* x, float* y) {
   /* Each element some times, as where an image is resized: columns that are the same. */
   if (run.x == 0 && run.y == 1 && rows.x == 1 && rows.y == run.size &&
       transpose_few(rows.size, run.size, x, 0, y, run.size))
     return;
+  if (run.x == 1 && run.y == 1) {
+    dense_rows(rows, run.size, x, y);
+    return;
+  }
   for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {
-    if (run.x == 1 && run.y == 1) {
-      if (run.size <= 16 * VL)
-        copy_run(y, x, run.size);
-      else
-        memcpy(y, x, (size_t)run.size * sizeof *y);
-    } else if (run.x == 0 && run.y == 1) {
+    if (run.x == 0 && run.y == 1) {
       int64_t j = 0;
       for (; j + VL <= run.size; j += VL) vf_store(y + j, vf_set1(*x));
       for (; j < run.size; j++) y[j] = *x;
@@ -267,51 +291,82 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
 EXT_TRANSPOSE(uint8_t, _bytes)
 EXT_TRANSPOSE(uint16_t, _halves)
 
-/* The last two axes are the transpose's: [rows] (contiguous in x), [columns] (contiguous in y); the
- * one before them is made of blocks of rows, whose last one may be shorter. */
+/* The last but one axis is made of blocks, of which the last one may be shorter. */
 typedef struct {
   copy_job job;
   int64_t block, blocks;
-} transpose_job;
+} block_job;
 
-static int transposes(void* context, int64_t begin, int64_t end) {
-  const transpose_job* t = context;
-  const int32_t ndim = t->job.axes.ndim;
-  const axis rows = axis_at(&t->job, ndim - 2), columns = axis_at(&t->job, ndim - 1);
+/* Item `item`: the first of its rows, and how many they are. */
+EXT_INLINE int64_t locate_block(const block_job* b, int64_t item, const void** x, void** y) {
+  const int32_t outer = b->job.axes.ndim - 2;
+  const axis rows = axis_at(&b->job, outer);
+  const int64_t first = item % b->blocks * b->block;
+  locate(&b->job, outer, item / b->blocks, x, y);
+  *x = (const char*)*x + first * rows.x * b->job.element;
+  *y = (char*)*y + first * rows.y * b->job.element;
+  return i64_min(b->block, rows.size - first);
+}
+
+/* Runs that are shorter than vectors. */
+static int short_runs(void* context, int64_t begin, int64_t end) {
+  const block_job* b = context;
+  axis rows = axis_at(&b->job, b->job.axes.ndim - 2);
+  const axis run = axis_at(&b->job, b->job.axes.ndim - 1);
   for (int64_t item = begin; item < end; item++) {
     const void* x;
     void* y;
-    locate(&t->job, ndim - 2, item / t->blocks, &x, &y);
-    int64_t i = item % t->blocks * t->block, count = i64_min(t->block, rows.size - i);
-    if (t->job.element == 1)
-      transpose_bytes(count, columns.size, (const uint8_t*)x + i, columns.x,
-                      (uint8_t*)y + i * rows.y, rows.y);
-    else if (t->job.element == 2)
-      transpose_halves(count, columns.size, (const uint16_t*)x + i, columns.x,
-                       (uint16_t*)y + i * rows.y, rows.y);
+    rows.size = locate_block(b, item, &x, &y);
+    any_plane(b->job.element, rows, run, x, y);
+  }
+  return EXT_OK;
+}
+
+/* The last two axes are the transpose's: rows that are contiguous in x, columns in y. */
+
+static int transposes(void* context, int64_t begin, int64_t end) {
+  const block_job* b = context;
+  const int32_t ndim = b->job.axes.ndim;
+  const axis rows = axis_at(&b->job, ndim - 2), columns = axis_at(&b->job, ndim - 1);
+  for (int64_t item = begin; item < end; item++) {
+    const void* x;
+    void* y;
+    const int64_t count = locate_block(b, item, &x, &y);
+    if (b->job.element == 1)
+      transpose_bytes(count, columns.size, x, columns.x, y, rows.y);
+    else if (b->job.element == 2)
+      transpose_halves(count, columns.size, x, columns.x, y, rows.y);
     else
-      transpose(count, columns.size, (const float*)x + i, columns.x, (float*)y + i * rows.y,
-                rows.y);
+      transpose(count, columns.size, x, columns.x, y, rows.y);
   }
   return EXT_OK;
 }
 
 /* Rows in a block: 64 lines of x stay in L1 while the columns pass.  Few columns need no blocks
  * but for threads. */
-enum { TRANSPOSE_BLOCK = 64, FEW_COLUMNS = 4, FEW_BLOCK = 4096 };
+enum { TRANSPOSE_BLOCK = 64, FEW_COLUMNS = 4, FEW_BLOCK = 4096, SHORT_BLOCK = 1024 };
 
-static int run_transpose(const copy_job* job, int32_t at) {
-  transpose_job t = {.job = *job, .block = TRANSPOSE_BLOCK};
+/* Calls `work` for blocks of axis `at`, which becomes the last but one. */
+static int run_blocks(const copy_job* job, int32_t at, int64_t block,
+                      int (*work)(void* context, int64_t begin, int64_t end)) {
+  block_job b = {.job = *job, .block = block};
   const int32_t ndim = job->axes.ndim;
-  axis rows = axis_at(job, at);
-  if (axis_at(job, ndim - 1).size <= FEW_COLUMNS) t.block = FEW_BLOCK;
-  for (int32_t d = at; d < ndim - 2; d++) set_axis(&t.job, d, axis_at(job, d + 1));
-  set_axis(&t.job, ndim - 2, rows);
-  t.blocks = ceil_div(rows.size, t.block);
-  int64_t items = t.blocks;
-  for (int32_t d = 0; d < ndim - 2; d++) items *= t.job.axes.size[d];
-  int64_t elements = i64_min(t.block, rows.size) * axis_at(job, ndim - 1).size;
-  return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), transposes, &t);
+  const axis rows = axis_at(job, at);
+  for (int32_t d = at; d < ndim - 2; d++) set_axis(&b.job, d, axis_at(job, d + 1));
+  set_axis(&b.job, ndim - 2, rows);
+  b.blocks = ceil_div(rows.size, b.block);
+  int64_t items = b.blocks;
+  for (int32_t d = 0; d < ndim - 2; d++) items *= b.job.axes.size[d];
+  const int64_t elements = i64_min(b.block, rows.size) * axis_at(job, ndim - 1).size;
+  return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), work, &b);
+}
+
+/* The longest axis but the last. */
+static int32_t longest_outside(const copy_job* job) {
+  int32_t found = 0;
+  for (int32_t d = 1; d < job->axes.ndim - 1; d++)
+    if (job->axes.size[d] >= job->axes.size[found]) found = d;
+  return found;
 }
 
 int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
@@ -328,8 +383,12 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   axis inner = ndim ? axis_at(&job, ndim - 1) : (axis){1, 1, 1};
   if (element != 8 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
     for (int32_t d = ndim - 2; d >= 0; d--)
-      if (job.axes.stride[0][d] == 1) return run_transpose(&job, d);
+      if (job.axes.stride[0][d] == 1)
+        return run_blocks(&job, d, inner.size <= FEW_COLUMNS ? FEW_BLOCK : TRANSPOSE_BLOCK,
+                          transposes);
   }
+  if (ndim > 1 && inner.x == 1 && inner.y == 1 && inner.size < VL)
+    return run_blocks(&job, longest_outside(&job), SHORT_BLOCK, short_runs);
   if (ndim == 0) set_axis(&job, job.axes.ndim++, inner);
   if (job.axes.ndim == 1) return ext_parallel_for(total, TASK_ELEMENTS, run_range, &job);
   int64_t elements = job.axes.size[ndim - 2] * inner.size;

@@ -93,7 +93,7 @@ class Volume:
         }
 
 
-#: Of fewer than 17 inputs they are sums of images.
+#: Of fewer than 17 inputs they are convolutions of images.
 VOLUMES = (
     Volume("plain", (1, 17, 4, 5, 6), (8, 17, 3, 3, 3)),
     Volume("same", (2, 17, 4, 5, 6), (8, 17, 3, 3, 3), padding=(1,) * 6),

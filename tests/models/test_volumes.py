@@ -13,7 +13,8 @@ from onnx import helper as oh
 
 import byoc
 
-SHAPE = (2, 16, 6, 14, 15)
+#: Batch, and sides of volumes.
+SHAPE = (2, 6, 14, 15)
 
 #: Kernel, attributes, and how the convolution is computed.
 CASES = {
@@ -31,7 +32,7 @@ CASES = {
     "columns of wide pads": ((3, 1, 1), {"pads": [1, 0, 1, 1, 0, 0]}, "implicit GEMM"),
     "columns of groups": ((3, 1, 1), {"group": 16, "dilations": [2, 1, 1]}, "depthwise"),
     "planes across the width": ((3, 3, 1), {"pads": [1, 1, 0, 1, 1, 0]}, "Winograd"),
-    "planes across the height": ((3, 1, 3), {"strides": [2, 1, 1]}, "implicit GEMM"),
+    "planes across the height": ((3, 1, 3), {"strides": [2, 1, 1]}, "of stacked planes"),
     "groups across the width": (
         (3, 5, 1),
         {"group": 16, "pads": [2, 1, 0, 0, 2, 0], "strides": [2, 1, 1]},
@@ -47,6 +48,19 @@ CASES = {
         {"dilations": [3, 1, 1], "pads": [2, 1, 1, 3, 1, 1]},
         "of planes",
     ),
+    "few": ((3, 3, 3), {"pads": [1] * 6}, "of stacked planes"),
+    "few without padding": ((2, 3, 2), {}, "of stacked planes"),
+    "few of stride 2": (
+        (3, 2, 3),
+        {"strides": [2, 2, 2], "pads": [1, 0, 1, 2, 1, 0]},
+        "of stacked planes",
+    ),
+    "few with holes": (
+        (2, 3, 3),
+        {"dilations": [3, 2, 1], "pads": [2, 1, 1, 3, 1, 1]},
+        "of stacked planes",
+    ),
+    "few of padding alone": ((2, 1, 3), {"pads": [3, 1, 1, 3, 1, 1]}, "of stacked planes"),
     "cube of groups": ((3, 3, 3), {"group": 16, "pads": [1] * 6}, "depthwise of planes"),
     "cube of small groups": (
         (3, 3, 3),
@@ -68,13 +82,21 @@ CASES = {
 }
 
 
+def _inputs(case: str) -> int:
+    """Inputs of a case; groups of 16, and more than few for Winograd's algorithm."""
+    if case.startswith("few"):
+        return 3
+    many = ("cube", "cube without padding", "cube with holes", "planes of padding alone")
+    return 20 if case in many else 16
+
+
 def _model(case: str, shape: list[int | str], residual: str) -> onnx.ModelProto:
     """An activation, and a sum with what a second convolution gives, before or behind it."""
     kernel, attributes, _ = CASES[case]
     random = np.random.default_rng(4)
     weights = {}
     for name in ("w", "v"):
-        values = random.standard_normal((16, 16 // attributes.get("group", 1), *kernel))
+        values = random.standard_normal((16, _inputs(case) // attributes.get("group", 1), *kernel))
         weights[name] = (values / np.sqrt(values[0].size)).astype(np.float32)
     weights["b"] = random.standard_normal(16).astype(np.float32)
     nodes = [oh.make_node("Conv", ["x", "w", "b"], ["t"], **attributes)]
@@ -109,37 +131,43 @@ def _check(model: onnx.ModelProto, library: Path, *shapes: tuple[int, ...]) -> N
 @pytest.mark.parametrize("residual", ["", "before", "behind"])
 @pytest.mark.parametrize("case", CASES)
 def test_convolution(case: str, residual: str, tmp_path: Path) -> None:
-    model = _model(case, [*SHAPE], residual)
+    shape = (SHAPE[0], _inputs(case), *SHAPE[1:])
+    model = _model(case, [*shape], residual)
     done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1
     taken = [use.algorithm for use in done.report.kernels if use.macs]
-    # A sum behind an activation is for the kernel of volumes.
-    assert residual == "behind" or (len(taken) == 1 and CASES[case][2] in taken[0]), taken
-    _check(model, tmp_path / "m.so", SHAPE)
+    # A sum behind an activation is none over planes, but for the kernel of volumes.
+    summed = CASES[case][2].endswith("of planes")
+    if residual != "behind" or not summed:
+        assert len(taken) == 1 and CASES[case][2] in taken[0]
+    _check(model, tmp_path / "m.so", shape)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("sides", [False, True], ids=["batch", "batch and sides"])
 def test_open_batch(case: str, sides: bool, tmp_path: Path) -> None:
     """Volumes are computed one after another, each as those of fixed sizes are."""
-    way = CASES[case][2]
-    model = _model(case, ["n", 16, 6, *(("h", "w") if sides else SHAPE[3:])], "before")
+    way, inputs = CASES[case][2], _inputs(case)
+    model = _model(case, ["n", inputs, 6, *(("h", "w") if sides else SHAPE[2:])], "before")
     done = byoc.compile(model, tmp_path / "m.so", dump_code=tmp_path / "code", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1
     (taken,) = (use.algorithm for use in done.report.kernels if use.algorithm)
     assert way in taken, taken
     source = "".join(file.read_text() for file in (tmp_path / "code").glob("*.c"))
     assert ("for (int64_t dim_place0 = 0;" in source) == ("of planes" in taken)
-    _check(model, tmp_path / "m.so", SHAPE, (1, *SHAPE[1:]), (5, *SHAPE[1:]))
+    _check(model, tmp_path / "m.so", *((n, inputs, *SHAPE[1:]) for n in (2, 1, 5)))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_open_sizes(case: str, tmp_path: Path) -> None:
-    """Sums over the depth ask for a fixed one."""
-    model = _model(case, ["n", 16, "d", "h", "w"], "before")
+    """Sums of planes ask for a fixed depth, stacks of them do not."""
+    inputs = _inputs(case)
+    model = _model(case, ["n", inputs, "d", "h", "w"], "before")
     done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1
-    _check(model, tmp_path / "m.so", SHAPE, (1, 16, 9, 7, 8))
+    stacked = ["of stacked planes" in use.algorithm for use in done.report.kernels]
+    assert any(stacked) == ("of stacked planes" in CASES[case][2])
+    _check(model, tmp_path / "m.so", (2, inputs, *SHAPE[1:]), (1, inputs, 9, 7, 8))
 
 
 @pytest.mark.parametrize("shape", [[1, 1, 9, 8, 24], ["n", 1, "d", "h", "w"]])

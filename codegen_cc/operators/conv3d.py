@@ -1,10 +1,12 @@
-"""conv3d on ``ext_conv3d``: implicit GEMM over dense channels-last volumes; or as images."""
+"""conv3d: implicit GEMM over dense channels-last volumes, depthwise, or as images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from codegen_cc.dim import Dim
 from codegen_cc.node import Node
@@ -27,7 +29,7 @@ from codegen_cc.operators.conv3d_stacked import lower_stack, stack_of
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
 from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD
-from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv3d
+from codegen_cc.operators.packing import FLOAT32_PANELS, pack_conv3d, pack_depthwise
 from codegen_cc.operators.placement import Placement
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
@@ -43,7 +45,7 @@ def supports(node: Node) -> str | None:
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_conv3d``, or those of convolutions of images."""
+    """One call of ``ext_conv3d`` or ``ext_depthwise_conv3d``, or convolutions of images."""
     images = images_of(node.node)
     if images is not None:
         lower_images(node, builder, images)
@@ -54,10 +56,17 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
             way.lower(node, builder, way.images)
             return
     weight, groups = node.role("weight").data, node.node.attrs["groups"]
-    packed = builder.constant(pack_conv3d(weight, groups, FLOAT32_PANELS))
-    placed = place_conv3d(node, builder)
+    _call(node, builder, "ext_conv3d", pack_conv3d(weight, groups, FLOAT32_PANELS))
+
+
+def _lower_depthwise(node: RegionNode, builder: PlanBuilder, _: Node) -> None:
+    _call(node, builder, "ext_depthwise_conv3d", pack_depthwise(node.role("weight").data))
+
+
+def _call(node: RegionNode, builder: PlanBuilder, function: str, weight: np.ndarray) -> None:
+    packed, placed = builder.constant(weight), place_conv3d(node, builder)
     x, y = placed.inputs["input"], placed.output
-    placed.call(node, builder, "ext_conv3d", [placed.params, x, packed, placed.epilogue, y])
+    placed.call(node, builder, function, [placed.params, x, packed, placed.epilogue, y])
 
 
 def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
@@ -77,7 +86,7 @@ def place_conv3d(node: RegionNode, builder: PlanBuilder) -> Placement:
 
 
 class _Way(NamedTuple):
-    """A way over convolutions of images, and the one of them."""
+    """A way that is no implicit GEMM of volumes; ``images`` is the convolution that it is over."""
 
     name: str
     images: Node
@@ -85,7 +94,9 @@ class _Way(NamedTuple):
 
 
 def _ways(node: Node) -> Iterator[_Way]:
-    """The ways over images that there are, the fastest first."""
+    """The ways that there are but implicit GEMM, the fastest first."""
+    if conv2d_ways.is_depthwise(node):
+        yield _Way("depthwise", node, _lower_depthwise)
     for kind, images, by in (
         ("stacked planes", stack_of(node), lower_stack),
         ("planes", planes_of(node), lower_planes),

@@ -5,7 +5,7 @@
     kernel [d, h, 1],   planes across another axis are images, once memory has that axis outside:
            [d, 1, w]    where a kernel of images gains more than the copies cost
     kernel [d, h, w]    sum over d of convolutions of planes, where Winograd's algorithm pays,
-                        groups have kernels of their own, or inputs are few
+                        small groups have a kernel of their own, or inputs are few
 
 In memory, channels last, planes and volumes are images as they lie.  The sum is built up in the
 result, volume by volume: planes that the same taps of the depth reach are computed together, tap
@@ -159,6 +159,8 @@ def planes_of(node: Node) -> Node | None:
     few = inputs <= _FEW_INPUTS and window[0] > 1 and product(window[1:]) > 1
     if (attrs["strides"][0] != 1 and not few) or not is_static([depth, _depth(node)]):
         return None
+    if is_depthwise(node):
+        return None
     kinds = [step.kind for step in node.epilogue]
     before = kinds[: kinds.index("residual")] if "residual" in kinds else []
     if any(kind in ACTIVATIONS for kind in before):
@@ -169,7 +171,7 @@ def planes_of(node: Node) -> Node | None:
         return None
     images = as_images(node, [1, 2], lambda volumes: plane_images((1, *volumes[1:])))
     way = way_of(images)
-    gains = few or way.tile or way.grouped or is_depthwise(images)
+    gains = few or way.tile or way.grouped
     return images if gains and not node.compute else None
 
 

@@ -127,8 +127,7 @@ def pack_conv3d(weight: np.ndarray, groups: int, format: PanelFormat) -> np.ndar
 
 
 def pack_depthwise(weight: np.ndarray) -> np.ndarray:
-    """Pack [C, 1, KH, KW] weights into [KH, KW, C padded to the panel width]."""
-    channels = weight.shape[0]
-    spread = weight[:, 0].transpose(1, 2, 0)
-    padding = ((0, 0), (0, 0), (0, -channels % PANEL))
-    return np.ascontiguousarray(np.pad(spread, padding))
+    """Pack [C, 1, (KD,) KH, KW] weights into [(KD,) KH, KW, C padded to the panel width]."""
+    taps = np.moveaxis(weight[:, 0], 0, -1)
+    padding = [(0, 0)] * (taps.ndim - 1) + [(0, -taps.shape[-1] % PANEL)]
+    return np.ascontiguousarray(np.pad(taps, padding))

@@ -328,6 +328,9 @@ typedef struct {
 } ext_conv3d_params;
 int ext_conv3d(const ext_conv3d_params* p, const float* x, const float* w, const ext_epilogue* e,
                float* y);
+/* groups == in_c == out_c.  w is [kernel_d][kernel_h][kernel_w][channels padded to EXT_PANEL]. */
+int ext_depthwise_conv3d(const ext_conv3d_params* p, const float* x, const float* w,
+                         const ext_epilogue* e, float* y);
 
 /* ------------------------------------------------------------------ resizing */
 

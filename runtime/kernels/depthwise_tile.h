@@ -11,7 +11,7 @@
  *
  * The file that includes this one says how x is stored: `enum { X_BF16 = 1 }`, or 0, stands for
  * bf16, or fp32.  Sums, weights and the residual are fp32.  y is fp32, or with X_BF16 what the job
- * says.
+ * says.  With `enum { VOLUMES = 1 }` a window has planes as well, and w is [kd][kh][kw][c].
  */
 #ifndef EXT_DEPTHWISE_TILE_H_
 #define EXT_DEPTHWISE_TILE_H_
@@ -25,7 +25,8 @@
 static const int64_t TASK_MACS = 100000;
 
 typedef struct {
-  ext_conv2d_params p;
+  ext_conv2d_params p;              /* of one plane, where there are volumes */
+  const ext_conv3d_params* volumes; /* NULL for images */
   const void* x;
   const float* w;
   ext_epilogue e;
@@ -36,9 +37,10 @@ typedef struct {
   const float* pairs; /* bias and weights in the order of depthwise_pairs.h */
 } depthwise_job;
 
-/* One output row: the kernel rows that lie inside the image, and their first image row. */
+/* One output row: the kernel's planes and rows that lie inside, and their first image row. */
 typedef struct {
-  const void* x; /* image row of kernel row kh0, pixel 0 */
+  const void* x;             /* image row of plane kd0 and row kh0 of the kernel, pixel 0 */
+  int64_t kd0, kd1, x_plane; /* of volumes alone */
   int64_t kh0, kh1;
   void* y; /* pixel 0 of the output row */
   const float* residual;
@@ -110,19 +112,31 @@ EXT_INLINE void finish_sums(const depthwise_job* job, const output_row* row, int
   }
 }
 
+/* Planes of the window, and where plane `kd` of it begins. */
+EXT_INLINE int64_t planes_of(const output_row* row) {
+  return VOLUMES ? row->kd1 - row->kd0 : 1;
+}
+EXT_INLINE const void* plane_of_x(const output_row* row, const void* x, int64_t kd) {
+  return VOLUMES ? stored_element(X_BF16, x, kd * row->x_plane) : x;
+}
+EXT_INLINE const float* plane_of_w(const depthwise_job* job, const output_row* row, int64_t kd) {
+  const int64_t lines = VOLUMES ? (row->kd0 + kd) * job->p.kernel_h : 0;
+  return job->w + (lines + row->kh0) * job->p.kernel_w * job->w_row;
+}
+
 /* The taps of one pixel's window that lie inside the image. */
 typedef struct {
-  int64_t kh, kw, x_row, x_tap;
-  const void* x; /* of the first such tap, as is w */
-  const float* w;
+  int64_t kw0, kh, kw, x_row, x_tap;
+  const void* x; /* of the first such tap */
 } taps_inside;
 
 EXT_INLINE void pixel_channels(const int full, const depthwise_job* job, const output_row* row,
                                const taps_inside* in, int64_t ow, int64_t c, int64_t lanes) {
   vf sum = first_sum(job, c), odd = vf_zero();
-  for (int64_t i = 0; i < in->kh; i++) {
-    const float* w = in->w + i * job->p.kernel_w * job->w_row + c;
-    const void* x = stored_element(X_BF16, in->x, i * in->x_row + c);
+  for (int64_t at = 0; at < planes_of(row) * in->kh; at++) {
+    const int64_t kd = VOLUMES ? at / in->kh : 0, i = at - kd * in->kh;
+    const float* w = plane_of_w(job, row, kd) + (i * job->p.kernel_w + in->kw0) * job->w_row + c;
+    const void* x = stored_element(X_BF16, plane_of_x(row, in->x, kd), i * in->x_row + c);
     const void* next = stored_element(X_BF16, x, in->x_tap);
     int64_t k = 0;
     for (; k + 2 <= in->kw; k += 2, w += 2 * job->w_row) {
@@ -146,12 +160,11 @@ static void pixel(const depthwise_job* job, const output_row* row, int64_t ow) {
   int64_t iw0 = ow * p->stride_w - p->pad_left;
   int64_t kw0 = iw0 < 0 ? ceil_div(-iw0, p->dilation_w) : 0;
   int64_t kw1 = iw0 < p->in_w ? i64_min(p->kernel_w, ceil_div(p->in_w - iw0, p->dilation_w)) : 0;
-  taps_inside in = {.kh = row->kh1 - row->kh0, .kw = kw1 - kw0};
+  taps_inside in = {.kw0 = kw0, .kh = row->kh1 - row->kh0, .kw = kw1 - kw0};
   in.x_row = p->dilation_h * p->in_w * p->x_stride;
   in.x_tap = p->dilation_w * p->x_stride;
   if (in.kw > 0) {
     in.x = stored_element(X_BF16, row->x, (iw0 + kw0 * p->dilation_w) * p->x_stride);
-    in.w = job->w + (row->kh0 * p->kernel_w + kw0) * job->w_row;
   } else {
     in.kh = 0;
   }
@@ -171,26 +184,29 @@ EXT_INLINE void tile_channels(const int taps, const int stride, const int checke
   int64_t x_stride = p->x_stride, x_row = p->dilation_h * p->in_w * x_stride;
   int64_t w_tap = job->w_row, iw0 = ow * stride - p->pad_left;
   int64_t before = iw0 < 0 ? -iw0 : 0, past = p->in_w - iw0; /* columns [before, past) are there */
-  const void* x = stored_element(X_BF16, row->x, (iw0 + before) * x_stride + c);
-  const float* w = job->w + row->kh0 * taps * w_tap + c;
   vf sum[TILE_W];
   sum[0] = first_sum(job, c);
   EXT_UNROLL
   for (int i = 1; i < TILE_W; i++) sum[i] = sum[0];
-  for (int64_t kh = row->kh0; kh < row->kh1; kh++, x = stored_element(X_BF16, x, x_row)) {
-    vf weight[8];
-    EXT_UNROLL
-    for (int k = 0; k < taps; k++, w += w_tap) weight[k] = vf_load(w);
-    const void* column = x;
-    EXT_UNROLL
-    for (int j = 0; j < columns; j++) {
-      if (checked && (j < before || j >= past)) continue;
-      vf v = vf_keep(load_x(full, column, lanes));
-      column = stored_element(X_BF16, column, x_stride);
+  for (int64_t kd = 0; kd < planes_of(row); kd++) {
+    const void* x =
+        stored_element(X_BF16, plane_of_x(row, row->x, kd), (iw0 + before) * x_stride + c);
+    const float* w = plane_of_w(job, row, kd) + c;
+    for (int64_t kh = row->kh0; kh < row->kh1; kh++, x = stored_element(X_BF16, x, x_row)) {
+      vf weight[8];
       EXT_UNROLL
-      for (int k = 0; k < taps; k++) {
-        int i = (j - k) / stride;
-        if (j >= k && (j - k) % stride == 0 && i < TILE_W) sum[i] = vf_fma(v, weight[k], sum[i]);
+      for (int k = 0; k < taps; k++, w += w_tap) weight[k] = vf_load(w);
+      const void* column = x;
+      EXT_UNROLL
+      for (int j = 0; j < columns; j++) {
+        if (checked && (j < before || j >= past)) continue;
+        vf v = vf_keep(load_x(full, column, lanes));
+        column = stored_element(X_BF16, column, x_stride);
+        EXT_UNROLL
+        for (int k = 0; k < taps; k++) {
+          int i = (j - k) / stride;
+          if (j >= k && (j - k) % stride == 0 && i < TILE_W) sum[i] = vf_fma(v, weight[k], sum[i]);
+        }
       }
     }
   }
@@ -258,11 +274,25 @@ static const tile_function* find_tiles(const ext_conv2d_params* p, int later) {
   return NULL;
 }
 
+/* The planes of the kernel that row `index` of all volumes reads, and the first plane of x. */
+static int64_t find_planes(const ext_conv3d_params* v, int64_t index, output_row* row) {
+  const int64_t plane = index / v->out_h, n = plane / v->out_d;
+  const int64_t first = (plane - n * v->out_d) * v->stride_d - v->pad_front;
+  row->x_plane = v->dilation_d * v->in_h * v->in_w * v->in_c;
+  row->kd0 = first < 0 ? ceil_div(-first, v->dilation_d) : 0;
+  row->kd1 = first < v->in_d ? i64_min(v->kernel_d, ceil_div(v->in_d - first, v->dilation_d)) : 0;
+  row->kd0 = i64_min(row->kd0, row->kd1);
+  return n * v->in_d + (row->kd0 < row->kd1 ? first + row->kd0 * v->dilation_d : 0);
+}
+
 static void one_row(const depthwise_job* job, int64_t index, const tile_function* tiles,
                     float* sums) {
   const ext_conv2d_params* p = &job->p;
-  const kernel_rows inside = kernel_rows_inside(p, index);
-  output_row row = {.kh0 = inside.first, .kh1 = inside.past, .sums = sums};
+  output_row row = {.sums = sums};
+  kernel_rows inside = kernel_rows_inside(p, VOLUMES ? index % p->out_h : index);
+  if (VOLUMES) inside.line += find_planes(job->volumes, index, &row) * p->in_h;
+  row.kh0 = inside.first;
+  row.kh1 = inside.past;
   row.x = stored_element(X_BF16, job->x, inside.line * p->in_w * p->x_stride);
   row.y = (void*)stored_element(job->narrow_y, job->y, index * p->out_w * p->y_stride);
   row.residual =
@@ -295,22 +325,25 @@ static int rows(void* context, int64_t begin, int64_t end) {
 
 #include "depthwise_pairs.h"
 
-/* The convolution on all threads. */
-static int run_depthwise(const ext_conv2d_params* p, const void* x, const float* w,
-                         const ext_epilogue* e, void* y, int narrow_y) {
+/* The convolution on all threads; `volumes` is NULL, or what has planes of p as its own. */
+static int run_depthwise(const ext_conv2d_params* p, const ext_conv3d_params* volumes,
+                         const void* x, const float* w, const ext_epilogue* e, void* y,
+                         int narrow_y) {
   if (p->groups != p->in_c || p->groups != p->out_c) return EXT_ERR_ARGUMENT;
-  depthwise_job job = {.p = *p, .x = x, .w = w, .y = y, .narrow_y = narrow_y};
+  depthwise_job job = {.p = *p, .volumes = volumes, .x = x, .w = w, .y = y, .narrow_y = narrow_y};
   if (e) job.e = *e;
   job.tail = ext_plan_tail(&job.e);
   job.w_row = ceil_div(p->in_c, EXT_PANEL) * EXT_PANEL;
-  const int64_t macs = i64_max(1, p->out_w * p->in_c * p->kernel_h * p->kernel_w);
+  const int64_t planes = VOLUMES ? volumes->kernel_d : 1;
+  const int64_t lines = p->batch * (VOLUMES ? volumes->out_d : 1) * p->out_h;
+  const int64_t macs = i64_max(1, p->out_w * p->in_c * planes * p->kernel_h * p->kernel_w);
   const int64_t grain = i64_max(1, TASK_MACS / macs);
-  if (!runs_in_pairs(&job)) return ext_parallel_products(p->batch * p->out_h, grain, rows, &job);
+  if (VOLUMES || !runs_in_pairs(&job)) return ext_parallel_products(lines, grain, rows, &job);
   float* pairs = ext_workspace_alloc((size_t)(pairs_blocks(p) * pairs_size(p)) * sizeof(float));
   if (!pairs) return EXT_ERR_MEMORY;
   pack_pairs(&job, pairs);
   job.pairs = pairs;
-  const int status = ext_parallel_products(p->batch * p->out_h, grain, pairs_rows, &job);
+  const int status = ext_parallel_products(lines, grain, pairs_rows, &job);
   ext_workspace_free(pairs);
   return status;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -290,15 +291,15 @@ def _conv3d_reference(case: Volume, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return y
 
 
-@pytest.mark.parametrize("case", VOLUMES, ids=str)
-def test_conv3d(lib: ctypes.CDLL, case: Volume) -> None:
+def _check_volume(
+    function: Callable[..., int], case: Volume, pack: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """Compare ``function``, whose weights ``pack`` makes of [O, C / groups, KD, KH, KW]."""
     rng = np.random.default_rng(11)
     x = at_page_end(rng.standard_normal((case.n, *case.size, case.c)))
-    inputs = case.c // case.groups
-    weight = rng.standard_normal((case.o, inputs, *case.kernel)).astype(np.float32)
-    grouped = weight.reshape(case.groups, case.o // case.groups, inputs, *case.kernel)
-    matrices = grouped.transpose(0, 3, 4, 5, 2, 1).reshape(case.groups, -1, case.o // case.groups)
-    panels = _pack_groups(matrices)
+    taps = (case.o, case.c // case.groups, *case.kernel)
+    weight = rng.standard_normal(taps).astype(np.float32)
+    packed = at_page_end(pack(weight))
     pixels = case.n * int(np.prod(case.out))
     finish = _finish(rng, case.epilogue, pixels, case.o)
     y = Rows(pixels, case.o)
@@ -306,8 +307,47 @@ def test_conv3d(lib: ctypes.CDLL, case: Volume) -> None:
         case.n, *case.size, case.c, *case.out, case.o, *case.kernel, *case.strides,
         *case.padding, *case.dilation, case.groups,
     )  # fmt: skip
-    assert lib.ext_conv3d(p, x.ctypes.data, panels.ctypes.data, finish.struct, y.pointer) == 0
+    assert function(p, x.ctypes.data, packed.ctypes.data, finish.struct, y.pointer) == 0
     if y.view.size:
         want = finish.apply(_conv3d_reference(case, x, weight))
         assert_close(y.view.reshape(want.shape), want, 5e-5)
     y.check_gaps()
+
+
+@pytest.mark.parametrize("case", VOLUMES, ids=str)
+def test_conv3d(lib: ctypes.CDLL, case: Volume) -> None:
+    def pack(weight: np.ndarray) -> np.ndarray:
+        per = case.o // case.groups
+        grouped = weight.reshape(case.groups, per, *weight.shape[1:])
+        return _pack_groups(grouped.transpose(0, 3, 4, 5, 2, 1).reshape(case.groups, -1, per))
+
+    _check_volume(lib.ext_conv3d, case, pack)
+
+
+DEPTHWISE = (
+    Volume((4, 5, 6), 16, 16, padding=(1, 1, 1), groups=16, n=2),
+    Volume((4, 5, 40), 37, 37, padding=(1, 1, 1), groups=37),
+    Volume((5, 6, 33), 20, 20, strides=(2, 2, 2), padding=(1, 0, 1), groups=20),
+    Volume((5, 7, 20), 8, 8, kernel=(2, 5, 5), padding=(3, 1, 2), groups=8),
+    Volume((4, 9, 30), 18, 18, kernel=(3, 7, 7), strides=(1, 2, 2), padding=(1, 3, 3), groups=18),
+    Volume((6, 5, 9), 5, 5, kernel=(3, 2, 4), dilation=(2, 2, 1), padding=(2, 1, 9), groups=5),
+    Volume((7, 5, 9), 19, 19, padding=(4, 2, 3), dilation=(3, 1, 2), groups=19),
+    Volume((0, 4, 5), 7, 7, padding=(2, 1, 1), groups=7),
+    *(Volume((3, 4, 17), 21, 21, padding=(1, 1, 1), groups=21, epilogue=e)
+      for e in cases.EPILOGUES[:6]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise_conv3d(lib: ctypes.CDLL, case: Volume) -> None:
+    def pack(weight: np.ndarray) -> np.ndarray:
+        taps = weight[:, 0].transpose(1, 2, 3, 0)
+        return np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, -case.c % 16)))
+
+    _check_volume(lib.ext_depthwise_conv3d, case, pack)
+
+
+def test_depthwise_conv3d_of_other_groups_is_refused(lib: ctypes.CDLL) -> None:
+    x = np.zeros(64, np.float32)
+    p = abi.Conv3dParams(1, 1, 1, 1, 4, 1, 1, 1, 4, *[1] * 6, *[0] * 3, *[1] * 3, 2)
+    assert lib.ext_depthwise_conv3d(p, x.ctypes.data, x.ctypes.data, None, x.ctypes.data) == 2

@@ -61,7 +61,7 @@ CASES = {
         "of stacked planes",
     ),
     "few of padding alone": ((2, 1, 3), {"pads": [3, 1, 1, 3, 1, 1]}, "of stacked planes"),
-    "cube of groups": ((3, 3, 3), {"group": 16, "pads": [1] * 6}, "depthwise of planes"),
+    "cube of groups": ((3, 3, 3), {"group": 16, "pads": [1] * 6}, "depthwise"),
     "cube of small groups": (
         (3, 3, 3),
         {"group": 4, "pads": [1] * 6, "strides": [1, 2, 2]},
@@ -77,7 +77,7 @@ CASES = {
     "groups of stride 2": (
         (3, 3, 3),
         {"group": 16, "strides": [2, 2, 2], "pads": [1] * 6},
-        "depthwise of planes",
+        "depthwise",
     ),
 }
 

@@ -171,8 +171,8 @@ def canonicalise(
     """Bring every dataflow block of a module into canonical form.
 
     ``observe(name, module)`` is called after each rule if given. ``computed`` says of calls that
-    would be written as others, as no kernel of the package computes them, whether one does. Fp32
-    only: operators of other dtypes pass through unchanged, but for constant folding
+    would be written as others, for the kernels of the package, whether a user's library computes
+    them. Fp32 only: operators of other dtypes pass through unchanged, but for constant folding
     (``widen_halves`` comes before).
     """
     mod = apply_rules(harmless(mod), (fold_constants, fold_leftover_constants))

@@ -1,12 +1,10 @@
-"""Write convolutions of images with a computed weight as matrix products.
+"""Write convolutions of images with a computed weight as matrix products, where that is faster.
 
-Kernels pack the weight of a convolution when compiling. That of a modulated convolution
-(StyleGAN2), or one that a network mixes for each image (CondConv), is a result:
+That of a modulated convolution (StyleGAN2), or one that a network mixes for each image (CondConv),
+is a result.  Kernels of convolutions pack it at each run, which takes longer than what an image of
+few pixels does:
 
     y[n, g, o, p] = sum_k w[g, o, k] patches[n, g, k, p],   k = (channel, tap), p = (row, column)
-
-Where a group has one output, as in a depthwise correlation, such a product is a sum of few numbers
-for each row that it copies, and slower than TVM's loops: these stay.
 
 A transposed convolution of fixed sizes is a product of its pixels, whose windows are added up. Of
 open sizes it has zeros between the elements of its image, and its taps from the last to the first.
@@ -27,12 +25,14 @@ from byoc.canonicalise.transposed_conv_to_conv import has_layouts
 from byoc.canonicalise.transposed_volumes import spread_out
 from byoc.ir.dataflow import Block, array_of, is_kernel_float, op_name, shape_of
 from byoc.ir.summed_windows import Windows, summed_windows
-from codegen_cc.dim import is_static
+from codegen_cc.dim import Dim, is_static, product
 
 #: Floats of patches, 64 MB, beyond which taps are multiplied one by one.
 _MOST_PATCHES = 1 << 24
 
 _TRANSPOSED = "relax.nn.conv2d_transpose"
+
+Shape = tuple[Dim, ...]
 
 
 def nobody_computes(call: relax.Call) -> bool:
@@ -65,14 +65,25 @@ def computed_filters(
         if computed(call):
             continue
         groups, transposed = int(call.attrs.groups), op_name(call) == _TRANSPOSED
-        if groups > 1 and shapes[1][1 if transposed else 0] == (1 if transposed else groups):
+        if not transposed and _is_worth_packing(shapes[1], shapes[2], groups):
             continue
+        if transposed and groups > 1 and shapes[1][1] == 1:
+            continue  # a sum of few numbers for each row that is copied; TVM's loops are faster
         kernel = "IOHW" if transposed else "OIHW"
         if not has_layouts(call, "NCHW", kernel) or 0 in shapes[1] or not is_static(shapes[0][1:2]):
             continue
         fixed = kernel == "IOHW" and is_static([*shapes[0][2:], *shapes[2][2:]])
         some = fixed and 0 not in (*shapes[0][1:], *shapes[2][1:])
         block.replace(var, (_windows if some else _product)(block, var, call))
+
+
+def _is_worth_packing(weight: Shape, result: Shape, groups: int) -> bool:
+    """Whether a weight is copied for more pixels of the result than it has outputs in a group.
+
+    Patches of points are the image as it lies.
+    """
+    pixels, outputs = product([result[0], *result[2:]]), weight[0] // groups
+    return product(weight[2:]) > 1 and (not is_static([pixels]) or pixels >= outputs)
 
 
 def _product(block: Block, var: relax.Var, call: relax.Call) -> relax.Expr:

@@ -110,10 +110,10 @@ class Rules:
                     " byoc partition --html shows all names"
                 )
 
-    def computes(self, call: relax.Call) -> bool:
-        """Whether one of the libraries computes a call as it is written."""
+    def others_compute(self, call: relax.Call) -> bool:
+        """Whether a library but the builtin one computes a call as it is written."""
         node = _node_of(op_name(call) or "", call, None)
-        return node is not None and self.libraries.computes(node)
+        return node is not None and self.libraries.others_compute(node)
 
     def refusals(self, block: Block, idioms: Sequence[Idiom] = ()) -> dict[relax.Var, str]:
         """Why calls of a block must stay with TVM; calls that may be offloaded are not listed."""

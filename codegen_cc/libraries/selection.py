@@ -128,9 +128,10 @@ class Selection:
         )
         return replace(self.tuning.apply(node, able), elsewhere=elsewhere)
 
-    def computes(self, node: Node) -> bool:
-        """Whether any of the libraries can compute a node, whatever it is called."""
-        return any(_refusal(found, node) is None for found in self.all)
+    def others_compute(self, node: Node) -> bool:
+        """Whether a library but the builtin one can compute a node, whatever it is called."""
+        others = (found for found in self.all if found.name != "builtin")
+        return any(_refusal(found, node) is None for found in others)
 
     def able(self, node: Node, names: Iterable[str] = ()) -> list[KernelLibrary]:
         """The libraries that may compute a node, whichever it has, and can."""

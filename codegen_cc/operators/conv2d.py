@@ -37,6 +37,7 @@ from codegen_cc.operators.conv2d_ways import (
     shares_bytes,
     way_of,
 )
+from codegen_cc.operators.conv2d_weights import packed_weight
 from codegen_cc.operators.dtype_rules import c_dtype
 from codegen_cc.operators.epilogue import (
     QUANTISED_EPILOGUE,
@@ -65,7 +66,6 @@ from codegen_cc.operators.requantise import (
     unfit_integers,
 )
 from codegen_cc.operators.sample import REAL, Sample, fused, sample_node
-from codegen_cc.operators.winograd import pack_winograd
 from codegen_cc.plan.borders import without_border
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Argument, Struct
@@ -75,16 +75,28 @@ from codegen_cc.region.graph import RegionNode, Value
 
 
 def supports(node: Node) -> str | None:
-    """None if the kernels can compute the convolution, else the reason."""
+    """None if a kernel for constant weights can compute the convolution, else the reason."""
     weight = node.operand("weight").shape
     return unfit_weight(node, rank=4) or unfit_integers(node, product(weight[1:]))
 
 
+def _supports(node: Node) -> str | None:
+    """None if the kernels here can compute the convolution, else the reason."""
+    weight = node.operand("weight")
+    if weight.constant or is_quantised(node) or node.compute:
+        return supports(node)
+    if not is_static(weight.shape):
+        return f"weight {list(weight.shape)} has open sizes; need fixed ones"
+    return _unfit_shapes(node, rank=4)
+
+
 def unfit_weight(node: Node, rank: int) -> str | None:
     """Why a convolution of tensors of that rank cannot be computed, or None."""
+    return not_constant(node.operand("weight")) or _unfit_shapes(node, rank)
+
+
+def _unfit_shapes(node: Node, rank: int) -> str | None:
     data, weight = node.operand("input"), node.operand("weight")
-    if not weight.constant:
-        return not_constant(weight)
     if len(data.shape) != rank or len(weight.shape) != rank:
         return f"ranks {len(data.shape)} and {len(weight.shape)}; need {rank} and {rank}"
     groups = node.attrs["groups"]
@@ -117,6 +129,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     elif in_parts(node.node):
         weight, attrs = node.role("weight").data, node.node.attrs
         packed = pack_conv2d(weight, attrs["groups"], BFLOAT16X3_PANELS)
+        packed = builder.constant(packed)
         call_kernel(node, builder, "ext_conv2d_bf16x3", packed, attrs["padding"][:2])
     else:
         lower_with(node, builder, way_of(node.node))
@@ -195,34 +208,27 @@ def lower_with_prologue(node: RegionNode, builder: PlanBuilder, before: Prologue
 
 def lower_with(node: RegionNode, builder: PlanBuilder, way: Way) -> None:
     """The call for a node computed this way."""
-    weight, pads = node.role("weight").data, node.node.attrs["padding"][:2]
+    pads, weight = node.node.attrs["padding"][:2], packed_weight(node, builder, way)
     if is_depthwise(node.node):
-        call_as_stored(node, builder, "ext_depthwise_conv2d", pack_depthwise(weight))
+        call_as_stored(node, builder, "ext_depthwise_conv2d", weight)
     elif way.tile:
         placed = place_conv2d(node, builder, pads)
-        packed = builder.constant(pack_winograd(weight, way.tile))
         x, y, before = placed.inputs["input"], placed.output, [placed.params, way.tile]
         function, storage = "ext_conv2d_winograd", placed_storage(placed)
         if c_dtype(BFLOAT16) in storage.fields.values():
             function, before = f"{function}_bf16", [*before, storage]
-        placed.call(node, builder, function, [*before, x, packed, placed.epilogue, y])
+        placed.call(node, builder, function, [*before, x, weight, placed.epilogue, y])
     elif way.grouped:
-        packed = pack_grouped(weight, FLOAT32_PANELS)
-        call_as_stored(node, builder, "ext_grouped_conv2d", packed)
+        call_as_stored(node, builder, "ext_grouped_conv2d", weight)
     elif way.dots:
-        filters = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
-        call_kernel(node, builder, "ext_conv2d_few", filters, pads)
+        call_kernel(node, builder, "ext_conv2d_few", weight, pads)
     else:
-        packed = pack_conv2d(weight, node.node.attrs["groups"], FLOAT32_PANELS)
-        call_product(node, builder, packed, pads, way)
+        call_product(node, builder, weight, pads, way)
 
 
-def call_as_stored(
-    node: RegionNode, builder: PlanBuilder, function: str, packed: np.ndarray
-) -> None:
-    """One call of a kernel, or of its form for an image in bfloat16."""
+def call_as_stored(node: RegionNode, builder: PlanBuilder, function: str, weight: Tensor) -> None:
+    """One call of a kernel, or of its form for an image in bfloat16; ``weight`` is packed."""
     placed = place_conv2d(node, builder, node.node.attrs["padding"][:2])
-    weight = builder.constant(packed)
     x, y = placed.inputs["input"], placed.output
     before: list[Argument] = [placed.params]
     if x.dtype == BFLOAT16:
@@ -239,15 +245,14 @@ def narrow_storage(node: Node) -> Narrow:
 
 
 def call_product(
-    node: RegionNode, builder: PlanBuilder, packed: np.ndarray, pads: list[int], way: Way
+    node: RegionNode, builder: PlanBuilder, weight: Tensor, pads: list[int], way: Way
 ) -> None:
     """Record a call of ``ext_conv2d``, and place its result.
 
-    ``packed`` are panels of the weight, ``pads`` the padding at the top and the left. What is the
-    own choice for pixels side by side is made anew for the pixels as they lie.
+    ``weight`` are panels, ``pads`` the padding at the top and the left. What is the own choice for
+    pixels side by side is made anew for the pixels as they lie.
     """
     placed = place_conv2d(node, builder, pads)
-    weight = builder.constant(packed)
     if not is_point(node.node):
         rows, pixel = way.in_place_rows, placed.inputs["input"].pixel_stride()
         if rows == own_rows(node.node) and is_static([pixel]):
@@ -258,14 +263,13 @@ def call_product(
 
 
 def call_kernel(
-    node: RegionNode, builder: PlanBuilder, function: str, packed: np.ndarray, pads: list[int]
+    node: RegionNode, builder: PlanBuilder, function: str, weight: Tensor, pads: list[int]
 ) -> None:
     """Record one call of a kernel that takes ``ext_conv2d_params``, and place its result.
 
-    ``packed`` is the weight in that kernel's format, ``pads`` the padding at the top and the left.
+    ``weight`` is in that kernel's format, ``pads`` the padding at the top and the left.
     """
     placed = place_conv2d(node, builder, pads)
-    weight = builder.constant(packed)
     x, y = placed.inputs["input"], placed.output
     placed.call(node, builder, function, [placed.params, x, weight, placed.epilogue, y])
 
@@ -436,7 +440,7 @@ CONV2D = Operator(
     weight_layout="OIHW",
     facts=CONVOLUTION_FACTS,
     kernels=Kernels(
-        lower, product_dtypes, supports, algorithm, algorithms, computes, narrow_storage, border=0
+        lower, product_dtypes, _supports, algorithm, algorithms, computes, narrow_storage, border=0
     ),
     samples=lambda: (*convolution_samples("conv2d", 2), *_quantised_samples()),
 )

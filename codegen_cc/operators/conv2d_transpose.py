@@ -40,7 +40,8 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_conv2d_transpose``."""
     attrs = node.node.attrs
     packed = pack_conv2d_transpose(node.role("weight").data, attrs["groups"], FLOAT32_PANELS)
-    call_kernel(node, builder, "ext_conv2d_transpose", packed, attrs["padding"][:2])
+    weight = builder.constant(packed)
+    call_kernel(node, builder, "ext_conv2d_transpose", weight, attrs["padding"][:2])
 
 
 def _macs(node: Node) -> Dim:

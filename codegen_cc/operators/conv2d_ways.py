@@ -8,6 +8,7 @@ from typing import NamedTuple
 from codegen_cc.dim import estimate, is_static, product, same
 from codegen_cc.node import Node
 from codegen_cc.operators.bfloat16 import in_parts, no_gain, product_rate, short_name
+from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.packing import PANEL
 from codegen_cc.operators.requantise import is_quantised
 from codegen_cc.operators.winograd import POINTS, best_tile, best_tile_beside
@@ -178,10 +179,10 @@ def fits_winograd(node: Node) -> bool:
     """Whether Winograd's algorithm can compute the node: 3 x 3, stride 1, one group.
 
     Winograd's transforms add up whole tiles, so that one infinite pixel makes all pixels of the
-    tiles that read it NaN: not for an exact node.
+    tiles that read it NaN: not for an exact node.  A weight is transformed when it is packed.
     """
     attrs = node.attrs
-    if node.exact:
+    if node.exact or not node.operand("weight").constant:
         return False
     plain = list(attrs["strides"]) == [1, 1] and attrs["groups"] == 1
     return plain and tuple(node.operand("weight").shape[2:]) == (3, 3)
@@ -257,6 +258,8 @@ def computes(node: Node) -> str | None:
         return reason
     if is_depthwise(node):
         return "depthwise, which memory limits; float32 is as fast"
+    if reason := not_constant(node.operand("weight")):
+        return reason
     groups = node.attrs["groups"]
     outputs = node.operand("weight").shape[0] // groups
     least = _LEAST_OUTPUTS if groups == 1 else _LEAST_IN_GROUP

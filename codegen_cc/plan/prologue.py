@@ -110,9 +110,9 @@ def _is_point(node: RegionNode) -> bool:
         return False
     if node.node.compute and node.node.compute not in KERNEL_HALVES:
         return False
-    attrs, kernel = node.node.attrs, node.node.operand("weight").shape[2:]
+    attrs, weight = node.node.attrs, node.node.operand("weight")
     plain = list(attrs["strides"]) == [1, 1] and attrs["groups"] == 1 and not any(attrs["padding"])
-    return plain and tuple(kernel) == (1, 1)
+    return plain and weight.constant and tuple(weight.shape[2:]) == (1, 1)
 
 
 def _activation(node: RegionNode) -> Step | None:

@@ -111,7 +111,8 @@ static void float_run(const void* context, int64_t n, const void* const* x, cons
   }
 }
 
-/* `rows` runs of n elements as one run, in `chunk` where they do not lie so; *step is its step. */
+/* `rows` runs of n elements, VL at most, as one run; it is in `chunk`, which has room for VL more,
+ * where they do not lie so.  *step is its step. */
 static const float* side_by_side(const float* x, int64_t rows, int64_t n, int64_t row_step,
                                  int64_t* step, float* chunk) {
   const int64_t within = *step;
@@ -124,6 +125,8 @@ static const float* side_by_side(const float* x, int64_t rows, int64_t n, int64_
       vf_store(chunk + 2 * row, vf_low_pairs(v, v));
       vf_store(chunk + 2 * row + VL, vf_high_pairs(v, v));
     }
+  if (within == 0) /* the next row is written over the end of a vector */
+    for (; row < rows; row++) vf_store(chunk + row * n, vf_set1(x[row * row_step]));
   for (; row < rows; row++)
     for (int64_t i = 0; i < n; i++) chunk[row * n + i] = x[row * row_step + i * within];
   return chunk;
@@ -133,7 +136,7 @@ static const float* side_by_side(const float* x, int64_t rows, int64_t n, int64_
 static void float_rows(const void* context, const broadcast_rows* r) {
   const int64_t together = r->n > VL ? 1 : CHUNK / r->n;
   const float *a = r->x[0], *b = r->x[1];
-  float a_chunk[CHUNK], b_chunk[CHUNK];
+  float a_chunk[CHUNK + VL], b_chunk[CHUNK + VL];
   for (int64_t row = 0; row < r->rows; row += together) {
     const int64_t count = i64_min(together, r->rows - row);
     int64_t step[] = {r->step[0], r->step[1]};

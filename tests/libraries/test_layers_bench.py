@@ -166,7 +166,9 @@ class Bad(BuiltinLibrary):
 LIBRARY = Bad()
 """
 BAD = {
-    "wrong": 'conv2d.call_kernel(node, builder, "ext_conv2d", 1.01 * packed, [1, 1])',
+    "wrong": """\
+packed = builder.constant(1.01 * packed)
+        conv2d.call_kernel(node, builder, "ext_conv2d", packed, [1, 1])""",
     # Winograd's algorithm has no tile of 5.
     "failing": """\
 placed = conv2d.place_conv2d(node, builder, [1, 1])

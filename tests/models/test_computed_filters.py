@@ -13,8 +13,15 @@ import byoc
 from tests.ir.graphs import onnx_model
 from tests.reference import assert_agrees, onnxruntime_outputs
 
-#: Operator, shape of the image, shape of the weight, attributes.
+#: Operator, shape of the image, shape of the weight, attributes.  Images of fewer pixels than there
+#: are outputs in a group, points, and transposed convolutions become products.
 CASES = {
+    "few pixels": ("Conv", (1, 4, 5, 4), (40, 4, 3, 3), {"pads": [1, 1, 1, 1]}),
+    "few pixels of groups": ("Conv", (1, 6, 4, 4), (60, 2, 3, 3), {"group": 3}),
+    "panels": ("Conv", (1, 5, 9, 8), (37, 5, 3, 2), {}),
+    "panels of groups": ("Conv", (1, 6, 9, 9), (66, 2, 3, 3), {"group": 3}),
+    "few outputs": ("Conv", (1, 19, 9, 9), (2, 19, 3, 3), {"strides": [2, 2]}),
+    "correlation": ("Conv", (1, 21, 12, 11), (21, 1, 5, 5), {"group": 21}),
     "3 x 3": ("Conv", (2, 4, 9, 7), (6, 4, 3, 3), {"pads": [1, 1, 1, 1]}),
     "points": ("Conv", (2, 4, 5, 6), (3, 4, 1, 1), {}),
     "strides": ("Conv", (1, 3, 11, 12), (5, 3, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1]}),
@@ -33,7 +40,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", ["3 x 3", "strides", "groups", "groups of one channel"])
+#: Those that become products, of any sizes.
+PRODUCTS = ("points", "transposed", "transposed groups", "transposed, cut")
+
+
+@pytest.mark.parametrize("case", ["few pixels", "few pixels of groups", "points"])
 def test_large_images(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taps one by one, where patches would take much memory."""
     module = sys.modules["byoc.canonicalise.computed_filters"]  # named as its function
@@ -60,6 +71,9 @@ def test_computed_weight(case: str, size: str, tmp_path: Path) -> None:
     model = onnx_model(nodes, {"x": shape, "s": factors}, ["y"], constants)
     done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
     assert done.report.left == () and len(done.report.regions) == 1
+    few = size == "fixed" and case.startswith("few pixels")
+    ways = {use.algorithm for use in done.report.kernels}
+    assert ("matmul" in ways) == (few or case in PRODUCTS)
     larger = (image[0] + 1, image[1], *(extent + 5 for extent in image[2:]))
     with byoc.load(tmp_path / "m.so") as library:
         for given in (image, larger) if size == "open" else (image,):

@@ -16,10 +16,10 @@
  *   input0: float32 [1, 3, 8, 8]
  *   output0: float32 [1, 16, 8, 8]
  */
-extern const float ext_main_0_w0[16];
-extern const float ext_main_0_w1[432];
-extern const float ext_main_0_w2[16];
-extern const float ext_main_0_w3[256];
+extern const float ext_main_0_w1[16];
+extern const float ext_main_0_w0[432];
+extern const float ext_main_0_w3[16];
+extern const float ext_main_0_w2[256];
 
 static int ext_main_0_body(const float* input0, float* output0, char* arena) {
   static const char region[] = "ext_main_0";
@@ -41,8 +41,8 @@ static int ext_main_0_body(const float* input0, float* output0, char* arena) {
       .pad_top = 1, .pad_left = 1, .dilation_h = 1, .dilation_w = 1, .groups = 1,
       .x_stride = 3, .y_stride = 16, .in_place_rows = 14},
     t0,
-    ext_main_0_w1,
-    &(const ext_epilogue){.bias = ext_main_0_w0, .before = {.kind = EXT_RELU}},
+    ext_main_0_w0,
+    &(const ext_epilogue){.bias = ext_main_0_w1, .before = {.kind = EXT_RELU}},
     t1));
 
   /* ext.conv2d_bias_silu: [1, 16, 8, 8] * [16, 16, 1, 1] -> [1, 16, 8, 8] */
@@ -52,8 +52,8 @@ static int ext_main_0_body(const float* input0, float* output0, char* arena) {
       .pad_top = 0, .pad_left = 0, .dilation_h = 1, .dilation_w = 1, .groups = 1,
       .x_stride = 16, .y_stride = 16},
     t1,
-    ext_main_0_w3,
-    &(const ext_epilogue){.bias = ext_main_0_w2, .before = {.kind = EXT_SILU}},
+    ext_main_0_w2,
+    &(const ext_epilogue){.bias = ext_main_0_w3, .before = {.kind = EXT_SILU}},
     t2));
 
   /* result t1 to output output0 */

@@ -39,22 +39,32 @@ class PlainRead:
 
 
 class PlainProducts:
-    """The products of a prompt alone: ``layers`` times those of a layer, and the last one."""
+    """The products of a prompt alone: ``layers`` times those of a layer, and the last one.
+
+    With ``attention`` those of queries, keys and values are among them, of all tokens by all.
+    """
 
     def __init__(
-        self, path: Path, decoder: Decoder, threads: int, capacity: int, layers: int, length: int
+        self,
+        path: Path,
+        decoder: Decoder,
+        threads: int,
+        capacity: int,
+        layers: int,
+        length: int,
+        attention: bool = False,
     ) -> None:
         del decoder, capacity
         from byoc.deploy.loader import load
 
         self._layers, self._runs = layers, []
-        for part in ("layer", "last"):
+        for part in ("last", "layer", *(("attention",) if attention else ())):
             model = load(path / f"{part}.so", threads)
             draw = np.random.default_rng(0)
-            arrays = {
-                info.name: draw.standard_normal((length, info.shape[1]), np.float32)
-                for info in model.inputs
-            }
+            arrays = {}
+            for info in model.inputs:
+                shape = [extent if isinstance(extent, int) else length for extent in info.shape]
+                arrays[info.name] = draw.standard_normal(shape, np.float32)
             tensors = model.tensors(arrays)
             self._runs.append(lambda model=model, tensors=tensors: model.invoke(tensors))
 
@@ -64,7 +74,8 @@ class PlainProducts:
     def call(self, inputs: Arrays) -> None:
         """All products once."""
         del inputs
-        layer, last = self._runs
+        last, *layer = self._runs
         for _ in range(self._layers):
-            layer()
+            for run in layer:
+                run()
         last()

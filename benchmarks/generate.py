@@ -4,7 +4,8 @@
 
 A step reads every weight of a product once, and the cache: it is measured beside a plain read of as
 many bytes (``ext_bench_read``), and ``share`` is its speed in times of that.  A prompt is measured
-beside the products alone, of each layer once for all layers, compiled as a network of its own.  All
+beside the products alone, of each layer once for all layers, compiled as networks of their own:
+those by weights, and those with the products of attention, of all tokens by all, as well.  All
 sit in processes of their own and take turns (``byoc.bench.generate``).
 
 ``--folder`` keeps models and libraries; with ``--build`` they are made, and nothing is measured.
@@ -82,6 +83,7 @@ FORMS = {
 }
 _FLOAT_PEER = "OpenVINO, float32 data"
 _READ, _PRODUCTS = "plain read", "plain products"
+_WEIGHTS = "plain products by weights"
 _SHARE = 0.85
 #: Where the engines of those are.
 _LIMITS = "benchmarks.decoder_limits:"
@@ -106,7 +108,10 @@ def product_bytes(model: onnx.ModelProto, precision: str) -> int:
 
 
 def products(shape: Shape) -> dict[str, onnx.ModelProto]:
-    """Networks of the products of one layer, and of the last one, over [rows, columns]."""
+    """Networks of the products of one layer, of the last one, and of a layer's attention.
+
+    The first two are over [rows, columns], the others over [heads, rows, columns].
+    """
     own = shape.groups * shape.width
     sizes = {
         "layer": [
@@ -124,6 +129,16 @@ def products(shape: Shape) -> dict[str, onnx.ModelProto]:
             y = graph.op("MatMul", sources[k], graph.normal((k, n), k**-0.5))
             graph.output(y, f"y{place}", ("rows", n))
         made[name] = graph.build()
+    graph, heads = GraphBuilder("attention", 0), shape.heads
+    pairs = [
+        (("rows", shape.width), (shape.width, "rows"), ("rows", "rows")),
+        (("rows", "rows"), ("rows", shape.width), ("rows", shape.width)),
+    ]
+    for place, sides in enumerate(pairs):
+        *operands, out = ((heads, *side) for side in sides)
+        names = [graph.input(f"{name}{place}", s) for name, s in zip("ab", operands, strict=True)]
+        graph.output(graph.op("MatMul", *names), f"y{place}", out)
+    made["attention"] = graph.build()
     return made
 
 
@@ -187,24 +202,22 @@ def measure(
         told = {**peer.options, "rounds_data": False}
         entrants.insert(3, replace(peer, name="openvino-float", title=_FLOAT_PEER, options=told))
     if plan.prompts:
-        options = {"layers": MODELS[name]["layers"], "length": max(plan.prompts)}
         parts = folder / f"products-{how.bits}-{how.precision}"
-        entrants.append(
-            Entrant(
-                "products",
-                _PRODUCTS,
-                _LIMITS + "PlainProducts",
-                parts,
-                options,
-                answers=False,
-                does=(True, False),
-            )
-        )
+        entrants += _plain_products(parts, MODELS[name]["layers"], max(plan.prompts))
     rows = race(entrants, decoder, plan, threads, failed)
     for row in rows:
         if row.engine == ENGINES["byoc"].title and not (row.error or 0.0) <= how.tolerance:
             raise BenchmarkError(f"{form}: {row.label} is off by {row.error:.1e} of the range")
     return rows
+
+
+def _plain_products(folder: Path, layers: int, length: int) -> Iterator[Entrant]:
+    for name, title in (("weights", _WEIGHTS), ("products", _PRODUCTS)):
+        options = {"layers": layers, "length": length, "attention": title == _PRODUCTS}
+        yield Entrant(
+            name, title, _LIMITS + "PlainProducts", folder, options,
+            answers=False, does=(True, False),
+        )  # fmt: skip
 
 
 def checks(form: str, rows: Sequence[Row]) -> list[str]:
@@ -215,6 +228,7 @@ def checks(form: str, rows: Sequence[Row]) -> list[str]:
         about = f"{form}, threads: {row.threads}, {row.label}"
         for limit, least in ((_READ, _SHARE), (_PRODUCTS, 1.0)):
             bound = others.pop(limit, None)
+            others.pop(_WEIGHTS, None)  # which leave out what attention multiplies
             if bound is not None and bound / row.times[1] < least:
                 lines.append(f"{about}: {bound / row.times[1]:.2f} of {limit} MISSES {least:.2f}")
         lines += [

@@ -59,7 +59,7 @@ def test_the_limits_take_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(absent) == 4 - len(engines)
     (part,) = found["measured"]
     assert [row["engine"] for row in part["rows"]] == [
-        *(*engines, "plain products"),
+        *(*engines, "plain products by weights", "plain products"),
         *(*engines, "plain read"),
     ]
 

@@ -7,7 +7,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,8 @@ class CallTime:
 
     ``compute`` is the dtype that it multiplies in, empty for none, and ``node`` the number of its
     composite in the region, -1 for none. A region that runs several times in a run of the network,
-    as in a loop, has the time of all.
+    as in a loop, has the time of all. Where a composite takes several calls of a function, the last
+    has its MACs and bytes, and ``node_ms`` is the time of all.
     """
 
     region: str
@@ -46,6 +48,7 @@ class CallTime:
     compute: str
     node: int
     milliseconds: float
+    node_ms: float
 
     @property
     def name(self) -> str:
@@ -70,12 +73,12 @@ class CallTime:
     @property
     def gflops(self) -> float:
         """GFLOP/s, two to a multiply-accumulate."""
-        return 2e-6 * self.macs / self.milliseconds if self.milliseconds else 0.0
+        return 2e-6 * self.macs / self.node_ms if self.node_ms else 0.0
 
     @property
     def gbytes(self) -> float:
         """GB/s, if every operand passes through memory once."""
-        return 1e-6 * self.bytes / self.milliseconds if self.milliseconds else 0.0
+        return 1e-6 * self.bytes / self.node_ms if self.node_ms else 0.0
 
 
 @dataclass(frozen=True)
@@ -222,10 +225,7 @@ def profile(
         timed = _run(model, subject.inputs, regions, runs)
         medians = 1e3 * np.median([run.seconds for run in timed], axis=0)
         described = [(region.name, call) for region in regions for call in region.calls]
-        calls = tuple(
-            CallTime(name, **call, milliseconds=float(milliseconds))
-            for (name, call), milliseconds in zip(described, medians, strict=True)
-        )
+        calls = tuple(_calls(described, [float(each) for each in medians]))
         roofs = None
         if with_roofs:
             progress("measure the CPU's roofs")
@@ -238,6 +238,21 @@ def profile(
         model.close()
     times = {"whole_ms": 1e3 * whole, "outside_ms": 1e3 * outside}
     return Profile(title, threads, runs, calls, **times, report=report, timeline=line, roofs=roofs)
+
+
+def _calls(
+    described: Sequence[tuple[str, dict[str, Any]]], times: Sequence[float]
+) -> Iterator[CallTime]:
+    """The calls of all regions, by the region's name."""
+    keys = [
+        (region, call["node"], call["function"]) if call["node"] >= 0 else (region, index)
+        for index, (region, call) in enumerate(described)
+    ]
+    of_node: dict[tuple[Any, ...], float] = defaultdict(float)
+    for key, milliseconds in zip(keys, times, strict=True):
+        of_node[key] += milliseconds
+    for key, (region, call), milliseconds in zip(keys, described, times, strict=True):
+        yield CallTime(region, **call, milliseconds=milliseconds, node_ms=of_node[key])
 
 
 def _run(

@@ -1,10 +1,12 @@
-"""Turn a transposed convolution of volumes, of which there is no kernel, into a convolution.
+"""Turn transposed convolutions of volumes into convolutions, where that is faster or no kernel is.
 
-With zeros between its elements, so that they lie a stride apart, and as many around as a tap may
-reach, a volume is convolved with the kernel turned round. Where kernel size and stride are equal
-every output has one tap, and the zeros would be most of the work: that is a pointwise convolution
+Where kernel size and stride are equal every output has one tap: that is a pointwise convolution
 with channels (a, b, c, o), whose elements are then put in their places, as of images
-(``transposed_conv_to_conv``).
+(``transposed_conv_to_conv``). It is faster where there are few outputs.
+
+Where outputs have no tap, there is no kernel: with zeros between its elements, so that they lie a
+stride apart, and as many around as a tap may reach, a volume is convolved with the kernel turned
+round.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from byoc.canonicalise.transposed_conv_to_conv import (
     turned_kernel,
 )
 from byoc.ir.dataflow import Block, array_of, constant, dtype_of, is_kernel_float, shape_of
+from codegen_cc.operators.conv2d_transpose_phases import fills_panels, has_all_taps
 
 
 def convolved_volumes(block: Block) -> None:
@@ -33,8 +36,20 @@ def convolved_volumes(block: Block) -> None:
             continue
         if not has_layouts(call, "NCDHW", "IODHW") or shape_of(var) is None:
             continue
-        rewrite = _placed if is_disjoint(call, weight) else _spread
+        if is_disjoint(call, weight) and not fills_panels(weight.shape[1]):
+            rewrite = _placed
+        elif _have_taps(call, weight):
+            continue
+        else:
+            rewrite = _spread
         block.replace(var, relax.op.reshape(rewrite(block, var, call, weight), var.ty.shape))
+
+
+def _have_taps(call: relax.Call, weight: np.ndarray) -> bool:
+    """Whether the kernel computes it: every output has a tap."""
+    numbers = numbers_of(call)
+    told = (numbers[name] for name in ("strides", "dilation", "padding"))
+    return has_all_taps(weight.shape[2:], *told)
 
 
 def _placed(block: Block, var: relax.Var, call: relax.Call, weight: np.ndarray) -> relax.Expr:

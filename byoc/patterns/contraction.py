@@ -60,6 +60,7 @@ CONTRACTION_ROWS = (
             ("conv2d", "NCHW", "OIHW"),
             ("conv2d_transpose", "NCHW", "IOHW"),
             ("conv3d", "NCDHW", "OIDHW"),
+            ("conv3d_transpose", "NCDHW", "IODHW"),
         )
     ),
     Row("relax.matmul", build_matmul, "matmul"),

@@ -12,6 +12,7 @@ from codegen_cc.operators import (
     conv2d,
     conv2d_transpose,
     conv3d,
+    conv3d_transpose,
     distances,
     elementwise,
     fourier,
@@ -34,7 +35,18 @@ from codegen_cc.operators import (
 )
 
 FAMILIES = (
-    *(conv2d, conv2d_transpose, conv3d, matmul, attention, pooling, resize2d, pad, normalisation),
+    *(
+        conv2d,
+        conv2d_transpose,
+        conv3d,
+        conv3d_transpose,
+        matmul,
+        attention,
+        pooling,
+        resize2d,
+        pad,
+        normalisation,
+    ),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
     *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees, fourier, roi_align),
 )

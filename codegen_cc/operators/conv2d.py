@@ -392,14 +392,14 @@ def convolution_samples(op: str, rank: int) -> Iterator[Sample]:
         groups = 16 // per_group
         plain = {"strides": [1] * rank, "padding": [kernel // 2] * (2 * rank)}
         plain |= {"dilation": [1] * rank, "groups": groups}
-        if op == "conv2d_transpose":
+        if op.endswith("_transpose"):
             plain["output_padding"] = [0] * rank
         image = (2, 16, *(8,) * rank)
         operands = {
             "input": (image, REAL),
             "weight": ((16, per_group, *(kernel,) * rank), weight),
         }
-        out = [4 if attrs.get("strides") and op != "conv2d_transpose" else 8] * rank
+        out = [4 if attrs.get("strides") and not op.endswith("_transpose") else 8] * rank
         return sample_node(op, operands, (2, 16, *out), **plain | attrs)
 
     yield Sample("", node())

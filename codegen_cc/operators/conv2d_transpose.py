@@ -1,4 +1,4 @@
-"""conv2d_transpose on ``ext_conv2d_transpose``."""
+"""conv2d_transpose: a product whose windows are added up, or convolutions by place in a stride."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from codegen_cc.operators.conv2d import (
     call_kernel,
     convolution_samples,
 )
+from codegen_cc.operators.conv2d_transpose_phases import lower_phases, prefers_phases
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE
 from codegen_cc.operators.operands import not_constant
@@ -21,11 +22,16 @@ from codegen_cc.region.graph import RegionNode
 
 def supports(node: Node) -> str | None:
     """None if the kernel can compute the transposed convolution, else the reason."""
+    return unfit_transposed(node, rank=4)
+
+
+def unfit_transposed(node: Node, rank: int) -> str | None:
+    """Why a transposed convolution of tensors of that rank cannot be computed, or None."""
     data, weight = node.operand("input"), node.operand("weight")
     if not weight.constant:
         return not_constant(weight)
-    if len(data.shape) != 4 or len(weight.shape) != 4:
-        return f"ranks {len(data.shape)} and {len(weight.shape)}; need 4 and 4"
+    if len(data.shape) != rank or len(weight.shape) != rank:
+        return f"ranks {len(data.shape)} and {len(weight.shape)}; need {rank} and {rank}"
     groups = node.attrs["groups"]
     if weight.shape[0] != data.shape[1] or weight.shape[0] % groups:
         return f"groups={groups}, weight {list(weight.shape)}; do not fit input {list(data.shape)}"
@@ -36,15 +42,32 @@ def supports(node: Node) -> str | None:
     return None
 
 
+_PHASES, _WINDOWS = "implicit GEMM for each place in a stride", "GEMM, windows added up"
+
+
+def algorithms(node: Node) -> tuple[str, ...]:
+    """The names of the ways to compute a node, the own choice first."""
+    return (_PHASES, _WINDOWS) if prefers_phases(node) else (_WINDOWS,)
+
+
+def algorithm(node: Node) -> str:
+    """The name of the way that the node says or that is chosen."""
+    known = algorithms(node)
+    return node.algorithm if node.algorithm in known else known[0]
+
+
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
-    """One call of ``ext_conv2d_transpose``."""
+    """One call of ``ext_conv2d_transpose``, or calls of ``ext_conv2d_apart``."""
+    if algorithm(node.node) == _PHASES:
+        lower_phases(node, builder)
+        return
     attrs = node.node.attrs
     packed = pack_conv2d_transpose(node.role("weight").data, attrs["groups"], FLOAT32_PANELS)
     weight = builder.constant(packed)
     call_kernel(node, builder, "ext_conv2d_transpose", weight, attrs["padding"][:2])
 
 
-def _macs(node: Node) -> Dim:
+def transposed_macs(node: Node) -> Dim:
     """Every element of the input meets each weight of its filter."""
     return product(node.operand("input").shape) * product(node.operand("weight").shape[1:])
 
@@ -53,13 +76,13 @@ CONV2D_TRANSPOSE = Operator(
     "conv2d_transpose",
     roles=("input", "weight"),
     attributes=CONVOLUTION_ATTRIBUTES | {"output_padding": "one per axis of the image"},
-    macs=_macs,
+    macs=transposed_macs,
     layout=Layout.IMAGE,
     epilogue=FULL_EPILOGUE,
     channel_axis=1,
     weight_layout="IOHW",
     facts=CONVOLUTION_FACTS,
-    kernels=Kernels(lower, only_single, supports),
+    kernels=Kernels(lower, only_single, supports, algorithm, algorithms),
     samples=lambda: convolution_samples("conv2d_transpose", 2),
 )
 

@@ -155,6 +155,21 @@ def _sizes(
     return numbers | {"groups": attrs["groups"]}
 
 
+CONV3D_FACTS = Facts(
+    ranks={"input": 5, "weight": 5},
+    names=(*_NAMES, "pad_back", *FAR_SIDES),
+    numbers=_numbers,
+    params="ext_conv3d_params",
+    told_by={
+        "batch": IMAGE_TOLD["batch"],
+        "strides": ("stride_d stride_h stride_w",),
+        "dilation": ("dilation_d dilation_h dilation_w",),
+        "padding": ("pad_front pad_top pad_left out_d out_h out_w",),
+        "groups": ("groups",),
+    },
+    neutral=IMAGE_NEUTRAL,
+)
+
 CONV3D = Operator(
     "conv3d",
     roles=("input", "weight"),
@@ -163,20 +178,7 @@ CONV3D = Operator(
     epilogue=FULL_EPILOGUE,
     channel_axis=1,
     weight_layout="OIDHW",
-    facts=Facts(
-        ranks={"input": 5, "weight": 5},
-        names=(*_NAMES, "pad_back", *FAR_SIDES),
-        numbers=_numbers,
-        params="ext_conv3d_params",
-        told_by={
-            "batch": IMAGE_TOLD["batch"],
-            "strides": ("stride_d stride_h stride_w",),
-            "dilation": ("dilation_d dilation_h dilation_w",),
-            "padding": ("pad_front pad_top pad_left out_d out_h out_w",),
-            "groups": ("groups",),
-        },
-        neutral=IMAGE_NEUTRAL,
-    ),
+    facts=CONV3D_FACTS,
     kernels=Kernels(lower, only_single, supports, algorithm=algorithm, algorithms=algorithms),
     samples=lambda: convolution_samples("conv3d", 3),
 )

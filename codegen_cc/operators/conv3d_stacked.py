@@ -24,9 +24,9 @@ from codegen_cc.operators.conv3d_images import (
     dense_view,
     plane_images,
 )
+from codegen_cc.operators.stacked_planes import stack_planes, with_zeros
 from codegen_cc.plan.builder import PlanBuilder
-from codegen_cc.plan.call import Struct
-from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor, strides_for
+from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
 from codegen_cc.region.graph import RegionNode, Value
 
 #: Inputs up to which copying them pays, times the pixels of the input for each of the result.
@@ -66,7 +66,7 @@ def lower_stack(node: RegionNode, builder: PlanBuilder, images: Node) -> None:
     for operand, value in zip(images.operands, node.inputs, strict=True):
         image = Value(value.name, operand.shape, value.dtype)
         if operand.role == "input":
-            builder.place(image, _stack(node.node, builder, value, operand.shape))
+            builder.place(image, _stack(node.node, builder, value))
         elif operand.role == "weight":
             data = value.data.transpose(0, 2, 1, 3, 4).reshape(operand.shape)
             image = Value(value.name, operand.shape, value.dtype, np.ascontiguousarray(data))
@@ -82,42 +82,12 @@ def lower_stack(node: RegionNode, builder: PlanBuilder, images: Node) -> None:
     builder.place(node.output, result)
 
 
-def _stack(node: Node, builder: PlanBuilder, value: Value, shape: tuple[Dim, ...]) -> Tensor:
-    """[N OD, KD C, H, W]: the planes that taps of the depth read, of each plane of the result."""
-    attrs = node.attrs
-    stride, step = (attrs[name][0] for name in ("strides", "dilation"))
-    volumes = _with_zeros(node, builder, builder.tensor(value))
-    batch, channels, _, height, width = volumes.shape
-    n, c, d, h, w = volumes.strides
-    depth, taps = node.shape[2], node.operand("weight").shape[2]
-    extents = (batch, depth, height, width, taps, channels)
-    read = (n, normal(d * stride), h, w, normal(d * step), c)
-    source = Tensor(volumes.buffer, extents, read, volumes.offset)
-    target = builder.space(extents, volumes.dtype)
-    comment = f"{taps} planes of {list(volumes.shape)} for each of {depth}"
-    builder.copy(source, target, comment)
-    return Tensor(target.buffer, shape, strides_for(shape, CHANNELS_LAST))
-
-
-def _with_zeros(node: Node, builder: PlanBuilder, x: Tensor) -> Tensor:
-    """The volumes with the zeros around them that taps read, of images as well.
+def _stack(node: Node, builder: PlanBuilder, value: Value) -> Tensor:
+    """The planes that taps of the depth read, of each plane of the result.
 
     Short rows of few inputs take less time with zeros in place than with borders to look for.
     """
-    sides = node.attrs["padding"]
-    if not any(sides):
-        return x
-    x = builder.dense(x, VOLUMES_LAST)
-    y = builder.space(_padded(node), x.dtype, VOLUMES_LAST)
-    fields: dict[str, object] = {
-        "mode": "EXT_PAD_CONSTANT",
-        "value": 0.0,
-        "ndim": 4,
-        "shape": [x.shape[0], *x.shape[2:]],
-        "before": [0, *sides[:3]],
-        "after": [0, *sides[3:]],
-        "inner": x.shape[1],
-    }
-    comment = f"zeros around {list(x.shape)} -> {list(y.shape)}"
-    builder.call("ext_pad", [Struct("ext_pad_params", fields), x, y], y, comment)
-    return y
+    volumes = with_zeros(builder, builder.tensor(value), node.attrs["padding"])
+    stride, step = (node.attrs[name][0] for name in ("strides", "dilation"))
+    taps = node.operand("weight").shape[2]
+    return stack_planes(builder, volumes, node.shape[2], (0, stride, step), taps)

@@ -307,6 +307,20 @@ int ext_grouped_conv2d(const ext_conv2d_params* p, const float* x, const float* 
 int ext_conv2d_few(const ext_conv2d_params* p, const float* x, const float* w,
                    const ext_epilogue* e, float* y);
 
+/* Where results are that lie apart: that of image n, line h and pixel w is the pixel
+ * [n / planes][first_d + n % planes * step_d][first_h + h * step_h][first_w + w * step_w]. */
+typedef struct {
+  int64_t depth, height, width; /* of all of y; the depth of images is 1 */
+  int64_t first_d, first_h, first_w;
+  int64_t step_d, step_h, step_w;
+  int64_t planes; /* results along the depth */
+} ext_apart;
+/* ext_conv2d whose results, and the residual's elements, lie apart; reads the image in place.  The
+ * padding may be below 0: windows then begin inside of the image.  Transposed convolutions are one
+ * such for each place of a result in a stride. */
+int ext_conv2d_apart(const ext_conv2d_params* p, const ext_apart* at, const float* x,
+                     const float* w, const ext_epilogue* e, float* y);
+
 /* y[n][oh][ow][o] = epilogue(sum x[n][ih][iw][c] * w[c][o][kh][kw]) over the c, kh, kw, ih, iw with
  * oh = ih sh + kh dh - top and ow = iw sw + kw dw - left: the transpose of ext_conv2d, in whose
  * parameters x is still the input.  w: per group the panels of B[in_c/groups][kernel_h * kernel_w *

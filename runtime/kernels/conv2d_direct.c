@@ -7,6 +7,8 @@
  *
  * Taps above and below the image are left out of the kernel's range.  Tiles with a pixel whose
  * window leaves the image at its left or right are packed, with zeros for what is not there.
+ *
+ * Results may lie apart in y, as those of a transposed convolution that have the same taps do.
  */
 #include "conv2d.h"
 #include "gemm_tile.h"
@@ -18,7 +20,8 @@ EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 static const int64_t TASK_MACS = 400000;
 
 typedef struct {
-  ext_conv2d_params p;
+  ext_conv2d_params p; /* y_stride is that of neighbouring results, as the residual's is */
+  const ext_apart* at; /* NULL where these are neighbours in y as well */
   const float *x, *w;
   ext_epilogue e;
   ext_tail tail;
@@ -124,6 +127,18 @@ static void row_tiles(const direct_job* job, const output_row* row, const float*
   }
 }
 
+/* Floats from the first pixel of y, or of the residual, to the first one of output row `index`,
+ * with results `stride` apart. */
+static int64_t row_at(const direct_job* job, int64_t index, int64_t stride) {
+  const ext_conv2d_params* p = &job->p;
+  const ext_apart* at = job->at;
+  if (!at) return index * p->out_w * stride;
+  const int64_t n = index / p->out_h, h = index - n * p->out_h, image = n / at->planes;
+  const int64_t plane = image * at->depth + at->first_d + (n - image * at->planes) * at->step_d;
+  const int64_t line = plane * at->height + at->first_h + h * at->step_h;
+  return (line * at->width + at->first_w) * (stride / at->step_w);
+}
+
 static void one_row(const direct_job* job, int64_t index, float* packed) {
   const ext_conv2d_params* p = &job->p;
   const int64_t k = p->kernel_h * p->kernel_w * job->channels;
@@ -133,10 +148,11 @@ static void one_row(const direct_job* job, int64_t index, float* packed) {
     const float* w = job->w + g * ceil_div(job->outputs, EXT_PANEL) * EXT_PANEL * k;
     const float* bias = job->e.bias ? job->e.bias + g * job->outputs : NULL;
     row.x = job->x + inside.line * p->in_w * p->x_stride + g * job->channels;
-    row.y = job->y + index * p->out_w * p->y_stride + g * job->outputs;
-    row.residual = job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride +
-                                         g * job->outputs
-                                   : NULL;
+    row.y = job->y + row_at(job, index, p->y_stride) + g * job->outputs;
+    row.residual = NULL;
+    if (job->e.residual)
+      row.residual =
+          job->e.residual + row_at(job, index, job->e.residual_stride) + g * job->outputs;
     row_tiles(job, &row, w, bias, packed);
   }
 }
@@ -159,16 +175,21 @@ static void find_inner_columns(direct_job* job) {
   const ext_conv2d_params* p = &job->p;
   int64_t last_tap = (p->kernel_w - 1) * p->dilation_w;
   int64_t room = p->in_w - 1 - last_tap + p->pad_left; /* of a window's first column */
-  job->first = i64_min(p->out_w, ceil_div(p->pad_left, p->stride_w));
+  job->first = i64_min(p->out_w, ceil_div(i64_max(0, p->pad_left), p->stride_w));
   job->past = room < 0 ? 0 : i64_min(p->out_w, room / p->stride_w + 1);
   job->past = i64_max(job->first, job->past);
 }
 
-int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, const float* w,
-                                const ext_epilogue* e, float* y) {
+/* On all threads; `at` as in the job. */
+static int run_direct(const ext_conv2d_params* p, const ext_apart* at, const float* x,
+                      const float* w, const ext_epilogue* e, float* y) {
   if (p->batch <= 0 || p->out_h <= 0 || p->out_w <= 0 || p->out_c <= 0) return EXT_OK;
-  direct_job job = {.p = *p, .x = x, .w = w, .y = y};
+  direct_job job = {.p = *p, .at = at, .x = x, .w = w, .y = y};
   if (e) job.e = *e;
+  if (at) {
+    job.p.y_stride *= at->step_w;
+    job.e.residual_stride *= at->step_w;
+  }
   job.tail = ext_plan_tail(&job.e);
   job.channels = p->in_c / p->groups;
   job.outputs = p->out_c / p->groups;
@@ -182,3 +203,20 @@ int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, cons
   int64_t lines = p->batch * p->out_h;
   return ext_parallel_products(lines, i64_max(1, TASK_MACS * lines / i64_max(1, macs)), rows, &job);
 }
+
+int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, const float* w,
+                                const ext_epilogue* e, float* y) {
+  return run_direct(p, NULL, x, w, e, y);
+}
+
+int EXT_NAME(ext_conv2d_apart)(const ext_conv2d_params* p, const ext_apart* at, const float* x,
+                               const float* w, const ext_epilogue* e, float* y) {
+  if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
+  if (p->batch > 0 && (at->planes < 1 || at->step_w < 1)) return EXT_ERR_ARGUMENT;
+  return run_direct(p, at, x, w, e, y);
+}
+
+EXT_DISPATCH(ext_conv2d_apart,
+             (const ext_conv2d_params* p, const ext_apart* at, const float* x, const float* w,
+              const ext_epilogue* e, float* y),
+             (p, at, x, w, e, y))

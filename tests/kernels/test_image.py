@@ -351,3 +351,50 @@ def test_depthwise_conv3d_of_other_groups_is_refused(lib: ctypes.CDLL) -> None:
     x = np.zeros(64, np.float32)
     p = abi.Conv3dParams(1, 1, 1, 1, 4, 1, 1, 1, 4, *[1] * 6, *[0] * 3, *[1] * 3, 2)
     assert lib.ext_depthwise_conv3d(p, x.ctypes.data, x.ctypes.data, None, x.ctypes.data) == 2
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("epilogue", cases.EPILOGUES[:6], ids=str)
+@pytest.mark.parametrize("pads", [(1, 0), (-1, -2), (2, 3)])
+def test_conv2d_apart(
+    lib: ctypes.CDLL, pads: tuple[int, int], epilogue: cases.Epilogue, groups: int
+) -> None:
+    """Every second plane and line and every third pixel of two volumes; the others stay."""
+    rng = np.random.default_rng(13)
+    planes, (h, w), c, o = 3, (6, 33), 6, 20
+    images = at_page_end(rng.standard_normal((2 * planes, h, w, c)))
+    weight = rng.standard_normal((o, c // groups, 2, 3)).astype(np.float32)
+    split = weight.reshape(groups, o // groups, c // groups, 2, 3).transpose(0, 3, 4, 2, 1)
+    panels = at_page_end(_pack_groups(split.reshape(groups, -1, o // groups)))
+    out, whole = (5, 30), (2 * planes + 1, 12, 92)
+    pixels = 2 * int(np.prod(whole))
+    finish = _finish(rng, epilogue, pixels, o)
+    y = Rows(pixels, o)
+    before = y.view.copy()
+    p = abi.Conv2dParams(
+        2 * planes, h, w, c, *out, o, 2, 3, 1, 1, *pads, 1, 1, groups, c, o,
+    )  # fmt: skip
+    at = abi.Apart(*whole, 1, 1, 2, 2, 2, 3, planes)
+    status = lib.ext_conv2d_apart(
+        p, at, images.ctypes.data, panels.ctypes.data, finish.struct, y.pointer
+    )
+    assert status == 0
+    top, left = pads
+    sides = ((0, 0), (max(top, 0), 9), (max(left, 0), 9), (0, 0))
+    padded = np.pad(images.astype(np.float64), sides)[:, max(-top, 0) :, max(-left, 0) :]
+    sums = np.zeros((2 * planes, *out, o))
+    inner, each = c // groups, o // groups
+    for kh, kw, g in itertools.product(range(2), range(3), range(groups)):
+        window = padded[:, kh : kh + out[0], kw : kw + out[1], g * inner : (g + 1) * inner]
+        some = np.s_[g * each : (g + 1) * each]
+        sums[..., some] += window @ weight[some, :, kh, kw].T
+    wanted = np.zeros((2, *whole, o))
+    places = np.s_[:, 1 : 1 + 2 * planes : 2, 1 : 1 + 2 * out[0] : 2, 2 : 2 + 3 * out[1] : 3]
+    wanted[places] = sums.reshape(2, planes, *out, o)
+    wanted = finish.apply(wanted)
+    found = y.view.reshape(2, *whole, o)
+    assert_close(found[places], wanted[places], 5e-5)
+    rest = np.ones(found.shape[:-1], bool)
+    rest[places] = False
+    np.testing.assert_array_equal(found[rest], before.reshape(found.shape)[rest])
+    y.check_gaps()

@@ -194,20 +194,37 @@ def test_volume_of_one_channel(shape: list[int | str], tmp_path: Path) -> None:
 TRANSPOSED = {
     "no overlap": ((2, 2, 2), {"strides": [2, 2, 2]}),
     "overlap": ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6, "output_padding": [1] * 3}),
+    "groups": ((3, 4, 3), {"strides": [3, 2, 1], "pads": [0, 1, 2, 1, 0, 0], "group": 2}),
+    "holes": (
+        (3, 2, 3),
+        {"strides": [2, 2, 1], "dilations": [3, 1, 2], "pads": [3, 0, 1, 2, 1, 0]},
+    ),
+    "stride 1": ((2, 3, 2), {"pads": [0, 1, 1, 1, 0, 0]}),
+    "cut to less": ((2, 2, 2), {"pads": [2, 0, 0, 0, 2, 0]}),
     "groups and holes": ((2, 3, 2), {"strides": [3, 1, 2], "dilations": [2, 1, 1], "group": 2}),
     "more cut off than taps reach": ((2, 2, 1), {"strides": [4, 1, 2], "pads": [2, 0, 1, 1, 1, 1]}),
 }
+#: Those with outputs that have no tap.
+UNTOUCHED = ("groups and holes", "more cut off than taps reach")
 
 
 @pytest.mark.parametrize("case", TRANSPOSED)
 @pytest.mark.parametrize("size", ["fixed", "open"])
-def test_transposed(case: str, size: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("outputs", [6, 20])
+def test_transposed(case: str, size: str, outputs: int, tmp_path: Path) -> None:
+    """A sum of two, with a bias and an activation."""
     kernel, attributes = TRANSPOSED[case]
     random = np.random.default_rng(9)
-    weights = {"w": random.standard_normal((4, 6 // attributes.get("group", 1), *kernel))}
-    weights["b"] = random.standard_normal(3 * 2)
-    nodes = [oh.make_node("ConvTranspose", ["x", "w", "b"], ["y"], **attributes)]
-    shape: list[int | str] = ["n", 4, "d", 5, 4] if size == "open" else [2, 4, 3, 5, 4]
+    taps = (4, outputs // attributes.get("group", 1), *kernel)
+    weights = {name: random.standard_normal(taps) for name in "wv"}
+    weights["b"] = random.standard_normal(outputs)
+    nodes = [
+        oh.make_node("ConvTranspose", ["x", "w", "b"], ["t"], **attributes),
+        oh.make_node("ConvTranspose", ["x", "v"], ["r"], **attributes),
+        oh.make_node("Add", ["t", "r"], ["s"]),
+        oh.make_node("Relu", ["s"], ["y"]),
+    ]
+    shape: list[int | str] = ["n", 4, "d", "h", "w"] if size == "open" else [2, 4, 3, 5, 4]
     graph = oh.make_graph(
         nodes,
         "volumes",
@@ -217,11 +234,15 @@ def test_transposed(case: str, size: str, tmp_path: Path) -> None:
     )
     model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8)
     compiled = byoc.compile(model, tmp_path / "model.so", min_bytes=0)
-    assert compiled.report.left == ()
+    assert compiled.report.left == () and len(compiled.report.regions) == 1
+    placed = case == "no overlap" and outputs < 10
+    ways = {use.algorithm for use in compiled.report.kernels}
+    assert ("conv3d_transpose" in ways) != (placed or case in UNTOUCHED)
     session = ort.InferenceSession(model.SerializeToString())
     with byoc.load(tmp_path / "model.so") as library:
-        for count, depth in ((2, 3), (1, 5)) if size == "open" else ((2, 3),):
-            x = random.standard_normal((count, 4, depth, 5, 4)).astype(np.float32)
+        given = ((2, 3, 5, 4), (1, 5, 3, 7)) if size == "open" else ((2, 3, 5, 4),)
+        for count, *sides in given:
+            x = random.standard_normal((count, 4, *sides)).astype(np.float32)
             (wanted,) = session.run(None, {"x": x})
             np.testing.assert_allclose(library.run({"x": x})["y"], wanted, atol=1e-4)
 

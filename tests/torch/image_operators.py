@@ -9,6 +9,7 @@ from torch import nn
 from tests.torch.case import Case
 
 _X = (3, 8, 6, 6)
+_VOLUME = (2, 3, 4, 5, 6)
 #: Windows of -inf alone, of equal numbers, and with several NaN.
 _EXTREMES = torch.zeros(2, 6, 6)
 _EXTREMES[0, :4, :4], _EXTREMES[1, 1, 2], _EXTREMES[1, 3, 3] = -torch.inf, torch.nan, torch.nan
@@ -54,6 +55,19 @@ IMAGE: dict[str, Case] = {
         lambda x: F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True),
         (_X,),
     ),
+    "nearest_3d": (lambda x: F.interpolate(x, scale_factor=2), (_VOLUME,)),
+    "nearest_3d_scale": (lambda x: F.interpolate(x, scale_factor=1.3), (_VOLUME,)),
+    "trilinear": (lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), (_VOLUME,)),
+    "trilinear_size": (lambda x: F.interpolate(x, size=(4, 3, 9), mode="trilinear"), (_VOLUME,)),
+    "trilinear_corners": (
+        lambda x: F.interpolate(x, size=(7, 4, 3), mode="trilinear", align_corners=True),
+        (_VOLUME,),
+    ),
+    "trilinear_scale": (
+        lambda x: F.interpolate(x, scale_factor=(1.3, 1, 1.7), mode="trilinear"),
+        (_VOLUME,),
+    ),
+    "transposed_3d": (nn.ConvTranspose3d(3, 16, 3, 2, 1, 1), (_VOLUME,)),
     "bicubic": (lambda x: F.interpolate(x, size=(9, 11), mode="bicubic"), (_X,)),
     "bicubic_corners": (
         lambda x: F.interpolate(x, size=(9, 4), mode="bicubic", align_corners=True),

@@ -19,11 +19,14 @@ from tvm import relax
 
 from byoc.frontends.onnx.symbolic_resize import (
     FIRST_WITH_MODES,
+    IMAGE,
     METHODS,
+    VOLUME,
     resize_options,
     scaled,
 )
 from byoc.ir.dataflow import array_of, shape_of
+from byoc.ir.resized_volume import resized_volume
 from codegen_cc.dim import Dim, is_static, same
 from codegen_cc.operators.resize2d import TIE
 from codegen_cc.region.relax_dims import relax_dims
@@ -90,8 +93,11 @@ def resize(
         )
     if _is_relax_image(image, changed, options):
         results = {axis.axis: axis.result for axis in changed}
-        size = relax.ShapeExpr([results.get(i, image.ty.shape.values[i]) for i in (2, 3)])
-        return relax.op.image.resize2d(image, size=size, **resize_options(attrs, opset))
+        size = [results.get(i, extent) for i, extent in enumerate(image.ty.shape.values)][2:]
+        told = resize_options(attrs, opset)
+        if image.ty.ndim == VOLUME:
+            return resized_volume(image, size, told)
+        return relax.op.image.resize2d(image, size=relax.ShapeExpr(size), **told)
     if options.mode != b"nearest" and not str(image.ty.dtype).startswith("float"):
         raise ValueError(f"{options.mode.decode()} of {image.ty.dtype}; need floating point")
     if any(axis.region != (0.0, 1.0) and axis.scale == 1 for axis in axes):
@@ -175,9 +181,9 @@ def _numbers(expr: relax.Expr) -> list[Dim | float]:
 def _is_relax_image(image: relax.Expr, changed: Sequence[Axis], options: _Options) -> bool:
     """Whether ``relax.image.resize2d`` gives the same, and has a kernel."""
     return (
-        image.ty.ndim == 4
+        image.ty.ndim in (IMAGE, VOLUME)
         and bool(changed)
-        and all(axis.axis in (2, 3) and axis.is_even for axis in changed)
+        and all(axis.axis >= 2 and axis.is_even for axis in changed)
         and options.coordinates in OF_RELAX
         and not options.antialias
         and (options.rounding != "up_if_smaller" or all(axis.scale > 1 for axis in changed))

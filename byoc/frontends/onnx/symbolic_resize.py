@@ -1,7 +1,8 @@
-"""ONNX's Resize of images whose height and width are symbolic, and of lines of symbolic length.
+"""ONNX's Resize of images whose height and width are symbolic, of lines and of volumes.
 
 TVM's converter computes sizes in fp32, which leaves expressions that nothing can be proved of. A
-line [batch, channels, length], as of sound, is resized as an image of one row.
+line [batch, channels, length], as of sound, is resized as an image of one row, and a volume
+[batch, channels, depth, height, width] as its planes, and then along the depth.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tvm import relax
 
 from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.ir.dataflow import array_of, shape_of
+from byoc.ir.resized_volume import resized_volume
 from byoc.patterns.image import DIVIDED
 from codegen_cc.dim import Dim, is_static, normal, symbols
 from codegen_cc.region.relax_dims import relax_dims
@@ -34,8 +36,8 @@ MAX_DENOMINATOR = 1024
 #: of a scale that is smaller than its fraction by no more is the whole number, and not below it.
 MAX_SHORTFALL = Fraction(1, 2**25)
 
-#: Ranks of lines and images.
-LINE, IMAGE = RANKS = (3, 4)
+#: Ranks of lines, images and volumes.
+LINE, IMAGE, VOLUME = RANKS = (3, 4, 5)
 
 #: The axis that makes an image of a line.
 _ROWS = 2
@@ -92,6 +94,10 @@ def resized_image(
     target = [extent_of(extent) for extent in resized(shape, scales, sizes, attrs)]
     if len(shape) == IMAGE:
         return relax.op.image.resize2d(image, size=relax.ShapeExpr(target), **options)
+    if len(shape) == VOLUME:
+        if options["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
+            raise ValueError("tf_half_pixel_for_nn of volumes; need half_pixel")
+        return resized_volume(image, target, options)
     rows = relax.op.expand_dims(image, _ROWS)
     wide = relax.op.image.resize2d(rows, size=relax.ShapeExpr([1, *target]), **options)
     return relax.op.squeeze(wide, [_ROWS])

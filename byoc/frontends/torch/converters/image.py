@@ -14,6 +14,7 @@ from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greates
 from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of, static_shape_of
+from byoc.ir.resized_volume import resized_volume
 
 op = relax.op
 
@@ -277,6 +278,40 @@ def interpolated(mode: str) -> Callable[..., relax.Expr]:
     return convert
 
 
+def trilinear(
+    g: Graph,
+    input: Value,
+    output_size: Sequence[Value] | None = None,
+    align_corners: bool = False,
+    scale_factors: Sequence[float] | None = None,
+    scales_d: float | None = None,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> relax.Expr:
+    """Volumes [N, C, D, H, W] enlarged or reduced."""
+    volume, scales = g.tensor(input), scale_factors or (scales_d, scales_h, scales_w)
+    if not align_corners and not _even(g, volume, scales):
+        return _lines_by_matrices(g, volume, scales)
+    coordinates = {"coordinate_transformation_mode": _COORDINATES[align_corners]}
+    return resized_volume(volume, g.shape[2:], {"method": "linear", **coordinates})
+
+
+def _lines_by_matrices(g: Graph, volume: relax.Expr, scales: Sequence[float | None]) -> relax.Expr:
+    """One axis after another by products with matrices that PyTorch itself computes."""
+    shape = static_shape_of(volume)
+    if shape is None:
+        raise ValueError("resizing a volume of unknown size by this scale; need a fixed one")
+    sizes = zip(shape[2:], g.shape[2:], scales, strict=True)
+    for axis, (size, wanted, scale) in enumerate(sizes, 2):
+        units = torch.eye(size, dtype=torch.float64)[None]
+        matrix = torch.ops.aten.upsample_linear1d.default(units, [wanted], False, scale)[0]
+        order = [i for i in range(5) if i != axis] + [axis]
+        lines = g.emit(op.permute_dims(volume, order))
+        made = g.emit(op.matmul(lines, g.tensor(matrix.to(getattr(torch, g.dtype)))))
+        volume = g.emit(op.permute_dims(made, [order.index(i) for i in range(5)]))
+    return volume
+
+
 def smoothed(mode: str) -> Callable[..., relax.Expr]:
     """The same, with as many taps as a reduction needs not to skip pixels."""
 
@@ -347,26 +382,17 @@ def nearest(exact: bool) -> Callable[..., relax.Expr]:
         spatial = image.ty.ndim - 2
         given = {1: (scales,), 2: (scales_h, scales_w), 3: (scales_d, scales_h, scales_w)}[spatial]
         factors, sizes = list(scale_factors or given), shape_of(image)
+        if spatial != 1 and not exact and _even(g, image, factors):
+            told = {
+                "method": "nearest_neighbor",
+                "coordinate_transformation_mode": "asymmetric",
+                "rounding_method": "floor",
+            }
+            if spatial == 3:
+                return resized_volume(image, g.shape[2:], told)
+            return op.image.resize2d(image, relax.ShapeExpr(g.shape[2:]), layout="NCHW", **told)
         if not all(isinstance(extent, int) for extent in (*sizes[2:], *g.shape[2:])):
-            if spatial != 2 or exact or not _even(g, image, factors):
-                raise ValueError("the nearest pixel of an image of unknown size by this scale")
-            return op.image.resize2d(
-                image,
-                relax.ShapeExpr(g.shape[2:]),
-                layout="NCHW",
-                method="nearest_neighbor",
-                coordinate_transformation_mode="asymmetric",
-                rounding_method="floor",
-            )
-        if spatial == 2 and not exact and _even(g, image, factors):
-            return op.image.resize2d(
-                image,
-                relax.ShapeExpr(g.shape[2:]),
-                layout="NCHW",
-                method="nearest_neighbor",
-                coordinate_transformation_mode="asymmetric",
-                rounding_method="floor",
-            )
+            raise ValueError("the nearest pixel of an image of unknown size by this scale")
         name = "_upsample_nearest_exact1d" if exact else "upsample_nearest1d"
         place = getattr(torch.ops.aten, name).default
         for axis, factor in enumerate(factors, 2):
@@ -386,6 +412,7 @@ IMAGE = {
     **{f"_adaptive_avg_pool{n}d": adaptive_average(n) for n in (2, 3)},
     **{f"adaptive_max_pool{n}d": adaptive_max(n) for n in (1, 2, 3)},
     **{f"upsample_{mode}2d": interpolated(mode) for mode in ("bilinear", "bicubic")},
+    "upsample_trilinear3d": trilinear,
     **{f"_upsample_{mode}2d_aa": smoothed(mode) for mode in ("bilinear", "bicubic")},
     **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},

@@ -307,43 +307,11 @@ int ext_grouped_conv2d(const ext_conv2d_params* p, const float* x, const float* 
 int ext_conv2d_few(const ext_conv2d_params* p, const float* x, const float* w,
                    const ext_epilogue* e, float* y);
 
-/* Where results are that lie apart: that of image n, line h and pixel w is the pixel
- * [n / planes][first_d + n % planes * step_d][first_h + h * step_h][first_w + w * step_w]. */
-typedef struct {
-  int64_t depth, height, width; /* of all of y; the depth of images is 1 */
-  int64_t first_d, first_h, first_w;
-  int64_t step_d, step_h, step_w;
-  int64_t planes; /* results along the depth */
-} ext_apart;
-/* ext_conv2d whose results, and the residual's elements, lie apart; reads the image in place.  The
- * padding may be below 0: windows then begin inside of the image.  Transposed convolutions are one
- * such for each place of a result in a stride. */
-int ext_conv2d_apart(const ext_conv2d_params* p, const ext_apart* at, const float* x,
-                     const float* w, const ext_epilogue* e, float* y);
-
 /* y[n][oh][ow][o] = epilogue(sum x[n][ih][iw][c] * w[c][o][kh][kw]) over the c, kh, kw, ih, iw with
  * oh = ih sh + kh dh - top and ow = iw sw + kw dw - left: the transpose of ext_conv2d, in whose
  * parameters x is still the input.  w: per group the panels of B[in_c/groups][kernel_h * kernel_w *
  * out_c/groups].  y may not be the residual. */
 int ext_conv2d_transpose(const ext_conv2d_params* p, const float* x, const float* w,
-                         const ext_epilogue* e, float* y);
-
-/* ext_conv2d with one axis more, depth, outside of height.  Images are dense [batch, depth, height,
- * width, channel]; w: per group the panels of B[kernel_d * kernel_h * kernel_w * in_c/groups]
- * [out_c/groups]. */
-typedef struct {
-  int64_t batch, in_d, in_h, in_w, in_c;
-  int64_t out_d, out_h, out_w, out_c;
-  int64_t kernel_d, kernel_h, kernel_w;
-  int64_t stride_d, stride_h, stride_w;
-  int64_t pad_front, pad_top, pad_left;
-  int64_t dilation_d, dilation_h, dilation_w;
-  int64_t groups; /* divides in_c and out_c */
-} ext_conv3d_params;
-int ext_conv3d(const ext_conv3d_params* p, const float* x, const float* w, const ext_epilogue* e,
-               float* y);
-/* groups == in_c == out_c.  w is [kernel_d][kernel_h][kernel_w][channels padded to EXT_PANEL]. */
-int ext_depthwise_conv3d(const ext_conv3d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y);
 
 /* ------------------------------------------------------------------ resizing */
@@ -459,5 +427,6 @@ int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, 
 #include "ext_bfloat16.h"
 #include "ext_quantised.h"
 #include "ext_recurrent.h"
+#include "ext_volumes.h"
 
 #endif /* EXT_KERNELS_H_ */

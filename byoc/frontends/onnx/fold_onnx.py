@@ -11,6 +11,7 @@ node at a time, with the constants found so far) and replaces
     If on a constant                    by the branch that is taken
     If an extent is 1, to squeeze it    by Squeeze (``squeeze_if_one``)
     states of a Loop that stay          by the values around it (``loop_invariants``)
+    Loop over the steps of a layer      by RNN, GRU or LSTM (``recurrent_loops``)
     Loop, Scan of few, known rounds     by their rounds (``unroll``)
     sequences, optionals                by the tensors that they hold (``resolve_sequences``)
     calls of functions                  by their bodies (``function_bodies``)
@@ -56,17 +57,12 @@ from byoc.frontends.onnx.inferred_shapes import (
     fits,
     shape_of,
 )
-from byoc.frontends.onnx.loop_invariants import (
-    counted,
-    products_of_all_rounds,
-    without_invariants,
-)
 from byoc.frontends.onnx.loop_shapes import shape_states
 from byoc.frontends.onnx.quantised_operators import MICROSOFT, result_types
 from byoc.frontends.onnx.resolve_sequences import INLINED, Resolver, Sequences, with_sequences
-from byoc.frontends.onnx.side_by_side import side_by_side
+from byoc.frontends.onnx.rewritten_loops import REWRITTEN, Around, rewritten
 from byoc.frontends.onnx.squeeze_if_one import squeezing_branch
-from byoc.frontends.onnx.unroll import Round, unrolled_loop, unrolled_scan
+from byoc.frontends.onnx.unroll import Round
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
 #: Operators that are evaluated. None of them is random, none takes long for operands of this size,
@@ -151,6 +147,13 @@ class _Scope:
         tensor = self.constants.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 
+    def is_extent(self, number: str, name: str, axis: int) -> bool:
+        """Whether a number is known to be an extent of a tensor."""
+        extents, known = extents_of(self.types.get(name)), self.value(number)
+        if known is not None or not extents:
+            return bool(extents) and known.size == 1 and extents[axis] == known.item()
+        return self.shapes.is_extent(number, self.types[name], axis)
+
     def add(self, tensor: onnx.TensorProto) -> None:
         self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
         self.fixed.add(tensor.name)
@@ -188,7 +191,7 @@ class _Walk:
             rename_reads([node], scope.renamed)
             branch = _branch_taken(node, scope)
             made: dict[str, onnx.NodeProto] = {}
-            if branch is None and node.op_type in ("If", "Loop"):
+            if branch is None and node.op_type in ("If", *REWRITTEN):
                 made = {name: other for _, other in kept for name in other.output}
             if branch is None and node.op_type == "If":
                 branch = squeezing_branch(node, made, scope.value)
@@ -334,22 +337,16 @@ class _Walk:
 
         ``makers`` of the values before a loop. None where a node stays.
         """
-        nodes = self.functions.body(node, scope.types, scope.constants)
-        if nodes is not None or node.domain not in ONNX_DOMAINS:
-            return nodes
-        write = Round(self.names.fresh, self._version(""))
-
-        def shape(name: str) -> list[int | None] | None:
-            return extents_of(scope.types.get(name))
-
-        if node.op_type == "Loop":
-            nodes = without_invariants(node) or counted(node, scope.value, makers, write)
-            nodes = nodes or products_of_all_rounds(node, shape, write)
-            nodes = nodes or unrolled_loop(node, scope.value, write)
-        elif node.op_type == "Scan":
-            nodes = side_by_side(node, shape, write) or unrolled_scan(node, shape, write)
-        else:
-            nodes = Resolver(scope.sequences, scope.value, shape, write).nodes(node)
+        write, nodes = Round(self.names.fresh, self._version("")), None
+        around = Around(scope.types, scope.value, makers, scope.is_extent)
+        if node.op_type in REWRITTEN and node.domain in ONNX_DOMAINS:
+            nodes = rewritten(node, around, write)
+        if nodes is None:
+            nodes = self.functions.body(node, scope.types, scope.constants)
+            if nodes is not None or node.domain not in ONNX_DOMAINS:
+                return nodes
+        if nodes is None and node.op_type not in REWRITTEN:
+            nodes = Resolver(scope.sequences, scope.value, around.shape, write).nodes(node)
         for copy in nodes or ():
             for inner in subgraphs(copy):
                 self.definitions.update(definitions(inner))

@@ -60,6 +60,13 @@ class FollowedShapes:
             return None
         return np.array(value.integers, value.dtype).reshape(value.elements.shape)
 
+    def is_extent(self, name: str, type_: onnx.TypeProto, axis: int) -> bool:
+        """Whether a value is known to be the extent of a tensor of some type along an axis."""
+        value, dims = self._values.get(name), _dims(type_)
+        if value is None or dims is None or value.elements.size != 1:
+            return False
+        return bool(value.elements.reshape(()).item() == dims[axis])
+
     def _operand(
         self, name: str, constant: Callable[[str], np.ndarray | None]
     ) -> ShapeValue | None:
@@ -78,6 +85,8 @@ class FollowedShapes:
         ``source`` is the type of the first operand.
         """
         place = _SHAPE_INPUT.get(node.op_type)
+        if node.op_type == "Slice" and source is not None:
+            _tell_turned(node, result, source, constant)
         if place is None or node.domain not in ONNX_DOMAINS or len(node.input) <= place:
             return
         if node.input[place] not in self._values:
@@ -125,6 +134,22 @@ def _dims(type_: onnx.TypeProto | None) -> list[Any] | None:
         else sympy.Dummy(**kind)
         for dim in type_.tensor_type.shape.dim
     ]
+
+
+def _tell_turned(
+    node: onnx.NodeProto,
+    result: onnx.TypeProto,
+    source: onnx.TypeProto,
+    constant: Callable[[str], np.ndarray | None],
+) -> None:
+    """Write that a slice has as many elements along an axis that it only turns round."""
+    given = [constant(name) for name in node.input[1:]]
+    kept, found = source.tensor_type.shape.dim, result.tensor_type.shape.dim
+    if len(given) != 4 or any(x is None or x.size != 1 for x in given) or len(kept) != len(found):
+        return
+    begin, end, axis, step = (int(x.item()) for x in given)
+    if (begin, step) == (-1, -1) and end <= -(2**31) and not found[axis].HasField("dim_value"):
+        found[axis].CopyFrom(kept[axis])
 
 
 def _of_reshape(node: onnx.NodeProto, dims: list[Any], wanted: list[Any]) -> list[Any]:

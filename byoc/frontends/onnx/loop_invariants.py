@@ -2,9 +2,10 @@
 
 Where a loop sees nothing but its states, weights and limits are states that the body hands on as
 they are. Read from around they are the constants that they are, which kernels have in an order of
-their own. A number that counts up to a limit is the number of the round, and the limit how many
-there are, which is an extent of what the rounds give. What each round multiplies by a weight of its
-own row of a tensor is then one product of all rows.
+their own, and what is cut out of them is cut once, before the loop. A number that counts up to a
+limit is the number of the round, and the limit how many there are, which is an extent of what the
+rounds give. What each round multiplies by a weight of its own row of a tensor is then one product
+of all rows.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from byoc.frontends.onnx.graph_names import definitions, rename_reads
+from byoc.frontends.onnx.graph_names import definitions, rename_reads, replace_nodes
 from byoc.frontends.onnx.unroll import Round
 
 #: Inputs of a Loop, and of its body, before the states; outputs of the body before them.
 _BEFORE, _BEFORE_OUTPUTS = 2, 1
+
+#: What is moved out of a loop.
+_MOVED = ("Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def without_invariants(node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -57,6 +61,52 @@ def without_invariants(node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
     return [loop, *passed] if loop.output else passed
 
 
+def moved_out(node: onnx.NodeProto, write: Round) -> list[onnx.NodeProto] | None:
+    """A Loop behind what it would move in each round anew of values around it; None without such.
+
+    Of constants, and of operators that take next to no memory.
+    """
+    body = next(a.g for a in node.attribute if a.name == "body")
+    own = {value.name for value in body.input} | {n for i in body.node for n in i.output}
+    tensors = {tensor.name: tensor for tensor in body.initializer}
+    constants = {
+        inner.output[0]: inner
+        for inner in body.node
+        if inner.op_type == "Constant" and not inner.domain
+    }
+    names: dict[str, str] = {}
+    kept: list[onnx.NodeProto] = []
+    for inner in body.node:
+        moves = inner.op_type in _MOVED and not inner.domain
+        known = names.keys() | tensors.keys() | constants.keys()
+        if not moves or any(name in own and name not in known for name in inner.input):
+            kept.append(inner)
+            continue
+        for name in inner.input:
+            if name in tensors and name not in names:
+                names[name] = write.op("Constant", [], name, value=tensors[name])
+            elif name in constants and name not in names:
+                copy = onnx.NodeProto.FromString(constants[name].SerializeToString())
+                copy.output[0] = names[name] = write.fresh(name)
+                write.nodes.append(copy)
+        copy = onnx.NodeProto.FromString(inner.SerializeToString())
+        rename_reads([copy], names)
+        names |= {name: write.fresh(name) for name in copy.output if name}
+        copy.output[:] = [names.get(name, name) for name in copy.output]
+        write.nodes.append(copy)
+    if len(kept) == len(body.node):
+        return None
+    loop = onnx.NodeProto()
+    loop.CopyFrom(node)
+    inner = next(a.g for a in loop.attribute if a.name == "body")
+    replace_nodes(inner, kept)
+    moved = {name: names[name] for name in names if name not in tensors and name not in constants}
+    rename_reads(inner.node, moved)
+    for value in inner.output:
+        value.name = moved.get(value.name, value.name)
+    return [*write.nodes, loop]
+
+
 def counted(
     node: onnx.NodeProto,
     constant: Callable[[str], np.ndarray | None],
@@ -66,9 +116,10 @@ def counted(
     """A Loop that goes on while a number is below a limit, with the limit as its count.
 
     The number is a state that begins at 0 and grows by 1 in each round; the limit stands outside.
-    It is also what decides whether there is a first round. ``constant`` and ``makers`` tell of the
-    values around. Both numbers may be cast to floats, which know all counts of rounds exactly.
-    None for other loops.
+    It is also what decides whether there is a first round, and the count, if one is given. The
+    number of the round, which keeps below it by itself, may be compared too. ``constant`` and
+    ``makers`` tell of the values around. Both numbers may be cast to floats, which know all counts
+    of rounds exactly. None for other loops.
     """
     body = next(a.g for a in node.attribute if a.name == "body")
     inside = {name: inner for inner in body.node for name in inner.output}
@@ -80,23 +131,32 @@ def counted(
         tensors = [a.t for a in inside[name].attribute if a.name == "value"]
         return numpy_helper.to_array(tensors[0]) if inside[name].op_type == "Constant" else None
 
-    going = _compared(body.output[0].name, inside)
-    if node.input[0] or going is None:
+    most = _limit(body.output[0].name, inside, makers)
+    given = _uncast(node.input[0], makers)
+    if most is None or (given and given != most):
         return None
-    counter, limit = _uncast(going[0], inside), _uncast(going[1], inside)
-    most = _uncast(limit, makers)
-    if limit in inside or not _begins_below(node.input[1], most, constant, makers):
-        return None
-    added = inside.get(counter)
-    if added is None or added.op_type != "Add":
+    if not _begins_below(node.input[1], most, constant, makers):
         return None
     results = [_uncast(value.name, inside, ("Identity",)) for value in body.output[1:]]
+    counters = {body.input[0].name} if given else set()
     for place, value in enumerate(body.input[_BEFORE:]):
-        if value.name in added.input and results[place] == counter:
-            (step,) = [name for name in added.input if name != value.name] or [""]
-            if _is(number(step), 1) and _is(constant(node.input[_BEFORE + place]), 0):
-                return _with_count(node, most, write)
-    return None
+        added = inside.get(results[place])
+        if added is None or added.op_type != "Add" or value.name not in added.input:
+            continue
+        (step,) = [name for name in added.input if name != value.name] or [""]
+        if _is(number(step), 1) and _is(constant(node.input[_BEFORE + place]), 0):
+            counters.add(results[place])
+    compared = {_uncast(left, inside) for left, _ in _comparisons(body.output[0].name, inside)}
+    return _with_count(node, most, write) if compared <= counters else None
+
+
+def _limit(
+    name: str, inside: Mapping[str, onnx.NodeProto], makers: Mapping[str, onnx.NodeProto]
+) -> str | None:
+    """What stands outside of a body and all comparisons of a condition have as the greater."""
+    limits = {_uncast(right, inside) for _, right in _comparisons(name, inside)}
+    outside = {_uncast(limit, makers) for limit in limits - set(inside)}
+    return outside.pop() if len(outside) == 1 and not limits & set(inside) else None
 
 
 def _begins_below(
@@ -106,9 +166,9 @@ def _begins_below(
     makers: Mapping[str, onnx.NodeProto],
 ) -> bool:
     """Whether a first condition says that 0 is below a limit; of constants it may be folded."""
-    begin = _compared(flag, makers)
-    if begin is not None:
-        return _uncast(begin[1], makers) == most and _is(constant(begin[0]), 0)
+    begins = _comparisons(flag, makers)
+    if begins:
+        return all(_uncast(b, makers) == most and _is(constant(a), 0) for a, b in begins)
     known, limit = constant(flag), constant(most)
     return known is not None and limit is not None and _is(known, bool(limit.item() > 0))
 
@@ -123,10 +183,15 @@ def _with_count(node: onnx.NodeProto, limit: str, write: Round) -> list[onnx.Nod
     return [*write.nodes, loop]
 
 
-def _compared(name: str, makers: Mapping[str, onnx.NodeProto]) -> tuple[str, str] | None:
-    """The lesser and the greater value of a comparison."""
+def _comparisons(name: str, makers: Mapping[str, onnx.NodeProto]) -> list[tuple[str, str]]:
+    """The lesser and the greater value of each comparison that is to hold; none of others."""
     made = makers.get(_uncast(name, makers, ("Identity",)))
-    return (made.input[0], made.input[1]) if made is not None and made.op_type == "Less" else None
+    if made is None or made.op_type not in ("And", "Less"):
+        return []
+    if made.op_type == "Less":
+        return [(made.input[0], made.input[1])]
+    parts = [_comparisons(part, makers) for part in made.input]
+    return [pair for part in parts for pair in part] if all(parts) else []
 
 
 def _uncast(

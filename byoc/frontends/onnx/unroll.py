@@ -53,6 +53,15 @@ class Round:
             return self.op("Unsqueeze", [value], value, axes=[axis])
         return self.op("Unsqueeze", [value, self.constant([axis], "int64", "axis")], value)
 
+    def squeezed(self, value: str, axis: int, output: str) -> None:
+        """Give ``output`` a value without an axis of extent 1."""
+        if self.opset < _AXES_ARE_INPUTS:
+            node = helper.make_node("Squeeze", [value], [output], axes=[axis])
+        else:
+            axes = self.constant([axis], "int64", "axis")
+            node = helper.make_node("Squeeze", [value, axes], [output])
+        self.nodes.append(node)
+
     def stacked(self, values: Sequence[str], axis: int, output: str) -> None:
         """Give ``output`` the values along a new axis."""
         parts = [self.unsqueezed(value, axis) for value in values]

@@ -88,3 +88,21 @@ def test_other_loops_over_lists_get_sizes(form: str, tmp_path: Path) -> None:
     inputs = {"words": np.array([3]), "offsets": np.array([0])}
     want = onnxruntime_outputs(model, inputs)["y"]
     np.testing.assert_array_equal(byoc.load(tmp_path / "m.so").run(inputs)["y"], want)
+
+
+def test_several_tables(tmp_path: Path) -> None:
+    """Each loop gives the rows that it is followed by, wherever it stands in the graph."""
+    one = _bags("ReduceSum")
+    other = onnx.compose.add_prefix(_bags("ReduceMean"), "other_")
+    for node in other.graph.node:  # both read the same words and offsets
+        shared = ("other_words", "other_offsets")
+        node.input[:] = [n.removeprefix("other_") if n in shared else n for n in node.input]
+    one.graph.node.extend(other.graph.node)
+    one.graph.initializer.extend(other.graph.initializer)
+    one.graph.output.extend(other.graph.output)
+    byoc.compile(one, tmp_path / "m.so")
+    library = byoc.load(tmp_path / "m.so")
+    inputs = {"words": np.array([3, 1, 4, 1, 5]), "offsets": np.array([0, 2, 2])}
+    want, got = onnxruntime_outputs(one, inputs), library.run(inputs)
+    for name in ("y", "other_y"):
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-6, atol=1e-6)

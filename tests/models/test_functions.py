@@ -109,3 +109,18 @@ def test_large_weights_stay_where_they_are(tmp_path: Path) -> None:
     file = tmp_path / "own.onnx"
     onnx.save(model, file)
     assert set(prepare_apart(file).weights) == {"large"}
+
+
+def test_deviations_far_below_the_mean() -> None:
+    """What ONNX's definition of MeanVarianceNormalization rounds away counts."""
+    for opset, given in ((9, {}), (13, {"axes": [1, -1]})):
+        node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], **given)
+        model = onnx_model([node], {"x": ["n", 3, 5, 6]}, ["y"], opset=opset)
+        rep = backend.prepare(model, min_bytes=0)
+        x = 1000 + random(2, 3, 5, 6)
+        (y,) = rep.run({"x": x})
+        assert (rep.report.left, len(rep.report.regions)) == ((), 1)
+        axes = tuple(given.get("axes", (0, 2, 3)))
+        centred = x.astype(float) - x.mean(axes, float, keepdims=True)
+        want = centred / np.sqrt((centred**2).mean(axes, keepdims=True))
+        np.testing.assert_allclose(y, want, atol=1e-3)

@@ -23,6 +23,8 @@ class Around:
     makers: Mapping[str, onnx.NodeProto]
     #: Whether a number is the extent of a tensor along an axis.
     is_extent: Callable[[str, str, int], bool]
+    #: Whether a number is how many elements a tensor has.
+    is_count: Callable[[str, str], bool]
 
     def shape(self, name: str) -> list[int | None] | None:
         """The extents of a tensor of known rank, None for each that is not known."""

@@ -31,12 +31,18 @@ def collect_sequences(model: onnx.ModelProto) -> None:
     opset = next((entry.version for entry in model.opset_import if not entry.domain), 1)
     fresh = FreshNames(model.graph).fresh
     for part in all_graphs(model.graph):
-        for node in [node for node in part.node if node.op_type == "Loop"]:
-            for name in list(node.output):
-                joins = [other for other in part.node if name and name in other.input]
-                if joins and _only_joined(part, name, joins) and _filled(part, node, name):
-                    rounds = _given(node, name, fresh)
-                    _join_rounds(part, joins, rounds, fresh, opset)
+        loops = [node for node in part.node if node.op_type == "Loop"]
+        for name in [name for loop in loops for name in loop.output if name]:
+            _collect(part, name, fresh, opset)
+
+
+def _collect(graph: onnx.GraphProto, name: str, fresh: Callable[[str], str], opset: int) -> None:
+    """Let a loop give what it puts into a sequence, if that is what its result of a name is."""
+    loop = next(node for node in graph.node if name in node.output)
+    joins = [other for other in graph.node if name in other.input]
+    if joins and _only_joined(graph, name, joins) and _filled(graph, loop, name):
+        rounds = _given(loop, name, fresh)
+        _join_rounds(graph, joins, rounds, fresh, opset)
 
 
 def _only_joined(graph: onnx.GraphProto, name: str, joins: list[onnx.NodeProto]) -> bool:

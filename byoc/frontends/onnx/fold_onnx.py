@@ -11,7 +11,7 @@ node at a time, with the constants found so far) and replaces
     If on a constant                    by the branch that is taken
     If an extent is 1, to squeeze it    by Squeeze (``squeeze_if_one``)
     states of a Loop that stay          by the values around it (``loop_invariants``)
-    Loop over the steps of a layer      by RNN, GRU or LSTM (``recurrent_loops``)
+    Loop over steps of a layer, or bags by the layer (``recurrent_loops``, ``bag_loops``)
     Loop, Scan of few, known rounds     by their rounds (``unroll``)
     sequences, optionals                by the tensors that they hold (``resolve_sequences``)
     calls of functions                  by their bodies (``function_bodies``)
@@ -153,6 +153,10 @@ class _Scope:
         if known is not None or not extents:
             return bool(extents) and known.size == 1 and extents[axis] == known.item()
         return self.shapes.is_extent(number, self.types[name], axis)
+
+    def is_count(self, number: str, name: str) -> bool:
+        """Whether a number is known to be how many elements a tensor has."""
+        return name in self.types and self.shapes.is_count(number, self.types[name])
 
     def add(self, tensor: onnx.TensorProto) -> None:
         self.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
@@ -338,7 +342,7 @@ class _Walk:
         ``makers`` of the values before a loop. None where a node stays.
         """
         write, nodes = Round(self.names.fresh, self._version("")), None
-        around = Around(scope.types, scope.value, makers, scope.is_extent)
+        around = Around(scope.types, scope.value, makers, scope.is_extent, scope.is_count)
         if node.op_type in REWRITTEN and node.domain in ONNX_DOMAINS:
             nodes = rewritten(node, around, write)
         if nodes is None:

@@ -67,6 +67,13 @@ class FollowedShapes:
             return False
         return bool(value.elements.reshape(()).item() == dims[axis])
 
+    def is_count(self, name: str, type_: onnx.TypeProto) -> bool:
+        """Whether a value is known to be how many elements a tensor has."""
+        value, dims = self._values.get(name), _dims(type_)
+        if value is None or dims is None or value.elements.size != 1:
+            return False
+        return bool(value.elements.reshape(()).item() == sympy.prod(dims))
+
     def _operand(
         self, name: str, constant: Callable[[str], np.ndarray | None]
     ) -> ShapeValue | None:

@@ -23,7 +23,7 @@ from byoc.frontends.onnx.unroll import Round
 _BEFORE, _BEFORE_OUTPUTS = 2, 1
 
 #: What is moved out of a loop.
-_MOVED = ("Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
+_MOVED = ("Cast", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def without_invariants(node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
@@ -128,6 +128,8 @@ def counted(
     def number(name: str) -> np.ndarray | None:
         if name in own or name not in inside:
             return own[name] if name in own else constant(name)
+        if inside[name].op_type in ("Cast", "CastLike", "Identity"):
+            return number(inside[name].input[0])
         tensors = [a.t for a in inside[name].attribute if a.name == "value"]
         return numpy_helper.to_array(tensors[0]) if inside[name].op_type == "Constant" else None
 

@@ -7,6 +7,7 @@ import onnx
 from onnx import helper
 
 from byoc.frontends.onnx.around_loop import Around
+from byoc.frontends.onnx.bag_loops import bags_at_once
 from byoc.frontends.onnx.loop_invariants import (
     counted,
     moved_out,
@@ -27,6 +28,7 @@ def _loop(node: onnx.NodeProto, around: Around, write: Round) -> Nodes | None:
         or counted(node, around.constant, around.makers, write)
         or moved_out(node, write)
         or recurrent_layer(node, around, write)
+        or bags_at_once(node, around, write)
         or products_of_all_rounds(node, around.shape, write)
         or unrolled_loop(node, around.constant, write)
     )

@@ -37,6 +37,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "Compress"): structure.compress,
     ("", "DFT"): signal.dft,
     ("", "LpNormalization"): structure.lp_normalization,
+    ("", "MeanVarianceNormalization"): structure.mean_variance_normalization,
     ("", "ReverseSequence"): structure.reverse_sequence,
     ("", "STFT"): signal.stft,
     ("", "SimplifiedLayerNormalization"): contrib.simplified_layer_norm,

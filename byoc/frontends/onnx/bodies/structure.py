@@ -21,6 +21,16 @@ def lp_normalization(call: Call) -> bool:
     return True
 
 
+def mean_variance_normalization(call: Call) -> bool:
+    """(x - mean) / (deviation + 1e-9); the schema's body loses a deviation far below the mean."""
+    axes = list(call.attrs.get("axes", (0, 2, 3)))
+    centred = call.op("Sub", call.input(0), call.over("ReduceMean", call.input(0), axes))
+    squares = call.over("ReduceMean", call.op("Mul", centred, centred), axes)
+    deviation = call.op("Add", call.op("Sqrt", squares), call.number(1e-9))
+    call.give(0, call.op("Div", centred, deviation))
+    return True
+
+
 def celu(call: Call) -> bool:
     """alpha elu(x / alpha); the schema's body gives a scalar an axis."""
     alpha = call.attrs.get("alpha", 1.0)

@@ -44,6 +44,13 @@ def as_error(value: Any, name: str, kind: type[ByocError]) -> float:
     return float(value)
 
 
+def as_share(value: Any, name: str, kind: type[ByocError]) -> float:
+    """A number from 0 to 1. Raises ``kind``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise kind(f"{name} is {_found(value)}; need a number from 0 to 1")
+    return float(value)
+
+
 def as_threads(value: Any, kind: type[ByocError]) -> int | None:
     """A number of threads, or None where none is given. Raises ``kind``."""
     return None if value is None else as_whole(value, "threads", kind, 1, MAX_THREADS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,18 @@ if TYPE_CHECKING:
 
 def say(text: str, err: bool = False, nl: bool = True, lines: bool = False) -> None:
     """Write a line to standard output or to standard error, or text that has ``lines``."""
-    click.echo(printable(text, keep="\n\t" if lines else ""), err=err, nl=nl)
+    with naming_standard_output():
+        click.echo(printable(text, keep="\n\t" if lines else ""), err=err, nl=nl)
+
+
+@contextmanager
+def naming_standard_output() -> Iterator[None]:
+    """Let an ``OSError`` of writing to it, such as one of a full disk, say so."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or "standard output"
+        raise
 
 
 def say_json(value: object, indent: int = 2) -> None:

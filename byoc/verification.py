@@ -12,14 +12,16 @@ import numpy as np
 
 from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES, share_of_range
 from byoc.arguments import as_error, as_mapping, as_path, as_whole
+from byoc.array_files import read_arrays
 from byoc.deploy.exchange import numpy_dtype
-from byoc.deploy.input_tensors import as_array
+from byoc.deploy.input_tensors import as_array, as_tensor
 from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
 from byoc.drawn_inputs import draw_input
 from byoc.errors import ByocError, InputError, VerifyError
 from byoc.frontends import Arrays, GivenModel, Reference, given_model, references
 from byoc.frontends.onnx.dynamic_axes import sizes_to_try
+from byoc.frontends.source_files import hash_of
 from codegen_cc.errors import foreign_errors_as, one_line
 
 #: Sizes of symbolic axes, one row for each run; the second symbol takes the second, and so on.
@@ -136,6 +138,10 @@ def verify(
         given = {name: array for name, array in given.items() if name not in fixed}
         if unknown := [name for name in given if name not in {i.name for i in compiled.inputs}]:
             raise InputError(f"unknown input {unknown[0]!r}; {path.name} has no such input")
+        symbols: dict[str, int] = {}
+        for info in compiled.inputs:
+            if info.name in given:
+                as_tensor(info, given[info.name], symbols)  # raises where it does not fit
         errors: list[str] = []
         for reference in _references(source, compiled, fixed, errors):
             known = given if inputs is not None else reference.examples
@@ -148,7 +154,17 @@ def verify(
                 if any(not run.skipped for run in runs):
                     return Verification(reference.name, runs)
             errors.append(f"{reference.name}: {runs[0].skipped}")
-    raise VerifyError(f"no reference can compute the model: {'; '.join(errors)}")
+        other = _from_another_file(source, compiled)
+    raise VerifyError(f"{other}no reference can compute the model: {'; '.join(errors)}")
+
+
+def _from_another_file(source: object, compiled: Model) -> str:
+    """A hint where the model is not the file that a library says it was compiled from."""
+    files = compiled.metadata.source
+    if not isinstance(source, Path) or not files or files[0].sha256 == hash_of(source):
+        return ""
+    name = files[0].name or "a model in memory"
+    return f"{compiled.path.name} was compiled from another model, {name}; "
 
 
 def require_agreement(
@@ -188,12 +204,7 @@ def given_inputs(inputs: Any) -> Arrays:
     if inputs is None:
         return {}
     if isinstance(inputs, str | os.PathLike):
-        path = as_path(inputs, "inputs", InputError)
-        with (
-            foreign_errors_as(InputError, f"reading inputs {path}"),
-            np.load(path, allow_pickle=False) as file,
-        ):
-            return {name: file[name] for name in file.files}
+        return read_arrays(as_path(inputs, "inputs", InputError))
     need = "a dictionary of arrays by name, or an .npz file"
     named = as_mapping(inputs, "inputs", InputError, need)
     with foreign_errors_as(InputError, "reading the inputs"):

@@ -31,7 +31,7 @@ from byoc.cli.run import run_verb
 from byoc.cli.tune import tune_verb
 from byoc.cli.verify import verify_verb
 from byoc.errors import AxesNote, ByocError, CoverageError, LabelsNote
-from byoc.terminal import say
+from byoc.terminal import naming_standard_output, say
 
 _UNMET = 1
 _USAGE = 2
@@ -66,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = partial(_warn, settings)
             code = cli.main(args=arguments, prog_name="byoc", obj=settings, standalone_mode=False)
-        sys.stdout.flush()
+        with naming_standard_output():
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
         verb = f"byoc {error.ctx.info_name}" if error.ctx and error.ctx.parent else "byoc"
@@ -83,10 +84,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CoverageError as error:
         say(f"check failed: {error}", err=True, lines=True)
         return _UNMET
-    except (ByocError, OSError) as error:
-        return _complain(settings, str(error))
     except Exception as error:
-        return _complain(settings, f"unexpected {type(error).__name__}: {error} (-v tells more)")
+        if _interrupted(error):
+            _complain(settings, "interrupted")
+            return _INTERRUPTED
+        return _complain(settings, _told(error))
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether an error came of a ``KeyboardInterrupt``: TVM's builders fail while one passes."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _told(error: Exception) -> str:
+    """What is said of an error that is no usage error."""
+    if isinstance(error, ByocError):
+        return str(error)
+    if isinstance(error, OSError):
+        named = error.filename is not None and error.strerror
+        return f"{os.fsdecode(error.filename)}: {error.strerror}" if named else str(error)
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error or 'a smaller size may fit'}"
+    return f"unexpected {type(error).__name__}: {error} (-v tells more)"
 
 
 def _warn(
@@ -102,8 +127,25 @@ def _warn(
 
 def entry() -> None:
     """The console script."""
+    _open_standard_files()
+    for stream in (sys.stdout, sys.stderr):  # in ASCII, what it lacks is shown as escapes
+        stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
     sys.exit(main())
+
+
+def _open_standard_files() -> None:
+    """Let nothing take the place of standard files that are closed: what goes there is lost."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            stream = os.fdopen(number, mode, closefd=False)
+            setattr(sys, name, stream)
 
 
 def _terminate(number: int, _: object) -> None:

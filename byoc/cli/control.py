@@ -116,12 +116,11 @@ _OPTIONS = (
         help="Offload a region without a contraction only if it computes on so many bytes; 0 keeps "
         "every region (default: what is worth a call).",
     ),
-    click.option(
+    options.share(
         "--min-coverage",
-        type=click.FloatRange(0, 1),
-        metavar="SHARE",
-        help="Fail with exit code 1 if less than this share of the multiply-accumulates is "
+        "Fail with exit code 1 if less than this share of the multiply-accumulates is "
         "offloaded, such as 0.99.",
+        most=1,
     ),
     options.flag("--require-full", "Fail with exit code 1 if any operator stays with TVM."),
 )

@@ -5,6 +5,7 @@ Options that a verb only hands on to the function behind it are its ``**others``
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -46,9 +47,22 @@ def count(names: str, help: str, metavar: str = "N", **settings: Any) -> Option:
     return click.option(*names.split(), type=kind, metavar=metavar, help=help, **settings)
 
 
-def share(name: str, help: str) -> Option:
+class Number(click.FloatRange):
+    """A number between limits; NaN, which no comparison finds outside of any, is none."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse the option's text."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number.", param, ctx)
+        return number
+
+
+def share(name: str, help: str, most: float | None = None) -> Option:
     """An option that takes a share, of 0 or more."""
-    return click.option(name, type=click.FloatRange(min=0), metavar="SHARE", help=help)
+    return click.option(name, type=Number(0, most), metavar="SHARE", help=help)
 
 
 def flag(names: str, help: str) -> Option:
@@ -125,6 +139,8 @@ class InputShapes(click.ParamType):
                     f"cannot read {text[position:].strip()!r}; need NAME:[1,3,224,224]", param, ctx
                 )
             name, sizes = match.groups()
+            if name in shapes:
+                self.fail(f"{name!r} is given twice", param, ctx)
             shapes[name] = self._sizes(name, sizes, param, ctx)
             position = match.end()
         return shapes

@@ -63,7 +63,7 @@ _OPTIONS = (
     click.option(
         "--rpc-timeout",
         "timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=options.Number(min=0, min_open=True),
         default=_TIMEOUT,
         show_default=True,
         metavar="SECONDS",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from byoc.array_files import read_arrays
 from byoc.cli import options, progress, remote
 from byoc.cli.process import import_without_torch
 from byoc.destination import require_file_to_write
@@ -69,12 +70,13 @@ def run_verb(
     of that machine, without the network.
     """
     if outputs is not None:
-        require_file_to_write(outputs, RunError, [library])
+        read = [library] if inputs is None else [library, inputs]
+        require_file_to_write(outputs, RunError, read)
     import_without_torch("tvm_ffi")
     for name, shape in (input_shapes or {}).items():
         if names := [extent for extent in shape if isinstance(extent, str)]:
             raise click.UsageError(f"--input-shapes: {name!r} has {names[0]}; a run needs numbers")
-    arrays = {} if inputs is None else _read(inputs)
+    arrays = {} if inputs is None else read_arrays(inputs)
 
     times: list[float] = []
     with (
@@ -124,32 +126,21 @@ def _opened(
         yield session.load(library, threads), session.name
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    import numpy as np
-
-    if not path.is_file():
-        raise click.ClickException(f"cannot read inputs {path}: no such file")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (AttributeError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise click.ClickException(
-            f"cannot read inputs {path}: not an .npz file of plain arrays ({error})"
-        ) from error
-
-
 def _write(path: Path, results: dict[str, np.ndarray]) -> None:
-    """Write all results or nothing."""
+    """Write all results or nothing. Raises ``RunError``."""
     import numpy as np
 
-    with folder_beside(path) as folder:
-        unfinished = folder / "results"
-        # By hand instead of np.savez, whose keyword arguments forbid the name "file".
-        with zipfile.ZipFile(unfinished, "w") as archive:
-            for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        os.replace(unfinished, path)
+    try:
+        with folder_beside(path) as folder:
+            unfinished = folder / "results"
+            # By hand instead of np.savez, whose keyword arguments forbid the name "file".
+            with zipfile.ZipFile(unfinished, "w") as archive:
+                for name, array in results.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+            os.replace(unfinished, path)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _fill(

@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.support.cc import create_shared
 from typing_extensions import Unpack
 
-from byoc.arguments import as_path
+from byoc.arguments import as_path, as_share
 from byoc.autoload import register
 from byoc.compiler.definitions_apart import definitions_apart
 from byoc.compiler.direct_calls import direct_calls
@@ -42,6 +42,7 @@ from byoc.stages import Stages
 from codegen_cc.c_compiler import INSTALL, is_zig
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
+from codegen_cc.link.toolchain import telling_line
 from codegen_cc.link.weights import page_flags, write_in_large_pieces
 from codegen_cc.target import HOST, Target
 from codegen_cc.unfinished import folder_beside
@@ -98,8 +99,8 @@ def compile(
     Raises ``ByocError``; ``output`` is then left as it was.
     """
     request, stages = Request.of(keywords), Stages(keywords["progress"])
-    if min_coverage is not None and not isinstance(min_coverage, int | float):
-        raise CompileError(f"min_coverage is {min_coverage!r}; need a number from 0 to 1")
+    if min_coverage is not None:
+        min_coverage = as_share(min_coverage, "min_coverage", CompileError)
     code = None if dump_code is None else as_path(dump_code, "dump_code", CompileError)
     file = None if output is None else as_path(output, "output", CompileError)
     _require_places(file, code, request.target)
@@ -209,7 +210,7 @@ def export(
                 seal(unfinished)
             write_in_large_pieces(unfinished)
         except Exception as error:
-            raise CompileError(f"linking {output} failed: {error}") from error
+            raise ToolchainError(f"linking {output} failed: {telling_line(str(error))}") from error
         if check is not None:
             check(unfinished)
         os.replace(unfinished, output)

@@ -89,6 +89,8 @@ def partition_and(
             del imported  # and its constants, which may have been replaced
             return finish(done)
         except (CompileError, PartitionError) as error:
+            if isinstance(error.__cause__, OSError):  # no extents make room on a disk
+                raise
             first = first or error
         if less_general is None:
             raise first

@@ -209,9 +209,12 @@ def _store(texts: dict[str, str], output: Path) -> None:
     """Write every file beside the folder first, so that an error leaves nothing half done."""
     if not output.parent.is_dir():
         raise ExternError(f"cannot write {output}: there is no folder {output.parent}")
-    with folder_beside(output) as folder:
-        for name, text in texts.items():
-            Path(folder, name).write_text(text, encoding="utf-8")
-        output.mkdir(exist_ok=True)
-        for name in texts:
-            os.replace(Path(folder, name), output / name)
+    try:
+        with folder_beside(output) as folder:
+            for name, text in texts.items():
+                Path(folder, name).write_text(text, encoding="utf-8")
+            output.mkdir(exist_ok=True)
+            for name in texts:
+                os.replace(Path(folder, name), output / name)
+    except OSError as error:
+        raise ExternError(f"cannot write {output}: {error.strerror}") from error

@@ -13,7 +13,7 @@ _BLOCK = 1 << 20
 
 def hash_files(paths: Iterable[Path]) -> tuple[SourceFile, ...]:
     """Name and hash of each file, as ``sha256sum`` prints them."""
-    return tuple(SourceFile(path.name, _hash_of(path)) for path in paths)
+    return tuple(SourceFile(path.name, hash_of(path)) for path in paths)
 
 
 def hash_content(content: bytes) -> SourceFile:
@@ -21,7 +21,8 @@ def hash_content(content: bytes) -> SourceFile:
     return SourceFile("", hashlib.sha256(content).hexdigest())
 
 
-def _hash_of(path: Path) -> str:
+def hash_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -18,7 +18,8 @@ from tvm import relax
 from byoc.canonicalise import canonicalise
 from byoc.canonicalise.index_out_of_bounds import no_place_out_of_states
 from byoc.canonicalise.widen_halves import widen_halves
-from byoc.errors import OffloadWarning, PartitionError, SuspectWarning
+from byoc.destination import write_whole
+from byoc.errors import CompileError, OffloadWarning, PartitionError, SuspectWarning
 from byoc.ir.dataflow import is_candidate, is_region
 
 # The passes by their modules: a function of the same name would hide the module from importers.
@@ -166,7 +167,8 @@ def _writer(folder: Path) -> Observer:
 
     def write(name: str, mod: tvm.IRModule) -> None:
         nonlocal count
-        (folder / f"{count:02d}_{name}.py").write_text(mod.script(show_meta=False) + "\n")
+        file = folder / f"{count:02d}_{name}.py"
+        write_whole(file, mod.script(show_meta=False) + "\n", CompileError)
         count += 1
 
     return write

@@ -8,6 +8,8 @@ in an object of their own, which nothing here has to read (``codegen_cc.link.wei
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -170,9 +172,20 @@ def _require_defined(
 def _run(command: list[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-        first = next((line for line in lines if "error" in line.lower()), lines[0])
+        made = command[command.index("-o") + 1]
         raise ToolchainError(
-            f"{Path(command[0]).name} failed on {command[-1]}: {first.strip()}; "
+            f"{Path(command[0]).name} failed on {made}: {telling_line(done.stderr)}; "
             "keep the generated source with --dump-code and compile it by hand"
         )
+
+
+def telling_line(said: str) -> str:
+    """The line of what a compiler or linker said that tells what was wrong, if one does.
+
+    That a disk is full comes in a line before the one with "error".
+    """
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message"]
+    for sign in (os.strerror(errno.ENOSPC), "error"):
+        if found := next((line for line in lines if sign.lower() in line.lower()), None):
+            return found
+    return lines[0]

@@ -17,6 +17,7 @@ from byoc.errors import VerifyError
 from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import model_inputs
+from byoc.frontends.onnx.read_model import read_graph
 from byoc.frontends.reference import Arrays
 from codegen_cc.errors import foreign_errors_as
 
@@ -42,10 +43,7 @@ class Judge:
 
         given = given_model(model)
         self.folder = given.parent if isinstance(given, Path) else None
-        with foreign_errors_as(VerifyError, "reading the model"):
-            self.model = (
-                onnx.load(given, load_external_data=False) if isinstance(given, Path) else given
-            )
+        self.model = read_graph(given)
         self.name = f"ONNX Runtime {onnxruntime.__version__} without fusions"
         self.outputs = [value.name for value in self.model.graph.output]
         self.inputs = [value.name for value in model_inputs(self.model)]

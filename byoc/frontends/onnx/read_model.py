@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
 
 import onnx
@@ -15,12 +16,15 @@ from google.protobuf.message import DecodeError
 
 from byoc.errors import ModelError
 from byoc.frontends.onnx.check_model import check_model, data_bytes, sort_nodes
-from byoc.frontends.onnx.given_model import GivenModel, given_model
+from byoc.frontends.onnx.given_model import GivenModel, ReadModel, given_model
 from byoc.frontends.onnx.graph_names import all_tensors
 from byoc.frontends.onnx.labelled_outputs import with_numbers
 from byoc.frontends.onnx.shadowed_names import without_shadows
 from byoc.frontends.onnx.weights_apart import ApartModel, apart_from, leave_external, read_apart
 from codegen_cc.errors import one_line
+
+#: How files begin that stand for larger ones in a repository.
+_POINTER = b"version https://git-lfs.github.com/spec/"
 
 #: What a tensor may say of its data in a file.
 _EXTERNAL_KEYS = frozenset(("basepath", "checksum", "length", "location", "offset"))
@@ -50,16 +54,41 @@ def read(model: GivenModel) -> ApartModel:
     return _read_file(given)
 
 
-def _read_file(path: Path) -> ApartModel:
-    _require_plain_file(path)
+def read_graph(model: ReadModel) -> onnx.ModelProto:
+    """A model without what it keeps in other files, as it is. Raises ``ModelError``."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    _require_plain_file(model)
+    with _readable(model):
+        return onnx.load(str(model), load_external_data=False)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise ``ModelError`` for a file that cannot be read, or is no model."""
     try:
-        apart = read_apart(path, lambda: onnx.load(str(path), load_external_data=False))
+        yield
     except (DecodeError, ValueError, UnicodeDecodeError) as err:
         raise ModelError(
-            f"{path}: no ONNX model ({_first_line(err)}); the file is damaged or of another format"
+            f"{path}: no ONNX model ({_why_not(path, err)}); the file is damaged or of another"
+            " format"
         ) from err
     except OSError as err:
         raise ModelError(f"{path}: cannot be read ({err.strerror}); check its permissions") from err
+
+
+def _why_not(path: Path, err: BaseException) -> str:
+    with path.open("rb") as file:
+        begin = file.read(len(_POINTER))
+    if begin == _POINTER:
+        return "it is a pointer of Git LFS, whose file 'git lfs pull' brings"
+    return one_line(err).partition(": ")[2] or type(err).__name__
+
+
+def _read_file(path: Path) -> ApartModel:
+    _require_plain_file(path)
+    with _readable(path):
+        apart = read_apart(path, lambda: onnx.load(str(path), load_external_data=False))
     model = apart.model
     if not model.graph.output or model.ir_version == 0:
         size = path.stat().st_size
@@ -94,10 +123,6 @@ def _require_plain_file(path: Path) -> None:
         raise ModelError(f"{path}: is a folder; {hint} in it")
     if not stat.S_ISREG(mode):
         raise ModelError(f"{path}: is a device, a pipe or a socket; {hint}")
-
-
-def _first_line(err: BaseException) -> str:
-    return one_line(err).partition(": ")[2] or type(err).__name__
 
 
 # ---------------------------------------------------------------------- external data

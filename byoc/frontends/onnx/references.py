@@ -15,6 +15,7 @@ from byoc.errors import VerifyError
 from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
 from byoc.frontends.onnx.labelled_outputs import as_numbers, labelled_outputs
+from byoc.frontends.onnx.read_model import read_graph
 from byoc.frontends.onnx.rounded_values import halves_inside
 from byoc.frontends.reference import Answer, Arrays, Reference
 from codegen_cc.errors import one_line
@@ -24,7 +25,12 @@ SIGMOID_ERROR = 2.0**-22
 
 
 def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Reference]:
-    """What can compute a model, the best first; why others cannot goes into ``errors``."""
+    """What can compute a model, the best first; why others cannot goes into ``errors``.
+
+    Raises ``ModelError`` for a file that is no model.
+    """
+    read = read_graph(model)
+    graph = read.graph
     for make in (_onnxruntime, _evaluator):
         try:
             with contextlib.redirect_stderr(None):
@@ -34,8 +40,6 @@ def references(model: Path | onnx.ModelProto, errors: list[str]) -> Iterator[Ref
         except Exception as error:
             errors.append(f"{make.__name__.strip('_')}: {one_line(error)}")
             continue
-        read = onnx.load(model, load_external_data=False) if isinstance(model, Path) else model
-        graph = read.graph
         yield replace(
             found,
             answer=_of_numbers(found.answer, labelled_outputs(graph)),

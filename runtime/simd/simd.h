@@ -188,12 +188,6 @@ EXT_INLINE vi vi_load_u8_n(const uint8_t* p, int64_t n) {
     if (i < n) lanes[i] = p[i];
   return vi_load_u8(lanes);
 }
-EXT_INLINE vi vi_load_s8_n(const uint8_t* p, int64_t n) {
-  uint8_t lanes[VL] = {0};
-  for (int i = 0; i < VL; i++)
-    if (i < n) lanes[i] = p[i];
-  return vi_load_s8(lanes);
-}
 EXT_INLINE void vi_store_low_n(uint8_t* p, vi x, int64_t n) {
   uint8_t lanes[VL];
   vi_store_low(lanes, x);

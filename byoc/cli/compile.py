@@ -11,7 +11,7 @@ from byoc.cli import control, options, progress
 from byoc.cli.process import give_large_blocks_back, import_without_torch
 from byoc.cli.verify import WRONG, show_verification
 from byoc.terminal import say, say_json
-from codegen_cc.target import Target
+from codegen_cc.target import HOST, Target
 
 if TYPE_CHECKING:
     from byoc.compiler.compile import Compiled
@@ -228,7 +228,11 @@ def _print(compiled: Compiled, output: Path) -> None:
     say(f"{output}: {output.stat().st_size / 1e6:.1f} MB in {seconds:.1f} s")
     _print_report(compiled.report)
     _print_tensors(compiled)
-    say(f"run it: byoc run {output} --print-time")
+    machine = compiled.metadata.target.machine
+    if machine == HOST.machine:
+        say(f"run it: byoc run {output} --print-time")
+    else:
+        say(f"run it on a machine with {machine}: byoc run {output} --rpc HOST:PORT")
 
 
 def _print_folder(compiled: Standalone) -> None:

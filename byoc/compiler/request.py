@@ -15,6 +15,7 @@ from byoc.errors import CompileError, ControlError, PartitionError, TuningError
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, given_values
 from byoc.partition.rules import Rules
 from byoc.tuning.choice import deciding_database, select, timed, timed_by_all
+from codegen_cc.instruction_sets import COMPILE_ISA, compiled_for
 from codegen_cc.target import Target
 
 
@@ -41,6 +42,8 @@ class Request:
         """Read keywords, all of which are there. Raises ``ByocError``."""
         target = Target.parse(keywords["target"])
         threads = as_threads(keywords["threads"], CompileError)
+        if os.environ.get(COMPILE_ISA):
+            compiled_for()  # raises for a name that is none, which not every network asks for
         dump_ir = dump_folder(keywords)
         if dump_ir is not None:
             require_folder_to_make(dump_ir, PartitionError)

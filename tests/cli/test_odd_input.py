@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ import pytest
 
 import byoc
 from byoc.cli import main
+from byoc.cli.compile import _print
+from codegen_cc.target import HOST
 from models.builder import GraphBuilder
 from tests.cli.test_cli import ROOT, command, error_of
 from tests.test_tiny import tiny_input, tiny_model
@@ -199,3 +202,34 @@ def test_no_room_for_what_is_written(
     ):
         assert said in error_of(capsys, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_sizes_that_nothing_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, shape in enumerate([(2**40, 2**40), (2**63 - 1,)]):
+        graph = GraphBuilder("large", seed=0)
+        graph.output(graph.op("Relu", graph.input("x", shape)), "y", shape)
+        path = tmp_path / f"m{number}.onnx"
+        onnx.save(graph.build(checked=False), path)
+        assert "more than 2**59 elements" in error_of(capsys, "partition", path)
+
+
+def test_an_instruction_set_that_is_none(
+    library: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYOC_COMPILE_ISA", "mmx")
+    given = ["compile", library.with_suffix(".onnx"), "-o", library.with_name("other.so")]
+    assert "BYOC_COMPILE_ISA=mmx: unknown instruction set" in error_of(capsys, *given)
+
+
+def test_the_hint_for_another_machine_is_no_run_here(
+    library: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled = byoc.compile(library.with_suffix(".onnx"))
+    for machine, hint in (
+        (HOST.machine, f"run it: byoc run {library} --print-time"),
+        ("riscv64", f"run it on a machine with riscv64: byoc run {library} --rpc HOST:PORT"),
+    ):
+        target = replace(compiled.metadata.target, machine=machine)
+        metadata = replace(compiled.metadata, target=target)
+        _print(replace(compiled, metadata=metadata), library)
+        assert capsys.readouterr().out.splitlines()[-1] == hint

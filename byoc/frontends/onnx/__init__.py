@@ -36,6 +36,7 @@ from byoc.frontends.onnx.input_shapes import (
     InputShapes,
     given_shapes,
     model_inputs,
+    require_countable,
     shape_text,
 )
 from byoc.frontends.onnx.integer_products import products_of_floats
@@ -91,6 +92,7 @@ def prepare_apart(
     shapes = {name: shape for name, shape in shapes.items() if name not in fixed}
     squeeze_as_declared(loaded.model)
     loaded.axes = set_shapes(loaded.model, shapes)
+    require_countable(loaded.model)
     simplify(loaded)
     explicit_padding(loaded.model)
     products_of_floats(loaded.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ InputShapes = Mapping[str, Sequence[int | str]]
 #: Texts in place of names that say nothing, and what each name has.
 _UNKNOWN = ("none", "null", "nan", "unk", "unknown")
 _NAME = re.compile(r"[^\W\d_]")
+
+#: Elements of a tensor whose bytes a signed number of 64 bits counts, whatever their dtype.
+_MOST_ELEMENTS = 2**59
 
 
 def model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -210,3 +214,14 @@ def shape_text(value: onnx.ValueInfoProto) -> str:
     """The shape of an input as the model has it, ``?`` for an axis without a name."""
     dims = value.type.tensor_type.shape.dim
     return "[" + ", ".join(str(fixed_extent(dim) or dim.dim_param or "?") for dim in dims) + "]"
+
+
+def require_countable(model: onnx.ModelProto) -> None:
+    """Raise ``ShapeError`` for an input with more elements than TVM's sizes can count."""
+    for value in model_inputs(model):
+        sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        if math.prod(max(size, 1) for size in sizes) > _MOST_ELEMENTS:
+            raise ShapeError(
+                f"input {value.name!r} of shape {sizes} has more than 2**59 elements; give smaller"
+                " sizes, or names to axes that shall stay symbolic"
+            )

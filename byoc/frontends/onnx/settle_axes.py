@@ -342,7 +342,7 @@ def _attempt(
             prepared = prepare(shapes_with(first.model, axes))
             prepared.axes = axes
         module = convert(prepared, noted.setdefault(axes, []))
-    except tvm.error.OpNotImplemented:
+    except (MemoryError, tvm.error.OpNotImplemented):
         raise
     except Exception:  # converters raise whatever their code runs into
         failed.add(axes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.loader import Model, load
 from byoc.errors import ByocError, ControlError, FallbackWarning, LoadError
 from byoc.torch_compile.capture import Captured
+from byoc.torch_compile.floats import require_arithmetic, trace_again_with_numbers
 from byoc.torch_compile.frozen import Frozen
 from byoc.torch_compile.graphs import Graph, Part, Parts, tell
 from byoc.torch_compile.refusal import Refusal
+from byoc.torch_compile.results import Number, Result
 from byoc.torch_compile.split import Piece, operators_of, split_at
 from codegen_cc.cache import cache_folder, make_room, used
 
@@ -54,18 +56,29 @@ def backend(
     if mode not in (None, "default"):
         raise ControlError(f"mode {mode!r}; give options to the backend byoc instead")
     chosen, met = _options(options or {}), Graph()
+    require_arithmetic(graph)
+    run = _run_of(graph, inputs, chosen, met.met, trace_again_with_numbers)
     tell(met)
-    return _run_of(graph, inputs, chosen, met.met)
+    return run
 
 
 def _run_of(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any], chosen: dict[str, Any], parts: Parts
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    chosen: dict[str, Any],
+    parts: Parts,
+    refused: Callable[[torch.fx.GraphModule, ByocError], None] | None = None,
 ) -> Callable[..., Any]:
-    """What runs a graph: a library, PyTorch, or these in turn; ``parts`` gets what they take."""
+    """What runs a graph: a library, PyTorch, or these in turn; ``parts`` gets what they take.
+
+    ``refused`` is told first where there is no library of the whole graph, and may raise.
+    """
     try:
         captured = Captured.of(graph, inputs)
         library = _library(captured, chosen)
     except ByocError as error:
+        if refused is not None:
+            refused(graph, error)
         split = split_at(graph, getattr(error, "sources", {}))
         what = "a graph" if split is None else "operators of a graph"
         warnings.warn(f"PyTorch runs {what}: {error}", FallbackWarning, stacklevel=3)
@@ -168,7 +181,7 @@ class _Runner:
         self._names = [info.name for info in library.inputs]
         self._warned = False
 
-    def __call__(self, *inputs: Any) -> tuple[torch.Tensor | None, ...]:
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The graph's results."""
         if not all(frozen.is_still(inputs[place]) for place, frozen in self._frozen):
             return self._by_pytorch(inputs)
@@ -177,10 +190,13 @@ class _Runner:
         tensors = self._captured.tensors(inputs)
         found = self._library.run(dict(zip(self._names, tensors, strict=True)))
         results = iter(found.values())
-        return tuple(
-            None if order is None else _laid_out(_tensor(next(results)), order)
-            for order in self._outputs
-        )
+        return tuple(self._result(kind, results, inputs) for kind in self._outputs)
+
+    @staticmethod
+    def _result(kind: Result, results: Iterator[np.ndarray], inputs: Sequence[Any]) -> Any:
+        if isinstance(kind, Number):
+            return kind.of(inputs)
+        return None if kind is None else _laid_out(_tensor(next(results)), kind)
 
     def _by_pytorch(self, inputs: Sequence[Any]) -> Any:
         if not self._warned:

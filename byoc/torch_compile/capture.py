@@ -14,6 +14,8 @@ import torch.fx.traceback as fx_traceback
 from byoc.errors import ImportFailure
 from byoc.frontends.torch.names import MODULE, NODE, module_path
 from byoc.frontends.torch.program import Program, exported
+from byoc.torch_compile.floats import open_number
+from byoc.torch_compile.results import Result, failure, results_of
 
 _STATIC = "_dynamo_static_input_type"
 
@@ -37,8 +39,8 @@ class Captured:
     ``frozen`` are the places of parameters and buffers, ``given`` those of other tensors, ``sizes``
     where each input that is a size stands: place of a tensor, axis; none for those that nothing
     reads, as strides. ``numbers`` are the places of whole numbers that no axis has: each is the
-    extent of one more tensor, which has no element. ``outputs`` has the order of each result's axes
-    in memory; None for results that are None.
+    extent of one more tensor, which has no element. ``floats`` are those of other numbers, each the
+    element of one more tensor of ``dtype``. ``outputs`` says what each result is.
     """
 
     graph: torch.fx.GraphModule
@@ -47,24 +49,32 @@ class Captured:
     given: tuple[int, ...]
     sizes: dict[int, tuple[int, int]]
     numbers: tuple[int, ...]
-    outputs: tuple[tuple[int, ...] | None, ...]
+    floats: tuple[int, ...]
+    dtype: torch.dtype
+    outputs: tuple[Result, ...]
 
     @classmethod
     def of(cls, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         """Read a graph. Raises ``ImportFailure`` for what no library can be made of."""
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         shapes = [node.meta.get("example_value") for node in nodes]
-        frozen, given, sizes, numbers = [], [], {}, []
+        frozen, given, sizes, numbers, floats = [], [], {}, [], []
         for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
             if not isinstance(value, torch.Tensor):
-                if node.users and (found := _place_of(shapes[place], shapes)):
+                if all(user.op == "output" for user in node.users):
+                    continue
+                if found := _place_of(shapes[place], shapes):
                     sizes[place] = found
-                elif node.users:
+                elif isinstance(shapes[place], torch.SymFloat):
+                    floats.append(place)
+                else:
                     numbers.append(_whole(place, value, shapes[place]))
             elif value.device.type != "cpu":
                 raise ImportFailure(f"input {node.name} is on {value.device}; need CPU memory")
             elif _STATIC in (node.meta.get("tensor_dict") or {}):
                 frozen.append(place)
+            elif open_number(node) is not None:
+                floats.append(place)
             else:
                 given.append(place)
         if _may_have_gradients(graph) and any(
@@ -74,13 +84,15 @@ class Captured:
                 "gradients may be wanted of the result; run the module under torch.no_grad()"
             )
         _require_flat(graph)
-        outputs = _outputs_of(graph, shapes)
-        return cls(graph, inputs, tuple(frozen), tuple(given), sizes, tuple(numbers), outputs)
+        outputs = results_of(graph, shapes)
+        places = (tuple(frozen), tuple(given), sizes, tuple(numbers), tuple(floats))
+        return cls(graph, inputs, *places, _dtype_of_numbers(graph), outputs)
 
     def tensors(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         """What the library is given of a call's inputs."""
         tensors = [inputs[place].detach() for place in self.given]
-        return tensors + [torch.empty(_number(inputs[place]), 0) for place in self.numbers]
+        tensors += [torch.empty(_number(inputs[place]), 0) for place in self.numbers]
+        return tensors + [_element(inputs[place], self.dtype) for place in self.floats]
 
     def program(self) -> Program:
         """The graph with its weights, exported; sizes that the tracer left open stay symbolic."""
@@ -89,6 +101,7 @@ class Captured:
             raise ImportFailure("a graph without inputs, which is a constant")
         shapes = [self._example(place).shape for place in self.given]
         shapes += [(self._example(place), 0) for place in self.numbers]
+        shapes += [()] * len(self.floats)
         auto = torch.export.Dim.AUTO
         dynamic = [
             {axis: auto for axis, size in enumerate(shape) if isinstance(size, torch.SymInt)}
@@ -148,7 +161,7 @@ class _Frozen(torch.nn.Module):
 
     def __init__(self, captured: Captured) -> None:
         super().__init__()
-        self._graph = _with_sources(captured.graph)
+        self._graph = _with_sources(captured.graph, captured.outputs)
         self._captured = captured
         for place in captured.frozen:
             self.register_buffer(f"weight_{place}", captured.inputs[place].detach())
@@ -159,20 +172,41 @@ class _Frozen(torch.nn.Module):
         captured = self._captured
         known = dict(zip(captured.given, tensors, strict=False))
         carriers = tensors[len(captured.given) :]
-        known |= {p: t.shape[0] for p, t in zip(captured.numbers, carriers, strict=True)}
+        known |= {p: t.shape[0] for p, t in zip(captured.numbers, carriers, strict=False)}
+        elements = carriers[len(captured.numbers) :]
+        for place, element in zip(captured.floats, elements, strict=True):
+            is_tensor = isinstance(captured.inputs[place], torch.Tensor)
+            known[place] = element if is_tensor else element.item()
         known |= {place: getattr(self, f"weight_{place}") for place in captured.frozen}
         known |= {place: known[at].shape[axis] for place, (at, axis) in captured.sizes.items()}
         inputs = [known.get(place) for place in range(len(captured.inputs))]
         with fx_traceback.preserve_node_meta():
-            return torch.fx.Interpreter(self._graph).run(*inputs)
+            return _Interpreter(self._graph).run(*inputs)
 
 
-def _with_sources(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph with a note in each node of where it stands, which tracing hands on."""
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a graph for a tracer, in which what PyTorch wrote for ``torch.autocast`` only leaves a
+    note and changes no dtype."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a node gives."""
+        if target is torch.amp._enter_autocast:
+            mode = torch.autocast(*args)
+            mode.__enter__()
+            return mode
+        if target is torch.amp._exit_autocast:
+            return args[0].__exit__(None, None, None)
+        return super().call_function(target, args, kwargs)
+
+
+def _with_sources(graph: torch.fx.GraphModule, outputs: Sequence[Result]) -> torch.fx.GraphModule:
+    """The graph with a note in each node of where it stands, which tracing hands on, and tensors
+    alone as results."""
     noted = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     results = noted.graph_copy(graph.graph, copies)
-    noted.output(results)
+    tensors = (kind if kind is None else isinstance(kind, tuple) for kind in outputs)
+    noted.output(tuple(r if kept else None for r, kept in zip(results, tensors, strict=True)))
     for given, node in copies.items():
         node.meta = {"custom": {NODE: given.name, MODULE: module_path(given)}}
     return torch.fx.GraphModule(graph, noted)
@@ -190,6 +224,22 @@ def _number(value: int | torch.SymInt) -> int:
     return value if isinstance(value, int) else int(value.node.hint)
 
 
+def _element(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A number as the element of a tensor."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype)
+    return torch.tensor(
+        value.node.hint if isinstance(value, torch.SymFloat) else value, dtype=dtype
+    )
+
+
+def _dtype_of_numbers(graph: torch.fx.GraphModule) -> torch.dtype:
+    """What numbers are given as: they meet tensors of float32 as such."""
+    known = (n.meta.get("example_value") for n in graph.graph.nodes if open_number(n) is None)
+    dtypes = {value.dtype for value in known if isinstance(value, torch.Tensor)}
+    return torch.float64 if torch.float64 in dtypes else torch.float32
+
+
 def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int] | None:
     """Which tensor, and which of its axes, has a size; None where none has."""
     for place, value in enumerate(shapes if isinstance(size, torch.SymInt) else ()):
@@ -198,45 +248,6 @@ def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int] | None:
                 if isinstance(extent, torch.SymInt) and extent.node.expr == size.node.expr:
                     return place, axis
     return None
-
-
-def _outputs_of(
-    graph: torch.fx.GraphModule, inputs: Sequence[Any]
-) -> tuple[tuple[int, ...] | None, ...]:
-    """The order of each result's axes in memory, None for one that is nothing. The library's
-    results have memory of their own, so none may be a view of an input or of another one."""
-    (node,) = (n for n in graph.graph.nodes if n.op == "output")
-    results = []
-    taken = {_memory(value) for value in inputs if isinstance(value, torch.Tensor)}
-    for result in node.args[0]:
-        value = result.meta.get("example_value") if isinstance(result, torch.fx.Node) else result
-        if value is not None and not isinstance(value, torch.Tensor):
-            raise _failure(f"a result is {value}; need tensors", result)
-        if value is not None:
-            if _memory(value) in taken:
-                raise _failure("a result shares memory with an input or another result", result)
-            taken.add(_memory(value))
-        results.append(None if value is None else _order_of(value))
-    return tuple(results)
-
-
-def _order_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The axes of a tensor from the one with the widest stride on; as they are named where the
-    tensor leaves room between elements."""
-    plain = tuple(range(tensor.dim()))
-    sizes, strides = (
-        [int(n) if isinstance(n, int) else n.node.hint for n in numbers]
-        for numbers in (tensor.shape, tensor.stride())
-    )
-    if None in sizes or None in strides:
-        return plain
-    order = sorted(plain, key=lambda axis: (-strides[axis], axis))
-    dense = 1
-    for axis in reversed(order):
-        if sizes[axis] != 1 and strides[axis] != dense:
-            return plain
-        dense *= sizes[axis]
-    return tuple(order)
 
 
 def _require_flat(graph: torch.fx.GraphModule) -> None:
@@ -248,16 +259,4 @@ def _require_flat(graph: torch.fx.GraphModule) -> None:
     ]
     if inner:
         users = dict.fromkeys(user for node in inner for user in node.users)
-        raise _failure("a graph inside of the graph", *users)
-
-
-def _failure(why: str, *nodes: Any) -> ImportFailure:
-    """An error that names the nodes at fault."""
-    failure = ImportFailure(why)
-    computed = (n for n in nodes if isinstance(n, torch.fx.Node) and n.op.startswith("call"))
-    failure.sources = {node.name: why for node in computed}
-    return failure
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+        raise failure("a graph inside of the graph", *users)

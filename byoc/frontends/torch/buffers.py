@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from byoc.errors import ModelError
+from byoc.frontends.torch.names import source_node
 
 
 def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
@@ -48,3 +52,21 @@ def _is_overwritten(buffer: torch.fx.Node) -> bool:
         user.target is torch.ops.aten.copy.default and buffer not in user.args[1:]
         for user in buffer.users
     )
+
+
+def written_inputs(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:
+    """The error for what a module may not change, which tells the nodes that do so last."""
+    spec, _ = written[0]
+    if spec.kind is torch.export.graph_signature.OutputKind.BUFFER_MUTATION:
+        failure = ModelError(
+            f"the module changes {spec.target!r} when it runs; byoc.compile keeps "
+            "it with states=True (--states)"
+        )
+    else:
+        what = spec.kind.name.split("_MUTATION")[0].lower().replace("_", " ")
+        failure = ModelError(
+            f"the module changes {what} {spec.target!r}; need one that changes buffers alone"
+        )
+    sources = filter(None, (source_node(node) for _, node in written))
+    failure.sources = dict.fromkeys(sources, "it writes an input")
+    return failure

@@ -19,7 +19,7 @@ from tvm import relax
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.relax_functions import Functions
-from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names
+from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names, written_inputs
 from byoc.frontends.torch.control_flow import ControlFlow, converts
 from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
 from byoc.frontends.torch.decompositions import decompositions
@@ -240,7 +240,7 @@ class _Importer:
             else:
                 written.append((spec, result))
         if written:
-            raise _changed(written)
+            raise written_inputs(written)
         return [*(results[place] for place in places), *(behind[n] for n in self._kept or ())]
 
     def _output(self, node: torch.fx.Node) -> relax.Expr:
@@ -262,7 +262,7 @@ class _Importer:
     def _convert(self, node: torch.fx.Node) -> None:
         found = node.meta.get("val")
         if is_size(found):
-            if node.target in _READS and isinstance(found, torch.SymInt):
+            if node.target in _READS:
                 self._read(node, found)
             return
         if isinstance(found, int | float | bool):
@@ -291,12 +291,15 @@ class _Importer:
             raise self._failure(node, one_line(error)) from error
         self._values[node] = made if isinstance(found, list | tuple) else made[0]
 
-    def _read(self, node: torch.fx.Node, size: torch.SymInt) -> None:
-        """A whole number of 0 or more that is read from a tensor gives its symbol a value; of
-        another one nobody may ask."""
+    def _read(self, node: torch.fx.Node, size: Any) -> None:
+        """A whole number of 0 or more that is read from a tensor gives its symbol a value; another
+        one stays an element, which only computes with tensors."""
         bounds = self._program.range_constraints.get(size.node.expr)
         value = self._values[node.args[0]]
-        if bounds is None or bounds.lower < 0:
+        if not isinstance(size, torch.SymInt) or bounds is None or bounds.lower < 0:
+            self._builder.begin(self._names[node])
+            element = relax.op.reshape(self._graph.tensor(value), [])
+            self._symbols.elements[size.node.expr] = self._builder.emit(element)
             return
         if isinstance(value, torch.Tensor):
             self._symbols.found(size, int(value))
@@ -389,6 +392,8 @@ class _Importer:
         """An argument with values in place of nodes, and extents in place of sizes."""
         if isinstance(value, torch.fx.Node):
             found = value.meta.get("val")
+            if isinstance(found, torch.SymInt) and found.node.expr in self._symbols.elements:
+                return self._symbols.elements[found.node.expr]
             if isinstance(found, torch.SymInt):
                 return self._symbols.extent(found)
             if isinstance(found, torch.SymFloat):
@@ -427,21 +432,3 @@ class _Importer:
         if (source := source_node(node)) is not None:
             failure.sources = {source: str(failure)}
         return failure
-
-
-def _changed(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:
-    """The error for what a module may not change, which tells the nodes that do so last."""
-    spec, _ = written[0]
-    if spec.kind is torch.export.graph_signature.OutputKind.BUFFER_MUTATION:
-        failure = ModelError(
-            f"the module changes {spec.target!r} when it runs; byoc.compile keeps "
-            "it with states=True (--states)"
-        )
-    else:
-        what = spec.kind.name.split("_MUTATION")[0].lower().replace("_", " ")
-        failure = ModelError(
-            f"the module changes {what} {spec.target!r}; need one that changes buffers alone"
-        )
-    sources = filter(None, (source_node(node) for _, node in written))
-    failure.sources = dict.fromkeys(sources, "it writes an input")
-    return failure

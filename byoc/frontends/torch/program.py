@@ -64,6 +64,8 @@ class Program:
         """What each symbol was declared to be; up to 2, PyTorch's least size says nothing."""
         found = []
         for symbol, bounds in self.exported.range_constraints.items():
+            if bounds.is_float:  # of a number that is read from a tensor
+                continue
             least = int(bounds.lower) if int(bounds.lower) > 2 else 0
             most = int(bounds.upper) if bounds.upper.is_Integer else None
             of_input = symbol.is_Symbol and not decided_by_data(symbol)

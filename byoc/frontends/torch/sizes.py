@@ -53,16 +53,18 @@ def _counted(builder: NamedBuilder, extent: Any) -> relax.Expr:
 def float_tensor(
     builder: NamedBuilder, symbols: Symbols, number: torch.SymFloat, dtype: str
 ) -> relax.Expr:
-    """A float that is computed from sizes."""
+    """A float that is computed from sizes, and from elements of tensors."""
 
     def made(expr: sympy.Basic) -> relax.Expr:
         if expr.is_number:
             return constant(np.array(float(expr)), dtype)
+        if expr in symbols.elements:
+            return builder.emit(op.astype(symbols.elements[expr], dtype))
         if expr.is_integer:
             return size_tensor(builder, symbols.extent_of(expr), dtype)
         apply = _FLOATS.get(expr.func)
         if apply is None:
-            raise ValueError(f"a number of {expr}, computed from sizes")
+            raise ValueError(f"a number of {expr}, computed from sizes or elements")
         first, *others = map(made, expr.args)
         if not others:
             return builder.emit(apply(first))
@@ -102,4 +104,6 @@ _FLOATS = {
     functions.OpaqueUnaryFn_log: op.log,
     sympy.Add: op.add,
     sympy.Mul: op.multiply,
+    sympy.Max: op.maximum,
+    sympy.Min: op.minimum,
 }

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 import torch
 from torch.utils._sympy import functions
-from tvm import tirx
+from tvm import relax, tirx
 
 from codegen_cc.dim import Dim, larger, normal, smaller, symbol
 from codegen_cc.region.relax_dims import relax_extent
@@ -60,6 +60,8 @@ class Symbols:
         self._equal: dict[sympy.Basic, int] = {}
         #: What sizes are called that data decided, by PyTorch's names.
         self._found: dict[str, Dim] = {}
+        #: Numbers that are read from tensors and can be no sizes, as tensors without axes.
+        self.elements: dict[sympy.Basic, relax.Expr] = {}
 
     def known(self) -> list[sympy.Symbol]:
         """The symbols that have variables."""

@@ -371,7 +371,10 @@ def _filled(number: float) -> object:
 
 def full(g: Graph, fill_value: Value, **_: object) -> relax.Expr:
     """One number everywhere."""
-    return op.full(g.shape, g.tensor(fill_value, g.dtype), g.dtype)
+    number = g.tensor(fill_value, g.dtype)
+    if isinstance(fill_value, relax.Expr):  # an element of a tensor
+        return op.broadcast_to(number, g.shape)
+    return op.full(g.shape, number, g.dtype)
 
 
 def arange(g: Graph, end: Value, start: Value = 0, step: Value = 1, **_: object) -> relax.Expr:

@@ -40,8 +40,19 @@ def batch_norm(
     if training:
         raise ValueError("BatchNorm of a module in training mode; call .eval() before exporting it")
     mean, variance = g.tensor(running_mean), g.tensor(running_var)
-    made = op.nn.batch_norm(x, weight, bias, mean, variance, axis=1, epsilon=eps, training=False)
-    return relax.TupleGetItem(g.emit(made), 0)
+    # Under autocast a float32 layer may be given halves.
+    wide = dtype_of(mean)
+    made = op.nn.batch_norm(
+        g.tensor(x, wide),
+        g.tensor(weight, wide),
+        g.tensor(bias, wide),
+        mean,
+        variance,
+        axis=1,
+        epsilon=eps,
+        training=False,
+    )
+    return g.tensor(g.emit(relax.TupleGetItem(g.emit(made), 0)), g.dtype)
 
 
 def native_batch_norm(g: Graph, **named: object) -> list[relax.Expr | None]:

@@ -13,6 +13,7 @@ import numpy as np
 from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES, share_of_range
 from byoc.arguments import as_error, as_mapping, as_path, as_whole
 from byoc.array_files import read_arrays
+from byoc.deploy.conditions import condition
 from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.input_tensors import as_array, as_tensor
 from byoc.deploy.loader import Model, load
@@ -153,7 +154,8 @@ def verify(
                 )
                 if any(not run.skipped for run in runs):
                     return Verification(reference.name, runs)
-            errors.append(f"{reference.name}: {runs[0].skipped}")
+            why = runs[0].skipped if runs else "it takes none of the sizes that are tried"
+            errors.append(f"{reference.name}: {why}")
         other = _from_another_file(source, compiled)
     raise VerifyError(f"{other}no reference can compute the model: {'; '.join(errors)}")
 
@@ -256,6 +258,8 @@ def _draws(
         columns[name] = [max(size, least) for size in wide]
     for number in range(len(rows) if open_names else 1):
         sizes = {name: column[number] for name, column in columns.items()}
+        if not all(condition(text).holds(fixed | sizes) for text in compiled.metadata.conditions):
+            continue
         random = np.random.default_rng(seed)
         known = fixed | sizes
         arrays = {

@@ -133,6 +133,7 @@ def partition_imported(
         entry=_entry(entry, (*inputs, *(state.input for state in imported.states))),
         least_size=least_size(module),
         ranges=imported.ranges,
+        conditions=imported.conditions,
         states=imported.states,
         fixed=imported.fixed,
         labelled=imported.labelled,

@@ -21,8 +21,13 @@ def standalone_interface(
     """The C interface of a network that is one region.
 
     Shapes are the region's; a state that grows has the growing axis first, as its memory has.
-    Raises ``CompileError`` where states grow in different ways.
+    Raises ``CompileError`` where states grow in different ways, and for conditions on sizes.
     """
+    if metadata.conditions:
+        raise CompileError(
+            f"the standalone form looks at no condition on sizes, and the model needs "
+            f"{metadata.conditions[0]}; give these axes fixed sizes, or use --emit tvm"
+        )
     first = len(metadata.inputs)
     values = dict(zip(entry.inputs, region.inputs, strict=True))
     inputs = [_spec(info, values.get(place)) for place, info in enumerate(metadata.inputs)]

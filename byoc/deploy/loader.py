@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byoc.arguments import as_mapping, as_path, as_threads, as_whole
+from byoc.deploy.conditions import Demands
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
@@ -84,6 +85,7 @@ class Model(Described):
         self._region = self.function(entry.symbol) if entry else None
         fit = self._region is not None and PreparedCalls.fit(metadata)
         self._memory = ResultMemory()
+        self._demands = Demands(metadata.ranges, metadata.conditions)
         self._prepared = PreparedCalls(metadata, self._region, self._memory) if fit else None
         self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
@@ -187,10 +189,8 @@ class Model(Described):
         tensors = [
             as_tensor(info, inputs[info.name], symbols, alignment, least) for info in self.inputs
         ]
-        for declared in self.metadata.ranges:
-            value = symbols.get(declared.name)
-            if value is not None and (problem := declared.refuses(value)):
-                raise InputError(f"{self.path.name} was not made for these sizes{problem}")
+        if problem := self._demands.problem(symbols):
+            raise InputError(f"{self.path.name} was not made for these sizes{problem}")
         return [*tensors, *self._kept.tensors(symbols)]
 
     def invoke(self, tensors: list[tvm_ffi.Tensor]) -> list[tvm_ffi.Tensor]:

@@ -19,7 +19,7 @@ from byoc.extent import Extent, parse_extent
 from codegen_cc.printable import printable
 
 #: Changes when a library of one version cannot be used by the loader of another.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 #: Of ``Metadata.form``.
 FORMS = ("tvm", "standalone")
@@ -206,7 +206,8 @@ class Metadata:
     ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
     ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
     ``least_size`` is what the symbols of shapes stand for at least, 0 or 1; ``ranges`` are those
-    that the model was declared for, where it was for some sizes only.  ``states`` are kept by
+    that the model was declared for, where it was for some sizes only, and ``conditions`` what its
+    sizes must meet, as the tracer of its code noted them.  ``states`` are kept by
     whoever runs the model: the network takes them behind ``inputs``, and gives those that a call
     replaces behind ``outputs``.  ``fixed`` are inputs of the model that became constants.
     ``labelled`` are outputs whose numbers stand for labels.
@@ -225,6 +226,7 @@ class Metadata:
     runtime: tuple[RuntimeLibrary, ...] = ()
     least_size: int = 1
     ranges: tuple[SymbolRange, ...] = ()
+    conditions: tuple[str, ...] = ()
     states: tuple[StateInfo, ...] = ()
     fixed: tuple[FixedInput, ...] = ()
     labelled: tuple[LabelledOutput, ...] = ()

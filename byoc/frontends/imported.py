@@ -43,6 +43,7 @@ class Imported:
     results: Mapping[str, str] = field(default_factory=dict)
     axes: str = ""
     ranges: tuple[SymbolRange, ...] = ()
+    conditions: tuple[str, ...] = ()
     states: tuple[StateInfo, ...] = ()
     fixed: tuple[FixedInput, ...] = ()
     labelled: tuple[LabelledOutput, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from byoc.deploy.conditions import condition
 from byoc.deploy.metadata import Metadata, TensorInfo
 from byoc.errors import InputError
 
@@ -36,6 +37,9 @@ def rows_of_a_call(metadata: Metadata, name: str) -> int | None:
             f"{name} does not take any number of rows: the first axis of {shown} is not one symbol "
             f"that no other axis has; {_REMEDY}"
         )
+    for text in metadata.conditions:
+        if batch in condition(text).names:
+            raise InputError(f"{name} takes rows where {text} alone; {_REMEDY}")
     for declared in metadata.ranges:
         if declared.name == batch:
             if declared.least > 1:

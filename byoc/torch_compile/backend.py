@@ -23,7 +23,7 @@ from byoc.compiler.keywords import DEFAULTS
 from byoc.compiler.partitioned import versions
 from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.loader import Model, load
-from byoc.errors import ByocError, ControlError, FallbackWarning, LoadError
+from byoc.errors import ByocError, ControlError, FallbackWarning, InputError, LoadError
 from byoc.torch_compile.capture import Captured
 from byoc.torch_compile.floats import require_arithmetic, trace_again_with_numbers
 from byoc.torch_compile.frozen import Frozen
@@ -165,6 +165,11 @@ def _compiled(
     return load(path, keywords.get("threads"))
 
 
+_OTHER_WEIGHTS = (
+    "its weights are not those that it was compiled with; call torch.compiler.reset() after "
+    "changing them"
+)
+
 #: The least number that the library is for: PyTorch takes open extents to be 2 or more.
 _LEAST = 2
 
@@ -184,11 +189,14 @@ class _Runner:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The graph's results."""
         if not all(frozen.is_still(inputs[place]) for place, frozen in self._frozen):
-            return self._by_pytorch(inputs)
+            return self._by_pytorch(inputs, _OTHER_WEIGHTS)
         if any(inputs[place] < _LEAST for place in self._captured.numbers):
             return self._graph(*inputs)
         tensors = self._captured.tensors(inputs)
-        found = self._library.run(dict(zip(self._names, tensors, strict=True)))
+        try:
+            found = self._library.run(dict(zip(self._names, tensors, strict=True)))
+        except InputError as error:  # a condition on sizes that the tracer of the graph did not see
+            return self._by_pytorch(inputs, str(error))
         results = iter(found.values())
         return tuple(self._result(kind, results, inputs) for kind in self._outputs)
 
@@ -198,15 +206,10 @@ class _Runner:
             return kind.of(inputs)
         return None if kind is None else _laid_out(_tensor(next(results)), kind)
 
-    def _by_pytorch(self, inputs: Sequence[Any]) -> Any:
+    def _by_pytorch(self, inputs: Sequence[Any], why: str) -> Any:
         if not self._warned:
             self._warned = True
-            warnings.warn(
-                "PyTorch runs a graph: its weights are not those that it was compiled with; call "
-                "torch.compiler.reset() after changing them",
-                FallbackWarning,
-                stacklevel=3,
-            )
+            warnings.warn(f"PyTorch runs a graph: {why}", FallbackWarning, stacklevel=3)
         return self._graph(*inputs)
 
 

@@ -102,13 +102,27 @@ def test_sizes_that_are_read(tmp_path: Path) -> None:
     assert left == {"relax.tensor_to_shape"}
 
 
-def test_a_number_that_may_be_below_0_is_refused() -> None:
-    class Scaled(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * x.sum().long().item()
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * (10 * x.sum()).long().item()
 
-    with pytest.raises(byoc.ByocError, match="a size that the data of a tensor decide"):
-        byoc.compile(Scaled().eval(), example_inputs=(torch.randn(6, 4),))
+
+def test_a_number_that_may_be_below_0(tmp_path: Path) -> None:
+    """It computes with tensors, and is no size."""
+
+    class Rolled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.exp().roll(x.sum().long().item(), 0)
+
+    module, x = Scaled().eval(), torch.randn(6, 4)
+    report = byoc.compile(module, tmp_path / "m.so", example_inputs=(x,), min_bytes=0).report
+    assert len(report.regions) == 1 and report.left == ()
+    with byoc.load(tmp_path / "m.so") as model:
+        for given in (x, -x, x * 0):
+            found = torch.from_numpy(model(given.numpy()))
+            torch.testing.assert_close(found, module(given), rtol=1e-4, atol=1e-5)
+    with pytest.raises(byoc.ByocError):
+        byoc.compile(Rolled().eval(), example_inputs=(x,))
 
 
 @torch.no_grad()

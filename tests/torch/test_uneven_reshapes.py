@@ -11,7 +11,7 @@ from torch import nn
 from torch.export import Dim
 
 import byoc
-from byoc.errors import RunError
+from byoc.errors import InputError, RunError
 
 
 class Pairs(nn.Module):
@@ -37,11 +37,15 @@ def test_rows_by_twos(tmp_path: Path, after: bool) -> None:
         x = torch.randn(rows, 400)
         (found,) = model.run({"x": x.numpy()}).values()
         np.testing.assert_allclose(found, module(x).numpy(), atol=1e-6)
-    for rows in (7, 1):
+    refused = {
+        7: (InputError, r"it needs 400 \* s\d+ % \(s\d+ // 2\) == 0"),
+        1: (RunError, "sizes inside the network do not fit"),
+    }
+    for rows, (kind, told) in refused.items():
         x = torch.randn(rows, 400)
         with pytest.raises(RuntimeError):
             module(x)
-        with pytest.raises(RunError, match="sizes inside the network do not fit"):
+        with pytest.raises(kind, match=told):
             model.run({"x": x.numpy()})
 
 

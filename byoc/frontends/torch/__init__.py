@@ -74,7 +74,13 @@ def import_program(
     source = () if program.file is None else hash_files([program.file])
     inputs, outputs = signature(program, module, kept)
     return Imported(
-        module, inputs, outputs, source, ranges=program.ranges(), mutated=frozenset(kept)
+        module,
+        inputs,
+        outputs,
+        source,
+        ranges=program.ranges(),
+        conditions=program.conditions(),
+        mutated=frozenset(kept),
     )
 
 

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
+from byoc.frontends.torch.conditions import conditions_of
 from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.names import leaf_names
@@ -64,15 +65,18 @@ class Program:
         """What each symbol was declared to be; up to 2, PyTorch's least size says nothing."""
         found = []
         for symbol, bounds in self.exported.range_constraints.items():
-            if bounds.is_float:  # of a number that is read from a tensor
+            if not symbol.is_Symbol or decided_by_data(symbol):
                 continue
             least = int(bounds.lower) if int(bounds.lower) > 2 else 0
             most = int(bounds.upper) if bounds.upper.is_Integer else None
-            of_input = symbol.is_Symbol and not decided_by_data(symbol)
-            if of_input and (least or most is not None):
+            if least or most is not None:
                 name = self.symbols.get(symbol.name, symbol.name)
                 found.append(SymbolRange(name, least, most))
         return tuple(found)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What sizes must meet for the code to be what was traced. Raises ``ModelError``."""
+        return conditions_of(self.exported, self.symbols)
 
     def examples(self) -> dict[str, np.ndarray]:
         """The example inputs by name; empty where the program has none."""

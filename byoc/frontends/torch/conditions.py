@@ -1,0 +1,166 @@
+"""What PyTorch's tracer noted of the sizes that a program is for, as conditions on its symbols.
+
+A tracer that meets ``if x.shape[0] % 2 == 0`` follows one branch, and notes that sizes must go the
+same way. It notes as well that sizes are not 0 or 1, for rules of broadcasting and of layouts that
+hold for these too: such notes say nothing here.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import random
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from byoc.deploy.conditions import Condition, condition
+from byoc.errors import ModelError
+
+#: Functions that the tracer writes, as conditions call them.
+_FUNCTIONS = {"Max": "max", "Min": "min", "ToFloat": "float"}
+
+
+def conditions_of(
+    program: torch.export.ExportedProgram, names: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The conditions of a program, whose symbols users call by ``names``.
+
+    Raises ``ModelError`` for one that cannot be looked at.
+    """
+    notes = getattr(program, "_guards_code", None) or ()
+    shapes = _shapes(program) if notes else {}
+    least = {
+        names.get(str(symbol), str(symbol)): max(int(bounds.lower), 2)
+        for symbol, bounds in program.range_constraints.items()
+        if bounds.lower.is_Integer
+    }
+    found: dict[str, None] = {}
+    for note in notes:
+        tree = ast.parse(note.replace("\n", " ").strip(), mode="eval").body
+        both = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)
+        for part in tree.values if both else [tree]:
+            text = _condition(part, shapes, names, least)
+            if text is not None:
+                found.setdefault(text)
+    return tuple(found)
+
+
+def _condition(
+    tree: ast.expr, shapes: Mapping[str, Any], names: Mapping[str, str], least: Mapping[str, int]
+) -> str | None:
+    """One condition; None where it says nothing, or nothing that an input's shape decides."""
+    if _says_nothing(tree):
+        return None
+    writer = _InSymbols(shapes, names)
+    made = writer.visit(tree)
+    if writer.others:
+        return None
+    text = ast.unparse(ast.fix_missing_locations(made))
+    try:
+        known = condition(text)
+    except ValueError as error:
+        raise ModelError(
+            f"PyTorch's tracer follows the code for {text} alone, which a library cannot look at "
+            f"({error}); give these axes fixed sizes"
+        ) from error
+    return text if known.names and not _always_holds(known, least) else None
+
+
+def _says_nothing(tree: ast.expr) -> bool:
+    """Whether a note only tells a size from another, as rules of broadcasting and of layouts do,
+    which hold without it. The rest of a size, and two sizes of inputs, are told apart by users."""
+    if not isinstance(tree, ast.Compare) or isinstance(tree.ops[0], ast.Eq):
+        return False
+    sides = [tree.left, tree.comparators[0]]
+    if not isinstance(tree.ops[0], ast.NotEq):
+        return any(map(_counts_elements, sides)) and any(map(_is_small, sides))
+    if any(isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod) for side in sides):
+        return any(isinstance(part, ast.FloorDiv) for part in ast.walk(tree))
+    return not all(isinstance(side, ast.Subscript) for side in sides)
+
+
+def _is_small(side: ast.expr) -> bool:
+    return isinstance(side, ast.Constant) and side.value in (0, 1, 2)
+
+
+def _counts_elements(side: ast.expr) -> bool:
+    """Whether it is a product of several sizes."""
+    if not isinstance(side, ast.BinOp) or not isinstance(side.op, ast.Mult):
+        return False
+    factors = (side.left, side.right)
+    return any(map(_counts_elements, factors)) or not any(
+        isinstance(factor, ast.Constant) for factor in factors
+    )
+
+
+def _always_holds(known: Condition, least: Mapping[str, int]) -> bool:
+    """Whether many sizes meet a condition, of those that symbols may be."""
+    draw = random.Random(0)
+    for _ in range(200):
+        sizes = {n: least.get(n, 2) + int(2 ** draw.uniform(0, 9)) - 1 for n in known.names}
+        if not known.holds(sizes):
+            return False
+    return True
+
+
+class _InSymbols(ast.NodeTransformer):
+    """Writes symbols for the sizes of inputs; ``others`` are what it met that is none."""
+
+    def __init__(self, shapes: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        self._shapes = shapes
+        self._names = names
+        self.others: list[str] = []
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """``L['x'].size()[0]``."""
+        call = node.value
+        is_size = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if is_size and call.func.attr == "size" and isinstance(node.slice, ast.Constant):
+            shape = self._shapes.get(ast.unparse(call.func.value))
+            if shape is not None:
+                return self._size(shape[node.slice.value])
+        self.others.append(ast.unparse(node))
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A function of sizes."""
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ast.unparse(node.func)
+        if name in ("stride", "storage_offset", "size"):
+            self.others.append(ast.unparse(node))
+            return node
+        arguments = [self.visit(value) for value in node.args]
+        return ast.Call(ast.Name(_FUNCTIONS.get(name, name), ast.Load()), arguments, [])
+
+    def _size(self, size: Any) -> ast.AST:
+        if isinstance(size, int):
+            return ast.Constant(size)
+        tree = ast.parse(str(size.node.expr), mode="eval").body
+        for part in ast.walk(tree):
+            if isinstance(part, ast.Name):
+                part.id = self._names.get(part.id, part.id)
+        return tree
+
+
+def _shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:
+    """The shapes of inputs by what the tracer calls them."""
+    kinds = torch.export.graph_signature.InputKind
+    specs = program.graph_signature.input_specs
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    pairs = zip(nodes, specs, strict=True)
+    given = [node.meta.get("val") for node, spec in pairs if spec.kind is kinds.USER_INPUT]
+    found = {f"L['flat_args'][{place}]": value for place, value in enumerate(given)}
+    if program.example_inputs is not None:
+        args, kwargs = program.example_inputs
+        bound = inspect.signature(program.module(check_guards=False).forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        leaves = pytree.tree_leaves_with_path(bound.arguments)
+        for (path, _), value in zip(leaves, given, strict=False):
+            text = f"L{pytree.keystr(path)}"
+            found[text] = value
+            # One of several arguments (``*rest``) has a name of its own here.
+            found.setdefault(re.sub(r"^L\['(\w+)_(\d+)'\]", r"L['\1'][\2]", text), value)
+    return {k: v.shape for k, v in found.items() if isinstance(v, torch.Tensor)}

@@ -1,0 +1,136 @@
+"""Sizes that a module's code looks at: a library is for those that take the same way through it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byoc
+from byoc.deploy.conditions import condition
+from byoc.errors import CompileError, InputError
+
+AUTO = torch.export.Dim.AUTO
+
+
+class Even(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * 2 if x.shape[0] % 2 == 0 else x.exp() + 1
+
+
+class Many(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * 2 if x.shape[0] * x.shape[1] > 30 else x.exp() + 1
+
+
+class Wide(nn.Module):
+    """Pads to a square, as preprocessing does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        missing = x.shape[1] - x.shape[0]
+        return nn.functional.pad(x, (0, 0, 0, missing)).exp() if missing > 0 else x.exp()
+
+
+class Halved(nn.Module):
+    """Counts in Python's floats, which the tracer fixes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp()[: int(x.shape[0] / 2)]
+
+
+class Both(nn.Module):
+    def forward(self, xs: dict[str, torch.Tensor], *rest: torch.Tensor) -> torch.Tensor:
+        return xs["a"].exp() * (2 if xs["a"].shape[0] > rest[0].shape[0] else 3) + rest[0].sum()
+
+
+def compiled(module: nn.Module, path: Path, inputs: tuple, shapes: tuple) -> byoc.Model:
+    done = byoc.compile(
+        module.eval(), path, example_inputs=inputs, dynamic_shapes=shapes, min_bytes=0
+    )
+    assert len(done.report.regions) == 1 and done.report.left == ()
+    return byoc.load(path)
+
+
+def require_equal(library: byoc.Model, module: nn.Module, *shape: int) -> None:
+    x = torch.randn(shape)
+    (found,) = library.run({"x": x.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(found), module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "taken", "refused", "told"),
+    [
+        (Even(), (8, 6), (2, 5), (7, 6), r"needs s\d+ % 2 == 0, where s\d+ = 7"),
+        (Even(), (8, 6), (0, 5), (1, 6), r"% 2 == 0"),
+        (Many(), (8, 6), (5, 7), (2, 6), r"> 30, where s\d+ = \d, s\d+ = \d"),
+        (Wide(), (4, 6), (2, 9), (9, 4), r"was not made for these sizes"),
+        (Halved(), (8, 6), (8, 3), (6, 6), r"trunc\(s\d+ / 2\) == 4"),
+    ],
+)
+def test_sizes_that_go_another_way_are_refused(
+    module: nn.Module, first: tuple, taken: tuple, refused: tuple, told: str, tmp_path: Path
+) -> None:
+    shapes = ({0: AUTO, 1: AUTO},)
+    with compiled(module, tmp_path / "model.so", (torch.randn(first),), shapes) as library:
+        require_equal(library, module, *first)
+        require_equal(library, module, *taken)
+        with pytest.raises(InputError, match=told):
+            library.run({"x": torch.randn(refused).numpy()})
+
+
+def test_nested_inputs(tmp_path: Path) -> None:
+    module, inputs = Both(), ({"a": torch.randn(6, 4)}, torch.randn(5))
+    shapes = (
+        {"a": {0: torch.export.Dim("n", min=3, max=99)}},
+        ({0: torch.export.Dim("m", max=50)},),
+    )
+    with compiled(module, tmp_path / "model.so", inputs, shapes) as library:
+        names = [info.name for info in library.inputs]
+        arrays = (torch.randn(3, 4).numpy(), torch.randn(7).numpy())
+        with pytest.raises(InputError, match=r"needs s\d+ > s\d+, where s\d+ = 3, s\d+ = 7"):
+            library.run(dict(zip(names, arrays, strict=True)))
+
+
+def test_names_that_users_gave(tmp_path: Path) -> None:
+    n, m = torch.export.Dim("n"), torch.export.Dim("m")
+    shapes = ({0: n, 1: m},)
+    with compiled(Many(), tmp_path / "model.so", (torch.randn(8, 6),), shapes) as library:
+        assert library.metadata.conditions == ("m * n > 30",)
+
+
+def test_a_file_has_them(tmp_path: Path) -> None:
+    program = torch.export.export(
+        Even().eval(), (torch.randn(8, 6),), dynamic_shapes=({0: AUTO},), strict=False
+    )
+    torch.export.save(program, tmp_path / "model.pt2")
+    done = byoc.compile(tmp_path / "model.pt2", tmp_path / "model.so", min_bytes=0)
+    assert [text.partition(" ")[2] for text in done.metadata.conditions] == ["% 2 == 0"]
+
+
+def test_what_tells_sizes_from_one_says_nothing(tmp_path: Path) -> None:
+    """Rules of layouts, which the tracer notes for sizes of 2 and more."""
+    layers = (nn.Conv2d(3, 4, 3, 2, 1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1))
+    module, shapes = nn.Sequential(*layers).eval(), ({0: AUTO, 2: AUTO, 3: AUTO},)
+    inputs = (torch.randn(2, 3, 32, 32),)
+    with compiled(module, tmp_path / "model.so", inputs, shapes) as library:
+        assert library.metadata.conditions == ()
+
+
+def test_the_standalone_form_refuses(tmp_path: Path) -> None:
+    program = torch.export.export(
+        Even().eval(), (torch.randn(8, 6),), dynamic_shapes=({0: AUTO},), strict=False
+    )
+    with pytest.raises(CompileError, match=r"looks at no condition on sizes.*% 2 == 0"):
+        byoc.compile_standalone(program, tmp_path / "model", min_bytes=0)
+
+
+def test_conditions() -> None:
+    known = condition("max(a, 2) // b == 3 or not -a < 0 <= b")
+    assert known.names == {"a", "b"}
+    assert known.holds({"a": 6, "b": 2}) and not known.holds({"a": 6, "b": 1})
+    assert known.holds({"a": 6, "b": 0})  # a quotient by 0 tells nothing
+    for text in ("a.b == 1", "open('x')", "a[0]", "'a' == 1", "a ==", "a @ b", "max(a, key=b)"):
+        with pytest.raises(ValueError, match=r"condition"):
+            condition(text)

@@ -118,6 +118,18 @@ def test_what_tells_sizes_from_one_says_nothing(tmp_path: Path) -> None:
         assert library.metadata.conditions == ()
 
 
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_images_enlarged_by_a_float(mode: str, tmp_path: Path) -> None:
+    module = nn.Upsample(scale_factor=2.0, mode=mode)
+    x, shapes = torch.randn(2, 3, 6, 8), ({0: AUTO, 2: AUTO, 3: AUTO},)
+    with compiled(module, tmp_path / "model.so", (x,), shapes) as library:
+        assert library.metadata.conditions == ()
+        for shape in ((1, 3, 9, 7), (3, 3, 5, 11)):
+            given = torch.randn(shape)
+            (found,) = library.run({library.inputs[0].name: given.numpy()}).values()
+            torch.testing.assert_close(torch.from_numpy(found), module(given), rtol=1e-4, atol=1e-5)
+
+
 def test_the_standalone_form_refuses(tmp_path: Path) -> None:
     program = torch.export.export(
         Even().eval(), (torch.randn(8, 6),), dynamic_shapes=({0: AUTO},), strict=False

@@ -21,7 +21,10 @@ from byoc.deploy.conditions import Condition, condition
 from byoc.errors import ModelError
 
 #: Functions that the tracer writes, as conditions call them.
-_FUNCTIONS = {"Max": "max", "Min": "min", "ToFloat": "float"}
+_FUNCTIONS = {
+    **{"Max": "max", "Min": "min", "ToFloat": "float"},
+    **{"sym_max": "max", "sym_min": "min", "sym_float": "float", "sym_int": "trunc"},
+}
 
 
 def conditions_of(

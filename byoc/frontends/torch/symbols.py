@@ -120,10 +120,24 @@ class Symbols:
             return self._equal[expr]
         if isinstance(expr, sympy.Symbol):
             return self._symbol(expr)
+        if expr.func is functions.TruncToInt and (scaled := self._scaled(expr.args[0])) is not None:
+            return scaled
         make = _FUNCTIONS.get(expr.func)
         if make is None:
             raise ValueError(f"a size of {expr}; need sums, products, quotients, minima or maxima")
         return make(*map(self._dim, expr.args))
+
+    def _scaled(self, expr: sympy.Basic) -> Dim | None:
+        """A size times a whole number that is a float, as enlarged images have; None for others,
+        whose pixels lie elsewhere than sizes tell."""
+        floats = [part for part in expr.args if isinstance(part, sympy.Float)]
+        others = [part for part in expr.args if isinstance(part, functions.ToFloat)]
+        if expr.func is not sympy.Mul or len(expr.args) != 2 or not floats or not others:
+            return None
+        scale = float(floats[0])
+        if scale <= 0 or not scale.is_integer():
+            return None
+        return int(scale) * self._dim(others[0].args[0])
 
     def _symbol(self, given: sympy.Symbol) -> Dim:
         name = given.name

@@ -44,7 +44,13 @@ from codegen_cc.operators.epilogue import (
     activation_struct,
     epilogue_struct,
 )
-from codegen_cc.operators.image_facts import FAR_SIDES, IMAGE_NEUTRAL, IMAGE_TOLD, image_numbers
+from codegen_cc.operators.image_facts import (
+    FAR_SIDES,
+    IMAGE_NEUTRAL,
+    IMAGE_TOLD,
+    convolution_fields,
+    image_numbers,
+)
 from codegen_cc.operators.operands import not_constant
 from codegen_cc.operators.packing import (
     FLOAT32_PANELS,
@@ -303,26 +309,7 @@ def place_conv2d(
         residual = pixels(builder, builder.tensor(node.role("residual")), gaps)
         residual_stride = residual.pixel_stride()
     y = builder.image_space(node.output, gaps)
-    fields: dict[str, object] = {
-        "batch": x.shape[0],
-        "in_h": x.shape[2],
-        "in_w": x.shape[3],
-        "in_c": x.shape[1],
-        "out_h": y.shape[2],
-        "out_w": y.shape[3],
-        "out_c": y.shape[1],
-        "kernel_h": weight.shape[2],
-        "kernel_w": weight.shape[3],
-        "stride_h": attrs["strides"][0],
-        "stride_w": attrs["strides"][1],
-        "pad_top": pads[0],
-        "pad_left": pads[1],
-        "dilation_h": attrs["dilation"][0],
-        "dilation_w": attrs["dilation"][1],
-        "groups": attrs["groups"],
-        "x_stride": x.pixel_stride(),
-        "y_stride": y.pixel_stride(),
-    }
+    fields = convolution_fields(attrs, x, y, weight.shape[2:], pads)
     if is_column(descriptor):
         for pair in _OF_AXES:
             fields |= {

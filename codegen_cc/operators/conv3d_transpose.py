@@ -6,6 +6,8 @@ read are stacked as channels of images, whose transposed convolution gives those
 
 from __future__ import annotations
 
+from typing import Any
+
 from codegen_cc.dim import Dim, ceil_div, larger, normal
 from codegen_cc.node import Node
 from codegen_cc.operator import Kernels, Operator
@@ -19,14 +21,15 @@ from codegen_cc.operators.conv2d_transpose_phases import (
     with_inputs_inside,
 )
 from codegen_cc.operators.conv3d import CONV3D_FACTS
-from codegen_cc.operators.conv3d_images import VOLUMES_LAST
+from codegen_cc.operators.conv3d_images import VOLUMES_LAST, dense_view, plane_images
 from codegen_cc.operators.dtype_rules import only_single
 from codegen_cc.operators.epilogue import FULL_EPILOGUE, epilogue_struct
+from codegen_cc.operators.image_facts import convolution_fields
 from codegen_cc.operators.placement import Placement
 from codegen_cc.operators.stacked_planes import stack_planes, with_zeros
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
-from codegen_cc.plan.tensors import Tensor
+from codegen_cc.plan.tensors import CHANNELS_LAST, Tensor
 from codegen_cc.region.graph import RegionNode
 
 
@@ -55,7 +58,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         count = _planes(descriptor, phase)
         read, taps = (phase.begin + front, 1, phase.gap), len(phase.taps)
         images = stack_planes(builder, x, count, read, taps, groups)
-        params = Struct("ext_conv2d_params", _fields(descriptor, images))
+        params = Struct("ext_conv2d_params", _fields(descriptor, images, y))
         comment = f"{descriptor.composite}: {list(images.shape)} -> {list(y.shape)}"
         placed = Placement(
             params, {"input": images}, epilogue, y, f"{comment}, planes from {phase.first} on"
@@ -90,30 +93,13 @@ def _reach(node: Node, found: list[Phase]) -> list[Dim]:
     return [before, 0, 0, behind, 0, 0]
 
 
-def _fields(node: Node, images: Tensor) -> dict[str, object]:
+def _fields(node: Node, images: Tensor, y: Tensor) -> dict[str, object]:
     """The transposed convolution of images."""
-    attrs, weight = node.attrs, node.operand("weight").shape
-    pads = attrs["padding"][1:3]
-    return {
-        "batch": images.shape[0],
-        "in_h": images.shape[2],
-        "in_w": images.shape[3],
-        "in_c": images.shape[1],
-        "out_h": node.shape[3],
-        "out_w": node.shape[4],
-        "out_c": node.shape[1],
-        "kernel_h": weight[3],
-        "kernel_w": weight[4],
-        "stride_h": attrs["strides"][1],
-        "stride_w": attrs["strides"][2],
-        "pad_top": pads[0],
-        "pad_left": pads[1],
-        "dilation_h": attrs["dilation"][1],
-        "dilation_w": attrs["dilation"][2],
-        "groups": attrs["groups"],
-        "x_stride": images.shape[1],
-        "y_stride": node.shape[1],
-    }
+    attrs: dict[str, Any] = {"groups": node.attrs["groups"]}
+    attrs |= {name: node.attrs[name][1:] for name in ("strides", "dilation")}
+    planes = dense_view(y, plane_images(y.shape), CHANNELS_LAST)
+    kernel, pads = node.operand("weight").shape[3:], node.attrs["padding"][1:3]
+    return convolution_fields(attrs, images, planes, kernel, pads)
 
 
 CONV3D_TRANSPOSE = Operator(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from codegen_cc.dim import Dim
@@ -56,6 +56,35 @@ def sizes_of_images(
         "dilation_w": attrs["dilation"][1],
         "x_stride": channels,
         "y_stride": y[1],
+    }
+
+
+def convolution_fields(
+    attrs: Mapping[str, Any], x: Tensor, y: Tensor, kernel: Sequence[int], pads: Sequence[int]
+) -> dict[str, object]:
+    """The ``ext_conv2d_params`` of images x and y as they lie.
+
+    ``attrs`` are strides, dilation and groups, ``pads`` the padding at the top and the left.
+    """
+    return {
+        "batch": x.shape[0],
+        "in_h": x.shape[2],
+        "in_w": x.shape[3],
+        "in_c": x.shape[1],
+        "out_h": y.shape[2],
+        "out_w": y.shape[3],
+        "out_c": y.shape[1],
+        "kernel_h": kernel[0],
+        "kernel_w": kernel[1],
+        "stride_h": attrs["strides"][0],
+        "stride_w": attrs["strides"][1],
+        "pad_top": pads[0],
+        "pad_left": pads[1],
+        "dilation_h": attrs["dilation"][0],
+        "dilation_w": attrs["dilation"][1],
+        "groups": attrs["groups"],
+        "x_stride": x.pixel_stride(),
+        "y_stride": y.pixel_stride(),
     }
 
 

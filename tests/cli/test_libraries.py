@@ -57,7 +57,7 @@ def test_tables_for_people(capsys) -> None:
     assert main(["libraries"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("kernel libraries are usable")
-    assert any(line.split()[:2] == ["conv2d", "not"] for line in lines)
+    assert any(line.split()[:2] == ["conv3d", "not"] for line in lines)
 
 
 def test_a_missing_library_is_listed_with_the_remedy(no_blas, capsys) -> None:

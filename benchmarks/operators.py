@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.operators [--threads 1 2] [--rounds N] [--only TEXT] [--markdown]``
 
-Fourier transforms, pooled and sampled images, and convolutions of volumes. An operator is followed
-by another, as inside a network, so that its result need not have the order of axes that a file's
-output has. Engines take turns, each in a process of its own, and their answers are compared with
-ONNX Runtime's, as ``byoc bench`` does.
+Fourier transforms, pooled and sampled images, transposed convolutions, those of volumes and those
+with a computed weight. An operator is followed by another, as inside a network, so that its result
+need not have the order of axes that a file's output has. Engines take turns, each in a process of
+its own, and their answers are compared with ONNX Runtime's, as ``byoc bench`` does.
 """
 
 from __future__ import annotations
@@ -48,6 +48,47 @@ def _volumes(size: int, inputs: int, outputs: int, stride: int = 1, group: int =
         w=weight.astype(np.float32),
         axes=np.array([2, 3, 4]),
     )
+
+
+def _transposed(*sides: int) -> None:
+    """Twice as large along each side, of 64 inputs and 32 outputs."""
+    taps = [3] * len(sides)
+    weight = np.random.default_rng(0).standard_normal((64, 32, *taps)) / 9
+    size, kernel = "x".join(map(str, sides)), "x".join(map(str, taps))
+    _form(
+        f"ConvTranspose {kernel}/2 {size} 64->32",
+        f"float[1, 64, {', '.join(map(str, sides))}] x",
+        f"c = ConvTranspose<pads = {[1] * 2 * len(sides)}, strides = {[2] * len(sides)},"
+        f" output_padding = {[1] * len(sides)}>(x, w)"
+        f" r = Relu(c) y = ReduceMean<keepdims = 0>(r, axes)",
+        w=weight.astype(np.float32),
+        axes=np.arange(2, 2 + len(sides)),
+    )
+
+
+def _computed_weight() -> None:
+    """A weight that is multiplied by a number for each input, as StyleGAN2 modulates it."""
+    weight = np.random.default_rng(0).standard_normal((128, 128, 3, 3)) / 36
+    _form(
+        "conv 3x3 32x32 128->128, computed weight",
+        "float[1, 128, 32, 32] x, float[1, 128, 1, 1] s",
+        "m = Mul(w, s) c = Conv<pads = [1, 1, 1, 1]>(x, m) r = Relu(c)"
+        " y = ReduceMean<keepdims = 0>(r, axes)",
+        w=weight.astype(np.float32),
+        axes=np.array([2, 3]),
+    )
+
+
+def _resized_volumes() -> None:
+    for mode in ("linear", "nearest"):
+        _form(
+            f"Resize {mode} x2 64x16x28x28",
+            "float[1, 64, 16, 28, 28] x",
+            f'a = Relu(x) v = Resize<mode = "{mode}">(a, , scales) r = Sigmoid(v)'
+            " y = ReduceMax<keepdims = 0>(r, axes)",
+            scales=np.array([1, 1, 2, 2, 2], np.float32),
+            axes=np.array([2, 3, 4]),
+        )
 
 
 def _transforms() -> None:
@@ -125,6 +166,10 @@ for _arguments in ((32, 16, 16), (28, 32, 32), (28, 64, 64), (56, 3, 32, 2), (32
     _volumes(*_arguments)
 _volumes(28, 64, 64, group=64)
 _volumes(28, 64, 64, group=8)
+_transposed(56, 56)
+_transposed(16, 28, 28)
+_computed_weight()
+_resized_volumes()
 _transforms()
 _images()
 

@@ -19,6 +19,9 @@ EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 /* Multiply-adds of a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 400000;
 
+/* Output rows below which each is made of parts, and register tiles of a part at least. */
+static const int64_t FEW_LINES = 8, PART_TILES = 8;
+
 typedef struct {
   ext_conv2d_params p; /* y_stride is that of neighbouring results, as the residual's is */
   const ext_apart* at; /* NULL where these are neighbours in y as well */
@@ -29,6 +32,7 @@ typedef struct {
   int64_t channels, outputs; /* of one group */
   int64_t run, runs;         /* K of one kernel row: `runs` pieces of `run` adjacent floats */
   int64_t first, past;       /* output columns whose window lies inside the image */
+  int64_t parts;             /* of an output row, for threads to share */
 } direct_job;
 
 /* One output row: the kernel rows that lie inside the image, and where the first of them is. */
@@ -111,17 +115,18 @@ static void border_tile(const direct_job* job, const output_row* row, int64_t be
   }
 }
 
-/* All tiles of an output row.  The weights of a tile's columns stay in L1 or L2 for the whole row.
- */
-static void row_tiles(const direct_job* job, const output_row* row, const float* w,
+/* All tiles of a part of an output row.  The weights of a tile's columns stay in L1 or L2 for all
+ * of them. */
+static void row_tiles(const direct_job* job, const output_row* row, int64_t part, const float* w,
                       const float* bias, float* packed) {
   const int64_t width = job->p.out_w, tiles = ceil_div(width, MR);
+  const int64_t from = part * tiles / job->parts, to = (part + 1) * tiles / job->parts;
   for (int64_t j = 0; j < job->outputs; j += TILE_N)
-    for (int64_t i = 0; i < tiles; i++) {
+    for (int64_t i = from; i < to; i++) {
       int64_t begin = i * width / tiles, end = (i + 1) * width / tiles;
       if (begin >= job->first && end <= job->past) inner_tile(job, row, begin, end, w, bias, j);
     }
-  for (int64_t i = 0; i < tiles; i++) {
+  for (int64_t i = from; i < to; i++) {
     int64_t begin = i * width / tiles, end = (i + 1) * width / tiles;
     if (begin < job->first || end > job->past) border_tile(job, row, begin, end, w, bias, packed);
   }
@@ -139,8 +144,10 @@ static int64_t row_at(const direct_job* job, int64_t index, int64_t stride) {
   return (line * at->width + at->first_w) * (stride / at->step_w);
 }
 
-static void one_row(const direct_job* job, int64_t index, float* packed) {
+/* Part `item % parts` of output row item / parts. */
+static void part_of_row(const direct_job* job, int64_t item, float* packed) {
   const ext_conv2d_params* p = &job->p;
+  const int64_t index = item / job->parts;
   const int64_t k = p->kernel_h * p->kernel_w * job->channels;
   const kernel_rows inside = kernel_rows_inside(p, index);
   output_row row = {.kh0 = inside.first, .kh1 = inside.past};
@@ -153,7 +160,7 @@ static void one_row(const direct_job* job, int64_t index, float* packed) {
     if (job->e.residual)
       row.residual =
           job->e.residual + row_at(job, index, job->e.residual_stride) + g * job->outputs;
-    row_tiles(job, &row, w, bias, packed);
+    row_tiles(job, &row, item - index * job->parts, w, bias, packed);
   }
 }
 
@@ -165,7 +172,7 @@ static int rows(void* context, int64_t begin, int64_t end) {
     packed = ext_workspace_alloc((size_t)(MR * k) * sizeof(float));
     if (!packed) return EXT_ERR_MEMORY;
   }
-  for (int64_t i = begin; i < end; i++) one_row(job, i, packed);
+  for (int64_t i = begin; i < end; i++) part_of_row(job, i, packed);
   ext_workspace_free(packed);
   return EXT_OK;
 }
@@ -201,6 +208,9 @@ static int run_direct(const ext_conv2d_params* p, const ext_apart* at, const flo
   int64_t macs = p->batch * p->out_h * p->out_w * job.outputs * p->groups * p->kernel_h *
                  p->kernel_w * job.channels;
   int64_t lines = p->batch * p->out_h;
+  /* Few long rows, as those of sound, are shared as well. */
+  job.parts = lines < FEW_LINES ? i64_max(1, ceil_div(p->out_w, MR) / PART_TILES) : 1;
+  lines *= job.parts;
   return ext_parallel_products(lines, i64_max(1, TASK_MACS * lines / i64_max(1, macs)), rows, &job);
 }
 

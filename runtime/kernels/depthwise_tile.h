@@ -24,6 +24,9 @@
 /* Multiply-adds in a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 100000;
 
+/* Output rows below which each is made of parts, and tiles of a part at least. */
+static const int64_t FEW_LINES = 8, PART_TILES = 8;
+
 typedef struct {
   ext_conv2d_params p;              /* of one plane, where there are volumes */
   const ext_conv3d_params* volumes; /* NULL for images */
@@ -35,6 +38,7 @@ typedef struct {
   int narrow_y;       /* y is bf16 */
   int64_t w_row;      /* channels padded to EXT_PANEL */
   const float* pairs; /* bias and weights in the order of depthwise_pairs.h */
+  int64_t parts;      /* of an output row, for threads to share */
 } depthwise_job;
 
 /* One output row: the kernel's planes and rows that lie inside, and their first image row. */
@@ -236,6 +240,66 @@ EXT_INLINE void tile(const int taps, const int stride, const int checked, const 
   if (later) finish_sums(&job, &row, ow, i64_min(TILE_W, job.p.out_w - ow));
 }
 
+/* TILE_W pixels from ow on, all of whose columns are there, and any kernel: a tap's weight is
+ * loaded once for all of them. */
+EXT_INLINE void any_channels(const int full, const int later, const depthwise_job* job,
+                             const output_row* row, int64_t ow, int64_t c, int64_t lanes) {
+  const ext_conv2d_params* p = &job->p;
+  const int64_t x_row = p->dilation_h * p->in_w * p->x_stride, x_tap = p->dilation_w * p->x_stride;
+  const int64_t next = p->stride_w * p->x_stride;
+  const int64_t first = (ow * p->stride_w - p->pad_left) * p->x_stride + c;
+  vf sum[TILE_W];
+  sum[0] = first_sum(job, c);
+  EXT_UNROLL
+  for (int i = 1; i < TILE_W; i++) sum[i] = sum[0];
+  for (int64_t kd = 0; kd < planes_of(row); kd++) {
+    const void* line = stored_element(X_BF16, plane_of_x(row, row->x, kd), first);
+    const float* w = plane_of_w(job, row, kd) + c;
+    for (int64_t kh = row->kh0; kh < row->kh1; kh++, line = stored_element(X_BF16, line, x_row)) {
+      const void* tap = line;
+      for (int64_t k = 0; k < p->kernel_w; k++, w += job->w_row) {
+        const vf weight = vf_load(w);
+        EXT_UNROLL
+        for (int i = 0; i < TILE_W; i++)
+          sum[i] =
+              vf_fma(load_x(full, stored_element(X_BF16, tap, i * next), lanes), weight, sum[i]);
+        tap = stored_element(X_BF16, tap, x_tap);
+      }
+    }
+  }
+  finish(TILE_W, full, later, job, row, ow, 0, c, lanes, sum);
+}
+
+EXT_INLINE void any_tile(const int later, const depthwise_job* at, const output_row* at_row,
+                         int64_t ow) {
+  const depthwise_job job = *at;
+  const output_row row = *at_row;
+  int64_t c = 0, channels = job.p.in_c;
+  for (; c + VL <= channels; c += VL) any_channels(1, later, &job, &row, ow, c, VL);
+  if (c < channels) any_channels(0, later, &job, &row, ow, c, channels - c);
+  if (later) finish_sums(&job, &row, ow, TILE_W);
+}
+
+/* Pixels [begin, end) of a row by any kernel: in tiles, but at the borders. */
+static void any_pixels(const depthwise_job* job, const output_row* row, int64_t begin,
+                       int64_t end) {
+  const ext_conv2d_params* p = &job->p;
+  const int64_t reach = (p->kernel_w - 1) * p->dilation_w;
+  for (int64_t ow = begin; ow < end;) {
+    const int64_t first = ow * p->stride_w - p->pad_left;
+    const int64_t last = first + (TILE_W - 1) * p->stride_w + reach;
+    if (first < 0 || last >= p->in_w || ow + TILE_W > end) {
+      pixel(job, row, ow++);
+      continue;
+    }
+    if (row->sums)
+      any_tile(1, job, row, ow);
+    else
+      any_tile(0, job, row, ow);
+    ow += TILE_W;
+  }
+}
+
 typedef void (*tile_function)(const depthwise_job* job, const output_row* row, int64_t ow);
 
 /* The four functions for a kernel width and a stride: [later][checked]. */
@@ -285,9 +349,14 @@ static int64_t find_planes(const ext_conv3d_params* v, int64_t index, output_row
   return n * v->in_d + (row->kd0 < row->kd1 ? first + row->kd0 * v->dilation_d : 0);
 }
 
-static void one_row(const depthwise_job* job, int64_t index, const tile_function* tiles,
-                    float* sums) {
+/* Part `item % parts` of output row item / parts. */
+static void part_of_row(const depthwise_job* job, int64_t item, const tile_function* tiles,
+                        float* sums) {
   const ext_conv2d_params* p = &job->p;
+  const int64_t index = item / job->parts, part = item - index * job->parts;
+  const int64_t count = ceil_div(p->out_w, TILE_W);
+  const int64_t begin = part * count / job->parts * TILE_W;
+  const int64_t end = i64_min(p->out_w, (part + 1) * count / job->parts * TILE_W);
   output_row row = {.sums = sums};
   kernel_rows inside = kernel_rows_inside(p, VOLUMES ? index % p->out_h : index);
   if (VOLUMES) inside.line += find_planes(job->volumes, index, &row) * p->in_h;
@@ -298,10 +367,10 @@ static void one_row(const depthwise_job* job, int64_t index, const tile_function
   row.residual =
       job->e.residual ? job->e.residual + index * p->out_w * job->e.residual_stride : NULL;
   if (!tiles) {
-    for (int64_t ow = 0; ow < p->out_w; ow++) pixel(job, &row, ow);
+    any_pixels(job, &row, begin, end);
     return;
   }
-  for (int64_t ow = 0; ow < p->out_w; ow += TILE_W) {
+  for (int64_t ow = begin; ow < end; ow += TILE_W) {
     int64_t first = ow * p->stride_w - p->pad_left;
     int64_t last = first + (TILE_W - 1) * p->stride_w + p->kernel_w - 1;
     int inside = first >= 0 && last < p->in_w && ow + TILE_W <= p->out_w;
@@ -318,7 +387,7 @@ static int rows(void* context, int64_t begin, int64_t end) {
     sums = ext_workspace_alloc((size_t)(tiles_of_sums * TILE_W * job->w_row) * sizeof(float));
     if (!sums) return EXT_ERR_MEMORY;
   }
-  for (int64_t i = begin; i < end; i++) one_row(job, i, tiles, sums);
+  for (int64_t i = begin; i < end; i++) part_of_row(job, i, tiles, sums);
   ext_workspace_free(sums);
   return EXT_OK;
 }
@@ -338,7 +407,12 @@ static int run_depthwise(const ext_conv2d_params* p, const ext_conv3d_params* vo
   const int64_t lines = p->batch * (VOLUMES ? volumes->out_d : 1) * p->out_h;
   const int64_t macs = i64_max(1, p->out_w * p->in_c * planes * p->kernel_h * p->kernel_w);
   const int64_t grain = i64_max(1, TASK_MACS / macs);
-  if (VOLUMES || !runs_in_pairs(&job)) return ext_parallel_products(lines, grain, rows, &job);
+  if (VOLUMES || !runs_in_pairs(&job)) {
+    /* Few long rows, as those of sound, are shared as well. */
+    job.parts = lines < FEW_LINES ? i64_max(1, ceil_div(p->out_w, TILE_W) / PART_TILES) : 1;
+    return ext_parallel_products(lines * job.parts, i64_max(1, TASK_MACS * job.parts / macs), rows,
+                                 &job);
+  }
   float* pairs = ext_workspace_alloc((size_t)(pairs_blocks(p) * pairs_size(p)) * sizeof(float));
   if (!pairs) return EXT_ERR_MEMORY;
   pack_pairs(&job, pairs);

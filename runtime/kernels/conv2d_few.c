@@ -89,6 +89,12 @@ static void dots_of_tile(const few_job* job, const few_windows* at, int64_t coun
   }
 }
 
+/* Whether results, and what is added to them, follow one another without gaps. */
+static int is_dense(const few_job* job) {
+  const int64_t n = job->p->out_c;
+  return job->p->y_stride == n && (!job->e.residual || job->e.residual_stride == n);
+}
+
 /* Bias and what follows for `count` results t, rows of `width`, that begin at a pixel of y. */
 static void finish(const few_job* job, int64_t pixel, int64_t count, float* t, int64_t width) {
   const ext_epilogue* e = &job->e;
@@ -98,7 +104,7 @@ static void finish(const few_job* job, int64_t pixel, int64_t count, float* t, i
       for (int64_t j = 0; j < n; j++) t[i * width + j] += e->bias[j];
   const float* residual = e->residual ? e->residual + pixel * e->residual_stride : NULL;
   float* y = job->y + pixel * job->p->y_stride;
-  if (width == n) /* dense rows: one of all the numbers, whose vectors are full */
+  if (is_dense(job)) /* one row of all the numbers, whose vectors are full */
     EXT_NAME(ext_finish_tile)
   (e, 1, count * n, t, ceil_div(count * n, VL) * VL, residual, 0, y, 0);
   else EXT_NAME(ext_finish_tile)(e, count, n, t, width, residual, e->residual_stride, y,
@@ -117,9 +123,7 @@ static int64_t alike(const ext_conv2d_params* p, int64_t iw0, int64_t most, few_
 static int output_rows(void* context, int64_t begin, int64_t end) {
   const few_job* job = context;
   const ext_conv2d_params* p = job->p;
-  const int dense =
-      p->y_stride == p->out_c && (!job->e.residual || job->e.residual_stride == p->out_c);
-  const int64_t width = dense ? p->out_c : ceil_div(p->out_c, VL) * VL;
+  const int64_t width = is_dense(job) ? p->out_c : ceil_div(p->out_c, VL) * VL;
   _Alignas(EXT_ALIGN) float t[DOT_TILE * EXT_PANEL];
   memset(t, 0, sizeof t);
   for (int64_t row = begin; row < end; row++) {

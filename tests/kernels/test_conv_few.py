@@ -15,6 +15,8 @@ SAME = (1, 1, 1, 1)
 
 FEW = (
     *(case for case in cases.CONV if case.groups == 1 and case.o <= 16),
+    # Whole vectors of outputs, with gaps between pixels.
+    *(cases.Conv(4, 30, 5, o, y_gap=3) for o in (4, 8, 12)),
     *(cases.Conv(5, 9, 20, o, padding=SAME) for o in range(1, 17)),
     # Rows of several tiles, whose ends have fewer windows than are computed at once.
     *(cases.Conv(3, 139, 16, o, padding=SAME, n=2) for o in (1, 2, 3, 4, 7)),

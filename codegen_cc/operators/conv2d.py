@@ -134,8 +134,7 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         lower_bfloat16(node, builder)
     elif in_parts(node.node):
         weight, attrs = node.role("weight").data, node.node.attrs
-        packed = pack_conv2d(weight, attrs["groups"], BFLOAT16X3_PANELS)
-        packed = builder.constant(packed)
+        packed = builder.constant(pack_conv2d(weight, attrs["groups"], BFLOAT16X3_PANELS))
         call_kernel(node, builder, "ext_conv2d_bf16x3", packed, attrs["padding"][:2])
     else:
         lower_with(node, builder, way_of(node.node))

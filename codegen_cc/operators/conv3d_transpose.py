@@ -50,9 +50,9 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         residual = builder.dense(builder.tensor(node.role("residual")), VOLUMES_LAST)
     y = builder.space(descriptor.shape, descriptor.dtype, VOLUMES_LAST)
     epilogue = epilogue_struct(node, builder, residual, descriptor.shape[1])
-    found = list(_depths(descriptor))
-    x = with_zeros(builder, builder.tensor(node.role("input")), _reach(descriptor, found))
-    front = max(0, *(-phase.begin for phase in found))
+    found = _depths(descriptor)
+    front, behind = _reach(descriptor, found)
+    x = with_zeros(builder, builder.tensor(node.role("input")), [front, 0, 0, behind, 0, 0])
     weight, groups = node.role("weight").data, descriptor.attrs["groups"]
     for phase in found:
         count = _planes(descriptor, phase)
@@ -81,16 +81,16 @@ def _planes(node: Node, phase: Phase) -> Dim:
     return ceil_div(node.shape[2] - phase.first, node.attrs["strides"][0])
 
 
-def _reach(node: Node, found: list[Phase]) -> list[Dim]:
+def _reach(node: Node, found: list[Phase]) -> tuple[int, Dim]:
     """Planes of zeros that taps of the depth read, before the volumes and behind."""
     depth = node.operand("input").shape[2]
     before = max(0, *(-phase.begin for phase in found))
-    behind = 0
+    behind: Dim = 0
     for phase in found:
         last = _planes(node, phase) - 1 + phase.begin + (len(phase.taps) - 1) * phase.gap
         past = normal(last - (depth - 1))
         behind = larger(behind, past)
-    return [before, 0, 0, behind, 0, 0]
+    return before, behind
 
 
 def _fields(node: Node, images: Tensor, y: Tensor) -> dict[str, object]:

@@ -269,8 +269,8 @@ def _beyond(*dims: Dim) -> int | None:
 def slice_bounds(begin: Dim, end: Dim, extent: Dim, step: int = 1) -> tuple[Dim, Dim]:
     """Begin and end of a slice with a positive step, clamped as Python does it.
 
-    It has ``ceil_div(end - begin, step)`` elements, and both lie on the axis, unless steps longer
-    than 1 leave none for sizes that are too small.
+    It has ``ceil_div(end - begin, step)`` elements, and both lie on the axis, unless none are left
+    for sizes that are too small.
     """
     return _clamped(_from_start(begin, extent), _from_start(end, extent), extent, step)
 
@@ -295,6 +295,8 @@ def _clamped(begin: Dim, end: Dim, extent: Dim, step: int) -> tuple[Dim, Dim]:
         length = normal(last - first)
     else:
         length = above_zero(length)
+        if isinstance(begin, int) and not at_most(0, extent):
+            first = begin  # from behind the axis none is taken, and nested extremes tell nothing
     return (first, normal(first + length)) if length != 0 else (0, 0)
 
 

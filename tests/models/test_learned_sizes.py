@@ -101,6 +101,46 @@ def test_a_squeeze_of_what_is_1_may_not_meet_another_1(tmp_path: Path) -> None:
     assert_agrees(byoc.load(fixed.path).run({"x": x}), onnxruntime_outputs(model, {"x": x}))
 
 
+@pytest.mark.parametrize("declared", ["t", "t, 6"])
+def test_steps_of_time_without_a_name_are_no_batch_of_1(declared: str, tmp_path: Path) -> None:
+    """The first axis of a matrix that nobody named stays open where a squeeze may not meet a 1."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    net (float[input_dim_0, input_dim_1] x) => (float[%s] y)
+    <float[1, 6, 48] w = {%s}, float[1, 6, 6] r = {%s}, int64[1] one = {1}>
+    {
+      steps = Unsqueeze(x, one)
+      z = RNN<hidden_size = 6>(steps, w, r)
+      y = Squeeze(z)
+    }"""
+    model = onnx.parser.parse_model(text % (declared, numbers(288, 0), numbers(36, 1)))
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(made.path)
+    for steps in (2, 9):
+        x = np.random.default_rng(steps).standard_normal((steps, 48), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+    with pytest.raises(byoc.InputError, match="is 1 and must be 2 or more"):
+        net.run({"x": np.zeros((1, 48), np.float32)})
+
+
+def test_a_batch_that_a_squeeze_may_drop_is_1(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18]>
+    net (float[batch, 48] x) => (float[%s] y)
+    <float[48, 6] w = {%s}> { z = MatMul(x, w) y = Squeeze(z) }"""
+    one, several = (
+        byoc.compile(
+            onnx.parser.parse_model(text % (declared, numbers(288, 0))),
+            tmp_path / f"{len(declared)}.so",
+            min_bytes=0,
+        )
+        for declared in ("n", "n, m")
+    )
+    assert [info.shape for info in one.metadata.inputs] == [(1, 48)]
+    assert [info.shape for info in several.metadata.inputs] == [("batch", 48)]
+
+
 CUT = """
     float[48, 1] w = {%s}
     int64[1] ends = {-3}
@@ -164,6 +204,56 @@ def test_what_an_open_axis_has_to_be_that_is_not_dropped(extent: str, least: dic
     prepared = prepare(model, {"x": [1, extent]})
     found = ranges_of(import_onnx(prepared))
     assert {declared.name: declared.least for declared in found} == least
+
+
+def test_what_windows_leave_is_not_dropped_either(tmp_path: Path) -> None:
+    """From 15 steps on; ONNX Runtime would drop the axis of 14, and has nothing for 13."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    net (float[1, 3, steps] x) => (float[t] y)
+    <float[4, 3, 5] w = {{{numbers(60, 0)}}}, float[2, 4, 6] v = {{{numbers(48, 1)}}}>
+    {{
+      z = Conv(x, w)
+      pooled = MaxPool<kernel_shape = [2], strides = [1]>(z)
+      s = Conv<dilations = [2]>(pooled, v)
+      y = Squeeze(s)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(made.path)
+    for steps in (17, 40):
+        x = np.random.default_rng(steps).standard_normal((1, 3, steps), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+    with pytest.raises(byoc.InputError, match="steps is 16 and must be 17 or more"):
+        net.run({"x": np.zeros((1, 3, 16), np.float32)})
+
+
+def test_pieces_side_by_side_of_what_windows_leave(tmp_path: Path) -> None:
+    """Slices that all leave as many rows: in one region, also where that is none."""
+    cuts = "\n".join(f"      p{place} = Slice(s, b{place}, e{place}, two)" for place in range(3))
+    bounds = ", ".join(
+        f"int64[1] b{place} = {{{place}}}, int64[1] e{place} = {{{place - 2 or 2**62}}}"
+        for place in range(3)
+    )
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 18]>
+    net (float[batch, 3] x) => (float[1, 12, t] y)
+    <float[4, 3, 4] w = {{{numbers(48, 0)}}}, int64[1] zero = {{0}}, int64[1] two = {{2}}, {bounds}>
+    {{
+      turned = Transpose<perm = [1, 0]>(x)
+      one = Unsqueeze(turned, zero)
+      s = Conv(one, w)
+{cuts}
+      y = Concat<axis = 1>(p0, p1, p2)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    net = byoc.load(made.path)
+    for rows in (9, 6, 5, 4):
+        x = np.random.default_rng(rows).standard_normal((rows, 3), np.float32)
+        assert_agrees(net.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -42,7 +42,7 @@ from byoc.frontends.onnx.input_shapes import (
 from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.named_import import import_named, ranges_of
-from byoc.frontends.onnx.open_squeeze import squeeze_as_declared
+from byoc.frontends.onnx.open_squeeze import declared_ranks, squeeze_as_declared
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.same_padding import explicit_padding
 from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes
@@ -90,6 +90,7 @@ def prepare_apart(
     widen_four_bits(loaded.model)
     loaded.fixed = fix_inputs(loaded.model, fixed, shapes)
     shapes = {name: shape for name, shape in shapes.items() if name not in fixed}
+    loaded.ranks = declared_ranks(loaded.model)
     squeeze_as_declared(loaded.model)
     loaded.axes = set_shapes(loaded.model, shapes)
     require_countable(loaded.model)

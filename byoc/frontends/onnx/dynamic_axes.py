@@ -79,7 +79,8 @@ _DISCRETE = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BO
 class DynamicAxis:
     """An axis that nobody gave a size: the extent that it got, and what it is taken for.
 
-    One that is ``named`` has a name in the file that says something.
+    One that is ``named`` has a name in the file that says something.  An unnamed axis of a
+    ``matrix`` may be steps of time as well as a batch.
     """
 
     input: str
@@ -87,6 +88,7 @@ class DynamicAxis:
     extent: Extent | int
     meaning: str
     named: bool
+    matrix: bool = False
 
 
 @dataclass
@@ -166,7 +168,10 @@ def name_axes(axes: Sequence[OpenAxis], taken: Collection[str] = ()) -> tuple[Dy
         extent, meaning, named = names.known.get(key) or names.invent(key, usual)
         if key:
             names.known[key] = extent, meaning or usual, named
-        found.append(DynamicAxis(axis.value.name, axis.axis, extent, meaning or usual, named))
+        matrix = len(axis.value.type.tensor_type.shape.dim) == 2
+        found.append(
+            DynamicAxis(axis.value.name, axis.axis, extent, meaning or usual, named, matrix)
+        )
     return tuple(found)
 
 

@@ -4,6 +4,7 @@
     x [.., s // 20 - 1] + y [.., max(0, s // 20 - 1)]       s becomes s + 39
     x [b, s, 6] reshaped to [1, s, 2, 3]                    b becomes 1
     x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
+    x [n, 24, s] reshaped to [-1, 2520]                     s becomes 105
     x [.., h // 8] + y [.., 2*((h + 8) // 16)]              h becomes 16*h
     Range(l - 1, -l, -1)                                    l becomes l + 1
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
@@ -27,7 +28,16 @@ import sympy
 
 from byoc.extent import Extent
 from byoc.frontends.onnx.dynamic_axes import DynamicAxis
-from codegen_cc.dim import Dim, above_zero, at_most, broadcast_shape, normal, same, symbol
+from codegen_cc.dim import (
+    Dim,
+    above_zero,
+    at_most,
+    broadcast_shape,
+    normal,
+    product,
+    same,
+    symbol,
+)
 
 #: Pairs of extents that have to be equal, or one of them 1; ``Elements`` are equal.
 Unequal = list[tuple[Dim, Dim]]
@@ -93,6 +103,19 @@ def unequal_beside(axis: int, shapes: Iterable[tuple[Dim, ...] | None]) -> Unequ
     ]
 
 
+def rows_or_elements(shape: tuple[Dim, ...], wanted: list[Dim]) -> Elements:
+    """What has to be equal where ``shape`` is reshaped to ``wanted``.
+
+    Rows that may stay do so, [n, 24, s] as [-1, 2520]: what counts then is the extent s of one.
+    """
+    of_row = [extent for extent in shape[1:] if not isinstance(extent, int)]
+    wanted_row, others = product(wanted[1:]), product(e for e in shape[1:] if isinstance(e, int))
+    rows_stay = len(of_row) == 1 and others and not isinstance(wanted[0], int)
+    if rows_stay and isinstance(wanted_row, int) and wanted_row % others == 0:
+        return Elements(of_row[0], wanted_row // others)
+    return Elements(product(shape), product(wanted))
+
+
 def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis, ...]:
     """The axes with extents that make pairs equal, as far as there are such; else as they are."""
     values: dict[sympy.Symbol, Dim] = {}
@@ -148,6 +171,10 @@ def _tie(
 
 def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
     """A symbol, and the number or multiple at which there are as many elements, a and b."""
+    if isinstance(b, int):
+        sized = _tie(axes, a, b, batches=True) or _of_size(axes, a, b)
+        if sized is not None:
+            return sized
     named = {s for s in sympy.sympify(a).free_symbols if str(s) in _order(axes)}
     plain = [s for s in named if _offset(axes, str(s)) == 0]
     ratio = sympy.cancel(sympy.sympify(a) / b)

@@ -6,11 +6,13 @@ what it means:
 
     y [frames - 14] = Squeeze(x [frames - 14, 1])        axes is [1]
 
-An extent of one symbol has to be 2 or more: an input's own x, 2 x or x + 1, of a symbol that is not
-too small. One that is always so, as x + 2, asks for nothing.
+An extent of one symbol has to be 2 or more: an input's own x, 2 x, x + 1 or x // 2 - 4, of a symbol
+that is not too small. One that is always so, as x + 2, asks for nothing.
 """
 
 from __future__ import annotations
+
+from bisect import bisect_left
 
 import numpy as np
 import onnx
@@ -26,15 +28,22 @@ from codegen_cc.dim import Dim, at_most, symbols
 
 #: From this opset on axes are an input.
 _AXES_AS_INPUT = 13
+#: A symbol may have to be less than this.
+_LARGEST = 4096
 
 
-def squeeze_as_declared(model: onnx.ModelProto) -> None:
-    """Give such nodes the axes, in place, where their result is an output of declared rank."""
-    declared = {
+def declared_ranks(model: onnx.ModelProto) -> dict[str, int]:
+    """How many axes a model says that its outputs have."""
+    return {
         value.name: len(found)
         for value in model.graph.output
         if (found := extents_of(value.type)) is not None
     }
+
+
+def squeeze_as_declared(model: onnx.ModelProto) -> None:
+    """Give such nodes the axes, in place, where their result is an output of declared rank."""
+    declared = declared_ranks(model)
     nodes = [node for node in model.graph.node if _is_open(node) and node.output[0] in declared]
     if not nodes:
         return
@@ -82,10 +91,12 @@ def _least(extent: Dim) -> dict[str, int] | None:
     if len(inside) != 1:
         return None
     (own,) = inside
-    for number in (1, 2):
-        if at_most(2, extent.subs(own, own + number)):
-            return {own.name: number}
-    return None
+
+    def fits(number: int) -> bool:
+        return bool(at_most(2, extent.subs(own, own + number)))
+
+    number = bisect_left(range(_LARGEST), True, key=fits)
+    return {own.name: number} if number < _LARGEST else None
 
 
 def _is_open(node: onnx.NodeProto) -> bool:

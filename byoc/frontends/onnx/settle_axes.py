@@ -28,7 +28,6 @@ from functools import partial
 import onnx
 import tvm
 from onnx import numpy_helper
-from tvm import relax, tirx
 
 from byoc.extent import Extent
 from byoc.frontends.onnx.dynamic_axes import (
@@ -53,10 +52,8 @@ from byoc.frontends.onnx.learned_axes import (
 )
 from byoc.frontends.onnx.named_import import assumed_in, ranges_of
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
+from byoc.frontends.onnx.unknown_sizes import has_cuts, has_fewer_axes, values_without_shape
 from byoc.frontends.onnx.weights_apart import ApartModel
-from byoc.frontends.relax_functions import FLOW
-from byoc.ir.symbols import extents_of
-from byoc.ir.walk import bindings_of
 
 #: The multiple that tells whether any helps: most networks halve an image five times at most.
 _USUAL = 32
@@ -104,9 +101,19 @@ def settle_axes(
     narrow: list[Settled] = []
     attempt = partial(_attempt, first, prepare, convert, {*failed}, noted, narrow)
     found = _best(first, prepare, attempt, noted)
-    if narrow and (found.module is None or found.unknown):
+    if narrow and not _is_whole(found):
         return narrow[0]
     return _uncut(_reshaped(found, attempt, noted), attempt)
+
+
+def _is_whole(found: Settled) -> bool:
+    """Whether all sizes are known, and no output lacks an axis that the file says it has."""
+    outputs = [output.name for output in found.prepared.model.graph.output]
+    return bool(
+        found.module is not None
+        and not found.unknown
+        and not has_fewer_axes(found.module, outputs, found.prepared.ranks)
+    )
 
 
 def _reshaped(
@@ -349,11 +356,16 @@ def _attempt(
         return None
     found = Settled(prepared, module, values_without_shape(module) + assumed_in(module))
     longer = {declared.name for declared in ranges_of(module) if declared.least > 1}
-    if not any(axis.meaning == "batch" and longer & _names(axis) for axis in axes):
+    if not any(_is_batch(axis) and longer & _names(axis) for axis in axes):
         return found
     if not found.unknown:
         narrow.append(found)
     return replace(found, unknown=found.unknown + 1)
+
+
+def _is_batch(axis: DynamicAxis) -> bool:
+    """Whether an axis is a batch, beyond that it is the first one of a matrix."""
+    return axis.meaning == "batch" and (axis.named or not axis.matrix)
 
 
 def _names(axis: DynamicAxis) -> set[str]:
@@ -391,7 +403,7 @@ def _uncut(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:
 
     Windows of an image that are moved by a half are such slices.
     """
-    if found.module is None or not _has_cuts(found.module):
+    if found.module is None or not has_cuts(found.module):
         return found
     some = tuple(
         replace(axis, extent=replace(axis.extent, offset=axis.extent.factor))
@@ -402,18 +414,8 @@ def _uncut(found: Settled, attempt: Callable[..., Settled | None]) -> Settled:
     if some == found.prepared.axes:
         return found
     whole = attempt(some)
-    fits = whole is not None and not whole.unknown and not _has_cuts(whole.module)
+    fits = whole is not None and not whole.unknown and not has_cuts(whole.module)
     return whole if fits else found
-
-
-def _has_cuts(module: tvm.IRModule) -> bool:
-    """Whether an extent of the main function is the larger of two."""
-    return any(
-        "T.max(" in str(extent)
-        for binding in bindings_of(module["main"])
-        for extent in extents_of(binding.var.ty)
-        if not isinstance(extent, tirx.IntImm | tirx.Var)
-    )
 
 
 def _factor(axis: DynamicAxis) -> int:
@@ -426,23 +428,3 @@ def _by(axes: tuple[DynamicAxis, ...], factor: int) -> tuple[DynamicAxis, ...]:
         replace(axis, extent=replace(axis.extent, factor=factor)) if _factor(axis) > 1 else axis
         for axis in axes
     )
-
-
-def values_without_shape(module: tvm.IRModule) -> int:
-    """How many tensors of graphs have a shape that is not known, and is not told where they arrive.
-
-    Functions that only branch and repeat are no graphs (``Functions``).
-    """
-    count = 0
-    for function in module.functions.values():
-        if not isinstance(function, relax.Function) or FLOW in (function.attrs or {}):
-            continue
-        found = [binding for block in function.body.blocks for binding in block.bindings]
-        told = {b.value for b in found if isinstance(b, relax.MatchCast)}
-        count += sum(
-            isinstance(b.var.ty, relax.TensorType)
-            and not isinstance(b.var.ty.shape, relax.ShapeExpr)
-            and b.var not in told
-            for b in found
-        )
-    return count

@@ -27,7 +27,7 @@ from byoc.frontends.onnx.fitting_extents import (
     require_equal,
 )
 from byoc.frontends.onnx.graph_names import subgraphs
-from byoc.frontends.onnx.learned_axes import Elements, Unequal, unequal, unequal_beside
+from byoc.frontends.onnx.learned_axes import Unequal, rows_or_elements, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed
 from byoc.frontends.onnx.shape_values import (
     MAX_ELEMENTS,
@@ -396,14 +396,14 @@ class SymbolicImporter(CheckedImporter):
         if -1 in wanted:
             place = wanted.index(-1)
             wanted[place] = quotient(product(shape), product(e for e in wanted if e != -1))
-        counts = Elements(product(shape), product(wanted))
+        counts = product(shape), product(wanted)
         if not same(*counts):
             # ONNX divides towards 0: what windows of a size that is too small give is one too many.
             plain = [unclamped(extent) for extent in wanted]
             if same(counts[0], product(plain)):
                 wanted = plain
             else:
-                self.unequal.append(counts)
+                self.unequal.append(rows_or_elements(shape, wanted))
             require_equal(self.bb, *([self._extent(count)] for count in counts))
         return relax.op.reshape(inputs[0], relax.ShapeExpr([self._extent(e) for e in wanted]))
 

@@ -50,7 +50,7 @@ class ApartModel:
 
     ``files`` are those that it was read from, its own first; ``axes`` the dynamic ones of its
     inputs that nobody gave a size, with what they got; ``fixed`` inputs that became constants;
-    ``labelled`` outputs of maps or texts that became numbers.
+    ``labelled`` outputs of maps or texts that became numbers; ``ranks`` of outputs as declared.
     """
 
     model: onnx.ModelProto
@@ -59,6 +59,7 @@ class ApartModel:
     axes: tuple[DynamicAxis, ...] = ()
     fixed: tuple[FixedInput, ...] = ()
     labelled: tuple[LabelledOutput, ...] = ()
+    ranks: dict[str, int] = field(default_factory=dict)
 
     def restore(self, names: set[str]) -> None:
         """Put the data of these initializers into the model."""

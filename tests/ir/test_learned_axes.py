@@ -45,6 +45,7 @@ LESSONS = {
         ["p", "2*s", "2*t"],
     ),
     "rounded up": ([(2 * sympy.floor((T + 8) / 16), sympy.floor(T / 8))], ["p", "s", "16*t"]),
+    "cut to another's": ([(T, T - above_zero(T - S))], ["p", "s", "s"]),
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),

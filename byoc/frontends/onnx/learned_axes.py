@@ -6,6 +6,7 @@
     x [s, 6] reshaped to [-1, 8]                            s becomes 4*s
     x [n, 24, s] reshaped to [-1, 2520]                     s becomes 105
     x [.., h // 8] + y [.., 2*((h + 8) // 16)]              h becomes 16*h
+    keys [.., n] + mask [.., min(n, m)]                     m becomes n
     Range(l - 1, -l, -1)                                    l becomes l + 1
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
     patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
@@ -128,7 +129,7 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
         elif broadcast_shape((a,), (b,)) is not None:
             continue
         else:
-            ways = (_tie, _of_size, _more, _uncut, _multiple)
+            ways = (_tie, _tie_of_cut, _of_size, _more, _uncut, _multiple)
             found = next(filter(None, (way(axes, a, b) for way in ways)), None)
         if found is None:
             continue
@@ -166,6 +167,17 @@ def _tie(
             continue
         if extent is not None and _offset(axes, name) == 0:
             return {name: extent}
+    return None
+
+
+def _tie_of_cut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
+    """The same where one extent is the other cut to that of a second axis: n and min(n, m)."""
+    gap = sympy.expand(a - b)
+    for cut in gap.atoms(sympy.Max):
+        inside = next((part for part in cut.args if part != 0), sympy.Integer(0))
+        ways = (cut, cut - inside)  # max(0, d), and max(0, -d)
+        if len(inside.free_symbols) > 1 and any(sympy.expand(gap**2 - w**2) == 0 for w in ways):
+            return _tie(axes, inside, 0)
     return None
 
 

@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 import byoc
 from byoc.cli import main
 from byoc.errors import AxesNote, CompileError
+from byoc.extent import Extent
 from byoc.frontends import import_model
 from byoc.frontends.onnx import model_inputs, prepare
-from byoc.frontends.onnx.dynamic_axes import name_axes, note, set_shapes
+from byoc.frontends.onnx.dynamic_axes import DynamicAxis, joined, name_axes, note, set_shapes
 from byoc.frontends.onnx.input_shapes import set_input_shapes
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -374,3 +375,15 @@ def test_states_are_as_small_as_the_image_becomes(joined: str, tmp_path: Path) -
                 "second": random(n, 4, h, w),
             }
             assert_agrees(library.run(arrays), onnxruntime_outputs(model, arrays))
+
+
+def test_unnamed_axes_of_an_encoder_are_not_those_of_its_decoder() -> None:
+    inputs = ("ids", "encoder_hidden_states", "past.encoder.key", "past.decoder.key", "past.value")
+    meanings = ("sequence", "sequence", "past", "past", "past")
+    axes = tuple(
+        DynamicAxis(name, 1, Extent(f"{meaning}_{place}"), meaning, False)
+        for place, (name, meaning) in enumerate(zip(inputs, meanings, strict=True))
+    )
+    apart = [str(axis.extent) for axis in joined(axes, apart=True)]
+    assert apart == ["sequence_0", "sequence_1", "past_2", "past_3", "past_3"]
+    assert [str(axis.extent) for axis in joined(axes)] == ["sequence_0"] * 2 + ["past_2"] * 3

@@ -184,14 +184,21 @@ def sizes_to_try(name: str, factor: int, usual: Sequence[int]) -> list[int]:
     return [max(1, size // factor) for size in _TRIED[meaning]] if meaning in _TRIED else [*usual]
 
 
-def joined(axes: tuple[DynamicAxis, ...]) -> tuple[DynamicAxis, ...]:
-    """The axes with one name for all that have none in the file and are taken for the same."""
-    names = {axis.meaning: axis.extent.name for axis in reversed(_open(axes))}
-    names |= {axis.meaning: axis.extent.name for axis in reversed(_open(axes)) if axis.named}
+def joined(axes: tuple[DynamicAxis, ...], apart: bool = False) -> tuple[DynamicAxis, ...]:
+    """The axes with one name for all that have none in the file and are taken for the same.
+
+    Of a decoder, those of inputs that are called after its encoder may stay ``apart``.
+    """
+
+    def key(axis: DynamicAxis) -> tuple[str, bool]:
+        return axis.meaning, apart and axis.meaning != "batch" and "encoder" in axis.input
+
+    names = {key(axis): axis.extent.name for axis in reversed(_open(axes))}
+    names |= {key(axis): axis.extent.name for axis in reversed(_open(axes)) if axis.named}
     return tuple(
         axis
         if axis.named or isinstance(axis.extent, int)
-        else replace(axis, extent=Extent(names[axis.meaning]))
+        else replace(axis, extent=Extent(names[key(axis)]))
         for axis in axes
     )
 

@@ -7,7 +7,8 @@ less general extents are tried, until they can be, or until fixed sizes would be
     a name for each axis              as the file has them, or after what the axis usually is
     what operators ask for            extents that are equal, axes that are not shorter (learned)
     sizes at which reshapes fit       a batch that is 1 in the file, multiples for -1 (learned, too)
-    one name for all of one meaning   inputs that the file has no names for are added or joined
+    one name for all of one meaning   inputs that the file has no names for are added or joined; first
+                                      those that are called after an encoder apart from the others
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
     no short axes, as in n+240        the first 240 are taken apart, as of sound in frames
     multiples, such as 32*height      images are halved, and joined with their doubled form; all
@@ -215,8 +216,8 @@ def _settle(
         at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
             return with_sizes(first, prepare, open_axes)
-    one = joined(open_axes)
-    choices = list(dict.fromkeys([tied(one), one, open_axes]))
+    two, one = joined(open_axes, apart=True), joined(open_axes)
+    choices = list(dict.fromkeys([tied(two), two, tied(one), one, open_axes]))
     longest = _longest_cut(first.model)
     least = [not_empty(axes, size) for size in dict.fromkeys((1, longest)) for axes in choices]
     often = [multiplied(axes, _USUAL) for axes in choices]

@@ -7,8 +7,8 @@ less general extents are tried, until they can be, or until fixed sizes would be
     a name for each axis              as the file has them, or after what the axis usually is
     what operators ask for            extents that are equal, axes that are not shorter (learned)
     sizes at which reshapes fit       a batch that is 1 in the file, multiples for -1 (learned, too)
-    one name for all of one meaning   inputs that the file has no names for are added or joined; first
-                                      those that are called after an encoder apart from the others
+    one name for all of one meaning   inputs that the file has no names for are added or joined;
+                                      first with those that are called after an encoder apart
     no empty axes, as in n+1          the first element is taken apart, or all but the last one
     no short axes, as in n+240        the first 240 are taken apart, as of sound in frames
     multiples, such as 32*height      images are halved, and joined with their doubled form; all

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import tvm
@@ -18,6 +19,7 @@ from codegen_cc.errors import CodegenError, LibraryError, ToolchainError, foreig
 from codegen_cc.libraries import KernelLibrary
 from codegen_cc.libraries import library as library_named
 from codegen_cc.link.embedded_text import METADATA_SECTION, c_bytes, c_checksum
+from codegen_cc.link.object_file import ObjectFile
 from codegen_cc.link.toolchain import build_object, build_text_object
 from codegen_cc.link.weights import WeightBlob
 from codegen_cc.lowering import plan_region
@@ -33,6 +35,9 @@ for error in (CodegenError, LibraryError, ToolchainError):
 
 #: The first line of a source that is kept for reading.
 _INERT = "#if 0 /* compiled already; kept for reading */"
+
+#: The symbol of the text of a library's metadata.
+_METADATA = "byoc_metadata_text"
 
 #: Options that ``RunCodegen({"ext": {...}})`` understands.
 OPTIONS = ("dump_code", "modules", "target", "timers", "weights")
@@ -175,23 +180,52 @@ def plan_functions(functions: Sequence[relax.Function]) -> list[Plan]:
 
 def text_module(text: str, symbol: str, target: Target = HOST) -> tvm.runtime.Module:
     """A module whose packed function ``symbol`` returns ``text``, any Unicode string."""
-    return _packed_text(c_bytes("text", text), len(text.encode("utf-8")), symbol, target)
+    length = str(len(text.encode("utf-8")))
+    source = _packed_text(c_bytes("text", text), "text", length, symbol)
+    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
+        built = build_text_object(source, Path(name), target, [f"__tvm_ffi_{symbol}"])
+        return tvm.runtime.load_static_library(str(built), [symbol])
 
 
-def metadata_module(text: str, target: Target = HOST) -> tvm.runtime.Module:
-    """A module with the metadata of a library.
+def metadata_module(text: str, target: Target = HOST) -> tuple[tvm.runtime.Module, ...]:
+    """The modules with the metadata of a library, to be linked into it.
 
-    The packed function ``byoc_metadata`` returns ``text``; it lies in the section of the same name
-    as well, where it can be read without loading the library.  Beside it is room for checksums.
+    The packed function ``byoc_metadata`` returns ``text``, which has no zeros; it lies in the
+    section of the same name as well, where it can be read without loading the library.  Beside it
+    is room for checksums.
     """
-    storage = c_bytes("text", text, METADATA_SECTION) + c_checksum()
-    return _packed_text(storage, len(text.encode("utf-8")), METADATA_SECTION, target)
+    data = text.encode("utf-8") + b"\0"
+    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
+        code = Path(name, "text.o")
+        code.write_bytes(_metadata_code(target, target.compiler()))
+        stored = ObjectFile(Path(name, "metadata.o"))
+        stored.write(0, memoryview(data))
+        built = stored.finish(METADATA_SECTION, len(data), [(_METADATA, 0, len(data))], like=code)
+        return (
+            tvm.runtime.load_static_library(str(code), [METADATA_SECTION]),
+            tvm.runtime.load_static_library(str(built), []),
+        )
 
 
-def _packed_text(storage: str, length: int, symbol: str, target: Target) -> tvm.runtime.Module:
-    """Two declarations stand for TVM's header, which takes longer to read than all the rest."""
-    source = f"""\
-/* {symbol}: {length} bytes of UTF-8 text that describe this library. */
+@cache
+def _metadata_code(target: Target, compiler: tuple[str, ...]) -> bytes:
+    """An object with all that the metadata of libraries need but for the text, compiled once."""
+    del compiler  # of which the object is
+    hidden = '__attribute__((visibility("hidden")))'
+    storage = f"extern {hidden} const char {_METADATA}[];\n{c_checksum()}"
+    length = f"__builtin_strlen({_METADATA})"
+    source = _packed_text(storage, _METADATA, length, METADATA_SECTION)
+    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
+        keep = [f"__tvm_ffi_{METADATA_SECTION}"]
+        return build_text_object(source, Path(name), target, keep).read_bytes()
+
+
+def _packed_text(storage: str, array: str, length: str, symbol: str) -> str:
+    """C of a packed function. Two declarations stand for TVM's header, which takes longer to read
+    than all the rest.
+    """
+    return f"""\
+/* {symbol}: UTF-8 text that describes this library. */
 typedef struct {{
   const char* data;
   __SIZE_TYPE__ size;
@@ -201,16 +235,13 @@ int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, void* result);
 {storage}
 __attribute__((visibility("default"))) int __tvm_ffi_{symbol}(void* self, const void* args, int n,
                                                              void* result) {{
-  TVMFFIByteArray bytes = {{(const char*)text, {length}}};
+  TVMFFIByteArray bytes = {{(const char*){array}, {length}}};
   (void)self;
   (void)args;
   (void)n;
   return TVMFFIStringFromByteArray(&bytes, result);
 }}
 """
-    with tempfile.TemporaryDirectory(prefix="byoc_") as name:
-        built = build_text_object(source, Path(name), target, [f"__tvm_ffi_{symbol}"])
-        return tvm.runtime.load_static_library(str(built), [symbol])
 
 
 def _dump(directory: Path, symbol: str, source: str) -> None:

@@ -275,7 +275,7 @@ def _compile(module: Any, file: Path, target: Any, addons: Sequence[str] = ()) -
     inputs = [_info(parameter.name, parameter.ty) for parameter in main.params]
     output = _info("output", main.body.body.ty)
     names = metadata_module(Metadata(tuple(inputs), (output,)).to_json())
-    executable = tvm.compile(module.with_attr("external_mods", [names]), target)
+    executable = tvm.compile(module.with_attr("external_mods", list(names)), target)
     executable.export_library(str(file), addons=list(addons))
     return file
 

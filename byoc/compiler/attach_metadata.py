@@ -65,7 +65,7 @@ def describe(
         runtime=needs,
     )
     found = (provided.attrs or {}).get("external_mods") or []
-    return mod.with_attr("external_mods", [*found, metadata_module(metadata.to_json(), machine)])
+    return mod.with_attr("external_mods", [*found, *metadata_module(metadata.to_json(), machine)])
 
 
 def _main(mod: tvm.IRModule) -> relax.Function:

@@ -258,7 +258,9 @@ def _build(
         metadata = replace(metadata, runtime=needs)
         described = metadata_module(metadata.to_json(), target)
         existing = (lowered.attrs or {}).get("external_mods") or []
-        return _finish(lowered.with_attr("external_mods", [*existing, described]), target), metadata
+        return _finish(
+            lowered.with_attr("external_mods", [*existing, *described]), target
+        ), metadata
     except (MemoryError, ToolchainError):
         raise
     except Exception as error:

@@ -25,6 +25,9 @@ from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
 
 C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+#: The checks of calls are in the kernels' archive, compiled before (ext_tvm_entry.h).
+_APART = ("-DEXT_ENTRY_APART",)
+_SOURCE = ("-c", "region.c", "-o", "code.o")
 #: Starts of names that TVM's runtime or the linker define.
 _ELSEWHERE = ("TVM", "_GLOBAL_OFFSET_TABLE_", "_TLS_MODULE_BASE_", "__tls_", "__dso_handle")
 
@@ -71,7 +74,7 @@ def build_object(
     includes += [f"-I{folder}" for folder in folders if f"-I{folder}" not in includes]
     (directory / "region.c").write_text(source, encoding="ascii")
     _run(
-        [*cc, *C_FLAGS, optimised or _light(cc), *includes, "-c", "region.c", "-o", "code.o"],
+        [*cc, *C_FLAGS, *_APART, optimised or _light(cc), *includes, *_SOURCE],
         directory,
     )
     objects = ["code.o"]

@@ -24,6 +24,7 @@ from models.swin import swin
 from models.vgg import vgg19
 from models.vit import vit
 from models.zoo import ZOO
+from tests.kernels import every
 from tests.reference import onnxruntime_outputs
 
 #: Frames of no file, and the module that each is of. TVMScript asks ``inspect`` for the whole stack
@@ -40,6 +41,18 @@ inspect.modulesbyfile.update(FRAMES)
 # what it starts: tests that interrupt processes would wait for these in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--case",
+        metavar="TEXT",
+        help="of tests of many cases, run those with TEXT in their names; -s shows the names",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    every.only = config.getoption("--case")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,9 +6,9 @@ import ctypes
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import SENTINEL, assert_close, at_page_end
 
 
@@ -176,7 +176,7 @@ def _run(lib: ctypes.CDLL, d: Drawn, scale: float, guarded: int = 0) -> int:
     return lib.ext_attention(params(d, scale, guarded), *pointers(d))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every("case", CASES, ids=str)
 def test_attention(lib: ctypes.CDLL, case: Case) -> None:
     d = draw(case)
     assert _run(lib, d, 0.3) == 0
@@ -213,9 +213,9 @@ def test_rows_without_a_key_are_zero(lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(np.delete(d.y, 1, 2), np.delete(plain.y, 1, 2))
 
 
-@pytest.mark.parametrize("guarded", [0, NAN, KEYS])
-@pytest.mark.parametrize("copies", [1, 600])
-@pytest.mark.parametrize("heads", [1, 7])
+@every("guarded", [0, NAN, KEYS])
+@every("copies", [1, 600])
+@every("heads", [1, 7])
 def test_special_values_of_one_query(
     lib: ctypes.CDLL, guarded: int, copies: int, heads: int
 ) -> None:
@@ -247,7 +247,7 @@ def lowest(dtype: np.dtype, queries: int) -> Drawn:
     return Drawn(q, k, v, mask, np.empty_like(q))
 
 
-@pytest.mark.parametrize("queries", [1, 9])
+@every("queries", [1, 9])
 def test_masks_of_the_lowest_number_leave_all_keys_alike(lib: ctypes.CDLL, queries: int) -> None:
     d = lowest(np.dtype(np.float32), queries)
     assert _run(lib, d, 0.5) == 0
@@ -269,7 +269,7 @@ def hidden(dtype: np.dtype, low: float) -> tuple[Drawn, np.ndarray]:
     return Drawn(q, k, v, np.broadcast_to(mask, (1, 2, 90, 150)), np.empty_like(q)), mask[:, :128]
 
 
-@pytest.mark.parametrize("low", [-np.inf, float(np.finfo(np.float32).min)])
+@every("low", [-np.inf, float(np.finfo(np.float32).min)])
 def test_keys_hidden_from_all_rows_are_left_out(lib: ctypes.CDLL, low: float) -> None:
     d, mask = hidden(np.dtype(np.float32), low)
     assert _run(lib, d, 0.5) == 0

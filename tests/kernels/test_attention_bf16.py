@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
+from tests.kernels.every import every
 from tests.kernels.guard import assert_close, at_page_end
 from tests.kernels.test_attention import (
     CASES,
@@ -56,7 +56,7 @@ def _attend(lib: ctypes.CDLL, d: Drawn, guarded: int = 0) -> int:
     )
 
 
-@pytest.mark.parametrize(("index", "case"), [*enumerate((*CASES, *WINDOWS))], ids=str)
+@every(("index", "case"), [*enumerate((*CASES, *WINDOWS))], ids=str)
 def test_attention(bf16_lib: ctypes.CDLL, index: int, case: Case) -> None:
     d = draw(case, STORED[index % len(STORED)])
     assert _attend(bf16_lib, d) == 0
@@ -74,7 +74,7 @@ def test_attention(bf16_lib: ctypes.CDLL, index: int, case: Case) -> None:
     assert_close(d.y, want, limit)
 
 
-@pytest.mark.parametrize("stored", STORED, ids=lambda stored: "-".join(map(str, stored)))
+@every("stored", STORED, ids=lambda stored: "-".join(map(str, stored)))
 def test_storage(bf16_lib: ctypes.CDLL, stored: tuple[np.dtype, ...]) -> None:
     d = draw(Case(2, 2, 19, 37, 24, 40, mask=(1, 2), heads_inside=True), stored)
     assert _attend(bf16_lib, d) == 0
@@ -82,7 +82,7 @@ def test_storage(bf16_lib: ctypes.CDLL, stored: tuple[np.dtype, ...]) -> None:
     assert_close(d.y, want, 3 * HALF_STEP)
 
 
-@pytest.mark.parametrize("stored", [(BF16, FP32, FP32, BF16), (FP32,) * 4])
+@every("stored", [(BF16, FP32, FP32, BF16), (FP32,) * 4])
 def test_a_step_reads_keys_and_values_as_they_are(
     bf16_lib: ctypes.CDLL, stored: tuple[np.dtype, ...]
 ) -> None:
@@ -119,7 +119,7 @@ def test_masks_of_the_lowest_number_leave_all_keys_alike(bf16_lib: ctypes.CDLL) 
     assert_close(d.y.astype(np.float64), want, 3 * HALF_STEP)
 
 
-@pytest.mark.parametrize("low", [-np.inf, float(np.finfo(np.float32).min)])
+@every("low", [-np.inf, float(np.finfo(np.float32).min)])
 def test_keys_hidden_from_all_rows_are_left_out(bf16_lib: ctypes.CDLL, low: float) -> None:
     d, mask = hidden(BF16, low)
     assert _attend(bf16_lib, d) == 0

@@ -8,13 +8,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.bfloat16 import BFLOAT16X3_PANELS
 from codegen_cc.operators.packing import PanelFormat
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -161,16 +161,14 @@ MATMUL = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("index", "case"), list(enumerate(MATMUL)), ids=[str(case) for case in MATMUL]
-)
+@every(("index", "case"), list(enumerate(MATMUL)), ids=[str(case) for case in MATMUL])
 def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
     matmul(bf16_lib, case, STORED[index % len(STORED)])
 
 
-@pytest.mark.parametrize("stored", STORED, ids=_NAMES)
-@pytest.mark.parametrize("epilogue", cases.EPILOGUES + cases.FACTORS, ids=str)
-@pytest.mark.parametrize("n", [32, 43])
+@every("stored", STORED, ids=_NAMES)
+@every("epilogue", cases.EPILOGUES + cases.FACTORS, ids=str)
+@every("n", [32, 43])
 def test_what_follows_the_sums(
     bf16_lib: ctypes.CDLL, stored: Stored, epilogue: cases.Epilogue, n: int
 ) -> None:
@@ -229,13 +227,13 @@ CONV = (
 )
 
 
-@pytest.mark.parametrize(("index", "case"), list(enumerate(CONV)), ids=[str(case) for case in CONV])
+@every(("index", "case"), list(enumerate(CONV)), ids=[str(case) for case in CONV])
 def test_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
     convolve(bf16_lib, case, STORED[index % len(STORED)])
 
 
-@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)], ids=["point", "window"])
-@pytest.mark.parametrize("stored", STORED, ids=_NAMES)
+@every("kernel", [(1, 1), (3, 3)], ids=["point", "window"])
+@every("stored", STORED, ids=_NAMES)
 def test_conv2d_in_every_storage(
     bf16_lib: ctypes.CDLL, stored: Stored, kernel: tuple[int, int]
 ) -> None:
@@ -245,9 +243,9 @@ def test_conv2d_in_every_storage(
     convolve(bf16_lib, case, stored)
 
 
-@pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
-@pytest.mark.parametrize("act", [cases.NONE, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
-@pytest.mark.parametrize(("index", "case"), list(enumerate(cases.PROLOGUE)))
+@every("parts", ["scale", "image scale", "shift", "both"])
+@every("act", [cases.NONE, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
+@every(("index", "case"), list(enumerate(cases.PROLOGUE)))
 def test_conv2d_prologue(
     bf16_lib: ctypes.CDLL, index: int, case: cases.Conv, act: cases.Act, parts: str
 ) -> None:
@@ -292,7 +290,7 @@ def test_a_prologue_needs_a_point(bf16_lib: ctypes.CDLL) -> None:
         assert bf16_lib.ext_conv2d_bf16_prologue(p, abi.Prologue(), *none) == 2
 
 
-@pytest.mark.parametrize(
+@every(
     ("index", "case"), list(enumerate(cases.DEPTHWISE)), ids=[str(case) for case in cases.DEPTHWISE]
 )
 def test_depthwise_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
@@ -301,9 +299,7 @@ def test_depthwise_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -
     _in_single(function, case, index, abi.pad_to_panel(weight), weight[..., None, None])
 
 
-@pytest.mark.parametrize(
-    ("index", "case"), list(enumerate(cases.GROUPED)), ids=[str(case) for case in cases.GROUPED]
-)
+@every(("index", "case"), list(enumerate(cases.GROUPED)), ids=[str(case) for case in cases.GROUPED])
 def test_grouped_conv2d(bf16_lib: ctypes.CDLL, index: int, case: cases.Conv) -> None:
     inputs, outputs = case.c // case.groups, case.o // case.groups
     weight = _draw(np.random.default_rng(3), FP32, *case.kernel, inputs, case.o)
@@ -337,7 +333,7 @@ def _in_single(
     out.check(acc, size)
 
 
-@pytest.mark.parametrize("name", ["ext_depthwise_conv2d_bf16", "ext_grouped_conv2d_bf16"])
+@every("name", ["ext_depthwise_conv2d_bf16", "ext_grouped_conv2d_bf16"])
 def test_results_of_other_dtypes_are_refused(bf16_lib: ctypes.CDLL, name: str) -> None:
     p = _params(cases.DEPTHWISE[0], Rows(1, 16), Rows(1, 16))
     for dtype in set(KERNEL_DTYPES) - {"float32", "bfloat16"}:
@@ -370,8 +366,8 @@ SPECIAL = np.array(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("y", [FP32, BF16], ids=str)
-@pytest.mark.parametrize("x", [FP32, BF16], ids=str)
+@every("y", [FP32, BF16], ids=str)
+@every("x", [FP32, BF16], ids=str)
 def test_special_values(bf16_lib: ctypes.CDLL, x: np.dtype, y: np.dtype) -> None:
     with np.errstate(all="ignore"):
         values = SPECIAL.astype(x)
@@ -389,8 +385,8 @@ def test_results_are_rounded_once(bf16_lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(got, np.broadcast_to(want, got.shape))
 
 
-@pytest.mark.parametrize("dtype", [FP32, BF16], ids=str)
-@pytest.mark.parametrize("k", [5, 32, 70])
+@every("dtype", [FP32, BF16], ids=str)
+@every("k", [5, 32, 70])
 def test_no_number_leaves_its_row_or_column(bf16_lib: ctypes.CDLL, k: int, dtype: np.dtype) -> None:
     """Nor comes from between the rows, where tiles are read whole."""
     rng, m, n = np.random.default_rng(5), 37, 40

@@ -7,6 +7,7 @@ import ctypes
 import pytest
 
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.guest import GuestLibrary
 from tests.kernels.test_bf16 import STORED, matmul
 
@@ -18,7 +19,7 @@ LARGE = (
 )
 
 
-@pytest.mark.parametrize(("index", "case"), list(enumerate(LARGE)), ids=map(str, LARGE))
+@every(("index", "case"), list(enumerate(LARGE)), ids=map(str, LARGE))
 def test_matmul(bf16_lib: ctypes.CDLL, index: int, case: cases.Matmul) -> None:
     if isinstance(bf16_lib, GuestLibrary):
         pytest.skip("an emulated CPU takes a minute")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.bfloat16 import BFLOAT16X3_PANELS
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 from tests.kernels.test_bf16 import BF16, CONV, FP32, RELATIVE_OF_PARTS, convolve, matmul
 
@@ -30,12 +30,12 @@ MATMUL = (
 )
 
 
-@pytest.mark.parametrize("case", MATMUL, ids=str)
+@every("case", MATMUL, ids=str)
 def test_matmul(bf16x3_lib: ctypes.CDLL, case: cases.Matmul) -> None:
     matmul(bf16x3_lib, case, FLOATS, parts=2)
 
 
-@pytest.mark.parametrize("case", CONV, ids=str)
+@every("case", CONV, ids=str)
 def test_conv2d(bf16x3_lib: ctypes.CDLL, case: cases.Conv) -> None:
     convolve(bf16x3_lib, case, FLOATS, parts=2)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.packing import pack_block_numbers, pack_fields, pad_channels
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 from tests.kernels.quantised import code
 
@@ -72,7 +72,7 @@ def _close(y: np.ndarray, want: np.ndarray, a: np.ndarray, w: np.ndarray) -> Non
     assert (np.abs(y - want) <= 2e-6 * sizes + 1e-30).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every("shape", SHAPES, ids=str)
 def test_products(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int]) -> None:
     m, n, k, block = shape
     rng = np.random.default_rng(m + n * k)
@@ -87,7 +87,7 @@ def test_products(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int]) 
         y.check_gaps()
 
 
-@pytest.mark.parametrize("kind", ["none", "relu"])
+@every("kind", ["none", "relu"])
 def test_several_blocks_of_rows_columns_and_sums(quantised_lib: ctypes.CDLL, kind: str) -> None:
     """With a residual that y replaces, and with sums in memory of their own."""
     m, n, k, block = 130, 300, 2120, 40
@@ -105,9 +105,9 @@ def test_several_blocks_of_rows_columns_and_sums(quantised_lib: ctypes.CDLL, kin
     y.check_gaps()
 
 
-@pytest.mark.parametrize("zeros", ZEROS)
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 7, 9, 30])
+@every("zeros", ZEROS)
+@every("bits", [4, 8])
+@every("m", [1, 2, 3, 4, 7, 9, 30])
 def test_zero_points(quantised_lib: ctypes.CDLL, m: int, bits: int, zeros: str | None) -> None:
     n, k, block = 77, 100, 32
     rng = np.random.default_rng(m)
@@ -118,9 +118,9 @@ def test_zero_points(quantised_lib: ctypes.CDLL, m: int, bits: int, zeros: str |
     _close(y.view, a.view.astype(np.float64) @ w.values, a.view, w.values)
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 45), (1, 1049), (6, 45), (20, 45)])
-@pytest.mark.parametrize("factor", [False, True], ids=["sum", "product"])
-@pytest.mark.parametrize("after", [cases.NONE, cases.RELU, ("silu", 0, 0)], ids=str)
+@every(("m", "n"), [(1, 45), (1, 1049), (6, 45), (20, 45)])
+@every("factor", [False, True], ids=["sum", "product"])
+@every("after", [cases.NONE, cases.RELU, ("silu", 0, 0)], ids=str)
 def test_epilogues(
     quantised_lib: ctypes.CDLL, m: int, n: int, after: cases.Act, factor: bool
 ) -> None:
@@ -146,8 +146,8 @@ def test_epilogues(
     y.check_gaps()
 
 
-@pytest.mark.parametrize("m", [2, 12])
-@pytest.mark.parametrize("k", [32, 37])
+@every("m", [2, 12])
+@every("k", [32, 37])
 def test_batches_of_turned_rows(quantised_lib: ctypes.CDLL, m: int, k: int) -> None:
     """a is [3, 2, k, m], read as [3, 2, m, k]."""
     n = 20
@@ -163,8 +163,8 @@ def test_batches_of_turned_rows(quantised_lib: ctypes.CDLL, m: int, k: int) -> N
     _close(y.view, rows.astype(np.float64) @ w.values, rows, w.values)
 
 
-@pytest.mark.parametrize("m", [1, 3, 20])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e-42, 3e38])
+@every("m", [1, 3, 20])
+@every("value", [np.nan, np.inf, 1e-42, 3e38])
 def test_special_values_reach_the_same_elements(
     quantised_lib: ctypes.CDLL, m: int, value: float
 ) -> None:
@@ -185,7 +185,7 @@ def test_special_values_reach_the_same_elements(
     assert (np.abs(y.view - want)[usual] <= np.broadcast_to(2e-6 * sizes, want.shape)[usual]).all()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@every("bits", [4, 8])
 def test_numbers_of_many_sizes(quantised_lib: ctypes.CDLL, bits: int) -> None:
     """Sums are right to a share of their terms where they differ by a million."""
     m, n, k = 3, 40, 256

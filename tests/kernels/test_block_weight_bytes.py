@@ -10,6 +10,7 @@ import pytest
 from benchmarks import abi
 from codegen_cc.operators.packing import pad_channels
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 from tests.kernels.test_block_weight import SHAPES, ZEROS, Weight
 
@@ -66,7 +67,7 @@ def _multiply(lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool) 
         y.check_gaps()
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (130, 300, 2120, 40), (85, 70, 900, 900)], ids=str)
+@every("shape", [*SHAPES, (130, 300, 2120, 40), (85, 70, 900, 900)], ids=str)
 def test_products(
     quantised_lib: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool
 ) -> None:
@@ -84,16 +85,16 @@ TILED = (
 )
 
 
-@pytest.mark.parametrize("shape", TILED, ids=str)
+@every("shape", TILED, ids=str)
 def test_many_rows_in_tiles(
     byte_tiles: ctypes.CDLL, shape: tuple[int, int, int, int], rounds: bool
 ) -> None:
     _multiply(byte_tiles, shape, rounds)
 
 
-@pytest.mark.parametrize("m", [1, 6, 20])
-@pytest.mark.parametrize("factor", [False, True], ids=["sum", "product"])
-@pytest.mark.parametrize("after", [cases.RELU, ("silu", 0, 0)], ids=str)
+@every("m", [1, 6, 20])
+@every("factor", [False, True], ids=["sum", "product"])
+@every("after", [cases.RELU, ("silu", 0, 0)], ids=str)
 def test_epilogues(
     quantised_lib: ctypes.CDLL, m: int, after: cases.Act, factor: bool, rounds: bool
 ) -> None:
@@ -122,8 +123,8 @@ def test_epilogues(
     y.check_gaps()
 
 
-@pytest.mark.parametrize("m", [1, 2, 12])
-@pytest.mark.parametrize("bits", [4, 8])
+@every("m", [1, 2, 12])
+@every("bits", [4, 8])
 def test_batches_of_turned_rows(
     quantised_lib: ctypes.CDLL, m: int, bits: int, rounds: bool
 ) -> None:
@@ -141,8 +142,8 @@ def test_batches_of_turned_rows(
     _check(y.view, stored.transpose(0, 1, 3, 2).reshape(-1, k), w, block, rounds)
 
 
-@pytest.mark.parametrize("m", [1, 3, 20])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@every("m", [1, 3, 20])
+@every("value", [np.nan, np.inf, -np.inf, 3e38])
 def test_numbers_that_are_none_or_huge_are_not_rounded(
     quantised_lib: ctypes.CDLL, m: int, value: float
 ) -> None:

@@ -6,9 +6,9 @@ import ctypes
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.test_gemm import Output, _conv_params, _draw, _image, _sums_of_groups
 
 SAME = (1, 1, 1, 1)
@@ -32,7 +32,7 @@ FEW = (
 )
 
 
-@pytest.mark.parametrize("case", FEW, ids=str)
+@every("case", FEW, ids=str)
 def test_conv2d_few(lib: ctypes.CDLL, case: cases.Conv) -> None:
     rng = np.random.default_rng(5)
     rows, x = _image(rng, case)

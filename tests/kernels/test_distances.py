@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 SIZES = [
@@ -16,8 +16,8 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("absolute", [False, True], ids=["squares", "absolute"])
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@every("absolute", [False, True], ids=["squares", "absolute"])
+@every("size", SIZES, ids=str)
 def test_all_pairs(lib: ctypes.CDLL, size: tuple[int, int, int], absolute: bool) -> None:
     rows, depth, columns = size
     rng = np.random.default_rng(3)
@@ -32,7 +32,7 @@ def test_all_pairs(lib: ctypes.CDLL, size: tuple[int, int, int], absolute: bool)
         assert_close(y.view.astype(np.float64), want, 1e-6 + 1e-6 * want)
 
 
-@pytest.mark.parametrize("absolute", [0, 1])
+@every("absolute", [0, 1])
 def test_special_values_stay_in_their_pairs(lib: ctypes.CDLL, absolute: int) -> None:
     a, b, y = at_page_end(np.zeros((2, 3))), at_page_end(np.zeros((3, 4))), Rows(2, 4)
     a[0, 1], b[2, 3] = np.inf, np.nan

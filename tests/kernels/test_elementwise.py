@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import SENTINEL, Rows, assert_close, at_page_end
 
 #: Error limits of a function over its whole range: ULPs of the result, plus an absolute part for
@@ -80,7 +80,7 @@ def _ulp(want: np.ndarray) -> np.ndarray:
         return np.spacing(np.minimum(finite, np.finfo(np.float32).max).astype(np.float32))
 
 
-@pytest.mark.parametrize("case", cases.ACTIVATIONS, ids=lambda a: f"{a[0]}_{a[1]}_{a[2]}")
+@every("case", cases.ACTIVATIONS, ids=lambda a: f"{a[0]}_{a[1]}_{a[2]}")
 def test_unary(lib: ctypes.CDLL, case: cases.Act) -> None:
     x = at_page_end(_samples(case[0]))
     y = Rows(1, x.size)
@@ -115,7 +115,7 @@ def _signs(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([sizes, -sizes]).astype(np.float32)
 
 
-@pytest.mark.parametrize("kind", ["sin", "cos", "tan"])
+@every("kind", ["sin", "cos", "tan"])
 def test_angles_near_quarter_turns(lib: ctypes.CDLL, kind: str) -> None:
     """Relative errors are hardest to bound there; among others the 4000 floats nearest to one."""
     exact = np.arange(1, 333_773) * (np.pi / 2)
@@ -126,7 +126,7 @@ def test_angles_near_quarter_turns(lib: ctypes.CDLL, kind: str) -> None:
     _check_unary(lib, kind, _signs(bits.view(np.float32).ravel()))
 
 
-@pytest.mark.parametrize("kind", ["sin", "cos", "tan"])
+@every("kind", ["sin", "cos", "tan"])
 def test_angles_of_every_size(lib: ctypes.CDLL, kind: str) -> None:
     """On both sides of 2^19, where another way is taken, and for angles of both in one vector."""
     rng = np.random.default_rng(9)
@@ -143,7 +143,7 @@ def test_angles_of_every_size(lib: ctypes.CDLL, kind: str) -> None:
     np.testing.assert_array_equal(alone[same], among[same])
 
 
-@pytest.mark.parametrize("kind", ["atan", "asin", "acos"])
+@every("kind", ["atan", "asin", "acos"])
 def test_inverses_near_their_bounds(lib: ctypes.CDLL, kind: str) -> None:
     """Around 1/2 and 1 the formula changes, or the function ends."""
     bits = np.float32([[0.5], [1.0]]).view(np.int32) + np.arange(-500, 501, dtype=np.int32)
@@ -151,7 +151,7 @@ def test_inverses_near_their_bounds(lib: ctypes.CDLL, kind: str) -> None:
     _check_unary(lib, kind, _signs(sizes.astype(np.float32)))
 
 
-@pytest.mark.parametrize("kind", ["asinh", "acosh", "atanh", "expm1", "log1p"])
+@every("kind", ["asinh", "acosh", "atanh", "expm1", "log1p"])
 def test_digits_of_small_numbers(lib: ctypes.CDLL, kind: str) -> None:
     """Where 1 + x rounds, and below; acosh and log1p have their zero and their bound near by."""
     small = np.exp2(np.random.default_rng(3).uniform(-140, 1, 8000))
@@ -193,7 +193,7 @@ def test_exact_angles(lib: ctypes.CDLL) -> None:
         np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
 
 
-@pytest.mark.parametrize("n", [0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33])
+@every("n", [0, 1, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33])
 def test_unary_lengths(lib: ctypes.CDLL, n: int) -> None:
     x = at_page_end(np.linspace(-2, 2, n))
     y = Rows(1, n)
@@ -236,8 +236,8 @@ def _run_binary(
     assert lib.ext_binary(p, a.ctypes.data, b.ctypes.data, y) == 0
 
 
-@pytest.mark.parametrize("kind", _BINARY)
-@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+@every("kind", _BINARY)
+@every("case", cases.BINARY, ids=str)
 def test_binary(
     lib: ctypes.CDLL, kind: str, case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 ) -> None:
@@ -253,7 +253,7 @@ def test_binary(
         y.check_gaps()
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8, np.uint8])
+@every("dtype", [np.int32, np.int64, np.int8, np.uint8])
 def test_quotients_of_integers_are_cut_off(lib: ctypes.CDLL, dtype: type) -> None:
     """Of 0 they are 0; the lowest number by -1 is itself."""
     info = np.iinfo(dtype)
@@ -279,7 +279,7 @@ def test_binary_strided_and_in_place(lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(a, want)
 
 
-@pytest.mark.parametrize("kind", ["max", "min"])
+@every("kind", ["max", "min"])
 def test_binary_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
     values = np.array([0, 1, np.nan, np.inf, -np.inf], np.float32)
     a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(values, values))
@@ -296,7 +296,7 @@ def test_prelu_takes_the_slope_below_zero_only(lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(y, np.where(a < 0, a * b, a))
 
 
-@pytest.mark.parametrize("exponent", [2, 3, -1, 0.5, 0, -2.5])
+@every("exponent", [2, 3, -1, 0.5, 0, -2.5])
 def test_powers_of_one_exponent(lib: ctypes.CDLL, exponent: float) -> None:
     a = at_page_end([*np.linspace(-3, 3, 37), 0, -0.0, np.nan, np.inf, -np.inf, 1e-40, 3e38])
     b = np.broadcast_to(np.float32(exponent), a.shape)
@@ -308,8 +308,8 @@ def test_powers_of_one_exponent(lib: ctypes.CDLL, exponent: float) -> None:
     y.check_gaps()
 
 
-@pytest.mark.parametrize("case", cases.COPY, ids=str)
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64])
+@every("case", cases.COPY, ids=str)
+@every("dtype", [np.uint8, np.uint16, np.int64])
 def test_copy_of_other_sizes(
     lib: ctypes.CDLL,
     case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int],
@@ -329,7 +329,7 @@ def test_copy_of_other_sizes(
     np.testing.assert_array_equal(y, x)
 
 
-@pytest.mark.parametrize("case", cases.COPY, ids=str)
+@every("case", cases.COPY, ids=str)
 def test_copy(
     lib: ctypes.CDLL,
     case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int],
@@ -362,7 +362,7 @@ def test_copy_into_a_column_slice_of_a_transposed_output(lib: ctypes.CDLL) -> No
     assert (np.delete(y, np.s_[7:42], axis=1) == SENTINEL).all()
 
 
-@pytest.mark.parametrize("ndim", [0, 9])
+@every("ndim", [0, 9])
 def test_rank_out_of_range_is_refused(lib: ctypes.CDLL, ndim: int) -> None:
     x = np.zeros(1, np.float32)
     assert lib.ext_copy(abi.CopyParams(ndim), x.ctypes.data, x.ctypes.data) == 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 
 REAL, COMPLEX, HALF = range(3)
@@ -47,8 +47,8 @@ def numbers(shape: tuple[int, ...], kind: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 # Primes have passes of their own up to 7; 11 and 13 have that of all others.
-@pytest.mark.parametrize("length", [*range(1, 17), 22, 25, 49, 60, 64, 77, 130, 400])
-@pytest.mark.parametrize("kind", [REAL, COMPLEX, HALF], ids=["real", "complex", "half"])
+@every("length", [*range(1, 17), 22, 25, 49, 60, 64, 77, 130, 400])
+@every("kind", [REAL, COMPLEX, HALF], ids=["real", "complex", "half"])
 def test_every_length_and_layout(lib: ctypes.CDLL, kind: int, length: int) -> None:
     for turn, (outer, inner) in enumerate([(1, 1), (3, 1), (17, 1), (1, 3), (2, 16), (1, 21)]):
         whole = length // 2 + 1 if kind == HALF else length
@@ -69,8 +69,8 @@ def test_every_length_and_layout(lib: ctypes.CDLL, kind: int, length: int) -> No
         close(got[:, 0], want[:, :count] * length ** (-norm / 2))
 
 
-@pytest.mark.parametrize("kind", [REAL, COMPLEX], ids=["real", "complex"])
-@pytest.mark.parametrize(("length", "step"), [(16, 5), (15, 15), (20, 3)])
+@every("kind", [REAL, COMPLEX], ids=["real", "complex"])
+@every(("length", "step"), [(16, 5), (15, 15), (20, 3)])
 def test_frames_of_signals(lib: ctypes.CDLL, kind: int, length: int, step: int) -> None:
     x, exact = numbers((3, 131), kind)
     window = at_page_end(DRAW.standard_normal(length))
@@ -83,7 +83,7 @@ def test_frames_of_signals(lib: ctypes.CDLL, kind: int, length: int, step: int) 
     close(got[..., 0], want)
 
 
-@pytest.mark.parametrize("inner", [1, 5])
+@every("inner", [1, 5])
 def test_special_values_stay_in_their_transforms(lib: ctypes.CDLL, inner: int) -> None:
     x, _ = numbers((4, 32, inner), REAL)
     x[1, 7, 0] = np.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from benchmarks import abi
 from codegen_cc.operators.conv2d_ways import TILE_ROWS, rows_in_place
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 #: Error limit per sum of |products|: fp32 sums of up to a thousand terms in any order.
@@ -121,11 +123,22 @@ def matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
     out.check(acc, np.broadcast_to(np.abs(wide_a) @ np.abs(wide_b), target).reshape(shape))
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("case", cases.MATMUL, ids=str)
+def packed_and_plain(matmuls: Iterable[cases.Matmul]) -> list[tuple[cases.Matmul, bool]]:
+    """Each case with packed weights as well, which have one layout."""
+    return [
+        (case, packed)
+        for case in matmuls
+        for packed in (True, False)
+        if not (packed and (case.b_transposed or case.b_step > 1))
+    ]
+
+
+def name_of_matmul(value: cases.Matmul | bool) -> str:
+    return {True: "packed", False: "plain"}.get(value) or str(value)
+
+
+@every(("case", "packed"), packed_and_plain(cases.MATMUL), ids=name_of_matmul)
 def test_matmul(lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
-    if packed and (case.b_transposed or case.b_step > 1):
-        pytest.skip("packed weights have one layout")
     matmul(lib, case, packed)
 
 
@@ -185,8 +198,8 @@ def convolve(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
     out.check(*_sums_of_groups(case, x, weight))
 
 
-@pytest.mark.parametrize("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
-@pytest.mark.parametrize("case", cases.CONV, ids=str)
+@every("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
+@every("case", cases.CONV, ids=str)
 def test_conv2d(lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
     convolve(lib, case, in_place_rows)
 
@@ -218,9 +231,9 @@ def convolve_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts:
     out.check(wanted @ w, np.abs(wanted) @ np.abs(w))
 
 
-@pytest.mark.parametrize("parts", ["scale", "image scale", "shift", "both"])
-@pytest.mark.parametrize("act", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
-@pytest.mark.parametrize("case", cases.PROLOGUE, ids=str)
+@every("parts", ["scale", "image scale", "shift", "both"])
+@every("act", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0.0, 0.0)], ids=str)
+@every("case", cases.PROLOGUE, ids=str)
 def test_conv2d_prologue(lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts: str) -> None:
     convolve_prologue(lib, case, act, parts)
 
@@ -235,7 +248,7 @@ def test_a_prologue_needs_a_point(lib: ctypes.CDLL) -> None:
         assert lib.ext_conv2d_prologue(p, abi.Prologue(), None, None, None, None) == 2
 
 
-@pytest.mark.parametrize("case", cases.DEPTHWISE, ids=str)
+@every("case", cases.DEPTHWISE, ids=str)
 def test_depthwise_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
     rng = np.random.default_rng(3)
     rows, x = _image(rng, case)
@@ -250,7 +263,7 @@ def test_depthwise_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
     out.check(products.sum((1, 2)), np.abs(products).sum((1, 2)))
 
 
-@pytest.mark.parametrize("case", cases.GROUPED, ids=str)
+@every("case", cases.GROUPED, ids=str)
 def test_grouped_conv2d(lib: ctypes.CDLL, case: cases.Conv) -> None:
     rng = np.random.default_rng(5)
     rows, x = _image(rng, case)
@@ -276,7 +289,7 @@ def test_grouped_conv2d_keeps_groups_apart(lib: ctypes.CDLL) -> None:
     assert np.isfinite(near[..., [1, 3], :]).all() and np.isfinite(y[::5]).all()
 
 
-@pytest.mark.parametrize(
+@every(
     "case",
     [
         cases.Conv(4, 4, 5, 6, groups=4),
@@ -297,7 +310,7 @@ def test_conv2d_refuses_groups_that_do_not_divide(lib: ctypes.CDLL) -> None:
     assert b"parameter" in lib.ext_status_string(status)
 
 
-@pytest.mark.parametrize("after", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0, 0)], ids=str)
+@every("after", [cases.NONE, cases.RELU, cases.RELU6, ("silu", 0, 0)], ids=str)
 def test_nan_and_infinity_pass_through(lib: ctypes.CDLL, after: cases.Act) -> None:
     a = np.ones((20, 30), np.float32)
     a[3, 4], a[5, 6], a[7, 8] = np.nan, np.inf, -np.inf
@@ -310,8 +323,8 @@ def test_nan_and_infinity_pass_through(lib: ctypes.CDLL, after: cases.Act) -> No
     assert_close(y, np.broadcast_to(want, y.shape), 1e-5)
 
 
-@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
-@pytest.mark.parametrize("m, n", [(40, 1), (40, 3), (1, 40), (6, 150), (1, 1)])
+@every("transposed", [False, True], ids=["plain", "transposed"])
+@every(("m", "n"), [(40, 1), (40, 3), (1, 40), (6, 150), (1, 1)])
 def test_nan_and_infinity_pass_through_thin_products(
     lib: ctypes.CDLL, m: int, n: int, transposed: bool
 ) -> None:
@@ -332,7 +345,7 @@ def test_nan_and_infinity_pass_through_thin_products(
     assert_close(z, want, 1e-4)
 
 
-@pytest.mark.parametrize("m, n", [(40, 1), (1, 40), (40, 40)])
+@every(("m", "n"), [(40, 1), (1, 40), (40, 40)])
 def test_matmul_refuses_five_batch_axes(lib: ctypes.CDLL, m: int, n: int) -> None:
     p = abi.MatmulParams(m=m, n=n, k=3, a_row=3, a_col=1, b_row=n, b_col=1, y_row=n, batch_ndim=5)
     for function in (lib.ext_matmul, lib.ext_matmul_packed):
@@ -341,7 +354,7 @@ def test_matmul_refuses_five_batch_axes(lib: ctypes.CDLL, m: int, n: int) -> Non
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere subnormals cost nothing")
-@pytest.mark.parametrize("rows", [1, 40])
+@every("rows", [1, 40])
 def test_subnormals_are_zero_in_products_alone(lib: ctypes.CDLL, rows: int) -> None:
     if not isinstance(lib, ctypes.CDLL):
         pytest.skip("Arm's cores keep subnormals")

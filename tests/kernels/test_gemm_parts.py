@@ -8,14 +8,20 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.conv2d_ways import TILE_ROWS
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 from tests.kernels.test_block_weight import Weight
-from tests.kernels.test_gemm import convolve, convolve_prologue, matmul
+from tests.kernels.test_gemm import (
+    convolve,
+    convolve_prologue,
+    matmul,
+    name_of_matmul,
+    packed_and_plain,
+)
 
 #: What is left out of a product, and the sum's own rounding.
 RELATIVE = 2.0**-22
@@ -57,29 +63,26 @@ POINTS = (
 )
 
 
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "plain"])
-@pytest.mark.parametrize("case", MATMUL, ids=str)
+@every(("case", "packed"), packed_and_plain(MATMUL), ids=name_of_matmul)
 def test_matmul(parts_lib: ctypes.CDLL, case: cases.Matmul, packed: bool) -> None:
-    if packed and case.b_transposed:
-        pytest.skip("packed weights have one layout")
     matmul(parts_lib, case, packed)
 
 
-@pytest.mark.parametrize("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
-@pytest.mark.parametrize("case", CONV, ids=str)
+@every("in_place_rows", [TILE_ROWS, 0], ids=["in_place", "packed"])
+@every("case", CONV, ids=str)
 def test_conv2d(parts_lib: ctypes.CDLL, case: cases.Conv, in_place_rows: int) -> None:
     convolve(parts_lib, case, in_place_rows)
 
 
-@pytest.mark.parametrize("parts", ["image scale", "both"])
-@pytest.mark.parametrize("act", [cases.RELU, ("silu", 0.0, 0.0)], ids=str)
-@pytest.mark.parametrize("case", POINTS, ids=str)
+@every("parts", ["image scale", "both"])
+@every("act", [cases.RELU, ("silu", 0.0, 0.0)], ids=str)
+@every("case", POINTS, ids=str)
 def test_prologue(parts_lib: ctypes.CDLL, case: cases.Conv, act: cases.Act, parts: str) -> None:
     convolve_prologue(parts_lib, case, act, parts)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("k", [64, 100, 1100])
+@every("bits", [4, 8])
+@every("k", [64, 100, 1100])
 def test_weights_of_few_bits(parts_of_blocks_lib: ctypes.CDLL, bits: int, k: int) -> None:
     m, n = 100, 150
     rng = np.random.default_rng(k + bits)
@@ -150,8 +153,8 @@ def _finite(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), x, 0)
 
 
-@pytest.mark.parametrize("k", [300, 1300])
-@pytest.mark.parametrize("where", ["a", "b", "both"])
+@every("k", [300, 1300])
+@every("where", ["a", "b", "both"])
 def test_special_values_act_as_in_float32(parts_lib: ctypes.CDLL, where: str, k: int) -> None:
     """In any step of K, also the short last one; rows and columns without them keep their sums."""
     rng = np.random.default_rng(5)

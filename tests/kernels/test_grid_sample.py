@@ -6,9 +6,9 @@ import ctypes
 import itertools
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 METHODS, PADDINGS = ("nearest", "bilinear", "bicubic"), ("zeros", "border", "reflection")
@@ -77,10 +77,10 @@ def params(x: np.ndarray, grid: np.ndarray, method: str, padding: str, align: bo
     )
 
 
-@pytest.mark.parametrize("align", [False, True])
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("channels", [1, 3, 16, 37])
+@every("align", [False, True])
+@every("padding", PADDINGS)
+@every("method", METHODS)
+@every("channels", [1, 3, 16, 37])
 def test_places_inside_and_far_outside(
     lib: ctypes.CDLL, channels: int, method: str, padding: str, align: bool
 ) -> None:
@@ -96,7 +96,7 @@ def test_places_inside_and_far_outside(
         assert_close(y.view.astype(np.float64), want, 1e-4)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@every("method", METHODS)
 def test_what_is_outside_counts_nothing(lib: ctypes.CDLL, method: str) -> None:
     """Not even where the place is no number, or the image has no pixel."""
     places = np.array([[np.nan, 0], [0, np.inf], [-np.inf, 0], [9, 9], [3e38, -3e38]])
@@ -109,7 +109,7 @@ def test_what_is_outside_counts_nothing(lib: ctypes.CDLL, method: str) -> None:
         assert (y.view == 0).all()
 
 
-@pytest.mark.parametrize("padding", ["border", "reflection"])
+@every("padding", ["border", "reflection"])
 def test_places_that_are_no_numbers(lib: ctypes.CDLL, padding: str) -> None:
     """Are some pixel of the image."""
     places = np.array([[np.nan, np.nan], [np.inf, -np.inf], [3e38, -3e38], [-1e30, 1e30]])

@@ -6,10 +6,10 @@ import ctypes
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 BF16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -53,8 +53,8 @@ def _draw(case: tuple[int, ...], offset: float) -> tuple[np.ndarray, np.ndarray,
     return x, *map(at_page_end, rng.standard_normal((2, channels)))
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every("last", [False, True], ids=["first", "last"])
+@every("case", CASES, ids=str)
 def test_group_norm(lib: ctypes.CDLL, case: tuple[int, ...], last: bool) -> None:
     images, groups, channels, pixels = case
     drawn, gamma, beta = _draw(case, 30.0)
@@ -70,8 +70,8 @@ def test_group_norm(lib: ctypes.CDLL, case: tuple[int, ...], last: bool) -> None
     np.testing.assert_array_equal(x.ravel(), y.view.ravel())
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
-@pytest.mark.parametrize("case", CASES[1:8], ids=str)
+@every("last", [False, True], ids=["first", "last"])
+@every("case", CASES[1:8], ids=str)
 def test_activation_without_gamma_and_beta(
     lib: ctypes.CDLL, case: tuple[int, ...], last: bool
 ) -> None:
@@ -86,8 +86,8 @@ def test_activation_without_gamma_and_beta(
     assert_close(_laid(y, last), normal / (1 + np.exp(-normal)), 4e-6)
 
 
-@pytest.mark.parametrize("stored", [(a, b) for a in (FP32, BF16) for b in (FP32, BF16)], ids=str)
-@pytest.mark.parametrize("case", [c for c in CASES if 0 not in c], ids=str)
+@every("stored", [(a, b) for a in (FP32, BF16) for b in (FP32, BF16)], ids=str)
+@every("case", [c for c in CASES if 0 not in c], ids=str)
 def test_gaps_between_pixels(
     lib: ctypes.CDLL, case: tuple[int, ...], stored: tuple[np.dtype, np.dtype]
 ) -> None:
@@ -113,8 +113,8 @@ def test_gaps_between_pixels(
         np.testing.assert_array_equal(y.view, again)
 
 
-@pytest.mark.parametrize("stored", [(a, b) for a in (FP32, BF16) for b in (FP32, BF16)], ids=str)
-@pytest.mark.parametrize("case", [c for c in CASES if 0 not in c], ids=str)
+@every("stored", [(a, b) for a in (FP32, BF16) for b in (FP32, BF16)], ids=str)
+@every("case", [c for c in CASES if 0 not in c], ids=str)
 def test_stored_as_bf16_channels_first(
     lib: ctypes.CDLL, case: tuple[int, ...], stored: tuple[np.dtype, np.dtype]
 ) -> None:
@@ -130,7 +130,7 @@ def test_stored_as_bf16_channels_first(
     assert_close(y.astype(np.float64), want, limit)
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@every("last", [False, True], ids=["first", "last"])
 def test_nothing_cancels(lib: ctypes.CDLL, last: bool) -> None:
     """A mean of a thousand deviations, and one channel far from the others of its group."""
     case = (1, 2, 32, 5000)
@@ -145,7 +145,7 @@ def test_nothing_cancels(lib: ctypes.CDLL, last: bool) -> None:
     assert_close(_laid(y, last), _reference(_laid(x, last), 2, gamma, beta), 3e-4)
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@every("last", [False, True], ids=["first", "last"])
 def test_special_values_stay_in_their_group(lib: ctypes.CDLL, last: bool) -> None:
     case = (2, 3, 6, 300)
     drawn, gamma, beta = _draw(case, 0.0)

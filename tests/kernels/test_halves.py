@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES, KERNEL_HALVES
+from tests.kernels.every import every
 from tests.kernels.guard import at_page_end
 
 FLOAT32 = KERNEL_DTYPES.index("float32")
@@ -25,13 +25,13 @@ def _all(dtype: str) -> np.ndarray:
     return np.arange(1 << 16, dtype=np.uint16).view(DTYPES[dtype].numpy)
 
 
-@pytest.mark.parametrize("dtype", KERNEL_HALVES)
+@every("dtype", KERNEL_HALVES)
 def test_all_values_become_float32_exactly(lib: ctypes.CDLL, dtype: str) -> None:
     x = _all(dtype)
     np.testing.assert_array_equal(_cast(lib, x, dtype, "float32"), x.astype(np.float32))
 
 
-@pytest.mark.parametrize("dtype", KERNEL_HALVES)
+@every("dtype", KERNEL_HALVES)
 def test_float32_is_rounded_to_the_nearest_and_even(lib: ctypes.CDLL, dtype: str) -> None:
     """At every value, at the middle between it and the next, and one step beside these."""
     x = _all(dtype).astype(np.float32)
@@ -52,7 +52,7 @@ def test_float32_is_rounded_to_the_nearest_and_even(lib: ctypes.CDLL, dtype: str
     assert np.isnan(got[is_nan].astype(np.float32)).all()
 
 
-@pytest.mark.parametrize("dtype", KERNEL_HALVES)
+@every("dtype", KERNEL_HALVES)
 def test_not_a_number_stays_so_whatever_its_bits(lib: ctypes.CDLL, dtype: str) -> None:
     bits = np.array([0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0x7F801FFF, 0xFF80FFFF], np.uint32)
     got = _cast(lib, bits.view(np.float32), "float32", dtype).astype(np.float32)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.resize2d import taps_of
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 #: shape of x, widths before, widths after, elements of the axes inside.
@@ -29,8 +29,8 @@ PAD = (
 MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
 
 
-@pytest.mark.parametrize("mode", abi.PAD_MODE)
-@pytest.mark.parametrize("case", PAD, ids=str)
+@every("mode", abi.PAD_MODE)
+@every("case", PAD, ids=str)
 def test_pad(
     lib: ctypes.CDLL,
     case: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int],
@@ -61,8 +61,8 @@ def test_widths_that_a_mode_cannot_fill_are_refused(lib: ctypes.CDLL) -> None:
         assert lib.ext_pad(p, None, None) == 2
 
 
-@pytest.mark.parametrize("channels", [1, 3, 16, 37])
-@pytest.mark.parametrize("taps", [(1, 1), (2, 2), (4, 4), (1, 3)], ids=str)
+@every("channels", [1, 3, 16, 37])
+@every("taps", [(1, 1), (2, 2), (4, 4), (1, 3)], ids=str)
 def test_resize2d(lib: ctypes.CDLL, taps: tuple[int, int], channels: int) -> None:
     rng = np.random.default_rng(9)
     batch, in_h, in_w, out_h, out_w = 2, 5, 7, 9, 4
@@ -91,8 +91,8 @@ def test_nearest_neighbours_are_copied_bit_by_bit(lib: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(y, x[:, [1, 0, 0]][:, :, [1, 0, 0]])
 
 
-@pytest.mark.parametrize("method", abi.RESIZE_METHOD)
-@pytest.mark.parametrize("coordinate", abi.RESIZE_COORDINATES)
+@every("method", abi.RESIZE_METHOD)
+@every("coordinate", abi.RESIZE_COORDINATES)
 def test_taps_at_the_call_are_those_of_compilation(
     lib: ctypes.CDLL, method: str, coordinate: str
 ) -> None:
@@ -211,8 +211,8 @@ def _pack_groups(matrices: np.ndarray) -> np.ndarray:
     return np.stack([abi.pack_panels(matrix) for matrix in matrices])
 
 
-@pytest.mark.parametrize("extra", [0, 1], ids=["exact", "output_padding"])
-@pytest.mark.parametrize("case", TRANSPOSED, ids=str)
+@every("extra", [0, 1], ids=["exact", "output_padding"])
+@every("case", TRANSPOSED, ids=str)
 def test_conv2d_transpose(lib: ctypes.CDLL, case: cases.Conv, extra: int) -> None:
     rng = np.random.default_rng(10)
     x = Rows(case.n * case.h * case.w, case.c, case.c + case.x_gap)
@@ -314,7 +314,7 @@ def _check_volume(
     y.check_gaps()
 
 
-@pytest.mark.parametrize("case", VOLUMES, ids=str)
+@every("case", VOLUMES, ids=str)
 def test_conv3d(lib: ctypes.CDLL, case: Volume) -> None:
     def pack(weight: np.ndarray) -> np.ndarray:
         per = case.o // case.groups
@@ -338,7 +338,7 @@ DEPTHWISE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+@every("case", DEPTHWISE, ids=str)
 def test_depthwise_conv3d(lib: ctypes.CDLL, case: Volume) -> None:
     def pack(weight: np.ndarray) -> np.ndarray:
         taps = weight[:, 0].transpose(1, 2, 3, 0)
@@ -353,9 +353,9 @@ def test_depthwise_conv3d_of_other_groups_is_refused(lib: ctypes.CDLL) -> None:
     assert lib.ext_depthwise_conv3d(p, x.ctypes.data, x.ctypes.data, None, x.ctypes.data) == 2
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("epilogue", cases.EPILOGUES[:6], ids=str)
-@pytest.mark.parametrize("pads", [(1, 0), (-1, -2), (2, 3)])
+@every("groups", [1, 2])
+@every("epilogue", cases.EPILOGUES[:6], ids=str)
+@every("pads", [(1, 0), (-1, -2), (2, 3)])
 def test_conv2d_apart(
     lib: ctypes.CDLL, pads: tuple[int, int], epilogue: cases.Epilogue, groups: int
 ) -> None:

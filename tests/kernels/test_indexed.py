@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import DTYPES, KERNEL_DTYPES, KERNEL_HALVES
+from tests.kernels.every import every
 from tests.kernels.guard import at_page_end
 
 KINDS = {
@@ -116,7 +116,7 @@ def told(case: Case, dtype: str, index: str) -> tuple[Any, np.ndarray]:
     return case.params, at_page_end(case.indices, index)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.shape} {case.indices.shape}")
+@every("case", CASES, ids=lambda case: f"{case.shape} {case.indices.shape}")
 def test_gather(lib: ctypes.CDLL, case: Case) -> None:
     for dtype in KERNEL_DTYPES:
         p, indices = told(case, dtype, "int32" if dtype in ("int8", "int64") else "int64")
@@ -127,8 +127,8 @@ def test_gather(lib: ctypes.CDLL, case: Case) -> None:
         np.testing.assert_array_equal(y, want)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.shape} {case.indices.shape}")
+@every("kind", KINDS)
+@every("case", CASES, ids=lambda case: f"{case.shape} {case.indices.shape}")
 def test_scatter(lib: ctypes.CDLL, case: Case, kind: str) -> None:
     """Several updates for one element: the last one stays, or all count."""
     code = abi.SCATTER_KIND.index(kind)
@@ -150,7 +150,7 @@ def test_scatter(lib: ctypes.CDLL, case: Case, kind: str) -> None:
         np.testing.assert_array_equal(data, want)
 
 
-@pytest.mark.parametrize("kind", ["max", "min"])
+@every("kind", ["max", "min"])
 def test_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
     case = by_element((4,), (6,), 0)
     p, _ = told(case, "float32", "int64")
@@ -165,7 +165,7 @@ def test_extremes_keep_nan(lib: ctypes.CDLL, kind: str) -> None:
     np.testing.assert_array_equal(y, want)
 
 
-@pytest.mark.parametrize("index", [5, -6])
+@every("index", [5, -6])
 def test_an_index_outside_is_an_error(lib: ctypes.CDLL, index: int) -> None:
     p, _ = told(by_coordinates((5, 6), (2,), 0, 2), "float32", "int64")
     x, y = values((5, 6), "float32"), np.zeros((5, 6), "float32")
@@ -175,7 +175,7 @@ def test_an_index_outside_is_an_error(lib: ctypes.CDLL, index: int) -> None:
     assert lib.ext_scatter(p, 0, *operands, x.ctypes.data, y.ctypes.data) == 4
 
 
-@pytest.mark.parametrize(
+@every(
     ("field", "value"),
     [
         *(("ndim", 0), ("ndim", 9), ("coordinates", 0), ("coordinates", 9), ("dtype", 8)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import (
@@ -16,6 +15,7 @@ from codegen_cc.dtypes import (
     KERNEL_NUMBERS,
 )
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.guard import at_page_end
 
 NUMPY = {name: np.uint8 if name == "bool" else DTYPES[name].numpy.type for name in KERNEL_DTYPES}
@@ -67,8 +67,8 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return array.view(f"u{array.itemsize}")
 
 
-@pytest.mark.parametrize("dtype", KERNEL_NUMBERS)
-@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+@every("dtype", KERNEL_NUMBERS)
+@every("case", cases.BINARY, ids=str)
 def test_compare(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
     shape, a_axes, b_axes = case
     rng = np.random.default_rng(1)
@@ -95,9 +95,9 @@ def test_floats_of_16_bits_are_not_compared(lib: ctypes.CDLL) -> None:
         assert lib.ext_compare(p, None, None, None) == 2
 
 
-@pytest.mark.parametrize("dtype", KERNEL_DTYPES)
-@pytest.mark.parametrize("c_axes", [(), (0,)], ids=["full", "broadcast"])
-@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+@every("dtype", KERNEL_DTYPES)
+@every("c_axes", [(), (0,)], ids=["full", "broadcast"])
+@every("case", cases.BINARY, ids=str)
 def test_where(lib: ctypes.CDLL, case: Broadcast, c_axes: tuple[int, ...], dtype: str) -> None:
     shape, a_axes, b_axes = case
     rng = np.random.default_rng(2)
@@ -112,8 +112,8 @@ def test_where(lib: ctypes.CDLL, case: Broadcast, c_axes: tuple[int, ...], dtype
     np.testing.assert_array_equal(_bits(y), _bits(np.where(c, a, b)))
 
 
-@pytest.mark.parametrize("dtype", KERNEL_INTEGERS)
-@pytest.mark.parametrize("case", cases.BINARY, ids=str)
+@every("dtype", KERNEL_INTEGERS)
+@every("case", cases.BINARY, ids=str)
 def test_integer_arithmetic_wraps_around(lib: ctypes.CDLL, case: Broadcast, dtype: str) -> None:
     shape, a_axes, b_axes = case
     rng = np.random.default_rng(3)
@@ -139,7 +139,7 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("dtype", KERNEL_INTEGERS)
+@every("dtype", KERNEL_INTEGERS)
 def test_divisions_and_bits_of_integers(lib: ctypes.CDLL, dtype: str) -> None:
     info = np.iinfo(dtype)
     own = [info.min, info.min + 1, info.max, 0, 1, 2, 7, 100, *((-1, -7) if info.min else ())]
@@ -149,7 +149,7 @@ def test_divisions_and_bits_of_integers(lib: ctypes.CDLL, dtype: str) -> None:
             np.testing.assert_array_equal(_of_two(lib, kind, a, b), function(a, b), kind)
 
 
-@pytest.mark.parametrize("dtype", KERNEL_INTEGERS)
+@every("dtype", KERNEL_INTEGERS)
 def test_shifts(lib: ctypes.CDLL, dtype: str) -> None:
     """By their width and more, and by less than 0, only the sign is left to the right."""
     info = np.iinfo(dtype)
@@ -179,16 +179,16 @@ def test_bits_of_floats_are_refused(lib: ctypes.CDLL) -> None:
         assert lib.ext_binary(p, None, None, None) == 2
 
 
-@pytest.mark.parametrize(("kind", "after"), [("pow", "identity"), ("add", "relu")])
+@every(("kind", "after"), [("pow", "identity"), ("add", "relu")])
 def test_what_integers_do_not_have_is_refused(lib: ctypes.CDLL, kind: str, after: str) -> None:
     p = abi.BinaryParams(abi.BINARY_KIND.index(kind), abi.activation(after), 1, dtype=1)
     p.shape[0] = 1
     assert lib.ext_binary(p, None, None, None) == 2
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, 16, 33, 70000])
-@pytest.mark.parametrize("to", KERNEL_DTYPES)
-@pytest.mark.parametrize("source", KERNEL_DTYPES)
+@every("n", [0, 1, 5, 16, 33, 70000])
+@every("to", KERNEL_DTYPES)
+@every("source", KERNEL_DTYPES)
 def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
     rng = np.random.default_rng(4)
     least, most = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}.get(source, (-900, 900))
@@ -203,7 +203,7 @@ def test_cast(lib: ctypes.CDLL, source: str, to: str, n: int) -> None:
     np.testing.assert_array_equal(y, x != 0 if to == "bool" else whole.astype(NUMPY[to]))
 
 
-@pytest.mark.parametrize("to", ["int8", "uint8"])
+@every("to", ["int8", "uint8"])
 def test_fractions_out_of_range_wrap(lib: ctypes.CDLL, to: str) -> None:
     """As ONNX Runtime and TVM's importer have it; all fit into 32 bits."""
     x = np.array([300, -1.9, -129.5, 255.9, 1e5, -1e5, 2e9, -2e9] * 5, np.float32)
@@ -212,8 +212,8 @@ def test_fractions_out_of_range_wrap(lib: ctypes.CDLL, to: str) -> None:
     np.testing.assert_array_equal(y, x.astype(np.int32).astype(to))
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, 16, 33, 70000])
-@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@every("n", [0, 1, 5, 16, 33, 70000])
+@every("dtype", ["float32", "int32", "int64"])
 def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:
     y = at_page_end(np.full(n, 77), NUMPY[dtype])
     assert lib.ext_arange(KERNEL_DTYPES.index(dtype), n, y.ctypes.data) == 0
@@ -222,7 +222,7 @@ def test_arange(lib: ctypes.CDLL, dtype: str, n: int) -> None:
         assert lib.ext_arange(KERNEL_DTYPES.index(refused), n, y.ctypes.data) == 2
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 8])
+@every("count", [0, 1, 3, 8])
 def test_sizes(lib: ctypes.CDLL, count: int) -> None:
     y, sizes = at_page_end(np.full(count, -1), np.int64), [0, 1, 2**40, -3, 5, 6, 7, 8]
     params = abi.SizesParams(count, (ctypes.c_int64 * 8)(*sizes))
@@ -260,9 +260,9 @@ def _take_params(shape: tuple[int, int, int, int], dtype: str, indices: str) -> 
     return abi.TakeParams(*shape, size, KERNEL_DTYPES.index(indices))
 
 
-@pytest.mark.parametrize("indices", ["int32", "int64"])
-@pytest.mark.parametrize("dtype", KERNEL_DTYPES)
-@pytest.mark.parametrize("shape", TAKE, ids=str)
+@every("indices", ["int32", "int64"])
+@every("dtype", KERNEL_DTYPES)
+@every("shape", TAKE, ids=str)
 def test_take(lib: ctypes.CDLL, shape: tuple[int, int, int, int], dtype: str, indices: str) -> None:
     outer, extent, inner, count = shape
     rng = np.random.default_rng(5)
@@ -274,7 +274,7 @@ def test_take(lib: ctypes.CDLL, shape: tuple[int, int, int, int], dtype: str, in
     np.testing.assert_array_equal(_bits(y), _bits(np.take(x, where, axis=1)))
 
 
-@pytest.mark.parametrize("index", [7, -8, 1 << 31, -(1 << 62)])
+@every("index", [7, -8, 1 << 31, -(1 << 62)])
 def test_an_index_outside_is_an_error(lib: ctypes.CDLL, index: int) -> None:
     x = at_page_end(np.zeros((7, 4)))
     where = np.array([0, 1, index], np.int64)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
+from tests.kernels.every import every
 from tests.kernels.guard import at_page_end
 
 
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 63, 64, 65, 256, 1000])
+@every("size", [0, 1, 15, 16, 63, 64, 65, 256, 1000])
 def test_lookup(lib: ctypes.CDLL, size: int) -> None:
     draw = np.random.default_rng(size)
     table = at_page_end(draw.integers(0, 256, 256, np.uint8), np.uint8)

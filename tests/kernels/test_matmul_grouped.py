@@ -6,12 +6,12 @@ import ctypes
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.bfloat16 import BFLOAT16_PANELS
 from codegen_cc.operators.packing import FLOAT32_PANELS
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 BF16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -36,8 +36,8 @@ def _want(x: np.ndarray, w: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.array(rows).reshape(len(group), w.shape[2])
 
 
-@pytest.mark.parametrize(("k", "n"), [(7, 5), (40, 48), (130, 33)])
-@pytest.mark.parametrize("name", GROUPS)
+@every(("k", "n"), [(7, 5), (40, 48), (130, 33)])
+@every("name", GROUPS)
 def test_float32(lib: ctypes.CDLL, name: str, k: int, n: int) -> None:
     rng = np.random.default_rng(3)
     group = at_page_end(np.array(GROUPS[name]), np.dtype(np.int64))
@@ -53,8 +53,8 @@ def test_float32(lib: ctypes.CDLL, name: str, k: int, n: int) -> None:
     y.check_gaps()
 
 
-@pytest.mark.parametrize("stored", [(FP32, FP32), (BF16, BF16), (FP32, BF16)])
-@pytest.mark.parametrize("name", GROUPS)
+@every("stored", [(FP32, FP32), (BF16, BF16), (FP32, BF16)])
+@every("name", GROUPS)
 def test_bfloat16(bf16_lib: ctypes.CDLL, name: str, stored: tuple[np.dtype, np.dtype]) -> None:
     k, n, rng = 43, 37, np.random.default_rng(4)
     group = at_page_end(np.array(GROUPS[name]), np.dtype(np.int64))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 
 #: outer, channels, inner, elements of a gap between outer ones
@@ -60,8 +60,8 @@ def quantized(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     return whole.astype(zero.dtype)
 
 
-@pytest.mark.parametrize("dtype", KERNEL_BYTES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every("dtype", KERNEL_BYTES)
+@every("shape", SHAPES, ids=str)
 def test_quantize(lib: ctypes.CDLL, shape: Shape, dtype: str) -> None:
     *extents, gap = shape
     rng = np.random.default_rng(1)
@@ -78,8 +78,8 @@ def test_quantize(lib: ctypes.CDLL, shape: Shape, dtype: str) -> None:
     np.testing.assert_array_equal(y, quantized(x, scale, zero))
 
 
-@pytest.mark.parametrize("dtype", KERNEL_BYTES)
-@pytest.mark.parametrize("scale", [1.0, 0.0, -0.0, -1.0, np.nan, np.inf, 1e-40, 1e-30])
+@every("dtype", KERNEL_BYTES)
+@every("scale", [1.0, 0.0, -0.0, -1.0, np.nan, np.inf, 1e-40, 1e-30])
 def test_special_values(lib: ctypes.CDLL, scale: float, dtype: str) -> None:
     x = at_page_end(np.array([*SPECIAL, 0.0, -0.0, 126.5, -128.5, 254.5, 300, -300] * 5))
     scales, zero = at_page_end([scale]), at_page_end([3], np.dtype(dtype))
@@ -102,8 +102,8 @@ def by_range(x: np.ndarray) -> tuple[np.ndarray, np.float32, int]:
     return found[0], scale, zero
 
 
-@pytest.mark.parametrize("size", [0, 1, 15, 64, 65, 127, 1000, 70001, 3000001])
-@pytest.mark.parametrize("kind", ["normal", "positive", "negative", "zero", "tiny", "ends"])
+@every("size", [0, 1, 15, 64, 65, 127, 1000, 70001, 3000001])
+@every("kind", ["normal", "positive", "negative", "zero", "tiny", "ends"])
 def test_dynamic_quantize(lib: ctypes.CDLL, size: int, kind: str) -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal(size).astype(np.float32)
@@ -119,8 +119,8 @@ def test_dynamic_quantize(lib: ctypes.CDLL, size: int, kind: str) -> None:
     np.testing.assert_array_equal(y, wanted)
 
 
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 17, 99, 40000])
+@every("odd", [np.nan, np.inf, -np.inf])
+@every("place", [0, 17, 99, 40000])
 def test_dynamic_quantize_of_special_values(lib: ctypes.CDLL, place: int, odd: float) -> None:
     x = np.random.default_rng(4).standard_normal(40003)
     x[place] = odd
@@ -133,8 +133,8 @@ def test_dynamic_quantize_of_special_values(lib: ctypes.CDLL, place: int, odd: f
     np.testing.assert_array_equal(y, wanted)
 
 
-@pytest.mark.parametrize("dtype", [*KERNEL_BYTES, "int32"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every("dtype", [*KERNEL_BYTES, "int32"])
+@every("shape", SHAPES, ids=str)
 def test_dequantize(lib: ctypes.CDLL, shape: Shape, dtype: str) -> None:
     *extents, gap = shape
     rng = np.random.default_rng(2)

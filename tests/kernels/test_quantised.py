@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 from tests.kernels.quantised import (
     EPILOGUES,
@@ -58,7 +58,7 @@ def multiply(
     out.check(_sums(a, zero, w))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every("shape", SHAPES, ids=str)
 def test_sums_are_exact(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     rng = np.random.default_rng(m * n * k)
@@ -67,8 +67,8 @@ def test_sums_are_exact(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int])
     multiply(quantised_lib, x, a, w, SUMS, (m + n) % 3)
 
 
-@pytest.mark.parametrize("x", INPUTS, ids=str)
-@pytest.mark.parametrize("k", [64, 65536])
+@every("x", INPUTS, ids=str)
+@every("k", [64, 65536])
 def test_the_largest_numbers_do_not_saturate(
     quantised_lib: ctypes.CDLL, x: tuple[str, int], k: int
 ) -> None:
@@ -81,8 +81,8 @@ def test_the_largest_numbers_do_not_saturate(
         multiply(quantised_lib, x, a, w, SUMS, 0)
 
 
-@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[3]], ids=str)
-@pytest.mark.parametrize("case", EPILOGUES, ids=str)
+@every("x", [INPUTS[1], INPUTS[3]], ids=str)
+@every("case", EPILOGUES, ids=str)
 def test_what_follows_the_sums(
     quantised_lib: ctypes.CDLL, case: Requantise, x: tuple[str, int]
 ) -> None:
@@ -97,8 +97,8 @@ def test_many_results_are_as_many_near_ties_as_expected(quantised_lib: ctypes.CD
               PLAIN, 0)  # fmt: skip
 
 
-@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[4]], ids=str)
-@pytest.mark.parametrize("transposed", [False, True], ids=["rows", "columns"])
+@every("x", [INPUTS[1], INPUTS[4]], ids=str)
+@every("transposed", [False, True], ids=["rows", "columns"])
 def test_batches_of_any_layout(
     quantised_lib: ctypes.CDLL, x: tuple[str, int], transposed: bool
 ) -> None:
@@ -125,8 +125,8 @@ def test_batches_of_any_layout(
     out.check(sums.reshape(-1, n))
 
 
-@pytest.mark.parametrize("times", [1, 4], ids=["tail", "tiles"])
-@pytest.mark.parametrize("y", ["uint8", "int8"])
+@every("times", [1, 4], ids=["tail", "tiles"])
+@every("y", ["uint8", "int8"])
 def test_halves_nan_and_what_does_not_fit(quantised_lib: ctypes.CDLL, y: str, times: int) -> None:
     """v = bias here; as ONNX's QuantizeLinear and ONNX Runtime on x86-64 have it."""
     held, zero = np.iinfo(y), 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
+from tests.kernels.every import every
 from tests.kernels.guard import at_page_end
 
 _FUNCTIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -22,9 +22,9 @@ def wanted(values: np.ndarray, scale: float, zero: int, dtype: str) -> np.ndarra
     return np.clip(steps, bounds.min, bounds.max).astype(dtype)
 
 
-@pytest.mark.parametrize("kind", list(_FUNCTIONS))
-@pytest.mark.parametrize("size", [0, 1, 7, 33, 512, 513, 1700])
-@pytest.mark.parametrize(
+@every("kind", list(_FUNCTIONS))
+@every("size", [0, 1, 7, 33, 512, 513, 1700])
+@every(
     "dtypes",
     [
         ("uint8", "uint8", "uint8"),

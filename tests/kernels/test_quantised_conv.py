@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import at_page_end
 from tests.kernels.quantised import (
     EPILOGUES,
@@ -113,31 +113,31 @@ def convolve(
     out.check(sums.reshape(pixels, case.o))
 
 
-@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[2], INPUTS[5]], ids=str)
-@pytest.mark.parametrize("case", CONV, ids=str)
+@every("x", [INPUTS[1], INPUTS[2], INPUTS[5]], ids=str)
+@every("case", CONV, ids=str)
 def test_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:
     convolve(quantised_lib, case, SUMS, x)
 
 
-@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[5]], ids=str)
-@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+@every("x", [INPUTS[1], INPUTS[5]], ids=str)
+@every("case", DEPTHWISE, ids=str)
 def test_depthwise_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:
     convolve(quantised_lib, case, SUMS, x, "ext_qdepthwise_conv2d")
 
 
-@pytest.mark.parametrize(("case", "x"), [*zip(GROUPED, cycle((INPUTS[1], INPUTS[5])))], ids=str)
+@every(("case", "x"), [*zip(GROUPED, cycle((INPUTS[1], INPUTS[5])))], ids=str)
 def test_grouped_conv2d_sums_are_exact(
     quantised_lib: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]
 ) -> None:
     convolve(quantised_lib, case, SUMS, x, "ext_qgrouped_conv2d")
 
 
-@pytest.mark.parametrize("follows", EPILOGUES, ids=str)
-@pytest.mark.parametrize(
+@every("follows", EPILOGUES, ids=str)
+@every(
     "case",
     [
         ("ext_qconv2d", cases.Conv(7, 9, 12, 22, padding=_SAME, groups=2, y_gap=3)),
@@ -153,7 +153,7 @@ def test_what_follows_convolutions(
     convolve(quantised_lib, case[1], follows, INPUTS[1], case[0])
 
 
-@pytest.mark.parametrize("zero", [0, 255])
+@every("zero", [0, 255])
 def test_the_largest_depthwise_sums(quantised_lib: ctypes.CDLL, zero: int) -> None:
     """512 taps of 255 x -128 are just below 2^24."""
     case = cases.Conv(16, 32, 16, 16, kernel=(16, 32), groups=16)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.quantised import EPILOGUES, INPUTS, PLAIN, SUMS, Requantise, draw
 from tests.kernels.test_quantised import SHAPES, multiply
 from tests.kernels.test_quantised_conv import CONV, convolve
@@ -28,7 +28,7 @@ LINES = (
 )
 
 
-@pytest.mark.parametrize("shape", (*SHAPES, *IN_PLACE), ids=str)
+@every("shape", (*SHAPES, *IN_PLACE), ids=str)
 def test_sums_are_exact(byte_tiles: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     rng = np.random.default_rng(m * n * k)
@@ -36,8 +36,8 @@ def test_sums_are_exact(byte_tiles: ctypes.CDLL, shape: tuple[int, int, int]) ->
         multiply(byte_tiles, x, draw(rng, x[0], m, k), draw(rng, "int8", k, n), SUMS, 0)
 
 
-@pytest.mark.parametrize("x", INPUTS, ids=str)
-@pytest.mark.parametrize("k", [64, 65536])
+@every("x", INPUTS, ids=str)
+@every("k", [64, 65536])
 def test_the_largest_numbers_do_not_saturate(
     byte_tiles: ctypes.CDLL, x: tuple[str, int], k: int
 ) -> None:
@@ -48,9 +48,9 @@ def test_the_largest_numbers_do_not_saturate(
         multiply(byte_tiles, x, np.full((3, k), value, x[0]), w, SUMS, 0)
 
 
-@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[3]], ids=str)
-@pytest.mark.parametrize("columns", [16, 43, 64])
-@pytest.mark.parametrize("case", EPILOGUES, ids=str)
+@every("x", [INPUTS[1], INPUTS[3]], ids=str)
+@every("columns", [16, 43, 64])
+@every("case", EPILOGUES, ids=str)
 def test_what_follows_the_sums(
     byte_tiles: ctypes.CDLL, case: Requantise, columns: int, x: tuple[str, int]
 ) -> None:
@@ -58,7 +58,7 @@ def test_what_follows_the_sums(
     multiply(byte_tiles, x, draw(rng, x[0], 41, 45), draw(rng, "int8", 45, columns), case, 3)
 
 
-@pytest.mark.parametrize("x", [INPUTS[1], INPUTS[5]], ids=str)
-@pytest.mark.parametrize("case", (*CONV, *LINES), ids=str)
+@every("x", [INPUTS[1], INPUTS[5]], ids=str)
+@every("case", (*CONV, *LINES), ids=str)
 def test_conv2d(byte_tiles: ctypes.CDLL, case: cases.Conv, x: tuple[str, int]) -> None:
     convolve(byte_tiles, case, SUMS if case in CONV else PLAIN, x)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.recurrent import FUNCTIONS
+from tests.kernels.every import every
 from tests.kernels.guard import assert_close, at_page_end
 
 KINDS = {"rnn": 0, "gru": 1, "gru_reset_last": 2, "lstm": 3}
@@ -205,29 +205,29 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every("kind", KINDS)
+@every("shape", SHAPES, ids=str)
 def test_shapes(lib: ctypes.CDLL, kind: str, shape: tuple[int, int, int]) -> None:
     for directions, reverse in ((1, False), (1, True), (2, False)):
         Layer(kind, *shape, directions, reverse).check(lib, gap=3 * (directions - 1))
     Layer(kind, *shape, with_states=False).check(lib)
 
 
-@pytest.mark.parametrize("narrow", [False, True])
+@every("narrow", [False, True])
 def test_weights_that_do_not_fit_in_l2(lib: ctypes.CDLL, narrow: bool) -> None:
     """Steps forward and backward through 9 MB of them, or half of that."""
     Layer("lstm", 3, 1, 752, narrow=narrow).check(lib)
     Layer("gru", 3, 1, 752, narrow=narrow).check(lib)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_lengths(lib: ctypes.CDLL, kind: str) -> None:
     for lengths, directions in itertools.product(([4, 0, 2, 1], [3, 3, 3, 3]), (1, 2)):
         Layer(kind, 4, 4, 18, directions, lengths=lengths).check(lib)
     Layer(kind, 4, 4, 18, reverse=True, lengths=[1, 4, 0, 3]).check(lib)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_functions(lib: ctypes.CDLL, kind: str) -> None:
     """Each in each place, the directions having their own."""
     draw = np.random.default_rng(3)
@@ -239,13 +239,13 @@ def test_functions(lib: ctypes.CDLL, kind: str) -> None:
         Layer(kind, 2, 2, 20, 2, functions=chosen, clip=shift % 2 * 0.75).check(lib)
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.5])
-@pytest.mark.parametrize("coupled", [False, True])
+@every("clip", [0.0, 0.5])
+@every("coupled", [False, True])
 def test_peepholes(lib: ctypes.CDLL, coupled: bool, clip: float) -> None:
     Layer("lstm", 3, 2, 21, 2, coupled=coupled, clip=clip, with_peepholes=True).check(lib)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_special_values(lib: ctypes.CDLL, kind: str) -> None:
     """Where a NaN comes in, and gates that are shut, or open as far as can be."""
     layer = Layer(kind, 4, 3, 19)
@@ -255,7 +255,7 @@ def test_special_values(lib: ctypes.CDLL, kind: str) -> None:
     layer.check(lib)
 
 
-@pytest.mark.parametrize(("lengths", "kind"), [([2, 5], "gru"), ([-1, 1], "lstm")])
+@every(("lengths", "kind"), [([2, 5], "gru"), ([-1, 1], "lstm")])
 def test_lengths_that_are_refused(lib: ctypes.CDLL, lengths: list[int], kind: str) -> None:
     assert Layer(kind, 4, 2, 3, lengths=lengths).run(lib)[0] == 4
 
@@ -266,7 +266,7 @@ def test_what_is_refused(lib: ctypes.CDLL) -> None:
         assert lib.ext_recurrent(abi.RecurrentParams(*params), weights, *[None] * 7) == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@every("kind", KINDS)
 def test_weights_in_bfloat16(lib: ctypes.CDLL, kind: str) -> None:
     for shape in SHAPES:
         Layer(kind, *shape, directions=2, narrow=True).check(lib, gap=1)
@@ -275,7 +275,7 @@ def test_weights_in_bfloat16(lib: ctypes.CDLL, kind: str) -> None:
 # ---------------------------------------------------------------- weights of 8 bits
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@every("shape", SHAPES, ids=str)
 def test_integers(quantised_lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     for directions, reverse in ((1, False), (1, True), (2, False)):
         layer = Layer("lstm", *shape, directions, reverse, integers=True)

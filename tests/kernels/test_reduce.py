@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_DTYPES, KERNEL_INDICES
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 #: What a maximum over windows begins with, as in ONNX Runtime.
@@ -42,8 +42,8 @@ def _windows(case: cases.Conv, x: np.ndarray, fill: float) -> np.ndarray:
     return windows.reshape(pixels, case.kernel[0] * case.kernel[1], case.c)
 
 
-@pytest.mark.parametrize("kind", ["max", "average", "average_padded"])
-@pytest.mark.parametrize("case", cases.POOL, ids=str)
+@every("kind", ["max", "average", "average_padded"])
+@every("case", cases.POOL, ids=str)
 def test_pool(lib: ctypes.CDLL, case: cases.Conv, kind: str) -> None:
     rng = np.random.default_rng(8)
     x = rng.standard_normal((case.n, case.h, case.w, case.c)).astype(np.float32)
@@ -57,8 +57,8 @@ def test_pool(lib: ctypes.CDLL, case: cases.Conv, kind: str) -> None:
     assert_close(y.view, total / inside, 2e-6)
 
 
-@pytest.mark.parametrize("dtype", KERNEL_BYTES)
-@pytest.mark.parametrize("case", cases.POOL, ids=str)
+@every("dtype", KERNEL_BYTES)
+@every("case", cases.POOL, ids=str)
 def test_pool_of_bytes(lib: ctypes.CDLL, case: cases.Conv, dtype: str) -> None:
     limits = np.iinfo(dtype)
     x = np.random.default_rng(9).integers(
@@ -94,7 +94,7 @@ def test_average_pool_in_ceil_mode_counts_up_to_the_padding(lib: ctypes.CDLL) ->
     assert_close(y, [3 / 3, 9 / 3, 9 / 3, 0 / 2], 1e-6)
 
 
-@pytest.mark.parametrize("channels", [1, 16, 70])
+@every("channels", [1, 16, 70])
 def test_max_pool_keeps_nan(lib: ctypes.CDLL, channels: int) -> None:
     case = cases.Conv(6, 6, channels, channels, kernel=(2, 2), strides=(2, 2))
     x = np.zeros((1, 6, 6, channels), np.float32)
@@ -104,7 +104,7 @@ def test_max_pool_keeps_nan(lib: ctypes.CDLL, channels: int) -> None:
     np.testing.assert_array_equal(_pool(lib, case, "max", x).view, want)
 
 
-@pytest.mark.parametrize("channels", [1, 16, 70])
+@every("channels", [1, 16, 70])
 def test_max_pool_of_nothing_is_the_lowest_number(lib: ctypes.CDLL, channels: int) -> None:
     """A window of padding alone, which dilation makes possible, and one of -inf alone."""
     case = cases.Conv(
@@ -120,8 +120,8 @@ def test_max_pool_of_nothing_is_the_lowest_number(lib: ctypes.CDLL, channels: in
 _REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
 
 
-@pytest.mark.parametrize("kind", abi.REDUCE_KIND)
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("kind", abi.REDUCE_KIND)
+@every("shape", cases.REDUCE, ids=str)
 def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> None:
     x = at_page_end(np.random.default_rng(9).standard_normal(shape))
     y = Rows(shape[0], shape[2])
@@ -133,8 +133,8 @@ def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> Non
     y.check_gaps()
 
 
-@pytest.mark.parametrize("inner", [1, 5, 70])
-@pytest.mark.parametrize("kind", abi.REDUCE_KIND)
+@every("inner", [1, 5, 70])
+@every("kind", abi.REDUCE_KIND)
 def test_reduce_keeps_nan(lib: ctypes.CDLL, kind: str, inner: int) -> None:
     x = np.ones((4, 90, inner), np.float32)
     x[0, 0], x[1, 77], x[2, 89], x[3, 5] = np.nan, np.nan, np.inf, -np.inf
@@ -152,9 +152,9 @@ def test_reduce_of_nothing(lib: ctypes.CDLL) -> None:
         np.testing.assert_array_equal(y, np.float32([want]))
 
 
-@pytest.mark.parametrize("dtype", KERNEL_INDICES)
-@pytest.mark.parametrize("kind", [kind for kind in abi.REDUCE_KIND if kind != "mean"])
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("dtype", KERNEL_INDICES)
+@every("kind", [kind for kind in abi.REDUCE_KIND if kind != "mean"])
+@every("shape", cases.REDUCE, ids=str)
 def test_reduce_integers(
     lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str, dtype: str
 ) -> None:
@@ -194,8 +194,8 @@ def _softmax(x: np.ndarray, logarithm: bool) -> np.ndarray:
         return shifted - np.log(total) if logarithm else np.exp(shifted) / total
 
 
-@pytest.mark.parametrize("logarithm", [False, True], ids=["softmax", "log_softmax"])
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("logarithm", [False, True], ids=["softmax", "log_softmax"])
+@every("shape", cases.REDUCE, ids=str)
 def test_softmax(lib: ctypes.CDLL, shape: tuple[int, int, int], logarithm: bool) -> None:
     x = at_page_end(10 * np.random.default_rng(10).standard_normal(shape))
     y = Rows(shape[0] * shape[1], shape[2])
@@ -209,8 +209,8 @@ def test_softmax(lib: ctypes.CDLL, shape: tuple[int, int, int], logarithm: bool)
     np.testing.assert_array_equal(x.reshape(y.view.shape), y.view)
 
 
-@pytest.mark.parametrize("logarithm", [False, True], ids=["softmax", "log_softmax"])
-@pytest.mark.parametrize("inner", [1, 3, 16])
+@every("logarithm", [False, True], ids=["softmax", "log_softmax"])
+@every("inner", [1, 3, 16])
 def test_softmax_of_special_values(lib: ctypes.CDLL, inner: int, logarithm: bool) -> None:
     x = np.zeros((5, 40, inner), np.float32)
     x[0] = -np.inf
@@ -223,8 +223,8 @@ def test_softmax_of_special_values(lib: ctypes.CDLL, inner: int, logarithm: bool
     assert_close(y, _softmax(x.astype(np.float64), logarithm), 1e-6)
 
 
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
-@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
+@every("affine", [True, False], ids=["affine", "plain"])
+@every("shape", cases.LAYER_NORM, ids=str)
 def test_layer_norm(lib: ctypes.CDLL, shape: tuple[int, int], affine: bool) -> None:
     rng = np.random.default_rng(11)
     rows, n = shape

@@ -6,9 +6,9 @@ import ctypes
 import itertools
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 
@@ -42,9 +42,9 @@ def pooled(x: np.ndarray, region: np.ndarray, p: ctypes.Structure) -> np.ndarray
     return y
 
 
-@pytest.mark.parametrize("channels", [1, 7, 16, 70])
-@pytest.mark.parametrize("aligned", [0, 1], ids=["", "aligned"])
-@pytest.mark.parametrize("samples", [0, 1, 2, 5])
+@every("channels", [1, 7, 16, 70])
+@every("aligned", [0, 1], ids=["", "aligned"])
+@every("samples", [0, 1, 2, 5])
 def test_means_of_bins(lib: ctypes.CDLL, samples: int, aligned: int, channels: int) -> None:
     rng = np.random.default_rng(samples)
     x = at_page_end(rng.standard_normal((2, 9, 11, channels)))

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 BF16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -81,16 +81,16 @@ def _run(
     return found, given * cosine + np.concatenate([-second, first], -1) * sine
 
 
-@pytest.mark.parametrize("in_place", [False, True], ids=["", "in place"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every("in_place", [False, True], ids=["", "in place"])
+@every("case", CASES, ids=str)
 def test_rows_of_float32(lib: ctypes.CDLL, case: Case, in_place: bool) -> None:
     found, want = _run(lib, case, None, in_place)
     if want.size:
         assert_close(found, want, 1e-6 + 1e-6 * np.abs(want))
 
 
-@pytest.mark.parametrize("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
-@pytest.mark.parametrize("case", CASES[::2], ids=str)
+@every("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
+@every("case", CASES[::2], ids=str)
 def test_rows_of_bfloat16(
     winograd_lib: ctypes.CDLL, case: Case, stored: tuple[np.dtype, np.dtype]
 ) -> None:

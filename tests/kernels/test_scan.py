@@ -5,18 +5,18 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels import cases
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 _ARG = {0: np.argmax, 1: np.argmin}
 
 
-@pytest.mark.parametrize("least", [0, 1], ids=["argmax", "argmin"])
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("least", [0, 1], ids=["argmax", "argmin"])
+@every("shape", cases.REDUCE, ids=str)
 def test_argreduce(lib: ctypes.CDLL, shape: tuple[int, int, int], least: int) -> None:
     outer, _, inner = shape
     rng = np.random.default_rng(12)
@@ -36,9 +36,9 @@ def test_the_extreme_of_nothing_is_refused(lib: ctypes.CDLL) -> None:
     assert lib.ext_argreduce(0, 1, 0, 1, None, None) == 2
 
 
-@pytest.mark.parametrize("reverse", [0, 1], ids=["forward", "reverse"])
-@pytest.mark.parametrize("exclusive", [0, 1], ids=["inclusive", "exclusive"])
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("reverse", [0, 1], ids=["forward", "reverse"])
+@every("exclusive", [0, 1], ids=["inclusive", "exclusive"])
+@every("shape", cases.REDUCE, ids=str)
 def test_cumsum(
     lib: ctypes.CDLL, shape: tuple[int, int, int], exclusive: int, reverse: int
 ) -> None:
@@ -56,10 +56,10 @@ def test_cumsum(
     np.testing.assert_array_equal(x.ravel(), y.view[0])
 
 
-@pytest.mark.parametrize("reverse", [0, 1], ids=["forward", "reverse"])
-@pytest.mark.parametrize("exclusive", [0, 1], ids=["inclusive", "exclusive"])
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("reverse", [0, 1], ids=["forward", "reverse"])
+@every("exclusive", [0, 1], ids=["inclusive", "exclusive"])
+@every("dtype", ["int32", "int64"])
+@every("shape", cases.REDUCE, ids=str)
 def test_cumsum_of_integers(
     lib: ctypes.CDLL, shape: tuple[int, int, int], dtype: str, exclusive: int, reverse: int
 ) -> None:
@@ -83,10 +83,10 @@ def _at(*arrays: np.ndarray) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
-@pytest.mark.parametrize("reverse", [0, 1], ids=["forward", "reverse"])
-@pytest.mark.parametrize("exclusive", [0, 1], ids=["inclusive", "exclusive"])
-@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("reverse", [0, 1], ids=["forward", "reverse"])
+@every("exclusive", [0, 1], ids=["inclusive", "exclusive"])
+@every("dtype", ["float32", "int32", "int64"])
+@every("shape", cases.REDUCE, ids=str)
 def test_cumprod(
     lib: ctypes.CDLL, shape: tuple[int, int, int], dtype: str, exclusive: int, reverse: int
 ) -> None:
@@ -116,7 +116,7 @@ def test_running_results_of_bytes_are_refused(lib: ctypes.CDLL) -> None:
     assert lib.ext_cumprod(code, 0, 0, 1, 1, 1, None, None) == 2
 
 
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("shape", cases.REDUCE, ids=str)
 def test_product(lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     x = at_page_end(np.random.default_rng(14).uniform(0.95, 1.05, shape))
     y = Rows(shape[0], shape[2])
@@ -127,7 +127,7 @@ def test_product(lib: ctypes.CDLL, shape: tuple[int, int, int]) -> None:
     y.check_gaps()
 
 
-@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
+@every("shape", cases.LAYER_NORM, ids=str)
 def test_rms_norm(lib: ctypes.CDLL, shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(15)
     rows, n = shape
@@ -143,9 +143,9 @@ def test_rms_norm(lib: ctypes.CDLL, shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(x, y.view)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 40])
-@pytest.mark.parametrize("beta", [0.75, 0.5, 1.0, 1.25])
-@pytest.mark.parametrize("shape", [*cases.REDUCE, (2, 41, 1), (1, 3, 37)], ids=str)
+@every("size", [1, 2, 5, 40])
+@every("beta", [0.75, 0.5, 1.0, 1.25])
+@every("shape", [*cases.REDUCE, (2, 41, 1), (1, 3, 37)], ids=str)
 def test_lrn(lib: ctypes.CDLL, shape: tuple[int, int, int], beta: float, size: int) -> None:
     x = at_page_end(np.random.default_rng(16).standard_normal(shape))
     y = Rows(1, x.size)

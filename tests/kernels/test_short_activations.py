@@ -7,11 +7,11 @@ import math
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.packing import PanelFormat
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -35,8 +35,8 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("columns", [1, 16, 37])
-@pytest.mark.parametrize("name", FORMULAS)
+@every("columns", [1, 16, 37])
+@every("name", FORMULAS)
 def test_every_number(bf16_lib: ctypes.CDLL, name: str, columns: int) -> None:
     numbers = np.arange(1 << 16, dtype=np.uint16).view(BF16)
     x = at_page_end(np.resize(numbers, (-(-(1 << 16) // columns), columns)), BF16)

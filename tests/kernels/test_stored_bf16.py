@@ -6,11 +6,11 @@ import ctypes
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from tests.kernels import cases, reference
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 BF16, FP32 = np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -48,8 +48,8 @@ def _windows(case: cases.Conv, x: np.ndarray, fill: float) -> np.ndarray:
     return reference.im2col(x, *geometry, fill).reshape(pixels, taps, case.c)
 
 
-@pytest.mark.parametrize("kind", ["max", "average", "average_padded"])
-@pytest.mark.parametrize("case", cases.POOL, ids=str)
+@every("kind", ["max", "average", "average_padded"])
+@every("case", cases.POOL, ids=str)
 def test_pool(lib: ctypes.CDLL, case: cases.Conv, kind: str) -> None:
     x = _draw(8, case.n, case.h, case.w, case.c)
     found, wide = _pool(lib, case, kind, x), x.astype(np.float64)
@@ -62,7 +62,7 @@ def test_pool(lib: ctypes.CDLL, case: cases.Conv, kind: str) -> None:
     assert_close(found, want, HALF_STEP * np.abs(want) + 2e-6)
 
 
-@pytest.mark.parametrize("channels", [1, 16, 70])
+@every("channels", [1, 16, 70])
 def test_max_pool_of_special_values(lib: ctypes.CDLL, channels: int) -> None:
     """NaN wins, and of padding alone, or of -inf, the least finite number is the greatest."""
     case = cases.Conv(6, 6, channels, channels, kernel=(2, 2), strides=(2, 2))
@@ -81,8 +81,8 @@ def test_max_pool_of_special_values(lib: ctypes.CDLL, channels: int) -> None:
 _REDUCE = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
 
 
-@pytest.mark.parametrize("kind", abi.REDUCE_KIND)
-@pytest.mark.parametrize("shape", cases.REDUCE, ids=str)
+@every("kind", abi.REDUCE_KIND)
+@every("shape", cases.REDUCE, ids=str)
 def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> None:
     """The result is fp32."""
     x = at_page_end(_draw(9, *shape), BF16)
@@ -99,10 +99,10 @@ def test_reduce(lib: ctypes.CDLL, shape: tuple[int, int, int], kind: str) -> Non
 _STORED = ((BF16, BF16, BF16), (BF16, FP32, BF16), (FP32, BF16, BF16), (BF16, BF16, FP32))
 
 
-@pytest.mark.parametrize("stored", _STORED, ids=["-".join(map(str, s)) for s in _STORED])
-@pytest.mark.parametrize("kind", ["add", "mul"])
-@pytest.mark.parametrize("after", [cases.RELU6, ("tanh", 0.0, 0.0)], ids=str)
-@pytest.mark.parametrize("case", (*cases.BINARY, ((2, 2500), (), ()), ((3, 1500), (0,), (1,))))
+@every("stored", _STORED, ids=["-".join(map(str, s)) for s in _STORED])
+@every("kind", ["add", "mul"])
+@every("after", [cases.RELU6, ("tanh", 0.0, 0.0)], ids=str)
+@every("case", (*cases.BINARY, ((2, 2500), (), ()), ((3, 1500), (0,), (1,))))
 def test_binary(
     bf16_lib: ctypes.CDLL, case: tuple, after: cases.Act, kind: str, stored: tuple
 ) -> None:
@@ -149,8 +149,8 @@ def test_binary_of_other_dtypes_and_kinds_is_refused(bf16_lib: ctypes.CDLL) -> N
         assert bf16_lib.ext_binary_bf16(p, abi.Storage(*codes), None, None, None) == 2
 
 
-@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
-@pytest.mark.parametrize("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
+@every("shape", cases.LAYER_NORM, ids=str)
+@every("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
 def test_layer_norm(
     winograd_lib: ctypes.CDLL, shape: tuple[int, int], stored: tuple[np.dtype, np.dtype]
 ) -> None:
@@ -173,8 +173,8 @@ def test_layer_norm(
     y.check_gaps()
 
 
-@pytest.mark.parametrize("shape", cases.LAYER_NORM, ids=str)
-@pytest.mark.parametrize("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
+@every("shape", cases.LAYER_NORM, ids=str)
+@every("stored", [(FP32, BF16), (BF16, FP32), (BF16, BF16), (FP32, FP32)])
 def test_rms_norm(
     winograd_lib: ctypes.CDLL, shape: tuple[int, int], stored: tuple[np.dtype, np.dtype]
 ) -> None:

@@ -6,10 +6,10 @@ import ctypes
 import itertools
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 
 INT64, INT32 = (KERNEL_DTYPES.index(name) for name in ("int64", "int32"))
@@ -54,8 +54,8 @@ def values_of(kind: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape, np.nan) if kind == "NaN" else x
 
 
-@pytest.mark.parametrize("least", [0, 1], ids=["greatest", "least"])
-@pytest.mark.parametrize(("shape", "k"), SHAPES, ids=str)
+@every("least", [0, 1], ids=["greatest", "least"])
+@every(("shape", "k"), SHAPES, ids=str)
 def test_topk(lib: ctypes.CDLL, shape: tuple[int, int, int], k: int, least: int) -> None:
     outer, _, inner = shape
     for kind, dtype in itertools.product(KINDS, (INT64, INT32)):
@@ -72,9 +72,9 @@ def test_topk(lib: ctypes.CDLL, shape: tuple[int, int, int], k: int, least: int)
         values.check_gaps()
 
 
-@pytest.mark.parametrize("least", [0, 1], ids=["greatest", "least"])
-@pytest.mark.parametrize(("shape", "k"), SHAPES, ids=str)
-@pytest.mark.parametrize("name", ["int32", "int64"])
+@every("least", [0, 1], ids=["greatest", "least"])
+@every(("shape", "k"), SHAPES, ids=str)
+@every("name", ["int32", "int64"])
 def test_topk_of_integers(
     lib: ctypes.CDLL, name: str, shape: tuple[int, int, int], k: int, least: int
 ) -> None:
@@ -105,7 +105,7 @@ def test_one_result_alone(lib: ctypes.CDLL) -> None:
     assert values.tolist() == [5, 3] and indices.tolist() == [3, 0]
 
 
-@pytest.mark.parametrize(
+@every(
     ("extent", "k", "code"),
     [(3, 4, INT64), (0, 1, INT64), (2**32, 1, INT64), (2**31, 1, INT32), (3, 1, 0)],
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, at_page_end
 
 FEATURES = 6
@@ -89,26 +89,26 @@ def _run(
     np.testing.assert_array_equal(y.view, want)
 
 
-@pytest.mark.parametrize("trees", [0, 1, 7, 8, 9, 30])
-@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 9, 65, 130])
-@pytest.mark.parametrize("plain", [False, True], ids=["", "plain"])
+@every("trees", [0, 1, 7, 8, 9, 30])
+@every("rows", [0, 1, 2, 7, 8, 9, 65, 130])
+@every("plain", [False, True], ids=["", "plain"])
 def test_sums(lib: ctypes.CDLL, plain: bool, rows: int, trees: int) -> None:
     _run(lib, "sum", rows, trees, depth=6, width=1, outputs=1, plain=plain)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 4, 5, 9])
-@pytest.mark.parametrize("width", [1, 2, 3])
+@every("depth", [0, 1, 4, 5, 9])
+@every("width", [1, 2, 3])
 def test_values_of_some_targets(lib: ctypes.CDLL, width: int, depth: int) -> None:
     _run(lib, "sum", 19, 5, depth, width, outputs=3, plain=width == 2)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 20])
-@pytest.mark.parametrize("kind", ["least", "greatest"])
+@every("rows", [1, 8, 20])
+@every("kind", ["least", "greatest"])
 def test_extremes(lib: ctypes.CDLL, kind: str, rows: int) -> None:
     _run(lib, kind, rows, 10, depth=4, width=2, outputs=2)
 
 
-@pytest.mark.parametrize(
+@every(
     "change",
     [{"features": 0}, {"trees": -1}, {"width": 0}, {"outputs": 0}, {"kind": 1, "outputs": 2}],
     ids=str,
@@ -119,7 +119,7 @@ def test_what_is_refused(lib: ctypes.CDLL, change: dict[str, int]) -> None:
     assert lib.ext_trees(p, *[None] * 7) == 2
 
 
-@pytest.mark.parametrize(("rows", "features"), [(0, 1), (1, 3), (5, 1), (70, 4)])
+@every(("rows", "features"), [(0, 1), (1, 3), (5, 1), (70, 4)])
 def test_cuts(lib: ctypes.CDLL, rows: int, features: int) -> None:
     """Columns with no cut, one, and many; numbers at cuts, beside them, infinite and NaN."""
     rng = np.random.default_rng(rows)

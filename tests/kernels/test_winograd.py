@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.operators.winograd import POINTS, filter_matrix, pack_winograd
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 
 #: Greatest error as a share of the result's range, by tile; measured at a fifth of these.
@@ -50,9 +50,9 @@ def convolve(
     return y
 
 
-@pytest.mark.parametrize("tile", POINTS)
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("epilogue", ["none", "bias_residual_relu", "bias_silu_residual_tanh"])
+@every("tile", POINTS)
+@every("case", CASES, ids=str)
+@every("epilogue", ["none", "bias_residual_relu", "bias_silu_residual_tanh"])
 def test_winograd(lib: ctypes.CDLL, case: tuple, tile: int, epilogue: str) -> None:
     n, h, w, c_in, c_out, pad, size = case
     random = np.random.default_rng(tile + h)
@@ -86,10 +86,10 @@ def test_winograd(lib: ctypes.CDLL, case: tuple, tile: int, epilogue: str) -> No
     y.check_gaps()
 
 
-@pytest.mark.parametrize("tile", POINTS)
-@pytest.mark.parametrize("dilation", [(2, 1), (1, 3), (2, 2), (4, 5)], ids=str)
-@pytest.mark.parametrize("size", [(9, 10), (1, 23), (3, 2)], ids=str)
-@pytest.mark.parametrize("act", ["", "silu"])
+@every("tile", POINTS)
+@every("dilation", [(2, 1), (1, 3), (2, 2), (4, 5)], ids=str)
+@every("size", [(9, 10), (1, 23), (3, 2)], ids=str)
+@every("act", ["", "silu"])
 def test_dilated(
     lib: ctypes.CDLL, size: tuple[int, int], dilation: tuple[int, int], tile: int, act: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_weights_are_transformed_exactly_where_they_can_be() -> None:
     assert not panels[:, :, :, 1:].any()
 
 
-@pytest.mark.parametrize(
+@every(
     ("field", "value"),
     [("kernel_h", 1), ("stride_w", 2), ("dilation_h", 0), ("groups", 2)],
 )

@@ -6,11 +6,11 @@ import ctypes
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 from benchmarks import abi
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.operators.winograd import POINTS, pack_winograd
+from tests.kernels.every import every
 from tests.kernels.guard import Rows, assert_close, at_page_end
 from tests.kernels.test_winograd import BOUND, CASES, convolve
 
@@ -38,7 +38,7 @@ _RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "tile", "epilogue", "stored"), _RUNS, ids=str)
+@every(("case", "tile", "epilogue", "stored"), _RUNS, ids=str)
 def test_stored_winograd(
     winograd_lib: ctypes.CDLL, case: tuple, tile: int, epilogue: str, stored: tuple
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_residual_may_be_the_result(winograd_lib: ctypes.CDLL) -> None:
     assert_close(y.view, want, BOUND[6] * float(np.ptp(want)) + HALF_STEP * np.abs(want))
 
 
-@pytest.mark.parametrize("which", range(3))
+@every("which", range(3))
 def test_other_dtypes_are_refused(winograd_lib: ctypes.CDLL, which: int) -> None:
     codes = [_CODES[BF16]] * 3
     codes[which] = KERNEL_DTYPES.index("float16")

@@ -38,8 +38,10 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
   echo $$python && break; done)
 
 # Tests start Python some hundred times: without bytecode each start that imports the product takes a
-# second more.
+# second more. Python writes that of what it imports; pip, with this, none of the 16,000 files that
+# nobody does.
 unexport PYTHONDONTWRITEBYTECODE
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -137,22 +139,22 @@ $(BIN)/.venv: | check-tools
 
 $(VENV)/torch/.installed: Makefile | $(BIN)/.venv
 	@echo "== installing PyTorch for the tests (a CPU build is 800 MB)"
-	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/torch $(TORCH)
+	$(INSTALL) --upgrade --no-deps --target $(VENV)/torch $(TORCH)
 	@touch $@
 
 $(VENV)/serving/.installed: Makefile pyproject.toml | $(BIN)/.test
 	@echo "== installing Ray and MLServer for the tests (750 MB)"
 	$(BIN)/python -c '$(LIST_ENGINES)' > $(VENV)/engines.txt
-	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/serving $(CLIENTS) -r $(VENV)/engines.txt
+	$(INSTALL) --upgrade --target $(VENV)/serving $(CLIENTS) -r $(VENV)/engines.txt
 	@touch $@
 
 $(VENV)/genai/.installed: Makefile | $(BIN)/.bench
-	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/genai $(GENAI)
+	$(INSTALL) --upgrade --no-deps --target $(VENV)/genai $(GENAI)
 	@touch $@
 
 $(VENV)/pytorch-zoo/.installed: Makefile | $(VENV)/torch/.installed
-	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/pytorch-zoo $(ZOO_NEEDS)
-	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/pytorch-zoo $(ZOO)
+	$(INSTALL) --upgrade --target $(VENV)/pytorch-zoo $(ZOO_NEEDS)
+	$(INSTALL) --upgrade --no-deps --target $(VENV)/pytorch-zoo $(ZOO)
 	@touch $@
 
 # The package itself, editable, with the extra of the target's name.  Its kernels are built before,
@@ -160,8 +162,8 @@ $(VENV)/pytorch-zoo/.installed: Makefile | $(VENV)/torch/.installed
 $(BIN)/.%: pyproject.toml setup.py | $(BIN)/.venv $(KERNELS)
 	@echo "== installing the project and what '$*' needs (TVM is about 90 MB)"
 	@# Quiet about editable installs, which setuptools advises against in general.
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
-	@if [ -n "$(EXTRAS_$*)" ]; then set -x; $(BIN)/python -m pip install --quiet --no-deps $(EXTRAS_$*); fi
+	PYTHONWARNINGS=ignore $(INSTALL) --editable '.[$*]'
+	@if [ -n "$(EXTRAS_$*)" ]; then set -x; $(INSTALL) --no-deps $(EXTRAS_$*); fi
 	@touch $@
 
 kernels: $(KERNELS)

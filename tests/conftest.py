@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -53,6 +54,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     every.only = config.getoption("--case")
+
+
+#: Files of tests of the same networks, which one process compiles once (``compiled_case``).
+SAME_NETWORKS = ("test_instruction_sets.py", "test_one_region.py", "test_zoo.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where files are shared among processes, give one process all of ``SAME_NETWORKS``."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            same = file in {f"tests/models/{name}" for name in SAME_NETWORKS}
+            return "tests/models: same networks" if same else file
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,22 +12,28 @@ SELU = (1.6732632423543772, 1.0507009873554805)
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
 
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _cube(x: np.ndarray) -> np.ndarray:
+    return math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
 def apply_function(kind: str, alpha: float, beta: float, x: np.ndarray) -> np.ndarray:
     """y = f(x) in the dtype of x where numpy keeps it (whole numbers by relu), else in float64."""
     with np.errstate(all="ignore"):
         real = x.astype("float64")
-        sigmoid = 1 / (1 + np.exp(-real))
-        cube = math.sqrt(2 / math.pi) * (real + 0.044715 * real**3)
         functions = {
             "identity": lambda: x,
             "relu": lambda: np.maximum(x, 0),
             "clip": lambda: np.minimum(np.maximum(x, alpha), beta),
-            "sigmoid": lambda: sigmoid,
-            "silu": lambda: x * sigmoid,
+            "sigmoid": lambda: _sigmoid(real),
+            "silu": lambda: x * _sigmoid(real),
             "hard_sigmoid": lambda: np.clip(alpha * x + beta, 0, 1),
             "hard_swish": lambda: x * np.clip(x / 6 + 0.5, 0, 1),
             "gelu": lambda: x / 2 * (1 + _erf(x / math.sqrt(2))),
-            "gelu_tanh": lambda: x / 2 * (1 + np.tanh(cube)),
+            "gelu_tanh": lambda: x / 2 * (1 + np.tanh(_cube(real))),
             "tanh": lambda: np.tanh(x),
             "leaky_relu": lambda: np.where(x < 0, alpha * x, x),
             "exp": lambda: np.exp(x),

@@ -28,9 +28,10 @@ TORCH := torch==2.13.0 filelock fsspec networkx
 # The engines of the extras ray and serve, with all that they need, in a folder of their own as well:
 # they ask for an older protobuf than ONNX has. Beside them what the tests ask servers with.
 CLIENTS := tritonclient[http,grpc]==2.73.0 pillow
-LIST_ENGINES := from importlib.metadata import requires; \
-  print(*(line.partition(";")[0].strip() for line in requires("tvm-byoc-ext") \
-  if line.endswith(("extra == \"ray\"", "extra == \"serve\""))), sep="\n")
+LIST_ENGINES := import sys; \
+  toml = __import__("tomllib" if sys.version_info >= (3, 11) else "pip._vendor.tomli", fromlist=["loads"]); \
+  extras = toml.loads(open("pyproject.toml").read())["project"]["optional-dependencies"]; \
+  print(*extras["ray"], *extras["serve"], sep="\n")
 
 # The first interpreter that is new enough; PYTHON=... overrides.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
@@ -142,7 +143,7 @@ $(VENV)/torch/.installed: Makefile | $(BIN)/.venv
 	$(INSTALL) --upgrade --no-deps --target $(VENV)/torch $(TORCH)
 	@touch $@
 
-$(VENV)/serving/.installed: Makefile pyproject.toml | $(BIN)/.test
+$(VENV)/serving/.installed: Makefile pyproject.toml | $(BIN)/.venv
 	@echo "== installing Ray and MLServer for the tests (750 MB)"
 	$(BIN)/python -c '$(LIST_ENGINES)' > $(VENV)/engines.txt
 	$(INSTALL) --upgrade --target $(VENV)/serving $(CLIENTS) -r $(VENV)/engines.txt

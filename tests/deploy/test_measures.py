@@ -22,7 +22,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_second_process_shares_the_weights() -> None:
+def test_a_second_process_shares_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_REPEATS", 1)  # of processes that are timed
     (row,) = sharing.measure([8])
     assert row.weights_mb == pytest.approx(8.4, abs=0.1)
     # The first one has all of them in memory, and the second hardly anything more.

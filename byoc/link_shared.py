@@ -7,7 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codegen_cc.errors import ToolchainError
+from codegen_cc.link.objects import undefined
+from codegen_cc.link.toolchain import telling_line
 from codegen_cc.target import HOST, Target
+
+#: Starts of names that C++ needs of its library.
+_CXX = ("_Z", "__cxa_", "__gxx_")
+
+
+def is_all_of_c(files: Sequence[str]) -> bool:
+    """Whether these are object files alone, none of which needs the library of C++.
+
+    A compiler for C links them in half of the time: it does not read that library.
+    """
+    if not all(file.endswith(".o") for file in files):
+        return False
+    try:
+        return not any(name.startswith(_CXX) for name in undefined(*map(Path, files)))
+    except ToolchainError:  # of another format
+        return False
 
 
 def link_shared(
@@ -18,6 +36,5 @@ def link_shared(
     command += [*map(str, objects), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise ToolchainError(f"cannot link {output.name}: {lines[0]}")
+        raise ToolchainError(f"cannot link {output.name}: {telling_line(done.stderr)}")
     return output

@@ -34,7 +34,7 @@ from byoc.frontends import GivenModel, comes_with_examples, given_model
 from byoc.ir.check_extents import check_extents
 from byoc.ir.dataflow import is_region
 from byoc.ir.define_symbols import hide_definitions
-from byoc.link_shared import link_shared
+from byoc.link_shared import is_all_of_c, link_shared
 from byoc.partition.empty_constants import empty_constants_of_lowered
 from byoc.partition.failing_node import failing_binding
 from byoc.report import Report
@@ -293,13 +293,18 @@ def _require_linker(target: Target) -> None:
     compiler = target.compiler()
     if target.is_foreign or is_zig(compiler):
         return
-    named = os.environ.get("CXX") or os.environ.get("CC")
+    named = _named_linker()
     candidates = (named,) if named else _LINKERS
     if not any(shutil.which(candidate) for candidate in candidates):
         raise CompileError(
             f"no C compiler found (looked for {', '.join(candidates)}); install the package gcc "
             f"(Debian, Ubuntu: apt install gcc) or {INSTALL}"
         )
+
+
+def _named_linker() -> str | None:
+    """What the environment says that TVM's exporter links with."""
+    return os.environ.get("CXX") or os.environ.get("CC")
 
 
 def _linker(target: Target) -> dict[str, Any]:
@@ -313,7 +318,7 @@ def _linker(target: Target) -> dict[str, Any]:
         from codegen_cc.module import without_inert
 
         files = without_inert(objects)
-        if own:
+        if own or (not _named_linker() and is_all_of_c(files)):
             link_shared([Path(file) for file in files], Path(output), target, options)
         else:  # what TVM finds itself will do
             create_shared(output, files, list(options), **others)

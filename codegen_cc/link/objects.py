@@ -6,6 +6,8 @@ so that no program of binutils has to be on the machine.
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -174,9 +176,17 @@ class _Table:
         return [_text(texts, at) for at in rows["name"].tolist()], rows
 
 
+def _mapped(path: Path) -> memoryview:
+    """The bytes of a file, of which those that nobody looks at, such as weights, are not read."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def _tables(path: Path, kind: int) -> Iterator[_Table]:
     """The symbol tables of a kind in a file, or in all objects of an archive."""
-    content = memoryview(path.read_bytes())
+    content = _mapped(path)
     if bytes(content[:8]) == _THIN:
         raise ToolchainError(f"{path} is a thin archive; make one that holds its objects")
     parts = _members(path, content) if bytes(content[:8]) == _ARCHIVE else [content]

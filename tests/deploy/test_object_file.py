@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import platform
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -19,6 +20,7 @@ from tvm import relax
 
 import byoc
 from byoc.frontends.onnx import import_onnx, prepare
+from byoc.link_shared import is_all_of_c
 from codegen_cc.errors import ToolchainError
 from codegen_cc.link import object_file, weights
 from codegen_cc.link.toolchain import build_object, compiler
@@ -190,3 +192,42 @@ def test_c_that_defines_nothing_is_not_compiled(tmp_path: Path) -> None:
 def test_code_is_built_without_weights(tmp_path: Path) -> None:
     built = build_object("int x(void) { return 1; }\n", tmp_path)
     assert "weights" not in output_of("readelf", "-SW", built)
+
+
+def test_what_needs_the_library_of_cxx(tmp_path: Path) -> None:
+    """A name of that library, or a file that is no object, keeps the compiler for C++."""
+    texts = {
+        "plain": "int f(void) { return 1; }",
+        "math": "double sin(double); double g(double x) { return sin(x); }",
+        "throws": "void __cxa_throw(void); void h(void) { __cxa_throw(); }",
+        "new": "void* _Znwm(unsigned long); void* i(void) { return _Znwm(1); }",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.c").write_text(text)
+        command = [*compiler(), "-c", f"{name}.c", "-o", f"{name}.o"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    (tmp_path / "other.o").write_text("no object")
+    found = {name for name in [*texts, "other"] if is_all_of_c([str(tmp_path / f"{name}.o")])}
+    assert found == {"plain", "math"}
+    assert not is_all_of_c([str(tmp_path / "plain.o"), str(tmp_path / "plain.c")])
+    assert not is_all_of_c([str(tmp_path / "plain.o"), str(tmp_path / "new.o")])
+
+
+@pytest.mark.parametrize("named", [None, "g++"])
+def test_libraries_of_c_do_not_ask_for_that_of_cxx(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless the environment names what links."""
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    if named:
+        if shutil.which(named) is None:
+            pytest.skip(f"no {named}")
+        monkeypatch.setenv("CXX", named)
+    compiled = byoc.compile(model(), tmp_path / "m.so")
+    assert len(compiled.report.regions) == 1
+    needed = output_of("readelf", "-dW", tmp_path / "m.so")
+    assert "libc.so" in needed and (named or "libstdc++" not in needed)
+    given = {"x": numbers()}
+    found = byoc.load(tmp_path / "m.so").run(given)
+    assert_agrees(found, onnxruntime_outputs(model(), given))

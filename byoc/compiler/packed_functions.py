@@ -18,7 +18,7 @@ import tvm
 from byoc.deploy.metadata import RuntimeLibrary
 from byoc.deploy.tvm_runtime import CORE, EXTRAS
 from byoc.errors import CompileError
-from byoc.ir.packed_calls import bring_along, called
+from byoc.ir.packed_calls import bring_along, called, named
 from codegen_cc.target import Target
 
 #: The core library has every function whose name begins so, but these of TVM's Python package.
@@ -46,9 +46,10 @@ def settle(module: tvm.IRModule, target: Target) -> tuple[tvm.IRModule, tuple[Ru
 
     Raises ``CompileError`` for a function that only a process that compiles has.
     """
-    module = bring_along(module, target)
+    names = named(module)
+    module = bring_along(module, target, names)
     needs: dict[str, list[str]] = {}
-    for name in called(module):
+    for name in called(module, names):
         if not _is_core(name) and (library := _library_of(name)) != CORE:
             needs.setdefault(library, []).append(name)
     return module, tuple(RuntimeLibrary(k, tuple(sorted(v))) for k, v in sorted(needs.items()))

@@ -78,7 +78,8 @@ static int64_t nearest_exactly(const ext_resize_taps_params* p, int64_t i) {
   switch (p->rounding) {
     case EXT_RESIZE_ROUND_PREFER_FLOOR: return (int64_t)low + (past_half > TIE);
     case EXT_RESIZE_ROUND_PREFER_CEIL: return (int64_t)low + (past_half >= -TIE);
-    case EXT_RESIZE_FLOOR: return (int64_t)low;
+    case EXT_RESIZE_FLOOR:
+    case EXT_RESIZE_FLOOR_EXACT: return (int64_t)low;
     case EXT_RESIZE_CEIL: return (int64_t)ceil_of(x);
     default: return (int64_t)round_of(x);
   }
@@ -92,6 +93,7 @@ static int64_t nearest(const ext_resize_taps_params* p, int64_t i) {
     case EXT_RESIZE_ROUND_PREFER_FLOOR: return (int64_t)ceil_of(x - 0.5f);
     case EXT_RESIZE_ROUND_PREFER_CEIL: return (int64_t)floor_of(x + 0.5f);
     case EXT_RESIZE_FLOOR: return (int64_t)floor_of(x + EPSILON);
+    case EXT_RESIZE_FLOOR_EXACT: return (int64_t)floor_of(x);
     case EXT_RESIZE_CEIL: return (int64_t)ceil_of(x - EPSILON);
     default: return (int64_t)round_of(x);
   }

@@ -38,6 +38,8 @@ COORDINATES = (
     "tf_half_pixel_for_nn",
 )
 ROUNDINGS = ("", "round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+#: Rounded down without anything added, as PyTorch does; TVM has no such rounding.
+FLOOR_EXACT = "floor_exact"
 #: Added before a floor (taken away before a ceil), against a position that rounded to just below.
 _EPSILON = np.float32(1e-5)
 #: Positions this far from the middle between two pixels are in the middle for ONNX Runtime.
@@ -57,7 +59,7 @@ def supports(node: Node) -> str | None:
     for name, known in (
         ("method", tuple(TAPS)),
         ("coordinate", COORDINATES),
-        ("rounding", ROUNDINGS),
+        ("rounding", (*ROUNDINGS, FLOOR_EXACT)),
     ):
         if attrs[name] not in known:
             return f"{name} {attrs[name]!r}; need one of {', '.join(filter(None, known))}"
@@ -180,6 +182,7 @@ def _nearest(size: int, target: int, attrs: dict[str, Any]) -> npt.NDArray[np.in
         "round_prefer_floor": lambda: np.ceil(position - half),
         "round_prefer_ceil": lambda: np.floor(position + half),
         "floor": lambda: np.floor(position + _EPSILON),
+        FLOOR_EXACT: lambda: np.floor(position),
         "ceil": lambda: np.ceil(position - _EPSILON),
     }
     return rounded[rounding]().astype(np.int32)
@@ -194,6 +197,7 @@ def _nearest_exactly(position: Floats, rounding: str) -> npt.NDArray[np.int32]:
         "round_prefer_floor": lambda: low + (past_half > TIE),
         "round_prefer_ceil": lambda: low + (past_half >= -TIE),
         "floor": lambda: low,
+        FLOOR_EXACT: lambda: low,
         "ceil": lambda: np.ceil(position),
     }
     return rounded[rounding]().astype(np.int32)
@@ -202,6 +206,8 @@ def _nearest_exactly(position: Floats, rounding: str) -> npt.NDArray[np.int32]:
 def is_as_tvm(node: Node) -> bool:
     """Whether TVM's arithmetic picks the same pixels, or mixes them alike."""
     attrs = node.attrs
+    if attrs["rounding"] == FLOOR_EXACT:
+        return False
     if not attrs["divided"] or attrs["method"] != "nearest":
         return True
     pairs = list(zip(node.operand("input").shape[2:], node.shape[2:], strict=True))

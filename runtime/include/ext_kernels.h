@@ -338,8 +338,9 @@ typedef enum {
   EXT_RESIZE_ROUND = 0,
   EXT_RESIZE_ROUND_PREFER_FLOOR,
   EXT_RESIZE_ROUND_PREFER_CEIL,
-  EXT_RESIZE_FLOOR,
-  EXT_RESIZE_CEIL
+  EXT_RESIZE_FLOOR, /* of a position that rounded to just below a pixel, that pixel */
+  EXT_RESIZE_CEIL,
+  EXT_RESIZE_FLOOR_EXACT /* the floor itself, as in PyTorch */
 } ext_resize_rounding;
 
 /* The tables of ext_resize2d for an axis of extents known at the call only: from `extent` elements

@@ -42,6 +42,20 @@ IMAGE: dict[str, Case] = {
     "adaptive_max": (nn.AdaptiveMaxPool2d((4, 1)), (_X,)),
     "nearest": (lambda x: F.interpolate(x, scale_factor=2), (_X,)),
     "nearest_size": (lambda x: F.interpolate(x, size=(4, 9)), (_X,)),
+    "nearest_often": (lambda x: F.interpolate(x, size=(82, 123)), ((2, 3, 2, 3),)),
+    "nearest_often_1d": (lambda x: F.interpolate(x, size=82), ((2, 3, 2),)),
+    "adaptive_max_places": (
+        lambda x: F.adaptive_max_pool2d(x, (4, 3), return_indices=True)[1],
+        ((2, 3, 7, 9),),
+    ),
+    "adaptive_max_places_alone": (
+        lambda x: F.adaptive_max_pool2d(x, 4, return_indices=True)[1],
+        (_EXTREMES,),
+    ),
+    "adaptive_max_places_3d": (
+        lambda x: F.adaptive_max_pool3d(x, (2, 3, 1), return_indices=True)[1],
+        (_VOLUME,),
+    ),
     "nearest_scale": (lambda x: F.interpolate(x, scale_factor=1.3), (_X,)),
     "nearest_1d": (lambda x: F.interpolate(x, scale_factor=2), ((2, 3, 5),)),
     "nearest_exact": (lambda x: F.interpolate(x, size=(4, 9), mode="nearest-exact"), (_X,)),

@@ -14,16 +14,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import sympy
 import torch
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.functions import ToFloat, TruncToInt
 
 from byoc.deploy.conditions import Condition, condition
 from byoc.errors import ModelError
+from byoc.frontends.torch.symbols import MOST_TIMES, share_of
 
 #: Functions that the tracer writes, as conditions call them.
 _FUNCTIONS = {
     **{"Max": "max", "Min": "min", "ToFloat": "float"},
     **{"sym_max": "max", "sym_min": "min", "sym_float": "float", "sym_int": "trunc"},
+    "TruncToInt": "trunc",
 }
 
 
@@ -49,7 +53,30 @@ def conditions_of(
             text = _condition(part, shapes, names, least)
             if text is not None:
                 found.setdefault(text)
-    return tuple(found)
+    return (*found, *_roundings(program, names))
+
+
+def _roundings(program: torch.export.ExportedProgram, names: Mapping[str, str]) -> list[str]:
+    """That sizes times a float are as large as by the fraction which the library counts with."""
+    scaled: set[sympy.Basic] = set()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        sizes = value.shape if isinstance(value, torch.Tensor) else [value]
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                scaled |= size.node.expr.atoms(TruncToInt)
+    found = []
+    for whole in sorted(scaled, key=str):
+        floats = [part for part in whole.args[0].args if isinstance(part, sympy.Float)]
+        sizes = [part for part in whole.args[0].args if isinstance(part, ToFloat)]
+        if len(floats) != 1 or len(sizes) != 1 or not 0 < float(floats[0]) < MOST_TIMES:
+            continue
+        share, is_exact = share_of(float(floats[0]))
+        if not is_exact:
+            size = ast.unparse(_named(sizes[0].args[0], names))
+            made = f"trunc({float(floats[0])!r} * float({size}))"
+            found.append(f"{made} == {share.numerator} * ({size}) // {share.denominator}")
+    return [ast.unparse(ast.parse(text, mode="eval")) for text in found]
 
 
 def _condition(
@@ -141,11 +168,16 @@ class _InSymbols(ast.NodeTransformer):
     def _size(self, size: Any) -> ast.AST:
         if isinstance(size, int):
             return ast.Constant(size)
-        tree = ast.parse(str(size.node.expr), mode="eval").body
-        for part in ast.walk(tree):
-            if isinstance(part, ast.Name):
-                part.id = self._names.get(part.id, part.id)
-        return tree
+        return _named(size.node.expr, self._names)
+
+
+def _named(expr: sympy.Basic, names: Mapping[str, str]) -> ast.expr:
+    """A size of the tracer's in the names of users."""
+    tree = ast.parse(str(expr), mode="eval").body
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Name):
+            part.id = names.get(part.id, _FUNCTIONS.get(part.id, part.id))
+    return tree
 
 
 def _shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:

@@ -7,9 +7,11 @@ functions of its own for whole numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from fractions import Fraction
+from functools import lru_cache, reduce
 from typing import Any
 
+import numpy as np
 import sympy
 import torch
 from torch.utils._sympy import functions
@@ -48,6 +50,10 @@ _FUNCTIONS = {
     sympy.Mul: sympy.Mul,
     sympy.Pow: sympy.Pow,
 }
+
+
+#: Greatest divisor of a scale, the scale itself, and the sizes that are tried with it.
+MOST_PARTS, MOST_TIMES, MOST_SCALED = 1000, 1000, 1 << 20
 
 
 class Symbols:
@@ -128,16 +134,16 @@ class Symbols:
         return make(*map(self._dim, expr.args))
 
     def _scaled(self, expr: sympy.Basic) -> Dim | None:
-        """A size times a whole number that is a float, as enlarged images have; None for others,
-        whose pixels lie elsewhere than sizes tell."""
+        """A size times a float, rounded down, as enlarged images have; None for what is neither."""
         floats = [part for part in expr.args if isinstance(part, sympy.Float)]
         others = [part for part in expr.args if isinstance(part, functions.ToFloat)]
         if expr.func is not sympy.Mul or len(expr.args) != 2 or not floats or not others:
             return None
         scale = float(floats[0])
-        if scale <= 0 or not scale.is_integer():
-            return None
-        return int(scale) * self._dim(others[0].args[0])
+        if not 0 < scale < MOST_TIMES:
+            raise ValueError(f"sizes times {scale}; need a scale from 0 to {MOST_TIMES}")
+        share, _ = share_of(scale)
+        return sympy.floor(self._dim(others[0].args[0]) * sympy.Rational(*share.as_integer_ratio()))
 
     def _symbol(self, given: sympy.Symbol) -> Dim:
         name = given.name
@@ -149,6 +155,16 @@ class Symbols:
         if not isinstance(found, int) and found not in self._variables:
             self._variables[found] = tirx.Var(found.name, "int64")
         return found
+
+
+@lru_cache(256)
+def share_of(scale: float) -> tuple[Fraction, bool]:
+    """A fraction of small numbers for a float, and whether as many elements of each size, up to
+    ``MOST_SCALED``, are what PyTorch's product is when rounded down."""
+    share = Fraction(scale).limit_denominator(MOST_PARTS)
+    sizes = np.arange(MOST_SCALED)
+    made = np.floor(sizes * scale).astype(np.int64)
+    return share, np.array_equal(made, sizes * share.numerator // share.denominator)
 
 
 def decided_by_data(given: sympy.Symbol) -> bool:

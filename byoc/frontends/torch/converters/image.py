@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tvm import relax
+from tvm import relax, te, tirx, topi
 
+from byoc.frontends.torch.converters.resizing import RESIZING
 from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greatest
 from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
-from byoc.ir.dataflow import dtype_of, shape_of, static_shape_of
-from byoc.ir.resized_volume import resized_volume
+from byoc.ir.dataflow import dtype_of, shape_of
 
 op = relax.op
 
@@ -195,7 +195,9 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
 
         def apply(image: relax.Expr) -> relax.Expr:
             sizes = known_extents(image, -spatial)
-            if sizes is None or not all(isinstance(count, int) for count in wanted):
+            if not all(isinstance(count, int) for count in wanted):
+                return g.builder.emit_te(_windows, image, wanted)
+            if sizes is None:
                 return _ADAPTIVE[spatial](image, wanted)
             if all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
                 taps = [size // count for size, count in zip(sizes, wanted, strict=True)]
@@ -207,6 +209,13 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
         return _with_images(g, x, spatial, apply)
 
     return convert
+
+
+def _windows(image: te.Tensor, wanted: Sequence[tirx.Expr]) -> te.Tensor:
+    """Means of as many windows as a call says, in TVM's loops."""
+    layout = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[len(wanted)]
+    pool = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.adaptive_pool3d}
+    return pool[len(wanted)](image, wanted, "avg", layout)
 
 
 def _by_axes(
@@ -231,6 +240,45 @@ def _by_axes(
     return image
 
 
+def _with_places(
+    g: Graph, image: relax.Expr, sizes: Sequence[int], wanted: Sequence[int]
+) -> list[relax.Expr]:
+    """The greatest element of each window, and its place in the image, row by row.
+
+    The last axis first, so that of equal elements the first one is found, and of NaN the last.
+    """
+    places = None
+    for from_last, (size, count) in enumerate(zip(sizes[::-1], wanted[::-1], strict=True)):
+        axis = image.ty.ndim - 1 - from_last
+        row = prod(sizes[len(sizes) - from_last :])
+        parts, found = [], []
+        for i in range(count):
+            begin, end = i * size // count, -(-(i + 1) * size // count)
+            part = g.emit(op.strided_slice(image, [axis], [begin], [end]))
+            greatest = g.emit(op.max(part, [axis], True))
+            chosen = _first_of_greatest(g, part, greatest, axis, end - begin)
+            place = op.multiply(op.add(chosen, g.tensor(begin, "int64")), g.tensor(row, "int64"))
+            if places is not None:
+                inner = g.emit(op.strided_slice(places, [axis], [begin], [end]))
+                place = op.add(g.emit(place), g.emit(op.gather_elements(inner, chosen, axis)))
+            parts.append(greatest)
+            found.append(g.emit(place))
+        image = g.emit(op.concat(parts, axis)) if count > 1 else parts[0]
+        places = g.emit(op.concat(found, axis)) if count > 1 else found[0]
+    return [image, places]
+
+
+def _first_of_greatest(
+    g: Graph, part: relax.Expr, greatest: relax.Expr, axis: int, length: int
+) -> relax.Expr:
+    """Where along an axis the greatest element stands first, or the last NaN, int64."""
+    first = g.emit(op.argmax(part, axis, True))
+    turned = g.tensor(torch.arange(length - 1, -1, -1))
+    back = g.emit(op.argmax(g.emit(op.take(part, turned, axis)), axis, True))
+    last = g.emit(op.subtract(g.tensor(length - 1, "int64"), back))
+    return g.emit(op.where(g.emit(op.isnan(greatest)), last, first))
+
+
 def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
     """The greatest elements of windows whose borders are those of the means."""
 
@@ -240,166 +288,12 @@ def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
         if sizes is None:
             if any(size != 1 for size in wanted):
                 raise ValueError("windows of an image of unknown size; need a fixed one")
+            if PLACES in g.read:
+                raise ValueError("places in an image of unknown size; need a fixed one")
             return [op.max(tensor, list(range(-spatial, 0)), True), None]
+        if PLACES in g.read:
+            return _with_places(g, tensor, sizes, wanted)
         return [_by_axes(g, tensor, sizes, wanted, op.max), None]
-
-    return convert
-
-
-# ---------------------------------------------------------------------- resizing
-
-_COORDINATES = {True: "align_corners", False: "half_pixel"}
-
-
-def interpolated(mode: str) -> Callable[..., relax.Expr]:
-    """An image [N, C, H, W] enlarged or reduced, bilinear or bicubic."""
-
-    def convert(
-        g: Graph,
-        input: Value,
-        output_size: Sequence[Value] | None = None,
-        align_corners: bool = False,
-        scale_factors: Sequence[float] | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> relax.Expr:
-        image, scales = g.tensor(input), scale_factors or (scales_h, scales_w)
-        if not align_corners and not _even(g, image, scales):
-            return _by_matrices(g, image, mode, align_corners, list(scales), False)
-        return op.image.resize2d(
-            image,
-            relax.ShapeExpr(g.shape[2:]),
-            layout="NCHW",
-            method={"bilinear": "linear", "bicubic": "cubic"}[mode],
-            coordinate_transformation_mode=_COORDINATES[align_corners],
-            cubic_alpha=-0.75,
-        )
-
-    return convert
-
-
-def trilinear(
-    g: Graph,
-    input: Value,
-    output_size: Sequence[Value] | None = None,
-    align_corners: bool = False,
-    scale_factors: Sequence[float] | None = None,
-    scales_d: float | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> relax.Expr:
-    """Volumes [N, C, D, H, W] enlarged or reduced."""
-    volume, scales = g.tensor(input), scale_factors or (scales_d, scales_h, scales_w)
-    if not align_corners and not _even(g, volume, scales):
-        return _lines_by_matrices(g, volume, scales)
-    coordinates = {"coordinate_transformation_mode": _COORDINATES[align_corners]}
-    return resized_volume(volume, g.shape[2:], {"method": "linear", **coordinates})
-
-
-def _lines_by_matrices(g: Graph, volume: relax.Expr, scales: Sequence[float | None]) -> relax.Expr:
-    """One axis after another by products with matrices that PyTorch itself computes."""
-    shape = static_shape_of(volume)
-    if shape is None:
-        raise ValueError("resizing a volume of unknown size by this scale; need a fixed one")
-    sizes = zip(shape[2:], g.shape[2:], scales, strict=True)
-    for axis, (size, wanted, scale) in enumerate(sizes, 2):
-        units = torch.eye(size, dtype=torch.float64)[None]
-        matrix = torch.ops.aten.upsample_linear1d.default(units, [wanted], False, scale)[0]
-        order = [i for i in range(5) if i != axis] + [axis]
-        lines = g.emit(op.permute_dims(volume, order))
-        made = g.emit(op.matmul(lines, g.tensor(matrix.to(getattr(torch, g.dtype)))))
-        volume = g.emit(op.permute_dims(made, [order.index(i) for i in range(5)]))
-    return volume
-
-
-def smoothed(mode: str) -> Callable[..., relax.Expr]:
-    """The same, with as many taps as a reduction needs not to skip pixels."""
-
-    def convert(
-        g: Graph,
-        input: Value,
-        output_size: Sequence[Value] | None = None,
-        align_corners: bool = False,
-        scale_factors: Sequence[float] | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> relax.Expr:
-        scales = list(scale_factors or (scales_h, scales_w))
-        return _by_matrices(g, g.tensor(input), mode, align_corners, scales, True)
-
-    return convert
-
-
-def _even(g: Graph, image: relax.Expr, scales: Sequence[float | None]) -> bool:
-    """Whether the ratio of the sizes is the scale that was asked for."""
-    sizes = shape_of(image)[2:]
-    for size, wanted, scale in zip(sizes, g.shape[2:], scales, strict=False):
-        if scale is not None and not (
-            isinstance(size, int) and isinstance(wanted, int) and wanted == size * scale
-        ):
-            return not isinstance(size, int)
-    return True
-
-
-def _by_matrices(
-    g: Graph,
-    image: relax.Expr,
-    mode: str,
-    align_corners: bool,
-    scales: list[float | None],
-    antialias: bool,
-) -> relax.Expr:
-    """Both axes by products with matrices that PyTorch itself computes, of fixed sizes."""
-    shape = static_shape_of(image)
-    if shape is None:
-        raise ValueError("resizing an image of unknown size by this scale; need a fixed one")
-    name = f"_upsample_{mode}2d_aa" if antialias else f"upsample_{mode}2d"
-    resize = getattr(torch.ops.aten, name).default
-    matrices = []
-    for size, wanted, scale in zip(shape[2:], g.shape[2:], scales, strict=True):
-        # Every column is a unit vector, and only the rows are resized.
-        units = torch.eye(size, dtype=torch.float64)[None, None]
-        matrices.append(resize(units, [wanted, size], align_corners, scale, 1.0)[0, 0])
-    rows, columns = (m.to(getattr(torch, g.dtype)) for m in matrices)
-    wide = g.emit(op.matmul(image, g.tensor(columns.t())))
-    return op.matmul(g.tensor(rows), wide)
-
-
-def nearest(exact: bool) -> Callable[..., relax.Expr]:
-    """The nearest pixel, rounded down; where ``exact``, by the centres of pixels."""
-
-    def convert(
-        g: Graph,
-        input: Value,
-        output_size: Sequence[Value] | None = None,
-        scale_factors: Sequence[float] | None = None,
-        scales: float | None = None,
-        scales_d: float | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> relax.Expr:
-        image = g.tensor(input)
-        spatial = image.ty.ndim - 2
-        given = {1: (scales,), 2: (scales_h, scales_w), 3: (scales_d, scales_h, scales_w)}[spatial]
-        factors, sizes = list(scale_factors or given), shape_of(image)
-        if spatial != 1 and not exact and _even(g, image, factors):
-            told = {
-                "method": "nearest_neighbor",
-                "coordinate_transformation_mode": "asymmetric",
-                "rounding_method": "floor",
-            }
-            if spatial == 3:
-                return resized_volume(image, g.shape[2:], told)
-            return op.image.resize2d(image, relax.ShapeExpr(g.shape[2:]), layout="NCHW", **told)
-        if not all(isinstance(extent, int) for extent in (*sizes[2:], *g.shape[2:])):
-            raise ValueError("the nearest pixel of an image of unknown size by this scale")
-        name = "_upsample_nearest_exact1d" if exact else "upsample_nearest1d"
-        place = getattr(torch.ops.aten, name).default
-        for axis, factor in enumerate(factors, 2):
-            counted = torch.arange(sizes[axis], dtype=torch.float64)[None, None]
-            places = place(counted, [g.shape[axis]], factor)[0, 0].long()
-            image = g.emit(op.take(image, g.tensor(places), axis))
-        return image
 
     return convert
 
@@ -411,10 +305,6 @@ IMAGE = {
     **{f"adaptive_avg_pool{n}d": adaptive_average(n) for n in (1, 2, 3)},
     **{f"_adaptive_avg_pool{n}d": adaptive_average(n) for n in (2, 3)},
     **{f"adaptive_max_pool{n}d": adaptive_max(n) for n in (1, 2, 3)},
-    **{f"upsample_{mode}2d": interpolated(mode) for mode in ("bilinear", "bicubic")},
-    "upsample_trilinear3d": trilinear,
-    **{f"_upsample_{mode}2d_aa": smoothed(mode) for mode in ("bilinear", "bicubic")},
-    **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
-    **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},
+    **RESIZING,
     **SAMPLING,
 }

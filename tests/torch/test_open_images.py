@@ -1,0 +1,120 @@
+"""Images and volumes of open sizes, enlarged and reduced, beside PyTorch at several sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import byoc
+
+AUTO = torch.export.Dim.AUTO
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+class Scaled(nn.Module):
+    """By scales that are no whole numbers, of which the ratio of the sizes tells little."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "nearest": F.interpolate(x, scale_factor=(1.5, 0.8)),
+            "exact": F.interpolate(x, scale_factor=(1.5, 0.8), mode="nearest-exact"),
+            "bilinear": F.interpolate(x, scale_factor=(1.5, 0.8), mode="bilinear"),
+            "bicubic": F.interpolate(x, scale_factor=(1.5, 1), mode="bicubic"),
+        }
+
+
+class Sized(nn.Module):
+    """To the size of another image, or to a fixed one."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        size = y.shape[2:]
+        return {
+            "nearest": F.interpolate(x, size=size),
+            "exact": F.interpolate(x, size=size, mode="nearest-exact"),
+            "fixed": F.interpolate(x, size=(82, 123)),
+            "often": F.interpolate(x, scale_factor=(41, 2)),
+        }
+
+
+class Volumes(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "linear": F.interpolate(x, scale_factor=(1, 1.5, 1), mode="trilinear"),
+            "exact": F.interpolate(x, scale_factor=1.5, mode="nearest-exact"),
+            "nearest": F.interpolate(x, scale_factor=2),
+        }
+
+
+def _compare(module: nn.Module, library: Path, inputs: tuple[torch.Tensor, ...]) -> None:
+    with byoc.load(library) as model:
+        names = [info.name for info in model.inputs]
+        found = model.run({n: x.numpy() for n, x in zip(names, inputs, strict=True)})
+    for name, wanted in module(*inputs).items():
+        torch.testing.assert_close(torch.from_numpy(found[name]), wanted, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["scaled", "sized", "volumes"])
+def test_open_sizes(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    module, sizes = {
+        "scaled": (Scaled().eval(), [((2, 3, 8, 10),), ((1, 3, 13, 7),)]),
+        "sized": (Sized().eval(), [((2, 3, 4, 5), (1, 1, 7, 9)), ((1, 3, 2, 3), (1, 1, 82, 123))]),
+        "volumes": (Volumes().eval(), [((2, 2, 4, 5, 6),), ((3, 2, 7, 3, 9),)]),
+    }[name]
+    given = [tuple(map(torch.randn, shapes)) for shapes in sizes]
+    axes = tuple({i: AUTO for i in (0, *range(2, x.dim())) if x.shape[i] > 1} for x in given[0])
+    library = tmp_path / "open.so"
+    compiled = byoc.compile(
+        module, library, example_inputs=given[0], dynamic_shapes=axes, min_bytes=0
+    )
+    assert compiled.report.left == ()
+    assert len(compiled.report.regions) == 1
+    for inputs in given:
+        _compare(module, library, inputs)
+
+
+class Reduced(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, scale_factor=0.7)
+
+
+@torch.no_grad()
+def test_sizes_that_a_float_rounds_otherwise(tmp_path: Path) -> None:
+    """0.7 times 170 is 118.99999999999999, of which PyTorch keeps 118; 7 / 10 of it are 119."""
+    library = tmp_path / "reduced.so"
+    compiled = byoc.compile(
+        Reduced().eval(),
+        library,
+        example_inputs=(torch.randn(1, 1, 10, 20),),
+        dynamic_shapes=({2: AUTO, 3: AUTO},),
+        min_bytes=0,
+    )
+    assert compiled.report.left == ()
+    with byoc.load(library) as model:
+        x = torch.randn(1, 1, 160, 9)
+        torch.testing.assert_close(torch.from_numpy(model(x.numpy())), Reduced()(x))
+        with pytest.raises(byoc.ByocError, match=r"where s\d+ = 170"):
+            model(torch.zeros(1, 1, 170, 9).numpy())
+
+
+class Areas(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        means = F.interpolate(x.exp() + 1, size=y.shape[2:], mode="area")
+        return {"means": means * 2 + 1}
+
+
+@torch.no_grad()
+def test_areas_of_open_sizes(tmp_path: Path) -> None:
+    """Windows whose borders a call decides are TVM's loops, between regions."""
+    module, library = Areas().eval(), tmp_path / "areas.so"
+    given = torch.randn(2, 3, 9, 8), torch.randn(1, 1, 4, 5)
+    axes = ({0: AUTO, 2: AUTO, 3: AUTO}, {2: AUTO, 3: AUTO})
+    compiled = byoc.compile(module, library, example_inputs=given, dynamic_shapes=axes, min_bytes=0)
+    assert len(compiled.report.regions) == 2
+    for inputs in (given, (torch.randn(1, 3, 5, 7), torch.randn(1, 1, 11, 3))):
+        _compare(module, library, inputs)

@@ -395,6 +395,10 @@ MOVEMENT: dict[str, Case] = {
         lambda x, i, s: torch.ops.aten.index_put(x, [None, None, i], s, True),
         ((2, 3, 16, 8), torch.tensor([[5], [5]]), (2, 3, 2, 1, 8)),
     ),
+    "index_put_mask_added": (
+        lambda x, m, v: x.index_put((m,), v, accumulate=True),
+        ((2, 3, 2), _MASK, (2,)),
+    ),
     "index_put_mask": (lambda x, m: x.index_put((m,), torch.tensor(7.0)), ((2, 3, 2), _MASK)),
     "fold": (nn.Fold((4, 4), 3, padding=1), ((1, 18, 16),)),
     "embedding_bag": (nn.EmbeddingBag(10, 4, mode="sum"), (torch.tensor([[1, 9], [0, 3]]),)),

@@ -28,6 +28,9 @@ _UP, _ACROSS = torch.cartesian_prod(_ODD, _ODD).unbind(1)
 #: Numbers of Fibonacci's, which have the longest way to a divisor, among others.
 _WHOLE = torch.tensor([0, 1, -1, 12, -18, 55, 89, 120, 7540113804746346429, 4660046610375530309])
 
+#: Where these functions are finite, their ends, and beyond.
+_UP_TO_9 = torch.cat([torch.linspace(0.01, 9, 90), torch.tensor([0.0, 2.0, 88.0, -1.0, torch.nan])])
+
 SPECIAL: dict[str, Case] = {
     "erfc": (lambda x: torch.erfc(x) * 2, (_NUMBERS,)),
     "erfc_doubles": (torch.erfc, (_NUMBERS.double(),)),
@@ -46,6 +49,16 @@ SPECIAL: dict[str, Case] = {
     "bessel_j1": (torch.special.bessel_j1, (_NUMBERS[:206],)),
     "bessel_y0": (torch.special.bessel_y0, (_NUMBERS[:206],)),
     "bessel_y1": (torch.special.bessel_y1, (_NUMBERS[:206],)),
+    **{
+        f"bessel_{scaled}{order}": (
+            getattr(torch.special, f"{scaled}modified_bessel_{order}"),
+            (_UP_TO_9,),
+        )
+        for order in ("k0", "k1")
+        for scaled in ("", "scaled_")
+    },
+    "bessel_k1_doubles": (torch.special.modified_bessel_k1, (_UP_TO_9.double(),)),
+    "bessel_spherical": (torch.special.spherical_bessel_j0, (_NUMBERS,)),
     "neighbour": (torch.nextafter, (_UP, _ACROSS)),
     "neighbour_doubles": (torch.nextafter, (_UP.double(), _ACROSS.double())),
     "mantissa": (lambda x: torch.frexp(x)[0], (_NUMBERS,)),

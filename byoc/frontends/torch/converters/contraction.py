@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import sqrt
 
 import torch
-from tvm import relax
+from tvm import relax, tirx
 
+from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 
 op = relax.op
@@ -233,9 +234,7 @@ def attention(
     rank = q.ty.ndim
     turned = op.permute_dims(k, [*range(rank - 2), rank - 1, rank - 2])
     scores = op.matmul(q, turned)
-    width = q.ty.shape.values[-1]
-    factor = 1 / sqrt(int(width)) if scale is None else scale
-    scores = op.multiply(scores, g.tensor(float(factor)))
+    scores = op.multiply(scores, _factor(g, q, scale))
     mask, guard = attn_mask, False
     if is_causal:
         mask = _causal(g, q.ty.shape.values[-2], k.ty.shape.values[-2])
@@ -248,6 +247,15 @@ def attention(
         hidden = op.greater(op.min(hidden, -1, keepdims=True), g.tensor(0.0))
         weights = op.where(hidden, g.tensor(0.0), weights)
     return op.matmul(weights, v)
+
+
+def _factor(g: Graph, query: relax.Expr, scale: float | None) -> relax.Expr:
+    """What scores are multiplied by: one by the root of a head's width where nothing is said."""
+    (width,) = query.ty.shape.values[-1:]
+    if scale is not None or isinstance(width, int | tirx.IntImm):
+        return g.tensor(float(scale if scale is not None else 1 / sqrt(int(width))))
+    root = g.emit(op.sqrt(size_tensor(g.builder, width, g.dtype)))
+    return g.emit(op.divide(g.tensor(1.0), root))
 
 
 def _repeated(g: Graph, heads: relax.Expr, query: relax.Expr) -> relax.Expr:

@@ -302,8 +302,8 @@ def _put_by_mask(
     accumulate: bool,
 ) -> relax.Expr:
     """Values where a mask of the first axes is true: one row after another, or one for all."""
-    if list(axes) != [0] or accumulate:
-        raise ValueError("elements that a mask and places pick, or adds to; need the mask alone")
+    if list(axes) != [0]:
+        raise ValueError("elements that a mask and places pick; need the mask alone")
     (mask,) = places
     # Its extents are those of the tensor, which may be written otherwise.
     extents, count = list(tensor.ty.shape.values), mask.ty.ndim
@@ -320,7 +320,10 @@ def _put_by_mask(
         more = op.zeros([1, *given[1:]], str(source.ty.dtype))
         rows = op.take(g.emit(op.concat([source, more], 0)), g.emit(place), 0)
         value = op.reshape(g.emit(rows), [*extents[:count], *given[1:]])
-    return op.where(g.emit(op.reshape(chosen, shape)), g.emit(value), tensor)
+    value = g.emit(value)
+    if accumulate:
+        value = g.emit(op.add(tensor, value))
+    return op.where(g.emit(op.reshape(chosen, shape)), value, tensor)
 
 
 def places_among(

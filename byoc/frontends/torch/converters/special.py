@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, nan, pi, sqrt
 
+import numpy as np
+from numpy.polynomial.chebyshev import cheb2poly
 from tvm import relax, te, tirx
 
 from byoc.frontends.torch.values import Graph, Value
@@ -204,6 +206,83 @@ def _bessel(order: int, is_scaled: bool) -> Formula:
     return function
 
 
+#: Chebyshev's coefficients of the modified Bessel functions of the second kind (Cephes), of orders
+#: 0 and 1: up to ``_SECOND_FAR`` in ``x^2 - 2``, and beyond it in ``8 / x - 2``.
+_SECOND_FAR = 2.0
+_K0_NEAR = (
+    *(1.374465435613523e-16, 4.25981614279661e-14, 1.0349695257633842e-11),
+    *(1.904516377220209e-09, 2.5347910790261494e-07, 2.286212103119452e-05),
+    *(0.001264615411446926, 0.0359799365153615, 0.3442898999246285),
+    *(-0.5353273932339028,),
+)
+_K0_FAR = (
+    *(5.300433772686263e-18, -1.6475804301524212e-17, 5.2103915050390274e-17),
+    *(-1.678231096805412e-16, 5.512055978524319e-16, -1.848593377343779e-15),
+    *(6.3400764774050706e-15, -2.2275133269916698e-14, 8.032890775363575e-14),
+    *(-2.9800969231727303e-13, 1.140340588208475e-12, -4.514597883373944e-12),
+    *(1.8559491149547177e-11, -7.957489244477107e-11, 3.577397281400301e-10),
+    *(-1.69753450938906e-09, 8.574034017414225e-09, -4.660489897687948e-08),
+    *(2.766813639445015e-07, -1.8317555227191195e-06, 1.39498137188765e-05),
+    *(-0.00012849549581627802, 0.0015698838857300533, -0.0314481013119645),
+    *(2.4403030820659555,),
+)
+_K1_NEAR = (
+    *(-7.023863479386288e-18, -2.427449850519366e-15, -6.666901694199329e-13),
+    *(-1.4114883926335278e-10, -2.213387630734726e-08, -2.4334061415659684e-06),
+    *(-0.0001730288957513052, -0.006975723859639864, -0.12261118082265715),
+    *(-0.3531559607765449, 1.5253002273389478),
+)
+_K1_FAR = (
+    *(-5.756744483665017e-18, 1.7940508731475592e-17, -5.689462558442859e-17),
+    *(1.838093544366639e-16, -6.057047248373319e-16, 2.038703165624334e-15),
+    *(-7.019837090418314e-15, 2.4771544244813043e-14, -8.976705182324994e-14),
+    *(3.3484196660784293e-13, -1.2891739609510289e-12, 5.13963967348173e-12),
+    *(-2.1299678384275683e-11, 9.218315187605006e-11, -4.1903547593418965e-10),
+    *(2.015049755197033e-09, -1.0345762465678097e-08, 5.7410841254500495e-08),
+    *(-3.5019606030878126e-07, 2.406484947837217e-06, -1.936197974166083e-05),
+    *(0.00019521551847135162, -0.002857816859622779, 0.10392373657681724),
+    *(2.7206261904844427,),
+)
+
+
+def _chebyshev(x: Number, factors: tuple[float, ...]) -> Number:
+    """A series of Chebyshev's polynomials of ``x / 2``, the highest first and half of the last, as
+    one polynomial: a loop holds each number as often as its formula names it."""
+    whole = np.array(factors[::-1])
+    whole[0] /= 2
+    return _polynomial(x * 0.5, tuple(map(float, cheb2poly(whole)[::-1])))
+
+
+def _second_kind(order: int, is_scaled: bool) -> Formula:
+    """Infinite at 0, NaN below; times ``exp(x)`` where it is scaled."""
+    near_factors, far_factors = ((_K0_NEAR, _K0_FAR), (_K1_NEAR, _K1_FAR))[order]
+    first_kind = _bessel(order, False)
+
+    def function(x: Number) -> Number:
+        inner = tirx.max(tirx.min(x, _number(_SECOND_FAR)), _number(0.0))
+        series = _chebyshev(inner * inner - 2.0, near_factors)
+        product = tirx.log(inner * 0.5) * first_kind(inner)
+        near = product + series / inner if order else series - product
+        outer = tirx.max(x, _number(_SECOND_FAR))
+        far = _chebyshev(8.0 / outer - 2.0, far_factors) / tirx.sqrt(outer)
+        if is_scaled:
+            near = near * tirx.exp(inner)
+        else:
+            far = far * tirx.exp(-outer)
+        made = tirx.Select(x > _SECOND_FAR, far, near)
+        made = tirx.Select(x == 0.0, _number(inf), made)
+        return tirx.Select(tirx.any(x < 0.0, tirx.isnan(x)), _number(nan), made)
+
+    return function
+
+
+def spherical_bessel(x: Number) -> Number:
+    """``sin(x) / x``, which is 1 at 0 and 0 at the ends."""
+    safe = tirx.Select(tirx.any(x == 0.0, tirx.isinf(x)), _number(1.0), x)
+    made = tirx.Select(x == 0.0, _number(1.0), tirx.sin(safe) / safe)
+    return tirx.Select(tirx.isinf(x), _number(0.0), made)
+
+
 SPECIAL = {
     "polygamma": polygamma,
     "special_ndtri": _by(normal_quantile),
@@ -213,6 +292,12 @@ SPECIAL = {
     **dict.fromkeys(("special_i1", "special_modified_bessel_i1"), _by(_bessel(1, False))),
     "special_i0e": _by(_bessel(0, True)),
     "special_i1e": _by(_bessel(1, True)),
+    **{
+        f"special_{scaled}modified_bessel_k{order}": _by(_second_kind(order, bool(scaled)))
+        for order in (0, 1)
+        for scaled in ("", "scaled_")
+    },
+    "special_spherical_bessel_j0": _by(spherical_bessel),
     "erfc": _of_c("erfc"),
     "lgamma": _of_c("lgamma"),
     "digamma": _by(digamma),

@@ -19,6 +19,10 @@ _TIES = torch.tensor([[2.0, 2.0, 1.0], [3.0, 0.0, 1.0]])
 
 #: What a family of functions computes of each, all of them as PyTorch does.
 ODD: dict[str, Case] = {
+    "conjugate_doubles": (
+        lambda x: torch.view_as_real(torch.view_as_complex(x).conj().resolve_conj()),
+        (torch.linspace(-3, 4, 12).double().view(2, 3, 2),),
+    ),
     "sign": (torch.sign, (_NUMBERS,)),
     "sign_bytes": (torch.sign, (_BYTES,)),
     "sign_booleans": (torch.sign, (_MASK,)),

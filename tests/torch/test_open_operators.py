@@ -172,6 +172,12 @@ class Ends(nn.Module):
         }
 
 
+class Diagonals(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        whole = (x @ x.mT).unflatten(0, (-1, 1)) + 1
+        return {"whole": whole.diagonal(0, 0, 2), "trace": whole.diagonal(0, 2, 0).sum(-1)}
+
+
 class Rows(nn.Module):
     """Elements at places of two axes, one of them open, that broadcast."""
 
@@ -205,6 +211,7 @@ CASES = {
             torch.stack([torch.randperm(5)[:3] for _ in range(2 * n)]).view(n, 2, 3),
         ),
     ),
+    "diagonals": (Diagonals(), lambda n: (torch.randn(n, 4),)),
     "pooled": (Pooled(), lambda n: (torch.randn(n, 3),)),
     "middle": (Middle(), lambda n: (torch.randn(n, 3),)),
     "spectrum": (Spectrum(), lambda n: (torch.randn(n, 3, 8, 8),)),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 
 from byoc.errors import ModelError
 from byoc.frontends.torch.names import source_node
@@ -32,6 +33,17 @@ def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
         if target in signature.user_inputs:
             raise ModelError(f"an input and a buffer are called {target!r}; rename one")
     return found
+
+
+def require_values(program: torch.export.ExportedProgram) -> None:
+    """Raise ``ModelError`` for a constant that stands for something of the trace."""
+    for name, value in program.constants.items():
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+        if isinstance(value, FakeTensor) or (isinstance(value, torch.Tensor) and wrapped(value)):
+            raise ModelError(
+                f"constant {name!r} has no values, as PyTorch's tracer loses what torch.func.grad, "
+                "jacrev and hessian are of; write the derivative out (torch.func.jvp is taken)"
+            )
 
 
 def tensor_of_two_names(program: torch.export.ExportedProgram) -> tuple[str, str] | None:

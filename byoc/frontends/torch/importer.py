@@ -19,7 +19,12 @@ from tvm import relax
 from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.relax_functions import Functions
-from byoc.frontends.torch.buffers import changed_buffers, tensor_of_two_names, written_inputs
+from byoc.frontends.torch.buffers import (
+    changed_buffers,
+    require_values,
+    tensor_of_two_names,
+    written_inputs,
+)
 from byoc.frontends.torch.control_flow import ControlFlow, converts
 from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
 from byoc.frontends.torch.decompositions import decompositions
@@ -63,6 +68,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     ``ImportFailure`` that names module and operator where one has no converter, and
     ``UnsupportedForm`` where one would give a wrong result.
     """
+    require_values(program.exported)
     taken_apart = _taken_apart(program.exported)
     kept = changed_buffers(taken_apart) if states else None
     _require_converters(taken_apart, kept or ())

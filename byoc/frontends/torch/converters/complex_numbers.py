@@ -87,7 +87,7 @@ def angle(g: Graph, x: Value) -> relax.Expr:
 def conjugate(g: Graph, x: Value) -> relax.Expr:
     """The imaginary part negated."""
     pairs = g.tensor(x)
-    return op.multiply(pairs, g.tensor(torch.tensor([1.0, -1.0])))
+    return op.multiply(pairs, g.tensor(torch.tensor([1.0, -1.0]), dtype_of(pairs)))
 
 
 def negative(g: Graph, x: Value) -> relax.Expr:

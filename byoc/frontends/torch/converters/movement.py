@@ -190,6 +190,11 @@ def diagonal(g: Graph, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) 
     *others, rows, columns = turned.ty.shape.values
     flat = g.emit(op.reshape(turned, [*others, rows * columns]))
     begin = offset if offset >= 0 else -offset * columns
+    if not isinstance(columns, int | tirx.IntImm):
+        step = size_tensor(g.builder, columns + 1, "int64")
+        places = g.emit(op.multiply(op.arange(0, g.shape[-1], 1, "int64"), step))
+        places = g.emit(op.add(places, g.tensor(begin, "int64")))
+        return op.take(flat, places, len(others))
     end = begin + (g.shape[-1] - 1) * (columns + 1) + 1
     return part_of(flat, len(others), begin, end, int(columns) + 1)
 

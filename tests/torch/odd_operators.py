@@ -59,5 +59,9 @@ ODD: dict[str, Case] = {
     "rms_norm_doubles": (lambda x: F.rms_norm(x, (6,), eps=1e-3), (_DOUBLES,)),
     "group_norm_doubles": (nn.GroupNorm(2, 4, dtype=torch.float64), (_DOUBLES,)),
     "instance_norm_doubles": (F.instance_norm, (_DOUBLES,)),
+    "group_norm_halves": (
+        lambda x: F.group_norm(x.bfloat16(), 2, torch.arange(4.0).bfloat16()).float(),
+        ((2, 4, 3),),
+    ),
     "layer_norm_halves": (lambda x: F.layer_norm(x.bfloat16(), (6,), torch.ones(6)), ((3, 6),)),
 }

@@ -166,7 +166,10 @@ def group_norm(
         apart = op.reshape(x, [batch, num_groups, int(channels) // num_groups, *others])
         apart = _standardised(g, g.emit(apart), [axis + 1 for axis in (1, *axes)], eps)
         return _scaled(op.reshape(apart, list(x.ty.shape.values)), gamma, beta, x.ty.ndim)
-    return op.nn.group_norm(x, gamma, beta, num_groups, channel_axis=1, axes=axes, epsilon=eps)
+    # Relax has none of bfloat16.
+    parts = [g.tensor(t, "float32") if g.dtype == "bfloat16" else t for t in (x, gamma, beta)]
+    made = op.nn.group_norm(*parts, num_groups, channel_axis=1, axes=axes, epsilon=eps)
+    return g.tensor(g.emit(made), g.dtype)
 
 
 def native_group_norm(

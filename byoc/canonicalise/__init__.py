@@ -73,6 +73,7 @@ from byoc.canonicalise.transposed_conv_to_conv import transposed_conv_to_conv
 from byoc.canonicalise.transposed_volumes import convolved_volumes
 from byoc.canonicalise.values_of_nothing import values_of_nothing
 from byoc.ir.dataflow import Block, map_blocks
+from byoc.ir.walk import expressions_of
 
 Rule = Callable[[Block], None]
 
@@ -202,16 +203,13 @@ def harmless(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _called(mod: tvm.IRModule) -> set[tvm.ir.GlobalVar]:
     """The functions of a module that its Relax functions refer to."""
-    called: set[tvm.ir.GlobalVar] = set()
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, tvm.ir.GlobalVar):
-            called.add(expr)
-
-    for _, func in mod.functions.items():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
-    return called
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    return {
+        expr
+        for func in functions
+        for expr in expressions_of(func)
+        if isinstance(expr, tvm.ir.GlobalVar)
+    }
 
 
 def _named_in_primitive(func: tvm.tirx.PrimFunc) -> list[tvm.ir.GlobalVar]:

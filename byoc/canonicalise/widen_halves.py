@@ -52,7 +52,7 @@ def widen_halves(mod: tvm.IRModule) -> tvm.IRModule:
     constants: dict[Constant, Constant] = {}
 
     def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
-        if not any(_has_half_in(binding) for binding in block.bindings):
+        if not _have_halves(block):
             return block
         # What importers write as loop nests becomes operators, which have no dtype of their own.
         open_block = Block(block, mod, skip_empty=True)
@@ -68,6 +68,16 @@ def has_half(kind: tvm.ir.Type) -> bool:
     if isinstance(kind, relax.TupleType):
         return any(map(has_half, kind.fields))
     return isinstance(kind, relax.TensorType) and str(kind.dtype) in KERNEL_HALVES
+
+
+def _have_halves(block: relax.DataflowBlock) -> bool:
+    """Whether any binding has such a value, where each variable's type is looked at once."""
+    found: set[relax.Expr] = set()
+    for binding in block.bindings:
+        value = binding.value
+        operands = _flat(value.args) if isinstance(value, relax.Call) else []
+        found.update([binding.var, *variables(value), *operands])
+    return any(has_half(expr.ty) for expr in found)
 
 
 def _has_half_in(binding: relax.Binding) -> bool:

@@ -11,6 +11,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from byoc.ir.dataflow import is_candidate
+from byoc.ir.walk import expressions_of
 
 
 def direct_calls(mod: tvm.IRModule) -> tvm.IRModule:
@@ -31,14 +32,13 @@ def _bound_functions(func: relax.Function) -> dict[relax.Var, tvm.ir.GlobalVar]:
     """Variables that are other names of functions, in branches as well."""
     found: dict[relax.Var, tvm.ir.GlobalVar] = {}
 
-    def visit(expr: relax.Expr) -> None:
+    for expr in expressions_of(func):
         if isinstance(expr, relax.SeqExpr):
             for block in expr.blocks:
                 for binding in block.bindings:
                     if isinstance(binding.value, tvm.ir.GlobalVar):
                         found[binding.var] = binding.value
 
-    relax.analysis.post_order_visit(func, visit)
     return found
 
 

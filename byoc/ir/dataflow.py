@@ -16,6 +16,7 @@ from tvm import relax
 from tvm.relax.expr import _update_type
 
 from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
+from byoc.ir.walk import operands_of
 from codegen_cc.dim import Dim, is_static
 from codegen_cc.dtypes import KERNEL_FLOATS, KERNEL_HALVES
 from codegen_cc.region.relax_dims import dim_text, relax_dims
@@ -111,12 +112,7 @@ def op_name(expr: Expr) -> str | None:
 
 def touches_empty(call: relax.Call) -> bool:
     """Whether the result of a call or one of its operands has an extent of 0."""
-    operands = [
-        item
-        for argument in call.args
-        for item in (argument.fields if isinstance(argument, relax.Tuple) else [argument])
-    ]
-    return any(0 in (shape_of(expr) or ()) for expr in (call, *operands))
+    return any(0 in (shape_of(expr) or ()) for expr in (call, *operands_of(call)))
 
 
 def variables(expr: Expr) -> list[Var]:
@@ -189,6 +185,7 @@ class Block:
         self._origins: dict[Var, Origin] = {}
         self._heirs: dict[Var, Var] = {}
         self._pieces: dict[Var, list[Var]] = {}
+        self._handed: set[tuple[Var, int, str | None, Origin]] = set()
         for binding in block.bindings:
             # Each access makes a new Python object, and dictionaries compare other objects than
             # their own by TVM's slow equality.
@@ -349,12 +346,15 @@ class Block:
             heir = self._heirs.get(heir)
         if heir is None or heir not in self.values or heir == var:
             return
-        # What was put in its place may be several bindings; one of the same operator is its like.
-        group = [piece for piece in self._pieces.get(heir, ()) if piece in self.values]
-        name = op_name(self.values[var])
-        like = [piece for piece in (*group, heir) if name and op_name(self.values[piece]) == name]
-        for piece in like or (*group, heir):
-            self._inherit(piece, var)
+        pieces, name = self._pieces.get(heir, ()), op_name(self.values[var])
+        handed = (heir, len(pieces), name, self.origin(var))
+        if handed not in self._handed:  # a thousand operands of one node hand on the same
+            self._handed.add(handed)
+            # Several bindings may be in its place; one of the same operator is its like.
+            group = [piece for piece in (*pieces, heir) if piece in self.values]
+            like = [piece for piece in group if name and op_name(self.values[piece]) == name]
+            for piece in like or group:
+                self._inherit(piece, var)
         for read in variables(self.values[var]):
             self._heirs.setdefault(read, heir)
 

@@ -8,6 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
+from byoc.ir.walk import expressions_of
 from codegen_cc.link.value_sized import VALUE_SIZED, value_sized_modules
 from codegen_cc.target import HOST, Target
 
@@ -50,12 +51,9 @@ def called(module: tvm.IRModule, names: Sequence[str] | None = None) -> list[str
 def _names(function: tvm.ir.BaseFunc) -> Iterator[str]:
     found: list[str] = []
     if isinstance(function, relax.Function):
-
-        def visit(expr: relax.Expr) -> None:
+        for expr in expressions_of(function):
             if isinstance(expr, relax.ExternFunc):
                 found.append(str(expr.global_symbol))
-
-        relax.analysis.post_order_visit(function.body, visit)
     elif isinstance(function, tirx.PrimFunc):
         # Of loops the walk comes to each node at each use: a call of Python for each takes a
         # third of a compilation.

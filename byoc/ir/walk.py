@@ -14,6 +14,34 @@ def bindings_of(func: relax.Function) -> list[relax.Binding]:
     return [binding for block in func.body.blocks for binding in block.bindings]
 
 
+def expressions_of(root: relax.Expr) -> Iterator[relax.Expr]:
+    """An expression and all inside of it, in branches and in functions inside as well.
+
+    Types are not walked through, as TVM's own visitor does: that of a tuple is as long as it has
+    items, and is met again with each item that is read.
+    """
+    waiting = [root]
+    while waiting:
+        expr = waiting.pop()
+        yield expr
+        waiting += reversed(_inside(expr))
+
+
+def _inside(expr: relax.Expr) -> list[relax.Expr]:
+    if isinstance(expr, relax.Call):
+        return [expr.op, *expr.args]
+    if isinstance(expr, relax.Tuple):
+        return list(expr.fields)
+    if isinstance(expr, relax.TupleGetItem):
+        return [expr.tuple_value]
+    if isinstance(expr, relax.SeqExpr):
+        values = [binding.value for block in expr.blocks for binding in block.bindings]
+        return [*values, expr.body]
+    if isinstance(expr, relax.If):
+        return [expr.cond, expr.true_branch, expr.false_branch]
+    return [expr.body] if isinstance(expr, relax.Function) else []
+
+
 def composites_of(func: relax.Function) -> Iterator[tuple[relax.Var, relax.Function, Node]]:
     """The composite functions that a function binds, with the nodes that they stand for."""
     for binding in bindings_of(func):

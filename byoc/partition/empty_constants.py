@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from byoc.ir.dataflow import Constant, is_candidate, static_shape_of
+from byoc.ir.walk import expressions_of
 
 _RESHAPE = "vm.builtin.reshape"
 
@@ -44,14 +45,7 @@ def _cannot_be_loaded(expr: relax.Expr) -> bool:
 
 
 def _has_one(func: relax.Function) -> bool:
-    found = False
-
-    def look(expr: relax.Expr) -> None:
-        nonlocal found
-        found = found or _cannot_be_loaded(expr)
-
-    relax.analysis.post_order_visit(func, look)
-    return found
+    return any(map(_cannot_be_loaded, expressions_of(func)))
 
 
 @relax.expr_functor.mutator

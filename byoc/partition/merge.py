@@ -51,6 +51,7 @@ from byoc.ir.dataflow import (
     with_blocks,
 )
 from byoc.ir.symbols import named_in, told_by
+from byoc.ir.walk import expressions_of
 from codegen_cc import dtypes
 from codegen_cc.dim import at_unit, product
 from codegen_cc.node import NODE_ATTRIBUTE
@@ -122,16 +123,13 @@ def merge(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _external_symbols(mod: tvm.IRModule) -> set[str]:
     """Functions outside of the module that it calls, such as regions that were compiled already."""
-    found: set[str] = set()
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.ExternFunc):
-            found.add(str(expr.global_symbol))
-
-    for func in mod.functions.values():
-        if isinstance(func, relax.Function):
-            relax.analysis.post_order_visit(func, visit)
-    return found
+    functions = [func for func in mod.functions.values() if isinstance(func, relax.Function)]
+    return {
+        str(expr.global_symbol)
+        for func in functions
+        for expr in expressions_of(func)
+        if isinstance(expr, relax.ExternFunc)
+    }
 
 
 def _namer(function: str, taken: set[str]) -> Callable[[], str]:

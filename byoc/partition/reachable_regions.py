@@ -21,6 +21,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from byoc.ir.dataflow import is_candidate, is_region
+from byoc.ir.walk import expressions_of
 
 _SYMBOL = "global_symbol"
 
@@ -50,14 +51,8 @@ def reachable_regions(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _called_by(func: relax.Function) -> Counter[tvm.ir.GlobalVar]:
     """How often a function calls others by name, in branches and local functions as well."""
-    called: Counter[tvm.ir.GlobalVar] = Counter()
-
-    def visit(expr: relax.Expr) -> None:
-        if isinstance(expr, relax.Call) and isinstance(expr.op, tvm.ir.GlobalVar):
-            called[expr.op] += 1
-
-    relax.analysis.post_order_visit(func, visit)
-    return called
+    calls = (expr for expr in expressions_of(func) if isinstance(expr, relax.Call))
+    return Counter(call.op for call in calls if isinstance(call.op, tvm.ir.GlobalVar))
 
 
 def _reached_from(

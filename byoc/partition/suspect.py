@@ -16,6 +16,7 @@ from tvm import relax
 
 from byoc.ir.dataflow import is_candidate, op_name
 from byoc.ir.origin import origin_of
+from byoc.ir.walk import expressions_of
 
 #: Names of nodes that a message lists.
 _LISTED = 3
@@ -42,7 +43,7 @@ def _untracked(func: relax.Function) -> Iterator[str]:
     items: dict[relax.Var, set[int]] = {}
     elsewhere: set[relax.Var] = set()
 
-    def visit(expr: relax.Expr) -> None:
+    for expr in expressions_of(func):
         if isinstance(expr, relax.SeqExpr):
             for block in expr.blocks:
                 for binding in block.bindings:
@@ -56,7 +57,6 @@ def _untracked(func: relax.Function) -> Iterator[str]:
         elif isinstance(expr, relax.Tuple):
             elsewhere.update(item for item in expr.fields if isinstance(item, relax.Var))
 
-    relax.analysis.post_order_visit(func, visit)
     result = func.body.body
     for var, call in norms.items():
         if items.get(var) == {0} and var not in elsewhere and var != result:

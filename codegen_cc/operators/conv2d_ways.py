@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from codegen_cc.dim import estimate, is_static, product, same
+from codegen_cc.dim import Dim, estimate, is_static, product, same
 from codegen_cc.node import Node
 from codegen_cc.operators.bfloat16 import in_parts, no_gain, product_rate, short_name
 from codegen_cc.operators.operands import not_constant
@@ -37,6 +37,10 @@ _COST_OF_DOTS = 1.25
 
 #: Outputs up to which dots are faster than Winograd's algorithm, whose products have panels too.
 _FEWER_THAN_WINOGRAD = 4
+
+#: Pixels along an open side to reckon with where a convolution is dilated: DeepLab has 32 or 64 for
+#: an image of 512, and a small image is not to take a hundred times as long.
+_SMALL_SIDE = 16
 
 #: Rate of products in bfloat16 up to which it is faster than those of groups of a panel.
 _MOST_RATE_OF_GROUPS = 2.0
@@ -98,17 +102,24 @@ def winograd_tile(node: Node) -> int:
     images, outputs, height, width = node.shape
     # Of an unknown size it is only known that it may be small.
     most = 8 if is_static([images, height, width]) else 6
-    # Pixels that a dilation lies between are images of their own.
+    # Pixels that a dilation lies between are images of their own, each of a tile at least.
     down, across = node.attrs["dilation"]
+    height, width = _side(height, down), _side(width, across)
     sizes = (
         estimate(images) * down * across,
-        -(-estimate(height) // down),
-        -(-estimate(width) // across),
-        *(inputs, outputs, most),
+        -(-height // down),
+        -(-width // across),
+        *(inputs, outputs, most, estimate(images) * height * width),
     )
     if node.compute or node.storage:
         return best_tile_beside(product_rate(node), *sizes)
     return best_tile(*sizes)
+
+
+def _side(extent: Dim, step: int) -> int:
+    """Pixels along a side to reckon with, where every ``step``-th is of an image of its own."""
+    found = estimate(extent)
+    return found if step == 1 or isinstance(extent, int) else min(found, _SMALL_SIDE)
 
 
 def fits_grouped(node: Node) -> bool:

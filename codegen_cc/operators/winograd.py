@@ -79,10 +79,14 @@ def estimated_seconds(
 
 
 def best_tile(
-    images: int, height: int, width: int, inputs: int, outputs: int, most: int = 8
+    images: int, height: int, width: int, inputs: int, outputs: int, most: int, pixels: int
 ) -> int:
-    """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct."""
-    best, seconds = 0, estimated_seconds(0, images, height, width, inputs, outputs)
+    """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct.
+
+    ``pixels`` are those of all images; of a dilated convolution some images have fewer than
+    others, and all take the same number of tiles.
+    """
+    best, seconds = 0, estimated_seconds(0, 1, 1, pixels, inputs, outputs)
     for tile in POINTS:
         found = estimated_seconds(tile, images, height, width, inputs, outputs)
         nbytes = 4 * tile * tile * inputs * outputs
@@ -110,14 +114,15 @@ def best_tile_beside(
     width: int,
     inputs: int,
     outputs: int,
-    most: int = 8,
+    most: int,
+    pixels: int,
 ) -> int:
     """The same beside direct convolution that does so many products in the time of one of float32.
 
     What is read and written is stored in fewer bytes, and so are the other's weights, which stay in
     caches.
     """
-    pixels, columns = images * height * width, -(-outputs // PANEL) * PANEL
+    columns = -(-outputs // PANEL) * PANEL
     direct = 9 * inputs * (columns / direct_rate + _PRODUCTS_PER_PACKED)
     best, products = 0, pixels * (direct + _PRODUCTS_PER_STORED * columns)
     for tile in _PRODUCTS_PER_INPUT:

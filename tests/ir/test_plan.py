@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from codegen_cc.dim import Dim, symbol
 from codegen_cc.emit.entry import c_identifier
 from codegen_cc.emit.source import emit_source
 from codegen_cc.link.weights import WeightBlob
@@ -111,6 +112,26 @@ def test_few_outputs_are_dots(inputs: int, outputs: int, window: int, stride: in
     }
     shape = (1, outputs, 64 // stride, 64 // stride)
     y = b.add("conv2d", operands, shape, groups=1, **attrs)
+    assert [f for f in functions(plan(b.done(y))) if "conv" in f] == [function]
+
+
+@pytest.mark.parametrize(
+    ("side", "dilation", "function"),
+    [
+        (64, 2, "ext_conv2d_winograd"),
+        (16, 12, "ext_conv2d"),
+        (symbol("n"), 2, "ext_conv2d_winograd"),
+        (symbol("n"), 4, "ext_conv2d_winograd"),
+        (symbol("n"), 12, "ext_conv2d"),
+        (symbol("n"), 36, "ext_conv2d"),
+    ],
+)
+def test_pixels_between_which_a_dilation_lies_fill_tiles(side: Dim, dilation: int, function: str):
+    """Of 24 pixels 36 apart, Winograd's algorithm would compute 1 296 tiles."""
+    b = RegionBuilder()
+    attrs = {"strides": [1, 1], "padding": [dilation] * 4, "dilation": [dilation] * 2}
+    operands = {"input": b.input(1, 64, side, side), "weight": b.constant(64, 64, 3, 3)}
+    y = b.add("conv2d", operands, (1, 64, side, side), groups=1, **attrs)
     assert [f for f in functions(plan(b.done(y))) if "conv" in f] == [function]
 
 

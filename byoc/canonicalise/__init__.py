@@ -57,7 +57,7 @@ from byoc.canonicalise.repeated_places import (
     repeated_steps,
 )
 from byoc.canonicalise.reshape_family import one_reshape
-from byoc.canonicalise.resize_to_broadcast import resize_to_broadcast
+from byoc.canonicalise.resize_to_broadcast import pixels_before_enlarging, resize_to_broadcast
 from byoc.canonicalise.rms_norm import rms_norm_from_pieces
 from byoc.canonicalise.rounded_to_16_bits import rounded_to_16_bits
 from byoc.canonicalise.silu import silu_from_pieces
@@ -124,6 +124,7 @@ RULES: tuple[Rule, ...] = (
     mean_from_variance,
     gelu_from_pieces,
     silu_from_pieces,
+    pixels_before_enlarging,
     # Per-channel arithmetic goes into weights and biases, the rest becomes scale and shift.
     decompose_batch_norm,
     matmul_of_rows,

@@ -68,3 +68,33 @@ def test_static_and_symbolic_shapes(model: onnx.ModelProto, tmp_path: Path) -> N
             found, want = library.run(feed), onnxruntime_outputs(model, feed)
             for name, array in want.items():
                 np.testing.assert_allclose(found[name], array, 1e-6, 1e-6, err_msg=name)
+
+
+POOLED = """<ir_version: 8, opset_import: ["": 18]>
+g (float[nodes,8] x, int64[places,8] e) => (float[4,8] y)
+{
+  zeros = Constant<value = float[1] {0.0}>()
+  sizes = Constant<value_ints = [4, 8]>()
+  t = Exp(x)
+  none = Expand(zeros, sizes)
+  y = ScatterElements<axis = 0, reduction = "add">(none, e, t)
+}"""
+
+
+def test_axes_are_as_long_where_each_element_has_a_place(tmp_path: Path) -> None:
+    """PyTorch's dynamo exporter names the nodes of a graph anew for each input."""
+    model = onnx.parser.parse_model(POOLED)
+    with pytest.warns(byoc.AxesNote):
+        compiled = byoc.compile(model, tmp_path / "pooled.so")
+    assert compiled.report.left == () and len(compiled.report.regions) == 1
+    loaded = byoc.load(tmp_path / "pooled.so")
+    rng = np.random.default_rng(1)
+    for nodes in (1, 5, 40):
+        given = {
+            "x": rng.standard_normal((nodes, 8)).astype("float32"),
+            "e": rng.integers(-4, 4, (nodes, 8)),
+        }
+        wanted = onnxruntime_outputs(model, given)["y"]
+        np.testing.assert_allclose(loaded.run(given)["y"], wanted, rtol=1e-5)
+    with pytest.raises(byoc.InputError):
+        loaded.run({"x": given["x"][:3], "e": given["e"]})

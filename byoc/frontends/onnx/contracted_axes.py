@@ -70,6 +70,8 @@ def note_contracted(
     Raises ``ValueError`` where it is for some sizes only, as nothing would check that later: for a
     number, or two of the inputs' own ``symbols``.
     """
+    if operator == "ScatterElements":
+        _note_scattered(inputs, unequal, symbols)
     if operator not in _OF:
         return
     shapes = [shape_of(x) if _is_tensor(x) else None for x in (*inputs, None, None)[:2]]
@@ -84,6 +86,20 @@ def note_contracted(
     unequal.append(size_or_pair(a, b))
     if any(isinstance(x, int) for x in (a, b)) or (a in symbols and b in symbols):
         raise ValueError(f"{operator} sums over {a} and {b} elements; need equally many")
+
+
+def _note_scattered(
+    inputs: Sequence[relax.Expr | None], unequal: Unequal, symbols: Collection[sympy.Symbol]
+) -> None:
+    """The same of places and of what is written there: each element has one."""
+    places, updates = (shape_of(x) if _is_tensor(x) else None for x in inputs[1:3])
+    if places is None or updates is None or len(places) != len(updates):
+        return
+    pairs = [pair for pair in zip(places, updates, strict=True) if not same(*pair)]
+    unequal += [size_or_pair(*pair) for pair in pairs]
+    for a, b in pairs:
+        if all(isinstance(x, int) or x in symbols for x in (a, b)):
+            raise ValueError(f"ScatterElements has {a} places for {b} elements; need equally many")
 
 
 def _is_tensor(expr: relax.Expr | None) -> bool:

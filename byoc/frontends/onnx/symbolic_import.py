@@ -219,8 +219,9 @@ class SymbolicImporter(CheckedImporter):
     def _note_contracted(
         self, op_name: str, inputs: list[relax.Expr | None], attrs: dict[str, Any]
     ) -> None:
+        own = self.tangled.of_inputs if op_name == "ScatterElements" else self._variables.keys()
         try:
-            note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
+            note_contracted(op_name, inputs, attrs, self.unequal, own)
         except ValueError:
             if self.assumed is None or op_name != "MatMul":
                 raise

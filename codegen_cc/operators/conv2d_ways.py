@@ -42,6 +42,9 @@ _FEWER_THAN_WINOGRAD = 4
 #: an image of 512, and a small image is not to take a hundred times as long.
 _SMALL_SIDE = 16
 
+#: Dilations from which on direct convolution leaves out taps outside of the image (in its kernel).
+_WIDE_DILATION = 4
+
 #: Rate of products in bfloat16 up to which it is faster than those of groups of a panel.
 _MOST_RATE_OF_GROUPS = 2.0
 
@@ -109,11 +112,26 @@ def winograd_tile(node: Node) -> int:
         estimate(images) * down * across,
         -(-height // down),
         -(-width // across),
-        *(inputs, outputs, most, estimate(images) * height * width),
+        *(inputs, outputs, most),
     )
+    pixels = estimate(images) * height * width
     if node.compute or node.storage:
-        return best_tile_beside(product_rate(node), *sizes)
-    return best_tile(*sizes)
+        return best_tile_beside(product_rate(node), *sizes, pixels)
+    top, left = node.attrs["padding"][:2]
+    inside = _taps_inside(height, down, top) * _taps_inside(width, across, left)
+    return best_tile(*sizes, pixels * inside)
+
+
+def _taps_inside(side: int, step: int, padding: int) -> float:
+    """The share of 3 taps, ``step`` apart, that lie inside a side where they are read at all.
+
+    Direct convolution reads none of those that a wide dilation has outside of the image; there, the
+    side is taken to be as long as the result's.
+    """
+    if step < _WIDE_DILATION or side == 0:
+        return 1.0
+    begins = (tap * step - padding for tap in range(3))
+    return sum(max(0, min(side, side - b) - max(0, -b)) for b in begins) / (3 * side)
 
 
 def _side(extent: Dim, step: int) -> int:

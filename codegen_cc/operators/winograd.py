@@ -57,7 +57,7 @@ _VECTOR = 16
 
 
 def estimated_seconds(
-    tile: int, images: int, height: int, width: int, inputs: int, outputs: int
+    tile: int, images: int, height: int, width: float, inputs: int, outputs: int
 ) -> float:
     """Time of one core for a 3 x 3 convolution with so many output pixels and channels.
 
@@ -79,12 +79,12 @@ def estimated_seconds(
 
 
 def best_tile(
-    images: int, height: int, width: int, inputs: int, outputs: int, most: int, pixels: int
+    images: int, height: int, width: int, inputs: int, outputs: int, most: int, pixels: float
 ) -> int:
     """The tile, at most ``most``, that a 3 x 3 convolution should use, or 0 for direct.
 
-    ``pixels`` are those of all images; of a dilated convolution some images have fewer than
-    others, and all take the same number of tiles.
+    ``pixels`` are those of all images, as many as have all of their taps inside; of a dilated
+    convolution some images have fewer than others, and all take the same number of tiles.
     """
     best, seconds = 0, estimated_seconds(0, 1, 1, pixels, inputs, outputs)
     for tile in POINTS:

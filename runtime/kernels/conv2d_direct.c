@@ -6,7 +6,8 @@
  * in one output row, where they lie in the image.
  *
  * Taps above and below the image are left out of the kernel's range.  Tiles with a pixel whose
- * window leaves the image at its left or right are packed, with zeros for what is not there.
+ * window leaves the image at its left or right are packed, with zeros for what is not there; but
+ * where a dilation is wide, tiles have pixels with the same taps inside, and read only these.
  *
  * Results may lie apart in y, as those of a transposed convolution that have the same taps do.
  */
@@ -18,6 +19,9 @@ EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 
 /* Multiply-adds of a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 400000;
+
+/* Dilations from which on tiles with fewer taps are faster than packed ones with zeros. */
+static const int64_t WIDE_DILATION = 4;
 
 /* Output rows below which each is made of parts, and register tiles of a part at least. */
 static const int64_t FEW_LINES = 8, PART_TILES = 8;
@@ -32,6 +36,7 @@ typedef struct {
   int64_t channels, outputs; /* of one group */
   int64_t run, runs;         /* K of one kernel row: `runs` pieces of `run` adjacent floats */
   int64_t first, past;       /* output columns whose window lies inside the image */
+  int wide;                  /* tiles have pixels with the same taps inside */
   int64_t parts;             /* of an output row, for threads to share */
 } direct_job;
 
@@ -67,18 +72,23 @@ EXT_INLINE gemm_tile tile_of(const direct_job* job, const float* w, const float*
   return t;
 }
 
-/* Pixels [begin, end), at most MR, whose windows lie inside the image, times columns [j, ..). */
+/* Pixels [begin, end), at most MR, whose runs [first, past) lie inside the image, and whose others
+ * do not, times columns [j, ..). */
 EXT_INLINE void inner_tile(const direct_job* job, const output_row* row, int64_t begin, int64_t end,
-                           const float* w, const float* bias, int64_t j) {
+                           int64_t first, int64_t past, const float* w, const float* bias,
+                           int64_t j) {
   const ext_conv2d_params* p = &job->p;
   gemm_tile t = tile_of(job, w, bias, row->kh0, j);
-  t.a = row->x + (begin * p->stride_w - p->pad_left) * p->x_stride;
   t.kc = job->run;
   t.a_row = p->stride_w * p->x_stride;
   t.a_line = p->dilation_h * p->in_w * p->x_stride;
   t.a_tap = p->dilation_w * p->x_stride;
-  t.taps_h = row->kh1 - row->kh0;
-  t.taps_w = job->runs;
+  t.taps_h = past > first ? row->kh1 - row->kh0 : 0;
+  t.taps_w = past - first;
+  t.a = row->x;
+  if (t.taps_h > 0) t.a += (begin * p->stride_w - p->pad_left) * p->x_stride + first * t.a_tap;
+  t.b += first * job->run * EXT_PANEL;
+  t.b_skip = (job->runs - t.taps_w) * job->run;
   run_tile(job, &t, end - begin, row, begin, j);
 }
 
@@ -115,16 +125,69 @@ static void border_tile(const direct_job* job, const output_row* row, int64_t be
   }
 }
 
+/* Output columns [begin, end) with the same kernel columns [first, past) inside the image. */
+typedef struct {
+  int64_t begin, end, first, past;
+} segment;
+
+/* The segment that begins at output column `begin`. */
+static segment segment_at(const ext_conv2d_params* p, int64_t begin) {
+  segment s = {begin, p->out_w, p->kernel_w, 0};
+  for (int64_t kw = 0; kw < p->kernel_w; kw++) {
+    const int64_t left = p->pad_left - kw * p->dilation_w, room = p->in_w + left;
+    const int64_t enters = ceil_div(i64_max(0, left), p->stride_w);
+    const int64_t leaves = ceil_div(i64_max(0, room), p->stride_w);
+    if (enters <= begin && begin < leaves) {
+      s.first = i64_min(s.first, kw);
+      s.past = kw + 1;
+    }
+    if (enters > begin) s.end = i64_min(s.end, enters);
+    if (leaves > begin) s.end = i64_min(s.end, leaves);
+  }
+  if (s.first > s.past) s.first = s.past;
+  return s;
+}
+
+static int64_t tiles_of_segments(const ext_conv2d_params* p) {
+  int64_t tiles = 0;
+  for (segment s = {0}; s.end < p->out_w; tiles += ceil_div(s.end - s.begin, MR))
+    s = segment_at(p, s.end);
+  return tiles;
+}
+
+/* The tiles of a part of an output row, segment by segment. */
+static void segment_tiles(const direct_job* job, const output_row* row, int64_t part,
+                          const float* w, const float* bias) {
+  const int64_t tiles = job->parts > 1 ? tiles_of_segments(&job->p) : 0;
+  const int64_t from = part * tiles / job->parts, to = (part + 1) * tiles / job->parts;
+  for (int64_t j = 0; j < job->outputs; j += TILE_N) {
+    int64_t done = 0;
+    for (segment s = {0}; s.end < job->p.out_w;) {
+      s = segment_at(&job->p, s.end);
+      const int64_t width = s.end - s.begin, count = ceil_div(width, MR);
+      for (int64_t i = 0; i < count; i++, done++)
+        if (job->parts == 1 || (done >= from && done < to))
+          inner_tile(job, row, s.begin + i * width / count, s.begin + (i + 1) * width / count,
+                     s.first, s.past, w, bias, j);
+    }
+  }
+}
+
 /* All tiles of a part of an output row.  The weights of a tile's columns stay in L1 or L2 for all
  * of them. */
 static void row_tiles(const direct_job* job, const output_row* row, int64_t part, const float* w,
                       const float* bias, float* packed) {
+  if (job->wide) {
+    segment_tiles(job, row, part, w, bias);
+    return;
+  }
   const int64_t width = job->p.out_w, tiles = ceil_div(width, MR);
   const int64_t from = part * tiles / job->parts, to = (part + 1) * tiles / job->parts;
   for (int64_t j = 0; j < job->outputs; j += TILE_N)
     for (int64_t i = from; i < to; i++) {
       int64_t begin = i * width / tiles, end = (i + 1) * width / tiles;
-      if (begin >= job->first && end <= job->past) inner_tile(job, row, begin, end, w, bias, j);
+      if (begin >= job->first && end <= job->past)
+        inner_tile(job, row, begin, end, 0, job->runs, w, bias, j);
     }
   for (int64_t i = from; i < to; i++) {
     int64_t begin = i * width / tiles, end = (i + 1) * width / tiles;
@@ -168,7 +231,7 @@ static int rows(void* context, int64_t begin, int64_t end) {
   const direct_job* job = context;
   const int64_t k = job->p.kernel_h * job->p.kernel_w * job->channels;
   float* packed = NULL;
-  if (job->first > 0 || job->past < job->p.out_w) {
+  if (!job->wide && (job->first > 0 || job->past < job->p.out_w)) {
     packed = ext_workspace_alloc((size_t)(MR * k) * sizeof(float));
     if (!packed) return EXT_ERR_MEMORY;
   }
@@ -205,6 +268,7 @@ static int run_direct(const ext_conv2d_params* p, const ext_apart* at, const flo
   job.runs = adjoin ? 1 : p->kernel_w;
   job.run = adjoin ? p->kernel_w * job.channels : job.channels;
   find_inner_columns(&job);
+  job.wide = job.p.dilation_w >= WIDE_DILATION && job.p.kernel_w > 1;
   int64_t macs = p->batch * p->out_h * p->out_w * job.outputs * p->groups * p->kernel_h *
                  p->kernel_w * job.channels;
   int64_t lines = p->batch * p->out_h;

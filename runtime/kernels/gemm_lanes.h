@@ -70,7 +70,7 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
   const int64_t a_row = t->a_row, kc = t->kc;
   const float *b = t->b, *next = t->next, *line = t->a;
   tile_fetch fetch = tile_fetch_begin(rows, t);
-  for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line) {
+  for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line, b += t->b_skip * EXT_PANEL) {
     const float* tap = line;
     for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
       /* The next tile's rows come next, most often. */

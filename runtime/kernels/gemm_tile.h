@@ -32,8 +32,8 @@ typedef struct {
   int clamp; /* y = min(max(v, low), high) */
   float low, high;
   /* Where A is not packed: rows are a_row apart, and K is taps_h x taps_w runs of kc floats, a_line
-   * and a_tap apart. */
-  int64_t a_row, a_line, a_tap, taps_h, taps_w;
+   * and a_tap apart.  Behind taps_w runs b_skip rows of B are left out. */
+  int64_t a_row, a_line, a_tap, taps_h, taps_w, b_skip;
 } gemm_tile;
 
 /* One row's vector in memory; `full` is a constant: all VL lanes, or only the first `lanes`. */
@@ -215,7 +215,7 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
   tile_place at = {.b = t->b, .next = t->next};
   const float* line = t->a;
   tile_fetch fetch = tile_fetch_begin(rows, t);
-  for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line) {
+  for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line, at.b += t->b_skip * EXT_PANEL) {
     const float* tap = line;
     for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
       EXT_UNROLL

@@ -244,6 +244,13 @@ CONV: tuple[Conv, ...] = (
     Conv(4, 93, 5, 33, padding=_SAME, strides=(2, 2), epilogue=EPILOGUES[5]),
     Conv(3, 50, 9, 17, padding=(2, 2, 2, 2), dilation=(2, 2), x_gap=3, y_gap=5),
     Conv(3, 50, 12, 18, padding=_SAME, groups=2, epilogue=EPILOGUES[8]),
+    # Dilations so wide that pixels have few of the taps, or none.
+    Conv(9, 13, 6, 20, padding=(4, 4, 4, 4), dilation=(4, 4), y_gap=3, epilogue=EPILOGUES[8]),
+    Conv(8, 8, 5, 33, padding=(8, 8, 8, 8), dilation=(8, 8), n=2, epilogue=EPILOGUES[2]),
+    Conv(5, 31, 8, 7, padding=(2, 12, 2, 12), dilation=(2, 12), x_gap=3),
+    Conv(2, 6, 4, 12, kernel=(2, 2), padding=(5, 20, 5, 9), dilation=(5, 9), epilogue=EPILOGUES[5]),
+    Conv(4, 40, 6, 10, kernel=(1, 5), padding=(0, 14, 0, 3), strides=(1, 3), dilation=(1, 5)),
+    Conv(1, 700, 12, 18, kernel=(1, 3), padding=(0, 64, 0, 0), dilation=(1, 32), groups=2),
     Conv(2, 64, 4, 12, kernel=(2, 4), strides=(2, 4)),
     # Neighbouring pixels share few sets of L1.
     Conv(3, 20, 1024, 5, padding=_SAME),

@@ -20,11 +20,17 @@ EXT_TILE_FUNCTIONS(unpacked_tile, 1)
 /* Multiply-adds of a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 400000;
 
-/* Dilations from which on tiles with fewer taps are faster than packed ones with zeros. */
-static const int64_t WIDE_DILATION = 4;
+/* Dilations from which on tiles with fewer taps are faster than packed ones with zeros, and the
+ * widest kernel that has such tiles. */
+enum { WIDE_DILATION = 4, WIDE_KERNEL = 15 };
 
 /* Output rows below which each is made of parts, and register tiles of a part at least. */
 static const int64_t FEW_LINES = 8, PART_TILES = 8;
+
+/* Output columns [begin, end) with the same kernel columns [first, past) inside the image. */
+typedef struct {
+  int64_t begin, end, first, past;
+} segment;
 
 typedef struct {
   ext_conv2d_params p; /* y_stride is that of neighbouring results, as the residual's is */
@@ -36,8 +42,9 @@ typedef struct {
   int64_t channels, outputs; /* of one group */
   int64_t run, runs;         /* K of one kernel row: `runs` pieces of `run` adjacent floats */
   int64_t first, past;       /* output columns whose window lies inside the image */
-  int wide;                  /* tiles have pixels with the same taps inside */
-  int64_t parts;             /* of an output row, for threads to share */
+  int64_t segments, tiles;   /* of an output row; none where tiles are packed at its ends */
+  segment segment[2 * WIDE_KERNEL + 1];
+  int64_t parts; /* of an output row, for threads to share */
 } direct_job;
 
 /* One output row: the kernel rows that lie inside the image, and where the first of them is. */
@@ -125,48 +132,17 @@ static void border_tile(const direct_job* job, const output_row* row, int64_t be
   }
 }
 
-/* Output columns [begin, end) with the same kernel columns [first, past) inside the image. */
-typedef struct {
-  int64_t begin, end, first, past;
-} segment;
-
-/* The segment that begins at output column `begin`. */
-static segment segment_at(const ext_conv2d_params* p, int64_t begin) {
-  segment s = {begin, p->out_w, p->kernel_w, 0};
-  for (int64_t kw = 0; kw < p->kernel_w; kw++) {
-    const int64_t left = p->pad_left - kw * p->dilation_w, room = p->in_w + left;
-    const int64_t enters = ceil_div(i64_max(0, left), p->stride_w);
-    const int64_t leaves = ceil_div(i64_max(0, room), p->stride_w);
-    if (enters <= begin && begin < leaves) {
-      s.first = i64_min(s.first, kw);
-      s.past = kw + 1;
-    }
-    if (enters > begin) s.end = i64_min(s.end, enters);
-    if (leaves > begin) s.end = i64_min(s.end, leaves);
-  }
-  if (s.first > s.past) s.first = s.past;
-  return s;
-}
-
-static int64_t tiles_of_segments(const ext_conv2d_params* p) {
-  int64_t tiles = 0;
-  for (segment s = {0}; s.end < p->out_w; tiles += ceil_div(s.end - s.begin, MR))
-    s = segment_at(p, s.end);
-  return tiles;
-}
-
 /* The tiles of a part of an output row, segment by segment. */
 static void segment_tiles(const direct_job* job, const output_row* row, int64_t part,
                           const float* w, const float* bias) {
-  const int64_t tiles = job->parts > 1 ? tiles_of_segments(&job->p) : 0;
-  const int64_t from = part * tiles / job->parts, to = (part + 1) * tiles / job->parts;
+  const int64_t from = part * job->tiles / job->parts, to = (part + 1) * job->tiles / job->parts;
   for (int64_t j = 0; j < job->outputs; j += TILE_N) {
-    int64_t done = 0;
-    for (segment s = {0}; s.end < job->p.out_w;) {
-      s = segment_at(&job->p, s.end);
+    int64_t tile = 0;
+    for (int64_t n = 0; n < job->segments; n++) {
+      const segment s = job->segment[n];
       const int64_t width = s.end - s.begin, count = ceil_div(width, MR);
-      for (int64_t i = 0; i < count; i++, done++)
-        if (job->parts == 1 || (done >= from && done < to))
+      for (int64_t i = 0; i < count; i++, tile++)
+        if (tile >= from && tile < to)
           inner_tile(job, row, s.begin + i * width / count, s.begin + (i + 1) * width / count,
                      s.first, s.past, w, bias, j);
     }
@@ -177,7 +153,7 @@ static void segment_tiles(const direct_job* job, const output_row* row, int64_t 
  * of them. */
 static void row_tiles(const direct_job* job, const output_row* row, int64_t part, const float* w,
                       const float* bias, float* packed) {
-  if (job->wide) {
+  if (job->segments > 0) {
     segment_tiles(job, row, part, w, bias);
     return;
   }
@@ -231,7 +207,7 @@ static int rows(void* context, int64_t begin, int64_t end) {
   const direct_job* job = context;
   const int64_t k = job->p.kernel_h * job->p.kernel_w * job->channels;
   float* packed = NULL;
-  if (!job->wide && (job->first > 0 || job->past < job->p.out_w)) {
+  if (job->segments == 0 && (job->first > 0 || job->past < job->p.out_w)) {
     packed = ext_workspace_alloc((size_t)(MR * k) * sizeof(float));
     if (!packed) return EXT_ERR_MEMORY;
   }
@@ -248,6 +224,36 @@ static void find_inner_columns(direct_job* job) {
   job->first = i64_min(p->out_w, ceil_div(i64_max(0, p->pad_left), p->stride_w));
   job->past = room < 0 ? 0 : i64_min(p->out_w, room / p->stride_w + 1);
   job->past = i64_max(job->first, job->past);
+}
+
+/* The segment that begins at output column `begin`. */
+static segment segment_at(const ext_conv2d_params* p, int64_t begin) {
+  segment s = {begin, p->out_w, p->kernel_w, 0};
+  for (int64_t kw = 0; kw < p->kernel_w; kw++) {
+    const int64_t left = p->pad_left - kw * p->dilation_w, room = p->in_w + left;
+    const int64_t enters = ceil_div(i64_max(0, left), p->stride_w);
+    const int64_t leaves = ceil_div(i64_max(0, room), p->stride_w);
+    if (enters <= begin && begin < leaves) {
+      s.first = i64_min(s.first, kw);
+      s.past = kw + 1;
+    }
+    if (enters > begin) s.end = i64_min(s.end, enters);
+    if (leaves > begin) s.end = i64_min(s.end, leaves);
+  }
+  if (s.first > s.past) s.first = s.past;
+  return s;
+}
+
+/* Each kernel column begins to be inside once, and ceases to be once. */
+static void find_segments(direct_job* job) {
+  const ext_conv2d_params* p = &job->p;
+  if (p->dilation_w < WIDE_DILATION || p->kernel_w < 2 || p->kernel_w > WIDE_KERNEL) return;
+  for (int64_t begin = 0; begin < p->out_w;) {
+    const segment s = segment_at(p, begin);
+    job->segment[job->segments++] = s;
+    job->tiles += ceil_div(s.end - begin, MR);
+    begin = s.end;
+  }
 }
 
 /* On all threads; `at` as in the job. */
@@ -268,7 +274,7 @@ static int run_direct(const ext_conv2d_params* p, const ext_apart* at, const flo
   job.runs = adjoin ? 1 : p->kernel_w;
   job.run = adjoin ? p->kernel_w * job.channels : job.channels;
   find_inner_columns(&job);
-  job.wide = job.p.dilation_w >= WIDE_DILATION && job.p.kernel_w > 1;
+  find_segments(&job);
   int64_t macs = p->batch * p->out_h * p->out_w * job.outputs * p->groups * p->kernel_h *
                  p->kernel_w * job.channels;
   int64_t lines = p->batch * p->out_h;

@@ -57,17 +57,13 @@ _VECTOR = 16
 
 
 def estimated_seconds(
-    tile: int, images: int, height: int, width: float, inputs: int, outputs: int
+    tile: int, images: int, height: int, width: int, inputs: int, outputs: int
 ) -> float:
     """Time of one core for a 3 x 3 convolution with so many output pixels and channels.
 
-    ``tile`` 0 is direct convolution.  Winograd's products read every transformed weight at least
-    once, which small images pay for; its transforms cost by input and output channel, which few
-    channels pay for.
+    Winograd's products read every transformed weight at least once, which small images pay for; its
+    transforms cost by input and output channel, which few channels pay for.
     """
-    pixels = images * height * width
-    if tile == 0:
-        return 9 * pixels * inputs * outputs * _PER_MAC / _DIRECT_SHARE
     tiles = images * -(-height // (tile - 2)) * -(-width // (tile - 2))
     area = tile * tile
     products = max(
@@ -86,7 +82,7 @@ def best_tile(
     ``pixels`` are those of all images, as many as have all of their taps inside; of a dilated
     convolution some images have fewer than others, and all take the same number of tiles.
     """
-    best, seconds = 0, estimated_seconds(0, 1, 1, pixels, inputs, outputs)
+    best, seconds = 0, 9 * pixels * inputs * outputs * _PER_MAC / _DIRECT_SHARE
     for tile in POINTS:
         found = estimated_seconds(tile, images, height, width, inputs, outputs)
         nbytes = 4 * tile * tile * inputs * outputs

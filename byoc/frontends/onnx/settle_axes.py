@@ -216,8 +216,8 @@ def _settle(
         at_sizes = _first_known(map(attempt, less))
         if at_sizes is None:
             return with_sizes(first, prepare, open_axes)
-    two, one = joined(open_axes, apart=True), joined(open_axes)
-    choices = list(dict.fromkeys([tied(two), two, tied(one), one, open_axes]))
+    apart, one = joined(open_axes, apart=True), joined(open_axes)
+    choices = list(dict.fromkeys([tied(apart), apart, tied(one), one, open_axes]))
     longest = _longest_cut(first.model)
     least = [not_empty(axes, size) for size in dict.fromkeys((1, longest)) for axes in choices]
     often = [multiplied(axes, _USUAL) for axes in choices]

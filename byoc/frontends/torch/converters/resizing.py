@@ -22,8 +22,11 @@ op = relax.op
 _COORDINATES = {True: "align_corners", False: "half_pixel"}
 
 
-def interpolated(mode: str) -> Callable[..., relax.Expr]:
-    """An image [N, C, H, W] enlarged or reduced, bilinear or bicubic."""
+def interpolated(mode: str, smoothed: bool = False) -> Callable[..., relax.Expr]:
+    """An image [N, C, H, W] enlarged or reduced, bilinear or bicubic.
+
+    ``smoothed``: with as many taps as a reduction needs not to skip pixels.
+    """
 
     def convert(
         g: Graph,
@@ -35,6 +38,8 @@ def interpolated(mode: str) -> Callable[..., relax.Expr]:
         scales_w: float | None = None,
     ) -> relax.Expr:
         image, scales = g.tensor(input), scale_factors or (scales_h, scales_w)
+        if smoothed:
+            return _by_matrices(g, image, mode, align_corners, list(scales), True)
         if not align_corners and not _even(g, image, scales):
             if static_shape_of(image) is None:
                 way = {"bilinear": "linear", "bicubic": "cubic"}[mode]
@@ -84,24 +89,6 @@ def _lines_by_matrices(g: Graph, volume: relax.Expr, scales: Sequence[float | No
         made = g.emit(op.matmul(lines, g.tensor(matrix.to(getattr(torch, g.dtype)))))
         volume = g.emit(op.permute_dims(made, [order.index(i) for i in range(5)]))
     return volume
-
-
-def smoothed(mode: str) -> Callable[..., relax.Expr]:
-    """The same, with as many taps as a reduction needs not to skip pixels."""
-
-    def convert(
-        g: Graph,
-        input: Value,
-        output_size: Sequence[Value] | None = None,
-        align_corners: bool = False,
-        scale_factors: Sequence[float] | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
-    ) -> relax.Expr:
-        scales = list(scale_factors or (scales_h, scales_w))
-        return _by_matrices(g, g.tensor(input), mode, align_corners, scales, True)
-
-    return convert
 
 
 def _even(g: Graph, image: relax.Expr, scales: Sequence[float | None]) -> bool:
@@ -323,10 +310,12 @@ class _Line:
         return self._g.emit(op.astype(inside, "int64"))
 
 
+_MODES = ("bilinear", "bicubic")
+
 RESIZING = {
-    **{f"upsample_{mode}2d": interpolated(mode) for mode in ("bilinear", "bicubic")},
+    **{f"upsample_{mode}2d": interpolated(mode) for mode in _MODES},
     "upsample_trilinear3d": trilinear,
-    **{f"_upsample_{mode}2d_aa": smoothed(mode) for mode in ("bilinear", "bicubic")},
+    **{f"_upsample_{mode}2d_aa": interpolated(mode, smoothed=True) for mode in _MODES},
     **{f"upsample_nearest{n}d": nearest(exact=False) for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d": nearest(exact=True) for n in (1, 2, 3)},
 }

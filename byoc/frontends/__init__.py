@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from byoc.errors import InputError, ModelError, ShapeError
+from byoc.errors import ControlError, InputError, ModelError, ShapeError
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx import import_model as import_onnx_model
 from byoc.frontends.onnx.fixed_inputs import FixedInputs
@@ -65,14 +65,17 @@ def import_model(
 
     With ``states``, values of its own that it changes are inputs and outputs (``mutated``).
     """
-    if fixed_inputs and (isinstance(model, tvm.IRModule) or is_of_torch(model)):
+    of_onnx = not isinstance(model, tvm.IRModule) and not is_of_torch(model)
+    if fixed_inputs and not of_onnx:
         raise InputError("fixed_inputs are for ONNX models; make them constants of the module")
+    if (allowed := tuple(allow_wrong)) and not of_onnx:
+        raise ControlError(f"allow_wrong: {', '.join(allowed)}: this model has no ONNX operators")
     if isinstance(model, tvm.IRModule):
         if input_shapes:
             raise ShapeError("input_shapes are for ONNX models; the module has its own")
         return import_relax(model)
-    if not is_of_torch(model):
-        return import_onnx_model(model, input_shapes, allow_wrong, stages, sized, fixed_inputs)
+    if of_onnx:
+        return import_onnx_model(model, input_shapes, allowed, stages, sized, fixed_inputs)
     if input_shapes:
         raise ShapeError("input_shapes are for ONNX models; export with dynamic_shapes instead")
     return import_program(given_program(model), stages, states)

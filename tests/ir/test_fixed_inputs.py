@@ -16,7 +16,7 @@ from byoc.bench.profile import profile
 from byoc.bench.subjects import load_subject
 from byoc.cli import cli
 from byoc.compiler.tune import tune
-from byoc.errors import ByocError, InputError
+from byoc.errors import ByocError, ControlError, InputError
 from byoc.frontends.onnx import import_model
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -139,6 +139,8 @@ def test_a_module_has_no_inputs_to_fix() -> None:
     module = import_model(model(), {"x": [2, 4]}).module
     with pytest.raises(InputError, match="fixed_inputs are for ONNX models"):
         byoc.compile(module, fixed_inputs={"x": 1.0})
+    with pytest.raises(ControlError, match="allow_wrong: Resize: this model has no ONNX operators"):
+        byoc.compile(module, allow_wrong=["Resize"])
 
 
 def test_command_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from byoc.cli.compile import compile_verb
-from byoc.errors import UnsupportedForm
+from byoc.errors import ControlError, UnsupportedForm
 from byoc.frontends.onnx import import_onnx, prepare
 from byoc.frontends.onnx.checked_import import inferred_types
 from byoc.frontends.onnx.wrong_forms import Form, Operand, WrongForm, wrong_forms
@@ -107,6 +107,8 @@ def test_whoever_insists_is_warned() -> None:
         )
     with pytest.raises(UnsupportedForm):
         imported(training(), allow_wrong=["Resize"])
+    with pytest.raises(ControlError, match=r"'Resise' is no ONNX operator; .*'Resize'"):
+        imported(training(), allow_wrong=["Resise"])
 
 
 def test_command_line(tmp_path: Path) -> None:

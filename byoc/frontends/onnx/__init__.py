@@ -21,7 +21,6 @@ from byoc.deploy.metadata import SourceFile
 from byoc.errors import AxesNote, ImportFailure, LabelsNote, ModelError, UnsupportedForm
 from byoc.frontends.imported import Imported
 from byoc.frontends.onnx.batch_statistics import write_batch_statistics
-from byoc.frontends.onnx.checked_import import Refusals
 from byoc.frontends.onnx.collected_sequences import collect_sequences
 from byoc.frontends.onnx.counted_once import count_once
 from byoc.frontends.onnx.counted_slices import index_by_rounds
@@ -44,6 +43,7 @@ from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.named_import import import_named, ranges_of
 from byoc.frontends.onnx.open_squeeze import declared_ranks, squeeze_as_declared
 from byoc.frontends.onnx.read_model import read
+from byoc.frontends.onnx.refusals import Refusals
 from byoc.frontends.onnx.same_padding import explicit_padding
 from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes
 from byoc.frontends.onnx.signature import signature

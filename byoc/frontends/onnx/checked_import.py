@@ -52,36 +52,10 @@ from byoc.frontends.onnx.honoured import (
     schema_of,
 )
 from byoc.frontends.onnx.quantised_operators import QUANTISED
+from byoc.frontends.onnx.refusals import Refusals, node_name
 from byoc.frontends.onnx.weights_apart import outline
-from byoc.frontends.onnx.wrong_forms import Form, WrongForm, wrong_forms
+from byoc.frontends.onnx.wrong_forms import Form, wrong_forms
 from byoc.ir.dataflow import array_of
-
-
-class Refusals:
-    """Refuses nodes, but for operators that the user insists on."""
-
-    def __init__(self, allowed: Sequence[str] = ()) -> None:
-        self.allowed = frozenset(allowed)
-        #: Messages of what would have been refused.
-        self.tolerated: list[str] = []
-
-    def refuse(self, node: onnx.NodeProto, reason: str, entry: WrongForm | None = None) -> None:
-        """Raise ``UnsupportedForm``, or note the message where the operator is allowed."""
-        message = f"operator {node.op_type} (node {node_name(node)}): {reason}"
-        if node.op_type in self.allowed:
-            self.tolerated.append(message)
-            return
-        raise UnsupportedForm(
-            f"{message}; export the model without it, or accept a result that may be wrong"
-            f" (byoc compile --allow-wrong {node.op_type})",
-            node.op_type,
-            entry,
-        )
-
-
-def node_name(node: onnx.NodeProto) -> str:
-    """A node's name; nodes without one are known by their first output."""
-    return repr(node.name) if node.name else f"with output {node.output[0]!r}"
 
 
 class _ReadAttributes(dict):

@@ -15,10 +15,10 @@ from math import prod
 import onnx
 
 from byoc.frontends.onnx.bodies import BODIES
-from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.graph_names import all_graphs
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS, schema_of
 from byoc.frontends.onnx.inferred_shapes import dtype_text, extents_of
+from byoc.frontends.onnx.refusals import node_name
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
 
 #: Names of nodes that a message lists before it says how many more there are.

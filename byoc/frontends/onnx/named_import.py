@@ -17,10 +17,11 @@ import tvm
 
 from byoc.deploy.metadata import SymbolRange
 from byoc.frontends.named_builder import NamedBuilder
-from byoc.frontends.onnx.checked_import import Refusals, inferred_types
+from byoc.frontends.onnx.checked_import import inferred_types
 from byoc.frontends.onnx.control_flow import ControlFlowImporter
 from byoc.frontends.onnx.graph_names import known_as
 from byoc.frontends.onnx.learned_axes import Unequal
+from byoc.frontends.onnx.refusals import Refusals
 from byoc.frontends.onnx.weights_apart import Fetch
 from byoc.ir.define_symbols import define_symbols
 

@@ -12,10 +12,10 @@ import onnx
 
 from byoc.deploy.metadata import LabelledOutput
 from byoc.errors import VerifyError
-from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.converters.old_broadcast import has_axis
 from byoc.frontends.onnx.labelled_outputs import as_numbers, labelled_outputs
 from byoc.frontends.onnx.read_model import read_graph
+from byoc.frontends.onnx.refusals import node_name
 from byoc.frontends.onnx.rounded_values import halves_inside
 from byoc.frontends.reference import Answer, Arrays, Reference
 from codegen_cc.errors import one_line

@@ -10,9 +10,9 @@ from tvm import relax
 
 from byoc.deploy.metadata import TensorInfo
 from byoc.errors import CompileError
-from byoc.frontends.onnx.checked_import import node_name
 from byoc.frontends.onnx.graph_names import makers
 from byoc.frontends.onnx.input_shapes import model_inputs
+from byoc.frontends.onnx.refusals import node_name
 from codegen_cc.region.relax_dims import dim_text
 
 

@@ -101,6 +101,19 @@ def _mean(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
     return np.asarray(np.mean(arrays[0], axis=axis, keepdims=keepdims, dtype="float64"), dtype)
 
 
+def _in_double(function: Callable[..., np.ndarray]) -> Folder:
+    """Of floats, computed in double precision and rounded once."""
+
+    def fold(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
+        dtype = str(call.ty.dtype)
+        if dtype not in ("float32", "float64") or any(a.dtype != dtype for a in arrays):
+            return None
+        with np.errstate(all="ignore"):
+            return function(*(array.astype("float64") for array in arrays)).astype(dtype)
+
+    return fold
+
+
 def _pad(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
     if call.attrs.pad_mode != "constant":
         return None
@@ -176,6 +189,14 @@ FOLDERS: dict[str, Folder] = {
     "relax.equal": _arithmetic(np.equal),
     "relax.sqrt": _arithmetic(np.sqrt),
     "relax.negative": _arithmetic(np.negative),
+    "relax.matmul": _in_double(np.matmul),
+    "relax.nn.relu": _in_double(lambda x: np.maximum(x, 0.0)),
+    "relax.sigmoid": _in_double(lambda x: 1.0 / (1.0 + np.exp(-x))),
+    "relax.tanh": _in_double(np.tanh),
+    "relax.exp": _in_double(np.exp),
+    "relax.log": _in_double(np.log),
+    "relax.sin": _in_double(np.sin),
+    "relax.cos": _in_double(np.cos),
     "relax.dequantize": dequantised,
 }
 

@@ -19,7 +19,7 @@ from byoc.ir.origin import UNKNOWN, Origin, origin_of, with_origin
 from byoc.ir.walk import operands_of
 from codegen_cc.dim import Dim, is_static
 from codegen_cc.dtypes import KERNEL_FLOATS, KERNEL_HALVES
-from codegen_cc.region.relax_dims import dim_text, relax_dims
+from codegen_cc.region.relax_dims import dim_text, known_dims
 
 Var = relax.Var
 Expr = relax.Expr
@@ -42,10 +42,7 @@ def shape_in(kind: tvm.ir.Type) -> tuple[Dim, ...] | None:
     """The shape that a type tells, as ``shape_of`` gives it."""
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
-    try:
-        return relax_dims(kind.shape.values)
-    except ValueError:  # a dimension that is no arithmetic on variables
-        return None
+    return known_dims(kind.shape)
 
 
 def static_shape_of(expr: Expr) -> tuple[int, ...] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from keyword import iskeyword
 from operator import add, mul
 
 import sympy
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
 
 from codegen_cc.dim import FUNCTIONS, Dim, larger, normal, smaller, symbol
 
@@ -23,6 +23,15 @@ def relax_dims(shape: Iterable[tvm.ir.Expr]) -> tuple[Dim, ...]:
     subtraction, multiplication, floor division, remainder, minimum and maximum.
     """
     return tuple(normal(_dim(extent)) for extent in shape)
+
+
+@lru_cache(maxsize=1 << 14)  # passes ask for the same shapes again and again
+def known_dims(shape: relax.ShapeExpr) -> tuple[Dim, ...] | None:
+    """The same; None where a dimension is made otherwise."""
+    try:
+        return relax_dims(shape.values)
+    except ValueError:
+        return None
 
 
 def dim_text(extent: tvm.ir.Expr) -> str:

@@ -14,7 +14,6 @@ from tvm.relax import op
 from byoc.canonicalise import apply_rule, canonicalise
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, elementwise_bound
 from byoc.canonicalise.elementwise_from_stack import elementwise_from_stack
-from byoc.canonicalise.fold_constants import fold_constants
 from byoc.canonicalise.gelu import gelu_from_pieces
 from byoc.canonicalise.global_pool import mean_from_global_pool
 from byoc.canonicalise.layer_norm import layer_norm_from_pieces
@@ -35,49 +34,6 @@ SPECIAL = np.array([[np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-38, -3.0, 7.0]], "fl
 
 
 # ---------------------------------------------------------------------- constants and no-ops
-
-
-def test_fold_constants_reads_through_movement() -> None:
-    def build(emit, x):
-        w = emit(op.permute_dims(constant(random(4, 3)), [1, 0]))
-        w = emit(op.reshape(w, [3, 4]))
-        low = emit(op.where(emit(op.isnan(constant(0.0))), constant(-np.inf), constant(0.0)))
-        return emit(op.maximum(emit(op.matmul(x, w)), low))
-
-    check(build, fold_constants, ["relax.matmul", "relax.maximum"], random(2, 3))
-
-
-def test_fold_constants_finds_the_greatest_of_infinities() -> None:
-    """TVM's reductions begin with the lowest number, as if it were among the values."""
-
-    def build(emit, x):
-        masked = emit(op.nn.pad(constant([[-np.inf]]), [0, 0, 0, 1], "constant", -np.inf))
-        low = emit(op.max(masked, [1], keepdims=True))
-        high = emit(op.min(emit(op.negative(masked)), [1], keepdims=True))
-        return emit(op.add(emit(op.add(x, low)), high))
-
-    after = apply_rule(relax_module(build, (2, 3)), fold_constants)
-    values = [binding.value for block in after["main"].body.blocks for binding in block.bindings]
-    found = [v.args[1].value.numpy().item() for v in values if isinstance(v, relax.Call)]
-    assert found == [-np.inf, np.inf]
-
-
-def test_fold_constants_keeps_scalars_scalar() -> None:
-    def build(emit, x):
-        return emit(op.add(x, emit(op.multiply(constant(2.0), constant(3.0)))))
-
-    after = check(build, fold_constants, ["relax.add"], random(2, 3))
-    binding = after["main"].body.blocks[0].bindings[0]
-    assert tuple(binding.value.args[1].value.shape) == ()
-
-
-def test_fold_constants_knows_static_shapes() -> None:
-    def build(emit, x):
-        extents = emit(op.shape_to_tensor(emit(op.shape_of(x))))
-        last = emit(op.take(extents, relax.const(np.int64(1), "int64"), axis=0))
-        return emit(op.multiply(x, emit(op.astype(last, "float32"))))
-
-    check(build, fold_constants, ["relax.multiply"], random(2, 3))
 
 
 def test_the_only_element_is_not_looked_up() -> None:

@@ -7,6 +7,7 @@ default value of the operator's schema or stands in a table here.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import onnx
@@ -124,6 +125,7 @@ OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def schema_of(op_type: str, opset: int, domain: str = "") -> defs.OpSchema | None:
     """The schema of an operator of ONNX's domain in an opset; None where there is none."""
     if domain not in ONNX_DOMAINS:

@@ -33,7 +33,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{"max": max, "min": min, "abs": abs, "float": float, "sqrt": math.sqrt},
-    **{"trunc": math.trunc, "floor": math.floor, "ceil": math.ceil},
+    **{"trunc": math.trunc, "floor": math.floor, "ceil": math.ceil, "round": round},
 }
 
 

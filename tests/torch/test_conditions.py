@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,22 @@ class Both(nn.Module):
         return xs["a"].exp() * (2 if xs["a"].shape[0] > rest[0].shape[0] else 3) + rest[0].sum()
 
 
+class Asked(nn.Module):
+    """Code that asks for something about the sizes."""
+
+    def __init__(self, question: Callable[[torch.Size], bool]) -> None:
+        super().__init__()
+        self.question = question
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * 2 if self.question(x.shape) else x.exp() + 1
+
+
+class Squeezed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.exp().squeeze()
+
+
 def compiled(module: nn.Module, path: Path, inputs: tuple, shapes: tuple) -> byoc.Model:
     done = byoc.compile(
         module.eval(), path, example_inputs=inputs, dynamic_shapes=shapes, min_bytes=0
@@ -55,7 +72,7 @@ def compiled(module: nn.Module, path: Path, inputs: tuple, shapes: tuple) -> byo
 
 def require_equal(library: byoc.Model, module: nn.Module, *shape: int) -> None:
     x = torch.randn(shape)
-    (found,) = library.run({"x": x.numpy()}).values()
+    (found,) = library.run({library.inputs[0].name: x.numpy()}).values()
     torch.testing.assert_close(torch.from_numpy(found), module(x), rtol=1e-4, atol=1e-5)
 
 
@@ -78,6 +95,59 @@ def test_sizes_that_go_another_way_are_refused(
         require_equal(library, module, *taken)
         with pytest.raises(InputError, match=told):
             library.run({"x": torch.randn(refused).numpy()})
+
+
+@pytest.mark.parametrize(
+    ("question", "taken", "refused", "told"),
+    [
+        (lambda s: s[0] == 17, (16, 6), (17, 6), r"s\d+ != 17"),
+        (lambda s: s[0] * s[1] == 34, (17, 3), (17, 2), r"s\d+ \* s\d+ != 34"),
+        (lambda s: s[0] - s[1] == 9, (17, 9), (17, 8), "!= 9, where"),
+        (lambda s: s[0] // 3 == 5, (18, 4), (16, 4), r"s\d+ // 3 != 5"),
+        (lambda s: s[0] // 2 % 3 == 1, (4, 4), (8, 4), r"s\d+ // 2 % 3 != 1"),
+        (lambda s: round(s[0] / 2.5) == 4, (8, 4), (11, 4), r"round\(float\(s\d+\) / 2.5\) != 4"),
+        (lambda s: s[0] * s[1] > 10**6, (99, 8), (1100, 1100), "<= 1000000"),
+        (lambda s: s[0] + 2 * s[1] > 3000, (99, 8), (1100, 1100), "<= 3000"),
+        (lambda s: s[0] == 1, (2, 6), (1, 6), "is 1 and must be 2 or more"),
+    ],
+)
+def test_questions_of_sizes(
+    question: Callable[[torch.Size], bool],
+    taken: tuple,
+    refused: tuple,
+    told: str,
+    tmp_path: Path,
+) -> None:
+    module, shapes = Asked(question), ({0: AUTO, 1: AUTO},)
+    with compiled(module, tmp_path / "model.so", (torch.randn(5, 6),), shapes) as library:
+        require_equal(library, module, 5, 6)
+        require_equal(library, module, *taken)
+        with pytest.raises(InputError, match=told):
+            library.run({"x": torch.randn(refused).numpy()})
+
+
+def test_axes_that_a_squeeze_takes_away(tmp_path: Path) -> None:
+    shapes = ({0: torch.export.Dim("rows"), 2: AUTO},)
+    with compiled(Squeezed(), tmp_path / "model.so", (torch.randn(4, 1, 6),), shapes) as library:
+        require_equal(library, Squeezed(), 2, 1, 2)
+        for refused in ((1, 1, 6), (4, 1, 1)):
+            with pytest.raises(InputError, match="is 1 and must be 2 or more"):
+                library.run({"x": torch.randn(refused).numpy()})
+
+
+def test_single_rows_stay_where_they_are_computed_alike(tmp_path: Path) -> None:
+    module, shapes = nn.Sequential(nn.Linear(6, 4), nn.ReLU()).eval(), ({0: AUTO, 1: AUTO},)
+    with compiled(module, tmp_path / "model.so", (torch.randn(3, 5, 6),), shapes) as library:
+        assert library.metadata.conditions == ()
+        require_equal(library, module, 1, 1, 6)
+
+
+def test_a_file_tells_sizes_from_numbers(tmp_path: Path) -> None:
+    module, shapes = Asked(lambda sizes: sizes[0] == 17), ({0: AUTO},)
+    program = torch.export.export(module.eval(), (torch.randn(8, 6),), dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "model.pt2")
+    done = byoc.compile(tmp_path / "model.pt2", tmp_path / "model.so", min_bytes=0)
+    assert [text.partition(" ")[2] for text in done.metadata.conditions] == ["!= 17"]
 
 
 def test_nested_inputs(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """What PyTorch's tracer noted of the sizes that a program is for, as conditions on its symbols.
 
 A tracer that meets ``if x.shape[0] % 2 == 0`` follows one branch, and notes that sizes must go the
-same way. It notes as well that sizes are not 0 or 1, for rules of broadcasting and of layouts that
-hold for these too: such notes say nothing here.
+same way. It notes as well that sizes are not 0 or 1, and that two sizes differ, for rules of
+broadcasting and of layouts that hold without: such notes say nothing here. That a size is not 17
+may come of either. Where the tracer was in PyTorch's own code it says nothing, in a user's it
+counts; a program from a file does not tell, so that it counts there where no rule needs it.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import inspect
 import random
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeGuard
 from torch.utils import _pytree as pytree
 from torch.utils._sympy.functions import ToFloat, TruncToInt
+from torch.utils._sympy.printers import PythonPrinter
 
 from byoc.deploy.conditions import Condition, condition
 from byoc.errors import ModelError
@@ -30,6 +35,12 @@ _FUNCTIONS = {
     "TruncToInt": "trunc",
 }
 
+#: Where Dynamo asks what the code that it follows needs to know, in PyTorch's package.
+_FOLLOWED = Path("_dynamo", "variables")
+
+#: Sizes that are tried of a symbol without a range.
+_ANY = (2, 1 << 40)
+
 
 def conditions_of(
     program: torch.export.ExportedProgram, names: Mapping[str, str]
@@ -40,8 +51,12 @@ def conditions_of(
     """
     notes = getattr(program, "_guards_code", None) or ()
     shapes = _shapes(program) if notes else {}
-    least = {
-        names.get(str(symbol), str(symbol)): max(int(bounds.lower), 2)
+    traced = _traced(program) if notes else []
+    ranges = {
+        names.get(str(symbol), str(symbol)): (
+            max(int(bounds.lower), _ANY[0]),
+            int(bounds.upper) if bounds.upper.is_Integer else _ANY[1],
+        )
         for symbol, bounds in program.range_constraints.items()
         if bounds.lower.is_Integer
     }
@@ -50,10 +65,41 @@ def conditions_of(
         tree = ast.parse(note.replace("\n", " ").strip(), mode="eval").body
         both = isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And)
         for part in tree.values if both else [tree]:
-            text = _condition(part, shapes, names, least)
+            text = _condition(part, shapes, names, ranges, not traced)
             if text is not None:
                 found.setdefault(text)
+    for guard in filter(_is_of_user, traced):
+        text = _difference(guard.expr, names)
+        if text is not None:
+            found.setdefault(text)
     return (*found, *_roundings(program, names))
+
+
+def _traced(program: torch.export.ExportedProgram) -> list[ShapeGuard]:
+    """What the tracer noted, with the places in the code; nothing of a program from a file."""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                return list(size.node.shape_env.guards)
+    return []
+
+
+def _is_of_user(guard: ShapeGuard) -> bool:
+    """Whether code outside of PyTorch asked; Dynamo asks for code that it follows."""
+    place = guard.sloc.framework_loc
+    file = Path(getattr(place, "filename", None) or torch.__file__)
+    package = Path(torch.__file__).parent
+    return not file.is_relative_to(package) or file.is_relative_to(package / _FOLLOWED)
+
+
+def _difference(expr: sympy.Basic, names: Mapping[str, str]) -> str | None:
+    """The condition that two numbers differ, such as ``n // 3 != 5``; None for others, and for two
+    sizes, which notes have."""
+    if not isinstance(expr, sympy.Ne) or all(side.is_Symbol for side in expr.args):
+        return None
+    tree = ast.parse(PythonPrinter().doprint(expr), mode="eval").body
+    return _readable(_InSymbols({}, names).visit(tree)).text
 
 
 def _roundings(program: torch.export.ExportedProgram, names: Mapping[str, str]) -> list[str]:
@@ -80,24 +126,46 @@ def _roundings(program: torch.export.ExportedProgram, names: Mapping[str, str]) 
 
 
 def _condition(
-    tree: ast.expr, shapes: Mapping[str, Any], names: Mapping[str, str], least: Mapping[str, int]
+    tree: ast.expr,
+    shapes: Mapping[str, Any],
+    names: Mapping[str, str],
+    ranges: Mapping[str, tuple[int, int]],
+    from_file: bool,
 ) -> str | None:
     """One condition; None where it says nothing, or nothing that an input's shape decides."""
-    if _says_nothing(tree):
+    of_number = from_file and _tells_from_number(tree)
+    if _says_nothing(tree) and not of_number:
         return None
     writer = _InSymbols(shapes, names)
     made = writer.visit(tree)
     if writer.others:
         return None
-    text = ast.unparse(ast.fix_missing_locations(made))
+    known = _readable(made)
+    return known.text if known.names and (of_number or not _always_holds(known, ranges)) else None
+
+
+def _readable(tree: ast.AST) -> Condition:
+    """A condition that libraries can look at. Raises ``ModelError``."""
+    text = ast.unparse(ast.fix_missing_locations(tree))
     try:
-        known = condition(text)
+        return condition(text)
     except ValueError as error:
         raise ModelError(
             f"PyTorch's tracer follows the code for {text} alone, which a library cannot look at "
             f"({error}); give these axes fixed sizes"
         ) from error
-    return text if known.names and not _always_holds(known, least) else None
+
+
+def _tells_from_number(tree: ast.expr) -> bool:
+    """Whether sizes, without their extremes, are told from a number that no rule of broadcasting
+    is about: ``n * m != 34``."""
+    if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.NotEq):
+        return False
+    left, right = tree.left, tree.comparators[0]
+    number = right if isinstance(right, ast.Constant) else left
+    called = [part.func for part in ast.walk(tree) if isinstance(part, ast.Call)]
+    sizes = all(isinstance(func, ast.Attribute) and func.attr == "size" for func in called)
+    return isinstance(number, ast.Constant) and sizes and not _is_small(number)
 
 
 def _says_nothing(tree: ast.expr) -> bool:
@@ -127,13 +195,18 @@ def _counts_elements(side: ast.expr) -> bool:
     )
 
 
-def _always_holds(known: Condition, least: Mapping[str, int]) -> bool:
+def _always_holds(known: Condition, ranges: Mapping[str, tuple[int, int]]) -> bool:
     """Whether many sizes meet a condition, of those that symbols may be."""
     draw = random.Random(0)
-    for _ in range(200):
-        sizes = {n: least.get(n, 2) + int(2 ** draw.uniform(0, 9)) - 1 for n in known.names}
-        if not known.holds(sizes):
-            return False
+    for bits in (9, 20, 40):
+        for _ in range(200):
+            sizes = {
+                name: min(bounds[0] + int(2 ** draw.uniform(0, bits)) - 1, bounds[1])
+                for name in sorted(known.names)
+                for bounds in [ranges.get(name, _ANY)]
+            }
+            if not known.holds(sizes):
+                return False
     return True
 
 
@@ -155,6 +228,10 @@ class _InSymbols(ast.NodeTransformer):
                 return self._size(shape[node.slice.value])
         self.others.append(ast.unparse(node))
         return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A symbol of the tracer's."""
+        return ast.Name(self._names.get(node.id, node.id), ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A function of sizes."""

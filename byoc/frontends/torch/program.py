@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from byoc.deploy.conditions import Demands
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import ModelError
@@ -20,6 +22,7 @@ from byoc.frontends.torch.conditions import conditions_of
 from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.names import leaf_names
+from byoc.frontends.torch.single_rows import not_for_one
 from byoc.frontends.torch.symbols import decided_by_data
 from byoc.frontends.torch.whole_layers import whole_layers
 from codegen_cc.dtypes import KERNEL_HALVES
@@ -30,13 +33,21 @@ from codegen_cc.errors import one_line
 class Program:
     """An exported program, the module that it was made of where that is known, and its file.
 
-    ``symbols`` are the user's names of PyTorch's symbols.
+    ``symbols`` are the user's names of PyTorch's symbols, ``plural`` those that may not be 1.
+    ``conditions`` are what sizes must meet for the code to be what was traced. Raises
+    ``ModelError`` for one that cannot be looked at.
     """
 
     exported: torch.export.ExportedProgram
     module: torch.nn.Module | None = None
     file: Path | None = None
     symbols: Mapping[str, str] = field(default_factory=dict)
+    plural: frozenset[str] = frozenset()
+    conditions: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # At once, as importing traces again, and what that notes is nobody's code.
+        object.__setattr__(self, "conditions", conditions_of(self.exported, self.symbols))
 
     def inputs(self) -> list[tuple[str, int]]:
         """Name and place, among all leaves of the arguments, of each input that is a tensor."""
@@ -68,15 +79,12 @@ class Program:
             if not symbol.is_Symbol or decided_by_data(symbol):
                 continue
             least = int(bounds.lower) if int(bounds.lower) > 2 else 0
+            least = max(least, 2 * (symbol.name in self.plural))
             most = int(bounds.upper) if bounds.upper.is_Integer else None
             if least or most is not None:
                 name = self.symbols.get(symbol.name, symbol.name)
                 found.append(SymbolRange(name, least, most))
         return tuple(found)
-
-    def conditions(self) -> tuple[str, ...]:
-        """What sizes must meet for the code to be what was traced. Raises ``ModelError``."""
-        return conditions_of(self.exported, self.symbols)
 
     def examples(self) -> dict[str, np.ndarray]:
         """The example inputs by name; empty where the program has none."""
@@ -109,11 +117,27 @@ class Program:
         for name, place in self.inputs():
             array = np.array(arrays[name])
             leaves[place] = torch.from_dlpack(tensor_of(array)).clone()
-        args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
         module = self.exported.module() if self.module is None else self.module
-        with torch.no_grad(), _exported_layers():
-            results = pytree.tree_leaves(module(*args, **kwargs))
+        results = self._called(module, leaves)
         return {name: _array(results[place]) for name, place in self.outputs()}
+
+    def with_plural_axes(self) -> Program:
+        """The program with the axes that may not be 1, as its module tells them."""
+        if self.module is None or not self.exported.range_constraints or self.draws():
+            return self
+        demands = Demands(self.ranges(), self.conditions)
+
+        def is_refused(sizes: Mapping[str, int]) -> bool:
+            return bool(demands.problem({self.symbols.get(n, n): s for n, s in sizes.items()}))
+
+        traced = self.exported.module(check_guards=False)
+        answers = (partial(self._called, callee) for callee in (self.module, traced))
+        return replace(self, plural=not_for_one(self.exported, *answers, is_refused))
+
+    def _called(self, module: torch.nn.Module, leaves: list[Any]) -> list[Any]:
+        args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
+        with torch.no_grad(), _exported_layers():
+            return pytree.tree_leaves(module(*args, **kwargs))
 
 
 @contextmanager
@@ -168,7 +192,8 @@ def exported(
         program = _traced(model, args, kwargs, dynamic_shapes)
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
-    return Program(program, model, symbols=_symbol_names(program, dynamic_shapes, args, kwargs))
+    names = _symbol_names(program, dynamic_shapes, args, kwargs)
+    return Program(program, model, symbols=names).with_plural_axes()
 
 
 def _traced(
@@ -218,9 +243,10 @@ def read(path: Path) -> Program:
     if not path.is_file():
         raise ModelError(f"{path} does not exist")
     try:
-        return Program(torch.export.load(path), file=path)
+        program = torch.export.load(path)
     except Exception as error:
         raise ModelError(f"{path} is no exported program of PyTorch: {one_line(error)}") from error
+    return Program(program, file=path)
 
 
 def _why(error: Exception) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from byoc.accuracy import COARSE_TOLERANCES, TOLERANCES, share_of_range
 from byoc.arguments import as_error, as_mapping, as_path, as_whole
 from byoc.array_files import read_arrays
-from byoc.deploy.conditions import condition
+from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.input_tensors import as_array, as_tensor
 from byoc.deploy.loader import Model, load
@@ -148,10 +148,10 @@ def verify(
             known = given if inputs is not None else reference.examples
             limits = _limits(tolerance, compiled, reference)
             for rows in (_SIZES, _LARGER):
-                runs = tuple(
-                    _run(compiled, reference, sizes, arrays, limits)
-                    for sizes, arrays in _draws(compiled, known, seed, rows)
-                )
+                draws = [*_draws(compiled, known, seed, rows)]
+                if inputs is None and known:
+                    draws += _parts(compiled, known)
+                runs = tuple(_run(compiled, reference, *draw, limits) for draw in draws)
                 if any(not run.skipped for run in runs):
                     return Verification(reference.name, runs)
             why = runs[0].skipped if runs else "it takes none of the sizes that are tried"
@@ -269,6 +269,26 @@ def _draws(
             for info in compiled.inputs
         }
         yield sizes, arrays
+
+
+def _parts(compiled: Model, examples: Arrays) -> Iterator[tuple[dict[str, int], Arrays]]:
+    """The first halves of examples along open axes: other sizes than those of the tracer, which
+    takes rows for several as long as there are two."""
+    given: dict[str, int] = {}
+    for info in compiled.inputs:
+        for axis, extent in enumerate(info.shape):
+            form = None if isinstance(extent, int) else extent_of(extent)
+            if form is not None and not form.others:
+                given[form.name] = form.solve(examples[info.name].shape[axis]) or 0
+    least = {declared.name: declared.least for declared in compiled.metadata.ranges}
+    sizes = {name: max((size + 1) // 2, least.get(name, 0), 2) for name, size in given.items()}
+    metadata = compiled.metadata
+    if sizes == given or Demands(metadata.ranges, metadata.conditions).problem(sizes):
+        return
+    shapes = {info.name: _shape(info, sizes) for info in compiled.inputs}
+    if all(np.less_equal(shape, examples[name].shape).all() for name, shape in shapes.items()):
+        cuts = {name: tuple(map(slice, shape)) for name, shape in shapes.items()}
+        yield sizes, {name: np.ascontiguousarray(examples[name][cuts[name]]) for name in shapes}
 
 
 def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:

@@ -29,6 +29,7 @@ from byoc.errors import (
     UnsupportedForm,
     VerifyError,
 )
+from byoc.frontends.torch.program import Program
 
 ROOT = Path(__file__).parents[2]
 
@@ -312,6 +313,27 @@ def test_pytorch_is_imported_for_its_models_alone() -> None:
 class Halved(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.relu().view(x.shape[0] // 2, -1) * 2
+
+
+def test_a_second_size_is_compared(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of open axes: what is right of the example inputs may be wrong of others."""
+    answer, asked = Program.answer, []
+
+    def right_of_five(program: Program, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        asked.append(len(arrays["image"]))
+        return {k: v + (asked[-1] != 5) for k, v in answer(program, arrays).items()}
+
+    monkeypatch.setattr(Program, "answer", right_of_five)
+    with pytest.raises(VerifyError, match="the library does not agree with PyTorch"):
+        byoc.compile(
+            network,
+            tmp_path / "network.so",
+            example_inputs=(torch.randn(5, 3, 16, 16),),
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+    assert asked == [5, 3] and not list(tmp_path.iterdir())
 
 
 def test_sizes_that_are_divided_by_none(tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ def partition_imported(
     inputs, outputs = imported.inputs, imported.outputs
     if expose is not None:
         inputs, outputs = expose.signature(inputs, outputs)
+    single = _entry(entry, (*inputs, *(state.input for state in imported.states)))
+    at_once = isinstance(entry, str) or not entry.doubtful
     metadata = Metadata(
         inputs,
         outputs,
@@ -130,7 +132,8 @@ def partition_imported(
         target=target_info(request.target),
         versions=versions(),
         source=imported.source,
-        entry=_entry(entry, (*inputs, *(state.input for state in imported.states))),
+        entry=single if at_once else None,
+        repeats=None if at_once else single,
         least_size=least_size(module),
         ranges=imported.ranges,
         conditions=imported.conditions,
@@ -151,7 +154,7 @@ def build_kernels(target: Target, stages: Stages) -> None:
 def _entry(region: SingleRegion | str, given: tuple[TensorInfo, ...]) -> Entry | None:
     """The region that is all, where a loader can tell the sizes of all that it takes and gives."""
     told = {symbol for info in given for symbol in info.symbols}
-    if isinstance(region, str) or region.doubtful or {*region.sizes} - told:
+    if isinstance(region, str) or {*region.sizes} - told:
         return None
     return Entry(region.symbol, region.inputs, region.outputs, region.sizes)
 

@@ -28,7 +28,7 @@ from byoc.deploy.large_pages import enlarge
 from byoc.deploy.metadata import Described, LibraryInfo, Metadata, TensorInfo
 from byoc.deploy.misfits import in_words
 from byoc.deploy.open_compiled import first_line, open_compiled
-from byoc.deploy.prepared_calls import PreparedCalls
+from byoc.deploy.prepared_calls import prepared_calls
 from byoc.deploy.result_memory import ResultMemory
 from byoc.deploy.rooms import require_shape, rooms_for
 from byoc.deploy.tvm_runtime import (
@@ -83,10 +83,9 @@ class Model(Described):
         self._threads_checked = not metadata.libraries
         entry = metadata.entry
         self._region = self.function(entry.symbol) if entry else None
-        fit = self._region is not None and PreparedCalls.fit(metadata)
         self._memory = ResultMemory()
         self._demands = Demands(metadata.ranges, metadata.conditions)
-        self._prepared = PreparedCalls(metadata, self._region, self._memory) if fit else None
+        self._prepared = prepared_calls(metadata, self.function, self._memory)
         self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
 
@@ -156,6 +155,8 @@ class Model(Described):
         results = {name: array_of(value) for name, value in found.items()}
         for name, room in rooms.items():
             require_shape(name, room, results[name].shape)
+        if self._prepared is not None and not rooms:
+            self._prepared.learn(inputs, symbols, results)
         for name, room in rooms.items():
             np.copyto(room, results[name])
         return {

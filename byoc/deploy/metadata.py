@@ -204,6 +204,8 @@ class Metadata:
     ``form`` is ``tvm`` for a library that TVM's runtime loads, ``standalone`` for one with a C
     interface, ``plain`` for one that holds no metadata; its ``outputs`` are not known, hence none.
     ``versions`` are those of ``byoc``, ``tvm`` and ``tvm_ffi`` that made it.
+    ``entry`` may be called at once; ``repeats`` only with shapes that ``main`` took before, as an
+    extent of a result may be below 0, which ``main`` refuses.
     ``runtime`` are the libraries of TVM's that must be loaded besides ``libtvm_runtime``.
     ``least_size`` is what the symbols of shapes stand for at least, 0 or 1; ``ranges`` are those
     that the model was declared for, where it was for some sizes only, and ``conditions`` what its
@@ -223,6 +225,7 @@ class Metadata:
     versions: Mapping[str, str] = field(default_factory=dict)
     source: tuple[SourceFile, ...] = ()
     entry: Entry | None = None
+    repeats: Entry | None = None
     runtime: tuple[RuntimeLibrary, ...] = ()
     least_size: int = 1
     ranges: tuple[SymbolRange, ...] = ()
@@ -342,7 +345,7 @@ def _require_sense(metadata: Metadata) -> None:
         raise ValueError(f"form {metadata.form!r}; need {' or '.join(FORMS)}")
     if metadata.threads is not None:
         as_whole(metadata.threads, "threads", _Senseless, 1, MAX_THREADS)
-    if (entry := metadata.entry) is not None:
+    if (entry := metadata.entry or metadata.repeats) is not None:
         replaced = [state for state in metadata.states if state.axis is None]
         counts = len(metadata.inputs) + len(metadata.states), len(metadata.outputs) + len(replaced)
         if not all(0 <= number < counts[0] for number in entry.inputs):

@@ -8,7 +8,7 @@ that is most of a call's time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ class PreparedCalls:
     def __init__(self, metadata: Metadata, region: tvm_ffi.Function, memory: ResultMemory) -> None:
         import tvm_ffi
 
-        entry = metadata.entry
+        entry = metadata.entry or metadata.repeats
         assert entry is not None
         self._region = region
         self._memory = memory
@@ -62,19 +62,14 @@ class PreparedCalls:
         self._tensor_of = tvm_ffi.from_dlpack
         self._shape = tvm_ffi.Shape
 
-    @staticmethod
-    def fit(metadata: Metadata) -> bool:
-        """Whether a network is one region, keeps no states, and has NumPy's own dtypes."""
-        infos = (*metadata.inputs, *metadata.outputs)
-        alone = metadata.entry is not None and not metadata.states
-        return alone and all(is_numpys(info.dtype) for info in infos)
-
     def learn(
         self, inputs: Mapping[str, Any], symbols: Mapping[str, int], results: Mapping[str, Any]
     ) -> None:
         """Keep what a call needed that went the long way, unless an array was not plain."""
         arrays = self._plain(inputs)
-        if arrays is None or not all(array.size for array in arrays):
+        if arrays is None or not symbols.keys() >= {*self._sizes}:
+            return
+        if not all(array.size for array in (*arrays, *results.values())):
             return
         shapes = [results[name].shape for name, _ in self._outputs]
         rooms = tuple(
@@ -128,3 +123,14 @@ class PreparedCalls:
                 return None
             arrays.append(array)
         return arrays
+
+
+def prepared_calls(
+    metadata: Metadata, function: Callable[[str], tvm_ffi.Function], memory: ResultMemory
+) -> PreparedCalls | None:
+    """For a network of one region that keeps no states and has NumPy's own dtypes; else None."""
+    entry = metadata.entry or metadata.repeats
+    infos = (*metadata.inputs, *metadata.outputs)
+    if entry is None or metadata.states or not all(is_numpys(info.dtype) for info in infos):
+        return None
+    return PreparedCalls(metadata, function(entry.symbol), memory)

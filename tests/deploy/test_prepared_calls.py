@@ -129,3 +129,34 @@ def test_many_threads(loaded: byoc.Model) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("operator", ["Conv", "Slice"])
+def test_sizes_that_main_has_to_compute(operator: str, tmp_path: Path) -> None:
+    """The first call of a shape goes through ``main``, which may refuse it; later ones do not."""
+    conv = helper.make_node("Conv", ["a", "w"], ["y"], pads=[1, 0, 1, 0])
+    cut = helper.make_node("Slice", ["a", "start", "end", "axis"], ["y"])
+    bounds = {"start": [3], "end": [-1], "axis": [2]}
+    weights = {name: np.array(value) for name, value in bounds.items()}
+    node, weights = (conv, {"w": random(4, 3, 3, 5)}) if operator == "Conv" else (cut, weights)
+    model = onnx_model(
+        [helper.make_node("Relu", ["x"], ["a"]), node], {"x": ["n", 3, "h", 20]}, ["y"], weights
+    )
+    if operator == "Conv":
+        model.graph.input[0].type.tensor_type.shape.dim[3].dim_param = "w_"
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.left == () and len(made.report.regions) == 1
+    with byoc.load(made.path) as loaded:
+        calls = loaded._prepared
+        assert calls is not None
+        for rows, high, wide in ((2, 9, 20), (2, 9, 20), (1, 8, 20), (2, 9, 20), (1, 8, 20)):
+            x = {"x": random(rows, 3, high, wide)}
+            assert_agrees(loaded.run(x), onnxruntime_outputs(model, x))
+        assert len(calls._calls) == 2
+        small = {"x": random(2, 3, 9, 3) if operator == "Conv" else random(2, 3, 4, 20)}
+        for _ in range(2):
+            if operator == "Conv":
+                with pytest.raises(RunError, match="pass larger inputs"):
+                    loaded.run(small)
+            else:
+                assert loaded.run(small)["y"].shape == (2, 3, 0, 20)

@@ -23,6 +23,19 @@ from tests.reference import assert_agrees, onnxruntime_outputs
 
 MICROSOFT = "com.microsoft"
 
+#: Activations that ONNX Runtime puts into a Gemm, with what it writes beside them.
+FUSED_ACTIVATIONS: dict[str, dict[str, float]] = {
+    "Elu": {"activation_alpha": 0.5},
+    "HardSigmoid": {"activation_alpha": 0.3, "activation_beta": 0.4},
+    "LeakyRelu": {"activation_alpha": 0.2},
+    "Selu": {"activation_alpha": 0.5, "activation_gamma": 2.0},
+    "Sigmoid": {},
+    "Softplus": {},
+    "Softsign": {},
+    "Tanh": {},
+    "ThresholdedRelu": {"activation_alpha": 0.5},
+}
+
 #: Inputs by name, the node's inputs in order ("" left out), outputs, attributes.
 Made = tuple[dict[str, np.ndarray], list[str], int, dict[str, Any]]
 
@@ -221,6 +234,15 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
         "FusedGemm",
         lambda: simple({"a": [3, 4], "b": [5, 4], "c": [5]}, transB=1, activation="Relu"),
     ),
+    **{
+        f"fused_gemm_{name}": (
+            "FusedGemm",
+            lambda name=name, given=given: simple(
+                {"a": [3, 4], "b": [4, 5], "c": [5]}, activation=name, **given
+            ),
+        )
+        for name, given in FUSED_ACTIVATIONS.items()
+    },
     "skip_layer_norm": (
         "SkipLayerNormalization",
         lambda: simple(

@@ -24,8 +24,13 @@ _ACTIVATIONS = {
     "Relu": (),
     "Tanh": (),
     "Sigmoid": (),
+    "Softplus": (),
+    "Softsign": (),
     "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "ThresholdedRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
     "Clip": ("min", "max"),
 }
 
@@ -79,14 +84,14 @@ def cdist(call: Call) -> bool:
     return True
 
 
-def _activated(call: Call, value: str, parameters: list[float]) -> str | None:
+def _activated(call: Call, value: str, parameters: dict[str, float]) -> str | None:
     """The activation that a fused operator ends with; None for one that is not known."""
     name = call.attrs.get("activation", b"").decode()
     if not name:
         return value
-    if name not in _ACTIVATIONS or len(parameters) > len(_ACTIVATIONS[name]):
+    if name not in _ACTIVATIONS or not set(parameters) <= set(_ACTIVATIONS[name]):
         return None
-    given = dict(zip(_ACTIVATIONS[name], parameters, strict=False))
+    given = {n: parameters[n] for n in _ACTIVATIONS[name] if n in parameters}
     if name == "Clip" and call.opset >= 11:
         return call.op("Clip", value, *(call.number(bound) for bound in given.values()))
     return call.op(name, value, **given)
@@ -100,7 +105,11 @@ def fused_conv(call: Call) -> bool:
     y = call.op("Conv", *(operands if operands[2] else operands[:2]), **rest)
     if call.input(3):
         y = call.op("Add", y, call.input(3))
-    y = _activated(call, y, list(call.attrs.get("activation_params", ())))
+    names = _ACTIVATIONS.get(call.attrs.get("activation", b"").decode(), ())
+    parameters = list(call.attrs.get("activation_params", ()))
+    if len(parameters) > len(names):
+        return False
+    y = _activated(call, y, dict(zip(names, parameters, strict=False)))
     if y is None:
         return False
     call.give(0, y)
@@ -110,9 +119,9 @@ def fused_conv(call: Call) -> bool:
 def fused_gemm(call: Call) -> bool:
     """Gemm, an activation."""
     rest = {n: v for n, v in call.attrs.items() if not n.startswith("activation")}
-    parameters = ("activation_alpha", "activation_beta", "activation_gamma")
-    y = call.op("Gemm", *filter(None, call.node.input), **rest)
-    y = _activated(call, y, [call.attrs[n] for n in parameters if n in call.attrs])
+    names = ("alpha", "beta", "gamma")
+    given = {n: call.attrs[f"activation_{n}"] for n in names if f"activation_{n}" in call.attrs}
+    y = _activated(call, call.op("Gemm", *filter(None, call.node.input), **rest), given)
     if y is None:
         return False
     call.give(0, y)

@@ -22,9 +22,16 @@ def lp_normalization(call: Call) -> bool:
 
 
 def mean_variance_normalization(call: Call) -> bool:
-    """(x - mean) / (deviation + 1e-9); the schema's body loses a deviation far below the mean."""
-    axes = list(call.attrs.get("axes", (0, 2, 3)))
+    """(x - mean) / (deviation + 1e-9); the schema's body loses a deviation far below the mean.
+
+    Up to opset 8 it was on trial, and had attributes of its own.
+    """
+    usual = (0, 1, 2, 3) if call.attrs.get("across_channels", 0) else (0, 2, 3)
+    axes = list(call.attrs.get("axes", usual))
     centred = call.op("Sub", call.input(0), call.over("ReduceMean", call.input(0), axes))
+    if not call.attrs.get("normalize_variance", 1):
+        call.give(0, centred)
+        return True
     squares = call.over("ReduceMean", call.op("Mul", centred, centred), axes)
     deviation = call.op("Add", call.op("Sqrt", squares), call.number(1e-9))
     call.give(0, call.op("Div", centred, deviation))

@@ -47,6 +47,7 @@ from byoc.frontends.onnx.refusals import Refusals
 from byoc.frontends.onnx.same_padding import explicit_padding
 from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes
 from byoc.frontends.onnx.signature import signature
+from byoc.frontends.onnx.sparse_weights import dense_weights
 from byoc.frontends.onnx.suggest_multiples import all_outputs_known, working_multiples
 from byoc.frontends.onnx.weights_apart import (
     ApartModel,
@@ -87,6 +88,7 @@ def prepare_apart(
     """
     shapes, fixed = given_shapes(input_shapes), given_values(fixed_inputs)
     loaded = read(model)
+    dense_weights(loaded.model)
     widen_four_bits(loaded.model)
     loaded.fixed = fix_inputs(loaded.model, fixed, shapes)
     shapes = {name: shape for name, shape in shapes.items() if name not in fixed}

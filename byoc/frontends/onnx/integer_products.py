@@ -155,14 +155,14 @@ class _Search:
                     break
 
     def _rewrite(self, mul: onnx.NodeProto, sums: str, scale: str) -> list[onnx.NodeProto]:
-        cast, factors = self._only_reader(sums, "Cast"), self.makers.get(scale)
-        if cast is None or factors is None or factors.op_type != "Mul":
+        cast, factors = self._only_reader(sums, "Cast"), self._factors(scale)
+        if cast is None or not factors:
             return []
         to = next((a.i for a in cast.attribute if a.name == "to"), None)
         product, bias = self._with_bias(cast.input[0])
         if product is None or to != onnx.TensorProto.FLOAT:
             return []
-        sides = self._sides(product, list(factors.input))
+        sides = self._sides(product, factors)
         if sides is None:
             return []
         sides[1], shift = self._in_int8(product, sides[1])
@@ -186,6 +186,13 @@ class _Search:
             nodes.append(onnx.helper.make_node("Add", [result, term[-1].output[0]], [whole]))
             result = whole
         return nodes
+
+    def _factors(self, scale: str) -> list[str]:
+        """The scales that a scale is the product of; itself, where it is a constant."""
+        if scale in self.constants:
+            return [scale]
+        maker = self.makers.get(scale)
+        return list(maker.input) if maker is not None and maker.op_type == "Mul" else []
 
     def _dequantised(self, side: _Side, result: str, name: str) -> onnx.NodeProto:
         """The node that makes floats of an operand."""
@@ -282,7 +289,7 @@ class _Search:
         zero_points = [*product.input[2:], "", ""][:2]
         scales = [self._dynamic_scale(zero_point) for zero_point in zero_points]
         if scales == ["", ""]:
-            return None
+            return self._sides_of_constants(product, factors, zero_points)
         for scale in filter(None, scales):
             if scale not in factors:
                 return None
@@ -297,6 +304,30 @@ class _Search:
                 return None
             sides.append(side)
         return sides
+
+    def _sides_of_constants(
+        self, product: onnx.NodeProto, factors: list[str], zero_points: list[str]
+    ) -> list[_Side] | None:
+        """Operands of which none is quantised at run time, as rows of a quantised table are not.
+
+        Of their scales only the product counts: a number is the data's, the rest the weight's.
+        """
+        known = [self.constants.get(name) for name in (*factors, *filter(None, zero_points[:1]))]
+        if product.input[0] in self.constants or None in known:
+            return None
+        numbers = {name: numpy_helper.to_array(self.constants[name]) for name in factors}
+        zero_point = zero_points[0] and numpy_helper.to_array(self.constants[zero_points[0]])
+        if any(number.dtype != np.single for number in numbers.values()) or np.size(zero_point) > 1:
+            return None
+        data = next((n for n in factors if numbers[n].ndim == 0), None) if factors[1:] else None
+        if data is None:
+            if factors[1:]:
+                return None
+            data = self.stored.add(np.single(1), "one")
+        weight = next((name for name in reversed(factors) if name != data), factors[0])
+        side = _Side(product.input[1], weight, zero_points[1])
+        whole = self._constant_side(product, 1, side)
+        return whole and [_Side(product.input[0], data, zero_points[0]), whole]
 
     def _dynamic_scale(self, zero_point: str) -> str:
         """The scale that belongs to a zero point of DynamicQuantizeLinear, or nothing."""

@@ -87,9 +87,7 @@ def dynamic_slice(call: Call) -> bool:
     starts, ends = call.array(1), call.array(2)
     axes = call.array(3) if call.input(3) else None
     if starts is None or ends is None or (call.input(3) and axes is None):
-        call.refuse(
-            "its bounds are computed; Slice takes such from opset 10 on"
-        )
+        call.refuse("its bounds are computed; Slice takes such from opset 10 on")
     along = None if axes is None else axes.ravel().tolist()
     given = {"starts": starts.ravel().tolist(), "ends": ends.ravel().tolist(), "axes": along}
     call.give(0, call.op("Slice", call.input(0), **given))

@@ -7,6 +7,7 @@ where s and z are constants of one element, the integers have 16 bits from low t
 moves elements. All integers on the way are below 2^17, which float32 holds exactly, so nothing is
 rounded that was not before; products are of floats either way, as no kernel multiplies 16 bits.
 Numbers that were rounded come back: v / s is off from an integer by less than 2^17 times 2^-23.
+So do infinities, of large scales as masks of attention have: they stand for the same last integer.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def _parameters(call: relax.Call, dtype: str | None = None) -> Parameters | None
     """Scale, zero point and dtype of the integers, each of one element; None for others."""
     dtype = dtype_of(call.args[0]) if dtype is None else dtype
     scale, zero = (scalar_of(argument) for argument in call.args[1:3])
-    usual = np.finfo(np.single).tiny, np.finfo(np.single).max / 2**17
-    if dtype not in _DTYPES or scale is None or zero is None or not usual[0] <= scale < usual[1]:
+    if dtype not in _DTYPES or scale is None or zero is None:
+        return None
+    if not np.finfo(np.single).tiny <= scale < np.inf:
         return None
     return scale, zero, dtype
 

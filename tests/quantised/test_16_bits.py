@@ -74,3 +74,39 @@ def test_integers_that_others_read_stay(tmp_path: Path) -> None:
     expected = onnxruntime_outputs(model, {"x": x})
     got = byoc.load(tmp_path / "m.so").run({"x": x})
     np.testing.assert_array_equal(got["y_q"], expected["y_q"])
+
+
+@pytest.mark.parametrize("least", [np.finfo(np.float32).min, -1e37])
+def test_masks_of_the_least_number(least: float, tmp_path: Path) -> None:
+    """Scales so large that the greatest integers stand for infinity."""
+    least = np.float32(least)
+    nodes = [
+        helper.make_node("Where", ["c", "zeros", "least"], ["m"]),
+        *qdq("m"),
+        helper.make_node("Add", ["x", "m_d"], ["a"]),
+        *qdq("a"),
+        helper.make_node("Softmax", ["a_d"], ["y"]),
+    ]
+    weights = {
+        "zeros": np.zeros(6, np.float32),
+        "least": np.array(least),
+        "s": np.array(-least / np.float32(65535)),
+        "z": np.array(65535 if least < -1e38 else 30000, "uint16"),
+    }
+    inputs = {
+        "c": helper.make_tensor_value_info("c", TensorProto.BOOL, ["n", 6]),
+        "x": helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6]),
+    }
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("y", "a_d")]
+    stored = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", list(inputs.values()), outputs, stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    report = byoc.compile(model, tmp_path / "m.so", min_bytes=0).report
+    assert not report.left and len(report.regions) == 1
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((5, 6)).astype(np.float32)
+    x[0, :2] = 1e38, -np.inf
+    given = {"c": draw.random((5, 6)) < 0.5, "x": x}
+    expected, got = onnxruntime_outputs(model, given), byoc.load(tmp_path / "m.so").run(given)
+    np.testing.assert_array_equal(got["a_d"], expected["a_d"])
+    np.testing.assert_allclose(got["y"], expected["y"], rtol=1e-6, atol=1e-6)

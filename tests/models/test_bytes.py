@@ -145,3 +145,28 @@ def test_every_door_takes_and_gives_bytes(dtype: str, tmp_path: Path) -> None:
     assert len(done.report.regions) == 1 and not done.report.left
     with Instance(done.folder / "lib" / "libbytes.so") as instance:
         assert_same(instance.answers(inputs), want)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.filterwarnings("ignore::byoc.AxesNote")
+def test_images_between_whose_pixels_others_lie(dtype: str, is_open: bool, tmp_path: Path) -> None:
+    """Resized in floats, of which the whole part stays; fractions of a quarter are exact."""
+    modes = ("half_pixel", "asymmetric", "pytorch_half_pixel")
+    nodes = [
+        helper.make_node(
+            "Resize", ["x", "", s], [f"y{i}"], mode="linear", coordinate_transformation_mode=mode
+        )
+        for i, (mode, s) in enumerate([(m, s) for m in modes for s in ("twice", "half")])
+    ]
+    x = whole_range(2, 3, 8, 12, dtype=dtype)
+    weights = {"twice": np.float32([1, 1, 2, 2]), "half": np.float32([1, 1, 0.5, 0.5])}
+    outputs = {f"y{i}": dtype for i in range(len(nodes))}
+    source = model(nodes, {"x": x}, outputs, weights)
+    if is_open:
+        dims = source.graph.input[0].type.tensor_type.shape.dim
+        for dim, name in zip(dims, ("n", "", "h", "w"), strict=True):
+            if name:
+                dim.dim_param = name
+    with compiled(source, tmp_path) as loaded:
+        assert_same(loaded.run({"x": x}), onnxruntime_outputs(source, {"x": x}))

@@ -38,6 +38,17 @@ def mean_variance_normalization(call: Call) -> bool:
     return True
 
 
+def resize(call: Call) -> bool:
+    """Bytes between bytes: those of floats, without their fraction, as ONNX Runtime has them."""
+    bytes_ = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
+    if call.element() not in bytes_ or call.attrs.get("mode", b"nearest") != b"linear":
+        return False
+    operator = call.node.op_type
+    floats = call.op(operator, call.single(), *call.node.input[1:], **call.attrs)
+    call.give(0, call.as_given(floats))
+    return True
+
+
 def celu(call: Call) -> bool:
     """alpha elu(x / alpha); the schema's body gives a scalar an axis."""
     alpha = call.attrs.get("alpha", 1.0)

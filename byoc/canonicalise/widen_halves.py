@@ -152,8 +152,8 @@ class _Widened:
         if not all(_is_castable(ty) for ty in (var.ty, *(read.ty for read in variables(value)))):
             return False
         if isinstance(binding, relax.MatchCast):
-            if not isinstance(value, relax.Var):
-                return False
+            if not isinstance(value, relax.Var) or value not in self._wide:
+                return False  # a value from outside is cast behind it, in the region
             kind = _wide(binding.ty)
             wide = relax.DataflowVar(var.name, kind)
             self._bindings.append(relax.MatchCast(wide, self._read(value, var), kind))

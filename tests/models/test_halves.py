@@ -249,3 +249,32 @@ def test_the_reference_may_round_what_it_computes_in_halves(tmp_path: Path) -> N
     assert not byoc.verify(_padded(TensorProto.FLOAT16), library, tolerance=1e-4).holds
     exact = byoc.verify(_padded(TensorProto.FLOAT), library)
     assert {output.tolerance for run in exact.runs for output in run.outputs} == {1e-4}
+
+
+@pytest.mark.filterwarnings("ignore::byoc.AxesNote")
+def test_an_image_whose_sides_are_multiples_is_cast_in_the_region(tmp_path: Path) -> None:
+    """As a U-Net has them: the cast stood before what says so, outside of the region."""
+    node = helper.make_node
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    up = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        node("MaxPool", ["c"], ["p"], **pool),
+        node("Resize", ["p", "", "twice"], ["r"], **up),
+        node("Concat", ["c", "r"], ["y"], axis=1),
+    ]
+    image = helper.make_tensor_value_info("x", TensorProto.FLOAT16, ["n", 3, "h", "w_"])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)
+    random = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(random.standard_normal((8, 3, 3, 3)).astype(np.float16), "w"),
+        numpy_helper.from_array(np.float32([1, 1, 2, 2]), "twice"),
+    ]
+    graph = helper.make_graph(nodes, "g", [image], [result], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = random.standard_normal((2, 3, 10, 12)).astype(np.float16)
+    with compiled(model, tmp_path) as loaded:
+        found = loaded.run({"x": x})["y"]
+    expected = onnxruntime_outputs(model, {"x": x})["y"].astype(np.float32)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, expected, rtol=0, atol=THEIRS * np.ptp(expected))

@@ -42,15 +42,38 @@ typedef struct {
   float widest;
 } kept_boxes;
 
-typedef struct {
-  float score;
-  int64_t box;
-} candidate;
+/* A score and the place of its box in one number: the greater one comes first. */
+typedef uint64_t candidate;
 
 typedef struct {
   int64_t (*rows)[3];
   int64_t count, room;
 } found_boxes;
+
+/* The greatest score first, NaN last, equal ones by their place. */
+static candidate candidate_of(float score, int64_t box) {
+  const float value = score + 0.0F; /* both zeros are equal */
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  bits ^= bits >> 31 ? UINT32_MAX : UINT32_C(1) << 31;
+  if (isnan(score)) bits = 0; /* below what -inf became */
+  return (candidate)bits << 32 | (uint32_t)~box;
+}
+
+static int64_t box_of(candidate one) {
+  return (uint32_t)~one;
+}
+
+/* Lets a candidate of a heap, whose greatest one is the first, sink to its place. */
+static void sink(candidate* heap, int64_t count, int64_t at) {
+  const candidate one = heap[at];
+  for (int64_t child; (child = 2 * at + 1) < count; at = child) {
+    child += child + 1 < count && heap[child + 1] > heap[child];
+    if (heap[child] <= one) break;
+    heap[at] = heap[child];
+  }
+  heap[at] = one;
+}
 
 static float lesser(float a, float b) {
   return a < b ? a : b;
@@ -128,7 +151,7 @@ static void begin_class(kept_boxes* kept, const candidate* order, int64_t count,
                         int centred) {
   float first = INFINITY, last = -INFINITY;
   for (int64_t i = 0; i < count; ++i) {
-    const float left = rectangle_of(boxes + 4 * order[i].box, centred).left;
+    const float left = rectangle_of(boxes + 4 * box_of(order[i]), centred).left;
     first = lesser(left, first);
     last = greater(left, last);
   }
@@ -137,18 +160,6 @@ static void begin_class(kept_boxes* kept, const candidate* order, int64_t count,
   kept->scale = last > first ? LISTS / (last - first) : 0;
   kept->used = 0;
   kept->widest = 0;
-}
-
-/* The greatest score first, NaN last, equal ones by their place. */
-static int compare(const void* x, const void* y) {
-  const candidate *a = x, *b = y;
-  if (isnan(a->score) || isnan(b->score)) {
-    const int order = !!isnan(a->score) - !!isnan(b->score);
-    if (order != 0) return order;
-  } else if (a->score != b->score) {
-    return a->score > b->score ? -1 : 1;
-  }
-  return (a->box > b->box) - (a->box < b->box);
 }
 
 static int add_row(found_boxes* found, int64_t batch, int64_t class, int64_t box) {
@@ -164,18 +175,22 @@ static int add_row(found_boxes* found, int64_t batch, int64_t class, int64_t box
   return 0;
 }
 
-/* Chooses among the candidates of one class; `kept` has groups for all of them. */
-static int choose(const candidate* order, int64_t count, const float* boxes, int centred,
-                  int64_t most, float share, int64_t batch, int64_t class, kept_boxes* kept,
-                  found_boxes* found) {
+/* Chooses among the candidates of one class, of which most are often never looked at: no more are
+ * sorted than are; `kept` has groups for all of them. */
+static int choose(candidate* heap, int64_t count, const float* boxes, int centred, int64_t most,
+                  float share, int64_t batch, int64_t class, kept_boxes* kept, found_boxes* found) {
   int64_t stay = 0;
-  begin_class(kept, order, count, boxes, centred);
-  for (int64_t i = 0; i < count && stay < most; ++i) {
-    const rectangle one = rectangle_of(boxes + 4 * order[i].box, centred);
+  begin_class(kept, heap, count, boxes, centred);
+  for (int64_t i = count / 2 - 1; i >= 0; --i) sink(heap, count, i);
+  while (count > 0 && stay < most) {
+    const int64_t box = box_of(heap[0]);
+    const rectangle one = rectangle_of(boxes + 4 * box, centred);
+    heap[0] = heap[--count];
+    if (count > 0) sink(heap, count, 0);
     if (is_overlapped(kept, &one, share)) continue;
     keep(kept, &one);
     ++stay;
-    if (add_row(found, batch, class, order[i].box) != 0) return -1;
+    if (add_row(found, batch, class, box) != 0) return -1;
   }
   return 0;
 }
@@ -213,6 +228,8 @@ int ext_run_non_max_suppression(void* self, const TVMFFIAny* args, int32_t n, TV
   if (!(*share >= 0 && *share <= 1))
     return ext_raise("ValueError", "non_max_suppression: iou_threshold is not from 0 to 1");
   const int64_t classes = scores->shape[1], extent = scores->shape[2];
+  if (extent > UINT32_MAX)
+    return ext_raise("ValueError", "non_max_suppression: too many boxes; pass fewer than 2^32");
   const size_t room = (size_t)(extent > 0 ? extent : 1);
   candidate* order = malloc(room * sizeof(*order));
   kept_boxes kept = {.groups = malloc((room / GROUP + 1 + LISTS) * sizeof(*kept.groups))};
@@ -222,9 +239,10 @@ int ext_run_non_max_suppression(void* self, const TVMFFIAny* args, int32_t n, TV
   for (int64_t row = 0; status == 0 && row < scores->shape[0] * classes; ++row, score += extent) {
     const float* own = (const float*)data_of(boxes) + row / classes * extent * 4;
     int64_t count = 0;
-    for (int64_t i = 0; i < extent; ++i)
-      if (!form[1] || score[i] > *least) order[count++] = (candidate){score[i], i};
-    qsort(order, (size_t)count, sizeof(*order), compare);
+    for (int64_t i = 0; i < extent; ++i) {
+      order[count] = candidate_of(score[i], i);
+      count += !form[1] || score[i] > *least;
+    }
     status = choose(order, count, own, form[0] != 0, *most, *share, row / classes, row % classes,
                     &kept, &found);
   }

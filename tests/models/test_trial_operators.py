@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
+import byoc
 import byoc.frontends.onnx.backend as backend
 from byoc.errors import ImportFailure
 from byoc.frontends.onnx import import_onnx, prepare
@@ -99,3 +101,37 @@ def test_statistics_of_each_place(shape: list[int | str]) -> None:
     (found,) = rep.run(inputs)
     assert rep.report.left == () and len(rep.report.regions) == 1
     assert_agrees({"y": found}, onnxruntime_outputs(model, inputs))
+
+
+def test_scatter_with_an_open_batch() -> None:
+    """ScatterElements has this name up to opset 10."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["a"]),
+        helper.make_node("Scatter", ["a", "i", "u"], ["s"], axis=1),
+        helper.make_node("Neg", ["s"], ["y"]),
+    ]
+    model = onnx_model(nodes, {"x": ["n", 9], "u": ["n", 4]}, ["y"], opset=9)
+    places = helper.make_tensor_value_info("i", TensorProto.INT64, ["n", 4])
+    model.graph.input.insert(1, places)
+    rep = backend.prepare(model, min_bytes=0)
+    for rows in (3, 1):
+        draw = np.random.default_rng(rows)
+        i = np.stack([draw.permutation(9)[:4] for _ in range(rows)])
+        inputs = {"x": random(rows, 9), "i": i, "u": random(rows, 4)}
+        (found,) = rep.run(inputs)
+        assert rep.report.left == () and len(rep.report.regions) == 1
+        assert_agrees({"y": found}, onnxruntime_outputs(model, inputs))
+
+
+@pytest.mark.filterwarnings("ignore::byoc.AxesNote")
+def test_output_shape_of_transposed_convolutions_of_an_open_batch(tmp_path: Path) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    node.attribute.append(helper.make_attribute("output_shape", [14, 13]))
+    weights = {"w": random(4, 6, 3, 3)}
+    model = onnx_model([node], {"x": ["n", 4, 7, 6]}, ["y"], weights, opset=8)
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.left == () and len(made.report.regions) == 1
+    with byoc.load(made.path) as loaded:
+        for rows in (2, 1):
+            inputs = {"x": random(rows, 4, 7, 6)}
+            assert_agrees(loaded.run(inputs), onnxruntime_outputs(model, inputs))

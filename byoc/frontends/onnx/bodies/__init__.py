@@ -41,6 +41,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "Crop"): experimental.crop,
     ("", "DFT"): signal.dft,
     ("", "DynamicSlice"): experimental.dynamic_slice,
+    ("", "EyeLike"): structure.eye_like,
     ("", "ImageScaler"): experimental.image_scaler,
     ("", "LpNormalization"): structure.lp_normalization,
     ("", "MeanVarianceNormalization"): structure.mean_variance_normalization,

@@ -9,6 +9,11 @@ import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
 
+#: Elements of a matrix that is stored instead of counted.
+_MOST_STORED = 1 << 20
+#: Range is of this opset.
+_RANGE = 11
+
 
 def lp_normalization(call: Call) -> bool:
     """x / norm; where the norm is 0, all of x is, and stays."""
@@ -46,6 +51,25 @@ def resize(call: Call) -> bool:
     operator = call.node.op_type
     floats = call.op(operator, call.single(), *call.node.input[1:], **call.attrs)
     call.give(0, call.as_given(floats))
+    return True
+
+
+def eye_like(call: Call) -> bool:
+    """1 where the row is the column less k: of places that are counted, or a constant."""
+    shape, k = call.shape(), call.attrs.get("k", 0)
+    if shape is None or len(shape) != 2:
+        return False
+    to = call.attrs.get("dtype", call.element())
+    if None not in shape and shape[0] * shape[1] <= _MOST_STORED:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+        call.give(0, call.constant(np.eye(*shape, k), dtype))
+        return True
+    if call.opset < _RANGE:
+        return False
+    rows, columns = (call.up_to(call.extent(call.input(0), axis)) for axis in (0, 1))
+    moved = call.op("Add", rows, call.constant(k, np.int64)) if k else rows
+    equal = call.op("Equal", call.over("Unsqueeze", moved, [1]), columns)
+    call.give(0, call.op("Cast", equal, to=to))
     return True
 
 

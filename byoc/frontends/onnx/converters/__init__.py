@@ -114,6 +114,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "RMSNormalization": reductions.rms_norm,
     "RNN": recurrent.layer,
     "RoiAlign": windows.roi_align,
+    "Scatter": shapes.scatter,
     "ScatterElements": shapes.scatter_elements,
     "ScatterND": shapes.by_coordinates,
     "Selu": elementwise.elu,

@@ -166,6 +166,12 @@ def scatter_elements(node: Node) -> relax.Expr:
     return node.tvm()
 
 
+def scatter(node: Node) -> relax.Expr:
+    """ScatterElements by the name that it had up to opset 10."""
+    attrs = {**node.attrs, "axis": node.attrs.get("axis", 0)}
+    return node.part("ScatterElements", node.inputs, attrs, 11)
+
+
 def _let_updates_fit(node: Node, indices: tuple[Dim, ...]) -> None:
     """Look at the run whether there are as many updates as coordinates, where values say so."""
     data, updates = node.shape(), node.shape(2)

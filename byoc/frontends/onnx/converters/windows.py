@@ -90,7 +90,7 @@ def conv_transpose(node: Node) -> relax.Expr:
         )
     if wanted is None:
         return node.tvm()
-    if shape is None or not is_static(shape):
+    if shape is None or not is_static(shape[2:]):
         raise ValueError("output_shape of an image of unknown size; need a fixed one")
     kernel = node.shape(1)[2:]
     ones, rank = [1] * len(kernel), len(kernel)

@@ -264,7 +264,7 @@ static int run(fourier_job* job) {
 
 int EXT_NAME(ext_fourier)(const ext_fourier_params* p, const float* x, const float* waves,
                           const float* window, float* y) {
-  if (p->length < 1 || p->given < 0 || p->count < 0 || p->count > p->length ||
+  if (p->length < 0 || p->given < 0 || p->count < 0 || p->count > p->length ||
       (p->kind == EXT_FOURIER_HALF && (!p->inverse || p->count != p->length)))
     return EXT_ERR_ARGUMENT;
   if (p->outer <= 0 || p->frames <= 0 || p->inner <= 0 || p->count == 0) return EXT_OK;

@@ -348,3 +348,14 @@ def test_transforms_that_are_none(inputs: dict, attributes: dict, message: str, 
     graph = model([node("DFT", " ".join(inputs), "y", **attributes)], inputs, "y")
     with pytest.raises(byoc.ByocError, match=message):
         byoc.compile(graph, tmp_path / "model.so")
+
+
+def test_a_transform_of_nothing(tmp_path) -> None:
+    """Of no signals of no numbers there is nothing to tell, and nothing to refuse."""
+    graph = model([node("DFT", "x", "y", axis=2)], {"x": (FLOAT, ["m", 1, "m", 1])}, "y")
+    net = compiled(graph, tmp_path)
+    for size in (0, 3):
+        x = DRAW.standard_normal((size, 1, size, 1)).astype(np.float32)
+        (found,) = results(net, x=x)
+        (want,) = onnxruntime_outputs(graph, {"x": x}).values()
+        close(found, want)

@@ -19,7 +19,7 @@ from byoc.extent import Extent, parse_extent
 from codegen_cc.printable import printable
 
 #: Changes when a library of one version cannot be used by the loader of another.
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 #: Of ``Metadata.form``.
 FORMS = ("tvm", "standalone")

@@ -24,12 +24,13 @@ from byoc.compiler.partitioned import versions
 from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.loader import Model, load
 from byoc.errors import ByocError, ControlError, FallbackWarning, InputError, LoadError
-from byoc.torch_compile.capture import Captured
+from byoc.torch_compile.capture import Captured, with_graphs
 from byoc.torch_compile.floats import require_arithmetic, trace_again_with_numbers
 from byoc.torch_compile.frozen import Frozen
 from byoc.torch_compile.graphs import Graph, Part, Parts, tell
+from byoc.torch_compile.inner_graphs import written_out
 from byoc.torch_compile.refusal import Refusal
-from byoc.torch_compile.results import Number, Result
+from byoc.torch_compile.results import Number, Result, View
 from byoc.torch_compile.split import Piece, operators_of, split_at
 from codegen_cc.cache import cache_folder, make_room, used
 
@@ -56,6 +57,7 @@ def backend(
     if mode not in (None, "default"):
         raise ControlError(f"mode {mode!r}; give options to the backend byoc instead")
     chosen, met = _options(options or {}), Graph()
+    graph = written_out(graph)
     require_arithmetic(graph)
     run = _run_of(graph, inputs, chosen, met.met, trace_again_with_numbers)
     tell(met)
@@ -79,7 +81,10 @@ def _run_of(
     except ByocError as error:
         if refused is not None:
             refused(graph, error)
-        split = split_at(graph, getattr(error, "sources", {}))
+        # Of control flow PyTorch's tracer may not say what it does not take apart.
+        sources = getattr(error, "sources", {})
+        sources = sources or {node.name: str(error) for node in with_graphs(graph)}
+        split = split_at(graph, sources)
         what = "a graph" if split is None else "operators of a graph"
         warnings.warn(f"PyTorch runs {what}: {error}", FallbackWarning, stacklevel=3)
         if split is not None:
@@ -181,6 +186,7 @@ class _Runner:
         self._graph = captured.graph
         self._captured = captured
         self._outputs = captured.outputs
+        self._views = [(p, kind) for p, kind in enumerate(self._outputs) if isinstance(kind, View)]
         self._library = library
         self._frozen = [(place, Frozen(captured.inputs[place])) for place in captured.frozen]
         self._names = [info.name for info in library.inputs]
@@ -198,13 +204,16 @@ class _Runner:
         except InputError as error:  # a condition on sizes that the tracer of the graph did not see
             return self._by_pytorch(inputs, str(error))
         results = iter(found.values())
-        return tuple(self._result(kind, results, inputs) for kind in self._outputs)
+        made = [self._result(kind, results, inputs) for kind in self._outputs]
+        for place, kind in self._views:
+            made[place] = kind.of((made if kind.of_result else inputs)[kind.place], inputs)
+        return tuple(made)
 
     @staticmethod
     def _result(kind: Result, results: Iterator[np.ndarray], inputs: Sequence[Any]) -> Any:
         if isinstance(kind, Number):
             return kind.of(inputs)
-        return None if kind is None else _laid_out(_tensor(next(results)), kind)
+        return _laid_out(_tensor(next(results)), kind) if isinstance(kind, tuple) else None
 
     def _by_pytorch(self, inputs: Sequence[Any], why: str) -> Any:
         if not self._warned:

@@ -12,6 +12,7 @@ import torch
 import torch.fx.traceback as fx_traceback
 
 from byoc.errors import ImportFailure
+from byoc.frontends.torch.control_flow import converts
 from byoc.frontends.torch.names import MODULE, NODE, module_path
 from byoc.frontends.torch.program import Program, exported
 from byoc.torch_compile.floats import open_number
@@ -119,9 +120,10 @@ class Captured:
     def key(self, *others: str) -> str:
         """A hash of all that the library is made of."""
         digest = hashlib.sha256()
-        for text in (*others, self.graph.code, *_modes()):
+        graphs = [m for m in self.graph.modules() if isinstance(m, torch.fx.GraphModule)]
+        for text in (*others, *(graph.code for graph in graphs), *_modes()):
             digest.update(text.encode() + b"\0")
-        for node in self.graph.graph.nodes:  # what modes that the code does not show make of it
+        for node in (n for graph in graphs for n in graph.graph.nodes):  # what modes make of it
             found = node.meta.get("example_value")
             digest.update(f"{found.dtype if isinstance(found, torch.Tensor) else ''}\0".encode())
         for place in range(len(self.inputs)):
@@ -130,8 +132,10 @@ class Captured:
             told = (value.dtype, tuple(map(str, value.shape))) if is_tensor else value
             digest.update(f"{place} {place in self.frozen} {told}\0".encode())
         constants = [self.inputs[place] for place in self.frozen]
-        named = [node.target for node in self.graph.graph.nodes if node.op == "get_attr"]
-        constants += [attrgetter(name)(self.graph) for name in named]
+        for graph in graphs:
+            named = [node.target for node in graph.graph.nodes if node.op == "get_attr"]
+            found = [attrgetter(name)(graph) for name in named]
+            constants += [value for value in found if isinstance(value, torch.Tensor)]
         for tensor in constants:
             dense = tensor.detach().contiguous()
             digest.update(f"{dense.dtype} {tuple(dense.shape)}\0".encode())
@@ -251,12 +255,17 @@ def _place_of(size: Any, shapes: Sequence[Any]) -> tuple[int, int] | None:
 
 
 def _require_flat(graph: torch.fx.GraphModule) -> None:
-    """Raise ``ImportFailure`` for nodes that have graphs of their own, as ``torch.cond`` has."""
+    """Raise ``ImportFailure`` for nodes that have graphs of their own, but those of control flow
+    that are converted, as ``torch.cond`` is."""
+    if users := [node for node in with_graphs(graph) if not converts(node.target)]:
+        raise failure("a graph inside of the graph", *users)
+
+
+def with_graphs(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    """The nodes that have graphs of their own."""
     inner = [
         node
         for node in graph.graph.nodes
         if node.op == "get_attr" and isinstance(attrgetter(node.target)(graph), torch.nn.Module)
     ]
-    if inner:
-        users = dict.fromkeys(user for node in inner for user in node.users)
-        raise failure("a graph inside of the graph", *users)
+    return list(dict.fromkeys(user for node in inner for user in node.users))

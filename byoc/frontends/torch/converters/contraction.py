@@ -10,8 +10,12 @@ from tvm import relax, tirx
 
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import dtype_of
 
 op = relax.op
+
+#: Products of bytes whose sum float32 holds exactly: 255 times 128 each, up to 2 to the 24.
+EXACT_BYTES = 512
 
 _KEY = [0, 1, 3, 2]
 
@@ -24,6 +28,27 @@ def matmul(g: Graph, x: Value, other: Value) -> relax.Expr:
 def mm(g: Graph, x: Value, mat2: Value) -> relax.Expr:
     """[M, K] [K, N], or the same for each of a batch."""
     return matmul(g, x, mat2)
+
+
+def integer_mm(g: Graph, x: Value, mat2: Value) -> relax.Expr:
+    """[M, K] [K, N] of bytes, as exact sums of 32 bits.
+
+    Kernels give the sums as float32, which holds those of so many products exactly.
+    """
+    if not isinstance(mat2, torch.Tensor):
+        return op.matmul(g.tensor(x, g.dtype), g.tensor(mat2, g.dtype))
+    data, whole = g.tensor(x), None
+    one, none = relax.const(1.0, "float32"), relax.const(0, dtype_of(data))
+    for first in range(0, max(mat2.shape[0], 1), EXACT_BYTES):
+        rows = mat2[first : first + EXACT_BYTES]
+        part = data
+        if rows.shape[0] < mat2.shape[0]:
+            part = op.strided_slice(data, [1], [first], [first + rows.shape[0]])
+        floats = op.dequantize(g.emit(part), one, none, 1, "float32")
+        weight = op.dequantize(g.tensor(rows), one, relax.const(0, "int8"), 1, "float32")
+        sums = op.astype(op.matmul(g.emit(floats), g.emit(weight)), g.dtype)
+        whole = sums if whole is None else op.add(whole, sums)
+    return whole
 
 
 def mv(g: Graph, x: Value, vec: Value) -> relax.Expr:
@@ -312,6 +337,7 @@ def flash_attention(
 CONTRACTION = {
     "matmul": matmul,
     "mm": mm,
+    "_int_mm": integer_mm,
     "bmm": mm,
     "mv": mv,
     "dot": dot,

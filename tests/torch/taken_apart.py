@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import linalg, nn, special
+from torch.nn.functional import multilabel_margin_loss
 
 from tests.torch.case import Case
 
@@ -30,6 +31,9 @@ _X = (2, 3, 4)
 #: A column that is one already, with either sign, and one of zeros.
 _ODD = torch.tensor([[-2.0, 1, 3], [0, -1, 2], [0, 0, -4]])
 _ZERO = torch.tensor([[0.0, 1, 3], [0, 5, 2], [0, 1, -4], [0, 2, 2]])
+
+#: What is behind a -1 is none.
+_LABELS = torch.tensor([[3, 0, -1, 1, 2], [-1, 0, 0, 0, 0], [4, 1, 2, 0, 3]])
 
 #: A function of tensors.
 TAKEN_APART: dict[str, Case] = {
@@ -58,6 +62,25 @@ TAKEN_APART: dict[str, Case] = {
     "qr_complete": (lambda x: torch.cat(linalg.qr(x, "complete"), -1), ((2, 5, 3),)),
     "qr_odd": (lambda x: torch.cat(linalg.qr(x)), (_ODD,)),
     "qr_zero": (lambda x: torch.cat(linalg.qr(x)), (_ZERO,)),
+    "margins_of_labels": (lambda x: multilabel_margin_loss(x, _LABELS), ((3, 5),)),
+    "margins_of_each": (
+        lambda x, y: multilabel_margin_loss(x, y, reduction="none"),
+        ((3, 5), _LABELS),
+    ),
+    "margins_of_one": (
+        lambda x: multilabel_margin_loss(x, _LABELS[0], reduction="sum"),
+        ((5,),),
+    ),
+    "margins_that_are_labels": (
+        lambda x: torch.ops.aten.multilabel_margin_loss_forward(x, _LABELS, 1)[1],
+        ((3, 5),),
+    ),
+    "renormalised_halves": (
+        lambda x: x.to(torch.bfloat16).renorm(2, 0, 1.0).float(),
+        (_X,),
+    ),
+    "clamped_by_tensors": (lambda x, y, z: x.clamp(y, z), (_X, _X, _X)),
+    "clamped_booleans": (lambda x, y: torch.clamp(x > 0, min=y > 0), (_X, _X)),
     "covariance": (torch.cov, ((4, 9),)),
     "covariance_uncorrected": (lambda x: torch.cov(x, correction=0), ((7,),)),
     "covariance_of_one": (lambda x: torch.cov(x, correction=2), ((3, 2),)),

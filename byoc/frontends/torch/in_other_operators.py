@@ -127,6 +127,24 @@ def exponential(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def margins_of_labels(
+    x: torch.Tensor, target: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``multilabel_margin_loss``, and which places are labels: those before the first -1.
+
+    What PyTorch takes it apart into counts the other places as label 0 each.
+    """
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    count = rows.shape[-1]
+    ended = ((labels < 0).cumsum(-1) > 0)[..., None]
+    places = labels.clamp(min=0)
+    is_label = ((torch.arange(count) == places[..., None]) & ~ended).any(1)
+    margins = (1 - rows.gather(1, places)[..., None] + rows[:, None]).clamp(min=0)
+    loss = torch.where(ended | is_label[:, None], 0, margins).sum((1, 2)) / count
+    whole = (lambda y: y[0] if x.dim() < 2 else y, torch.mean, torch.sum)[reduction](loss)
+    return whole, is_label.to(x.dtype).reshape(x.shape)
+
+
 def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
     """What stands for operators, by these."""
     aten = torch.ops.aten
@@ -138,6 +156,7 @@ def own_decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
         aten.as_strided.default: strided,
         aten.conv_tbc.default: convolution_of_steps,
         aten.fake_quantize_per_channel_affine_cachemask.default: fake_quantised,
+        aten.multilabel_margin_loss_forward.default: margins_of_labels,
         aten.linalg_qr.default: orthogonal,
         aten.linalg_matrix_exp.default: exponential,
         **JACOBI,

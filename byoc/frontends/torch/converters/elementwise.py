@@ -235,8 +235,10 @@ def clamp(g: Graph, x: Value, min: Value | None = None, max: Value | None = None
     if numbers and _is_float(g):
         return op.clip(tensor, min, max)
     if min is not None:
-        tensor = op.maximum(tensor, g.tensor(min, g.dtype))
-    return tensor if max is None else op.minimum(tensor, g.tensor(max, g.dtype))
+        bound = op.logical_or if g.dtype == "bool" else op.maximum
+        tensor = bound(tensor, g.tensor(min, g.dtype))
+    bound = op.logical_and if g.dtype == "bool" else op.minimum
+    return tensor if max is None else bound(tensor, g.tensor(max, g.dtype))
 
 
 def hardtanh(g: Graph, x: Value, min_val: float, max_val: float) -> relax.Expr:
@@ -442,6 +444,7 @@ ELEMENTWISE = {
     "clamp_max": clamp,
     **dict.fromkeys(("_to_copy", "clone", "contiguous", "detach", "detach_", "alias"), cast),
     **dict.fromkeys(("lift_fresh_copy", "lift_fresh", "to", "type_as", "_cast_Float"), cast),
+    "prims::convert_element_type": lambda g, a, **_: g.tensor(a, g.dtype),
     "dropout": dropout,
     "native_dropout": native_dropout,
 }

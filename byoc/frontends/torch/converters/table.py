@@ -11,6 +11,7 @@ from byoc.frontends.torch.converters.bits import BITS
 from byoc.frontends.torch.converters.complex_numbers import COMPLEX
 from byoc.frontends.torch.converters.contraction import CONTRACTION
 from byoc.frontends.torch.converters.data_sized import DATA_SIZED
+from byoc.frontends.torch.converters.detection import DETECTION
 from byoc.frontends.torch.converters.elementwise import ELEMENTWISE
 from byoc.frontends.torch.converters.image import IMAGE
 from byoc.frontends.torch.converters.indexing import INDEXING
@@ -41,6 +42,7 @@ CONVERTERS: dict[str, Converter] = {
     **RANDOM,
     **SPECIAL,
     **DATA_SIZED,
+    **DETECTION,
     **WHOLE_NUMBERS,
 }
 

@@ -53,11 +53,26 @@ def embedding(
 
 
 def gather(g: Graph, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> relax.Expr:
-    """Along one axis, for every element of ``index`` the one at that place."""
-    tensor = g.tensor(x)
+    """Along one axis, for every element of ``index`` the one at that place.
+
+    Along others the index may end before ``x`` does; PyTorch's tracer notes that it may not end
+    later, which each call looks at.
+    """
+    tensor, places = g.tensor(x), g.tensor(index)
     if not tensor.ty.ndim:
         return tensor
-    return op.gather_elements(tensor, g.tensor(index), dim % tensor.ty.ndim)
+    axis = dim % tensor.ty.ndim
+    extents, wanted = list(tensor.ty.shape.values), list(places.ty.shape.values)
+    cut = [
+        a
+        for a in range(tensor.ty.ndim)
+        if a != axis and relax_dims([extents[a]]) != relax_dims([wanted[a]])
+    ]
+    if any(not isinstance(n, int) for a in cut for n in relax_dims([extents[a], wanted[a]])):
+        ends = [wanted[a] for a in cut]
+        part = op.strided_slice(tensor, cut, [0] * len(cut), ends, assume_inbound=True)
+        tensor = g.emit(part)
+    return op.gather_elements(tensor, places, axis)
 
 
 def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:

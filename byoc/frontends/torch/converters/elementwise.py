@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from byoc.frontends.torch.converters.angles import arc_tangent
+from byoc.frontends.torch.converters.comparison import unequal
 from byoc.frontends.torch.converters.whole_numbers import powers
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
@@ -112,7 +113,7 @@ def _bitwise(
 
 
 def bitwise_not(g: Graph, x: Value) -> relax.Expr:
-    """All bits turned, which differ from those of -1; of booleans, whether one is false."""
+    """All bits turned; of booleans, whether one is false."""
     if g.dtype == "bool":
         return op.logical_not(g.tensor(x))
     ones = g.tensor(~torch.zeros((), dtype=g.results[0].dtype))
@@ -244,11 +245,6 @@ def clamp(g: Graph, x: Value, min: Value | None = None, max: Value | None = None
 def hardtanh(g: Graph, x: Value, min_val: float, max_val: float) -> relax.Expr:
     """``x`` within bounds."""
     return clamp(g, x, min_val, max_val)
-
-
-def relu6(g: Graph, x: Value) -> relax.Expr:
-    """``x`` from 0 to 6."""
-    return clamp(g, x, 0, 6)
 
 
 def gelu(g: Graph, x: Value, approximate: str) -> relax.Expr:
@@ -389,7 +385,7 @@ ELEMENTWISE = {
     "log10": _logarithm(10.0),
     "reciprocal": reciprocal,
     "relu": _function(op.nn.relu),
-    "relu6": relu6,
+    "relu6": lambda g, x: clamp(g, x, 0, 6),
     "silu": _function(op.nn.silu),
     "gelu": gelu,
     "hardsigmoid": hardsigmoid,
@@ -421,7 +417,7 @@ ELEMENTWISE = {
     "fmin": _but_nan(_greater_or_less(op.minimum, op.logical_and)),
     "atan2": arc_tangent,
     "eq": _binary(op.equal),
-    "ne": _binary(op.not_equal),
+    "ne": _binary(unequal),
     "lt": _binary(op.less),
     "le": _binary(op.less_equal),
     "gt": _binary(op.greater),

@@ -8,6 +8,7 @@ from functools import reduce
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.comparison import unequal
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of
@@ -376,7 +377,7 @@ def norm(
     if ord in (float("inf"), float("-inf")):
         return (op.max if ord > 0 else op.min)(sizes, axes, keepdim)
     if ord == 0:
-        counted = op.astype(op.not_equal(tensor, g.tensor(0.0)), g.dtype)
+        counted = op.astype(unequal(tensor, g.tensor(0.0, dtype_of(tensor))), g.dtype)
         return op.sum(counted, axes, keepdim)
     return _root(g, op.sum(op.power(sizes, g.tensor(float(ord))), axes, keepdim), ord)
 

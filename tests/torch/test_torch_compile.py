@@ -166,11 +166,11 @@ def test_operators_without_a_converter_are_pytorchs(
     why = r"^PyTorch runs operators of a graph: no converter for aten.igamma.* .*igammac.default"
     with pytest.warns(FallbackWarning, match=why):
         told = byoc.explain(module, (torch.randn(2, 6),), options)
-    stem, middle, inner, head = told.graphs[0].parts
+    stem, middle, head = told.graphs[0].parts
     assert "stem + sigmoid" in [node["name"] for node in stem.metadata.report["nodes"]]
     assert "no converter for aten.igamma.default" in middle.reason and middle.metadata is None
-    assert inner.reason == "a graph inside of the graph" and head.metadata.report["left"] == []
-    assert str(told).splitlines()[0] == "graph 1: 4 parts"
+    assert head.operators >= 3 and head.metadata.report["left"] == []
+    assert str(told).splitlines()[0] == "graph 1: 3 parts"
 
     libraries = len(list(tmp_path.glob("*.so")))
     compiled = torch.compile(module, backend=backend, options=options)

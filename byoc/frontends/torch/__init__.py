@@ -79,7 +79,7 @@ def import_program(
         outputs,
         source,
         ranges=program.ranges(),
-        conditions=program.conditions,
+        conditions=(*program.conditions(), *program.divisors(inputs)),
         mutated=frozenset(kept),
     )
 

@@ -38,8 +38,8 @@ _FUNCTIONS = {
 #: Where Dynamo asks what the code that it follows needs to know, in PyTorch's package.
 _FOLLOWED = Path("_dynamo", "variables")
 
-#: Sizes that are tried of a symbol without a range.
-_ANY = (2, 1 << 40)
+#: Sizes that are tried of a symbol without a range, and of one that counts multiples.
+_ANY, COUNTS = (2, 1 << 40), (1, 1 << 40)
 
 
 def conditions_of(
@@ -141,7 +141,7 @@ def _condition(
     if writer.others:
         return None
     known = _readable(made)
-    return known.text if known.names and (of_number or not _always_holds(known, ranges)) else None
+    return known.text if known.names and (of_number or not always_holds(known, ranges)) else None
 
 
 def _readable(tree: ast.AST) -> Condition:
@@ -195,7 +195,7 @@ def _counts_elements(side: ast.expr) -> bool:
     )
 
 
-def _always_holds(known: Condition, ranges: Mapping[str, tuple[int, int]]) -> bool:
+def always_holds(known: Condition, ranges: Mapping[str, tuple[int, int]]) -> bool:
     """Whether many sizes meet a condition, of those that symbols may be."""
     draw = random.Random(0)
     for bits in (9, 20, 40):

@@ -72,7 +72,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     taken_apart = _taken_apart(program.exported)
     kept = changed_buffers(taken_apart) if states else None
     _require_converters(taken_apart, kept or ())
-    importer = _Importer(taken_apart, Symbols(program.symbols), kept)
+    importer = _Importer(taken_apart, Symbols(program.symbols, program.multiples), kept)
     outputs = [place for _, place in program.outputs()]
     module = importer.run([name for name, _ in program.inputs()], outputs)
     return define_symbols(module), kept or []

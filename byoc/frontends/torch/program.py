@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from byoc.deploy.conditions import Demands
+from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
-from byoc.deploy.metadata import SymbolRange
+from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
-from byoc.frontends.torch.conditions import conditions_of
+from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.known_numbers import known_numbers
+from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.single_rows import not_for_one
 from byoc.frontends.torch.symbols import decided_by_data
@@ -34,7 +35,7 @@ class Program:
     """An exported program, the module that it was made of where that is known, and its file.
 
     ``symbols`` are the user's names of PyTorch's symbols, ``plural`` those that may not be 1.
-    ``conditions`` are what sizes must meet for the code to be what was traced. Raises
+    ``noted`` are the conditions that sizes must meet for the code to be what was traced. Raises
     ``ModelError`` for one that cannot be looked at.
     """
 
@@ -43,11 +44,11 @@ class Program:
     file: Path | None = None
     symbols: Mapping[str, str] = field(default_factory=dict)
     plural: frozenset[str] = frozenset()
-    conditions: tuple[str, ...] = field(init=False)
+    noted: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         # At once, as importing traces again, and what that notes is nobody's code.
-        object.__setattr__(self, "conditions", conditions_of(self.exported, self.symbols))
+        object.__setattr__(self, "noted", conditions_of(self.exported, self.symbols))
 
     def inputs(self) -> list[tuple[str, int]]:
         """Name and place, among all leaves of the arguments, of each input that is a tensor."""
@@ -83,7 +84,35 @@ class Program:
             most = int(bounds.upper) if bounds.upper.is_Integer else None
             if least or most is not None:
                 name = self.symbols.get(symbol.name, symbol.name)
-                found.append(SymbolRange(name, least, most))
+                factor = self.multiples.get(symbol.name, 1)
+                most = None if most is None else most // factor
+                found.append(SymbolRange(name, -(-least // factor), most))
+        return tuple(found)
+
+    @cached_property
+    def multiples(self) -> Mapping[str, int]:
+        """By PyTorch's symbols, what their sizes are multiples of. Raises ``ModelError``."""
+        return multiples_of(self.exported, self.noted, self.symbols)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What was ``noted``, with multiples of symbols in place of those that have ``multiples``;
+        what holds of all multiples is left out."""
+        factors = {self.symbols.get(name, name): n for name, n in self.multiples.items()}
+        if not factors:
+            return self.noted
+        written = (in_multiples(text, factors) for text in self.noted)
+        counts = dict.fromkeys(factors, COUNTS)
+        return tuple(t for t in written if "!=" in t or not always_holds(condition(t), counts))
+
+    def divisors(self, inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
+        """That axes of inputs, as they are named, are multiples of what they must be."""
+        sizes = {node.name: node.meta.get("val") for node in self.exported.graph.nodes}
+        found: dict[str, None] = {}
+        for (given, _), info in zip(self.inputs(), inputs, strict=False):
+            for size, extent in zip(sizes[given].shape, info.shape, strict=True):
+                factor = 1 if isinstance(size, int) else self.multiples.get(str(size), 1)
+                if factor > 1:
+                    found.setdefault(f"{extent} % {factor} == 0")
         return tuple(found)
 
     def examples(self) -> dict[str, np.ndarray]:
@@ -125,7 +154,7 @@ class Program:
         """The program with the axes that may not be 1, as its module tells them."""
         if self.module is None or not self.exported.range_constraints or self.draws():
             return self
-        demands = Demands(self.ranges(), self.conditions)
+        demands = Demands((), self.noted)
 
         def is_refused(sizes: Mapping[str, int]) -> bool:
             return bool(demands.problem({self.symbols.get(n, n): s for n, s in sizes.items()}))

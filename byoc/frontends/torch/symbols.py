@@ -57,10 +57,14 @@ MOST_PARTS, MOST_TIMES, MOST_SCALED = 1000, 1000, 1 << 20
 
 
 class Symbols:
-    """The variables of a module by PyTorch's symbols; ``names`` calls some of them otherwise."""
+    """The variables of a module by PyTorch's symbols; ``names`` calls some of them otherwise, and
+    ``multiples`` says of which numbers some sizes are multiples: their variables count these."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(
+        self, names: Mapping[str, str], multiples: Mapping[str, int] | None = None
+    ) -> None:
         self._names = names
+        self._multiples = multiples or {}
         self._variables: dict[sympy.Symbol, tirx.Var] = {}
         #: Numbers that a program gives as sizes which the tracer writes otherwise.
         self._equal: dict[sympy.Basic, int] = {}
@@ -79,7 +83,7 @@ class Symbols:
 
     def within(self, variables: Mapping[sympy.Symbol, tirx.Var]) -> Symbols:
         """The same symbols in a function that has variables of its own for them."""
-        inner = Symbols(self._names)
+        inner = Symbols(self._names, self._multiples)
         inner._variables = dict(variables)
         inner._equal, inner._found = dict(self._equal), dict(self._found)
         return inner
@@ -154,7 +158,7 @@ class Symbols:
             found = symbol(self._names.get(name, name))
         if not isinstance(found, int) and found not in self._variables:
             self._variables[found] = tirx.Var(found.name, "int64")
-        return found
+        return self._multiples.get(name, 1) * found
 
 
 @lru_cache(256)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,7 @@ class Graph:
         wanted = [self.symbols.dim(size) for size in self.results[0].shape]
         if not shape or len(shape) > len(wanted):
             return value
-        extents, uneven, ones = list(value.ty.shape.values), 0, 0
+        extents, uneven, ones = list(value.ty.shape.values), [], 0
         for axis in range(-len(shape), 0):
             sizes = (shape[axis], wanted[axis])
             if shape[axis] == 1 or is_static(sizes) or same(*sizes):
@@ -120,10 +120,32 @@ class Graph:
             if at_most(shape[axis], 1):
                 extents[axis], ones = 1, ones + 1
             else:
-                extents[axis], uneven = self.shape[axis], uneven + 1
-        if uneven > 1 or not uneven + ones:
-            return value
-        return self.emit(relax.op.reshape(value, extents))
+                uneven.append(axis)
+        if ones:
+            for axis in uneven[:1]:
+                extents[axis] = self.shape[axis]
+            return value if len(uneven) > 1 else self.emit(relax.op.reshape(value, extents))
+        return self.with_extents(value, {axis: self.shape[axis] for axis in uneven})
+
+    def beside(self, part: relax.Expr, *along: int) -> relax.Expr:
+        """A tensor in the result's extents of all axes but those along which it is its own."""
+        wanted, shape = {}, shape_of(part)
+        for axis, size in enumerate(self.results[0].shape):
+            sizes = (shape[axis], self.symbols.dim(size))
+            if axis in along or is_static(sizes) or shape[axis] == 1 or same(*sizes):
+                continue
+            wanted[axis] = self.symbols.extent(size)
+        return self.with_extents(part, wanted)
+
+    def with_extents(self, value: relax.Expr, wanted: Mapping[int, Any]) -> relax.Expr:
+        """A tensor whose axes are called as long as PyTorch knows that they are: an image of even
+        size that is halved and doubled is as large as before. A reshape for each axis tells the
+        elements of that axis alone, which each call compares."""
+        for axis, extent in wanted.items():
+            extents = list(value.ty.shape.values)
+            extents[axis] = extent
+            value = self.emit(relax.op.reshape(value, extents))
+        return value
 
     def _pairs(self, value: torch.Tensor) -> torch.Tensor:
         """A complex constant as real and imaginary parts, the same tensor each time."""

@@ -22,7 +22,15 @@ _KEY = [0, 1, 3, 2]
 
 def matmul(g: Graph, x: Value, other: Value) -> relax.Expr:
     """The product over the last axis of ``x`` and the last but one of ``other``."""
-    return op.matmul(g.tensor(x), g.tensor(other))
+    return op.matmul(*_of_one_batch(g, g.tensor(x), g.tensor(other)))
+
+
+def _of_one_batch(g: Graph, *tensors: relax.Expr) -> list[relax.Expr]:
+    """Operands whose axes before the last two are as long as the result's."""
+    rank = len(g.shape)
+    if rank < 3 or any(tensor.ty.ndim != rank for tensor in tensors):
+        return list(tensors)
+    return [g.beside(tensor, rank - 2, rank - 1) for tensor in tensors]
 
 
 def mm(g: Graph, x: Value, mat2: Value) -> relax.Expr:
@@ -256,6 +264,7 @@ def attention(
     q, k, v = g.tensor(query), g.tensor(key), g.tensor(value)
     if enable_gqa:
         k, v = (_repeated(g, heads, q) for heads in (k, v))
+    q, k, v = _of_one_batch(g, q, k, v)
     rank = q.ty.ndim
     turned = op.permute_dims(k, [*range(rank - 2), rank - 1, rank - 2])
     scores = op.matmul(q, turned)

@@ -46,7 +46,9 @@ def concatenate(g: Graph, tensors: Sequence[Value], dim: int = 0) -> relax.Expr:
     parts = [g.tensor(value, g.dtype) for value in tensors]
     rank = len(g.shape)
     parts = [part for part in parts if part.ty.ndim == rank]
-    return parts[0] if len(parts) == 1 else op.concat(parts, dim % rank)
+    if len(parts) == 1:
+        return parts[0]
+    return op.concat([g.beside(part, dim % rank) for part in parts], dim % rank)
 
 
 def stack(g: Graph, tensors: Sequence[Value], dim: int = 0) -> relax.Expr:

@@ -1,0 +1,71 @@
+"""Axes whose sizes must be whole multiples of a number, by the conditions of a program.
+
+An image that is halved and doubled, and then joined with what it was, must have an even size. Where
+the library counts in halves of that size, both are as large without a look at the call.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable, Mapping
+
+import sympy
+import torch
+from torch.utils._sympy import functions
+
+from byoc.deploy.conditions import condition
+
+#: Sizes that are tried with the conditions of an axis, and how many of them must meet these.
+TRIED, ENOUGH = range(1, 1025), 8
+
+
+def multiples_of(
+    program: torch.export.ExportedProgram, conditions: Iterable[str], names: Mapping[str, str]
+) -> dict[str, int]:
+    """The greatest number that divides all sizes of an axis, by PyTorch's symbol of it.
+
+    Only of axes of which the program has quotients, for others it makes no difference. It is found
+    by trying: what the conditions allow beyond is still refused by them.
+    """
+    known = [condition(text) for text in conditions]
+    found = {}
+    for symbol in _divided(program):
+        name = names.get(symbol.name, symbol.name)
+        own = [needed for needed in known if needed.names == {name}]
+        if not own:
+            continue
+        sizes = [size for size in TRIED if all(needed.holds({name: size}) for needed in own)]
+        factor = math.gcd(*sizes)
+        if factor > 1 and len(sizes) >= ENOUGH:
+            found[symbol.name] = factor
+    return found
+
+
+def _divided(program: torch.export.ExportedProgram) -> list[sympy.Symbol]:
+    """The symbols of inputs that stand in a quotient or a remainder of some size."""
+    found: set[sympy.Symbol] = set()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        for size in value.shape if isinstance(value, torch.Tensor) else [value]:
+            if isinstance(size, torch.SymInt):
+                for part in size.node.expr.atoms(functions.FloorDiv, functions.Mod):
+                    found |= part.free_symbols
+    return sorted(found & set(program.range_constraints), key=str)
+
+
+def in_multiples(text: str, factors: Mapping[str, int]) -> str:
+    """A condition on sizes as one on what they are multiples of."""
+    return ast.unparse(ast.fix_missing_locations(_Factors(factors).visit(ast.parse(text)))).strip()
+
+
+class _Factors(ast.NodeTransformer):
+    def __init__(self, factors: Mapping[str, int]) -> None:
+        self._factors = factors
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """``n`` becomes ``2 * n``."""
+        factor = self._factors.get(node.id)
+        if factor is None:
+            return node
+        return ast.BinOp(ast.Constant(factor), ast.Mult(), node)

@@ -53,6 +53,15 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     ),
     "where": lambda z, w: torch.where(z.real > 0, z, w.real),
     "padded": lambda z, w: torch.nn.functional.pad(z, (1, 0, 0, 2)) + w.repeat(1, 2, 2)[:, :6, :5],
+    "diagonals": lambda z, w: z.diagonal(1, -1, 1) + w.diagonal(-1, 1, 2) - z[0].trace(),
+    "triangles": lambda z, w: z.tril(1) * w.triu() + w.masked_fill(z.real > 0, 2 - 1j),
+    "masked": lambda z, w: w.masked_fill(z.imag > 0, 0) + z.masked_fill(w.real > 0, z[0, 0, 0]),
+    "solved": lambda z, w: (
+        torch.linalg.solve(z + 3 * torch.eye(4), w)
+        + torch.linalg.solve(w + 3 * torch.eye(4), z[:, 0]).unsqueeze(-1)
+    ),
+    "solved_from_right": lambda z, w: torch.linalg.solve(z + 3 * torch.eye(4), w, left=False),
+    "inverse": lambda z, w: torch.linalg.inv(z + 3 * torch.eye(4)) @ torch.inverse(w[0] + 3j),
     "stacked": lambda z, w: torch.stack([z, w], 1).transpose(0, 1).reshape(4, 16),
 }
 COMPLEX: dict[str, Case] = {name: (_of_two(f), _SHAPES) for name, f in _FUNCTIONS.items()}

@@ -98,6 +98,12 @@ def _chosen(condition: torch.Tensor, x: torch.Tensor, other: torch.Tensor) -> to
     return _as_complex(torch.where(condition.unsqueeze(-1), pairs(x), pairs(other)))
 
 
+def _masked(x: torch.Tensor, mask: torch.Tensor, value: Any) -> torch.Tensor:
+    is_tensor = isinstance(value, torch.Tensor)
+    new = _parts(value) if is_tensor else (complex(value).real, complex(value).imag)
+    return _of_parts(*(torch.where(mask, n, p) for n, p in zip(new, _parts(x), strict=True)))
+
+
 def _filled(size: list[int], value: complex, **named: Any) -> Any:
     dtype = named.get("dtype")
     if dtype is None or not dtype.is_complex:
@@ -155,6 +161,48 @@ def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
     return {1: x, 2: square, 3: square * x, 4: square * square}[int(exponent)]
 
 
+def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
+    rank = x.dim()
+    return _as_complex(torch.diagonal(pairs(x), offset, dim1 % rank, dim2 % rank).mT)
+
+
+def _triangle(operator: torch._ops.OpOverload, x: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    return _of_parts(*(operator(part, diagonal) for part in _parts(x)))
+
+
+def _solved(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tensor:
+    """``X`` of ``A X = B``: real parts above imaginary ones, by a matrix of 2 x 2 blocks."""
+    if not left:
+        return _solved(a.mT, b.mT).mT
+    if b.dim() == 1 or (b.dim() < a.dim() and b.shape == a.shape[:-1]):
+        return _solved(a, b.unsqueeze(-1)).squeeze(-1)
+    real, imaginary = _parts(a)
+    rows = [torch.cat([real, -imaginary], -1), torch.cat([imaginary, real], -1)]
+    made = torch.linalg.solve(torch.cat(rows, -2), torch.cat(_parts(b), -2))
+    return _of_parts(*made.chunk(2, -2))
+
+
+def _solved_with_info(
+    a: torch.Tensor, b: torch.Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """The same, with factors that nobody reads, and that nothing went wrong."""
+    pivots = torch.zeros(a.shape[:-1], dtype=torch.int32)
+    return _solved(a, b, left=left), a.clone(), pivots, pivots[..., 0].clone()
+
+
+def _inverse(a: torch.Tensor) -> torch.Tensor:
+    real, imaginary = _parts(a)
+    rows = [torch.cat([real, -imaginary], -1), torch.cat([imaginary, real], -1)]
+    made = torch.linalg.inv(torch.cat(rows, -2))[..., : a.shape[-1]]
+    return _of_parts(*made.chunk(2, -2))
+
+
+def _inverse_with_info(
+    a: torch.Tensor, *, check_errors: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _inverse(a), torch.zeros(a.shape[:-2], dtype=torch.int32)
+
+
 _MOVED = (
     *(aten.slice.Tensor, aten.select.int, aten.flip.default, aten.index_select.default),
     *(aten.slice_scatter.default, aten.select_scatter.default, aten.index.Tensor),
@@ -171,6 +219,16 @@ _FUNCTIONS: dict[torch._ops.OpOverload, Made] = {
     aten.repeat.default: _repeated,
     aten.stack.default: _stacked,
     aten.where.self: _chosen,
+    aten.diagonal.default: _diagonal,
+    **{
+        operator: partial(_triangle, operator)
+        for operator in (aten.tril.default, aten.triu.default)
+    },
+    **dict.fromkeys((aten.masked_fill.Scalar, aten.masked_fill.Tensor), _masked),
+    aten.linalg_solve.default: _solved,
+    aten._linalg_solve_ex.default: _solved_with_info,
+    **dict.fromkeys((aten.linalg_inv.default, aten.inverse.default), _inverse),
+    aten.linalg_inv_ex.default: _inverse_with_info,
     **dict.fromkeys(
         (aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.matmul.default),
         _product,

@@ -47,10 +47,14 @@ class Condition:
 
     def holds(self, sizes: Sizes) -> bool:
         """Whether sizes meet it. Where they do not tell, as of quotients by 0, they do."""
+        return self.tells(sizes) is not False
+
+    def tells(self, sizes: Sizes) -> bool | None:
+        """Whether sizes meet it; None where they do not tell."""
         try:
             return bool(self._value(sizes))
         except (KeyError, ZeroDivisionError):
-            return True
+            return None
 
 
 @lru_cache(1024)

@@ -342,6 +342,7 @@ MOVEMENT: dict[str, Case] = {
     "roll": (lambda x: x.roll((2, -1), (2, 3)), (_X,)),
     "roll_all": (lambda x: x.roll(5), ((3, 4),)),
     "repeat": (lambda x: x.repeat(2, 3, 1), ((2, 3),)),
+    "repeat_grid": (lambda x: x[None].repeat(2, 1, 1, 1, 3), ((2, 3, 4, 5),)),
     "tile": (lambda x: x.tile(2), ((2, 3),)),
     "repeat_interleave": (lambda x: x.repeat_interleave(2, 1), ((2, 3),)),
     "pad": (lambda x: F.pad(x, (1, 2, 0, 3), value=0.5), (_X,)),

@@ -99,3 +99,32 @@ def test_batches_that_are_told_twice(tmp_path: Path) -> None:
             found = model.run({"films": films.numpy(), "words": words.numpy()})["output"]
             wanted = Shared()(films, words)
             torch.testing.assert_close(torch.from_numpy(found), wanted, **CLOSE)
+
+
+class Windows(nn.Module):
+    """Each window of 4 x 4 by itself, as patches and windowed attention have it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count, channels, height, width = x.shape
+        parts = x.tanh().view(count, channels, height // 4, 4, width // 4, 4)
+        parts = parts.permute(0, 2, 4, 3, 5, 1).reshape(-1, 16, channels)
+        made = F.scaled_dot_product_attention(parts, parts, parts)
+        made = made.view(count, height // 4, width // 4, 4, 4, channels)
+        return made.permute(0, 5, 1, 3, 2, 4).reshape(count, channels, height, width) + x
+
+
+@torch.no_grad()
+def test_windows_of_an_open_image(tmp_path: Path) -> None:
+    """Of which the tracer notes that the elements are as many."""
+    path, axes = tmp_path / "windows.so", ({0: Dim.AUTO, 2: Dim.AUTO, 3: Dim.AUTO},)
+    given = (torch.randn(2, 8, 12, 16),)
+    report = byoc.compile(
+        Windows().eval(), path, example_inputs=given, dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        for shape in ((2, 8, 12, 16), (3, 8, 4, 20)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), Windows()(x), **CLOSE)
+        with pytest.raises(InputError, match="it needs x_2 % 4 == 0, where x_2 = 6"):
+            model(torch.randn(1, 8, 6, 8).numpy())

@@ -14,10 +14,11 @@ import sympy
 import torch
 from torch.utils._sympy import functions
 
-from byoc.deploy.conditions import condition
+from byoc.deploy.conditions import Condition, condition
 
-#: Sizes that are tried with the conditions of an axis, and how many of them must meet these.
-TRIED, ENOUGH = range(1, 1025), 8
+#: Sizes that are tried with the conditions of an axis, how many of them must meet these, and what
+#: is tried for a second axis beside it.
+TRIED, ENOUGH, BESIDE = range(1, 513), 4, range(1, 65)
 
 
 def multiples_of(
@@ -32,14 +33,24 @@ def multiples_of(
     found = {}
     for symbol in _divided(program):
         name = names.get(symbol.name, symbol.name)
-        own = [needed for needed in known if needed.names == {name}]
+        own = [needed for needed in known if name in needed.names and len(needed.names) <= 2]
         if not own:
             continue
-        sizes = [size for size in TRIED if all(needed.holds({name: size}) for needed in own)]
+        sizes = [size for size in TRIED if all(_can_hold(needed, name, size) for needed in own)]
         factor = math.gcd(*sizes)
         if factor > 1 and len(sizes) >= ENOUGH:
             found[symbol.name] = factor
     return found
+
+
+def _can_hold(needed: Condition, name: str, size: int) -> bool:
+    """Whether a condition holds for a size of one axis, and some of the other; one of a quotient
+    by 0 does not."""
+    others = needed.names - {name}
+    if not others:
+        return needed.tells({name: size}) is True
+    (other,) = others
+    return any(needed.tells({name: size, other: beside}) for beside in BESIDE)
 
 
 def _divided(program: torch.export.ExportedProgram) -> list[sympy.Symbol]:

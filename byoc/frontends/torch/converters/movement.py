@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tvm import relax, tirx
@@ -252,12 +253,14 @@ def roll(g: Graph, x: Value, shifts: Sequence[Value], dims: Sequence[int] = ()) 
 def repeat(g: Graph, x: Value, repeats: Sequence[Value]) -> relax.Expr:
     """The whole tensor several times along each axis."""
     tensor = g.tensor(x)
-    missing = len(repeats) - tensor.ty.ndim
-    shape = [1] * missing + list(tensor.ty.shape.values)
-    doubled = [extent for pair in zip([1] * len(shape), shape, strict=True) for extent in pair]
-    wide = [extent for pair in zip(repeats, shape, strict=True) for extent in pair]
-    tensor = op.broadcast_to(op.reshape(tensor, doubled), wide)
-    return op.reshape(tensor, g.shape)
+    shape = [1] * (len(repeats) - tensor.ty.ndim) + list(tensor.ty.shape.values)
+    apart: list[Any] = []
+    wide: list[Any] = []
+    for times, extent in zip(repeats, shape, strict=True):
+        one = [1] if times != 1 and getattr(extent, "value", extent) != 1 else []
+        apart += [*one, extent]
+        wide += [times, extent] if one else [times if times != 1 else extent]
+    return op.reshape(op.broadcast_to(op.reshape(tensor, apart), wide), g.shape)
 
 
 def constant_pad(g: Graph, x: Value, pad: Sequence[Value], value: float = 0) -> relax.Expr:

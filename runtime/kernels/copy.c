@@ -291,6 +291,10 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
 EXT_TRANSPOSE(uint8_t, _bytes)
 EXT_TRANSPOSE(uint16_t, _halves)
 
+/* Rows in a block: 64 lines of x stay in L1 while the columns pass.  Few columns need no blocks
+ * but for threads. */
+enum { TRANSPOSE_BLOCK = 64, FEW_COLUMNS = 4, FEW_BLOCK = 4096, SHORT_BLOCK = 1024 };
+
 /* The last but one axis is made of blocks, of which the last one may be shorter. */
 typedef struct {
   copy_job job;
@@ -342,9 +346,27 @@ static int transposes(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-/* Rows in a block: 64 lines of x stay in L1 while the columns pass.  Few columns need no blocks
- * but for threads. */
-enum { TRANSPOSE_BLOCK = 64, FEW_COLUMNS = 4, FEW_BLOCK = 4096, SHORT_BLOCK = 1024 };
+/* Columns of which each stands `repeat` times side by side, as where an image with its channels
+ * inside is enlarged: through a tile, from which rows are written. */
+static int repeated_columns(void* context, int64_t begin, int64_t end) {
+  const block_job* b = context;
+  const int32_t ndim = b->job.axes.ndim;
+  const axis rows = axis_at(&b->job, ndim - 2), columns = axis_at(&b->job, ndim - 1);
+  float tile[TRANSPOSE_BLOCK * TRANSPOSE_BLOCK];
+  for (int64_t item = begin; item < end; item++) {
+    const void* from;
+    void* to;
+    const int64_t count = locate_block(b, item, &from, &to);
+    for (int64_t j = 0; j < columns.size; j += TRANSPOSE_BLOCK) {
+      const int64_t n = i64_min(TRANSPOSE_BLOCK, columns.size - j);
+      transpose(count, n, (const float*)from + j * columns.x, columns.x, tile, TRANSPOSE_BLOCK);
+      for (int64_t i = 0; i < count; i++)
+        transpose_few(n, columns.y, tile + i * TRANSPOSE_BLOCK, 0,
+                      (float*)to + i * rows.y + j * columns.y, columns.y);
+    }
+  }
+  return EXT_OK;
+}
 
 /* Calls `work` for blocks of axis `at`, which becomes the last but one. */
 static int run_blocks(const copy_job* job, int32_t at, int64_t block,
@@ -386,6 +408,14 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
       if (job.axes.stride[0][d] == 1)
         return run_blocks(&job, d, inner.size <= FEW_COLUMNS ? FEW_BLOCK : TRANSPOSE_BLOCK,
                           transposes);
+  }
+  if (element == 4 && ndim > 2 && inner.x == 0 && inner.y == 1 && inner.size <= FEW_COLUMNS &&
+      job.axes.stride[1][ndim - 2] == inner.size && job.axes.stride[0][ndim - 2] > 1) {
+    for (int32_t d = ndim - 3; d >= 0; d--) {
+      if (job.axes.stride[0][d] != 1) continue;
+      job.axes.ndim--;
+      return run_blocks(&job, d, TRANSPOSE_BLOCK, repeated_columns);
+    }
   }
   if (ndim > 1 && inner.x == 1 && inner.y == 1 && inner.size < VL)
     return run_blocks(&job, longest_outside(&job), SHORT_BLOCK, short_runs);

@@ -38,6 +38,9 @@ _FUNCTIONS = {
 #: Where Dynamo asks what the code that it follows needs to know, in PyTorch's package.
 _FOLLOWED = Path("_dynamo", "variables")
 
+#: How PyTorch calls the file of a graph's code.
+_OF_A_GRAPH = "<eval_with_key>"
+
 #: Sizes that are tried of a symbol without a range, and of one that counts multiples.
 _ANY, COUNTS = (2, 1 << 40), (1, 1 << 40)
 
@@ -86,10 +89,13 @@ def _traced(program: torch.export.ExportedProgram) -> list[ShapeGuard]:
 
 
 def _is_of_user(guard: ShapeGuard) -> bool:
-    """Whether code outside of PyTorch asked; Dynamo asks for code that it follows."""
+    """Whether code outside of PyTorch asked; Dynamo asks for code that it follows, and the code of
+    a graph asks nothing."""
     place = guard.sloc.framework_loc
     file = Path(getattr(place, "filename", None) or torch.__file__)
     package = Path(torch.__file__).parent
+    if file.name.startswith(_OF_A_GRAPH):
+        return False
     return not file.is_relative_to(package) or file.is_relative_to(package / _FOLLOWED)
 
 

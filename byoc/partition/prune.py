@@ -29,7 +29,8 @@ MIN_COMPUTE_BYTES = 512
 #: Least bytes that concatenations to a symbolic extent must read and write, of one item, for a
 #: region of data movement: TVM asks for each element which part it is from, a region copies parts.
 #: Such join what the rounds of a loop give; from there on neither costs the loop any time, and the
-#: copies of more are cheaper.
+#: copies of more are cheaper. So are those of as many bytes that repeat elements side by side, as
+#: where an image is enlarged: TVM divides for the place of each.
 MIN_JOINED_BYTES = 4096
 
 
@@ -48,10 +49,18 @@ def computed_bytes(nodes: list[Node]) -> int:
     return sum(at_one_window(node.bytes_moved) for node in nodes if not operator_of(node.op).moves)
 
 
-def _joined_bytes(nodes: list[Node]) -> int:
-    """Bytes that concatenations to a symbolic extent read and write, of one item."""
+def _copied_bytes(nodes: list[Node]) -> int:
+    """Bytes that concatenations to a symbolic extent, and repetitions of elements, read and write,
+    of one item."""
     joins = [n for n in nodes if n.op == "concat" and not isinstance(n.shape[n.attrs["axis"]], int)]
-    return sum(at_one_window(node.bytes_moved) for node in joins)
+    repeats = [n for n in nodes if operator_of(n.op).moves and _repeats_elements(n)]
+    return sum(at_one_window(node.bytes_moved) for node in (*joins, *repeats))
+
+
+def _repeats_elements(node: Node) -> bool:
+    """Whether each element stands several times side by side, of some that adjoin."""
+    source = node.operands[0].shape if node.operands else ()
+    return len(source) == len(node.shape) > 0 and source[-1] == 1 != node.shape[-1]
 
 
 def _is_as_tvm(node: Node) -> bool:
@@ -67,7 +76,7 @@ def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> st
     computed = computed_bytes(nodes)
     if macs > 0 or computed >= min_bytes:
         return None
-    if computed == 0 and _joined_bytes(nodes) >= MIN_JOINED_BYTES:
+    if computed == 0 and _copied_bytes(nodes) >= MIN_JOINED_BYTES:
         return None
     if computed == 0:
         count = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"

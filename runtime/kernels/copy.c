@@ -188,9 +188,10 @@ static void plane(axis rows, axis run, const float* x, float* y) {
   }
 }
 
-/* The same for elements of another size. */
-#define EXT_PLANE(name, type)                                               \
+/* The same for elements of another size; `repeats` says whether it was each element some times. */
+#define EXT_PLANE(name, type, repeats)                                      \
   static void name(axis rows, axis run, const type* x, type* y) {           \
+    if (repeats(rows, run, x, y)) return;                                   \
     for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {     \
       if (run.x == 1 && run.y == 1)                                         \
         memcpy(y, x, (size_t)run.size * sizeof *y);                         \
@@ -198,9 +199,22 @@ static void plane(axis rows, axis run, const float* x, float* y) {
         for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x]; \
     }                                                                       \
   }
-EXT_PLANE(plane_of_bytes, uint8_t)
-EXT_PLANE(plane_of_halves, uint16_t)
-EXT_PLANE(plane_of_words, uint64_t)
+#define EXT_REPEATS(type, name)                                                  \
+  static int repeats##name(axis rows, axis run, const type* x, type* y) {        \
+    if (run.x != 0 || run.y != 1 || rows.x != 1 || rows.y != run.size) return 0; \
+    switch (run.size) {                                                          \
+      case 2: interleave2##name(rows.size, x, 0, y); return 1;                   \
+      case 3: interleave3##name(rows.size, x, 0, y); return 1;                   \
+      case 4: interleave4##name(rows.size, x, 0, y); return 1;                   \
+      default: return 0;                                                         \
+    }                                                                            \
+  }
+EXT_REPEATS(uint8_t, _bytes)
+EXT_REPEATS(uint16_t, _halves)
+#define EXT_NEVER(rows, run, x, y) 0
+EXT_PLANE(plane_of_bytes, uint8_t, repeats_bytes)
+EXT_PLANE(plane_of_halves, uint16_t, repeats_halves)
+EXT_PLANE(plane_of_words, uint64_t, EXT_NEVER)
 
 static void any_plane(int64_t element, axis rows, axis run, const void* x, void* y) {
   if (element == 4)
@@ -422,6 +436,8 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   if (ndim == 0) set_axis(&job, job.axes.ndim++, inner);
   if (job.axes.ndim == 1) return ext_parallel_for(total, TASK_ELEMENTS, run_range, &job);
   int64_t elements = job.axes.size[ndim - 2] * inner.size;
+  if (elements > 2 * TASK_ELEMENTS && inner.size < VL)
+    return run_blocks(&job, ndim - 2, SHORT_BLOCK, short_runs);
   if (elements > 2 * TASK_ELEMENTS) {
     /* A plane of one row, so that threads share the rows as well. */
     set_axis(&job, ndim - 1, (axis){1, 0, 0});

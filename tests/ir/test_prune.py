@@ -85,6 +85,24 @@ WHOLE = {"relu": (lambda emit, x: emit(op.nn.relu(x)), lambda x: np.maximum(x, 0
 WHOLE["permute"] = (_transposed, np.transpose)
 
 
+@pytest.mark.parametrize(("rows", "kept"), [(400, True), (200, False)])
+def test_repeated_elements_are_copied(rows: int, kept: bool) -> None:
+    def build(emit, x):
+        wide = emit(op.broadcast_to(emit(op.reshape(x, (rows, 1))), (rows, 2)))
+        return emit(op.reshape(wide, (2 * rows,)))
+
+    out, _ = partition_with_report(relax_module(build, (rows,)))
+    assert bool(regions(out)) is kept
+
+
+def test_an_only_element_without_its_axis_is_no_repetition() -> None:
+    def build(emit, x):
+        return emit(op.reshape(x, ()))
+
+    out, _ = partition_with_report(relax_module(build, (1,)))
+    assert regions(out) == {}
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_network_of_open_sizes_is_called_without_virtual_machine(
     name: str, tmp_path: Path

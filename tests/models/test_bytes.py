@@ -170,3 +170,21 @@ def test_images_between_whose_pixels_others_lie(dtype: str, is_open: bool, tmp_p
                 dim.dim_param = name
     with compiled(source, tmp_path) as loaded:
         assert_same(loaded.run({"x": x}), onnxruntime_outputs(source, {"x": x}))
+
+
+@pytest.mark.parametrize("dtype", [*BYTES, "float16"])
+def test_images_of_repeated_pixels(dtype: str, tmp_path: Path) -> None:
+    """Nearest, by whole numbers: elements are repeated, and a region is worth that alone."""
+    near = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
+    nodes = [
+        helper.make_node("Resize", ["x", "", s], [f"y_{s}"], nearest_mode="floor", **near)
+        for s in ("twice", "apart", "wide")
+    ]
+    x = whole_range(2, 3, 40, 27, dtype="int8").astype(dtype)
+    scales = {"twice": [1, 1, 2, 2], "apart": [1, 1, 3, 4], "wide": [1, 1, 1, 5]}
+    weights = {name: np.float32(values) for name, values in scales.items()}
+    source = model(nodes, {"x": x}, dict.fromkeys((f"y_{s}" for s in scales), dtype), weights)
+    done = byoc.compile(source, tmp_path / "m.so")
+    assert len(done.report.regions) == 1 and done.report.left == ()
+    with byoc.load(tmp_path / "m.so") as loaded:
+        assert_same(loaded.run({"x": x}), onnxruntime_outputs(source, {"x": x}))

@@ -300,7 +300,7 @@ def _along(
     """The weighted sum of the taps along one axis."""
     dtype, rank = str(image.ty.dtype), image.ty.ndim
     if weights is None:
-        return relax.op.take(image, relax.const(places[:, 0], "int64"), axis.axis)
+        return _picked(image, axis, places[:, 0])
     if places.shape[1] > MAX_TAPS:
         matrix = np.zeros((axis.size, axis.result))
         np.add.at(matrix, (places.T, np.arange(axis.result)), weights.T)
@@ -317,3 +317,15 @@ def _along(
         part = relax.op.multiply(taken, weight)
         total = part if total is None else relax.op.add(total, part)
     return total
+
+
+def _picked(image: relax.Expr, axis: Axis, places: np.ndarray) -> relax.Expr:
+    """What stands at places of an axis: a broadcast where it is each element as many times."""
+    times, rest = divmod(axis.result, axis.size)
+    if times < 2 or rest or not np.array_equal(places, np.arange(axis.result) // times):
+        return relax.op.take(image, relax.const(places, "int64"), axis.axis)
+    extents = list(image.ty.shape.values)
+    before, after = extents[: axis.axis + 1], extents[axis.axis + 1 :]
+    spread = relax.op.reshape(image, (*before, 1, *after))
+    repeated = relax.op.broadcast_to(spread, (*before, times, *after))
+    return relax.op.reshape(repeated, (*before[:-1], axis.result, *after))

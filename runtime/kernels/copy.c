@@ -117,23 +117,31 @@ EXT_INTERLEAVE(4, uint8_t, _bytes)
 EXT_INTERLEAVE(2, uint16_t, _halves)
 EXT_INTERLEAVE(3, uint16_t, _halves)
 EXT_INTERLEAVE(4, uint16_t, _halves)
+EXT_INTERLEAVE(2, uint64_t, _words)
+EXT_INTERLEAVE(3, uint64_t, _words)
+EXT_INTERLEAVE(4, uint64_t, _words)
 
 /* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
-static int transpose_few(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
-                         int64_t ys) {
-  switch (ys == columns ? columns : 0) {
-    case 2: interleave2(rows, x, xs, y); return 1;
-    case 3: interleave3(rows, x, xs, y); return 1;
-    case 4: interleave4(rows, x, xs, y); return 1;
-    default: break;
+#define EXT_TRANSPOSE_FEW(type, name)                                                      \
+  static int transpose_few##name(int64_t rows, int64_t columns, const type* x, int64_t xs, \
+                                 type* y, int64_t ys) {                                    \
+    switch (ys == columns ? columns : 0) {                                                 \
+      case 2: interleave2##name(rows, x, xs, y); return 1;                                 \
+      case 3: interleave3##name(rows, x, xs, y); return 1;                                 \
+      case 4: interleave4##name(rows, x, xs, y); return 1;                                 \
+      default: break;                                                                      \
+    }                                                                                      \
+    switch (xs == rows ? rows : 0) {                                                       \
+      case 2: separate2##name(columns, x, y, ys); return 1;                                \
+      case 3: separate3##name(columns, x, y, ys); return 1;                                \
+      case 4: separate4##name(columns, x, y, ys); return 1;                                \
+      default: return 0;                                                                   \
+    }                                                                                      \
   }
-  switch (xs == rows ? rows : 0) {
-    case 2: separate2(columns, x, y, ys); return 1;
-    case 3: separate3(columns, x, y, ys); return 1;
-    case 4: separate4(columns, x, y, ys); return 1;
-    default: return 0;
-  }
-}
+EXT_TRANSPOSE_FEW(float, )
+EXT_TRANSPOSE_FEW(uint8_t, _bytes)
+EXT_TRANSPOSE_FEW(uint16_t, _halves)
+EXT_TRANSPOSE_FEW(uint64_t, _words)
 
 /* y[j] = x[-j], j < n. */
 static void reverse_run(int64_t n, const float* restrict x, float* restrict y) {
@@ -165,12 +173,15 @@ static void dense_rows(axis rows, int64_t n, const float* x, float* y) {
   }
 }
 
+/* Whether rows are each element some times, as where an image is resized: a transpose of columns
+ * that are the same. */
+EXT_INLINE int is_repeated(axis rows, axis run) {
+  return run.x == 0 && run.y == 1 && rows.x == 1 && rows.y == run.size;
+}
+
 /* The two innermost axes, `rows` outside, `run` inside. */
 static void plane(axis rows, axis run, const float* x, float* y) {
-  /* Each element some times, as where an image is resized: columns that are the same. */
-  if (run.x == 0 && run.y == 1 && rows.x == 1 && rows.y == run.size &&
-      transpose_few(rows.size, run.size, x, 0, y, run.size))
-    return;
+  if (is_repeated(rows, run) && transpose_few(rows.size, run.size, x, 0, y, run.size)) return;
   if (run.x == 1 && run.y == 1) {
     dense_rows(rows, run.size, x, y);
     return;
@@ -188,43 +199,31 @@ static void plane(axis rows, axis run, const float* x, float* y) {
   }
 }
 
-/* The same for elements of another size; `repeats` says whether it was each element some times. */
-#define EXT_PLANE(name, type, repeats)                                      \
-  static void name(axis rows, axis run, const type* x, type* y) {           \
-    if (repeats(rows, run, x, y)) return;                                   \
-    for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {     \
-      if (run.x == 1 && run.y == 1)                                         \
-        memcpy(y, x, (size_t)run.size * sizeof *y);                         \
-      else                                                                  \
-        for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x]; \
-    }                                                                       \
+/* The same for elements of another size. */
+#define EXT_PLANE(type, name)                                                                  \
+  static void plane##name(axis rows, axis run, const type* x, type* y) {                       \
+    if (is_repeated(rows, run) && transpose_few##name(rows.size, run.size, x, 0, y, run.size)) \
+      return;                                                                                  \
+    for (int64_t i = 0; i < rows.size; i++, x += rows.x, y += rows.y) {                        \
+      if (run.x == 1 && run.y == 1)                                                            \
+        memcpy(y, x, (size_t)run.size * sizeof *y);                                            \
+      else                                                                                     \
+        for (int64_t j = 0; j < run.size; j++) y[j * run.y] = x[j * run.x];                    \
+    }                                                                                          \
   }
-#define EXT_REPEATS(type, name)                                                  \
-  static int repeats##name(axis rows, axis run, const type* x, type* y) {        \
-    if (run.x != 0 || run.y != 1 || rows.x != 1 || rows.y != run.size) return 0; \
-    switch (run.size) {                                                          \
-      case 2: interleave2##name(rows.size, x, 0, y); return 1;                   \
-      case 3: interleave3##name(rows.size, x, 0, y); return 1;                   \
-      case 4: interleave4##name(rows.size, x, 0, y); return 1;                   \
-      default: return 0;                                                         \
-    }                                                                            \
-  }
-EXT_REPEATS(uint8_t, _bytes)
-EXT_REPEATS(uint16_t, _halves)
-#define EXT_NEVER(rows, run, x, y) 0
-EXT_PLANE(plane_of_bytes, uint8_t, repeats_bytes)
-EXT_PLANE(plane_of_halves, uint16_t, repeats_halves)
-EXT_PLANE(plane_of_words, uint64_t, EXT_NEVER)
+EXT_PLANE(uint8_t, _bytes)
+EXT_PLANE(uint16_t, _halves)
+EXT_PLANE(uint64_t, _words)
 
 static void any_plane(int64_t element, axis rows, axis run, const void* x, void* y) {
   if (element == 4)
     plane(rows, run, x, y);
   else if (element == 2)
-    plane_of_halves(rows, run, x, y);
+    plane_halves(rows, run, x, y);
   else if (element == 8)
-    plane_of_words(rows, run, x, y);
+    plane_words(rows, run, x, y);
   else
-    plane_of_bytes(rows, run, x, y);
+    plane_bytes(rows, run, x, y);
 }
 
 static int planes(void* context, int64_t begin, int64_t end) {
@@ -287,18 +286,7 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
 #define EXT_TRANSPOSE(type, name)                                                                \
   static void transpose##name(int64_t rows, int64_t columns, const type* x, int64_t xs, type* y, \
                               int64_t ys) {                                                      \
-    switch (ys == columns ? columns : 0) {                                                       \
-      case 2: interleave2##name(rows, x, xs, y); return;                                         \
-      case 3: interleave3##name(rows, x, xs, y); return;                                         \
-      case 4: interleave4##name(rows, x, xs, y); return;                                         \
-      default: break;                                                                            \
-    }                                                                                            \
-    switch (xs == rows ? rows : 0) {                                                             \
-      case 2: separate2##name(columns, x, y, ys); return;                                        \
-      case 3: separate3##name(columns, x, y, ys); return;                                        \
-      case 4: separate4##name(columns, x, y, ys); return;                                        \
-      default: break;                                                                            \
-    }                                                                                            \
+    if (transpose_few##name(rows, columns, x, xs, y, ys)) return;                                \
     for (int64_t j = 0; j < columns; j++)                                                        \
       for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];                          \
   }
@@ -360,8 +348,8 @@ static int transposes(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-/* Columns of which each stands `repeat` times side by side, as where an image with its channels
- * inside is enlarged: through a tile, from which rows are written. */
+/* The same with each column some times side by side, as many as its stride in y: an image with its
+ * channels inside is enlarged. Through a tile, from which rows are written. */
 static int repeated_columns(void* context, int64_t begin, int64_t end) {
   const block_job* b = context;
   const int32_t ndim = b->job.axes.ndim;

@@ -272,8 +272,8 @@ def _draws(
 
 
 def _parts(compiled: Model, examples: Arrays) -> Iterator[tuple[dict[str, int], Arrays]]:
-    """The first halves of examples along open axes: other sizes than those of the tracer, which
-    takes rows for several as long as there are two."""
+    """The first halves of examples along open axes, sizes that the tracer did not see; two rows at
+    least, as it supposes."""
     given: dict[str, int] = {}
     for info in compiled.inputs:
         for axis, extent in enumerate(info.shape):

@@ -26,6 +26,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from byoc.deploy.conditions import Condition, condition
 from byoc.errors import ModelError
+from byoc.frontends.torch.nodes import inputs_of
 from byoc.frontends.torch.symbols import MOST_TIMES, share_of
 
 #: Functions that the tracer writes, as conditions call them.
@@ -265,11 +266,7 @@ def _named(expr: sympy.Basic, names: Mapping[str, str]) -> ast.expr:
 
 def _shapes(program: torch.export.ExportedProgram) -> dict[str, Any]:
     """The shapes of inputs by what the tracer calls them."""
-    kinds = torch.export.graph_signature.InputKind
-    specs = program.graph_signature.input_specs
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
-    pairs = zip(nodes, specs, strict=True)
-    given = [node.meta.get("val") for node, spec in pairs if spec.kind is kinds.USER_INPUT]
+    given = [node.meta.get("val") for node in inputs_of(program)]
     found = {f"L['flat_args'][{place}]": value for place, value in enumerate(given)}
     if program.example_inputs is not None:
         args, kwargs = program.example_inputs

@@ -1,4 +1,4 @@
-"""Which nodes of a traced program are known, which check something, and which draw numbers."""
+"""The nodes of a traced program: inputs, what is known, checks, and what draws numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import torch
 
 #: Checks of a traced program, which compute nothing.
 _CHECKS = ("_assert", "sym_constrain_range")
+
+
+def inputs_of(program: torch.export.ExportedProgram) -> list[torch.fx.Node]:
+    """The inputs of a traced program, without its parameters and buffers."""
+    given = torch.export.graph_signature.InputKind.USER_INPUT
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    specs = program.graph_signature.input_specs
+    return [node for node, spec in zip(nodes, specs, strict=True) if spec.kind is given]
 
 
 def without_input(

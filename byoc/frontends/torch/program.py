@@ -23,6 +23,7 @@ from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
+from byoc.frontends.torch.nodes import inputs_of
 from byoc.frontends.torch.single_rows import not_for_one
 from byoc.frontends.torch.symbols import decided_by_data
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -309,9 +310,7 @@ def _symbol_names(
         return {}
     names: dict[str, str] = {}
     values = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
-    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
-    specs = program.graph_signature.input_specs
-    given = [n for n, s in zip(nodes, specs, strict=True) if _is_user_input(s)]
+    given = inputs_of(program)
     if len(values) != len(given):
         return names
     for node, axes in zip(given, values, strict=True):

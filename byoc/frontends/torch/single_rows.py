@@ -14,6 +14,8 @@ import sympy
 import torch
 from torch.utils import _pytree as pytree
 
+from byoc.frontends.torch.nodes import inputs_of
+
 #: How far results may be apart, as a share of the greatest.
 _TOLERANCE = 1e-3
 
@@ -54,10 +56,7 @@ def not_for_one(
 
 def _shapes(program: torch.export.ExportedProgram) -> list[tuple[Any, ...]]:
     """The shapes of all leaves of the arguments, open sizes as SymPy's expressions."""
-    kind = torch.export.graph_signature.InputKind.USER_INPUT
-    specs = program.graph_signature.input_specs
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
-    return [_shape(n) for n, spec in zip(nodes, specs, strict=True) if spec.kind is kind]
+    return [_shape(node) for node in inputs_of(program)]
 
 
 def _results(
@@ -119,18 +118,14 @@ def _differ(
         wanted, found = module(leaves), traced(copies)
     except Exception:  # whatever the module's own code raises
         return False
-    if len(wanted) != len(found):
-        return True
-    if len(shapes) != len(found):
-        return not all(map(_agree, wanted, found))
-    return not all(map(_agree, wanted, found, shapes))
+    return len(wanted) != len(found) or not all(map(_agree, wanted, found, shapes))
 
 
 def _agree(wanted: Any, found: Any, shape: tuple[Any, ...]) -> bool:
     if not isinstance(wanted, torch.Tensor) or not isinstance(found, torch.Tensor):
         return True
-    known = [size for size in shape if isinstance(size, int)]
-    if wanted.shape != found.shape or (len(known) == len(shape) and wanted.shape != shape):
+    is_known = all(isinstance(size, int) for size in shape)
+    if wanted.shape != found.shape or (is_known and wanted.shape != shape):
         return False
     if not wanted.is_floating_point():
         return torch.equal(wanted, found)

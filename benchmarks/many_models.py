@@ -24,7 +24,8 @@ from byoc.bench.subjects import load_subject
 
 def child(folder: str, count: int) -> dict[str, float]:
     """Load all, then run each once on one thread; milliseconds, MB and mappings for each model."""
-    from byoc.deploy.loader import load, start_runtime
+    from byoc.deploy.loader import load
+    from byoc.deploy.tvm_runtime import start_runtime
 
     start_runtime(1)
     with np.load(Path(folder, "inputs.npz")) as file:

@@ -18,6 +18,7 @@ from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.input_tensors import as_array, as_tensor
 from byoc.deploy.loader import Model, load
 from byoc.deploy.metadata import TensorInfo, extent_of
+from byoc.deploy.stateless import Stateless
 from byoc.drawn_inputs import draw_input
 from byoc.errors import ByocError, InputError, VerifyError
 from byoc.frontends import Arrays, GivenModel, Reference, given_model, references
@@ -34,6 +35,10 @@ _LARGER = ((1, 512, 512, 512), (2, 512, 512, 512))
 
 #: Units in the last place of an output's greatest number that are not counted as an error.
 _LAST_DIGITS = 4
+
+
+#: A library as it is compared: one with states is given these.
+Runnable = Model | Stateless
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ def verify(
     dtypes that the model computes in, and ``COARSE_TOLERANCES`` where the library multiplies in
     those; integers must be equal, but for the places of TopK's values that tie). Inputs that were
     fixed when compiling have the library's value; those of several values are among ``inputs``.
+    States that the library keeps are inputs and outputs here, as they are the model's.
 
     Raises ``VerifyError`` where there is nothing to compare with, ``LoadError`` for a library that
     cannot run here, ``InputError`` for inputs that do not fit.
@@ -127,12 +133,8 @@ def verify(
     seed = as_whole(seed, "seed", VerifyError, 0, 2**63 - 1)
     path = as_path(library, "the library", VerifyError)
     source = given_model(model)
-    with load(path, threads) as compiled:
-        if states := compiled.metadata.states:
-            raise VerifyError(
-                f"{path.name} keeps states, such as {states[0].input.name!r}; compile the model"
-                " without them to compare it"
-            )
+    with load(path, threads) as loaded:
+        compiled = Stateless(loaded) if loaded.metadata.states else loaded
         if tolerance is not None:
             tolerance = as_error(tolerance, "tolerance", VerifyError)
         fixed = _fixed(compiled, given)
@@ -160,7 +162,7 @@ def verify(
     raise VerifyError(f"{other}no reference can compute the model: {'; '.join(errors)}")
 
 
-def _from_another_file(source: object, compiled: Model) -> str:
+def _from_another_file(source: object, compiled: Runnable) -> str:
     """A hint where the model is not the file that a library says it was compiled from."""
     files = compiled.metadata.source
     if not isinstance(source, Path) or not files or files[0].sha256 == hash_of(source):
@@ -189,7 +191,7 @@ def require_agreement(
                 raise VerifyError(f"{whom}: output {output.name!r}: {what}")
 
 
-def _limits(tolerance: float | None, compiled: Model, reference: Reference) -> dict[str, float]:
+def _limits(tolerance: float | None, compiled: Runnable, reference: Reference) -> dict[str, float]:
     if tolerance is not None:
         return dict.fromkeys(TOLERANCES, tolerance)
     nodes = compiled.metadata.report.get("nodes", ())
@@ -213,7 +215,7 @@ def given_inputs(inputs: Any) -> Arrays:
         return {name: np.asarray(value) for name, value in named.items()}
 
 
-def _fixed(compiled: Model, given: Arrays) -> Arrays:
+def _fixed(compiled: Runnable, given: Arrays) -> Arrays:
     """The inputs that were fixed when a library was compiled. Raises ``InputError``."""
     arrays: Arrays = {}
     for each in compiled.metadata.fixed:
@@ -232,7 +234,7 @@ def _fixed(compiled: Model, given: Arrays) -> Arrays:
 
 
 def _draws(
-    compiled: Model, given: Arrays, seed: int, rows: Sequence[Sequence[int]]
+    compiled: Runnable, given: Arrays, seed: int, rows: Sequence[Sequence[int]]
 ) -> Iterator[tuple[dict[str, int], Arrays]]:
     """Inputs for each run, with the sizes of the symbols that the given ones leave open."""
     fixed: dict[str, int] = {}
@@ -271,7 +273,7 @@ def _draws(
         yield sizes, arrays
 
 
-def _parts(compiled: Model, examples: Arrays) -> Iterator[tuple[dict[str, int], Arrays]]:
+def _parts(compiled: Runnable, examples: Arrays) -> Iterator[tuple[dict[str, int], Arrays]]:
     """The first halves of examples along open axes, sizes that the tracer did not see; two rows at
     least, as it supposes."""
     given: dict[str, int] = {}
@@ -288,7 +290,7 @@ def _parts(compiled: Model, examples: Arrays) -> Iterator[tuple[dict[str, int], 
     shapes = {info.name: _shape(info, sizes) for info in compiled.inputs}
     if all(np.less_equal(shape, examples[name].shape).all() for name, shape in shapes.items()):
         cuts = {name: tuple(map(slice, shape)) for name, shape in shapes.items()}
-        yield sizes, {name: np.ascontiguousarray(examples[name][cuts[name]]) for name in shapes}
+        yield sizes, {name: examples[name][cuts[name]].copy() for name in shapes}
 
 
 def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
@@ -297,7 +299,7 @@ def _shape(info: TensorInfo, sizes: Mapping[str, int]) -> list[int]:
 
 
 def _references(
-    model: Path | object, compiled: Model, fixed: Arrays, errors: list[str]
+    model: Path | object, compiled: Runnable, fixed: Arrays, errors: list[str]
 ) -> Iterator[Reference]:
     """What can compute the model, the best first, given what is ``fixed`` as well.
 
@@ -306,6 +308,12 @@ def _references(
     wanted = {info.name for info in compiled.inputs} | fixed.keys()
     for reference in references(model, errors):
         names = set(reference.inputs)
+        own = [s.input.name for s in compiled.metadata.states if s.input.name not in names]
+        if own:
+            raise VerifyError(
+                f"{compiled.path.name} keeps {own[0]!r}, which the model has within itself; compile"
+                " it without states to compare it"
+            )
         if missing := sorted(names - wanted) or sorted(wanted - names):
             raise VerifyError(
                 f"{compiled.path.name} was compiled from another model: input {missing[0]!r} is in "
@@ -316,7 +324,7 @@ def _references(
 
 
 def _run(
-    compiled: Model,
+    compiled: Runnable,
     reference: Reference,
     sizes: Mapping[str, int],
     arrays: Arrays,

@@ -19,7 +19,7 @@ from byoc.bench.engines import ENGINES
 from byoc.bench.interleave import WARM_UPS, Timing, Turns
 from byoc.bench.measure import Bench, Failure, Measured, Results, Row
 from byoc.bench.subjects import Subject
-from byoc.deploy.loader import start_machine
+from byoc.deploy.tvm_runtime import start_machine
 from byoc.errors import BenchmarkError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.devices import Devices, Sharing
 from byoc.rpc.probe import DeviceInfo, build_probe, describe

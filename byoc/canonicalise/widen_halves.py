@@ -9,7 +9,8 @@ So no inner value is rounded to 16 bits: ``astype`` from one floating-point dtyp
 nothing inside, and what would overflow to infinity does not.  The signatures of all functions stay.
 What is no operator on numbers (``call_tir``, calls of functions, branches, operators of users) is
 computed as it is written, on values that are rounded for it, and so is what TVM cannot type when
-wide, and values without a known shape, which it cannot cast.
+wide, values without a known shape, which it cannot cast, and those that elements are stored in
+(``stored_halves``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tvm import relax
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir
 from byoc.canonicalise.inline_tuples import inline_tuples
 from byoc.canonicalise.movement_from_call_tir import movement_from_call_tir
+from byoc.canonicalise.stored_halves import stored_halves
 from byoc.ir.dataflow import (
     Block,
     Constant,
@@ -127,9 +129,11 @@ class _Widened:
         self._origins: dict[relax.Var, Origin] = {}
         self._bound: set[relax.Var] = set()
         self._bindings: list[relax.Binding] = []
+        self._stored: set[relax.Var] = set()
 
     def block(self, block: relax.DataflowBlock) -> relax.DataflowBlock:
         outside: list[relax.Var] = []
+        self._stored = stored_halves(block)
         for binding in block.bindings:
             var, value = binding.var, binding.value
             self._origins[var] = origin_of(value)
@@ -147,7 +151,7 @@ class _Widened:
 
     def _widen(self, var: relax.Var, value: relax.Expr, binding: relax.Binding) -> bool:
         """Bind a variable's wide form; False where the binding has to stay as it is."""
-        if not _has_half_in(binding) or not is_plain(value):
+        if var in self._stored or not _has_half_in(binding) or not is_plain(value):
             return False
         if not all(_is_castable(ty) for ty in (var.ty, *(read.ty for read in variables(value)))):
             return False
@@ -167,7 +171,7 @@ class _Widened:
         if isinstance(value, relax.TupleGetItem):
             whole = self._read(value.tuple_value, var)
             return self._give(var, relax.TupleGetItem(whole, value.index, value.span))
-        if isinstance(value, relax.Tuple):
+        if isinstance(value, relax.Tuple) and isinstance(var, relax.DataflowVar):
             return self._give(var, self._read(value, var))
         return False
 

@@ -118,6 +118,8 @@ def _pairs(
     outputs = {info.name: place for place, info in enumerate(imported.outputs)}
     computed = {n: o for n, o in outputs.items() if not isinstance(results[o], GenericConst)}
     named = _usual(inputs, computed) if wanted is True else dict(wanted)
+    if twice := sorted(named.keys() & imported.mutated):
+        raise ControlError(f"the model changes {twice[0]!r} itself; name no output that it becomes")
     named |= {name: name for name in imported.mutated}
     if not named:
         raise ControlError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from byoc.deploy.exchange import array_of, numpy_dtype
+from byoc.deploy.exchange import address_of, array_of, numpy_dtype
 from byoc.deploy.host_memory import HostMemory
 from byoc.deploy.metadata import StateInfo, extent_of
 from byoc.errors import InputError, RunError
@@ -102,6 +102,10 @@ class KeptStates:
         self._lengths.clear()
         self._known_room = None
 
+    def hold(self, given: Mapping[str, np.ndarray]) -> None:
+        """Let the states lie in the caller's memory: arrays by name, of states that do not grow."""
+        self._memory = {name: given[name] for name in self._infos}
+
     def copy(self) -> KeptStates:
         """The same states in memory of their own."""
         other = KeptStates(tuple(self._infos.values()), self.capacity, self._place)
@@ -173,12 +177,13 @@ class KeptStates:
 
         ``given`` are names with NumPy's arrays or tensors of the caller's.
         """
-        for memory in self.places():
-            for name, value in given:
-                if np.may_share_memory(array_of(value), memory):
-                    raise InputError(
-                        f"{name!r} lies in a state, which the call writes in place; give it a copy"
-                    )
+        taken = [*map(_bounds, self.places())]
+        for name, value in given:
+            start, end = _bounds(array_of(value))
+            if any(start < last and first < end for first, last in taken):
+                raise InputError(
+                    f"{name!r} lies in a state, which the call writes in place; give it a copy"
+                )
 
     def advance(self, symbols: Mapping[str, int], replaced: Sequence[Any]) -> None:
         """Take over what a call left: rows at the end, and the new values of those it replaces."""
@@ -249,6 +254,12 @@ class KeptStates:
                 " reset the model before other sizes"
             )
         return memory
+
+
+def _bounds(array: np.ndarray) -> tuple[int, int]:
+    """Where the memory of a dense array begins and ends."""
+    start = address_of(array)
+    return start, start + array.nbytes
 
 
 def _require(name: str, info: StateInfo, array: np.ndarray, symbols: dict[str, int]) -> None:

@@ -17,7 +17,6 @@ from byoc.deploy.conditions import Demands
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
-    CPU,
     as_array,
     as_room,
     as_tensor,
@@ -33,10 +32,10 @@ from byoc.deploy.result_memory import ResultMemory
 from byoc.deploy.rooms import require_shape, rooms_for
 from byoc.deploy.tvm_runtime import (
     cores,
-    load_runtime,
     pools_are_sized,
     size_own_pool,
     size_pools,
+    start_machine,
 )
 from byoc.deploy.unnamed_results import flat, numbered
 from byoc.errors import InputError, LoadError, RunError
@@ -44,13 +43,7 @@ from byoc.errors import InputError, LoadError, RunError
 if TYPE_CHECKING:
     import tvm_ffi
 
-#: Inputs, and outputs, that ``repr`` of a model shows.
-_SHOWN = 3
-
-_DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
-
-#: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
-_making_machine = threading.Lock()
+_SHOWN = 3  # inputs, and outputs, in ``repr`` of a model
 
 
 class Model(Described):
@@ -125,7 +118,33 @@ class Model(Described):
         """
         if outputs is None and (known := self._run_prepared(inputs)) is not None:
             return known
-        symbols = self._kept.lengths()
+        return self._run(inputs, outputs, self._kept.lengths())
+
+    def run_on(
+        self, states: Mapping[str, Any], inputs: Mapping[str, Any]
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Run the model on states that lie with the caller, arrays by the names of its inputs.
+
+        Returns outputs, and what becomes of the states: of one that is written in place the memory
+        that was given, if it is dense. Raises ``RunError`` for states that grow.
+        """
+        infos = [state.input for state in self._replaced]
+        if len(infos) != len(self.metadata.states):
+            raise RunError(f"{self.path.name} keeps states that grow; use run")
+        if wrong := sorted({info.name for info in infos} ^ states.keys()):
+            raise InputError(f"state {wrong[0]!r} is unknown, or missing")
+        symbols: dict[str, int] = {}
+        least = ALIGNMENT if self._region is None else 1
+        memory = {i.name: as_tensor(i, states[i.name], symbols, least) for i in infos}
+        self._kept.hold({name: array_of(tensor) for name, tensor in memory.items()})
+        try:
+            return self._run(inputs, None, symbols), self._kept.views()
+        finally:
+            self._kept.reset()
+
+    def _run(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None, symbols: dict[str, int]
+    ) -> dict[str, np.ndarray]:
         region = self._region
         rooms = self._rooms(outputs)
         if rooms:
@@ -200,8 +219,7 @@ class Model(Described):
         size_own_pool()
         try:
             if machine is None:
-                with _making_machine:
-                    machine = self._machines.main = start_machine(self._loaded())["main"]
+                machine = self._machines.main = start_machine(self._loaded())["main"]
             result = machine(*tensors)
         except RunError:
             raise
@@ -420,22 +438,6 @@ def load(
     return Model(path, module, metadata, KeptStates(metadata.states, capacity))
 
 
-def start_machine(module: tvm_ffi.Module) -> tvm_ffi.Module:
-    """A virtual machine for a loaded library, wherever that is; its function ``main`` runs it."""
-    machine = module["vm_load_executable"]()
-    machine["vm_initialization"](CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
-    return machine
-
-
-def start_runtime(threads: int) -> None:
-    """Load TVM's runtime into the process and let its pool use so many threads, as ``load`` does.
-
-    Raises ``LoadError``.
-    """
-    load_runtime()
-    size_pools(threads)
-
-
 __all__ = [
     "InputError",
     "LibraryInfo",
@@ -445,6 +447,4 @@ __all__ = [
     "RunError",
     "TensorInfo",
     "load",
-    "start_machine",
-    "start_runtime",
 ]

@@ -16,9 +16,14 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from byoc.arguments import MAX_THREADS, as_whole
+from byoc.deploy.input_tensors import CPU
 from byoc.errors import LoadError
+
+if TYPE_CHECKING:
+    import tvm_ffi
 
 #: The runtime library that every model needs, and those that only some do.
 CORE = "libtvm_runtime"
@@ -26,12 +31,16 @@ EXTRAS = ("libtvm_runtime_extra",)
 
 _SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
 _FORKED_NO_EXEC = 0x40
+_DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 #: Times that a worker of TVM's pool yields its core before it sleeps: some milliseconds; TVM's
 #: default of 300000 is a tenth of a second. Runs follow each other faster, so a lone caller loses
 #: nothing; among many callers, workers that yield for long take up to half of the cores.
 _SPINS = "3000"
+
+#: Held while a thread makes its virtual machine: TVM's module changes maps of its own there.
+_making_machine = threading.Lock()
 
 #: Threads that pools have, None until ``size_pools``; and what each thread's pool has.
 _threads: int | None = None
@@ -263,3 +272,20 @@ def cores() -> int:
     except OSError:
         siblings = set()
     return len(siblings) or len(logical) or os.cpu_count() or 1
+
+
+def start_machine(module: tvm_ffi.Module) -> tvm_ffi.Module:
+    """A virtual machine for a loaded library, wherever that is; its function ``main`` runs it."""
+    with _making_machine:
+        machine = module["vm_load_executable"]()
+        machine["vm_initialization"](CPU, _DEVICE_ID, _POOLED_ALLOCATOR)
+    return machine
+
+
+def start_runtime(threads: int) -> None:
+    """Load TVM's runtime into the process and let its pool use so many threads, as ``load`` does.
+
+    Raises ``LoadError``.
+    """
+    load_runtime()
+    size_pools(threads)

@@ -17,8 +17,9 @@ from byoc.arguments import as_whole
 from byoc.deploy.compiled_file import read_compiled
 from byoc.deploy.exchange import array_of, numpy_dtype
 from byoc.deploy.kept_states import CAPACITY, KeptStates
-from byoc.deploy.loader import Model, start_machine
+from byoc.deploy.loader import Model
 from byoc.deploy.metadata import Described
+from byoc.deploy.tvm_runtime import start_machine
 from byoc.errors import ByocError, LoadError, RpcError, RpcLost, RpcTimeout
 from byoc.rpc.address import Address
 from byoc.rpc.connection import Connection

@@ -21,10 +21,16 @@ import torch
 from byoc.compiler.compile import compile
 from byoc.compiler.keywords import DEFAULTS
 from byoc.compiler.partitioned import versions
-from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.loader import Model, load
-from byoc.errors import ByocError, ControlError, FallbackWarning, InputError, LoadError
-from byoc.torch_compile.capture import Captured, with_graphs
+from byoc.errors import (
+    ByocError,
+    ControlError,
+    FallbackWarning,
+    ImportFailure,
+    InputError,
+    LoadError,
+)
+from byoc.torch_compile.capture import LEAST, Captured, whole_number, with_graphs
 from byoc.torch_compile.floats import require_arithmetic, trace_again_with_numbers
 from byoc.torch_compile.frozen import Frozen
 from byoc.torch_compile.graphs import Graph, Part, Parts, tell
@@ -32,6 +38,8 @@ from byoc.torch_compile.inner_graphs import written_out
 from byoc.torch_compile.refusal import Refusal
 from byoc.torch_compile.results import Number, Result, View
 from byoc.torch_compile.split import Piece, operators_of, split_at
+from byoc.torch_compile.writing import Writing, tensor_of
+from byoc.torch_compile.written import that_write_inputs
 from codegen_cc.cache import cache_folder, make_room, used
 
 #: Options of the backend besides the keywords of ``byoc.compile``.
@@ -78,12 +86,15 @@ def _run_of(
     try:
         captured = Captured.of(graph, inputs)
         library = _library(captured, chosen)
+        if len(library.metadata.states) != len(captured.written):
+            raise ImportFailure("it writes inputs otherwise than its operators tell")
     except ByocError as error:
         if refused is not None:
             refused(graph, error)
         # Of control flow PyTorch's tracer may not say what it does not take apart.
         sources = getattr(error, "sources", {})
         sources = sources or {node.name: str(error) for node in with_graphs(graph)}
+        sources = sources or {node.name: str(error) for node in that_write_inputs(graph)}
         split = split_at(graph, sources)
         what = "a graph" if split is None else "operators of a graph"
         warnings.warn(f"PyTorch runs {what}: {error}", FallbackWarning, stacklevel=3)
@@ -95,7 +106,7 @@ def _run_of(
         parts.append(Part(operators_of(graph), None, "no kernel would gain by it"))
         return graph.forward
     parts.append(Part(operators_of(graph), library.metadata))
-    return _Runner(captured, library)
+    return _Runner(captured, library, lambda given: _run_of(graph, given, chosen, []))
 
 
 def _in_turn(
@@ -166,7 +177,8 @@ def _compiled(
         with tempfile.TemporaryDirectory(prefix="byoc_") as folder:
             return _compiled(captured, Path(folder, "graph.so"), verify, keywords)
     with torch._guards.tracing(None):  # else it asks its own symbols of the graph's tracer
-        compile(captured.program(), path, verify=verify, **keywords)
+        states = bool(captured.written)
+        compile(captured.program(), path, verify=verify, states=states, **keywords)
     return load(path, keywords.get("threads"))
 
 
@@ -175,14 +187,13 @@ _OTHER_WEIGHTS = (
     "changing them"
 )
 
-#: The least number that the library is for: PyTorch takes open extents to be 2 or more.
-_LEAST = 2
-
 
 class _Runner:
     """A graph that a library computes, for PyTorch to call with the graph's inputs."""
 
-    def __init__(self, captured: Captured, library: Model) -> None:
+    def __init__(
+        self, captured: Captured, library: Model, compiled: Callable[[Sequence[Any]], Any]
+    ) -> None:
         self._graph = captured.graph
         self._captured = captured
         self._outputs = captured.outputs
@@ -190,17 +201,31 @@ class _Runner:
         self._library = library
         self._frozen = [(place, Frozen(captured.inputs[place])) for place in captured.frozen]
         self._names = [info.name for info in library.inputs]
+        self._run = Writing(captured, library).run if captured.written else self._plainly
         self._warned = False
+        # Libraries for other numbers among the inputs, those below 2 each for itself.
+        self._numbers = (*captured.numbers, *captured.fixed)
+        self._others = {self._kinds(captured.inputs): self}
+        self._compiled = compiled
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """The graph's results."""
+        if self._numbers and (kinds := self._kinds(inputs)) not in self._others:
+            self._others[kinds] = self._compiled(inputs)
+        run = self._others[kinds] if self._numbers else self
+        return self._results(inputs) if run is self else run(*inputs)
+
+    def _kinds(self, inputs: Sequence[Any]) -> tuple[int, ...]:
+        """What decides which library is for these numbers."""
+        numbers = (whole_number(inputs[place]) for place in self._numbers)
+        return tuple(min(max(number, -1), LEAST) for number in numbers)
+
+    def _results(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if not all(frozen.is_still(inputs[place]) for place, frozen in self._frozen):
             return self._by_pytorch(inputs, _OTHER_WEIGHTS)
-        if any(inputs[place] < _LEAST for place in self._captured.numbers):
-            return self._graph(*inputs)
         tensors = self._captured.tensors(inputs)
         try:
-            found = self._library.run(dict(zip(self._names, tensors, strict=True)))
+            found = self._run(tensors)
         except InputError as error:  # a condition on sizes that the tracer of the graph did not see
             return self._by_pytorch(inputs, str(error))
         results = iter(found.values())
@@ -209,11 +234,14 @@ class _Runner:
             made[place] = kind.of((made if kind.of_result else inputs)[kind.place], inputs)
         return tuple(made)
 
+    def _plainly(self, tensors: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
+        return self._library.run(dict(zip(self._names, tensors, strict=True)))
+
     @staticmethod
     def _result(kind: Result, results: Iterator[np.ndarray], inputs: Sequence[Any]) -> Any:
         if isinstance(kind, Number):
             return kind.of(inputs)
-        return _laid_out(_tensor(next(results)), kind) if isinstance(kind, tuple) else None
+        return _laid_out(tensor_of(next(results)), kind) if isinstance(kind, tuple) else None
 
     def _by_pytorch(self, inputs: Sequence[Any], why: str) -> Any:
         if not self._warned:
@@ -228,10 +256,3 @@ def _laid_out(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
         return tensor
     back = [order.index(axis) for axis in range(tensor.dim())]
     return tensor.permute(order).contiguous().permute(back)
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    """A tensor in the memory of an array."""
-    if array.dtype == numpy_dtype("bfloat16"):
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)

@@ -17,6 +17,10 @@ from byoc.frontends.torch.names import MODULE, NODE, module_path
 from byoc.frontends.torch.program import Program, exported
 from byoc.torch_compile.floats import open_number
 from byoc.torch_compile.results import Result, failure, results_of
+from byoc.torch_compile.written import written_inputs
+
+#: The least number that an open extent is: PyTorch takes all to be 2 or more.
+LEAST = 2
 
 _STATIC = "_dynamo_static_input_type"
 
@@ -40,16 +44,20 @@ class Captured:
     ``frozen`` are the places of parameters and buffers, ``given`` those of other tensors, ``sizes``
     where each input that is a size stands: place of a tensor, axis; none for those that nothing
     reads, as strides. ``numbers`` are the places of whole numbers that no axis has: each is the
-    extent of one more tensor, which has no element. ``floats`` are those of other numbers, each the
-    element of one more tensor of ``dtype``. ``outputs`` says what each result is.
+    extent of one more tensor, which has no element; those below 2, which no open extent is to
+    PyTorch, are ``fixed``, each as it is. ``written`` are those of ``given`` that the
+    graph writes. ``floats`` are those of other numbers, each the element of one more tensor of
+    ``dtype``. ``outputs`` says what each result is.
     """
 
     graph: torch.fx.GraphModule
     inputs: Sequence[Any]
     frozen: tuple[int, ...]
     given: tuple[int, ...]
+    written: tuple[int, ...]
     sizes: dict[int, tuple[int, int]]
     numbers: tuple[int, ...]
+    fixed: dict[int, int]
     floats: tuple[int, ...]
     dtype: torch.dtype
     outputs: tuple[Result, ...]
@@ -59,7 +67,8 @@ class Captured:
         """Read a graph. Raises ``ImportFailure`` for what no library can be made of."""
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         shapes = [node.meta.get("example_value") for node in nodes]
-        frozen, given, sizes, numbers, floats = [], [], {}, [], []
+        frozen, given, written, sizes, numbers, fixed, floats = [], [], [], {}, [], {}, []
+        changed = written_inputs(graph)
         for place, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
             if not isinstance(value, torch.Tensor):
                 if all(user.op == "output" for user in node.users):
@@ -68,10 +77,15 @@ class Captured:
                     sizes[place] = found
                 elif isinstance(shapes[place], torch.SymFloat):
                     floats.append(place)
+                elif (whole := _whole(value, shapes[place])) >= LEAST:
+                    numbers.append(place)
                 else:
-                    numbers.append(_whole(place, value, shapes[place]))
+                    fixed[place] = whole
             elif value.device.type != "cpu":
                 raise ImportFailure(f"input {node.name} is on {value.device}; need CPU memory")
+            elif node in changed:
+                written.append(place)
+                given.append(place)
             elif _STATIC in (node.meta.get("tensor_dict") or {}):
                 frozen.append(place)
             elif open_number(node) is not None:
@@ -86,13 +100,14 @@ class Captured:
             )
         _require_flat(graph)
         outputs = results_of(graph, shapes)
-        places = (tuple(frozen), tuple(given), sizes, tuple(numbers), tuple(floats))
-        return cls(graph, inputs, *places, _dtype_of_numbers(graph), outputs)
+        places = (tuple(frozen), tuple(given), tuple(written))
+        numbered = (sizes, tuple(numbers), fixed, tuple(floats))
+        return cls(graph, inputs, *places, *numbered, _dtype_of_numbers(graph), outputs)
 
     def tensors(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        """What the library is given of a call's inputs."""
+        """What the library is given of a call's inputs, those that it writes included."""
         tensors = [inputs[place].detach() for place in self.given]
-        tensors += [torch.empty(_number(inputs[place]), 0) for place in self.numbers]
+        tensors += [torch.empty(whole_number(inputs[place]), 0) for place in self.numbers]
         return tensors + [_element(inputs[place], self.dtype) for place in self.floats]
 
     def program(self) -> Program:
@@ -130,7 +145,9 @@ class Captured:
             value = self._example(place)
             is_tensor = isinstance(value, torch.Tensor)
             told = (value.dtype, tuple(map(str, value.shape))) if is_tensor else value
-            digest.update(f"{place} {place in self.frozen} {told}\0".encode())
+            told = self.fixed.get(place, told)
+            kind = (place in self.frozen, place in self.written)
+            digest.update(f"{place} {kind} {told}\0".encode())
         constants = [self.inputs[place] for place in self.frozen]
         for graph in graphs:
             named = [node.target for node in graph.graph.nodes if node.op == "get_attr"]
@@ -176,6 +193,7 @@ class _Frozen(torch.nn.Module):
         captured = self._captured
         known = dict(zip(captured.given, tensors, strict=False))
         carriers = tensors[len(captured.given) :]
+        known |= captured.fixed
         known |= {p: t.shape[0] for p, t in zip(captured.numbers, carriers, strict=False)}
         elements = carriers[len(captured.numbers) :]
         for place, element in zip(captured.floats, elements, strict=True):
@@ -216,14 +234,14 @@ def _with_sources(graph: torch.fx.GraphModule, outputs: Sequence[Result]) -> tor
     return torch.fx.GraphModule(graph, noted)
 
 
-def _whole(place: int, value: Any, known: Any) -> int:
-    """The place of a number. Raises ``ImportFailure`` for one that cannot be an extent."""
-    if not isinstance(known, torch.SymInt) or _number(value) < 0:
+def _whole(value: Any, known: Any) -> int:
+    """A number. Raises ``ImportFailure`` for one that cannot be an extent."""
+    if not isinstance(known, torch.SymInt) or whole_number(value) < 0:
         raise ImportFailure(f"an input is the number {known}; need a tensor, or 0 and more")
-    return place
+    return whole_number(value)
 
 
-def _number(value: int | torch.SymInt) -> int:
+def whole_number(value: int | torch.SymInt) -> int:
     """A whole number; of one that the tracer leaves open, what it was when it was traced."""
     return value if isinstance(value, int) else int(value.node.hint)
 

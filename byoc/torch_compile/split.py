@@ -15,6 +15,7 @@ import torch
 from torch.fx.passes.split_module import split_module
 
 from byoc.torch_compile.capture import freeze, thaw
+from byoc.torch_compile.written import written_inputs
 
 #: What changes how PyTorch runs all that follows.
 _STATES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
@@ -49,7 +50,8 @@ def split_at(
             reasons[number][left[node.name]] = None
     if all(reasons.values()) or not any(reasons.values()):
         return None
-    _thaw_written(graph)
+    for written in written_inputs(graph):  # pieces are given what is written between them
+        thaw(written)
     whole = split_module(
         graph, graph, numbers.__getitem__, keep_original_order=True, tuple_return=True
     )
@@ -78,37 +80,6 @@ def _numbers(graph: torch.fx.GraphModule, left: Mapping[str, str]) -> dict[torch
         was_left = is_left
         numbers[node] = last
     return numbers
-
-
-def _thaw_written(graph: torch.fx.GraphModule) -> None:
-    """Let pieces be given the parameters, buffers and the like that are written between them.
-
-    Where one is written that this does not see, the pieces see other weights, and are PyTorch's.
-    """
-    for node in graph.graph.nodes:
-        written = _written_by(node)
-        if written is not None and written.op == "placeholder":
-            thaw(written)
-
-
-def _written_by(node: torch.fx.Node) -> torch.fx.Node | None:
-    """What an operator writes, by the ways in which its name or arguments say so."""
-    if not node.op.startswith("call"):
-        return None
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
-    if in_place or name in _IN_PLACE:
-        found = node.args[0] if node.args else None
-    else:
-        found = node.kwargs.get("out")
-    return found if isinstance(found, torch.fx.Node) else None
-
-
-#: Python's operators in place.
-_IN_PLACE = (
-    *("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor"),
-    *("ilshift", "irshift", "imatmul", "setitem"),
-)
 
 
 def _gives_several(node: torch.fx.Node) -> bool:

@@ -39,7 +39,7 @@ def main() -> None:
     os.dup2(2, 1)
     # TVM's FFI imports PyTorch where it is installed: seconds and 200 MB for nothing.
     sys.modules["torch"] = None  # type: ignore[assignment]
-    from byoc.deploy.loader import start_runtime
+    from byoc.deploy.tvm_runtime import start_runtime
 
     start_runtime(int(threads))
     import tvm_ffi

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import byoc
-from byoc.errors import CompileError, ControlError, InputError, LoadError, RunError, VerifyError
+from byoc.errors import CompileError, ControlError, InputError, LoadError, RunError
 from models.decoder import gpt2_decoder, llama
 from tests.reference import assert_agrees
 
@@ -233,10 +233,22 @@ def test_a_state_must_begin_with_what_it_was() -> None:
         byoc.compile(grown("twice"), states={"past": "present"})
 
 
+def test_states_are_compared(
+    decoder: tuple[onnx.ModelProto, byoc.Compiled, str], tmp_path: Path
+) -> None:
+    """They are inputs and outputs of the model, be they replaced or grown."""
+    done = byoc.compile(counter(), tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
+    assert done.report.offloaded
+    found = byoc.verify(counter(), tmp_path / "m.so")
+    assert found.holds and all(o.name != "h" for run in found.runs for o in run.outputs)
+    assert any(output.name == "hn" for run in found.runs for output in run.outputs)
+    model, compiled, _ = decoder
+    (run, *_) = byoc.verify(model, compiled.path).runs
+    assert run.holds and "present.0.key" in {output.name for output in run.outputs}
+
+
 def test_forms_without_states_say_so(tmp_path: Path) -> None:
     byoc.compile(counter(), tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
-    with pytest.raises(VerifyError, match="keeps states, such as 'h'; compile the model without"):
-        byoc.verify(counter(), tmp_path / "m.so")
     with pytest.raises(LoadError, match="capacity is 0; need a whole number"):
         byoc.load(tmp_path / "m.so", capacity=0)
 

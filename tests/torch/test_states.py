@@ -11,7 +11,7 @@ from torch import nn
 
 import byoc
 from byoc.compiler.standalone import compile_standalone
-from byoc.errors import ByocError, ModelError, RunError
+from byoc.errors import ByocError, ControlError, ModelError, RunError
 from codegen_cc.emit.source import emit_source
 from codegen_cc.plan.builder import Plan
 from tests.deploy.standalone_api import Instance
@@ -303,9 +303,10 @@ def test_what_is_refused() -> None:
     said = refused(module, *first, states=True)
     assert said.startswith("buffer 'values' is not zero at first, as states are; set it to zeros")
     x = torch.randn(4, 4)
-    for states in (None, {"x": "output"}):
-        said = refused(Changes(), x, states=states)
-        assert said == "the module changes user input 'x'; need one that changes buffers alone"
+    said = refused(Changes(), x)
+    assert said.startswith("the module changes input 'x' when it runs; byoc.compile keeps it with")
+    with pytest.raises(ControlError, match="the model changes 'x' itself"):
+        byoc.compile(exported(Changes(), x), states={"x": "output"})
     backend = {"backend": "byoc", "options": {"states": True, "cache": False}}
     with torch.no_grad(), pytest.raises(Exception, match="option 'states'; the backend byoc has"):
         torch.compile(Running().eval(), **backend)(torch.randn(1, 64))

@@ -60,7 +60,7 @@ def import_program(
     """Import a program into Relax, with its names.
 
     Where ``states`` are kept, buffers that the program changes are inputs and outputs behind the
-    others. Raises ``ModelError`` for such a buffer where they are not;
+    others, and so is what becomes of inputs. Raises ``ModelError`` for these where they are not;
     ``ImportFailure`` for an operator without a converter, and ``UnsupportedForm`` for a form of one
     that cannot be computed.
     """
@@ -80,7 +80,7 @@ def import_program(
         source,
         ranges=program.ranges(),
         conditions=(*program.conditions(), *program.divisors(inputs)),
-        mutated=frozenset(kept),
+        mutated=frozenset(kept.all),
     )
 
 

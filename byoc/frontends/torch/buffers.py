@@ -1,8 +1,9 @@
-"""Buffers that a program changes when it runs: values that it keeps for its next call."""
+"""Buffers and inputs that a program changes when it runs: values kept for its next call."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,25 @@ from torch._subclasses import FakeTensor
 
 from byoc.errors import ModelError
 from byoc.frontends.torch.names import source_node
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Names of the buffers and inputs that a program changes, each in order."""
+
+    buffers: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Those of the outputs behind the others, which are what becomes of each."""
+        return self.buffers + self.inputs
+
+
+def changed(program: torch.export.ExportedProgram) -> Changed:
+    """What a program without operators in place changes. Raises ``ModelError``."""
+    inputs = program.graph_signature.user_inputs_to_mutate.values()
+    return Changed(tuple(changed_buffers(program)), tuple(dict.fromkeys(inputs)))
 
 
 def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
@@ -66,18 +86,21 @@ def _is_overwritten(buffer: torch.fx.Node) -> bool:
     )
 
 
-def written_inputs(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:
+def changes_refused(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:
     """The error for what a module may not change, which tells the nodes that do so last."""
     spec, _ = written[0]
-    if spec.kind is torch.export.graph_signature.OutputKind.BUFFER_MUTATION:
+    kinds = torch.export.graph_signature.OutputKind
+    if spec.kind in (kinds.BUFFER_MUTATION, kinds.USER_INPUT_MUTATION):
+        what = "" if spec.kind is kinds.BUFFER_MUTATION else "input "
         failure = ModelError(
-            f"the module changes {spec.target!r} when it runs; byoc.compile keeps "
+            f"the module changes {what}{spec.target!r} when it runs; byoc.compile keeps "
             "it with states=True (--states)"
         )
     else:
         what = spec.kind.name.split("_MUTATION")[0].lower().replace("_", " ")
         failure = ModelError(
-            f"the module changes {what} {spec.target!r}; need one that changes buffers alone"
+            f"the module changes {what} {spec.target!r}; need one that changes no other than "
+            "buffers and inputs"
         )
     sources = filter(None, (source_node(node) for _, node in written))
     failure.sources = dict.fromkeys(sources, "it writes an input")

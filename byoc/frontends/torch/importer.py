@@ -20,10 +20,11 @@ from byoc.errors import ByocError, ImportFailure, ModelError, UnsupportedForm
 from byoc.frontends.named_builder import NamedBuilder
 from byoc.frontends.relax_functions import Functions
 from byoc.frontends.torch.buffers import (
-    changed_buffers,
+    Changed,
+    changed,
+    changes_refused,
     require_values,
     tensor_of_two_names,
-    written_inputs,
 )
 from byoc.frontends.torch.control_flow import ControlFlow, converts
 from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
@@ -60,22 +61,22 @@ _RESHAPES = tuple(
 _READS = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default)
 
 
-def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule, list[str]]:
+def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule, Changed]:
     """Import a program; ``main`` takes its inputs and returns its outputs in order.
 
     Where ``states`` are kept, buffers that the program changes are inputs and outputs behind the
-    others; their names are told as well. Raises ``ModelError`` for them where they are not;
-    ``ImportFailure`` that names module and operator where one has no converter, and
-    ``UnsupportedForm`` where one would give a wrong result.
+    others, and so is what becomes of inputs; their names are told as well. Raises ``ModelError``
+    for them where they are not; ``ImportFailure`` that names module and operator where one has no
+    converter, and ``UnsupportedForm`` where one would give a wrong result.
     """
     require_values(program.exported)
     taken_apart = _taken_apart(program.exported)
-    kept = changed_buffers(taken_apart) if states else None
-    _require_converters(taken_apart, kept or ())
+    kept = changed(taken_apart) if states else None
+    _require_converters(taken_apart, kept.buffers if kept else ())
     importer = _Importer(taken_apart, Symbols(program.symbols, program.multiples), kept)
     outputs = [place for _, place in program.outputs()]
     module = importer.run([name for name, _ in program.inputs()], outputs)
-    return define_symbols(module), kept or []
+    return define_symbols(module), kept or Changed()
 
 
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -139,7 +140,7 @@ class _Importer:
         self,
         program: torch.export.ExportedProgram,
         symbols: Symbols,
-        kept: Sequence[str] | None,
+        kept: Changed | None,
         module: torch.fx.GraphModule | None = None,
         builder: NamedBuilder | None = None,
         functions: Functions | None = None,
@@ -210,14 +211,15 @@ class _Importer:
                     parameters.append(self._parameter(node, f"input {spec.arg.name!r}"))
                 else:
                     self._values[node] = spec.arg.value
-            elif spec.target in (self._kept or ()):
+            elif self._kept is not None and spec.target in self._kept.buffers:
                 behind[spec.target] = self._parameter(node, f"buffer {spec.target!r}")
             elif spec.kind in (kinds.PARAMETER, kinds.BUFFER, kinds.CONSTANT_TENSOR):
                 require_dense(stored[spec.target], f"{spec.target!r}")
                 self._values[node] = stored[spec.target].detach()
             else:
                 raise ModelError(f"input {spec.arg.name!r} is no tensor ({spec.kind.name})")
-        return [*parameters, *(behind[name] for name in self._kept or ())]
+        kept = self._kept.buffers if self._kept else ()
+        return [*parameters, *(behind[name] for name in kept)]
 
     def _parameter(self, node: torch.fx.Node, what: str) -> relax.Var:
         value = node.meta["val"]
@@ -234,6 +236,7 @@ class _Importer:
 
     def _user_outputs(self, places: Sequence[int]) -> list[torch.fx.Node]:
         kinds = torch.export.graph_signature.OutputKind
+        changes = (kinds.BUFFER_MUTATION, kinds.USER_INPUT_MUTATION)
         (node,) = (n for n in self._program.graph.nodes if n.op == "output")
         results, behind = [], {}
         specs = self._program.graph_signature.output_specs
@@ -241,13 +244,14 @@ class _Importer:
         for spec, result in zip(specs, node.args[0], strict=True):
             if spec.kind is kinds.USER_OUTPUT:
                 results.append(result)
-            elif spec.kind is kinds.BUFFER_MUTATION and self._kept is not None:
+            elif self._kept is not None and spec.kind in changes:
                 behind[spec.target] = result
             else:
                 written.append((spec, result))
         if written:
-            raise written_inputs(written)
-        return [*(results[place] for place in places), *(behind[n] for n in self._kept or ())]
+            raise changes_refused(written)
+        kept = self._kept.all if self._kept else ()
+        return [*(results[place] for place in places), *(behind[name] for name in kept)]
 
     def _output(self, node: torch.fx.Node) -> relax.Expr:
         """An output, which is never an input or a constant itself."""

@@ -141,15 +141,22 @@ class Program:
         return any(draws(node.target) for node in self.nodes())
 
     def answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What PyTorch computes of inputs by name, with the layers that it exports: transformers of
-        its own have others for eager calls, which give 0 for what a mask of padding hides."""
+        """What PyTorch computes of inputs by name, and what becomes of inputs that it writes.
+
+        It has the layers that it exports: transformers of its own have others for eager calls,
+        which give 0 for what a mask of padding hides.
+        """
         leaves = list(pytree.tree_leaves(self.exported.example_inputs))
+        given = {}
         for name, place in self.inputs():
             array = np.array(arrays[name])
-            leaves[place] = torch.from_dlpack(tensor_of(array)).clone()
+            given[name] = leaves[place] = torch.from_dlpack(tensor_of(array)).clone()
         module = self.exported.module() if self.module is None else self.module
+        written = {name: tensor._version for name, tensor in given.items()}
         results = self._called(module, leaves)
-        return {name: _array(results[place]) for name, place in self.outputs()}
+        found = {name: _array(results[place]) for name, place in self.outputs()}
+        changed = {n: _array(t) for n, t in given.items() if t._version != written[n]}
+        return found | changed
 
     def with_plural_axes(self) -> Program:
         """The program with the axes that may not be 1, as its module tells them."""

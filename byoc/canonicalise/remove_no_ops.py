@@ -6,9 +6,11 @@ Only what is exact goes: ``x * 1`` and ``x / 1`` return x for every x, whereas `
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax
 
 from byoc.ir.dataflow import Block, array_of, dtype_of, op_name, scalar_of, shape_of
+from codegen_cc.dtypes import DTYPES
 
 SAME_SHAPE = ("relax.reshape", "relax.broadcast_to")
 
@@ -62,6 +64,15 @@ def _identity_of(call: relax.Call) -> relax.Expr | None:
     return None
 
 
+def _holds_all(wide: str, narrow: str) -> bool:
+    """Whether a dtype of NumPy's has every number of another one; NumPy takes float64 for one that
+    has all integers."""
+    if not all(name in DTYPES and DTYPES[name].is_numpys for name in (wide, narrow)):
+        return False
+    rounds = np.dtype(wide).kind == "f" and narrow.endswith("int64")
+    return np.can_cast(narrow, wide, "safe") and not rounds
+
+
 def _branch_taken(call: relax.Call) -> relax.Expr | None:
     """The operand that a choice with a constant, uniform condition always takes, or None."""
     condition = array_of(call.args[0])
@@ -79,12 +90,17 @@ def permuted_axes(call: relax.Call) -> list[int]:
 
 
 def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
-    """Read through a reshape of a reshape and a transpose of a transpose."""
+    """Read through a reshape of a reshape, a transpose of a transpose, and a cast to a dtype that
+    holds all numbers."""
     if op_name(call) == "relax.reshape":
         inner = block.call(call.args[0], "relax.reshape")
         # To Relax's reshape, an extent of 0 means the operand's.
         if inner is not None and shape_of(var) is not None and 0 not in shape_of(var):
             block.replace(var, relax.op.reshape(inner.args[0], var.ty.shape))
+    elif op_name(call) == "relax.astype":
+        inner = block.call(call.args[0], "relax.astype")
+        if inner is not None and _holds_all(dtype_of(inner), dtype_of(inner.args[0])):
+            block.replace(var, relax.op.astype(inner.args[0], dtype_of(var)))
     elif op_name(call) == "relax.permute_dims":
         inner = block.call(call.args[0], "relax.permute_dims")
         if inner is not None:

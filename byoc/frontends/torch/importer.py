@@ -27,7 +27,12 @@ from byoc.frontends.torch.buffers import (
     tensor_of_two_names,
 )
 from byoc.frontends.torch.control_flow import ControlFlow, converts
-from byoc.frontends.torch.converters.table import complex_converter_of, converter_of, draws
+from byoc.frontends.torch.converters.table import (
+    complex_converter_of,
+    converter_of,
+    draws,
+    keeps_integers,
+)
 from byoc.frontends.torch.decompositions import decompositions
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.nodes import for_checks, graphs_inside, is_random, without_input
@@ -420,7 +425,7 @@ class _Importer:
 
     def _is_known(self, node: torch.fx.Node) -> bool:
         """Whether all operands are constants, and the result is not much larger than these."""
-        if is_random(node):
+        if is_random(node) or keeps_integers(node.target):
             return False
         operands = [self._values.get(operand) for operand in node.all_input_nodes]
         if not all(is_constant(operand) for operand in operands):

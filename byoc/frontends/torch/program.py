@@ -279,6 +279,8 @@ def read(path: Path) -> Program:
     """Read a .pt2 file. Raises ``ModelError``."""
     if not path.is_file():
         raise ModelError(f"{path} does not exist")
+    import torch.ao.quantization.fx._decomposed  # the operators of quantised networks
+
     try:
         program = torch.export.load(path)
     except Exception as error:

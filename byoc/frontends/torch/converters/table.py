@@ -19,6 +19,7 @@ from byoc.frontends.torch.converters.linear_algebra import LINEAR_ALGEBRA
 from byoc.frontends.torch.converters.movement import MOVEMENT
 from byoc.frontends.torch.converters.normalisation import NORMALISATION
 from byoc.frontends.torch.converters.order import ORDER
+from byoc.frontends.torch.converters.quantisation import KEEPS_INTEGERS, QUANTISATION
 from byoc.frontends.torch.converters.random_numbers import RANDOM
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.converters.special import SPECIAL
@@ -44,6 +45,7 @@ CONVERTERS: dict[str, Converter] = {
     **DATA_SIZED,
     **DETECTION,
     **WHOLE_NUMBERS,
+    **QUANTISATION,
 }
 
 
@@ -55,6 +57,11 @@ def converter_of(target: object) -> Converter | None:
 def draws(target: object) -> bool:
     """Whether an operator draws random numbers, which are not PyTorch's in a library."""
     return _found(RANDOM, target) is not None
+
+
+def keeps_integers(target: object) -> bool:
+    """Whether an operator gives floats of integers, which products of them read as they are."""
+    return _found(KEEPS_INTEGERS, target) is not None
 
 
 def complex_converter_of(target: object) -> Converter | None:

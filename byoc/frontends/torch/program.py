@@ -24,6 +24,7 @@ from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
 from byoc.frontends.torch.nodes import inputs_of
+from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.single_rows import not_for_one
 from byoc.frontends.torch.symbols import decided_by_data
 from byoc.frontends.torch.whole_layers import whole_layers
@@ -174,7 +175,7 @@ class Program:
     def _called(self, module: torch.nn.Module, leaves: list[Any]) -> list[Any]:
         args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
         with torch.no_grad(), _exported_layers():
-            return pytree.tree_leaves(module(*args, **kwargs))
+            return pytree.tree_leaves(opened(module(*args, **kwargs)))
 
 
 @contextmanager
@@ -236,8 +237,9 @@ def exported(
 def _traced(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
 ) -> torch.export.ExportedProgram:
-    """What PyTorch's tracer makes of a module; where numbers among its buffers decide what is
-    computed, they are as they are now."""
+    """What PyTorch's tracer makes of a module; where its results are of classes that PyTorch does
+    not know, these are opened, and where numbers among its buffers decide what is computed, they
+    are as they are now."""
 
     def trace() -> torch.export.ExportedProgram:
         with torch.no_grad(), whole_layers():
@@ -246,6 +248,9 @@ def _traced(
     try:
         return trace()
     except Exception as error:
+        if is_unknown(error):
+            with opened_results(model):
+                return trace()
         if not _decided_by_data(error):
             raise
         with known_numbers(model) as written:

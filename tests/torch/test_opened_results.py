@@ -1,0 +1,75 @@
+"""Results of classes that PyTorch does not know: their tensors are the outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import byoc
+
+
+class Layer:
+    """Keys and values of a layer, and what is no tensor."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, owner: object) -> None:
+        self.keys, self.values, self.rows, self.owner = keys, values, 5, owner
+
+
+class Cache:
+    """Layers, the first of which is empty, that know their cache."""
+
+    def __init__(self) -> None:
+        self.layers: list[Layer | None] = [None]
+        self.seen = {"sum": 3}
+
+
+@dataclass
+class Answer:
+    """A result that is not told to PyTorch."""
+
+    logits: torch.Tensor
+    cache: Cache
+    loss: torch.Tensor | None = None
+
+
+class Decoder(nn.Module):
+    """A layer that gives its cache beside what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.head = nn.Linear(8, 16), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[Answer, torch.Tensor]:
+        keys, values = self.both(x).chunk(2, -1)
+        cache = Cache()
+        cache.layers.append(Layer(keys, values.tanh(), cache))
+        return Answer(self.head(keys * values), cache), keys.mean(-1)
+
+
+@torch.no_grad()
+def test_tensors_of_objects_are_outputs(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    module, path = Decoder().eval(), tmp_path / "decoder.so"
+    axes = ({0: torch.export.Dim("rows")},)
+    report = byoc.compile(
+        module, path, example_inputs=(torch.randn(3, 8),), dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    assert "forward" not in vars(module)
+    x = torch.randn(5, 8)
+    answer, mean = module(x)
+    layer = answer.cache.layers[1]
+    wanted = {
+        "output.0.logits": answer.logits,
+        "output.0.cache.layers.1.keys": layer.keys,
+        "output.0.cache.layers.1.values": layer.values,
+        "output.1": mean,
+    }
+    with byoc.load(path) as model:
+        found = model.run({"x": x.numpy()})
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(torch.from_numpy(found[name]), tensor, rtol=1e-5, atol=1e-6)

@@ -90,13 +90,13 @@ def slice_(
     extent, taken = tensor.ty.shape.values[axis], g.shape[axis]
     if taken is extent or relax_dims([taken]) == relax_dims([extent]):
         return tensor
-    begin = _from_start(0 if start is None else start, extent)
+    begin = from_start(0 if start is None else start, extent)
     if isinstance(taken, int) and step == 1 and not _is_inside(begin):
         return _counted_from_end(g, tensor, axis, begin, taken)
     return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
 
 
-def _from_start(place: Value, extent: relax.Expr) -> Value:
+def from_start(place: Value, extent: relax.Expr) -> Value:
     """A place that may be counted from the end, within the axis."""
     if not isinstance(place, int):
         return place
@@ -129,53 +129,11 @@ def _counted_from_end(
 
 
 def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:
-    begin = _from_start(index, tensor.ty.shape.values[axis])
+    begin = from_start(index, tensor.ty.shape.values[axis])
     if not _is_inside(begin):
         return op.take(tensor, size_tensor(g.builder, begin, "int64"), axis)
     part = g.emit(part_of(tensor, axis, begin, begin + 1))
     return g.emit(op.squeeze(part, [axis]))
-
-
-def slice_scatter(
-    g: Graph,
-    x: Value,
-    src: Value,
-    dim: int = 0,
-    start: Value = None,
-    end: Value = None,
-    step: int = 1,
-) -> relax.Expr:
-    """``x`` with ``src`` in place of a slice."""
-    tensor, source = g.tensor(x), g.tensor(src, g.dtype)
-    axis = dim % tensor.ty.ndim
-    extent = tensor.ty.shape.values[axis]
-    begin = _from_start(0 if start is None else start, extent)
-    if step == 1:
-        return _replaced(g, tensor, source, axis, begin)
-    sizes = [getattr(size, "value", None) for size in (extent, source.ty.shape.values[axis])]
-    if None in sizes:
-        raise ValueError(f"a slice of step {step} of an axis of unknown extent; need a fixed one")
-    places = torch.arange(sizes[0])
-    places[begin : begin + step * sizes[1] : step] = sizes[0] + torch.arange(sizes[1])
-    return op.take(g.emit(op.concat([tensor, source], axis)), g.tensor(places), axis)
-
-
-def select_scatter(g: Graph, x: Value, src: Value, dim: int, index: Value) -> relax.Expr:
-    """``x`` with ``src`` at one place of an axis."""
-    tensor = g.tensor(x)
-    axis = dim % tensor.ty.ndim
-    source = g.emit(op.expand_dims(g.tensor(src, g.dtype), axis))
-    return _replaced(g, tensor, source, axis, _from_start(index, tensor.ty.shape.values[axis]))
-
-
-def _replaced(
-    g: Graph, tensor: relax.Expr, source: relax.Expr, axis: int, begin: Value
-) -> relax.Expr:
-    extent = tensor.ty.shape.values[axis]
-    end = begin + source.ty.shape.values[axis]
-    before = part_of(tensor, axis, 0, begin)
-    behind = part_of(tensor, axis, end, extent)
-    return op.concat([g.emit(before), source, g.emit(behind)], axis)
 
 
 def copied(g: Graph, x: Value, src: Value, non_blocking: bool = False) -> relax.Expr:
@@ -421,8 +379,6 @@ MOVEMENT = {
     "unbind.int": unbind,
     "slice.Tensor": slice_,
     "select.int": select,
-    "slice_scatter": slice_scatter,
-    "select_scatter": select_scatter,
     "copy": copied,
     "diagonal": diagonal,
     "unfold": unfold,

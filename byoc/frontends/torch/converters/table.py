@@ -22,6 +22,7 @@ from byoc.frontends.torch.converters.order import ORDER
 from byoc.frontends.torch.converters.quantisation import KEEPS_INTEGERS, QUANTISATION
 from byoc.frontends.torch.converters.random_numbers import RANDOM
 from byoc.frontends.torch.converters.recurrent import RECURRENT
+from byoc.frontends.torch.converters.replacement import REPLACEMENT
 from byoc.frontends.torch.converters.special import SPECIAL
 from byoc.frontends.torch.converters.whole_numbers import WHOLE_NUMBERS
 from byoc.frontends.torch.values import Converter
@@ -34,6 +35,7 @@ CONVERTERS: dict[str, Converter] = {
     **LINEAR_ALGEBRA,
     **NORMALISATION,
     **MOVEMENT,
+    **REPLACEMENT,
     **INDEXING,
     **BAGS,
     **ORDER,

@@ -1,0 +1,42 @@
+"""Every second or third place of an open axis, written anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.export import Dim
+
+import byoc
+
+
+class Stepped(nn.Module):
+    """To the end of an axis, from a place before it, and up to one."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        woven, ends, middle = torch.zeros_like(x), x.exp(), x.sin()
+        woven[:, 1::2] = y.tanh()
+        woven[:, ::2] = x[:, ::2]
+        ends[-5::2] = 1.0
+        middle[2:-3:3, 1:4] = -2.0
+        return {"woven": woven, "ends": ends, "middle": middle}
+
+
+@torch.no_grad()
+def test_every_second_place_of_an_open_axis(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    module, path = Stepped().eval(), tmp_path / "stepped.so"
+    given = torch.randn(12, 9), torch.randn(12, 4)
+    axes = tuple(dict.fromkeys((0, 1), Dim.AUTO) for _ in given)
+    report = byoc.compile(
+        module, path, example_inputs=given, dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert report.left == () and len(report.regions) == 1
+    with byoc.load(path) as model:
+        for rows, columns in ((12, 9), (7, 8), (30, 15), (6, 5)):
+            x, y = torch.randn(rows, columns), torch.randn(rows, columns // 2)
+            found = model.run({"x": x.numpy(), "y": y.numpy()})
+            for name, wanted in module(x, y).items():
+                made = torch.from_numpy(found[name])
+                torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-6)

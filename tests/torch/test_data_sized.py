@@ -126,6 +126,39 @@ def test_a_number_that_may_be_below_0(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+class Padded(nn.Module):
+    """Rows that are padded to the longest one, which is asked for as a number of Python's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> dict[str, torch.Tensor]:
+        longest = int(lengths.max().item())
+        mask = torch.arange(longest)[None] < lengths[:, None]
+        return {"made": self.layer(x) * mask[..., None], "mask": mask}
+
+
+def test_a_size_as_a_number_of_pythons(tmp_path: Path) -> None:
+    """One of PyTorch's tracers cannot follow ``int`` of a value."""
+    torch.manual_seed(3)
+    module, path = Padded().eval(), tmp_path / "padded.so"
+    given = torch.randn(3, 7, 8), torch.tensor([7, 3, 2])
+    auto = torch.export.Dim.AUTO
+    axes = ({0: auto, 1: auto}, {0: auto})
+    report = byoc.compile(
+        module, path, example_inputs=given, dynamic_shapes=axes, min_bytes=0
+    ).report
+    assert {left.op for left in report.left} <= {"relax.tensor_to_shape"} and report.regions
+    x, lengths = torch.randn(4, 9, 8), torch.tensor([2, 9, 1, 1])
+    with byoc.load(path) as model:
+        assert [info.name for info in model.inputs] == ["x", "lengths"]
+        found = model.run({"x": x.numpy(), "lengths": lengths.numpy()})
+    with torch.no_grad():
+        for name, wanted in module(x, lengths).items():
+            torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
 def test_sizes_that_values_decide(tmp_path: Path) -> None:
     torch.manual_seed(3)
     module, library = Chosen().eval(), tmp_path / "chosen.so"

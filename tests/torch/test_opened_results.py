@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 import byoc
+from byoc.errors import ModelError
 
 
 class Layer:
@@ -73,3 +75,47 @@ def test_tensors_of_objects_are_outputs(tmp_path: Path) -> None:
     assert list(found) == list(wanted)
     for name, tensor in wanted.items():
         torch.testing.assert_close(torch.from_numpy(found[name]), tensor, rtol=1e-5, atol=1e-6)
+
+
+class Policy(nn.Module):
+    """A normal distribution, which checks what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.distributions.Normal:
+        mean, spread = self.layer(x).chunk(2, -1)
+        return torch.distributions.Normal(mean, spread.exp())
+
+
+@torch.no_grad()
+def test_a_distribution(tmp_path: Path) -> None:
+    """What it checks, no tracer can follow."""
+    torch.manual_seed(3)
+    module, x, path = Policy().eval(), torch.randn(3, 8), tmp_path / "policy.so"
+    report = byoc.compile(module, path, example_inputs=(x,), min_bytes=0).report
+    assert report.left == () and len(report.regions) == 1
+    with pytest.raises(ValueError, match="satisfy the constraint"):
+        torch.distributions.Normal(0.0, -1.0)
+    with byoc.load(path) as model:
+        found = model.run({"x": x.numpy()})
+    assert list(found) == ["loc", "scale"]
+    for name, made in found.items():
+        torch.testing.assert_close(torch.from_numpy(made), getattr(module(x), name))
+
+
+class Sized(nn.Module):
+    """Rows and how long they are, as a number of Python's."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int, str]:
+        return x.tanh(), x.shape[1], "rows"
+
+
+@pytest.mark.parametrize("axes, told", [(None, "8"), (({1: torch.export.Dim("n")},), "a size")])
+def test_numbers_beside_tensors(axes: object, told: str) -> None:
+    match = f"output 'output.1' is {told}; need tensors, which torch.tensor makes of a number"
+    with pytest.raises(ModelError, match=match):
+        byoc.compile(
+            Sized().eval(), "sized.so", example_inputs=(torch.randn(3, 8),), dynamic_shapes=axes
+        )

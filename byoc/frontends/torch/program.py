@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -71,8 +71,11 @@ class Program:
         for place, (name, spec) in enumerate(zip(names, specs, strict=True)):
             if isinstance(spec.arg, kinds.TensorArgument):
                 found.append((name, place))
-            elif not (isinstance(spec.arg, kinds.ConstantArgument) and spec.arg.value is None):
-                raise ModelError(f"output {name!r} is {spec.arg}; need tensors")
+            elif not isinstance(spec.arg, kinds.ConstantArgument) or spec.arg.value is not None:
+                told = spec.arg.value if isinstance(spec.arg, kinds.ConstantArgument) else "a size"
+                raise ModelError(
+                    f"output {name!r} is {told}; need tensors, which torch.tensor makes of a number"
+                )
         return found
 
     def ranges(self) -> tuple[SymbolRange, ...]:
@@ -188,6 +191,18 @@ def _exported_layers() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Without the checks of values that distributions make, which no tracer can follow."""
+    distribution = torch.distributions.Distribution
+    before = distribution._validate_args
+    distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        distribution.set_default_validate_args(before)
+
+
 def _is_user_input(spec: Any) -> bool:
     return spec.kind is torch.export.graph_signature.InputKind.USER_INPUT
 
@@ -237,30 +252,49 @@ def exported(
 def _traced(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
 ) -> torch.export.ExportedProgram:
-    """What PyTorch's tracer makes of a module; where its results are of classes that PyTorch does
-    not know, these are opened, and where numbers among its buffers decide what is computed, they
-    are as they are now."""
+    """What PyTorch's tracer makes of a module; results of classes that it does not know are
+    opened."""
 
-    def trace() -> torch.export.ExportedProgram:
-        with torch.no_grad(), whole_layers():
-            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    def trace(strict: bool = False) -> torch.export.ExportedProgram:
+        with torch.no_grad(), whole_layers(), _unchecked_distributions():
+            return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
+    try:
+        return _followed(model, trace)
+    except Exception as error:
+        if not is_unknown(error):
+            raise
+    with opened_results(model):
+        return _followed(model, trace)
+
+
+def _followed(
+    model: torch.nn.Module, trace: Callable[..., torch.export.ExportedProgram]
+) -> torch.export.ExportedProgram:
+    """The trace of a module. Where numbers among its buffers decide what is computed, they are as
+    they are now; where ``int(x.item())`` does, the tracer of ``torch.compile`` follows it."""
     try:
         return trace()
     except Exception as error:
-        if is_unknown(error):
-            with opened_results(model):
-                return trace()
         if not _decided_by_data(error):
             raise
-        with known_numbers(model) as written:
+        for other in (partial(_with_known_numbers, model, trace), partial(trace, True)):
             try:
-                program = trace()
-            except Exception:
-                raise error from None
-            if written() is not None:
-                raise
-            return program
+                return other()
+            except Exception as failure:
+                if is_unknown(failure):
+                    raise
+        raise
+
+
+def _with_known_numbers(
+    model: torch.nn.Module, trace: Callable[..., torch.export.ExportedProgram]
+) -> torch.export.ExportedProgram:
+    with known_numbers(model) as written:
+        program = trace()
+        if written() is not None:
+            raise ModelError(f"the module changes its number {written()!r}")
+        return program
 
 
 def _decided_by_data(error: Exception) -> bool:

@@ -8,6 +8,7 @@ from math import sqrt
 import torch
 from tvm import relax, tirx
 
+from byoc.frontends.torch.converters.open_groups import convolution_of_open_groups
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
@@ -165,7 +166,7 @@ def convolution(
     dilation: Sequence[int],
     transposed: bool,
     output_padding: Sequence[int],
-    groups: int,
+    groups: Value,
 ) -> relax.Expr:
     """A convolution or its transpose, of 1 to 3 spatial axes, with or without an axis of images."""
     x, w = g.tensor(input), g.tensor(weight)
@@ -174,7 +175,11 @@ def convolution(
     if alone:
         x = op.expand_dims(x, 0)
     stride, padding, dilation = (_each(v, spatial) for v in (stride, padding, dilation))
-    if transposed:
+    if not isinstance(groups, int):
+        if transposed:
+            raise ValueError(f"{groups} groups, of a transposed convolution; need a fixed number")
+        made = g.emit(convolution_of_open_groups(g, x, w, stride, padding, dilation, groups))
+    elif transposed:
         made = _TRANSPOSED[spatial](
             x,
             w,

@@ -10,11 +10,13 @@ import torch
 import torch.nn.functional as F
 from tvm import relax, te, tirx, topi
 
+from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.converters.resizing import RESIZING
 from byoc.frontends.torch.converters.sampling import SAMPLING, places_of_greatest
 from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of
+from codegen_cc.region.relax_dims import relax_dims
 
 op = relax.op
 
@@ -46,8 +48,14 @@ def _with_images(
     return op.squeeze(g.emit(apply(g.emit(op.expand_dims(tensor, 0)))), [0])
 
 
-def _ends(g: Graph, sizes: Sequence[object], windows: list[tuple[int, int, int, int]]) -> list[int]:
-    """Padding at the ends such that the result has the extents that PyTorch says.
+def _ends(
+    g: Graph,
+    sizes: Sequence[object],
+    windows: list[tuple[int, int, int, int]],
+    ceil_mode: bool,
+) -> list[int]:
+    """Padding at the ends such that the result has the extents that PyTorch says, or, along an open
+    axis that is rounded up, one window more (see ``_cut``).
 
     ``windows`` are taps, step, gap and padding of each axis.
     """
@@ -56,11 +64,21 @@ def _ends(g: Graph, sizes: Sequence[object], windows: list[tuple[int, int, int, 
         sizes, g.results[0].shape[-len(windows) :], windows, strict=True
     ):
         if not isinstance(size, int) or not isinstance(wanted, int):
-            ends.append(pad)
+            ends.append(pad + (step - 1 if ceil_mode else 0))
             continue
         reach = (taps - 1) * gap + 1
         ends.append(max(pad, (int(wanted) - 1) * step + reach - size - pad))
     return ends
+
+
+def _cut(g: Graph, made: relax.Expr, spatial: int) -> relax.Expr:
+    """Windows without a last one that begins behind the image, where calls decide whether it is
+    there."""
+    for axis in range(-spatial, 0):
+        wanted, found = g.shape[axis], made.ty.shape.values[axis]
+        if not isinstance(wanted, int) and relax_dims([wanted]) != relax_dims([found]):
+            made = g.emit(part_of(made, made.ty.ndim + axis, 0, wanted))
+    return made
 
 
 def max_pool(spatial: int) -> Callable[..., relax.Expr]:
@@ -80,9 +98,10 @@ def max_pool(spatial: int) -> Callable[..., relax.Expr]:
 
         def apply(image: relax.Expr) -> relax.Expr:
             sizes = shape_of(image)[2:]
-            _require_known(sizes, ceil_mode)
-            ends = _ends(g, sizes, list(zip(taps, steps, gaps, pads, strict=True)))
-            return _MAX[spatial](image, taps, steps, pads + ends, gaps)
+            windows = list(zip(taps, steps, gaps, pads, strict=True))
+            ends = _ends(g, sizes, windows, ceil_mode)
+            made = _MAX[spatial](image, taps, steps, pads + ends, gaps)
+            return _cut(g, g.emit(made), spatial) if ceil_mode else made
 
         return _with_images(g, x, spatial, apply)
 
@@ -106,7 +125,7 @@ def max_pool_with_places(spatial: int) -> Callable[..., list[relax.Expr | None]]
         alone = image.ty.ndim == spatial + 1
         if alone:
             image, values = (g.emit(op.expand_dims(each, 0)) for each in (image, values))
-        ends = _ends(g, shape_of(image)[2:], windows)
+        ends = _ends(g, shape_of(image)[2:], windows, named["ceil_mode"])
         places = g.emit(places_of_greatest(g, image, values, windows, ends))
         return [op.squeeze(each, [0]) if alone else each for each in (values, places)]
 
@@ -146,10 +165,9 @@ def average_pool(spatial: int) -> Callable[..., relax.Expr]:
 
         def apply(image: relax.Expr) -> relax.Expr:
             sizes = shape_of(image)[2:]
-            _require_known(sizes, ceil_mode)
             begins = list(pads)
-            ends = _ends(g, sizes, list(zip(taps, steps, [1] * spatial, pads, strict=True)))
-            counted = count_include_pad
+            windows = list(zip(taps, steps, [1] * spatial, pads, strict=True))
+            ends, counted = _ends(g, sizes, windows, ceil_mode), count_include_pad
             if divisor_override is not None:
                 return _sums(g, image, taps, steps, pads, ends, divisor_override)
             if counted and ends != begins:
@@ -161,7 +179,8 @@ def average_pool(spatial: int) -> Callable[..., relax.Expr]:
                 return _of_volumes(g, image, taps, steps, begins + ends)
             return _AVERAGE[spatial](image, taps, steps, begins + ends, count_include_pad=counted)
 
-        return _with_images(g, x, spatial, apply)
+        made = _with_images(g, x, spatial, apply)
+        return _cut(g, g.emit(made), spatial) if ceil_mode else made
 
     return convert
 
@@ -180,11 +199,6 @@ def _sums(
     padded = g.emit(op.nn.pad(image, widths)) if any(widths) else image
     means = _AVERAGE[len(taps)](padded, taps, steps, count_include_pad=True)
     return op.multiply(means, g.tensor(prod(taps) / divisor))
-
-
-def _require_known(sizes: Sequence[object], ceil_mode: bool) -> None:
-    if ceil_mode and not all(isinstance(size, int) for size in sizes):
-        raise ValueError("ceil_mode of an image of unknown size; need a fixed one")
 
 
 def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:

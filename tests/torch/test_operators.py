@@ -182,3 +182,27 @@ def test_experts(
             inputs = torch.randn(count, 6), expert[:count].flip(0)
             found = library.run(dict(zip(("x", "expert"), inputs, strict=True)))["output"]
             torch.testing.assert_close(torch.tensor(found), module(*inputs).detach())
+
+
+class HalfExperts(Experts):
+    """Rows that PyTorch's own operator takes: of bfloat16, in multiples of 16 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(torch._grouped_mm, 4)
+        self.weight = torch.nn.Parameter(torch.randn(4, 24, 16))
+
+    def forward(self, x: torch.Tensor, expert: torch.Tensor) -> torch.Tensor:
+        return super().forward(x, expert).float()
+
+
+def test_experts_of_bfloat16(tmp_path: Path) -> None:
+    """Networks as they are stored, of which transformers takes another operator than of float32."""
+    torch.manual_seed(5)
+    module, path = HalfExperts().bfloat16().eval(), tmp_path / "experts.so"
+    given = torch.randn(6, 24).bfloat16(), torch.tensor([3, 0, 3, 2, 0, 3])
+    report = byoc.compile(module, path, example_inputs=given, min_bytes=0).report
+    assert report.left == () and len(report.regions) == 1
+    assert "ext.grouped_matmul" in [node.operator for node in report.graph.nodes]
+    with byoc.load(path) as library:
+        found = library.run(dict(zip(("x", "expert"), given, strict=True)))["output"]
+    torch.testing.assert_close(torch.tensor(found), module(*given).detach(), rtol=2e-2, atol=2e-2)

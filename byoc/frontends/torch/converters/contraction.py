@@ -138,7 +138,7 @@ def grouped_product(g: Graph, input: Value, weight: Value, offs: Value) -> relax
     places = g.emit(op.reshape(op.arange(0, rows, 1, "int64"), [rows, 1]))
     past = g.emit(op.greater_equal(places, op.reshape(g.tensor(ends, "int64"), [1, groups])))
     group = g.emit(op.sum(op.astype(past, "int64"), [1], True))
-    made = g.tensor(0.0)
+    made = g.tensor(0.0, g.dtype)
     for number in range(groups):
         if isinstance(weight, torch.Tensor):
             matrix = g.tensor(weight[number])
@@ -148,6 +148,26 @@ def grouped_product(g: Graph, input: Value, weight: Value, offs: Value) -> relax
         own = op.equal(group, g.tensor(number, "int64"))
         made = g.emit(op.where(own, product, made))
     return made
+
+
+def grouped_mm(
+    g: Graph,
+    x: Value,
+    mat2: Value,
+    offs: Value | None = None,
+    bias: Value | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> relax.Expr:
+    """PyTorch's own product of groups, where ``x`` is rows and ``mat2`` a matrix for each group."""
+    rows, matrices = g.tensor(x).ty, g.tensor(mat2).ty
+    if offs is None or (rows.ndim, matrices.ndim) != (2, 3):
+        raise ValueError(
+            f"groups of {rows.shape} and {matrices.shape}; need rows [S, K], a matrix for each"
+            " group, [G, K, N], and where groups end"
+        )
+    if bias is not None or str(rows.dtype) != g.dtype:
+        raise ValueError(f"a bias, or a result in {g.dtype} of {rows.dtype}; need neither")
+    return grouped_product(g, x, mat2, offs)
 
 
 # ---------------------------------------------------------------------- convolutions
@@ -361,6 +381,7 @@ CONTRACTION = {
     "_trilinear": trilinear,
     "linear": linear,
     "transformers::grouped_mm_fallback": grouped_product,
+    "_grouped_mm": grouped_mm,
     "convolution": convolution,
     **{f"conv{n}d": conv for n in (1, 2, 3)},
     **{f"conv_transpose{name}": conv_transpose for name in ("1d", "2d.input", "3d.input")},

@@ -1,4 +1,4 @@
-"""Ranges that go down, repeats and flattened axes of open sizes, against ONNX Runtime."""
+"""Ranges in steps of all sizes, repeats and flattened axes of open sizes, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -39,7 +39,24 @@ _REPEATS = """
   y = Mul(t, factor)
 """
 
+#: As torch.nn.functional.unfold with a stride of 2, and from the last column on in steps of -3.
+_STRIDES = """
+  d = Shape(x)
+  n = Gather(d, one)
+  r = Range(zero, n, two)
+  a = Gather<axis = 1>(x, r)
+  last = Sub(n, one)
+  down = Range(last, zero, minus)
+  b = Gather<axis = 1>(x, down)
+  y = Concat<axis = 1>(a, b)
+"""
+
 _CASES = {
+    "strides": (
+        _STRIDES,
+        "int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 minus = {-3}",
+        [(2, 5), (1, 1), (1, 4), (3, 8)],
+    ),
     "down": (
         _DOWN,
         "int64 zero = {1}, int64 one = {1}, float minus = {-1}, int64[1] one_axis = {1},"

@@ -70,11 +70,9 @@ def note_contracted(
     Raises ``ValueError`` where it is for some sizes only, as nothing would check that later: for a
     number, or two of the inputs' own ``symbols``.
     """
-    if operator == "ScatterElements":
-        _note_scattered(inputs, unequal, symbols)
     if operator not in _OF:
         return
-    shapes = [shape_of(x) if _is_tensor(x) else None for x in (*inputs, None, None)[:2]]
+    shapes = shapes_of((*inputs, None, None)[:2])
     if None in shapes:
         return
     try:
@@ -88,19 +86,9 @@ def note_contracted(
         raise ValueError(f"{operator} sums over {a} and {b} elements; need equally many")
 
 
-def _note_scattered(
-    inputs: Sequence[relax.Expr | None], unequal: Unequal, symbols: Collection[sympy.Symbol]
-) -> None:
-    """The same of places and of what is written there: each element has one."""
-    places, updates = (shape_of(x) if _is_tensor(x) else None for x in inputs[1:3])
-    if places is None or updates is None or len(places) != len(updates):
-        return
-    pairs = [pair for pair in zip(places, updates, strict=True) if not same(*pair)]
-    unequal += [size_or_pair(*pair) for pair in pairs]
-    for a, b in pairs:
-        if all(isinstance(x, int) or x in symbols for x in (a, b)):
-            raise ValueError(f"ScatterElements has {a} places for {b} elements; need equally many")
-
-
-def _is_tensor(expr: relax.Expr | None) -> bool:
-    return isinstance(getattr(expr, "ty", None), relax.TensorType)
+def shapes_of(inputs: Sequence[relax.Expr | None]) -> list[Shape | None]:
+    """The shapes of operands; none of those that are no tensors."""
+    return [
+        shape_of(x) if isinstance(getattr(x, "ty", None), relax.TensorType) else None
+        for x in inputs
+    ]

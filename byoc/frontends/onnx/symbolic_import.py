@@ -19,7 +19,7 @@ import tvm
 from tvm import relax, tirx
 
 from byoc.frontends.onnx.checked_import import CheckedImporter
-from byoc.frontends.onnx.contracted_axes import note_contracted
+from byoc.frontends.onnx.contracted_axes import note_contracted, shapes_of
 from byoc.frontends.onnx.fitting_extents import (
     broadcastable,
     concatenated,
@@ -29,6 +29,7 @@ from byoc.frontends.onnx.fitting_extents import (
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, rows_or_elements, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed
+from byoc.frontends.onnx.paired_axes import note_paired
 from byoc.frontends.onnx.shape_values import (
     MAX_ELEMENTS,
     ShapeValue,
@@ -72,7 +73,6 @@ SHAPE_INPUTS = {
     "Resize": (3,),
     "Tile": (1,),
 }
-
 
 #: Operators whose SAME padding gives ceil(extent / stride) elements; ConvInteger and the like are
 #: converted as these. That of ConvTranspose does not depend on the extent, and TVM's converter
@@ -219,9 +219,9 @@ class SymbolicImporter(CheckedImporter):
     def _note_contracted(
         self, op_name: str, inputs: list[relax.Expr | None], attrs: dict[str, Any]
     ) -> None:
-        own = self.tangled.of_inputs if op_name == "ScatterElements" else self._variables.keys()
+        note_paired(op_name, shapes_of(inputs), attrs, self.unequal, self.tangled.of_inputs)
         try:
-            note_contracted(op_name, inputs, attrs, self.unequal, own)
+            note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
         except ValueError:
             if self.assumed is None or op_name != "MatMul":
                 raise

@@ -11,7 +11,7 @@ from byoc.frontends.onnx.learned_axes import Steps, Unequal
 from byoc.frontends.onnx.shape_values import ShapeValue
 from byoc.frontends.onnx.symbolic_slice import Extent, dims_of
 from byoc.ir.dataflow import op_name, scalar_of, shape_of
-from codegen_cc.dim import above_zero, at_most, is_static, normal, product
+from codegen_cc.dim import above_zero, at_most, ceil_div, is_static, normal, product
 
 #: Operators that fill a shape with a number, and which operand that is.
 _FILLINGS = {"relax.broadcast_to": 0, "relax.full": 1}
@@ -49,12 +49,20 @@ def counted(
 
 
 def _steps(operands: Sequence[ShapeValue]) -> sympy.Expr | None:
-    """How many steps a range takes, below 0 where it is empty; None for what no number tells."""
+    """How many steps a range takes, below 0 where it is empty; None for what no number tells.
+
+    The last step may be cut short: from 0 to n in steps of 2.
+    """
     start, limit, step = (operand.elements.reshape(()).item() for operand in operands)
     if not (step.is_number and step.is_nonzero):
         return None
-    count = sympy.expand((limit - start) / step)
-    return count if count.is_integer else None
+    gap = sympy.expand(limit - start)
+    count = sympy.expand(gap / step)
+    if count.is_integer:
+        return count
+    if not (step.is_Integer and gap.is_integer):
+        return None
+    return sympy.sympify(ceil_div(gap if step > 0 else -gap, abs(int(step))))
 
 
 def no_shorter(operands: Sequence[ShapeValue]) -> Unequal:

@@ -1,0 +1,104 @@
+"""Inputs whose axes have names of their own though an operator takes them together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import parser
+
+import byoc
+from tests.reference import assert_agrees, onnxruntime_outputs
+
+
+def _drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32)
+
+
+def _numbers(count: int) -> str:
+    return ", ".join(f"{value:.4f}" for value in _drawn(count))
+
+
+WEIGHTS = f"<float[1, 12, 4] w = {{{_numbers(48)}}}, float[1, 12, 3] r = {{{_numbers(36)}}}>"
+
+#: A graph, and its inputs for a batch of n.
+CASES = {
+    "images and grids": (
+        """(float[a, 3, h, w] x, float[b, p, q, 2] g) => (float[c, 3, s, t] y)
+        {y = GridSample(x, g)}""",
+        lambda n: {"x": _drawn(n, 3, 5, 6), "g": _drawn(n, 4, n, 2)},
+    ),
+    "boxes and their images": (
+        """(float[a, 3, h, w] x, float[b, 4] r, int64[c] i) => (float[d, 3, 2, 2] y)
+        {y = RoiAlign<output_height = 2, output_width = 2>(x, r, i)}""",
+        lambda n: {
+            "x": _drawn(2, 3, 8, 8),
+            "r": np.abs(_drawn(n, 4)),
+            "i": np.arange(n) % 2,
+        },
+    ),
+    "queries and keys": (
+        """(float[a, p, 8] q, float[b, s, 8] k, float[c, t, 8] v) => (float[d, u, 8] y)
+        {y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v)}""",
+        lambda n: {"q": _drawn(n, 3, 8), "k": _drawn(n, 4, 8), "v": _drawn(n, 4, 8)},
+    ),
+    "one letter": (
+        """(float[a, p, 8] q, float[b, s, 8] k) => (float[c, t, u] y)
+        {y = Einsum<equation = "bpi, bsi -> bps">(q, k)}""",
+        lambda n: {"q": _drawn(n, 3, 8), "k": _drawn(n, 4, 8)},
+    ),
+    "sequences and states": (
+        f"""(float[t, a, 4] x, int32[b] l, float[1, c, 3] h) => (float[1, d, 3] y)
+        {WEIGHTS} {{all, y = LSTM<hidden_size = 3>(x, w, r, , l, h)}}""",
+        lambda n: {
+            "x": _drawn(5, n, 4),
+            "l": np.arange(1, n + 1, dtype=np.int32),
+            "h": _drawn(1, n, 3),
+        },
+    ),
+    "slices and their places": (
+        """(float[a, 3] x, int64[b, 1] i, float[c, 3] u) => (float[d, 3] y)
+        {y = ScatterND(x, i, u)}""",
+        lambda n: {"x": _drawn(9, 3), "i": np.arange(n)[::-1, None].copy(), "u": _drawn(n, 3)},
+    ),
+    "rows and batches of places": (
+        """(float[a, p, 3] x, int64[b, s, 1] i) => (float[c, t, 3] y)
+        {y = GatherND<batch_dims = 1>(x, i)}""",
+        lambda n: {"x": _drawn(n, 4, 3), "i": np.arange(3 * n).reshape(n, 3, 1) % 4},
+    ),
+    "pools and places": (
+        """(float[a, 3, h, w] x, int64[b, 3, i, j] k) => (float[c, 3, s, t] y)
+        {y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(x, k)}""",
+        lambda n: {
+            "x": _drawn(n, 3, 2, 2),
+            "k": np.tile(np.int64([[0, 3], [9, 12]]), (n, 3, 1, 1)),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_name_is_enough(name: str, tmp_path: Path) -> None:
+    graph, inputs_for = CASES[name]
+    opsets = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>'
+    model = parser.parse_model(f"{opsets} g {graph}")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1
+    assert not made.report.left
+    with byoc.load(made.path) as library:
+        for n in (2, 1, 5):
+            inputs = inputs_for(n)
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def test_one_element_is_repeated(tmp_path: Path) -> None:
+    """A letter may stand for 1 and more."""
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[a, p, 8] q) => (float[c, t, 4] y) <float[1, 8, 4] k = {{{_numbers(32)}}}>
+        {{y = Einsum<equation = "bpi, bio -> bpo">(q, k)}}""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    with byoc.load(made.path) as library:
+        for n in (2, 1):
+            inputs = {"q": _drawn(n, 3, 8)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

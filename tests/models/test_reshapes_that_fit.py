@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 import byoc
 from tests.reference import onnxruntime_outputs
@@ -153,3 +153,53 @@ def test_windows_counted_as_quotients_of_sizes(tmp_path: Path) -> None:
         np.testing.assert_allclose(library.run(given)["y"], want, atol=1e-6, strict=True)
     with pytest.raises(byoc.ByocError):
         library.run({"x": _drawn(1, 3, 0, 5)})
+
+
+def test_images_that_are_cut_into_blocks(tmp_path: Path) -> None:
+    """As PyTorch's exporter writes pixel_unshuffle: -1 for the images, and halves of the sides."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[n, 3, h, w] x) => (float[p, 12, q, r] y)
+        <int64[1] all = {-1}, int64[1] two = {2}, int64[1] three = {3}, int64[1] twelve = {12}> {
+          a = Exp(x)
+          h = Shape<start = 2, end = 3>(x)
+          w = Shape<start = 3>(x)
+          rows = Div(h, two)
+          columns = Div(w, two)
+          apart = Concat<axis = 0>(all, three, rows, two, columns, two)
+          blocks = Reshape(a, apart)
+          turned = Transpose<perm = [0, 1, 3, 5, 2, 4]>(blocks)
+          joined = Concat<axis = 0>(all, twelve, rows, columns)
+          b = Reshape(turned, joined)
+          y = Sigmoid(b)
+        }""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for shape in ((2, 3, 6, 8), (1, 3, 2, 4)):
+            inputs = {"x": _drawn(*shape)}
+            wanted = onnxruntime_outputs(model, inputs)["y"]
+            np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-6)
+        with pytest.raises(byoc.InputError, match="must be 2\*h"):
+            library.run({"x": _drawn(1, 3, 5, 4)})
+
+
+def test_batches_of_two_inputs_are_one(tmp_path: Path) -> None:
+    """As a decoder's layer folds the memory's batch after that of its own tokens."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[n, t, 16] x, float[m, s, 16] memory) => (float[p, q, 8] y)
+        <int64[1] two = {2}, int64[1] eight = {8}> {
+          batch = Shape<end = 1>(x)
+          length = Shape<start = 1, end = 2>(memory)
+          heads = Mul(batch, two)
+          wide = Concat<axis = 0>(length, heads, eight)
+          a = Transpose<perm = [1, 0, 2]>(memory)
+          b = Reshape(a, wide)
+          y = Sigmoid(b)
+        }""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for n in (2, 1, 5):
+            inputs = {"x": _drawn(n, 3, 16), "memory": _drawn(n, 4, 16)}
+            wanted = onnxruntime_outputs(model, inputs)["y"]
+            np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-6)

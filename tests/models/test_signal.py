@@ -256,6 +256,22 @@ def test_transforms_along_axes_of_any_length(tmp_path) -> None:
         close(back, np.stack([want.real, want.imag], -1))
 
 
+def test_transforms_of_a_length_that_is_told(tmp_path) -> None:
+    """As PyTorch's exporter writes them: the length is read from the shape."""
+    nodes = [
+        node("Unsqueeze", "x two", "pairs"),
+        node("Shape", "pairs", "shape", start=1, end=2),
+        node("Squeeze", "shape none", "length"),
+        node("DFT", "pairs length", "half", axis=1, onesided=1),
+    ]
+    constants = {"two": np.array(2), "none": np.array([0])}
+    net = compiled(model(nodes, {"x": (FLOAT, ["n", "time"])}, "half", **constants), tmp_path)
+    for shape in ((2, 7), (1, 1), (3, 300)):
+        x = DRAW.standard_normal(shape).astype(np.float32)
+        want = np.fft.rfft(x.astype(np.float64), axis=1)
+        close(results(net, x=x)[0], np.stack([want.real, want.imag], -1))
+
+
 @pytest.mark.parametrize("length", [12, 16])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_a_value_that_is_no_number_in_a_transform(length: int, value: float, tmp_path) -> None:

@@ -107,13 +107,17 @@ def unequal_beside(axis: int, shapes: Iterable[tuple[Dim, ...] | None]) -> Unequ
 def rows_or_elements(shape: tuple[Dim, ...], wanted: list[Dim]) -> Elements:
     """What has to be equal where ``shape`` is reshaped to ``wanted``.
 
-    Rows that may stay do so, [n, 24, s] as [-1, 2520]: what counts then is the extent s of one.
+    Rows that may stay do so, [n, 24, s] as [-1, 2520] and [n, h, w] as [-1, h // 2, 2, w // 2, 2]:
+    what counts then is the extent s of one, or how many elements one has.
     """
     of_row = [extent for extent in shape[1:] if not isinstance(extent, int)]
     wanted_row, others = product(wanted[1:]), product(e for e in shape[1:] if isinstance(e, int))
     rows_stay = len(of_row) == 1 and others and not isinstance(wanted[0], int)
     if rows_stay and isinstance(wanted_row, int) and wanted_row % others == 0:
         return Elements(of_row[0], wanted_row // others)
+    divided = not isinstance(wanted_row, int) and wanted_row.has(sympy.floor)
+    if divided and wanted[0] != shape[0] and not isinstance(wanted[0], int):
+        return Elements(product(shape[1:]), wanted_row)
     return Elements(product(shape), product(wanted))
 
 
@@ -182,7 +186,8 @@ def _tie_of_cut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, E
 
 
 def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent | int] | None:
-    """A symbol, and the number or multiple at which there are as many elements, a and b."""
+    """A symbol, and the number, multiple or other symbol at which there are as many elements, a and
+    b."""
     if isinstance(b, int):
         sized = _tie(axes, a, b, batches=True) or _of_size(axes, a, b)
         if sized is not None:
@@ -194,6 +199,9 @@ def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
         count = sympy.sympify(1 / ratio.subs(own, 1))
         if count.is_Integer and count > 0 and sympy.expand(ratio * count - own) == 0:
             return {str(own): int(count)}
+    above, below = sympy.fraction(ratio)
+    if above.free_symbols and below.free_symbols and not ratio.has(sympy.floor, sympy.Max):
+        return _tie(axes, above, below)
     return _multiple(axes, a, b)
 
 

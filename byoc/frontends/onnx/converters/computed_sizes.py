@@ -26,14 +26,28 @@ def extents_of(node: Node, numbers: relax.Expr, count: int, name: str) -> list[t
     return list(_tensor_to_shape_expr(node.bb, whole, count, name).values)
 
 
+def known_extent(node: Node, place: int) -> tirx.Expr | None:
+    """The one number of an input where symbols tell it; None where only the run does."""
+    given = _bound(node, node.inputs[place])
+    while op_name(given) == "relax.reshape":  # a vector of one number, or the number
+        given = _bound(node, given.args[0])
+    known = op_name(given) == "relax.shape_to_tensor"
+    return given.args[0].values[0] if known and isinstance(given.args[0], relax.ShapeExpr) else None
+
+
 def single_extent(node: Node, place: int, name: str) -> tirx.Expr:
     """The one number of an input as an extent; a new symbol unless it is known by symbols."""
-    given = node.inputs[place]
-    known = isinstance(given, relax.Call) and op_name(given) == "relax.shape_to_tensor"
-    if known and isinstance(given.args[0], relax.ShapeExpr):
-        return given.args[0].values[0]
+    known = known_extent(node, place)
+    if known is not None:
+        return known
     number = node.emit(relax.op.reshape(node.inputs[place], [1]))
     return extents_of(node, number, 1, name)[0]
+
+
+def _bound(node: Node, value: relax.Expr) -> relax.Expr:
+    """What a variable stands for, where the graph computes it."""
+    bound = node.bb.lookup_binding(value) if isinstance(value, relax.Var) else None
+    return value if bound is None else bound
 
 
 def known_shape(node: Node, what: str) -> tuple[int, ...]:

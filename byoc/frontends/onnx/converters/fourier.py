@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm import relax, tirx
 
+from byoc.frontends.onnx.converters.computed_sizes import known_extent
 from byoc.frontends.onnx.converters.node import Node
 from byoc.ir.fourier import Form, transform
 from codegen_cc.operators.fourier import COMPLEX_NUMBERS, HALF, REAL_NUMBERS
@@ -11,11 +12,13 @@ from codegen_cc.operators.fourier import COMPLEX_NUMBERS, HALF, REAL_NUMBERS
 
 def dft(node: Node) -> relax.Expr:
     """A transform along one axis, of as many elements as it has, or as the node says."""
-    shape, axis, length = node.shape(), node.attrs.get("axis", 1), None
+    shape, axis = node.shape(), node.attrs.get("axis", 1)
+    length: int | tirx.Expr | None = None
     if node.opset >= 20:
         axis = -2 if node.inputs[2] is None else _known(node, 2, "axis")
     if node.inputs[1] is not None:
-        length = _known(node, 1, "length")
+        told = known_extent(node, 1)
+        length = _known(node, 1, "length") if told is None else told
     inverse, onesided = (bool(node.attrs.get(name, 0)) for name in ("inverse", "onesided"))
     if shape is None or shape[-1] not in (1, 2) or len(shape) < 2:
         raise ValueError(f"input {shape}; need a rank, and 1 or 2 as the last extent")

@@ -237,6 +237,8 @@ class _Options:
             return (at + f32(0.5)) / scale - f32(0.5)
         if self.coordinates == "pytorch_half_pixel":
             return np.zeros(result, "f4")
+        if self.coordinates == "tf_half_pixel_for_nn":  # ONNX had it in opset 11 alone
+            return (at + f32(0.5)) / scale
         if self.coordinates == "asymmetric":
             return at / scale
         if self.coordinates == "align_corners":

@@ -220,12 +220,17 @@ def resize_options(attrs: dict[str, Any], opset: int) -> dict[str, Any]:
     coordinates = attrs.get("coordinate_transformation_mode", coordinates.encode()).decode()
     if coordinates == "tf_crop_and_resize":
         raise ValueError("tf_crop_and_resize with symbolic extents; need another transformation")
+    nearest = attrs.get("nearest_mode", rounding.encode()).decode()
+    kept = mode == b"nearest" and nearest in ("floor", "round_prefer_floor")
+    if coordinates == "tf_half_pixel_for_nn" and not kept:
+        # ONNX Runtime leaves an axis that keeps its size alone, where half a pixel would be added.
+        raise ValueError(f"{coordinates} of open sizes, {mode.decode()}, {nearest}; need floor")
     return {
         "roi": DIVIDED,
         "layout": "NCHW",
         "method": METHODS[mode],
         "coordinate_transformation_mode": coordinates,
-        "rounding_method": attrs.get("nearest_mode", rounding.encode()).decode(),
+        "rounding_method": nearest,
         "cubic_alpha": attrs.get("cubic_coeff_a", -0.75),
         "cubic_exclude": attrs.get("exclude_outside", 0),
         "extrapolation_value": attrs.get("extrapolation_value", 0.0),

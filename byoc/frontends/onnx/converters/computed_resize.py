@@ -153,6 +153,8 @@ class _Options:
             return half_pixel
         if self.coordinates == "pytorch_half_pixel":
             return tirx.Select(result > _f(1), half_pixel, _f(0))
+        if self.coordinates == "tf_half_pixel_for_nn":
+            return (at + _f(0.5)) / scale
         if self.coordinates == "asymmetric":
             return at / scale
         if self.coordinates == "align_corners":

@@ -203,3 +203,23 @@ def test_batches_of_two_inputs_are_one(tmp_path: Path) -> None:
             inputs = {"x": _drawn(n, 3, 16), "memory": _drawn(n, 4, 16)}
             wanted = onnxruntime_outputs(model, inputs)["y"]
             np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-6)
+
+
+def test_the_last_row_of_any_number(tmp_path: Path) -> None:
+    """As tf2onnx writes what a recurrent layer of Keras returns: a slice from -1 on, squeezed."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
+        g (float[n, t, 6] x) => (float[n, 6] y)
+        <int64[1] last = {-1}, int64[1] end = {2147483647}, int64[1] zero = {0}> {
+          a = Exp(x)
+          steps = Transpose<perm = [1, 0, 2]>(a)
+          row = Slice(steps, last, end, zero)
+          b = Squeeze(row, zero)
+          y = Sigmoid(b)
+        }""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        for shape in ((2, 5, 6), (1, 1, 6), (3, 2, 6)):
+            inputs = {"x": _drawn(*shape)}
+            wanted = onnxruntime_outputs(model, inputs)["y"]
+            np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-6)

@@ -8,6 +8,7 @@
     x [.., h // 8] + y [.., 2*((h + 8) // 16)]              h becomes 16*h
     keys [.., n] + mask [.., min(n, m)]                     m becomes n
     Range(l - 1, -l, -1)                                    l becomes l + 1
+    x [l, ..] cut to its last row, which is squeezed        l becomes l + 1
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
     patches [.., h//16 * w//16 + 1, ..] + places [.., 197, ..]
                                                             h and w become 224
@@ -189,7 +190,7 @@ def _whole(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Extent
     """A symbol, and the number, multiple or other symbol at which there are as many elements, a and
     b."""
     if isinstance(b, int):
-        sized = _tie(axes, a, b, batches=True) or _of_size(axes, a, b)
+        sized = _tie(axes, a, b, batches=True) or _of_size(axes, a, b) or _uncut(axes, a, b)
         if sized is not None:
             return sized
     named = {s for s in sympy.sympify(a).free_symbols if str(s) in _order(axes)}

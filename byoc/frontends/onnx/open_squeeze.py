@@ -13,9 +13,12 @@ that is not too small. One that is always so, as x + 2, asks for nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx
+import sympy
+import tvm
 from onnx import numpy_helper
 from tvm import relax
 
@@ -23,7 +26,8 @@ from byoc.frontends.onnx.explain import opset_of
 from byoc.frontends.onnx.graph_names import FreshNames
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 from byoc.frontends.onnx.inferred_shapes import extents_of
-from byoc.ir.dataflow import shape_of
+from byoc.frontends.onnx.learned_axes import Elements, Unequal
+from byoc.ir.dataflow import dtype_of, shape_of
 from codegen_cc.dim import Dim, at_most, symbols
 
 #: From this opset on axes are an input.
@@ -61,6 +65,27 @@ def squeeze_as_declared(model: onnx.ModelProto) -> None:
         axes = [place for place, extent in enumerate(extents) if extent == 1]
         if len(extents) - len(axes) == declared[node.output[0]]:
             _name_axes(model.graph, node, axes, opset_of(model))
+
+
+def squeezed_to_one(
+    bb: relax.BlockBuilder,
+    source: relax.Expr,
+    places: Collection[int],
+    extent_of: Callable[[Dim], int | tvm.ir.Expr],
+    unequal: Unequal,
+) -> relax.Expr:
+    """A squeeze of axes whose symbolic extents the run has to find to be 1.
+
+    Those of a row that was cut, the last of n, are 1 or 0: that they be 1 is added to ``unequal``.
+    """
+    shape = shape_of(source)
+    cut = [shape[place] for place in places if sympy.sympify(shape[place]).has(sympy.Max)]
+    unequal += [Elements(extent, 1) for extent in cut]
+    extents = [1 if i in places else extent_of(e) for i, e in enumerate(shape)]
+    # An operator that is cast where it is bound would be in no region.
+    given = source if isinstance(source, relax.Var) else bb.emit(source)
+    checked = bb.match_cast(given, relax.TensorType(extents, dtype_of(source)))
+    return relax.op.squeeze(checked, sorted(places))
 
 
 def squeezed(source: relax.Expr, least: dict[str, int]) -> relax.Expr | None:

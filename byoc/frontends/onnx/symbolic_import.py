@@ -28,7 +28,7 @@ from byoc.frontends.onnx.fitting_extents import (
 )
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, rows_or_elements, unequal, unequal_beside
-from byoc.frontends.onnx.open_squeeze import squeezed
+from byoc.frontends.onnx.open_squeeze import squeezed, squeezed_to_one
 from byoc.frontends.onnx.paired_axes import note_paired
 from byoc.frontends.onnx.shape_values import (
     MAX_ELEMENTS,
@@ -51,7 +51,7 @@ from byoc.frontends.onnx.symbolic_resize import is_symbolic_image, resized_image
 from byoc.frontends.onnx.symbolic_same import same_padded
 from byoc.frontends.onnx.symbolic_slice import cut_by_values, dims_of, sliced
 from byoc.frontends.onnx.tangled_extents import TangledExtents
-from byoc.ir.dataflow import array_of, dtype_of, is_kernel_float, scalar_of, shape_of
+from byoc.ir.dataflow import array_of, is_kernel_float, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
     broadcast_shape,
@@ -373,12 +373,7 @@ class SymbolicImporter(CheckedImporter):
         places = {int(axis) % len(shape) for axis in axes}
         if all(isinstance(shape[place], int) for place in places):
             return None
-        extents = [1 if i in places else self._extent(e) for i, e in enumerate(shape)]
-        ty = relax.TensorType(extents, dtype_of(source))
-        # An operator that is cast where it is bound would be in no region.
-        given = source if isinstance(source, relax.Var) else self.bb.emit(source)
-        checked = self.bb.match_cast(given, ty)
-        return relax.op.squeeze(checked, sorted(places))
+        return squeezed_to_one(self.bb, source, places, self._extent, self.unequal)
 
     def _reshape(self, inputs: Sequence[relax.Expr], attrs: dict[str, Any]) -> relax.Expr | None:
         """A reshape of, or to, symbolic extents; None where TVM's converter will do.

@@ -86,7 +86,7 @@ def fake_quantised(
     scale, zero = scale.reshape(shape), zero_point.reshape(shape)
     whole = torch.round(x / scale) + zero
     within = (whole >= quant_min) & (whole <= quant_max)
-    return (whole.clamp(quant_min, quant_max) - zero) * scale, within
+    return ((whole.clamp(quant_min, quant_max) - zero) * scale).to(x.dtype), within
 
 
 def orthogonal(x: torch.Tensor, mode: str = "reduced") -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.symbols import Symbols
 from byoc.ir.dataflow import constant, dtype_of, shape_of
 from codegen_cc.dim import at_most, is_static, same
+from codegen_cc.dtypes import KERNEL_HALVES, SINGLE
 
 #: From a node's arguments, by name, to its results.
 Converter = Callable[..., Any]
@@ -75,13 +77,15 @@ class Graph:
         if isinstance(value, torch.Tensor):
             if value.is_complex():
                 value = self._pairs(value)
+            elif _is_wider_number(value, dtype):
+                return self._number(value.item(), dtype)
             if dtype is not None and dtype_name(value.dtype) != dtype:
                 value = value.to(getattr(torch, dtype))
             return self._constant(value)
         if _is_extent(value):
             return size_tensor(self.builder, value, dtype or self.dtype)
         if not isinstance(value, tvm.ir.Expr):
-            return constant(np.array(_plain(value)), dtype or self.dtype)
+            return self._number(_plain(value), dtype or self.dtype)
         if dtype is None or dtype_of(value) == dtype:
             return value
         return self.emit(relax.op.astype(value, dtype))
@@ -93,9 +97,10 @@ class Graph:
         return any(value is known for known in self.complex)
 
     def tensors(self, *values: Value) -> list[relax.Expr]:
-        """Expressions of values, all of the dtype that PyTorch computes with them in."""
+        """Expressions of values, all of the dtype that PyTorch computes with them in, to which
+        numbers are rounded: what compares them may tell."""
         dtype = self.promoted(*values)
-        return [self.tensor(value, dtype) for value in values]
+        return [self.tensor(_rounded(value, dtype), dtype) for value in values]
 
     def promoted(self, *values: Value) -> str:
         """The dtype that values of these kinds meet in."""
@@ -147,6 +152,15 @@ class Graph:
             value = self.emit(relax.op.reshape(value, extents))
         return value
 
+    def _number(self, value: bool | int | float, dtype: str) -> relax.Expr:
+        """A constant. Beside halves it is the number in single precision, as PyTorch computes with
+        it: -1e9 is finite beside float16."""
+        if dtype in KERNEL_HALVES and isfinite(value):
+            single = torch.tensor(value, dtype=torch.float64).to(getattr(torch, SINGLE))
+            if single.to(getattr(torch, dtype)) != single:
+                return self.emit(relax.op.astype(constant_of(single), dtype))
+        return constant(np.array(value), dtype)
+
     def _pairs(self, value: torch.Tensor) -> torch.Tensor:
         """A complex constant as real and imaginary parts, the same tensor each time."""
         known = self._parts.get(id(value))
@@ -174,6 +188,27 @@ def constant_of(value: torch.Tensor) -> relax.Expr:
         room = room[start : start + dense.numel() * dense.element_size()]
         dense = room.view(dense.dtype).view(dense.shape).copy_(dense)
     return relax.const(tvm.runtime.from_dlpack(dense))
+
+
+def _is_wider_number(value: torch.Tensor, dtype: str | None) -> bool:
+    """Whether a tensor is one float of more bits than the half that is asked for."""
+    return (
+        value.dim() == 0
+        and value.dtype.is_floating_point
+        and value.dtype.itemsize > 2
+        and (dtype in KERNEL_HALVES)
+    )
+
+
+def _rounded(value: Value, dtype: str) -> Value:
+    """A number as a half of this dtype has it; any other value as it is."""
+    if dtype not in KERNEL_HALVES:
+        return value
+    if isinstance(value, bool | int | float):
+        value = torch.tensor(value, dtype=torch.float64)
+    if isinstance(value, torch.Tensor) and _is_wider_number(value, dtype):
+        return value.to(getattr(torch, dtype))
+    return value
 
 
 def _like(value: Value) -> Any:

@@ -111,7 +111,7 @@ def _both_complex(g: Graph, *values: Value) -> list[relax.Expr]:
     """Pairs, of real numbers with 0 for the imaginary parts."""
     first = g.tensor(torch.tensor([1.0, 0.0]), g.dtype)
     return [
-        g.tensor(value)
+        g.tensor(value, g.dtype)
         if g.is_complex(value)
         else g.emit(op.multiply(_beside_pairs(g, value), first))
         for value in values
@@ -122,8 +122,8 @@ def multiply(g: Graph, x: Value, other: Value) -> relax.Expr:
     """The product of complex numbers, or of complex and real ones."""
     if not (g.is_complex(x) and g.is_complex(other)):
         pairs, real = (x, other) if g.is_complex(x) else (other, x)
-        return op.multiply(g.tensor(pairs), _beside_pairs(g, real))
-    one, second = g.tensor(x), g.tensor(other)
+        return op.multiply(g.tensor(pairs, g.dtype), _beside_pairs(g, real))
+    one, second = g.tensor(x, g.dtype), g.tensor(other, g.dtype)
     a, b = (_part(g, one, place) for place in (0, 1))
     c, d = (_part(g, second, place) for place in (0, 1))
     real = op.subtract(op.multiply(a, c), op.multiply(b, d))
@@ -135,7 +135,7 @@ def divide(g: Graph, x: Value, other: Value) -> relax.Expr:
     """Complex numbers over real ones."""
     if g.is_complex(other):
         raise ValueError("a quotient of complex numbers; need a real divisor")
-    return op.divide(g.tensor(x), _beside_pairs(g, other))
+    return op.divide(g.tensor(x, g.dtype), _beside_pairs(g, other))
 
 
 def _beside_pairs(g: Graph, real: Value) -> relax.Expr:
@@ -219,7 +219,7 @@ def short_time(
         raise ValueError("frames that are aligned to the window; need align_to_window=False")
     if window is not None and g.is_complex(window):
         raise ValueError("a window of complex numbers; need real ones")
-    tensor, is_complex = g.tensor(x), g.is_complex(x)
+    tensor, is_complex = g.tensor(x, g.dtype), g.is_complex(x)
     single = tensor.ty.ndim - is_complex == 1
     if single:
         tensor = g.emit(op.expand_dims(tensor, 0))

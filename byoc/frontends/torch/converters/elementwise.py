@@ -144,15 +144,15 @@ def _times(g: Graph, value: Value, factor: Value) -> relax.Expr:
 
 def multiply(g: Graph, x: Value, other: Value) -> relax.Expr:
     """``x other``; of booleans, whether both are true."""
-    operands = g.tensors(x, other)
-    return (op.logical_and if g.dtype == "bool" else op.multiply)(*operands)
+    a, b = g.tensor(x, g.dtype), g.tensor(other, g.dtype)
+    return (op.logical_and if g.dtype == "bool" else op.multiply)(a, b)
 
 
 def divide(g: Graph, x: Value, other: Value, rounding_mode: str | None = None) -> relax.Expr:
     """The quotient, of integers as floats, or rounded down or towards zero."""
-    a, b = g.tensor(x, g.dtype), g.tensor(other, g.dtype)
     if rounding_mode is None:
-        return op.divide(a, b)
+        return op.divide(g.tensor(x, g.dtype), g.tensor(other, g.dtype))
+    a, b = g.tensors(x, other)
     if rounding_mode == "floor":
         return _floor_divide(g, a, b)
     return op.trunc(op.divide(a, b)) if _is_float(g) else op.divide(a, b)
@@ -204,7 +204,7 @@ def power(g: Graph, x: Value, exponent: Value) -> relax.Expr:
         return op.sqrt(g.tensor(x, g.dtype))
     if exponent == -0.5:
         return op.rsqrt(g.tensor(x, g.dtype))
-    return op.power(g.tensor(x, g.dtype), g.tensor(exponent, g.dtype))
+    return op.power(*g.tensors(x, exponent))
 
 
 def _products(g: Graph, base: relax.Expr, exponent: int) -> relax.Expr:

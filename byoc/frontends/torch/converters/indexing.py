@@ -256,7 +256,7 @@ def index_put(
     g: Graph, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> relax.Expr:
     """``x`` with values at places of several axes, or with them added there."""
-    tensor, source = g.tensor(x), g.tensor(values)
+    tensor, source = g.tensor(x), g.tensor(values, g.dtype)
     axes = [axis for axis, places in enumerate(indices) if places is not None]
     places = [g.tensor(indices[axis]) for axis in axes]
     if any(str(p.ty.dtype) in ("bool", "uint8") for p in places):

@@ -136,7 +136,8 @@ def rms_norm(
 ) -> relax.Expr:
     """``x / sqrt(mean(x^2) + eps) weight`` over the last axes."""
     axes = list(range(-len(normalized_shape), 0))
-    eps = torch.finfo(g.results[0].dtype).eps if eps is None else eps
+    if eps is None:  # of what PyTorch computes halves in
+        eps = torch.finfo(torch.promote_types(g.results[0].dtype, torch.float32)).eps
     dtype = g.dtype if weight is None else g.promoted(input, weight)
     x, gamma = g.tensor(input, dtype), g.tensor(_or(g, weight, 1.0, normalized_shape), dtype)
     if dtype == "float64":

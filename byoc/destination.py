@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from byoc.errors import ByocError
@@ -41,20 +42,25 @@ def require_file_to_write(
 
 
 def write_whole(file: Path, content: str | bytes, kind: type[ByocError]) -> None:
-    """Write a file whole, or leave what is there; raises ``kind``.
+    """Write a file whole, or leave what is there; raises ``kind``."""
+    with unfinished_file(file, kind) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
-    What is no regular file, such as ``/dev/stdout``, is written as it is.
+
+@contextmanager
+def unfinished_file(file: Path, kind: type[ByocError]) -> Iterator[Path]:
+    """A path to write to, which becomes ``file`` where no error ends it; raises ``kind``.
+
+    What is no regular file, such as ``/dev/stdout``, is that path itself.
     """
-    written = content.encode() if isinstance(content, str) else content
     try:
         if file.exists() and not file.is_file():
-            file.write_bytes(written)
+            yield file
             return
         place = file.resolve()  # where a link leads
         with folder_beside(place) as folder:
-            unfinished = folder / "content"
-            unfinished.write_bytes(written)
-            os.replace(unfinished, place)
+            yield folder / "content"
+            os.replace(folder / "content", place)
     except OSError as error:
         raise kind(f"cannot write {file}: {error.strerror}") from error
 

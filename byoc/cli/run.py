@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -15,10 +14,9 @@ import click
 from byoc.array_files import read_arrays
 from byoc.cli import options, progress, remote
 from byoc.cli.process import import_without_torch
-from byoc.destination import require_file_to_write
+from byoc.destination import require_file_to_write, unfinished_file
 from byoc.errors import RunError
 from byoc.terminal import new_console, say, say_json
-from codegen_cc.unfinished import folder_beside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,17 +128,11 @@ def _write(path: Path, results: dict[str, np.ndarray]) -> None:
     """Write all results or nothing. Raises ``RunError``."""
     import numpy as np
 
-    try:
-        with folder_beside(path) as folder:
-            unfinished = folder / "results"
-            # By hand instead of np.savez, whose keyword arguments forbid the name "file".
-            with zipfile.ZipFile(unfinished, "w") as archive:
-                for name, array in results.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-            os.replace(unfinished, path)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from error
+    # By hand instead of np.savez, whose keyword arguments forbid the name "file".
+    with unfinished_file(path, RunError) as place, zipfile.ZipFile(place, "w") as archive:
+        for name, array in results.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _fill(

@@ -80,7 +80,8 @@ def _open(path: Path) -> Iterator[Elf]:
     if path.is_dir():
         raise LoadError(f"cannot load {path}: it is a folder; give the library in it")
     if not path.is_file():
-        raise LoadError(f"cannot load {path}: no such file")
+        why = "it is no plain file" if path.exists() else "no such file"
+        raise LoadError(f"cannot load {path}: {why}")
     try:
         opened = path.open("rb")
     except OSError as error:

@@ -233,3 +233,18 @@ def test_the_hint_for_another_machine_is_no_run_here(
         metadata = replace(compiled.metadata, target=target)
         _print(replace(compiled, metadata=metadata), library)
         assert capsys.readouterr().out.splitlines()[-1] == hint
+
+
+def test_results_into_a_pipe_leave_it_one(library: Path, tmp_path: Path) -> None:
+    """Devices as well: ``-o /dev/null`` took its place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["run", str(library), "-o", str(pipe)]) == 0
+        assert pipe.is_fifo()
+        (tmp_path / "copy.npz").write_bytes(os.read(reader, 1 << 16))
+    finally:
+        os.close(reader)
+    with np.load(tmp_path / "copy.npz") as results:
+        assert results.files == ["y"]

@@ -17,6 +17,10 @@ _NOTHING = torch.zeros(3, 0, 2)
 _DOUBLES = torch.linspace(-1, 2, 48, dtype=torch.float64).reshape(2, 4, 6).sin()
 _TIES = torch.tensor([[2.0, 2.0, 1.0], [3.0, 0.0, 1.0]])
 
+#: Infinite divisors of either sign, and small numbers whose product is 0.
+_DIVIDENDS = torch.tensor([1.0, -1.0, 300.0, -0.5, 3e-30, -3e-30, 7.0, torch.inf, 0.0])
+_DIVISORS = torch.tensor([-torch.inf, torch.inf, torch.inf, -torch.inf, -2e-30, 2e-30, 0.0, 2, -3])
+
 #: What a family of functions computes of each, all of them as PyTorch does.
 ODD: dict[str, Case] = {
     "conjugate_doubles": (
@@ -55,6 +59,8 @@ ODD: dict[str, Case] = {
     "histc_places": (lambda x: torch.histc(x, 4, 0, 3), (torch.tensor([0.0, 3.0, 3.0, 1.0, 4.0]),)),
     "empty": (lambda x: torch.empty_like(x).fill_(2.0) + x, ((3, 4),)),
     "cumprod": (lambda x: x.cumprod(1), ((3, 4),)),
+    "floor_divide_unbounded": (torch.floor_divide, (_DIVIDENDS, _DIVISORS)),
+    "remainder_unbounded": (torch.remainder, (_DIVIDENDS, _DIVISORS)),
     "layer_norm_doubles": (nn.LayerNorm(6, dtype=torch.float64), (_DOUBLES,)),
     "rms_norm_doubles": (lambda x: F.rms_norm(x, (6,), eps=1e-3), (_DOUBLES,)),
     "group_norm_doubles": (nn.GroupNorm(2, 4, dtype=torch.float64), (_DOUBLES,)),

@@ -282,7 +282,9 @@ def test_what_is_refused(module: nn.Module, error: type[Exception], message: str
     assert "\n" not in str(raised.value)
 
 
-def test_arguments_that_do_not_fit(network: Network, tmp_path: Path) -> None:
+def test_arguments_that_do_not_fit(
+    network: Network, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     image = torch.randn(1, 3, 16, 16)
     with pytest.raises(ModelError, match="Network needs example_inputs"):
         byoc.compile(network)
@@ -295,6 +297,8 @@ def test_arguments_that_do_not_fit(network: Network, tmp_path: Path) -> None:
     (tmp_path / "broken.pt2").write_bytes(b"no archive")
     with pytest.raises(ModelError, match=r"broken.pt2 is no exported program"):
         byoc.compile(tmp_path / "broken.pt2")
+    # PyTorch's traceback
+    assert not [record for record in caplog.records if record.name == "torch.export"]
     with pytest.raises(CompileError, match="verify runs the library here"):
         byoc.compile(network, example_inputs=(image,), target="aarch64-linux-gnu", verify=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -320,10 +321,14 @@ def read(path: Path) -> Program:
         raise ModelError(f"{path} does not exist")
     import torch.ao.quantization.fx._decomposed  # the operators of quantised networks
 
+    log = logging.getLogger("torch.export")  # writes the traceback of what is raised as well
+    quiet, log.disabled = log.disabled, True
     try:
         program = torch.export.load(path)
     except Exception as error:
         raise ModelError(f"{path} is no exported program of PyTorch: {one_line(error)}") from error
+    finally:
+        log.disabled = quiet
     return Program(program, file=path)
 
 

@@ -164,13 +164,15 @@ def floor_divide(g: Graph, x: Value, other: Value) -> relax.Expr:
 
 
 def _floor_divide(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """Of floats, what is left by the remainder is divided, as PyTorch does: 1 // 0.1 is 9.
+    """Of floats, all but what is left over is divided, as PyTorch does: 1 // 0.1 is 9.
 
     By 0 a quotient is infinite, and the remainder NaN.
     """
     if not _is_float(g):
         return op.floor_divide(a, b)
-    whole = op.round(op.divide(op.subtract(a, _remainder(g, a, b)), b))
+    left, is_other = _left(g, a, b)
+    below = op.astype(is_other, dtype_of(a))
+    whole = op.subtract(op.round(op.divide(op.subtract(a, left), b)), below)
     if isinstance(b, tvm.ir.GenericConst) and (b.value.numpy() != 0).all():
         return whole
     return op.where(op.equal(b, g.tensor(0.0, dtype_of(b))), op.divide(a, b), whole)
@@ -178,15 +180,17 @@ def _floor_divide(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
 
 def remainder(g: Graph, x: Value, other: Value) -> relax.Expr:
     """What division leaves, with the divisor's sign."""
-    return _remainder(g, *g.tensors(x, other))
-
-
-def _remainder(g: Graph, a: relax.Expr, b: relax.Expr) -> relax.Expr:
+    a, b = g.tensors(x, other)
     if not _is_float(g):
         return op.floor_mod(a, b)
-    left, zero = g.emit(op.mod(a, b)), g.tensor(0.0, dtype_of(a))
-    other_sign = op.less(op.multiply(left, b), zero)
-    return g.emit(op.where(other_sign, op.add(left, b), left))
+    left, is_other = _left(g, a, b)
+    return op.where(is_other, op.add(left, b), left)
+
+
+def _left(g: Graph, a: relax.Expr, b: relax.Expr) -> tuple[relax.Expr, relax.Expr]:
+    """What division rounded towards zero leaves, and whether its sign is not the divisor's."""
+    left = g.emit(op.mod(a, b))
+    return left, g.emit(op.less(op.multiply(op.sign(left), b), g.tensor(0.0, dtype_of(a))))
 
 
 def power(g: Graph, x: Value, exponent: Value) -> relax.Expr:

@@ -59,6 +59,7 @@ ODD: dict[str, Case] = {
     "histc_places": (lambda x: torch.histc(x, 4, 0, 3), (torch.tensor([0.0, 3.0, 3.0, 1.0, 4.0]),)),
     "empty": (lambda x: torch.empty_like(x).fill_(2.0) + x, ((3, 4),)),
     "cumprod": (lambda x: x.cumprod(1), ((3, 4),)),
+    "softmax_of_one": (lambda x: x.softmax(0) + x.log_softmax(-1), ((),)),
     "floor_divide_unbounded": (torch.floor_divide, (_DIVIDENDS, _DIVISORS)),
     "remainder_unbounded": (torch.remainder, (_DIVIDENDS, _DIVISORS)),
     "layer_norm_doubles": (nn.LayerNorm(6, dtype=torch.float64), (_DOUBLES,)),

@@ -219,18 +219,21 @@ def instance_norm(
     return op.nn.instance_norm(x, gamma, beta, channel_axis=1, axes=axes, epsilon=eps)
 
 
-def softmax(
-    g: Graph, x: Value, dim: int, dtype: object = None, half_to_float: bool = False
-) -> relax.Expr:
-    """Softmax along an axis."""
-    return op.nn.softmax(g.tensor(x, g.dtype), dim)
+def _along(apply: Callable[[relax.Expr, int], relax.Expr]) -> Callable[..., relax.Expr]:
+    """A function of the numbers along an axis; one number without axes is alone along its own."""
+
+    def convert(
+        g: Graph, x: Value, dim: int, dtype: object = None, half_to_float: bool = False
+    ) -> relax.Expr:
+        tensor = g.tensor(x, g.dtype)
+        if tensor.ty.ndim:
+            return apply(tensor, dim)
+        return op.squeeze(g.emit(apply(g.emit(op.expand_dims(tensor, 0)), 0)), [0])
+
+    return convert
 
 
-def log_softmax(
-    g: Graph, x: Value, dim: int, dtype: object = None, half_to_float: bool = False
-) -> relax.Expr:
-    """Its logarithm."""
-    return op.nn.log_softmax(g.tensor(x, g.dtype), dim)
+softmax, log_softmax = _along(op.nn.softmax), _along(op.nn.log_softmax)
 
 
 def safe_softmax(g: Graph, x: Value, dim: int, dtype: object = None) -> relax.Expr:

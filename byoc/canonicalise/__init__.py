@@ -21,6 +21,7 @@ from byoc.canonicalise.broadcast_from_full import broadcast_from_full
 from byoc.canonicalise.byte_functions import byte_functions
 from byoc.canonicalise.cast_that_wraps import cast_that_wraps
 from byoc.canonicalise.clip_from_call_tir import clip_from_call_tir, one_clip
+from byoc.canonicalise.column_scales import column_scales
 from byoc.canonicalise.computed_filters import (
     computed_filters,
     computed_filters_unless,
@@ -82,6 +83,7 @@ RULES: tuple[Rule, ...] = (
     inline_tuples,
     values_of_nothing,
     dequantised_weights,
+    column_scales,
     block_weights,
     known_sizes,
     fold_constants,

@@ -131,6 +131,33 @@ def test_scales_of_the_data(symmetric: bool, tmp_path: Path) -> None:
             torch.testing.assert_close(found, module(data)[0], rtol=1e-4, atol=1e-4)
 
 
+class Bytes(nn.Module):
+    """Layers as torchao's ``Int8WeightOnlyConfig`` leaves them: their products are multiplied."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        for name, shape in {"first": (256, 128), "second": (16, 256)}.items():
+            self.register_buffer(name, torch.randint(-128, 128, shape, dtype=torch.int8))
+            scales = (torch.rand(shape[0]) / 1000 + 1e-4).to(dtype)
+            self.register_buffer(f"{name}_scales", scales)
+        self.bias = nn.Parameter(torch.randn(256, dtype=dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.mm(x, self.first.t().to(x.dtype)) * self.first_scales + self.bias
+        return nn.functional.linear(torch.relu(y), self.second.to(x.dtype)) * self.second_scales
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_weights_of_bytes_alone(dtype: torch.dtype, tmp_path: Path) -> None:
+    """They stay bytes, and the factors of columns are their scales."""
+    done = compiled(Bytes(dtype), tmp_path, torch.randn(4, 128, dtype=dtype))
+    names = [node["composite"] for node in done.report.to_json()["nodes"]]
+    assert [name for name in names if "cast" not in name] == ["ext.matmul_bias_relu", "ext.matmul"]
+    (region,) = done.metadata.report["regions"]
+    assert region["weight_bytes"] < 2 * (256 * 128 + 16 * 256)
+
+
 class Others(nn.Module):
     """Integers of other sizes, and scales along axes, that no product reads."""
 

@@ -425,7 +425,7 @@ class _Importer:
 
     def _is_known(self, node: torch.fx.Node) -> bool:
         """Whether all operands are constants, and the result is not much larger than these."""
-        if is_random(node) or keeps_integers(node.target):
+        if is_random(node) or keeps_integers(node):
             return False
         operands = [self._values.get(operand) for operand in node.all_input_nodes]
         if not all(is_constant(operand) for operand in operands):

@@ -442,7 +442,7 @@ ELEMENTWISE = {
     "clamp": clamp,
     "clamp_min": clamp,
     "clamp_max": clamp,
-    **dict.fromkeys(("_to_copy", "clone", "contiguous", "detach", "detach_", "alias"), cast),
+    **dict.fromkeys(("clone", "contiguous", "detach", "detach_", "alias"), cast),
     **dict.fromkeys(("lift_fresh_copy", "lift_fresh", "to", "type_as", "_cast_Float"), cast),
     "prims::convert_element_type": lambda g, a, **_: g.tensor(a, g.dtype),
     "dropout": dropout,

@@ -13,9 +13,10 @@ import torch
 from tvm import relax
 from tvm.relax import op
 
-from byoc.frontends.torch.values import Converter, Graph, Value
+from byoc.frontends.torch.converters.elementwise import cast
+from byoc.frontends.torch.values import Converter, Graph, Value, dtype_name
 from byoc.ir.dataflow import shape_of
-from codegen_cc.dtypes import KERNEL_BYTES, SINGLE
+from codegen_cc.dtypes import KERNEL_BYTES, KERNEL_HALVES, SINGLE
 
 #: The namespace of all of these.
 _SPACE = "quantized_decomposed::"
@@ -103,11 +104,48 @@ def _along(g: Graph, numbers: relax.Expr, x: relax.Expr, axis: int) -> relax.Exp
     return g.emit(op.reshape(numbers, shape))
 
 
+#: Products of matrices, and the place of their weight.
+_PRODUCTS = {"mm": 1, "addmm": 2, "linear": 1, "matmul": 1}
+_TURNS = ("permute", "t", "transpose")
+
+
+def casts_weight(node: torch.fx.Node) -> bool:
+    """Whether a node makes floats of a matrix of bytes which only products read, as their weight:
+    torchao's layers with int8 weights."""
+    if node.target is not torch.ops.aten._to_copy.default:
+        return False
+    made, given = node.meta["val"], node.args[0].meta["val"]
+    kinds = dtype_name(given.dtype), dtype_name(made.dtype)
+    fits = kinds[0] in KERNEL_BYTES and kinds[1] in (SINGLE, *KERNEL_HALVES)
+    return fits and made.dim() == 2 and _is_weight(node)
+
+
+def _is_weight(node: torch.fx.Node) -> bool:
+    return bool(node.users) and all(_takes_weight(user, node) for user in node.users)
+
+
+def _takes_weight(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+    name = getattr(user.target, "_opname", "")
+    if name in _TURNS:
+        return _is_weight(user)
+    return name in _PRODUCTS and [*user.args].index(node) == _PRODUCTS[name]
+
+
+def weight_or_cast(g: Graph, x: Value, **_: object) -> relax.Expr:
+    """The same values in the result's dtype, of a weight of bytes as floats that they stand for."""
+    if not isinstance(x, torch.Tensor) or dtype_name(x.dtype) not in KERNEL_BYTES:
+        return cast(g, x)
+    nothing = relax.const(0, dtype_name(x.dtype))  # other constants are folded
+    y = op.dequantize(g.tensor(x), relax.const(1.0, SINGLE), nothing, -1, SINGLE)
+    return y if g.dtype == SINGLE else op.astype(g.emit(y), g.dtype)
+
+
 QUANTISATION: dict[str, Converter] = {
     _SPACE + "quantize_per_tensor": quantise,
     _SPACE + "quantize_per_channel": quantise_channels,
     _SPACE + "dequantize_per_tensor": dequantise,
     _SPACE + "dequantize_per_channel": dequantise_channels,
+    "_to_copy": weight_or_cast,
 }
 
 #: What gives floats of integers, also of constant ones.

@@ -19,7 +19,11 @@ from byoc.frontends.torch.converters.linear_algebra import LINEAR_ALGEBRA
 from byoc.frontends.torch.converters.movement import MOVEMENT
 from byoc.frontends.torch.converters.normalisation import NORMALISATION
 from byoc.frontends.torch.converters.order import ORDER
-from byoc.frontends.torch.converters.quantisation import KEEPS_INTEGERS, QUANTISATION
+from byoc.frontends.torch.converters.quantisation import (
+    KEEPS_INTEGERS,
+    QUANTISATION,
+    casts_weight,
+)
 from byoc.frontends.torch.converters.random_numbers import RANDOM
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.converters.replacement import REPLACEMENT
@@ -61,9 +65,9 @@ def draws(target: object) -> bool:
     return _found(RANDOM, target) is not None
 
 
-def keeps_integers(target: object) -> bool:
+def keeps_integers(node: torch.fx.Node) -> bool:
     """Whether an operator gives floats of integers, which products of them read as they are."""
-    return _found(KEEPS_INTEGERS, target) is not None
+    return _found(KEEPS_INTEGERS, node.target) is not None or casts_weight(node)
 
 
 def complex_converter_of(target: object) -> Converter | None:

@@ -158,6 +158,37 @@ def test_weights_of_bytes_alone(dtype: torch.dtype, tmp_path: Path) -> None:
     assert region["weight_bytes"] < 2 * (256 * 128 + 16 * 256)
 
 
+class Blocks(nn.Module):
+    """A layer as torchao's ``IntxWeightOnlyConfig`` leaves it: 32 rows share a scale."""
+
+    def __init__(self, dtype: torch.dtype, limits: tuple[int, int], shifted: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.register_buffer("integers", torch.randint(*limits, (64, 256), dtype=torch.int8))
+        self.register_buffer("scales", (torch.rand(64, 8) / 100 + 1e-3).to(dtype))
+        self.register_buffer("points", torch.randint(-2, 3, (64, 8), dtype=torch.int8))
+        self.shifted = shifted
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        blocks = self.integers.view(64, 8, 32).to(x.dtype)
+        if self.shifted:
+            blocks = blocks - self.points.view(64, 8, 1).to(x.dtype)
+        weight = (blocks * self.scales.view(64, 8, 1)).view(64, 256)
+        return torch.tanh(nn.functional.linear(x, weight))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("shifted", [True, False])
+@pytest.mark.parametrize("limits", [(-8, 8), (-100, 100)], ids=["4 bits", "8 bits"])
+def test_weights_in_blocks(
+    dtype: torch.dtype, shifted: bool, limits: tuple[int, int], tmp_path: Path
+) -> None:
+    """They stay integers, beside float32 scales and points."""
+    module, x = Blocks(dtype, limits, shifted), torch.randn(3, 256, dtype=dtype)
+    (region,) = compiled(module, tmp_path, x).metadata.report["regions"]
+    assert region["weight_bytes"] == 64 * 256 + 64 * 8 * 4 * (1 + shifted)
+
+
 class Others(nn.Module):
     """Integers of other sizes, and scales along axes, that no product reads."""
 

@@ -9,6 +9,8 @@ other side. Weights stay integers: products of what was dequantised have kernels
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from tvm import relax
 from tvm.relax import op
@@ -106,28 +108,35 @@ def _along(g: Graph, numbers: relax.Expr, x: relax.Expr, axis: int) -> relax.Exp
 
 #: Products of matrices, and the place of their weight.
 _PRODUCTS = {"mm": 1, "addmm": 2, "linear": 1, "matmul": 1}
+#: What is done to a weight before, and to one in blocks.
 _TURNS = ("permute", "t", "transpose")
+_OF_BLOCKS = ("sub", "mul", "view", "reshape", *_TURNS)
 
 
 def casts_weight(node: torch.fx.Node) -> bool:
-    """Whether a node makes floats of a matrix of bytes which only products read, as their weight:
-    torchao's layers with int8 weights."""
+    """Whether a node makes floats of bytes that only products read, as their weight.
+
+    A matrix, as torchao's layers with int8 weights have it, or blocks ``[columns, blocks, block]``
+    with zero points and scales of their own (``byoc.canonicalise.block_weight``).
+    """
     if node.target is not torch.ops.aten._to_copy.default:
         return False
     made, given = node.meta["val"], node.args[0].meta["val"]
     kinds = dtype_name(given.dtype), dtype_name(made.dtype)
-    fits = kinds[0] in KERNEL_BYTES and kinds[1] in (SINGLE, *KERNEL_HALVES)
-    return fits and made.dim() == 2 and _is_weight(node)
+    if kinds[0] not in KERNEL_BYTES or kinds[1] not in (SINGLE, *KERNEL_HALVES):
+        return False
+    steps = {2: _TURNS, 3: _OF_BLOCKS}.get(made.dim(), ())
+    return bool(steps) and _is_weight(node, steps)
 
 
-def _is_weight(node: torch.fx.Node) -> bool:
-    return bool(node.users) and all(_takes_weight(user, node) for user in node.users)
+def _is_weight(node: torch.fx.Node, steps: Sequence[str]) -> bool:
+    return bool(node.users) and all(_takes_weight(user, node, steps) for user in node.users)
 
 
-def _takes_weight(user: torch.fx.Node, node: torch.fx.Node) -> bool:
+def _takes_weight(user: torch.fx.Node, node: torch.fx.Node, steps: Sequence[str]) -> bool:
     name = getattr(user.target, "_opname", "")
-    if name in _TURNS:
-        return _is_weight(user)
+    if name in steps:
+        return user.args[0] is node and _is_weight(user, steps)
     return name in _PRODUCTS and [*user.args].index(node) == _PRODUCTS[name]
 
 
@@ -135,7 +144,9 @@ def weight_or_cast(g: Graph, x: Value, **_: object) -> relax.Expr:
     """The same values in the result's dtype, of a weight of bytes as floats that they stand for."""
     if not isinstance(x, torch.Tensor) or dtype_name(x.dtype) not in KERNEL_BYTES:
         return cast(g, x)
-    nothing = relax.const(0, dtype_name(x.dtype))  # other constants are folded
+    if x.dim() == 3:  # other constants are folded
+        return op.astype(g.tensor(x), g.dtype)
+    nothing = relax.const(0, dtype_name(x.dtype))
     y = op.dequantize(g.tensor(x), relax.const(1.0, SINGLE), nothing, -1, SINGLE)
     return y if g.dtype == SINGLE else op.astype(g.emit(y), g.dtype)
 

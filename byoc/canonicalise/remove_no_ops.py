@@ -91,7 +91,7 @@ def permuted_axes(call: relax.Call) -> list[int]:
 
 def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
     """Read through a reshape of a reshape, a transpose of a transpose, and a cast to a dtype that
-    holds all numbers."""
+    holds all numbers, and back."""
     if op_name(call) == "relax.reshape":
         inner = block.call(call.args[0], "relax.reshape")
         # To Relax's reshape, an extent of 0 means the operand's.
@@ -99,7 +99,8 @@ def _join_with_operand(block: Block, var: relax.Var, call: relax.Call) -> None:
             block.replace(var, relax.op.reshape(inner.args[0], var.ty.shape))
     elif op_name(call) == "relax.astype":
         inner = block.call(call.args[0], "relax.astype")
-        if inner is not None and _holds_all(dtype_of(inner), dtype_of(inner.args[0])):
+        same = inner is not None and dtype_of(inner.args[0]) == dtype_of(var)
+        if same and _holds_all(dtype_of(inner), dtype_of(var)):
             block.replace(var, relax.op.astype(inner.args[0], dtype_of(var)))
     elif op_name(call) == "relax.permute_dims":
         inner = block.call(call.args[0], "relax.permute_dims")

@@ -62,12 +62,15 @@ def test_resize(form: str, scales: str, size: str, tmp_path: Path) -> None:
             assert_agrees(library.run(arrays), _wanted(form, model, arrays))
 
 
-def test_coordinates_that_move_what_keeps_its_size(tmp_path: Path) -> None:
-    model = _model("nearest", "depth", ["n", 3, "d", "h", "w"])
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_coordinates_that_move_what_keeps_its_size(rounding: str, tmp_path: Path) -> None:
+    """ONNX Runtime leaves such axes as they are."""
+    model = _model("nearest", "depth", list(SHAPE))
     (resize,) = (node for node in model.graph.node if node.op_type == "Resize")
-    resize.attribute.append(
-        helper.make_attribute("coordinate_transformation_mode", "tf_half_pixel_for_nn")
-    )
-    model.opset_import[0].version = 11
-    with pytest.raises(byoc.ByocError, match="tf_half_pixel_for_nn"):
-        byoc.compile(model, tmp_path / "m.so")
+    how = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": rounding}
+    resize.attribute.extend(helper.make_attribute(name, value) for name, value in how.items())
+    done = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert done.report.offloaded
+    arrays = {"x": np.random.default_rng(7).standard_normal(SHAPE).astype(np.float32)}
+    with byoc.load(tmp_path / "m.so") as library:
+        assert_agrees(library.run(arrays), onnxruntime_outputs(model, arrays))

@@ -30,6 +30,7 @@ from byoc.errors import (
     InputError,
     LoadError,
 )
+from byoc.torch_compile.attributes import weights_as_inputs
 from byoc.torch_compile.capture import LEAST, Captured, whole_number, with_graphs
 from byoc.torch_compile.floats import require_arithmetic, trace_again_with_numbers
 from byoc.torch_compile.frozen import Frozen
@@ -65,11 +66,11 @@ def backend(
     if mode not in (None, "default"):
         raise ControlError(f"mode {mode!r}; give options to the backend byoc instead")
     chosen, met = _options(options or {}), Graph()
-    graph = written_out(graph)
+    graph, weights = weights_as_inputs(written_out(graph))
     require_arithmetic(graph)
-    run = _run_of(graph, inputs, chosen, met.met, trace_again_with_numbers)
+    run = _run_of(graph, [*inputs, *weights], chosen, met.met, trace_again_with_numbers)
     tell(met)
-    return run
+    return (lambda *given: run(*given, *weights)) if weights else run
 
 
 def _run_of(

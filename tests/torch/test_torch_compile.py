@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.config
 from torch import nn
 
 import byoc
 from byoc.errors import FallbackWarning
 from byoc.torch_compile import backend as home
 from byoc.torch_compile.backend import backend
+from byoc.torch_compile.graphs import collected
 
 
 class Network(nn.Module):
@@ -339,3 +342,20 @@ def test_a_graph_without_inputs_is_pytorchs() -> None:
     with pytest.warns(FallbackWarning, match=r"^PyTorch runs a graph: a graph without inputs"):
         compiled = torch.compile(module, backend=backend, options={"cache": False})()
     torch.testing.assert_close(compiled, module())
+
+
+@torch.no_grad()
+@torch._inductor.config.patch(freezing=True)
+def test_weights_that_a_graph_has_itself() -> None:
+    """So PyTorch hands them over where Inductor may freeze them: they are frozen and checked."""
+    module, x = Network().eval(), torch.randn(2, 3, 9, 8)
+    compiled = torch.compile(module, backend=backend, options={"cache": False, "min_bytes": 0})
+    with collected() as graphs, warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        require_equal(module, compiled, x)
+        require_equal(module, compiled, x + 1)
+    ((part,),) = (graph.parts for graph in graphs)
+    assert part.metadata is not None and len(part.metadata.report["regions"]) == 1
+    module.head.weight.mul_(2)
+    with pytest.warns(FallbackWarning, match="its weights are not those"):
+        require_equal(module, compiled, x)

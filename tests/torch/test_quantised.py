@@ -94,6 +94,26 @@ def test_products_of_integers(dtype: torch.dtype, limits: tuple[int, ...], tmp_p
     assert multiplied_in(done) == {str(dtype).removeprefix("torch.")}
 
 
+class Given(nn.Module):
+    """A product whose data have a scale and a zero point that are buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = Weight(torch.randn(8, 32), 0)
+        self.register_buffer("scale", torch.tensor([0.05], dtype=torch.float64))
+        self.register_buffer("point", torch.tensor([60]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kind = (self.scale, self.point, 0, 127, torch.uint8)
+        y = Q.dequantize_per_tensor.tensor(Q.quantize_per_tensor.tensor(x, *kind), *kind)
+        return nn.functional.linear(y, self.weight())
+
+
+def test_numbers_in_buffers(tmp_path: Path) -> None:
+    assert multiplied_in(compiled(Given(), tmp_path, torch.randn(4, 32))) == {"uint8"}
+
+
 class Dynamic(nn.Module):
     """A product whose data are rounded by what they are."""
 
@@ -225,3 +245,12 @@ def test_a_file_of_such_a_program(tmp_path: Path) -> None:
     path = os.pathsep.join([str(ROOT), str(Path(torch.__file__).parents[1])])
     # In a process that has not imported the operators.
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True)
+
+
+def test_layers_of_quantised_tensors_are_refused() -> None:
+    layers = nn.Sequential(nn.Linear(8, 4), nn.ReLU()).eval()
+    layers = torch.ao.quantization.quantize_dynamic(layers, {nn.Linear}).eval()
+    with pytest.raises(
+        byoc.ByocError, match=r"^module '0' \(Linear\) has quantised tensors, .*pt2e$"
+    ):
+        byoc.compile(layers, example_inputs=(torch.randn(2, 8),))

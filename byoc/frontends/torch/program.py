@@ -239,6 +239,7 @@ def exported(
         )
     if model.training:
         raise ModelError(f"{type(model).__name__} is in training mode; call .eval() first")
+    _require_floats(model)
     named = isinstance(example_inputs, Mapping)
     args = () if named else _of_their_own(tuple(example_inputs))
     kwargs = _of_their_own(dict(example_inputs)) if named else {}
@@ -248,6 +249,17 @@ def exported(
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     names = _symbol_names(program, dynamic_shapes, args, kwargs)
     return Program(program, model, symbols=names).with_plural_axes()
+
+
+def _require_floats(model: torch.nn.Module) -> None:
+    """Raise ``ModelError`` for layers of quantised tensors, which no tracer of PyTorch follows."""
+    for name, module in model.named_modules():
+        if type(module).__module__.startswith("torch.ao.nn.quantized"):
+            raise ModelError(
+                f"module {name!r} ({type(module).__name__}) has quantised tensors, which "
+                "torch.export does not take; quantise the module by torchao's prepare_pt2e and "
+                "convert_pt2e"
+            )
 
 
 def _traced(

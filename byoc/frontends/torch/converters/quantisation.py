@@ -37,6 +37,7 @@ def quantise(
     axis: int = 0,
 ) -> relax.Expr:
     """One scale for all, or one for each element of an axis."""
+    scale, zero_point = _known(scale), _known(zero_point)
     x, steps = g.tensor(input, SINGLE), _numbers(g, scale, SINGLE)
     known = torch.iinfo(dtype)
     whole = (int(quant_min), int(quant_max)) == (known.min, known.max)
@@ -89,6 +90,11 @@ def dequantise_channels(
 ) -> relax.Expr:
     """A scale, and where there are any a zero point, for each element of an axis."""
     return dequantise(g, input, scales, zero_points, axis=axis, **others)
+
+
+def _known(value: Value) -> Value:
+    """A constant of one element as the number that it is."""
+    return value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
 
 
 def _numbers(g: Graph, value: Value, dtype: str) -> relax.Expr:

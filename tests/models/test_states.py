@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import byoc
 from byoc.errors import CompileError, ControlError, InputError, LoadError, RunError
 from models.decoder import gpt2_decoder, llama
-from tests.reference import assert_agrees
+from tests.reference import assert_agrees, onnxruntime_outputs
 
 SMALL = {"layers": 2, "hidden": 32, "heads": 4, "groups": 2, "inner": 48, "vocabulary": 50}
 DECODERS = {
@@ -245,6 +245,25 @@ def test_states_are_compared(
     model, compiled, _ = decoder
     (run, *_) = byoc.verify(model, compiled.path).runs
     assert run.holds and "present.0.key" in {output.name for output in run.outputs}
+
+
+def test_states_that_lie_with_the_caller(loaded: byoc.Model, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="keeps states that grow; use run"):
+        loaded.run_on({}, drawn(2, 4, 0, 1))
+    model = counter()
+    byoc.compile(model, tmp_path / "m.so", states={"h": "hn"}, min_bytes=0)
+    with byoc.load(tmp_path / "m.so") as library:
+        (x,), (h,) = library.inputs, library.metadata.states
+        random = np.random.default_rng(0)
+        x, h = (random.standard_normal(i.shape).astype(i.dtype) for i in (x, h.input))
+        for name in ({"other": h}, {}):
+            with pytest.raises(InputError, match="is unknown, or missing"):
+                library.run_on(name, {"x": x})
+        before = h.copy()
+        results, became = library.run_on({"h": h}, {"x": x})
+        wanted = onnxruntime_outputs(model, {"x": x, "h": before})
+        assert_agrees({"hn": became["h"]} | results, wanted)
+        assert library.states == {}
 
 
 def test_forms_without_states_say_so(tmp_path: Path) -> None:

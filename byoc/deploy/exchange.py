@@ -6,6 +6,7 @@ over as unsigned integers, and their dtype is written on the tensor afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,18 @@ def name_of(dtype: np.dtype) -> str:
 def address_of(array: np.ndarray) -> int:
     """Where an array's memory begins; its ``ctypes`` takes three times as long to tell."""
     return array.__array_interface__["data"][0]
+
+
+def bounds_of(array: np.ndarray) -> tuple[int, int]:
+    """Where the memory of a dense array begins and ends, in bytes."""
+    start = address_of(array)
+    return start, start + array.nbytes
+
+
+def meets(bounds: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
+    """Whether memory within these bounds has a byte within others."""
+    start, end = bounds
+    return any(start < last and first < end for first, last in others)
 
 
 def tensor_of(array: np.ndarray) -> tvm_ffi.Tensor:

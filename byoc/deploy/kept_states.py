@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from byoc.deploy.exchange import address_of, array_of, numpy_dtype
+from byoc.deploy.exchange import array_of, bounds_of, meets, numpy_dtype
 from byoc.deploy.host_memory import HostMemory
 from byoc.deploy.metadata import StateInfo, extent_of
 from byoc.errors import InputError, RunError
@@ -177,10 +177,9 @@ class KeptStates:
 
         ``given`` are names with NumPy's arrays or tensors of the caller's.
         """
-        taken = [*map(_bounds, self.places())]
+        taken = [*map(bounds_of, self.places())]
         for name, value in given:
-            start, end = _bounds(array_of(value))
-            if any(start < last and first < end for first, last in taken):
+            if meets(bounds_of(array_of(value)), taken):
                 raise InputError(
                     f"{name!r} lies in a state, which the call writes in place; give it a copy"
                 )
@@ -254,12 +253,6 @@ class KeptStates:
                 " reset the model before other sizes"
             )
         return memory
-
-
-def _bounds(array: np.ndarray) -> tuple[int, int]:
-    """Where the memory of a dense array begins and ends."""
-    start = address_of(array)
-    return start, start + array.nbytes
 
 
 def _require(name: str, info: StateInfo, array: np.ndarray, symbols: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from byoc.deploy.exchange import address_of, numpy_dtype
+from byoc.deploy.exchange import address_of, meets, numpy_dtype
 from byoc.deploy.loader import Model
 from byoc.errors import InputError
 from byoc.torch_compile.capture import Captured
@@ -55,18 +55,13 @@ class Writing:
     ) -> None:
         places = [*map(bounds, written)]
         fixed = self._frozen if places != self._apart else []
-        apart = not any(_meet(place, places) for place in (*map(bounds, others), *fixed))
+        apart = not any(meets(place, places) for place in (*map(bounds, others), *fixed))
         if apart and places != self._apart:
-            apart = not any(_meet(place, places[:k]) for k, place in enumerate(places))
+            apart = not any(meets(place, places[:k]) for k, place in enumerate(places))
             self._apart = places
         if not apart:
             self._apart = []
             raise InputError("a tensor that it writes shares memory with another input")
-
-
-def _meet(place: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
-    start, end = place
-    return any(start < last and first < end for first, last in others)
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:

@@ -118,7 +118,7 @@ def _operator(block: Block, var: relax.Var, source: relax.Expr, copy: Copy) -> r
     shape, result = static_shape_of(source), static_shape_of(var)
     same_rank = copy.axes == tuple(range(len(result)))
     if same_rank:
-        padded = _pad(source, copy, shape)
+        padded = _pad(source, copy, shape, ("constant", "reflect", "replicate"))
         if padded is not None and is_kernel_float(var, stored=True):
             return padded
     if any((table == FILL).any() for table in copy.tables) or 0 in shape:
@@ -132,15 +132,20 @@ def _operator(block: Block, var: relax.Var, source: relax.Expr, copy: Copy) -> r
         return relax.op.tile(source, [*result[: trailing[0] if trailing else None], *counts])
     if not same_rank:
         return None
+    wrapped = _pad(source, copy, shape, ("circular",))
+    if wrapped is not None and is_kernel_float(var, stored=True):
+        return wrapped
     moved = [a for a, t in enumerate(copy.tables) if not np.array_equal(t, np.arange(shape[a]))]
     for axis in moved[:-1]:
         source = block.emit(var, take_of(source, copy.tables[axis], axis))
     return take_of(source, copy.tables[moved[-1]], moved[-1]) if moved else source
 
 
-def _pad(source: relax.Expr, copy: Copy, shape: tuple[int, ...]) -> relax.Expr | None:
-    """``nn.pad`` of the mode whose tables these are; None if they are those of no mode."""
-    for mode in ("constant", "reflect", "replicate"):
+def _pad(
+    source: relax.Expr, copy: Copy, shape: tuple[int, ...], modes: tuple[str, ...]
+) -> relax.Expr | None:
+    """``nn.pad`` of the mode whose tables these are; None if they are those of none of these."""
+    for mode in modes:
         widths: list[int] = []
         for table, extent in zip(copy.tables, shape, strict=True):
             found = _widths(table, extent, mode)
@@ -167,6 +172,8 @@ def _widths(table: np.ndarray, extent: int, mode: str) -> tuple[int, int] | None
             expected = np.where((expected >= 0) & (expected < extent), expected, FILL)
         elif mode == "replicate":
             expected = expected.clip(0, extent - 1)
+        elif mode == "circular":
+            expected = expected % extent
         else:
             folded = np.abs(expected)
             expected = np.where(folded >= extent, 2 * (extent - 1) - folded, folded)

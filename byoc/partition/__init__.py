@@ -112,7 +112,10 @@ def _passes(
         ("annotate", lambda m: annotate.annotate(m, reasons, rules)),
         *((("expose", expose),) if expose is not None else ()),
         ("merge", merge.merge),
-        ("prune", lambda m: prune.prune(m, reasons, verdict, pruned, given)),
+        (
+            "prune",
+            lambda m: prune.prune(m, reasons, verdict, pruned, given | prune.whole_network(m)),
+        ),
         ("reachable_regions", reachable_regions.reachable_regions),
         # Weights leave the expressions, or TVM would store them a second time.
         ("detach_constants", detach_constants.detach_constants),

@@ -13,9 +13,10 @@ from byoc.ir.walk import bindings_of, composites_of
 from byoc.partition.sizes_of_nothing import may_reduce_nothing
 from byoc.report.coverage import Pruned
 from byoc.report.reasons import Chosen, Reasons
-from codegen_cc.dim import at_one_window, at_unit, symbols
+from codegen_cc.dim import at_one_window, at_unit
 from codegen_cc.node import Node
 from codegen_cc.operator import operator_of
+from codegen_cc.operators.pad import PAD, is_pad_as_tvm
 from codegen_cc.operators.resize2d import RESIZE2D, is_as_tvm
 
 #: Least bytes that the computing nodes of a region without a contraction must read and write.
@@ -64,8 +65,9 @@ def _repeats_elements(node: Node) -> bool:
 
 
 def _is_as_tvm(node: Node) -> bool:
-    """Whether TVM picks the pixels of a resize that the model's own engine picks."""
-    return node.op != RESIZE2D.name or is_as_tvm(node)
+    """Whether TVM picks the elements that the model's own engine picks."""
+    judge = {RESIZE2D.name: is_as_tvm, PAD.name: is_pad_as_tvm}.get(node.op)
+    return judge is None or judge(node)
 
 
 def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> str | None:
@@ -84,24 +86,18 @@ def too_little_work(nodes: list[Node], min_bytes: int = MIN_COMPUTE_BYTES) -> st
     return f"region of 0 MACs and {computed} bytes; need {min_bytes} bytes to be worth a call"
 
 
-def _whole_network(mod: tvm.IRModule) -> tvm.ir.GlobalVar | None:
-    """The region that is all that the one function of a module calls.
+def whole_network(mod: tvm.IRModule) -> set[str]:
+    """The name of the region that is all that the one function of a module calls, if one is.
 
     It needs no virtual machine, whose call of TVM's own code takes three times as long.
     """
     networks = [func for func in mod.functions.values() if is_candidate(func)]
     if len(networks) != 1:
-        return None
+        return set()
     values = [binding.value for binding in bindings_of(without_definitions(networks[0]))]
     calls = [v for v in values if not isinstance(v, relax.Var | relax.Tuple | relax.TupleGetItem)]
-    if len(calls) != 1 or not isinstance(calls[0], relax.Call):
-        return None
-    return calls[0].op if isinstance(calls[0].op, tvm.ir.GlobalVar) else None
-
-
-def _is_open(nodes: list[Node]) -> bool:
-    """Whether a call says how much nodes do: the work of one item is not all of it."""
-    return any(symbols(node.shape) for node in nodes)
+    callee = calls[0].op if len(calls) == 1 and isinstance(calls[0], relax.Call) else None
+    return {callee.name_hint} if isinstance(callee, tvm.ir.GlobalVar) else set()
 
 
 def prune(
@@ -114,16 +110,14 @@ def prune(
     """Replace calls of regions with too little work by the operators that they stand for.
 
     ``verdict`` says why a region of these nodes is not worth a call, or None. Reasons are added to
-    ``reasons``, and what went back to ``pruned``. Regions named in ``keep`` are not judged, nor is
-    one that is a whole network of open sizes.
+    ``reasons``, and what went back to ``pruned``. Regions named in ``keep`` are not judged.
     """
     dropped: dict[tvm.ir.GlobalVar, str] = {}
-    whole = _whole_network(mod)
     for gvar, func in mod.functions.items():
         if is_region(func) and gvar.name_hint not in keep:
             nodes = list(nodes_of(func))
             reason = verdict(nodes)
-            if reason is not None and not (gvar == whole and _is_open(nodes)):
+            if reason is not None:
                 dropped[gvar] = Chosen(reason)
                 if pruned is not None:
                     operators = operators_of(func)

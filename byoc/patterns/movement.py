@@ -74,7 +74,7 @@ def _constants(values: relax.Expr, what: str) -> list[int]:
 
 
 #: Names of the modes of ``relax.nn.pad`` in a node.
-PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def build_pad(call: relax.Call) -> Candidate:

@@ -1,4 +1,4 @@
-"""pad: a value, the mirrored tensor or its border around it, in whatever order it lies."""
+"""pad: a value, the mirrored tensor, its border or itself around it, in whatever order it lies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.region.graph import RegionNode
 
-MODES = ("constant", "reflect", "edge")
+MODES = ("constant", "reflect", "edge", "wrap")
 
 
 def supports(node: Node) -> str | None:
@@ -31,9 +31,18 @@ def supports(node: Node) -> str | None:
             continue
         if attrs["mode"] == "reflect" and max(widths) >= extent:
             return f"widths {list(widths)} of axis {axis}; need less than its extent {extent}"
-        if attrs["mode"] == "edge" and extent == 0:
+        if attrs["mode"] in ("edge", "wrap") and extent == 0:
             return f"axis {axis} has extent 0; need an element to repeat"
     return all_constant(node)
+
+
+def is_pad_as_tvm(node: Node) -> bool:
+    """Whether TVM finds the elements, too: it does not look for those of a second turn."""
+    rank = len(node.operand("input").shape)
+    pairs = zip(node.operand("input").shape, node.attrs["pads"][:rank], strict=True)
+    return node.attrs["mode"] != "wrap" or all(
+        before <= 1 or (isinstance(extent, int) and before <= extent) for extent, before in pairs
+    )
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:

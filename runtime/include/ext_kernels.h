@@ -196,11 +196,11 @@ typedef enum {
 int ext_scatter(const ext_indexed_params* p, ext_scatter_kind kind, const void* data,
                 const void* indices, const void* updates, void* y);
 
-typedef enum { EXT_PAD_CONSTANT = 0, EXT_PAD_REFLECT, EXT_PAD_EDGE } ext_pad_mode;
+typedef enum { EXT_PAD_CONSTANT = 0, EXT_PAD_REFLECT, EXT_PAD_EDGE, EXT_PAD_WRAP } ext_pad_mode;
 
 /* y = x with before[d] and after[d] elements more along axis d: `value`, or x mirrored at its first
- * and last element (a width is less than the extent then), or those elements repeated.  x is dense
- * [shape..., inner], y dense [before + shape + after..., inner]. */
+ * and last element (a width is less than the extent then), those elements repeated, or x again and
+ * again.  x is dense [shape..., inner], y dense [before + shape + after..., inner]. */
 typedef struct {
   ext_pad_mode mode;
   float value;

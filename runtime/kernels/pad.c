@@ -1,5 +1,5 @@
 /*
- * y = x with more elements around it: a value, x mirrored, or its border repeated.
+ * y = x with more elements around it: a value, x mirrored, its border repeated, or x again.
  *
  * One item is a row of y along the innermost padded axis, made of units of `inner` elements; the
  * unit of x that a position shows is found per axis.
@@ -21,6 +21,7 @@ static int64_t shown(ext_pad_mode mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size) return i;
   if (mode == EXT_PAD_CONSTANT) return -1;
   if (mode == EXT_PAD_EDGE) return i < 0 ? 0 : size - 1;
+  if (mode == EXT_PAD_WRAP) return (i %= size) < 0 ? i + size : i;
   return i < 0 ? -i : 2 * (size - 1) - i;
 }
 
@@ -84,7 +85,7 @@ int EXT_NAME(ext_pad)(const ext_pad_params* p, const float* x, float* y) {
     int64_t most = i64_max(p->before[d], p->after[d]);
     if (i64_min(p->before[d], p->after[d]) < 0) return EXT_ERR_ARGUMENT;
     if (p->mode == EXT_PAD_REFLECT && most > 0 && most >= p->shape[d]) return EXT_ERR_ARGUMENT;
-    if (p->mode == EXT_PAD_EDGE && most > 0 && p->shape[d] == 0) return EXT_ERR_ARGUMENT;
+    if (p->mode != EXT_PAD_CONSTANT && most > 0 && p->shape[d] == 0) return EXT_ERR_ARGUMENT;
     job.sizes[d] = p->before[d] + p->shape[d] + p->after[d];
     if (d < p->ndim - 1) rows *= job.sizes[d];
   }

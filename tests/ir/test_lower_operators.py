@@ -321,7 +321,7 @@ PAD = [
         ),
         ("ext_pad", "ext_copy")[: 1 + last],
     )
-    for mode in ("constant", "reflect", "edge")
+    for mode in ("constant", "reflect", "edge", "wrap")
     for last in (False, True)
 ]
 

@@ -27,7 +27,6 @@ PAD = (
     ((1, 30, 30), (0, 1, 1), (0, 1, 1), 64),
     ((0, 3), (0, 1), (0, 1), 4),
 )
-MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}
 
 
 @every("mode", abi.PAD_MODE)
@@ -46,7 +45,7 @@ def test_pad(
     x = at_page_end(np.random.default_rng(8).standard_normal((*shape, inner)))
     widths = [*zip(before, after, strict=True), (0, 0)]
     value = {"constant_values": -1.5} if mode == "constant" else {}
-    want = np.pad(x, widths, mode=MODES[mode], **value)
+    want = np.pad(x, widths, mode=mode, **value)
     y = Rows(1, want.size)
     p = abi.PadParams(abi.PAD_MODE.index(mode), -1.5, len(shape), inner=inner)
     p.shape[: len(shape)], p.before[: len(shape)], p.after[: len(shape)] = shape, before, after
@@ -56,7 +55,12 @@ def test_pad(
 
 
 def test_widths_that_a_mode_cannot_fill_are_refused(lib: ctypes.CDLL) -> None:
-    for mode, size, width in (("reflect", 3, 3), ("edge", 0, 1), ("constant", 3, -1)):
+    for mode, size, width in (
+        ("reflect", 3, 3),
+        ("edge", 0, 1),
+        ("wrap", 0, 1),
+        ("constant", 3, -1),
+    ):
         p = abi.PadParams(abi.PAD_MODE.index(mode), 0.0, 1, inner=1)
         p.shape[0], p.before[0] = size, width
         assert lib.ext_pad(p, None, None) == 2

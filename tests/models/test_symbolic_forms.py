@@ -189,11 +189,11 @@ def test_backward_slices(begin: int, step: int, sizes: tuple[int, ...], tmp_path
             np.testing.assert_allclose(got[name], want, rtol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize(("mode", "shortest"), [("reflect", 3), ("edge", 1)])
+@pytest.mark.parametrize(("mode", "shortest"), [("reflect", 3), ("edge", 1), ("wrap", 1)])
 def test_an_axis_too_short_to_pad_is_named(mode: str, shortest: int, tmp_path: Path) -> None:
     # Large constant extents, so that the region is worth its call.
     model = _model(
-        17,
+        19,
         "(float[64,n,512] x) => (float[64,k,512] z) <int64[6] p = {0, 1, 0, 0, 2, 0}> "
         f'{{ y = Pad<mode = "{mode}">(x, p) z = Relu(y) }}',
     )

@@ -408,7 +408,9 @@ class SymbolicImporter(CheckedImporter):
         source, widths, value, axes = (*inputs, None, None, None)[:4]
         shape = shape_of(source)
         mode = attrs.get("mode", b"constant").decode()
-        mode = {"constant": mode, "edge": "replicate", "reflect": mode, "wrap": mode}.get(mode)
+        mode = {"constant": mode, "edge": "replicate", "reflect": mode, "wrap": "circular"}.get(
+            mode
+        )
         followed = self._values.get(self._node.input[1]) if widths is not None else None
         pads = attrs.get("pads") or dims_of(widths)
         if followed is not None:
@@ -422,7 +424,7 @@ class SymbolicImporter(CheckedImporter):
             int(axis) % len(shape): (pads[place], pads[place + len(along)])
             for place, axis in enumerate(along)
         }
-        if mode == "wrap":
+        if mode == "circular" and by_parts:
             return wrapped(self.bb, source, sides)
         if by_parts:  # integers as well: ``nn.pad`` is for floats
             if mode != "constant":

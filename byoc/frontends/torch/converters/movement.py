@@ -10,6 +10,7 @@ from tvm import relax, tirx
 
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
+from byoc.ir.dataflow import is_kernel_float
 from codegen_cc.dim import at_most
 from codegen_cc.region.relax_dims import relax_dims
 
@@ -288,11 +289,14 @@ def pad(
 def _wrapped(g: Graph, x: Value, pad: Sequence[int]) -> relax.Expr:
     """What leaves at one end of an axis comes in at the other."""
     tensor = g.tensor(x)
+    for begin, end in zip(pad[::2], pad[1::2], strict=True):
+        if begin < 0 or end < 0:
+            raise ValueError(f"circular padding of {[begin, end]}; need widths of 0 or more")
+    if is_kernel_float(tensor, stored=True):
+        return op.nn.pad(tensor, _from_first(pad, tensor.ty.ndim), "circular")
     for place in range(len(pad) // 2):
         axis = tensor.ty.ndim - 1 - place
         begin, end = pad[2 * place : 2 * place + 2]
-        if begin < 0 or end < 0:
-            raise ValueError(f"circular padding of {[begin, end]}; need widths of 0 or more")
         extent = tensor.ty.shape.values[axis]
         first = part_of(tensor, axis, extent - begin, extent)
         last = part_of(tensor, axis, 0, end)

@@ -50,9 +50,9 @@ def _default_rounding(attrs: Any) -> str:
 
 
 def build_grid_sample(call: relax.Call) -> Candidate:
-    """NCHW image, grid [N, 2, H, W] of columns and rows."""
+    """NCHW image, grid [N, 2, H, W] of columns and rows; or NCDHW, grid [N, 3, D, H, W]."""
     attrs = call.attrs
-    need_layout("layout", attrs.layout, "NCHW")
+    need_layout("layout", attrs.layout, "NCDHW" if call.args[0].ty.ndim == 5 else "NCHW")
     return candidate(
         "grid_sample",
         call,
@@ -83,8 +83,16 @@ def build_roi_align(call: relax.Call) -> Candidate:
     )
 
 
+def build_roi_pool(call: relax.Call) -> Candidate:
+    """NCHW image and regions [R, 5], of which the greatest is asked for."""
+    need_layout("layout", call.attrs.layout, "NCHW")
+    operands = [("input", call.args[0]), ("regions", call.args[1])]
+    return candidate("roi_max", call, operands, {"scale": float(call.attrs.spatial_scale)})
+
+
 IMAGE_ROWS = (
     Row("relax.image.resize2d", build_resize2d, "resize2d"),
     Row("relax.image.grid_sample", build_grid_sample, "grid_sample"),
     Row("relax.vision.roi_align", build_roi_align, "roi_align"),
+    Row("relax.vision.roi_pool", build_roi_pool, "roi_max"),
 )

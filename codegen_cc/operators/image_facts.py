@@ -89,13 +89,14 @@ def convolution_fields(
 
 
 def dense_images(x: Tensor, y: Tensor) -> dict[str, Number]:
-    """Sizes of images x and y [N, C, H, W] that lie densely, of as many channels."""
+    """Sizes of images x and y [N, C, H, W] that lie densely, of as many channels; of volumes, of
+    their planes."""
     return {
         "batch": x.shape[0],
-        "in_h": x.shape[2],
-        "in_w": x.shape[3],
-        "out_h": y.shape[2],
-        "out_w": y.shape[3],
+        "in_h": x.shape[-2],
+        "in_w": x.shape[-1],
+        "out_h": y.shape[-2],
+        "out_w": y.shape[-1],
         "channels": x.shape[1],
     }
 

@@ -1,7 +1,8 @@
-"""roi_align on ``ext_roi_align``: regions of images [N, C, H, W], pooled to [R, C, oh, ow].
+"""roi_align and roi_max: regions of images [N, C, H, W], pooled to [R, C, oh, ow].
 
 A region is [5]: its image, and left, top, right and bottom, in units of which a pixel has
-``1 / scale``. Results are means of bilinear samples; 0 samples are as many as a bin has pixels.
+``1 / scale``. Results are means of bilinear samples, where 0 samples are as many as a bin has
+pixels, or the greatest pixels.
 """
 
 from __future__ import annotations
@@ -36,19 +37,27 @@ def supports(node: Node) -> str | None:
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
     """One call of ``ext_roi_align``."""
     attrs = node.node.attrs
+    told = {"samples": attrs["samples"], "aligned": int(attrs["aligned"])}
+    _pooled(node, builder, "ext_roi_align", told)
+
+
+def lower_max(node: RegionNode, builder: PlanBuilder) -> None:
+    """One call of ``ext_roi_max``."""
+    _pooled(node, builder, "ext_roi_max", {})
+
+
+def _pooled(node: RegionNode, builder: PlanBuilder, function: str, told: dict[str, object]) -> None:
     x = builder.dense(builder.tensor(node.role("input")), CHANNELS_LAST)
     regions = builder.dense(builder.tensor(node.role("regions")))
     y = builder.space(node.node.shape, node.node.dtype, CHANNELS_LAST)
     fields: dict[str, object] = {
         **dense_images(x, y),
         "regions": y.shape[0],
-        "samples": attrs["samples"],
-        "scale": attrs["scale"],
-        "aligned": int(attrs["aligned"]),
+        "scale": node.node.attrs["scale"],
+        **told,
     }
     comment = f"{node.node.composite}: {list(x.shape)} -> {list(y.shape)}"
-    arguments = [Struct("ext_roi_align_params", fields), x, regions, y]
-    builder.call("ext_roi_align", arguments, y, comment)
+    builder.call(function, [Struct(f"{function}_params", fields), x, regions, y], y, comment)
     builder.place(node.output, y)
 
 
@@ -61,10 +70,9 @@ _ATTRIBUTES = {
 }
 
 
-def _samples() -> Iterator[Sample]:
+def _sample(name: str, **attrs: object) -> Iterator[Sample]:
     operands = {"input": ((1, 16, 8, 8), REAL), "regions": ((4, _NUMBERS), REAL)}
-    attrs = {"samples": 2, "scale": 1.0, "aligned": True}
-    yield Sample("", sample_node("roi_align", operands, (4, 16, 7, 7), **attrs))
+    yield Sample("", sample_node(name, operands, (4, 16, 7, 7), **attrs))
 
 
 ROI_ALIGN = Operator(
@@ -76,7 +84,18 @@ ROI_ALIGN = Operator(
     filled=lambda node: (2, 3),
     facts=Facts(ranks={"input": 4, "regions": 2}, told_by=dict.fromkeys(_ATTRIBUTES, ())),
     kernels=Kernels(lower, only_single, supports),
-    samples=_samples,
+    samples=lambda: _sample("roi_align", samples=2, scale=1.0, aligned=True),
 )
 
-OPERATORS = (ROI_ALIGN,)
+ROI_MAX = Operator(
+    "roi_max",
+    roles=("input", "regions"),
+    attributes={"scale": _ATTRIBUTES["scale"]},
+    about="greatest pixels in the bins of regions: image, left, top, right, bottom",
+    layout=Layout.IMAGE,
+    facts=Facts(ranks={"input": 4, "regions": 2}, told_by={"scale": ()}),
+    kernels=Kernels(lower_max, only_single, supports),
+    samples=lambda: _sample("roi_max", scale=1.0),
+)
+
+OPERATORS = (ROI_ALIGN, ROI_MAX)

@@ -62,7 +62,7 @@ class LayoutCost:
             return None
         layout = operator_of(node.node.op).layout
         if layout is Layout.IMAGE:
-            return CHANNELS_LAST
+            return CHANNELS_LAST if len(value.shape) == 4 else (0, *range(2, len(value.shape)), 1)
         if layout in _FOLLOWING:
             full = [v for v in node.inputs if v.shape == value.shape and v.data is None]
             return self.likely_order(full[0], depth - 1) if full else None

@@ -21,10 +21,14 @@ typedef enum { EXT_GRID_ZEROS = 0, EXT_GRID_BORDER, EXT_GRID_REFLECTION } ext_gr
  *   column = grid[n grid_n + oh grid_h + ow grid_w], row = the number `grid_xy` further
  *
  * and -1 and 1 are the outermost pixels' centres with `align_corners`, else their outer borders.
- * x and y are dense. */
+ * x and y are dense.  With `volumes`, y[n][od][oh][ow][c] = x[n] at (plane, row, column), where the
+ * place in the grid has od grid_d more, and the plane is the number twice `grid_xy` further; never
+ * bicubic. */
 typedef struct {
   int64_t batch, in_h, in_w, out_h, out_w, channels;
   int64_t grid_n, grid_xy, grid_h, grid_w;
+  int32_t volumes;
+  int64_t in_d, out_d, grid_d; /* with `volumes` alone */
   ext_grid_method method;
   ext_grid_padding padding;
   int32_t align_corners;

@@ -25,6 +25,17 @@ typedef struct {
 } ext_roi_align_params;
 int ext_roi_align(const ext_roi_align_params* p, const float* x, const float* regions, float* y);
 
+/* y[r][oh][ow][c] = the greatest element of bin (oh, ow) of region r, c < channels; 0 of a bin
+ * without pixels.
+ *
+ * A region is five floats as above.  Its sides, rounded, are pixels that belong to it; it has one
+ * at least.  A bin has all pixels that it meets.  EXT_ERR_INDEX as above. */
+typedef struct {
+  int64_t batch, in_h, in_w, channels, regions, out_h, out_w;
+  float scale;
+} ext_roi_max_params;
+int ext_roi_max(const ext_roi_max_params* p, const float* x, const float* regions, float* y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,7 +3,8 @@
  *
  * where the pixels and weights of each point are those of the place that a grid names: one pixel
  * (nearest), two along each axis (bilinear) or four (bicubic; Keys, 1981, with a = -3/4).  What of
- * them is outside of the image and stays there counts nothing, even where it is no number.
+ * them is outside of the image and stays there counts nothing, even where it is no number.  Volumes
+ * have planes beside rows and columns.
  */
 #include <math.h>
 
@@ -14,10 +15,14 @@ static const int64_t TASK_ELEMENTS = 1 << 14;
 
 enum { MOST_TAPS = 4 };
 
+/* Channels that are summed up one by one. */
+enum { FEW_CHANNELS = 2 };
+
 typedef struct {
   const ext_grid_sample_params* p;
   const float *x, *grid;
   float* y;
+  int64_t in_d, out_d; /* 1 of images */
 } sample_job;
 
 /* Elements from the image's first one, along one axis, and their weights. */
@@ -79,24 +84,53 @@ static void taps_of(const ext_grid_sample_params* p, float place, int64_t size, 
   add_tap(taps, above, at - below, size, step);
 }
 
+/* Each pixel of a point, as an element, and its weight; returns how many. */
+EXT_INLINE int pixels_of(const axis_taps* planes, const axis_taps* rows, const axis_taps* columns,
+                         int64_t* at, float* weight) {
+  int count = 0;
+  for (int i = 0; i < planes->count; i++)
+    for (int j = 0; j < rows->count; j++)
+      for (int k = 0; k < columns->count; k++, count++) {
+        at[count] = planes->at[i] + rows->at[j] + columns->at[k];
+        weight[count] = planes->weight[i] * rows->weight[j] * columns->weight[k];
+      }
+  return count;
+}
+
+/* One channel, whose elements begin at x. */
+EXT_INLINE float point_of(const axis_taps* planes, const axis_taps* rows, const axis_taps* columns,
+                          const float* x) {
+  float sum = 0.0f;
+  for (int i = 0; i < planes->count; i++)
+    for (int j = 0; j < rows->count; j++) {
+      const float* line = x + planes->at[i] + rows->at[j];
+      float of_row = 0.0f;
+      for (int k = 0; k < columns->count; k++) of_row += line[columns->at[k]] * columns->weight[k];
+      sum += of_row * (planes->weight[i] * rows->weight[j]);
+    }
+  return sum;
+}
+
 static void sample_row(const sample_job* job, int64_t index) {
   const ext_grid_sample_params* p = job->p;
-  const int64_t image = index / p->out_h, line = p->in_w * p->channels;
-  const float* x = job->x + image * p->in_h * line;
+  const int64_t plane = index / p->out_h, image = plane / job->out_d;
+  const int64_t line = p->in_w * p->channels;
+  const float* x = job->x + image * job->in_d * p->in_h * line;
   const float* grid = job->grid + image * p->grid_n + index % p->out_h * p->grid_h;
+  if (p->volumes) grid += plane % job->out_d * p->grid_d;
   float* y = job->y + index * p->out_w * p->channels;
+  axis_taps planes = {.weight = {1.0f}, .count = 1}, rows, columns;
   for (int64_t ow = 0; ow < p->out_w; ow++, grid += p->grid_w, y += p->channels) {
-    axis_taps rows, columns;
+    if (p->volumes) taps_of(p, grid[2 * p->grid_xy], job->in_d, p->in_h * line, &planes);
     taps_of(p, grid[p->grid_xy], p->in_h, line, &rows);
     taps_of(p, grid[0], p->in_w, p->channels, &columns);
+    if (p->channels <= FEW_CHANNELS) {
+      for (int64_t c = 0; c < p->channels; c++) y[c] = point_of(&planes, &rows, &columns, x + c);
+      continue;
+    }
     int64_t at[MOST_TAPS * MOST_TAPS];
     float weight[MOST_TAPS * MOST_TAPS];
-    int count = 0;
-    for (int i = 0; i < rows.count; i++)
-      for (int j = 0; j < columns.count; j++, count++) {
-        at[count] = rows.at[i] + columns.at[j];
-        weight[count] = rows.weight[i] * columns.weight[j];
-      }
+    const int count = pixels_of(&planes, &rows, &columns, at, weight);
     mix_pixels(0, count, at, weight, x, p->channels, y);
   }
 }
@@ -110,12 +144,14 @@ int EXT_NAME(ext_grid_sample)(const ext_grid_sample_params* p, const float* x, c
                               float* y) {
   if ((uint32_t)p->method > EXT_GRID_BICUBIC || (uint32_t)p->padding > EXT_GRID_REFLECTION)
     return EXT_ERR_ARGUMENT;
-  if (p->batch <= 0 || p->out_h <= 0 || p->out_w <= 0 || p->channels <= 0) return EXT_OK;
+  if (p->volumes && p->method == EXT_GRID_BICUBIC) return EXT_ERR_ARGUMENT;
+  sample_job job = {p, x, grid, y, 1, 1};
+  if (p->volumes) job.in_d = p->in_d, job.out_d = p->out_d;
+  const int64_t rows = p->batch * job.out_d * p->out_h;
+  if (rows <= 0 || p->out_w <= 0 || p->channels <= 0) return EXT_OK;
   static const int64_t pixels[] = {1, 4, 16};
-  sample_job job = {p, x, grid, y};
-  const int64_t of_row = p->out_w * (p->channels + 8) * pixels[p->method];
-  return ext_parallel_for(p->batch * p->out_h, i64_max(1, TASK_ELEMENTS / of_row), sample_rows,
-                          &job);
+  const int64_t of_row = p->out_w * (p->channels + 8) * pixels[p->method] * (p->volumes ? 2 : 1);
+  return ext_parallel_for(rows, i64_max(1, TASK_ELEMENTS / of_row), sample_rows, &job);
 }
 
 EXT_DISPATCH(ext_grid_sample,

@@ -96,6 +96,33 @@ def test_places_inside_and_far_outside(
         assert_close(y.view.astype(np.float64), want, 1e-4)
 
 
+@every("align", [False, True])
+@every("padding", PADDINGS)
+@every("method", METHODS[:2])
+@every("channels", [1, 2, 3, 37])
+def test_places_of_volumes(
+    lib: ctypes.CDLL, channels: int, method: str, padding: str, align: bool
+) -> None:
+    rng = np.random.default_rng(8)
+    for depth, height, width in ((4, 5, 7), (1, 1, 3), (2, 1, 1)):
+        x = at_page_end(rng.standard_normal((2, depth, height, width, channels)))
+        grid = at_page_end(rng.uniform(-2, 2, (2, 2, 3, 4, 3)))
+        y = Rows(2 * 2 * 3 * 4, channels)
+        p = params(x[:, 0], grid[:, 0], method, padding, align)
+        p.volumes, p.in_d, p.out_d = 1, depth, 2
+        p.grid_n, p.grid_d, p.grid_h, p.grid_w = 72, 36, 12, 3
+        assert lib.ext_grid_sample(p, x.ctypes.data, grid.ctypes.data, y.pointer) == 0
+        y.check_gaps()
+        want = np.zeros((2, 2, 3, 4, channels))
+        for n, *place in itertools.product(*map(range, grid.shape[:4])):
+            sides = zip(grid[(n, *place)][::-1], x.shape[1:4], strict=True)
+            axes = (taps(at, size, method, padding, align) for at, size in sides)
+            for corner in itertools.product(*axes):
+                pixel = x[(n, *(at for at, _ in corner))].astype(np.float64)
+                want[(n, *place)] += np.prod([weight for _, weight in corner]) * pixel
+        assert_close(y.view.astype(np.float64), want.reshape(-1, channels), 1e-4)
+
+
 @every("method", METHODS)
 def test_what_is_outside_counts_nothing(lib: ctypes.CDLL, method: str) -> None:
     """Not even where the place is no number, or the image has no pixel."""
@@ -128,3 +155,6 @@ def test_what_is_refused(lib: ctypes.CDLL) -> None:
         p = params(one, one, "nearest", "zeros", False)
         setattr(p, name, value)
         assert lib.ext_grid_sample(p, None, None, None) == 2
+    p = params(one, one, "bicubic", "zeros", False)
+    p.volumes = 1
+    assert lib.ext_grid_sample(p, None, None, None) == 2

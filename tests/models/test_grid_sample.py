@@ -56,3 +56,33 @@ def test_all_forms_are_one_region(tmp_path: Path, sizes: str) -> None:
                 "grid": rng.uniform(-1.7, 1.7, grid).astype(np.float32),
             }
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+@pytest.mark.parametrize("sizes", ["open", "fixed"])
+def test_volumes_are_one_region(tmp_path: Path, sizes: str) -> None:
+    fixed = [2, 5, 3, 6, 7], [2, 4, 3, 2, 3]
+    image, grid = fixed if sizes == "fixed" else (["n", 5, "d", "h", "w"], ["n", "p", "r", "c", 3])
+    model = network(image, grid)
+    model.opset_import[0].version = 20
+    of_mode = {b"bilinear": b"linear", b"nearest": b"nearest"}
+    nodes, outputs = list(model.graph.node[:1]), []
+    for sample, neg in zip(model.graph.node[1::2], model.graph.node[2::2], strict=True):
+        mode = next(a for a in sample.attribute if a.name == "mode")
+        if mode.s in of_mode:
+            mode.s = of_mode[mode.s]
+            nodes += [sample, neg]
+            outputs.append(neg.output[0])
+    kept = [o for o in model.graph.output if o.name in outputs]
+    graph = helper.make_graph(nodes, "volumes", model.graph.input, kept)
+    model = helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
+    made = byoc.compile(model, tmp_path / "m.so")
+    assert len(made.report.regions) == 1 and not made.report.left and len(kept) == 12
+    rng = np.random.default_rng(2)
+    with byoc.load(made.path) as library:
+        others = [([1, 5, 1, 1, 9], [1, 1, 2, 6, 3])] * (sizes == "open")
+        for image, grid in [fixed, *others]:
+            inputs = {
+                "x": rng.standard_normal(image).astype(np.float32),
+                "grid": rng.uniform(-1.7, 1.7, grid).astype(np.float32),
+            }
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

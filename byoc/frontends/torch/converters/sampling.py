@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import product
 from math import prod
 
@@ -11,7 +10,6 @@ import numpy as np
 import torch
 from tvm import relax
 
-from byoc.frontends.torch.sizes import known_extents
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import static_shape_of
 
@@ -91,115 +89,16 @@ def grid_sample(
     a volume [N, C, D, H, W] by a grid [N, D', H', W', 3] of x, y, z."""
     image, grid = g.tensor(input), g.tensor(grid)
     spatial = image.ty.ndim - 2
-    if spatial != 2:
-        if interpolation_mode == BICUBIC or None in (
-            known_extents(image, 1),
-            known_extents(grid, 1),
-        ):
-            raise ValueError("bicubic sampling of a volume, or one of unknown size; need neither")
-        return _sampled(g, image, grid, interpolation_mode, padding_mode, align_corners)
+    if spatial != 2 and interpolation_mode == BICUBIC:
+        raise ValueError("bicubic sampling of a volume; need bilinear or nearest")
     return op.image.grid_sample(
         image,
-        op.permute_dims(grid, [0, 3, 1, 2]),
+        op.permute_dims(grid, [0, spatial + 1, *range(1, spatial + 1)]),
         ("bilinear", "nearest", "bicubic")[interpolation_mode],
-        "NCHW",
+        "NCHW" if spatial == 2 else "NCDHW",
         ("zeros", "border", "reflection")[padding_mode],
         align_corners,
     )
-
-
-def _sampled(
-    g: Graph, image: relax.Expr, grid: relax.Expr, mode: int, padding_mode: int, align_corners: bool
-) -> relax.Expr:
-    """Each point of a volume is a weighted sum of its neighbours' channels, side by side."""
-    images, (channels, *sizes) = image.ty.shape.values[0], known_extents(image, 1)
-    spatial, wanted = len(sizes), list(grid.ty.shape.values)[:-1]
-    lines = op.permute_dims(image, [0, *range(2, spatial + 2), 1])
-    lines = g.emit(op.reshape(g.emit(lines), [images * prod(sizes), channels]))
-    choices = []
-    for axis, size in enumerate(sizes):  # the grid's last axis is the other way round
-        place = spatial - 1 - axis
-        at = g.emit(op.strided_slice(grid, [spatial + 1], [place], [place + 1]))
-        at = _within(g, _pixels(g, at, size, align_corners), size, padding_mode, align_corners)
-        choices.append(_neighbours(g, at, size, mode))
-    start = op.arange(0, images, 1, "int64")
-    start = g.emit(op.reshape(g.emit(start), [images, *[1] * (spatial + 1)]))
-    points = reduce(lambda a, b: a * b, wanted)
-    total = None
-    for corner in product(*choices):
-        index, weight, inside = start, None, None
-        for size, (place, share, there) in zip(sizes, corner, strict=True):
-            index = g.emit(op.add(op.multiply(index, relax.const(size, "int64")), place))
-            weight = _product(g, weight, share)
-            inside = there if inside is None else g.emit(op.logical_and(inside, there))
-        picked = g.emit(op.take(lines, g.emit(op.reshape(index, [points])), 0))
-        # What is outside counts nothing, even where the place is no number.
-        weight = g.tensor(1.0) if weight is None else weight
-        weight = g.emit(op.where(inside, weight, g.tensor(0.0)))
-        part = g.emit(op.multiply(picked, g.emit(op.reshape(weight, [points, 1]))))
-        total = part if total is None else g.emit(op.add(total, part))
-    made = g.emit(op.reshape(total, [*wanted, channels]))
-    return op.permute_dims(made, [0, spatial + 1, *range(1, spatial + 1)])
-
-
-def _product(g: Graph, left: relax.Expr | None, right: relax.Expr | None) -> relax.Expr | None:
-    if left is None or right is None:
-        return left if right is None else right
-    return g.emit(op.multiply(left, right))
-
-
-def _pixels(g: Graph, at: relax.Expr, size: int, align_corners: bool) -> relax.Expr:
-    """From -1 to 1 to pixels: -1 and 1 are the centres of the outermost ones, or their borders."""
-    at = g.emit(op.add(at, g.tensor(1.0)))
-    if align_corners:
-        return g.emit(op.multiply(at, g.tensor((size - 1) / 2)))
-    at = g.emit(op.subtract(g.emit(op.multiply(at, g.tensor(float(size)))), g.tensor(1.0)))
-    return g.emit(op.multiply(at, g.tensor(0.5)))
-
-
-def _within(g: Graph, at: relax.Expr, size: int, mode: int, align_corners: bool) -> relax.Expr:
-    """Places outside as the padding has them: left there, moved to the border, or reflected."""
-    if mode == ZEROS:
-        return at
-    least, most = g.tensor(0.0), g.tensor(size - 1.0)
-    if mode == REFLECTION:
-        low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
-        at = _reflected(g, at, low, span) if span else g.emit(op.zeros_like(at))
-    # A NaN is the last pixel.
-    at = g.emit(op.where(g.emit(op.less(at, least)), least, at))
-    return g.emit(op.where(g.emit(op.less(at, most)), at, most))
-
-
-def _reflected(g: Graph, at: relax.Expr, low: float, span: float) -> relax.Expr:
-    way = g.emit(op.abs(g.emit(op.subtract(at, g.tensor(low)))))
-    flips = g.emit(op.floor(g.emit(op.divide(way, g.tensor(span)))))
-    rest = g.emit(op.subtract(way, g.emit(op.multiply(flips, g.tensor(span)))))
-    half = g.emit(op.multiply(flips, g.tensor(0.5)))
-    even = g.emit(op.equal(half, g.emit(op.floor(half))))
-    back = g.emit(op.subtract(g.tensor(span), rest))
-    return g.emit(op.add(g.emit(op.where(even, rest, back)), g.tensor(low)))
-
-
-def _neighbours(
-    g: Graph, at: relax.Expr, size: int, mode: int
-) -> list[tuple[relax.Expr, relax.Expr | None, relax.Expr]]:
-    """The pixels that count along an axis: the place of each, int64 and in the image, its share
-    (None for all of it), and whether it was in the image."""
-    if mode == NEAREST:
-        pixels = [(g.emit(op.round(at)), None)]
-    else:
-        below = g.emit(op.floor(at))
-        above = g.emit(op.add(below, g.tensor(1.0)))
-        shares = (op.subtract(above, at), op.subtract(at, below))
-        pixels = [(below, g.emit(shares[0])), (above, g.emit(shares[1]))]
-    found = []
-    for pixel, share in pixels:
-        reached = g.emit(op.greater_equal(pixel, g.tensor(0.0)))
-        inside = g.emit(op.less_equal(pixel, g.tensor(size - 1.0)))
-        inside = g.emit(op.logical_and(reached, inside))
-        place = g.emit(op.astype(g.emit(op.where(inside, pixel, g.tensor(0.0))), "int64"))
-        found.append((place, share, inside))
-    return found
 
 
 SAMPLING = dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), grid_sample)

@@ -84,7 +84,7 @@ def as_tensor(
         array = without_elements(array)
     flags = array.flags
     if not flags.c_contiguous or not _is_aligned(array, alignment):
-        array = _aligned_copy(array)
+        array = aligned_copy(array)
     elif not flags.writeable:
         array = _as_writable(array)
     return tensor_of(array)
@@ -199,7 +199,8 @@ def without_elements(array: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(memory, array.shape, strides)
 
 
-def _aligned_copy(array: np.ndarray) -> np.ndarray:
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """The same elements, densely, where tensors begin."""
     aligned = aligned_room(array.shape, array.dtype)
     np.copyto(aligned, array)
     return aligned

@@ -78,7 +78,7 @@ class Model(Described):
         self._region = self.function(entry.symbol) if entry else None
         self._memory = ResultMemory()
         self._demands = Demands(metadata.ranges, metadata.conditions)
-        self._prepared = prepared_calls(metadata, self.function, self._memory)
+        self._prepared = prepared_calls(metadata, self.function, self._memory, self.invoke)
         self._kept = KeptStates(metadata.states, CAPACITY) if kept is None else kept
         self._replaced = [state for state in metadata.states if state.axis is None]
 
@@ -186,10 +186,10 @@ class Model(Described):
     def _run_prepared(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
         """The results of a call like one before; None where there was none."""
         prepared = self._prepared  # another thread may close the model
-        if prepared is None:
-            return None
         try:
-            return prepared.run(inputs)
+            return None if prepared is None else prepared.run(inputs)
+        except RunError:
+            raise
         except (RuntimeError, TypeError, ValueError) as error:
             raise self._failure(error) from error
 

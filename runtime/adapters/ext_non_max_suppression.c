@@ -24,7 +24,7 @@ typedef struct {
   float left, top, right, bottom, area;
 } rectangle;
 
-/* Boxes that are compared at once; lists of them by where their left edges are. */
+/* Boxes that are compared at once; lists of them by where their left edges are, at most. */
 enum { GROUP = 16, LISTS = 64 };
 
 /* GROUP boxes that stay; places behind the last hold boxes that nothing overlaps. */
@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
   rectangles* groups;
   int64_t used, lists[LISTS];
+  int count;
   float first, scale; /* of left edges */
   float widest;
 } kept_boxes;
@@ -117,7 +118,7 @@ static int overlaps(const rectangles* group, const rectangle* box, float share) 
 static int list_of(const kept_boxes* kept, float left) {
   const float place = (left - kept->first) * kept->scale;
   if (!(place > 0)) return 0;
-  return place < LISTS - 1 ? (int)place : LISTS - 1;
+  return place < (float)(kept->count - 1) ? (int)place : kept->count - 1;
 }
 
 static int is_overlapped(const kept_boxes* kept, const rectangle* box, float share) {
@@ -146,9 +147,11 @@ static void keep(kept_boxes* kept, const rectangle* box) {
   kept->widest = greater(kept->widest, box->right - box->left);
 }
 
-/* No boxes yet, of which candidates will come. */
-static void begin_class(kept_boxes* kept, const candidate* order, int64_t count, const float* boxes,
-                        int centred) {
+/* No boxes yet, of which candidates will come and `most` may stay: lists of a group or more. */
+static void begin_class(kept_boxes* kept, const candidate* order, int64_t count, int64_t most,
+                        const float* boxes, int centred) {
+  const int64_t groups = (count < most ? count : most) / GROUP;
+  kept->count = groups < 1 ? 1 : groups < LISTS ? (int)groups : LISTS;
   float first = INFINITY, last = -INFINITY;
   for (int64_t i = 0; i < count; ++i) {
     const float left = rectangle_of(boxes + 4 * box_of(order[i]), centred).left;
@@ -157,7 +160,7 @@ static void begin_class(kept_boxes* kept, const candidate* order, int64_t count,
   }
   for (int list = 0; list < LISTS; ++list) kept->lists[list] = -1;
   kept->first = first;
-  kept->scale = last > first ? LISTS / (last - first) : 0;
+  kept->scale = last > first ? (float)kept->count / (last - first) : 0;
   kept->used = 0;
   kept->widest = 0;
 }
@@ -180,7 +183,7 @@ static int add_row(found_boxes* found, int64_t batch, int64_t class, int64_t box
 static int choose(candidate* heap, int64_t count, const float* boxes, int centred, int64_t most,
                   float share, int64_t batch, int64_t class, kept_boxes* kept, found_boxes* found) {
   int64_t stay = 0;
-  begin_class(kept, heap, count, boxes, centred);
+  begin_class(kept, heap, count, most, boxes, centred);
   for (int64_t i = count / 2 - 1; i >= 0; --i) sink(heap, count, i);
   while (count > 0 && stay < most) {
     const int64_t box = box_of(heap[0]);

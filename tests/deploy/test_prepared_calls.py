@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from onnx import helper
 
 import byoc
-from byoc.deploy.prepared_calls import _MOST
+from byoc.deploy.prepared_calls import _MOST, MachineCalls
 from byoc.errors import InputError, RunError
 from tests.ir.graphs import onnx_model, random
 from tests.reference import assert_agrees, onnxruntime_outputs
@@ -160,3 +161,41 @@ def test_sizes_that_main_has_to_compute(operator: str, tmp_path: Path) -> None:
                     loaded.run(small)
             else:
                 assert loaded.run(small)["y"].shape == (2, 3, 0, 20)
+
+
+def test_calls_of_the_virtual_machine(tmp_path: Path) -> None:
+    """Of several regions, with inputs anywhere in memory, and results that nobody else has."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("NonZero", ["a"], ["places"]),
+        helper.make_node("Reshape", ["x", "flat"], ["same"]),
+    ]
+    model = onnx_model(
+        nodes, {"x": ["n", 40]}, ["places", "same"], {"flat": np.array([-1], np.int64)}
+    )
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    made = byoc.compile(model, tmp_path / "m.so")
+    assert made.metadata.entry is None and made.metadata.repeats is None
+    memory = np.zeros(4 * 40 + 16, np.float32)
+    with byoc.load(made.path) as loaded:
+        assert isinstance(loaded._prepared, MachineCalls)
+        kept = []
+        for place, rows in enumerate((3, 3, 1, 4, 3, 1)):
+            x = memory[place : place + rows * 40].reshape(rows, 40)
+            x[...] = random(rows, 40) + place
+            kept.append((onnxruntime_outputs(model, {"x": x}), loaded.run({"x": x})))
+        assert loaded._prepared._known == {((3, 40),), ((1, 40),), ((4, 40),)}
+        for want, found in kept:
+            assert_agrees(found, want)
+        with pytest.raises(InputError, match="need"):
+            loaded.run({"x": memory[:42].reshape(1, 42)})
+
+
+def test_a_model_that_nobody_has_is_gone(tmp_path: Path) -> None:
+    node = helper.make_node("NonZero", ["x"], ["y"])
+    model = onnx_model([node], {"x": [4, 5]}, ["y"], {})
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    loaded = byoc.load(byoc.compile(model, tmp_path / "m.so").path)
+    gone = weakref.ref(loaded)
+    del loaded
+    assert gone() is None

@@ -98,14 +98,19 @@ def join_groups(weight: np.ndarray, groups: int) -> tuple[np.ndarray, int]:
     columns anyhow.
     """
     outputs, inputs = weight.shape[0] // groups, weight.shape[1]
-    fit = range(1, min(groups, PANEL // max(1, outputs)) + 1)
-    many = max((count for count in fit if groups % count == 0), default=1)
+    many = together(outputs, groups)
     joined = np.zeros((groups // many, many, outputs, many, *weight.shape[1:]), weight.dtype)
     apart = weight.reshape(groups // many, many, outputs, *weight.shape[1:])
     for i in range(many):
         joined[:, i, :, i] = apart[:, i]
     shape = (weight.shape[0], many * inputs, *weight.shape[2:])
     return joined.reshape(shape), groups // many
+
+
+def together(outputs: int, groups: int) -> int:
+    """How many groups of so many outputs ``join_groups`` makes one."""
+    fit = range(1, min(groups, PANEL // max(1, outputs)) + 1)
+    return max((count for count in fit if groups % count == 0), default=1)
 
 
 def pack_grouped(weight: np.ndarray, format: PanelFormat) -> np.ndarray:

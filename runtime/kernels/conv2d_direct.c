@@ -149,12 +149,35 @@ static void segment_tiles(const direct_job* job, const output_row* row, int64_t 
   }
 }
 
+/* Pixels [begin, end), at most MR at a time, of which each window leaves the image. */
+static void border_tiles(const direct_job* job, const output_row* row, int64_t begin, int64_t end,
+                         const float* w, const float* bias, float* packed) {
+  for (int64_t i = begin; i < end; i += MR)
+    border_tile(job, row, i, i64_min(end, i + MR), w, bias, packed);
+}
+
+/* All tiles of an output row of which tiles have all columns: to pack the inner pixels of a tile at
+ * a border takes longer than a tile more. */
+static void tiles_and_borders(const direct_job* job, const output_row* row, const float* w,
+                              const float* bias, float* packed) {
+  const int64_t width = job->past - job->first, tiles = ceil_div(width, MR);
+  border_tiles(job, row, 0, job->first, w, bias, packed);
+  for (int64_t i = 0; i < tiles; i++)
+    inner_tile(job, row, job->first + i * width / tiles, job->first + (i + 1) * width / tiles, 0,
+               job->runs, w, bias, 0);
+  border_tiles(job, row, job->past, job->p.out_w, w, bias, packed);
+}
+
 /* All tiles of a part of an output row.  The weights of a tile's columns stay in L1 or L2 for all
  * of them. */
 static void row_tiles(const direct_job* job, const output_row* row, int64_t part, const float* w,
                       const float* bias, float* packed) {
   if (job->segments > 0) {
     segment_tiles(job, row, part, w, bias);
+    return;
+  }
+  if (job->outputs <= TILE_N && job->parts == 1) {
+    tiles_and_borders(job, row, w, bias, packed);
     return;
   }
   const int64_t width = job->p.out_w, tiles = ceil_div(width, MR);

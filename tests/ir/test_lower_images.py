@@ -65,6 +65,9 @@ TRANSPOSED = (
     Transposed("padded", (1, 3, 5, 4), (3, 4, 3, 3), (2, 3), (1, 0, 1, 2), output_padding=(1, 1)),
     Transposed("grouped", (1, 6, 5, 4), (6, 4, 3, 3), (2, 2), (1, 1, 1, 1), groups=2),
     Transposed("dilated", (1, 3, 5, 4), (3, 4, 3, 2), (2, 1), dilation=(2, 3)),
+    Transposed("depthwise", (1, 40, 5, 4), (40, 1, 4, 4), (2, 2), (1, 1, 1, 1), groups=40),
+    Transposed("wide", (1, 34, 5, 4), (34, 6, 4, 4), (2, 2), (1, 1, 1, 1)),
+    Transposed("wide_grouped", (1, 40, 5, 4), (40, 4, 3, 3), (2, 2), groups=2),
     Transposed("full_disjoint", (2, 6, 5, 4), (6, 16, 2, 2), (2, 2)),
     Transposed("full_padded", (1, 3, 5, 4), (3, 12, 3, 3), (2, 3), (1, 0, 1, 2)),
     Transposed("full_grouped", (1, 6, 5, 24), (6, 10, 3, 3), (2, 2), (1, 1, 1, 1), groups=2),
@@ -223,8 +226,8 @@ def tvm_resize() -> relax.VirtualMachine:
 @pytest.mark.parametrize("case", TRANSPOSED, ids=lambda case: case.name)
 def test_conv2d_transpose(compiled: CompiledRegions, case: Transposed) -> None:
     region, arrays = _convolution("conv2d_transpose", case)
-    # Many outputs, which have taps each.
-    apart = case.weight[1] >= 10 and case.name != "full_untouched"
+    # Many outputs or few inputs, and each place in the strides has taps.
+    apart = case.name not in ("dilated", "full_untouched", "wide", "wide_grouped")
     kernel = "ext_conv2d_apart" if apart else "ext_conv2d_transpose"
     assert kernel in compiled.functions[region.symbol]
     (got,) = compiled.run(region.symbol, arrays["x"])

@@ -261,8 +261,12 @@ def test_every_kind_of_layer_is_checked_by_onnxruntime(name: str, tmp_path: Path
     library, built = build([layer], tmp_path, onnxruntime_answer)
     (timed,) = time_layers(library, built, 1, 1, lambda layer: None)
     assert timed.checked_by == "ONNX Runtime" and not timed.failed
-    others = {"conv2d": ["implicit GEMM, packed"], "residual": ["dots"]}.get(name, [])
-    assert list(timed.times) == [layer.untuned, *(("builtin", other) for other in others)]
+    others = {"conv2d": ["implicit GEMM, packed"], "residual": ["dots"]}
+    others["conv2d_transpose"] = ["GEMM, windows added up"]
+    assert list(timed.times) == [
+        layer.untuned,
+        *(("builtin", other) for other in others.get(name, ())),
+    ]
 
 
 def test_another_machine_is_left_alone(tmp_path: Path) -> None:

@@ -21,6 +21,16 @@ typedef struct {
     const type* x = job->x;                                                                 \
     type* y = job->y;                                                                       \
     for (int64_t item = begin; item < end; item++) {                                        \
+      if (job->inner == 1) { /* a line of its own */                                        \
+        int64_t at = item * job->reduce + job->first;                                       \
+        type sum = none;                                                                    \
+        for (int64_t r = 0; r < job->reduce; r++, at += job->step) {                        \
+          type before = sum;                                                                \
+          sum = before op x[at];                                                            \
+          y[at] = job->exclusive ? before : sum;                                            \
+        }                                                                                   \
+        continue;                                                                           \
+      }                                                                                     \
       int64_t i0 = item % job->blocks * COLUMNS, count = i64_min(COLUMNS, job->inner - i0); \
       int64_t base = item / job->blocks * job->reduce * job->inner + i0;                    \
       type so_far[COLUMNS];                                                                 \

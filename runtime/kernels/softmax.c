@@ -26,6 +26,10 @@ static void slice(int logarithm, int64_t n, const float* x, float* y) {
     m1 = vf_max(m1, vf_load(x + i + VL));
   }
   for (; i + VL <= n; i += VL) m0 = vf_max(m0, vf_load(x + i));
+  if (i < n && n >= VL) { /* some a second time, which changes no maximum */
+    m0 = vf_max(m0, vf_load(x + n - VL));
+    i = n;
+  }
   float lanes[VL], most = vf_most(vf_max(m0, m1));
   for (; i < n; i++) most = x[i] > most ? x[i] : most;
 
@@ -43,14 +47,13 @@ static void slice(int logarithm, int64_t n, const float* x, float* y) {
     s0 += v;
     if (!logarithm) vf_store(y + i, v);
   }
-  float sum = vf_sum(s0 + s1);
-  for (; i < n; i += VL) {
-    int64_t count = i64_min(VL, n - i);
-    vf v = vf_exp(vf_load_n(x + i, count) - m);
+  if (i < n) {
+    vf v = vf_exp(vf_load_n(x + i, n - i) - m);
     vf_store(lanes, v);
-    for (int k = 0; k < count; k++) sum += lanes[k];
-    if (!logarithm) vf_store_n(y + i, v, count);
+    s1 += vf_load_n(lanes, n - i);
+    if (!logarithm) vf_store_n(y + i, v, n - i);
   }
+  const float sum = vf_sum(s0 + s1);
 
   vf scale = vf_set1(logarithm ? logf(sum) : 1.0f / sum);
   for (i = 0; i + VL <= n; i += VL)

@@ -83,17 +83,32 @@ EXT_INLINE float slice(const ext_reduce_kind kind, const int narrow, const void*
   return kind == EXT_REDUCE_MEAN ? lanes[0] / (float)i64_max(1, n) : lanes[0];
 }
 
+/* total joined with the first `count` elements of each of VL vectors, which are turned. */
+EXT_INLINE vf join_turned(const ext_reduce_kind kind, vf total, vf tile[VL], int64_t count) {
+  vf_transpose(tile);
+  for (int64_t r = 0; r < count; r++) total = join(kind, total, tile[r]);
+  return total;
+}
+
 /* VL contiguous slices of n elements, one after the other. */
 EXT_INLINE void short_slices(const ext_reduce_kind kind, const int narrow, const void* x,
                              int64_t at, int64_t n, float* y) {
-  vf total = first_value(kind);
-  for (int64_t i = 0; i < n; i += VL) {
-    const int64_t lanes = i64_min(VL, n - i);
-    vf tile[VL];
+  const int64_t whole = n / VL * VL;
+  vf total = first_value(kind), tile[VL];
+  if (whole > 0) {
     EXT_UNROLL
-    for (int s = 0; s < VL; s++) tile[s] = load(narrow, x, at + s * n + i, lanes);
-    vf_transpose(tile);
-    for (int64_t r = 0; r < lanes; r++) total = join(kind, total, tile[r]);
+    for (int s = 0; s < VL; s++) tile[s] = load(narrow, x, at + s * n, VL);
+    for (int64_t i = VL; i < whole; i += VL) {
+      EXT_UNROLL
+      for (int s = 0; s < VL; s++)
+        tile[s] = join(kind, tile[s], load(narrow, x, at + s * n + i, VL));
+    }
+    total = join_turned(kind, total, tile, VL);
+  }
+  if (whole < n) {
+    EXT_UNROLL
+    for (int s = 0; s < VL; s++) tile[s] = load(narrow, x, at + s * n + whole, n - whole);
+    total = join_turned(kind, total, tile, n - whole);
   }
   if (kind == EXT_REDUCE_MEAN) total = total / vf_set1((float)i64_max(1, n));
   vf_store(y, total);

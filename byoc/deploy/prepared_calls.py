@@ -30,6 +30,11 @@ _MOST = 64
 #: Bytes from which a result's alignment to a line of the cache is worth the microsecond it takes.
 _LARGE = 4096
 
+
+def _is_large(shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    return prod(shape) * dtype.itemsize >= _LARGE
+
+
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -40,8 +45,8 @@ class _Call:
     sizes: tuple[Any, ...]
     #: Name, shape and dtype of each result, in the network's order.
     rooms: tuple[tuple[str, tuple[int, ...], np.dtype], ...]
-    #: Whether no result is worth aligning.
-    are_small: bool
+    #: Shape and dtype of those that are worth aligning.
+    large: tuple[tuple[tuple[int, ...], np.dtype], ...]
 
 
 class _PlainArrays:
@@ -146,12 +151,12 @@ class PreparedCalls:
         rooms = tuple(
             (name, shape, dtype) for (name, dtype), shape in zip(self._outputs, shapes, strict=True)
         )
-        are_small = all(prod(shape) * dtype.itemsize < _LARGE for _, shape, dtype in rooms)
+        large = tuple((shape, dtype) for _, shape, dtype in rooms if _is_large(shape, dtype))
         sizes = tuple(symbols[size] for size in self._sizes)
         if len(self._calls) >= _MOST:
             self._calls.clear()
         key = tuple([array.shape for array in arrays])
-        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms, are_small)
+        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms, large)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
         """The results by name; None where the call has to go the long way.
@@ -166,10 +171,11 @@ class PreparedCalls:
             return None
         size_own_pool()
         tensor_of = self._tensor_of
-        if call.are_small:
-            rooms = [np.empty(shape, dtype) for _, shape, dtype in call.rooms]
-        else:
-            rooms = self._memory.rooms([(shape, dtype) for _, shape, dtype in call.rooms])
+        large = iter(self._memory.rooms(call.large) if call.large else ())
+        rooms = [
+            next(large) if _is_large(shape, dtype) else np.empty(shape, dtype)
+            for _, shape, dtype in call.rooms
+        ]
         self._region(
             *call.sizes,
             *[tensor_of(arrays[number]) for number in self._reads],

@@ -27,6 +27,14 @@ class Images(nn.Module):
         }
 
 
+class Volumes(nn.Module):
+    """Places that a grid names in volumes."""
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> dict[str, torch.Tensor]:
+        how = ("bilinear", "reflection")
+        return {"sampled": F.grid_sample(x, grid, *how, align_corners=False)}
+
+
 class Matrices(nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         whole = x @ x.mT + torch.eye(4)
@@ -197,6 +205,10 @@ def _lines(count: int) -> tuple[torch.Tensor, ...]:
 #: A module, what it is called with for a count, and what TVM computes.
 CASES = {
     "images": (Images(), lambda n: (torch.randn(n, 3, 9, 7), 1.5 * torch.randn(n, 4, 5, 2))),
+    "volumes": (
+        Volumes(),
+        lambda n: (torch.randn(n, 3, 4, 5, 6), 1.5 * torch.randn(n, 2, 4, 5, 3)),
+    ),
     "matrices": (Matrices(), lambda n: (torch.randn(n, 4, 4),)),
     "lines": (Lines(), _lines),
     "counted": (Counted(), lambda n: (torch.randn(n, 4),)),

@@ -71,7 +71,7 @@ def leaf_names(spec: pytree.TreeSpec, alone: str) -> list[str]:
     ``alone`` is the name of a value that is not nested, and the beginning of one that would begin
     with a number.
     """
-    numbered = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    numbered = pytree.tree_unflatten(list(range(spec.num_leaves)), _keyed(spec))
     leaves, _ = pytree.tree_flatten_with_path(numbered)
     names = []
     for path, _ in leaves:
@@ -80,6 +80,19 @@ def leaf_names(spec: pytree.TreeSpec, alone: str) -> list[str]:
             parts.insert(0, alone)
         names.append(".".join(parts))
     return names
+
+
+def _keyed(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """The nesting with a dictionary in place of each class that was registered without keys."""
+    if spec.is_leaf():
+        return spec
+    parts = [_keyed(part) for part in spec.children()]
+    known = pytree.SUPPORTED_NODES.get(spec.type)
+    if known is None or known.flatten_with_keys_fn is not None:
+        return pytree.TreeSpec(spec.type, spec.context, parts)
+    named = isinstance(spec.context, (list, tuple)) and len(spec.context) == len(parts)
+    keys = spec.context if named else range(len(parts))
+    return pytree.TreeSpec(dict, [str(key) for key in keys], parts)
 
 
 def _key(entry: object) -> str:

@@ -114,7 +114,8 @@ _OPTIONS = (
         type=click.IntRange(min=0),
         metavar="N",
         help="Offload a region without a contraction only if it computes on so many bytes; 0 keeps "
-        "every region (default: what is worth a call).",
+        "every region (default: what is worth a call). One that is the whole network is always "
+        "called.",
     ),
     options.share(
         "--min-coverage",

@@ -51,6 +51,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "DFT, STFT": ("DFT", "STFT"),
     "LSTM, GRU, RNN": ("LSTM", "GRU", "RNN"),
     "3x3 convolution by Winograd": (),
+    "ConvTranspose in groups that 16 outputs have room for": (),
     "attention": (),
     "`relax.nn.attention`, causal": (),
     "operators that TVM keeps: of dtypes other than float32, in regions too small to offload": (

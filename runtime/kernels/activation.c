@@ -31,18 +31,6 @@ EXT_INLINE void span(const ext_unary_kind kind, float alpha, float beta, int64_t
   X(EXT_RECIPROCAL) X(EXT_EXPM1) X(EXT_LOG1P) X(EXT_TRUNC)
 /* clang-format on */
 
-void EXT_NAME(ext_activate)(const ext_activation* f, int64_t n, const float* x, float* y) {
-#define EXT_CASE(kind) \
-  case kind: span(kind, f->alpha, f->beta, n, x, y); return;
-  switch (f->kind) {
-    EXT_KINDS(EXT_CASE)
-    case EXT_IDENTITY:
-      if (x != y && n > 0) memmove(y, x, (size_t)n * sizeof *y);
-      return;
-  }
-#undef EXT_CASE
-}
-
 /* y[i][j] = f(t[i][j]), i < rows, j < columns; `kind` as above. */
 EXT_INLINE void tile_rows(const ext_unary_kind kind, const ext_activation* f, int64_t rows,
                           int64_t columns, const float* t, int64_t width, float* y,
@@ -63,6 +51,13 @@ static void finish_rows(const ext_activation* f, int64_t rows, int64_t columns, 
       return;
   }
 #undef EXT_CASE
+}
+
+void EXT_NAME(ext_activate)(const ext_activation* f, int64_t n, const float* x, float* y) {
+  if (f->kind != EXT_IDENTITY)
+    finish_rows(f, 1, n, x, n, y, n);
+  else if (x != y && n > 0)
+    memmove(y, x, (size_t)n * sizeof *y);
 }
 
 void EXT_NAME(ext_finish_tile)(const ext_epilogue* e, int64_t rows, int64_t columns, float* t,

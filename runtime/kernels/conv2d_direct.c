@@ -15,8 +15,6 @@
 #include "gemm_tile.h"
 #include "subnormals.h"
 
-EXT_TILE_FUNCTIONS(unpacked_tile, 1)
-
 /* Multiply-adds of a task at least, some ten microseconds. */
 static const int64_t TASK_MACS = 400000;
 
@@ -60,7 +58,7 @@ static void run_tile(const direct_job* job, gemm_tile* t, int64_t rows, const ou
                      int64_t i, int64_t j) {
   const float* residual = row->residual ? row->residual + i * job->e.residual_stride + j : NULL;
   float* y = row->y + i * job->p.y_stride + j;
-  tile_run(unpacked_tile(rows, t->columns), t, rows, &job->e, residual, y, job->p.y_stride);
+  tile_run(tile_function(0, rows, t->columns), t, rows, &job->e, residual, y, job->p.y_stride);
 }
 
 /* A tile for columns [j, ..) of the group's outputs, without its A. */

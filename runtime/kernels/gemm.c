@@ -21,9 +21,6 @@
 #include "product_split.h"
 #include "subnormals.h"
 
-EXT_TILE_FUNCTIONS(packed_tile, 0)
-EXT_TILE_FUNCTIONS(unpacked_tile, 1)
-
 /* A task is worth a share of a launch (a few microseconds) from this many multiply-adds on: some
  * ten microseconds of one core. */
 static const int64_t TASK_MACS = 400000;
@@ -58,7 +55,7 @@ typedef struct {
 } gemm_state;
 
 EXT_INLINE gemm_tile_function tile_of(const gemm_state* s, int64_t rows, int64_t columns) {
-  return s->packed ? packed_tile(rows, columns) : unpacked_tile(rows, columns);
+  return tile_function(s->packed != NULL, rows, columns);
 }
 
 /* Runs one tile; i is its first row in y, j its first column, `partial` its corner there. */

@@ -31,8 +31,6 @@
 #include "subnormals.h"
 #include "winograd_transform.h"
 
-EXT_TILE_FUNCTIONS(packed_tile, 0)
-
 enum {
   /* Rows that a matrix of U is worth that streams from L3, or from memory. */
   STREAM_ROWS = MR,
@@ -193,7 +191,7 @@ static void multiply(const winograd_job* job, float* v, float* products, int64_t
           t.y = products + (f * job->rows + r0) * job->columns + (j - j0);
           t.finished = t.y;
           t.c = block > 0 ? t.y : NULL;
-          packed_tile(r1 - r0, t.columns)(&t);
+          tile_function(1, r1 - r0, t.columns)(&t);
         }
       }
     }

@@ -7,6 +7,8 @@
  * That one is compiled with -DEXT_HAS_avx2 and so on, the rows to choose among.
  *
  *   EXT_NAME(f)                           f's name in this row: f_avx2
+ *   EXT_LEVEL_NAME(f)                     its name in the level that this row adds instructions to:
+ *                                         where f would be the same in both
  *   EXT_DISPATCH(f, parameters, arguments)
  *                                         beside the first level, the function f, which calls the
  *                                         first of its rows that is in use; elsewhere nothing
@@ -22,6 +24,7 @@
 
 /* The row that is being compiled. */
 #define EXT_NAME(f) EXT_JOIN(f##_, EXT_ROW)
+#define EXT_LEVEL_NAME(f) EXT_JOIN(f##_, EXT_LEVEL)
 /* The same as one of ext_isa, of what is compiled for the first level. */
 #define EXT_FIRST_ISA EXT_JOIN(EXT_ISA_, EXT_ROW)
 

@@ -45,6 +45,8 @@ BYTES_WITHOUT_TILES = {
 }
 #: The row amx_bf16 in the same way, for products of fp32 in parts.
 PARTS_WITHOUT_TILES = {f"{name}_parts": build for name, build in WITHOUT_TILES.items()}
+#: The families of products of fp32.
+PRODUCTS = "gemm gemm_packed_tile gemm_unpacked_tile gemm_parts matmul gemv gemv_dots gemv_walk"
 #: The row avx_vnni with its one instruction written out, for all CPUs with AVX2.
 WITHOUT_UNIT = "avx_vnni_without_unit"
 
@@ -141,8 +143,8 @@ def without_unit(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return _built_with(
         "without_unit",
         "-DEXT_SIMD_AVX2 -mavx2 -mfma -DEXT_DOT -DEXT_DOT_WITHOUT_UNIT",
-        "activation requantise qgemm qmatmul qconv2d qdepthwise qgrouped depthwise"
-        " matmul_block matmul_block_few matmul gemm gemm_parts gemv gemv_dots gemv_walk recurrent",
+        "activation requantise qgemm qmatmul qconv2d qdepthwise qgrouped depthwise recurrent"
+        f" matmul_block matmul_block_few {PRODUCTS}",
         (
             "ext_qmatmul",
             "ext_recurrent",
@@ -171,8 +173,7 @@ def _without_tiles(name: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
         return _built_with(
             name,
             f"{tiles} -DEXT_DOT",
-            "activation requantise qgemm qmatmul qconv2d"
-            " matmul_block matmul_block_few matmul gemm gemm_parts gemv gemv_dots gemv_walk",
+            f"activation requantise qgemm qmatmul qconv2d matmul_block matmul_block_few {PRODUCTS}",
             ("ext_qmatmul", "ext_qconv2d", "ext_matmul_block"),
             factory,
         )
@@ -180,7 +181,7 @@ def _without_tiles(name: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
         return _built_with(
             name,
             tiles,
-            "activation gemm gemm_parts matmul gemv gemv_dots gemv_walk conv2d conv2d_direct",
+            f"activation {PRODUCTS} conv2d conv2d_direct",
             ("ext_matmul", "ext_matmul_packed", "ext_conv2d", "ext_conv2d_prologue"),
             factory,
         )

@@ -1,10 +1,14 @@
-"""Turn adaptive average pooling into a mean, or into pooling with fixed windows.
+"""Turn adaptive average pooling into a mean, or into pooling of images.
 
-To one element per axis it is the mean over all; where the input's extents are multiples of the
-output's, all windows have one size, the quotient, and do not overlap.
+To one element per axis it is the mean over all; where an image's extents are multiples of the
+result's, all windows have one size, the quotient, and do not overlap. Lines are images of one row.
+Of volumes, the means of windows of depth come first, then those of planes: all windows of one
+window of depth are equally deep, so that the mean of their means is the mean.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from tvm import relax
 
@@ -16,9 +20,12 @@ LAYOUTS = {
     "relax.nn.adaptive_avg_pool3d": "NCDHW",
 }
 
+#: Axes of a volume with the depth last, and back.
+_DEPTH_LAST, _DEPTH_BACK = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
+
 
 def mean_from_global_pool(block: Block) -> None:
-    """Rewrite pools whose windows are all alike."""
+    """Rewrite pools whose windows are all alike, and those of lines and volumes."""
     for var, call in block.calls(*LAYOUTS):
         layout = LAYOUTS[op_name(call)]
         size = call.attrs.output_size
@@ -26,18 +33,55 @@ def mean_from_global_pool(block: Block) -> None:
             continue
         axes = list(range(2, len(layout)))
         extents = [int(extent) for extent in size]
-        if shape_of(call.args[0]) is None:
+        shape = shape_of(call.args[0])
+        if shape is None:
             continue
         if extents == [1] * len(axes):
             block.replace(var, relax.op.mean(call.args[0], axis=axes, keepdims=True))
-            continue
-        shape = static_shape_of(call.args[0])
-        if shape is None or layout != "NCHW" or not is_kernel_float(var):
-            continue
-        if any(n % m for n, m in zip(shape[2:], extents, strict=True)):
-            continue
-        window = tuple(n // m for n, m in zip(shape[2:], extents, strict=True))
-        if window == (1, 1):
-            block.alias(var, call.args[0])
-        else:
-            block.replace(var, relax.op.nn.avg_pool2d(call.args[0], window, window))
+        elif is_kernel_float(var):
+            _windows(block, var, call.args[0], extents)
+
+
+def _windows(block: Block, var: relax.Var, value: relax.Expr, extents: list[int]) -> None:
+    batch, channels, *sizes = value.ty.shape.values
+    if len(sizes) == 2:
+        kernel = _equal_windows(value, extents)
+        if kernel == (1, 1):
+            block.alias(var, value)
+        elif kernel is not None:
+            block.replace(var, relax.op.nn.avg_pool2d(value, kernel, kernel))
+        return
+    if len(sizes) == 1:
+        value = _pooled(block, var, value, [batch, channels, 1, sizes[0]], [1, extents[0]])
+    else:
+        _, height, width = sizes
+        value = block.emit(var, relax.op.permute_dims(value, _DEPTH_LAST))
+        lines = [batch, channels * height * width, sizes[0], 1]
+        value = _pooled(block, var, value, lines, [extents[0], 1])
+        parted = [batch, channels, height, width, extents[0]]
+        value = block.emit(var, relax.op.reshape(value, parted))
+        value = block.emit(var, relax.op.permute_dims(value, _DEPTH_BACK))
+        planes = [batch, channels * extents[0], height, width]
+        value = _pooled(block, var, value, planes, extents[1:])
+    block.replace(var, relax.op.reshape(value, var.ty.shape))
+
+
+def _pooled(
+    block: Block, var: relax.Var, value: relax.Expr, shape: list[Any], extents: list[int]
+) -> relax.Expr:
+    """The same elements as an image of that shape, and the means of its windows."""
+    image = block.emit(var, relax.op.reshape(value, shape))
+    kernel = _equal_windows(image, extents)
+    if kernel == (1, 1):
+        return image
+    if kernel is not None:
+        return block.emit(var, relax.op.nn.avg_pool2d(image, kernel, kernel))
+    return block.emit(var, relax.op.nn.adaptive_avg_pool2d(image, extents))
+
+
+def _equal_windows(image: relax.Expr, extents: list[int]) -> tuple[int, ...] | None:
+    """Height and width of all windows, where they are alike."""
+    shape = static_shape_of(image)
+    if shape is None or any(n % m for n, m in zip(shape[2:], extents, strict=True)):
+        return None
+    return tuple(n // m for n, m in zip(shape[2:], extents, strict=True))

@@ -29,4 +29,15 @@ def build_pool2d(call: relax.Call) -> Candidate:
     )
 
 
-POOLING_ROWS = tuple(Row(name, build_pool2d, op) for name, op in POOLS.items())
+def build_adaptive_average(call: relax.Call) -> Candidate:
+    """NCHW image; the result's shape says how many windows there are."""
+    attrs = call.attrs
+    need_layout("layout", attrs.layout, "NCHW")
+    need_layout("out_layout", attrs.out_layout or attrs.layout, "NCHW")
+    return candidate("adaptive_avg_pool2d", call, [("input", call.args[0])], {})
+
+
+POOLING_ROWS = (
+    *(Row(name, build_pool2d, op) for name, op in POOLS.items()),
+    Row("relax.nn.adaptive_avg_pool2d", build_adaptive_average, "adaptive_avg_pool2d"),
+)

@@ -41,12 +41,8 @@ REWRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
         ("layout", "out_layout", "padding", "ceil_mode", "count_include_pad"),
         f"{FLOAT} of {STATIC}, NCDHW, {PADDING_THAT_COUNTS}",
     ),
-    "relax.nn.adaptive_avg_pool1d": (("layout", "output_size"), "NCW, output_size 1"),
-    "relax.nn.adaptive_avg_pool2d": (
-        ("layout", "output_size"),
-        f"NCHW and output_size 1, or {FLOAT} of {STATIC} that output_size divides",
-    ),
-    "relax.nn.adaptive_avg_pool3d": (("layout", "output_size"), "NCDHW, output_size 1"),
+    "relax.nn.adaptive_avg_pool1d": (("layout",), f"{FLOAT} of {KNOWN}, NCW"),
+    "relax.nn.adaptive_avg_pool3d": (("layout",), f"{FLOAT} of {KNOWN}, NCDHW"),
     "relax.nn.prelu": (("axis",), f"{FLOAT} of {KNOWN}, one slope or one for each channel"),
     "relax.nn.attention": (
         ("window_size", "causal_mask"),

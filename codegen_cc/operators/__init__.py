@@ -6,6 +6,7 @@ in which tables list them.
 
 from codegen_cc.operator import register
 from codegen_cc.operators import (
+    adaptive_pool,
     along_axis,
     arange,
     attention,
@@ -43,6 +44,7 @@ FAMILIES = (
         matmul,
         attention,
         pooling,
+        adaptive_pool,
         resize2d,
         pad,
         normalisation,

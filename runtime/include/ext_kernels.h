@@ -376,6 +376,14 @@ int ext_avg_pool2d(const ext_pool2d_params* p, const float* x, float* y);
 /* Of EXT_INT8 or EXT_UINT8; the maximum of padding alone is the least that the dtype holds. */
 int ext_max_pool2d_bytes(const ext_pool2d_params* p, ext_dtype dtype, const void* x, void* y);
 
+/* y[n][oh][ow][c] = the mean of a window of x[n], whose rows are [oh in_h / out_h, (oh + 1) in_h /
+ * out_h), the first rounded down, the second up, and its columns likewise; x and y are dense. */
+typedef struct {
+  int64_t batch, in_h, in_w, channels;
+  int64_t out_h, out_w;
+} ext_adaptive_pool_params;
+int ext_adaptive_avg_pool2d(const ext_adaptive_pool_params* p, const float* x, float* y);
+
 typedef enum {
   EXT_REDUCE_SUM = 0,
   EXT_REDUCE_MEAN,

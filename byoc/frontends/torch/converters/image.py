@@ -24,8 +24,6 @@ _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _AVERAGE = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 #: Which result of a pool of greatest elements says where they stand.
 PLACES = 1
-#: Windows of uneven sizes, of all axes, that are written out.
-MOST_WINDOWS = 32
 _ADAPTIVE = {
     1: op.nn.adaptive_avg_pool1d,
     2: op.nn.adaptive_avg_pool2d,
@@ -216,9 +214,7 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
             if all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
                 taps = [size // count for size, count in zip(sizes, wanted, strict=True)]
                 return _AVERAGE[spatial](image, taps, taps)
-            if sum(wanted) > MOST_WINDOWS:
-                return _ADAPTIVE[spatial](image, wanted)
-            return _by_axes(g, image, sizes, wanted, op.mean)
+            return _ADAPTIVE[spatial](image, wanted)
 
         return _with_images(g, x, spatial, apply)
 
@@ -237,19 +233,15 @@ def _by_axes(
     image: relax.Expr,
     sizes: Sequence[int],
     wanted: Sequence[int],
-    reduction: Callable[..., relax.Expr],
 ) -> relax.Expr:
-    """Windows of one axis after another reduced, as many as are wanted of it.
-
-    All lines of a window are equally long, so that the mean of their means is its mean.
-    """
+    """The greatest of windows of one axis after another, as many as are wanted of it."""
     for place, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
         axis = image.ty.ndim - len(sizes) + place
         parts = []
         for i in range(count):
             begin, end = i * size // count, -(-(i + 1) * size // count)
             part = g.emit(op.strided_slice(image, [axis], [begin], [end]))
-            parts.append(g.emit(reduction(part, [axis], True)))
+            parts.append(g.emit(op.max(part, [axis], True)))
         image = parts[0] if count == 1 else g.emit(op.concat(parts, axis))
     return image
 
@@ -307,7 +299,7 @@ def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
             return [op.max(tensor, list(range(-spatial, 0)), True), None]
         if PLACES in g.read:
             return _with_places(g, tensor, sizes, wanted)
-        return [_by_axes(g, tensor, sizes, wanted, op.max), None]
+        return [_by_axes(g, tensor, sizes, wanted), None]
 
     return convert
 

@@ -102,6 +102,13 @@ def _rounded_down(value: sympy.Expr) -> sympy.Expr:
             value = sympy.expand(rounded[0][0].args[0] * factor + others)
     number, rest = value.as_coeff_Add()
     terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(rest)]
+    # floor(-n/8) is floor(7 n/8) - n.
+    taken = sum(
+        (sympy.floor(scale) * part for scale, part in terms if scale < 0 and part.is_integer),
+        start=sympy.Integer(0),
+    )
+    if taken != 0:
+        return _rounded_down(sympy.expand(value - taken)) + taken
     if all(scale.is_Rational and part.is_integer for scale, part in terms):
         # floor(h/2 + 15/16) is floor(h/2 + 1/2): less than a half changes nothing.
         steps = lcm(*(scale.q for scale, _ in terms))
@@ -120,6 +127,13 @@ def quotient(a: Dim, b: Dim) -> Dim:
     above, below = sympy.fraction(sympy.cancel(sympy.sympify(a) / b)) if b != 0 else (0, 1)
     divisor = below if below.is_positive else larger(1, below)
     return normal(sympy.floor(above / divisor))
+
+
+def remainder(a: Dim, b: Dim) -> Dim:
+    """``a mod b``; of a known divisor by the quotient, which is the one form of both."""
+    if isinstance(b, int) and b:
+        return a - b * sympy.floor(a / sympy.Integer(b))
+    return sympy.Mod(a, b)
 
 
 def same(a: Dim, b: Dim) -> bool:

@@ -13,7 +13,7 @@ import sympy
 import tvm
 from tvm import relax, tirx
 
-from codegen_cc.dim import FUNCTIONS, Dim, larger, normal, smaller, symbol
+from codegen_cc.dim import FUNCTIONS, Dim, larger, normal, remainder, smaller, symbol
 
 
 def relax_dims(shape: Iterable[tvm.ir.Expr]) -> tuple[Dim, ...]:
@@ -116,17 +116,10 @@ def _dim(expr: object) -> Dim:
         tirx.Sub: lambda a, b: a - b,
         tirx.Mul: lambda a, b: a * b,
         tirx.FloorDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
-        tirx.FloorMod: _remainder,
+        tirx.FloorMod: remainder,
         tirx.Min: smaller,
         tirx.Max: larger,
     }.get(type(expr))
     if binary is None:
         raise ValueError(f"dimension {expr} is not a sum, product or quotient of variables")
     return binary(_dim(expr.a), _dim(expr.b))
-
-
-def _remainder(a: Dim, b: Dim) -> Dim:
-    """Of a known divisor by the quotient, which is the one form of both."""
-    return (
-        a - b * sympy.floor(a / sympy.Integer(b)) if isinstance(b, int) and b else sympy.Mod(a, b)
-    )

@@ -78,7 +78,8 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     taken_apart = _taken_apart(program.exported)
     kept = changed(taken_apart) if states else None
     _require_converters(taken_apart, kept.buffers if kept else ())
-    importer = _Importer(taken_apart, Symbols(program.symbols, program.multiples), kept)
+    symbols = Symbols(program.symbols, program.multiples, program.settled())
+    importer = _Importer(taken_apart, symbols, kept)
     outputs = [place for _, place in program.outputs()]
     module = importer.run([name for name, _ in program.inputs()], outputs)
     return define_symbols(module), kept or Changed()

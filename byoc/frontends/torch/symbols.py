@@ -17,7 +17,8 @@ import torch
 from torch.utils._sympy import functions
 from tvm import relax, tirx
 
-from codegen_cc.dim import Dim, larger, normal, smaller, symbol
+from byoc.frontends.torch.settled_sizes import SettledSizes
+from codegen_cc.dim import Dim, larger, normal, remainder, smaller, symbol
 from codegen_cc.region.relax_dims import relax_extent
 
 
@@ -32,7 +33,7 @@ def _quotient(above: Dim, below: Dim) -> Dim:
 
 
 def _remainder(above: Dim, below: Dim) -> Dim:
-    return sympy.Mod(above, below if isinstance(below, int) else larger(below, 1))
+    return remainder(above, below if isinstance(below, int) else larger(below, 1))
 
 
 #: PyTorch's functions of whole numbers, none of which is below 0 in a shape.
@@ -58,13 +59,18 @@ MOST_PARTS, MOST_TIMES, MOST_SCALED = 1000, 1000, 1 << 20
 
 class Symbols:
     """The variables of a module by PyTorch's symbols; ``names`` calls some of them otherwise, and
-    ``multiples`` says of which numbers some sizes are multiples: their variables count these."""
+    ``multiples`` says of which numbers some sizes are multiples: their variables count these.
+    ``settled`` is what is known of sizes beforehand."""
 
     def __init__(
-        self, names: Mapping[str, str], multiples: Mapping[str, int] | None = None
+        self,
+        names: Mapping[str, str],
+        multiples: Mapping[str, int] | None = None,
+        settled: SettledSizes | None = None,
     ) -> None:
         self._names = names
         self._multiples = multiples or {}
+        self._settled = settled or SettledSizes()
         self._variables: dict[sympy.Symbol, tirx.Var] = {}
         #: Numbers that a program gives as sizes which the tracer writes otherwise.
         self._equal: dict[sympy.Basic, int] = {}
@@ -83,7 +89,7 @@ class Symbols:
 
     def within(self, variables: Mapping[sympy.Symbol, tirx.Var]) -> Symbols:
         """The same symbols in a function that has variables of its own for them."""
-        inner = Symbols(self._names, self._multiples)
+        inner = Symbols(self._names, self._multiples, self._settled)
         inner._variables = dict(variables)
         inner._equal, inner._found = dict(self._equal), dict(self._found)
         return inner
@@ -96,11 +102,13 @@ class Symbols:
 
     def extent_of(self, expr: sympy.Basic) -> int | tirx.PrimExpr:
         """The same of a whole number that PyTorch computes from its symbols."""
-        return relax_extent(normal(self._dim(expr)), self._variables)
+        return relax_extent(self._known(expr), self._variables)
 
     def dim(self, size: Any) -> Dim:
         """A size of PyTorch's as a dimension. Raises ``ValueError`` for one that data decide."""
-        return size if isinstance(size, int) else normal(self._dim(size.node.expr))
+        return (
+            size if isinstance(size, int) else self._settled.of(normal(self._dim(size.node.expr)))
+        )
 
     def equate(self, size: Any, number: int) -> None:
         """Note that a size is this number, as a reshape to it says."""
@@ -122,6 +130,9 @@ class Symbols:
             name = symbol(f"count{len(self._found)}")
             self._found.setdefault(expr.name, name if count is None else count)
         return self.extent(size)
+
+    def _known(self, expr: sympy.Basic) -> Dim:
+        return self._settled.of(normal(self._dim(expr)))
 
     def _dim(self, expr: sympy.Basic) -> Dim:
         if isinstance(expr, sympy.Integer):

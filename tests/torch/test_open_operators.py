@@ -360,3 +360,31 @@ def test_extents_that_a_range_makes_equal(tmp_path: Path) -> None:
             torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
         with pytest.raises(byoc.ByocError):
             model(torch.zeros(1, 65, 8).numpy())
+
+
+class Best(nn.Module):
+    """As many of the greatest as the length of an axis says."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        best = x.topk(x.shape[0] // 4, 0)
+        return {"best": best.values, "places": best.indices}
+
+
+@torch.no_grad()
+def test_an_open_number_of_the_greatest(tmp_path: Path) -> None:
+    """PyTorch's tracer compares the number with the axis, so that it may not be any."""
+    module, library = Best().eval(), tmp_path / "best.so"
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(12, 3),),
+        dynamic_shapes=({0: torch.export.Dim.AUTO},),
+        min_bytes=0,
+    )
+    assert compiled.report.left == () and len(compiled.report.regions) == 1
+    with byoc.load(library) as model:
+        for count in (12, 9, 70):
+            x = torch.randn(count, 3)
+            found = model.run({"x": x.numpy()})
+            for name, wanted in module(x).items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), wanted)

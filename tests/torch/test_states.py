@@ -271,6 +271,18 @@ class Changes(nn.Module):
         return torch.relu(x @ x)
 
 
+class SetAgain(nn.Module):
+    """A table that is set to itself, as models of transformers move theirs to a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(32, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.table = self.table.to(x.device, x.dtype)
+        return x @ self.table
+
+
 class TwoNames(nn.Module):
     """A buffer that is reached by another attribute as well, as in a cache of transformers."""
 
@@ -289,6 +301,16 @@ def refused(module: nn.Module, *inputs: torch.Tensor, **options: object) -> str:
         byoc.compile(exported(module, *inputs), **options)
     assert isinstance(caught.value, ModelError) and "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_buffer_that_is_set_to_itself_is_no_state(tmp_path: Path) -> None:
+    module, x = SetAgain(), torch.randn(3, 32)
+    report = byoc.compile(exported(module, x), tmp_path / "m.so", min_bytes=0).report
+    assert len(report.regions) == 1 and report.left == ()
+    with byoc.load(tmp_path / "m.so") as model, torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(model(x.numpy())), module(x))
+    with pytest.raises(ControlError, match="no input has a state's name"):
+        byoc.compile(exported(module, x), states=True)
 
 
 def test_what_is_refused() -> None:

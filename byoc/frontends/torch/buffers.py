@@ -28,8 +28,9 @@ class Changed:
 
 def changed(program: torch.export.ExportedProgram) -> Changed:
     """What a program without operators in place changes. Raises ``ModelError``."""
-    inputs = program.graph_signature.user_inputs_to_mutate.values()
-    return Changed(tuple(changed_buffers(program)), tuple(dict.fromkeys(inputs)))
+    written = program.graph_signature.user_inputs_to_mutate.items()
+    inputs = dict.fromkeys(target for name, target in written if name != target)
+    return Changed(tuple(changed_buffers(program)), tuple(inputs))
 
 
 def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
@@ -41,8 +42,12 @@ def changed_buffers(program: torch.export.ExportedProgram) -> list[str]:
     signature = program.graph_signature
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     buffers = {target: nodes[name] for name, target in signature.inputs_to_buffers.items()}
-    written = signature.buffers_to_mutate.values()
-    found = [target for target in written if not _is_overwritten(buffers[target])]
+    written = signature.buffers_to_mutate.items()
+    found = [
+        target
+        for name, target in written
+        if name != buffers[target].name and not _is_overwritten(buffers[target])
+    ]
     stored = {**program.state_dict, **program.constants}
     for target in found:
         if stored[target].count_nonzero():
@@ -84,6 +89,14 @@ def _is_overwritten(buffer: torch.fx.Node) -> bool:
         user.target is torch.ops.aten.copy.default and buffer not in user.args[1:]
         for user in buffer.users
     )
+
+
+def is_as_before(program: torch.export.ExportedProgram, spec: Any, result: torch.fx.Node) -> bool:
+    """Whether what a buffer or an input becomes is what it was, as an attribute that is set to
+    itself (``self.table = self.table.to(device)``)."""
+    signature = program.graph_signature
+    names = {**signature.inputs_to_buffers, **{name: name for name in signature.user_inputs}}
+    return names.get(result.name) == spec.target
 
 
 def changes_refused(written: Sequence[tuple[Any, torch.fx.Node]]) -> ModelError:

@@ -23,6 +23,7 @@ from byoc.frontends.torch.buffers import (
     Changed,
     changed,
     changes_refused,
+    is_as_before,
     require_values,
     tensor_of_two_names,
 )
@@ -78,8 +79,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
     taken_apart = _taken_apart(program.exported)
     kept = changed(taken_apart) if states else None
     _require_converters(taken_apart, kept.buffers if kept else ())
-    symbols = Symbols(program.symbols, program.multiples, program.settled())
-    importer = _Importer(taken_apart, symbols, kept)
+    importer = _Importer(taken_apart, program.sizes(), kept)
     outputs = [place for _, place in program.outputs()]
     module = importer.run([name for name, _ in program.inputs()], outputs)
     return define_symbols(module), kept or Changed()
@@ -252,7 +252,7 @@ class _Importer:
                 results.append(result)
             elif self._kept is not None and spec.kind in changes:
                 behind[spec.target] = result
-            else:
+            elif not is_as_before(self._program, spec, result):
                 written.append((spec, result))
         if written:
             raise changes_refused(written)

@@ -28,7 +28,7 @@ from byoc.frontends.torch.nodes import inputs_of
 from byoc.frontends.torch.opened_results import is_unknown, opened, opened_results
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from byoc.frontends.torch.single_rows import not_for_one
-from byoc.frontends.torch.symbols import decided_by_data
+from byoc.frontends.torch.symbols import Symbols, decided_by_data
 from byoc.frontends.torch.whole_layers import whole_layers
 from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.errors import one_line
@@ -111,9 +111,10 @@ class Program:
         counts = dict.fromkeys(factors, COUNTS)
         return tuple(t for t in written if "!=" in t or not always_holds(condition(t), counts))
 
-    def settled(self) -> SettledSizes:
-        """What conditions and ranges say of sizes that are computed."""
-        return SettledSizes(self.conditions(), self.ranges())
+    def sizes(self) -> Symbols:
+        """PyTorch's symbols as variables, without any so far."""
+        settled = SettledSizes(self.conditions(), self.ranges())
+        return Symbols(self.symbols, self.multiples, settled)
 
     def divisors(self, inputs: Sequence[TensorInfo]) -> tuple[str, ...]:
         """That axes of inputs, as they are named, are multiples of what they must be."""

@@ -28,16 +28,20 @@ def _numbers(count: int, rank: int, axis: int) -> torch.Tensor:
     return torch.arange(count).reshape([-1] + [1] * (rank - 1 - axis))
 
 
-def topk(g: Graph, x: Value, k: int, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
+def topk(g: Graph, x: Value, k: Value, dim: int, largest: bool, sorted: bool) -> list[relax.Expr]:
     """The ``k`` greatest or least elements along an axis, and their places; equal ones as they
-    stand. Neither the kernel nor TVM knows narrow integers."""
+    stand. Neither the kernel nor TVM knows narrow integers. Of a number that sizes decide, all are
+    put in order."""
     tensor = g.tensor(x)
     if not tensor.ty.ndim:
         return _of_one(g, tensor)
     own = dtype_of(tensor)
-    keys = g.tensor(tensor, "int32") if own in _NARROW else tensor
-    both = g.emit(op.topk(keys, k, dim % tensor.ty.ndim, "both", largest, "int64"))
+    keys, axis = g.tensor(tensor, "int32") if own in _NARROW else tensor, dim % tensor.ty.ndim
+    count = k if isinstance(k, int) else ALL
+    both = g.emit(op.topk(keys, count, axis, "both", largest, "int64"))
     values, places = (g.emit(relax.TupleGetItem(both, i)) for i in range(2))
+    if count is not k:
+        values, places = (g.emit(part_of(part, axis, 0, k)) for part in (values, places))
     return [g.tensor(values, own), places]
 
 

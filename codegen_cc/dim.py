@@ -112,7 +112,9 @@ def _rounded_down(value: sympy.Expr) -> sympy.Expr:
     if all(scale.is_Rational and part.is_integer for scale, part in terms):
         # floor(h/2 + 15/16) is floor(h/2 + 1/2): less than a half changes nothing.
         steps = lcm(*(scale.q for scale, _ in terms))
-        number = sympy.floor(number * steps) / steps
+        least = sympy.floor(number * steps) / steps
+        if least != number:
+            return _rounded_down(sympy.expand(rest + least))
     whole = sympy.floor(number)
     return sympy.floor(rest + number - whole) + whole
 

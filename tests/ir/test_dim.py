@@ -47,6 +47,11 @@ def test_extremes_lose_common_factors() -> None:
         (W * sympy.floor((H - 7) / 4), W * sympy.floor((H + 1) / 4) - 2 * W),
         (sympy.floor(2 * sympy.floor(H / 3) / 5), sympy.floor(2 * sympy.floor(H / 3) / 5)),
         (sympy.floor((8 * H + 15) / 16), sympy.floor((H + 1) / 2)),
+        (
+            sympy.floor((3 * sympy.floor(H / 32) + 5) / 6),
+            sympy.floor(H / 64 + sympy.Rational(1, 2)),
+        ),
+        (-sympy.floor(-H / 8), H - sympy.floor(7 * H / 8)),
         (sympy.floor((4 * H + 3 * W + 5) / 12), sympy.floor(H / 3 + W / 4 + sympy.Rational(5, 12))),
         (sympy.floor(-sympy.floor(H / 3) / 2), sympy.floor(-sympy.floor(H / 3) / 2)),
     ],

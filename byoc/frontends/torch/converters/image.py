@@ -209,9 +209,7 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
             sizes = known_extents(image, -spatial)
             if not all(isinstance(count, int) for count in wanted):
                 return g.builder.emit_te(_windows, image, wanted)
-            if sizes is None:
-                return _ADAPTIVE[spatial](image, wanted)
-            if all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
+            if sizes and all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
                 taps = [size // count for size, count in zip(sizes, wanted, strict=True)]
                 return _AVERAGE[spatial](image, taps, taps)
             return _ADAPTIVE[spatial](image, wanted)
@@ -228,19 +226,16 @@ def _windows(image: te.Tensor, wanted: Sequence[tirx.Expr]) -> te.Tensor:
     return pool[len(wanted)](image, wanted, "avg", layout)
 
 
-def _by_axes(
-    g: Graph,
-    image: relax.Expr,
-    sizes: Sequence[int],
-    wanted: Sequence[int],
-) -> relax.Expr:
+def _by_axes(g: Graph, image: relax.Expr, wanted: Sequence[int]) -> relax.Expr:
     """The greatest of windows of one axis after another, as many as are wanted of it."""
-    for place, (size, count) in enumerate(zip(sizes, wanted, strict=True)):
-        axis = image.ty.ndim - len(sizes) + place
+    for axis, count in enumerate(wanted, image.ty.ndim - len(wanted)):
+        extent = image.ty.shape.values[axis]
+        size = getattr(extent, "value", extent)
         parts = []
         for i in range(count):
-            begin, end = i * size // count, -(-(i + 1) * size // count)
-            part = g.emit(op.strided_slice(image, [axis], [begin], [end]))
+            begin = i * size // count if i else 0
+            end = ((i + 1) * size + count - 1) // count if i + 1 < count else size
+            part = g.emit(part_of(image, axis, begin, end))
             parts.append(g.emit(op.max(part, [axis], True)))
         image = parts[0] if count == 1 else g.emit(op.concat(parts, axis))
     return image
@@ -291,15 +286,15 @@ def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
     def convert(g: Graph, x: Value, output_size: Sequence[int]) -> list[relax.Expr | None]:
         tensor = g.tensor(x)
         sizes, wanted = known_extents(tensor, -spatial), g.shape[-spatial:]
-        if sizes is None:
-            if any(size != 1 for size in wanted):
-                raise ValueError("windows of an image of unknown size; need a fixed one")
-            if PLACES in g.read:
-                raise ValueError("places in an image of unknown size; need a fixed one")
-            return [op.max(tensor, list(range(-spatial, 0)), True), None]
-        if PLACES in g.read:
+        if sizes is not None and PLACES in g.read:
             return _with_places(g, tensor, sizes, wanted)
-        return [_by_axes(g, tensor, sizes, wanted), None]
+        if PLACES in g.read:
+            raise ValueError("places in an image of unknown size; need a fixed one")
+        if not all(isinstance(count, int) for count in wanted):
+            raise ValueError("as many windows as a call says; need a fixed number")
+        if set(wanted) == {1}:
+            return [op.max(tensor, list(range(-spatial, 0)), True), None]
+        return [_by_axes(g, tensor, wanted), None]
 
     return convert
 

@@ -98,6 +98,7 @@ def test_a_sequence(
         ("n < m", larger(N, M), M),
         ("n > m", above_zero(N - M), N - M),
         ("n != 3", smaller(N, M), smaller(N, M)),
+        ("(n + 3) // 4 == (n + 1) // 4", quotient(N + 3, 4), quotient(N + 3, 4)),
         ("n // 2 * m == 6", quotient(N, 2), quotient(N, 2)),
     ],
 )

@@ -92,7 +92,9 @@ def _solved(nothing: sympy.Expr) -> tuple[sympy.Expr | None, Dim]:
         rest = sympy.expand(nothing - factor * part)
         if factor.is_Integer and factor != 0 and not rest.has(part):
             value = sympy.expand(-rest / factor)
-            return (part, normal(value)) if value.is_integer else (None, 0)
+            # One rounding for another is no simpler, and Relax would find the former again.
+            plain = value.is_integer and not value.has(sympy.floor, sympy.Max)
+            return (part, normal(value)) if plain else (None, 0)
     return None, 0
 
 

@@ -14,6 +14,7 @@ from codegen_cc.operators import (
     conv2d_transpose,
     conv3d,
     conv3d_transpose,
+    coupling,
     distances,
     elementwise,
     fourier,
@@ -51,6 +52,7 @@ FAMILIES = (
     ),
     *(group_norm, along_axis, elementwise, logic, indexing, arange, movement, quantise),
     *(recurrent, rotary, grouped_matmul, distances, grid_sample, trees, fourier, roi_align),
+    coupling,
 )
 
 for family in FAMILIES:

@@ -424,6 +424,7 @@ int ext_topk_integers(ext_dtype dtype, const ext_topk_params* p, const void* x, 
 }
 #endif
 
+#include "ext_coupling.h"
 #include "ext_distances.h"
 #include "ext_fourier.h"
 #include "ext_grid_sample.h"

@@ -153,12 +153,46 @@ def test_classes_without_support_vectors(classes: int, positive: bool, tmp_path:
     _check(model, X, tmp_path)
 
 
-def test_probabilities_of_support_vectors_are_refused() -> None:
+def _probable(classes: int, transform: str = "NONE") -> onnx.ModelProto:
+    rng = np.random.default_rng(classes)
+    pairs = classes * (classes - 1) // 2
+    return _model(
+        "SVMClassifier",
+        X,
+        2,
+        coefficients=rng.standard_normal((classes - 1) * 2 * classes).tolist(),
+        support_vectors=rng.standard_normal(6 * classes).tolist(),
+        vectors_per_class=[2] * classes,
+        rho=rng.standard_normal(pairs).tolist(),
+        prob_a=(-8 * rng.random(pairs)).tolist(),
+        prob_b=rng.standard_normal(pairs).tolist(),
+        kernel_type="RBF",
+        kernel_params=[0.25, 0.0, 0.0],
+        classlabels_ints=list(range(classes, 0, -1)),
+        post_transform=transform,
+    )
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX"])
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_probabilities_of_support_vectors(classes: int, transform: str, tmp_path: Path) -> None:
+    _check(_probable(classes, transform), X, tmp_path)
+
+
+def test_loops_where_no_kernel_takes_pairs(tmp_path: Path) -> None:
+    model = _probable(4)
+    made = byoc.compile(model, tmp_path / "m.so", skip_ops=["coupling"])
+    assert "coupling" in " ".join(str(left) for left in made.report.left)
+    got = byoc.load(tmp_path / "m.so").run({"x": X})
+    assert_agrees(got, onnxruntime_outputs(model, {"x": X}))
+
+
+def test_a_pair_without_its_factor_is_refused() -> None:
     model = _model(
         "SVMClassifier", X, 2, coefficients=[1.0, 1.0], support_vectors=VECTORS[:6], rho=[0.0],
-        vectors_per_class=[1, 1], prob_a=[1.0], prob_b=[0.0], classlabels_ints=[0, 1],
+        vectors_per_class=[1, 1], prob_a=[1.0], classlabels_ints=[0, 1],
     )  # fmt: skip
-    with pytest.raises(byoc.ByocError, match=r"probabilities \(prob_a\), which are searched for"):
+    with pytest.raises(byoc.ByocError, match="coefficients that do not go together"):
         byoc.compile(model)
 
 

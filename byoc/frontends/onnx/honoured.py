@@ -17,7 +17,7 @@ from byoc.frontends.onnx.quantised_operators import MICROSOFT, OF_MICROSOFT
 
 #: A domain of ours, and its operators: what others are written out as, where ONNX has none.
 OWN = "byoc"
-DECISION_TREES, TREE_CUTS = "DecisionTrees", "TreeCuts"
+DECISION_TREES, TREE_CUTS, PAIR_COUPLING = "DecisionTrees", "TreeCuts", "PairCoupling"
 EXPERT_ORDER, EXPERT_PRODUCT = "ExpertOrder", "ExpertProduct"
 
 #: Names of ONNX's own domain.
@@ -58,7 +58,7 @@ OTHER_DOMAINS = {
             "SkipLayerNormalization",
         )
     ),
-    OWN: frozenset((DECISION_TREES, TREE_CUTS, EXPERT_ORDER, EXPERT_PRODUCT)),
+    OWN: frozenset((DECISION_TREES, TREE_CUTS, PAIR_COUPLING, EXPERT_ORDER, EXPERT_PRODUCT)),
 }
 
 #: Operators whose converter is for the other domain's; ONNX has some of that name as well.

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import onnx
 
-from byoc.frontends.onnx.honoured import DECISION_TREES, EXPERT_ORDER, TREE_CUTS
+from byoc.frontends.onnx.honoured import DECISION_TREES, EXPERT_ORDER, PAIR_COUPLING, TREE_CUTS
 
 #: Where ``ExpertProduct`` has its matrices, [groups, N, K].
 _MATRICES = 2
+
+#: Attributes that say how many columns a result has.
+_COLUMNS = {DECISION_TREES: "targets", PAIR_COUPLING: "classes"}
 
 
 def types_of_own(
@@ -25,8 +28,9 @@ def types_of_own(
         return {node.output[0]: made}
     rows, columns = made.tensor_type.shape.dim
     rows.CopyFrom(first.tensor_type.shape.dim[0])
-    if node.op_type == DECISION_TREES:
-        columns.dim_value = next(a.i for a in node.attribute if a.name == "targets")
+    if node.op_type in _COLUMNS:
+        named = _COLUMNS[node.op_type]
+        columns.dim_value = next(a.i for a in node.attribute if a.name == named)
     else:
         columns.CopyFrom(types[node.input[_MATRICES]].tensor_type.shape.dim[1])
     return {node.output[0]: made}

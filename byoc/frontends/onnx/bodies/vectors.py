@@ -12,11 +12,18 @@ import onnx
 
 from byoc.frontends.onnx.bodies.call import Call
 from byoc.frontends.onnx.bodies.linear import OF_SEVERAL, become, by_rows, rows_of, transform_of
+from byoc.frontends.onnx.honoured import OWN, PAIR_COUPLING
 
 _INT64 = onnx.TensorProto.INT64
 
 #: A score from which on the second of two classes has weights that are none below 0.
 _EVEN = 0.5
+
+#: Probabilities of pairs are this far from 0 and 1 at least.
+_LEAST = np.float32(1e-7)
+
+#: What a score is multiplied by, and what is added to it: the less, the likelier the first class.
+_BY_SCORE = ("prob_a", "prob_b")
 
 
 def svm_regressor(call: Call) -> bool:
@@ -45,16 +52,12 @@ def svm_regressor(call: Call) -> bool:
 def svm_classifier(call: Call) -> bool:
     """Labels, and a score of each pair of classes, or of each class where there are no vectors.
 
-    Each pair votes for one of its classes. Two classes have both scores of their pair.
+    Each pair votes for one of its classes. Two classes have both scores of their pair. Where there
+    are ``prob_a`` and ``prob_b``, the scores are probabilities of the classes.
     """
     labels = list(call.attrs.get("classlabels_ints", ()))
     if len(labels) < 2 or call.attrs.get("classlabels_strings"):
         call.refuse(f"{len(labels)} labels that are numbers; need two or more, and no texts")
-    if call.attrs.get("prob_a"):
-        call.refuse(
-            "probabilities (prob_a), which are searched for round by round; export it without,"
-            " such as of SVC(probability=False)"
-        )
     if transform_of(call) not in OF_SEVERAL:
         call.refuse(f"post_transform {transform_of(call)}; need one of {', '.join(OF_SEVERAL)}")
     supports = [int(count) for count in call.attrs.get("vectors_per_class", ())]
@@ -78,7 +81,7 @@ def _linear(call: Call, classes: int) -> tuple[str, str] | None:
         return None
     scores = call.op("Add", product, call.constant(rho[0], np.float32))
     place = call.op("ArgMax", scores, axis=1, keepdims=0)
-    if classes == 2:
+    if classes == 2 and not call.attrs.get("prob_a"):
         greatest = call.over("ReduceMax", scores, [1], keepdims=0)
         least = call.constant(_EVEN if (weights >= 0).all() else 0, np.float32)
         above = "Less" if (weights >= 0).all() else "Greater"
@@ -117,6 +120,9 @@ def _by_pairs(call: Call, supports: list[int], classes: int) -> tuple[str, str] 
     votes = call.op("Add", moved, call.constant(for_second.sum(0), np.float32))
     place = call.op("ArgMax", votes, axis=1, keepdims=0)
     transform = transform_of(call)
+    if call.attrs.get("prob_a"):
+        likely = _probabilities(call, scores, len(pairs), classes)
+        return None if likely is None else (place, become(call, likely, transform))
     if len(pairs) > 1:
         return place, become(call, scores, transform)
     other = call.op("Neg", scores)
@@ -124,6 +130,19 @@ def _by_pairs(call: Call, supports: list[int], classes: int) -> tuple[str, str] 
         other = call.op("Sub", call.constant(1, np.float32), scores)
     both = call.op("Concat", other, scores, axis=1)
     return place, call.op("Sigmoid", both) if transform == "LOGISTIC" else both
+
+
+def _probabilities(call: Call, scores: str, pairs: int, classes: int) -> str | None:
+    """Probabilities of classes, [N, classes], by those of each pair's first class."""
+    factors, terms = (np.array(call.attrs.get(name, ()), np.float32) for name in _BY_SCORE)
+    if len(factors) != len(terms) or len(factors) < pairs:
+        return None
+    scaled = call.op("Mul", scores, call.constant(-factors[:pairs], np.float32))
+    moved = call.op("Sub", scaled, call.constant(terms[:pairs], np.float32))
+    least = call.constant(_LEAST, np.float32)
+    most = call.constant(1 - _LEAST, np.float32)
+    cut = call.op("Min", call.op("Max", call.op("Sigmoid", moved), least), most)
+    return call.op(PAIR_COUPLING, cut, domain=OWN, classes=classes)
 
 
 def _width(call: Call, count: int) -> int:

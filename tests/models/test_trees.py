@@ -117,6 +117,16 @@ def _all(targets: int) -> Callable[[np.random.Generator], list[tuple[int, float]
     return lambda rng: list(enumerate(rng.random(targets).tolist()))
 
 
+def _few(targets: int) -> Callable[[np.random.Generator], list[tuple[int, float]]]:
+    """A positive weight, and sometimes one of 0, as forests of several outputs are exported."""
+
+    def given(rng: np.random.Generator) -> list[tuple[int, float]]:
+        first, second = rng.permutation(targets)[:2].tolist()
+        return [(first, float(1 + rng.random())), *([(second, 0.0)] if rng.random() < 0.3 else [])]
+
+    return given
+
+
 @pytest.mark.parametrize("absent", [False, True], ids=["", "absent"])
 @pytest.mark.parametrize("mode", [*_MODES, "all"])
 def test_comparisons(mode: str, absent: bool, tmp_path: Path) -> None:
@@ -204,9 +214,9 @@ def test_two_classes_with_weights_of_both_are_refused() -> None:
 
 
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
-@pytest.mark.parametrize("given", ["one", "all"])
+@pytest.mark.parametrize("given", ["one", "all", "few"])
 def test_several_classes(given: str, transform: str, tmp_path: Path) -> None:
-    leaves = _one(4) if given == "one" else _all(4)
+    leaves = {"one": _one(4), "all": _all(4), "few": _few(4)}[given]
     base = [0.5, 0.25, 0.0, -0.125] if given == "one" else []
     model = _model(
         "TreeEnsembleClassifier",
@@ -215,7 +225,7 @@ def test_several_classes(given: str, transform: str, tmp_path: Path) -> None:
         classlabels_int64s=[4, 9, 2, 0],
         post_transform=transform,
         **({"base_values": base} if base else {}),
-        **_forest("class", leaves, trees=12),
+        **_forest("class", leaves, trees=4 if given == "few" else 12),
     )
     _check(model, tmp_path)
 

@@ -6,7 +6,7 @@ float32, also where rows are of float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -90,7 +90,8 @@ def tree_ensemble_classifier(call: Call) -> bool:
     _check_transform(call, transform)
     if len(labels) == 2:
         return _of_two_classes(call, forest, labels, transform, base)
-    if len(base) != len(labels) and (len(base) or not _scores_all(forest)):
+    decided = _scores_all(forest) or _greatest_is_scored(forest)
+    if len(base) != len(labels) and (len(base) or not decided):
         call.refuse(
             "a row may reach no score of some class, which has rules of its own in ONNX Runtime;"
             " export it with a base value for each class"
@@ -107,17 +108,36 @@ def tree_ensemble_classifier(call: Call) -> bool:
 def _scores_all(forest: _Forest) -> bool:
     """Whether each row gets something for each class: some tree has it in all of its leaves."""
     found: set[int] = set()
-    nodes = forest.nodes
     for root in forest.roots:
-        waiting, of_tree = [root], set(range(forest.targets))
-        while waiting:
-            at = waiting.pop()
-            if nodes.modes[at] == LEAF:
-                of_tree &= {target for target, _ in forest.given[nodes.rows[at]]}
-            else:
-                waiting += (nodes.first[at], nodes.second[at])
+        of_tree = set(range(forest.targets))
+        for given in _leaves(forest, root):
+            of_tree &= {target for target, _ in given}
         found |= of_tree
     return len(found) == forest.targets
+
+
+def _greatest_is_scored(forest: _Forest) -> bool:
+    """Whether no class without a score has the greatest sum, which ONNX Runtime passes over.
+
+    No weight is negative, and each row gets a positive one: all leaves of some tree have it.
+    """
+    if not all(weight >= 0 for given in forest.given for _, weight in given):
+        return False
+    return any(
+        all(any(weight > 0 for _, weight in given) for given in _leaves(forest, root))
+        for root in forest.roots
+    )
+
+
+def _leaves(forest: _Forest, root: int) -> Iterator[Sequence[tuple[int, float]]]:
+    """What each leaf of a tree gives."""
+    nodes, waiting = forest.nodes, [root]
+    while waiting:
+        at = waiting.pop()
+        if nodes.modes[at] == LEAF:
+            yield forest.given[nodes.rows[at]]
+        else:
+            waiting += (nodes.first[at], nodes.second[at])
 
 
 def _of_two_classes(

@@ -102,14 +102,12 @@ def _rounded_down(value: sympy.Expr) -> sympy.Expr:
             value = sympy.expand(rounded[0][0].args[0] * factor + others)
     number, rest = value.as_coeff_Add()
     terms = [term.as_coeff_Mul() for term in sympy.Add.make_args(rest)]
-    # floor(-n/8) is floor(7 n/8) - n.
-    taken = sum(
-        (sympy.floor(scale) * part for scale, part in terms if scale < 0 and part.is_integer),
-        start=sympy.Integer(0),
-    )
-    if taken != 0:
-        return _rounded_down(sympy.expand(value - taken)) + taken
-    if all(scale.is_Rational and part.is_integer for scale, part in terms):
+    fractions = all(scale.is_Rational and part.is_integer for scale, part in terms)
+    if fractions and rest != 0 and all(scale < 0 for scale, _ in terms):
+        # -floor(-n/8) is n/8 rounded up, floor(n/8 + 7/8).
+        steps = lcm(number.q, *(scale.q for scale, _ in terms))
+        return -_rounded_down(sympy.expand(sympy.Rational(steps - 1, steps) - value))
+    if fractions:
         # floor(h/2 + 15/16) is floor(h/2 + 1/2): less than a half changes nothing.
         steps = lcm(*(scale.q for scale, _ in terms))
         least = sympy.floor(number * steps) / steps

@@ -51,7 +51,7 @@ def test_extremes_lose_common_factors() -> None:
             sympy.floor((3 * sympy.floor(H / 32) + 5) / 6),
             sympy.floor(H / 64 + sympy.Rational(1, 2)),
         ),
-        (-sympy.floor(-H / 8), H - sympy.floor(7 * H / 8)),
+        (-sympy.floor(-H / 8), sympy.floor((H + 7) / 8)),
         (sympy.floor((4 * H + 3 * W + 5) / 12), sympy.floor(H / 3 + W / 4 + sympy.Rational(5, 12))),
         (sympy.floor(-sympy.floor(H / 3) / 2), sympy.floor(-sympy.floor(H / 3) / 2)),
     ],

@@ -9,20 +9,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from tvm.relax.frontend.torch import from_exported_program
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra 'torch')")
-
-from torch import nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from tvm.relax.frontend.torch import from_exported_program  # noqa: E402
-
-import byoc.partition.annotate  # noqa: E402
-from byoc.canonicalise import canonicalise  # noqa: E402
-from byoc.partition.annotate import annotate  # noqa: E402
-from byoc.partition.merge import merge  # noqa: E402
-
-from .graphs import operators, regions  # noqa: E402
-from .interpret import Interpreter  # noqa: E402
+import byoc.partition.annotate
+from byoc.canonicalise import canonicalise
+from byoc.partition.annotate import annotate
+from byoc.partition.merge import merge
+from tests.ir.graphs import operators, regions
+from tests.ir.interpret import Interpreter
 
 
 class Function(nn.Module):

@@ -15,6 +15,8 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from byoc.ir.own_operators import of_each_row, register
+
 NAME = "relax.ext.coupling"
 
 #: As in ``coupling.c``: rounds at most, and the error times classes at which they end.
@@ -31,10 +33,7 @@ def coupling(pairs: relax.Expr, classes: int) -> relax.Call:
 
 def _infer(call: relax.Call, builder: relax.BlockBuilder) -> relax.Type:
     del builder
-    x = call.args[0].ty
-    if not isinstance(x.shape, relax.ShapeExpr):
-        return relax.TensorType(dtype=x.dtype, ndim=2)
-    return relax.TensorType([x.shape.values[0], int(call.attrs["classes"])], x.dtype)
+    return of_each_row(call, int(call.attrs["classes"]))
 
 
 def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -117,5 +116,4 @@ def _single(number: float) -> tirx.Expr:
     return tirx.const(number, "float32")
 
 
-for _key, _value in (("FInferType", _infer), ("FLegalize", _legalize), ("FPurity", True)):
-    tvm.ir.register_op_attr(NAME, _key, _value)
+register(NAME, _infer, _legalize)

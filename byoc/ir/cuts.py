@@ -13,6 +13,8 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from byoc.ir.own_operators import register
+
 NAME = "relax.ext.cuts"
 
 
@@ -58,6 +60,4 @@ def _cut_statement(x: Any, cut: Any, first: Any, y: Any) -> tirx.Stmt:
         return builder.get()
 
 
-_ABOUT = {"FInferType": _infer_cuts, "FLegalize": _legalize_cuts, "FPurity": True}
-for _key, _value in _ABOUT.items():
-    tvm.ir.register_op_attr(NAME, _key, _value)
+register(NAME, _infer_cuts, _legalize_cuts)

@@ -19,6 +19,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from byoc.ir.dataflow import constant, dtype_of
+from byoc.ir.own_operators import register
 from codegen_cc.dtypes import SINGLE
 from codegen_cc.operators.fourier import HALF, REAL_NUMBERS
 
@@ -221,5 +222,4 @@ def _loops(
     return te.compute(shape, lambda *index: sums(*index).astype(x.dtype), name="transformed")
 
 
-for _key, _value in (("FInferType", _infer), ("FLegalize", _legalize), ("FPurity", True)):
-    tvm.ir.register_op_attr(NAME, _key, _value)
+register(NAME, _infer, _legalize)

@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from byoc.ir.own_operators import register
 from byoc.ir.recurrent_loops import LayerForm, emit_loops
 from codegen_cc.operators.recurrent import LSTM, RESULTS
 
@@ -75,5 +76,4 @@ def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.Tuple([relax.TupleGetItem(loops, i) for i in range(len(call.ty.fields))])
 
 
-for _key, _value in (("FInferType", _infer), ("FLegalize", _legalize), ("FPurity", True)):
-    tvm.ir.register_op_attr(NAME, _key, _value)
+register(NAME, _infer, _legalize)

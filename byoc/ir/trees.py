@@ -17,6 +17,7 @@ from tvm import relax, te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from byoc.ir.own_operators import of_each_row, register
 from codegen_cc.operators.trees import ABSENT, EQUAL, ROW
 
 NAME = "relax.ext.trees"
@@ -30,10 +31,7 @@ def trees(operands: Sequence[relax.Expr], kind: str, outputs: int) -> relax.Call
 
 def _infer(call: relax.Call, builder: relax.BlockBuilder) -> relax.Type:
     del builder
-    x = call.args[0].ty
-    if not isinstance(x.shape, relax.ShapeExpr):
-        return relax.TensorType(dtype=x.dtype, ndim=2)
-    return relax.TensorType([x.shape.values[0], int(call.attrs["outputs"])], x.dtype)
+    return of_each_row(call, int(call.attrs["outputs"]))
 
 
 def _legalize(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -89,5 +87,4 @@ def _joined(kind: str, tree: tirx.Expr, had: tirx.Expr, given: tirx.Expr) -> tir
     return tirx.Select(tree == 0, given, extreme(had, given))
 
 
-for _key, _value in (("FInferType", _infer), ("FLegalize", _legalize), ("FPurity", True)):
-    tvm.ir.register_op_attr(NAME, _key, _value)
+register(NAME, _infer, _legalize)

@@ -129,6 +129,11 @@ def quotient(a: Dim, b: Dim) -> Dim:
     return normal(sympy.floor(above / divisor))
 
 
+def rounded_quotient(a: Dim, b: Dim) -> sympy.Expr:
+    """``a / b`` rounded down, as it is written: ``b`` is not 0."""
+    return sympy.floor(sympy.Rational(1, 1) * a / b)
+
+
 def remainder(a: Dim, b: Dim) -> Dim:
     """``a mod b``; of a known divisor by the quotient, which is the one form of both."""
     if isinstance(b, int) and b:

@@ -13,7 +13,16 @@ import sympy
 import tvm
 from tvm import relax, tirx
 
-from codegen_cc.dim import FUNCTIONS, Dim, larger, normal, remainder, smaller, symbol
+from codegen_cc.dim import (
+    FUNCTIONS,
+    Dim,
+    larger,
+    normal,
+    remainder,
+    rounded_quotient,
+    smaller,
+    symbol,
+)
 
 
 def relax_dims(shape: Iterable[tvm.ir.Expr]) -> tuple[Dim, ...]:
@@ -115,7 +124,7 @@ def _dim(expr: object) -> Dim:
         tirx.Add: lambda a, b: a + b,
         tirx.Sub: lambda a, b: a - b,
         tirx.Mul: lambda a, b: a * b,
-        tirx.FloorDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
+        tirx.FloorDiv: rounded_quotient,
         tirx.FloorMod: remainder,
         tirx.Min: smaller,
         tirx.Max: larger,

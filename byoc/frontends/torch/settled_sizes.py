@@ -15,13 +15,23 @@ from functools import reduce
 import sympy
 
 from byoc.deploy.metadata import SymbolRange
-from codegen_cc.dim import Dim, above_zero, at_most, larger, normal, remainder, smaller, symbol
+from codegen_cc.dim import (
+    Dim,
+    above_zero,
+    at_most,
+    larger,
+    normal,
+    remainder,
+    rounded_quotient,
+    smaller,
+    symbol,
+)
 
 _BINARY = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: lambda a, b: sympy.floor(sympy.Rational(1, 1) * a / b),
+    ast.FloorDiv: rounded_quotient,
     ast.Mod: remainder,
 }
 

@@ -18,17 +18,17 @@ from torch.utils._sympy import functions
 from tvm import relax, tirx
 
 from byoc.frontends.torch.settled_sizes import SettledSizes
-from codegen_cc.dim import Dim, larger, normal, remainder, smaller, symbol
+from codegen_cc.dim import Dim, larger, normal, remainder, rounded_quotient, smaller, symbol
 from codegen_cc.region.relax_dims import relax_extent
 
 
 def _quotient(above: Dim, below: Dim) -> Dim:
     """Rounded down. A divisor that a call may make 0 counts as 1 then: TVM's code would end the
     process, and PyTorch refuses such a size."""
-    made = sympy.floor(sympy.Rational(1, 1) * above / below)
+    made = rounded_quotient(above, below)
     divisors = [sympy.fraction(sympy.together(part.args[0]))[1] for part in made.atoms(sympy.floor)]
     if any(divisor.free_symbols for divisor in divisors):
-        return sympy.floor(sympy.Rational(1, 1) * above / larger(below, 1))
+        return rounded_quotient(above, larger(below, 1))
     return made
 
 
@@ -106,9 +106,7 @@ class Symbols:
 
     def dim(self, size: Any) -> Dim:
         """A size of PyTorch's as a dimension. Raises ``ValueError`` for one that data decide."""
-        return (
-            size if isinstance(size, int) else self._settled.of(normal(self._dim(size.node.expr)))
-        )
+        return size if isinstance(size, int) else self._known(size.node.expr)
 
     def equate(self, size: Any, number: int) -> None:
         """Note that a size is this number, as a reshape to it says."""

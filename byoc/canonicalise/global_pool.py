@@ -20,6 +20,12 @@ LAYOUTS = {
     "relax.nn.adaptive_avg_pool3d": "NCDHW",
 }
 
+_AVERAGE = {
+    1: relax.op.nn.avg_pool1d,
+    2: relax.op.nn.avg_pool2d,
+    3: relax.op.nn.avg_pool3d,
+}
+
 #: Axes of a volume with the depth last, and back.
 _DEPTH_LAST, _DEPTH_BACK = [0, 1, 3, 4, 2], [0, 1, 4, 2, 3]
 
@@ -33,8 +39,7 @@ def mean_from_global_pool(block: Block) -> None:
             continue
         axes = list(range(2, len(layout)))
         extents = [int(extent) for extent in size]
-        shape = shape_of(call.args[0])
-        if shape is None:
+        if shape_of(call.args[0]) is None:
             continue
         if extents == [1] * len(axes):
             block.replace(var, relax.op.mean(call.args[0], axis=axes, keepdims=True))
@@ -43,27 +48,31 @@ def mean_from_global_pool(block: Block) -> None:
 
 
 def _windows(block: Block, var: relax.Var, value: relax.Expr, extents: list[int]) -> None:
-    batch, channels, *sizes = value.ty.shape.values
-    if len(sizes) == 2:
-        kernel = _equal_windows(value, extents)
-        if kernel == (1, 1):
-            block.alias(var, value)
-        elif kernel is not None:
-            block.replace(var, relax.op.nn.avg_pool2d(value, kernel, kernel))
-        return
-    if len(sizes) == 1:
-        value = _pooled(block, var, value, [batch, channels, 1, sizes[0]], [1, extents[0]])
-    else:
-        _, height, width = sizes
-        value = block.emit(var, relax.op.permute_dims(value, _DEPTH_LAST))
-        lines = [batch, channels * height * width, sizes[0], 1]
-        value = _pooled(block, var, value, lines, [extents[0], 1])
-        parted = [batch, channels, height, width, extents[0]]
-        value = block.emit(var, relax.op.reshape(value, parted))
-        value = block.emit(var, relax.op.permute_dims(value, _DEPTH_BACK))
-        planes = [batch, channels * extents[0], height, width]
-        value = _pooled(block, var, value, planes, extents[1:])
-    block.replace(var, relax.op.reshape(value, var.ty.shape))
+    kernel = _equal_windows(value, extents)
+    if kernel is not None and set(kernel) == {1}:
+        block.alias(var, value)
+    elif kernel is not None:
+        block.replace(var, _AVERAGE[len(kernel)](value, kernel, kernel))
+    elif len(extents) == 1:
+        batch, channels, length = value.ty.shape.values
+        value = _pooled(block, var, value, [batch, channels, 1, length], [1, *extents])
+        block.replace(var, relax.op.reshape(value, var.ty.shape))
+    elif len(extents) == 3:
+        value = _by_depth_and_planes(block, var, value, extents)
+        block.replace(var, relax.op.reshape(value, var.ty.shape))
+
+
+def _by_depth_and_planes(
+    block: Block, var: relax.Var, value: relax.Expr, extents: list[int]
+) -> relax.Expr:
+    batch, channels, depth, height, width = value.ty.shape.values
+    count, *of_planes = extents
+    value = block.emit(var, relax.op.permute_dims(value, _DEPTH_LAST))
+    lines = [batch, channels * height * width, depth, 1]
+    value = _pooled(block, var, value, lines, [count, 1])
+    value = block.emit(var, relax.op.reshape(value, [batch, channels, height, width, count]))
+    value = block.emit(var, relax.op.permute_dims(value, _DEPTH_BACK))
+    return _pooled(block, var, value, [batch, channels * count, height, width], of_planes)
 
 
 def _pooled(
@@ -80,7 +89,7 @@ def _pooled(
 
 
 def _equal_windows(image: relax.Expr, extents: list[int]) -> tuple[int, ...] | None:
-    """Height and width of all windows, where they are alike."""
+    """Extents of all windows, where they are alike."""
     shape = static_shape_of(image)
     if shape is None or any(n % m for n, m in zip(shape[2:], extents, strict=True)):
         return None

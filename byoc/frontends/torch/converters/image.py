@@ -206,13 +206,9 @@ def adaptive_average(spatial: int) -> Callable[..., relax.Expr]:
         wanted = g.shape[-spatial:]
 
         def apply(image: relax.Expr) -> relax.Expr:
-            sizes = known_extents(image, -spatial)
-            if not all(isinstance(count, int) for count in wanted):
-                return g.builder.emit_te(_windows, image, wanted)
-            if sizes and all(size % count == 0 for size, count in zip(sizes, wanted, strict=True)):
-                taps = [size // count for size, count in zip(sizes, wanted, strict=True)]
-                return _AVERAGE[spatial](image, taps, taps)
-            return _ADAPTIVE[spatial](image, wanted)
+            if all(isinstance(count, int) for count in wanted):
+                return _ADAPTIVE[spatial](image, wanted)
+            return g.builder.emit_te(_windows, image, wanted)
 
         return _with_images(g, x, spatial, apply)
 
@@ -286,10 +282,10 @@ def adaptive_max(spatial: int) -> Callable[..., list[relax.Expr | None]]:
     def convert(g: Graph, x: Value, output_size: Sequence[int]) -> list[relax.Expr | None]:
         tensor = g.tensor(x)
         sizes, wanted = known_extents(tensor, -spatial), g.shape[-spatial:]
-        if sizes is not None and PLACES in g.read:
-            return _with_places(g, tensor, sizes, wanted)
         if PLACES in g.read:
-            raise ValueError("places in an image of unknown size; need a fixed one")
+            if sizes is None:
+                raise ValueError("places in an image of unknown size; need a fixed one")
+            return _with_places(g, tensor, sizes, wanted)
         if not all(isinstance(count, int) for count in wanted):
             raise ValueError("as many windows as a call says; need a fixed number")
         if set(wanted) == {1}:

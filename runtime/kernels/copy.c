@@ -9,6 +9,7 @@
  * ones.  Shorter elements in pairs are moved as longer ones.
  */
 #include "axes.h"
+#include "transpose.h"
 
 /* Elements of one task at least: some ten microseconds of memory traffic. */
 static const int64_t TASK_ELEMENTS = 1 << 15;
@@ -90,58 +91,6 @@ EXT_INLINE void locate(const copy_job* job, int32_t outer, int64_t item, const v
   *x = (const char*)job->x + at[0] * job->element;
   *y = (char*)job->y + at[1] * job->element;
 }
-
-/* y[i n + j] = x[j stride + i] and its reverse, y[j stride + i] = x[i n + j], i < count, j < n: the
- * shuffles of channels and of pixels, in which the compiler finds vectors for a constant n. */
-#define EXT_INTERLEAVE(n, type, name)                                                    \
-  static void interleave##n##name(int64_t count, const type* restrict x, int64_t stride, \
-                                  type* restrict y) {                                    \
-    for (int64_t i = 0; i < count; i++) {                                                \
-      EXT_UNROLL                                                                         \
-      for (int j = 0; j < n; j++) y[i * n + j] = x[j * stride + i];                      \
-    }                                                                                    \
-  }                                                                                      \
-  static void separate##n##name(int64_t count, const type* restrict x, type* restrict y, \
-                                int64_t stride) {                                        \
-    for (int64_t i = 0; i < count; i++) {                                                \
-      EXT_UNROLL                                                                         \
-      for (int j = 0; j < n; j++) y[j * stride + i] = x[i * n + j];                      \
-    }                                                                                    \
-  }
-EXT_INTERLEAVE(2, float, )
-EXT_INTERLEAVE(3, float, )
-EXT_INTERLEAVE(4, float, )
-EXT_INTERLEAVE(2, uint8_t, _bytes)
-EXT_INTERLEAVE(3, uint8_t, _bytes)
-EXT_INTERLEAVE(4, uint8_t, _bytes)
-EXT_INTERLEAVE(2, uint16_t, _halves)
-EXT_INTERLEAVE(3, uint16_t, _halves)
-EXT_INTERLEAVE(4, uint16_t, _halves)
-EXT_INTERLEAVE(2, uint64_t, _words)
-EXT_INTERLEAVE(3, uint64_t, _words)
-EXT_INTERLEAVE(4, uint64_t, _words)
-
-/* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
-#define EXT_TRANSPOSE_FEW(type, name)                                                      \
-  static int transpose_few##name(int64_t rows, int64_t columns, const type* x, int64_t xs, \
-                                 type* y, int64_t ys) {                                    \
-    switch (ys == columns ? columns : 0) {                                                 \
-      case 2: interleave2##name(rows, x, xs, y); return 1;                                 \
-      case 3: interleave3##name(rows, x, xs, y); return 1;                                 \
-      case 4: interleave4##name(rows, x, xs, y); return 1;                                 \
-      default: break;                                                                      \
-    }                                                                                      \
-    switch (xs == rows ? rows : 0) {                                                       \
-      case 2: separate2##name(columns, x, y, ys); return 1;                                \
-      case 3: separate3##name(columns, x, y, ys); return 1;                                \
-      case 4: separate4##name(columns, x, y, ys); return 1;                                \
-      default: return 0;                                                                   \
-    }                                                                                      \
-  }
-EXT_TRANSPOSE_FEW(float, )
-EXT_TRANSPOSE_FEW(uint8_t, _bytes)
-EXT_TRANSPOSE_FEW(uint16_t, _halves)
-EXT_TRANSPOSE_FEW(uint64_t, _words)
 
 /* y[j] = x[-j], j < n. */
 static void reverse_run(int64_t n, const float* restrict x, float* restrict y) {
@@ -249,69 +198,26 @@ static int run_range(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-/* y[i ys + j] = x[j xs + i], i < rows, j < columns, for VL of each at most. */
-static void transpose_tile(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
-                           int64_t ys) {
-  vf t[VL];
-  EXT_UNROLL
-  for (int k = 0; k < VL; k++) t[k] = k < columns ? vf_load_n(x + k * xs, rows) : vf_zero();
-  vf_transpose(t);
-  EXT_UNROLL
-  for (int k = 0; k < VL; k++)
-    if (k < rows) vf_store_n(y + k * ys, t[k], columns);
-}
+/* Lines in a block: a transpose takes as many as a task has elements for, between bounds, within
+ * which lines of the near side stay in L2.  Few columns need no blocks but for threads. */
+enum { LEAST_BLOCK = 64, MOST_BLOCK = 256, FEW_COLUMNS = 4, FEW_BLOCK = 4096 };
+enum { SHORT_BLOCK = 1024, REPEATED_BLOCK = 64 };
 
-/* y[i ys + j] = x[j xs + i], i < rows, j < columns. */
-static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
-                      int64_t ys) {
-  int64_t j = 0;
-  if (transpose_few(rows, columns, x, xs, y, ys)) return;
-  for (; j + VL <= columns; j += VL) {
-    int64_t i = 0;
-    for (; i + VL <= rows; i += VL) {
-      vf t[VL];
-      EXT_UNROLL
-      for (int k = 0; k < VL; k++) t[k] = vf_load(x + (j + k) * xs + i);
-      vf_transpose(t);
-      EXT_UNROLL
-      for (int k = 0; k < VL; k++) vf_store(y + (i + k) * ys + j, t[k]);
-    }
-    if (i < rows) transpose_tile(rows - i, VL, x + j * xs + i, xs, y + i * ys + j, ys);
-  }
-  for (int64_t i = 0; i < rows && j < columns; i += VL)
-    transpose_tile(i64_min(VL, rows - i), columns - j, x + j * xs + i, xs, y + i * ys + j, ys);
-}
-
-/* The same for elements of another size. */
-#define EXT_TRANSPOSE(type, name)                                                                \
-  static void transpose##name(int64_t rows, int64_t columns, const type* x, int64_t xs, type* y, \
-                              int64_t ys) {                                                      \
-    if (transpose_few##name(rows, columns, x, xs, y, ys)) return;                                \
-    for (int64_t j = 0; j < columns; j++)                                                        \
-      for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];                          \
-  }
-EXT_TRANSPOSE(uint8_t, _bytes)
-EXT_TRANSPOSE(uint16_t, _halves)
-
-/* Rows in a block: 64 lines of x stay in L1 while the columns pass.  Few columns need no blocks
- * but for threads. */
-enum { TRANSPOSE_BLOCK = 64, FEW_COLUMNS = 4, FEW_BLOCK = 4096, SHORT_BLOCK = 1024 };
-
-/* The last but one axis is made of blocks, of which the last one may be shorter. */
+/* One of the last two axes, `at`, is made of blocks, of which the last one may be shorter. */
 typedef struct {
   copy_job job;
+  int32_t at;
   int64_t block, blocks;
 } block_job;
 
-/* Item `item`: the first of its rows, and how many they are. */
+/* Item `item`: where it begins, and how long axis `at` is in it. */
 EXT_INLINE int64_t locate_block(const block_job* b, int64_t item, const void** x, void** y) {
-  const int32_t outer = b->job.axes.ndim - 2;
-  const axis rows = axis_at(&b->job, outer);
+  const axis cut = axis_at(&b->job, b->at);
   const int64_t first = item % b->blocks * b->block;
-  locate(&b->job, outer, item / b->blocks, x, y);
-  *x = (const char*)*x + first * rows.x * b->job.element;
-  *y = (char*)*y + first * rows.y * b->job.element;
-  return i64_min(b->block, rows.size - first);
+  locate(&b->job, b->job.axes.ndim - 2, item / b->blocks, x, y);
+  *x = (const char*)*x + first * cut.x * b->job.element;
+  *y = (char*)*y + first * cut.y * b->job.element;
+  return i64_min(b->block, cut.size - first);
 }
 
 /* Runs that are shorter than vectors. */
@@ -329,21 +235,21 @@ static int short_runs(void* context, int64_t begin, int64_t end) {
 }
 
 /* The last two axes are the transpose's: rows that are contiguous in x, columns in y. */
-
 static int transposes(void* context, int64_t begin, int64_t end) {
   const block_job* b = context;
   const int32_t ndim = b->job.axes.ndim;
-  const axis rows = axis_at(&b->job, ndim - 2), columns = axis_at(&b->job, ndim - 1);
+  axis rows = axis_at(&b->job, ndim - 2), columns = axis_at(&b->job, ndim - 1);
   for (int64_t item = begin; item < end; item++) {
     const void* x;
     void* y;
     const int64_t count = locate_block(b, item, &x, &y);
+    *(b->at == ndim - 1 ? &columns.size : &rows.size) = count;
     if (b->job.element == 1)
-      transpose_bytes(count, columns.size, x, columns.x, y, rows.y);
+      transpose_bytes(rows.size, columns.size, x, columns.x, y, rows.y);
     else if (b->job.element == 2)
-      transpose_halves(count, columns.size, x, columns.x, y, rows.y);
+      transpose_halves(rows.size, columns.size, x, columns.x, y, rows.y);
     else
-      transpose(count, columns.size, x, columns.x, y, rows.y);
+      transpose(rows.size, columns.size, x, columns.x, y, rows.y);
   }
   return EXT_OK;
 }
@@ -354,35 +260,51 @@ static int repeated_columns(void* context, int64_t begin, int64_t end) {
   const block_job* b = context;
   const int32_t ndim = b->job.axes.ndim;
   const axis rows = axis_at(&b->job, ndim - 2), columns = axis_at(&b->job, ndim - 1);
-  float tile[TRANSPOSE_BLOCK * TRANSPOSE_BLOCK];
+  float tile[REPEATED_BLOCK * REPEATED_BLOCK];
   for (int64_t item = begin; item < end; item++) {
     const void* from;
     void* to;
     const int64_t count = locate_block(b, item, &from, &to);
-    for (int64_t j = 0; j < columns.size; j += TRANSPOSE_BLOCK) {
-      const int64_t n = i64_min(TRANSPOSE_BLOCK, columns.size - j);
-      transpose(count, n, (const float*)from + j * columns.x, columns.x, tile, TRANSPOSE_BLOCK);
+    for (int64_t j = 0; j < columns.size; j += REPEATED_BLOCK) {
+      const int64_t n = i64_min(REPEATED_BLOCK, columns.size - j);
+      transpose(count, n, (const float*)from + j * columns.x, columns.x, tile, REPEATED_BLOCK);
       for (int64_t i = 0; i < count; i++)
-        transpose_few(n, columns.y, tile + i * TRANSPOSE_BLOCK, 0,
+        transpose_few(n, columns.y, tile + i * REPEATED_BLOCK, 0,
                       (float*)to + i * rows.y + j * columns.y, columns.y);
     }
   }
   return EXT_OK;
 }
 
-/* Calls `work` for blocks of axis `at`, which becomes the last but one. */
+/* Calls `work` for blocks of axis `at`, one of the last two. */
 static int run_blocks(const copy_job* job, int32_t at, int64_t block,
                       int (*work)(void* context, int64_t begin, int64_t end)) {
-  block_job b = {.job = *job, .block = block};
   const int32_t ndim = job->axes.ndim;
-  const axis rows = axis_at(job, at);
-  for (int32_t d = at; d < ndim - 2; d++) set_axis(&b.job, d, axis_at(job, d + 1));
-  set_axis(&b.job, ndim - 2, rows);
-  b.blocks = ceil_div(rows.size, b.block);
+  const int64_t lines = job->axes.size[at], across = job->axes.size[2 * ndim - 3 - at];
+  block_job b = {.job = *job, .at = at, .block = block, .blocks = ceil_div(lines, block)};
   int64_t items = b.blocks;
-  for (int32_t d = 0; d < ndim - 2; d++) items *= b.job.axes.size[d];
-  const int64_t elements = i64_min(b.block, rows.size) * axis_at(job, ndim - 1).size;
+  for (int32_t d = 0; d < ndim - 2; d++) items *= job->axes.size[d];
+  const int64_t elements = i64_min(block, lines) * across;
   return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), work, &b);
+}
+
+/* Makes axis `d` the last but one. */
+static void move_inside(copy_job* job, int32_t d) {
+  const axis moved = axis_at(job, d);
+  const int32_t to = job->axes.ndim - 2;
+  for (; d < to; d++) set_axis(job, d, axis_at(job, d + 1));
+  set_axis(job, to, moved);
+}
+
+/* The last two axes are a transpose's; blocks of the one along which tiles follow one another. */
+static int run_transposes(const copy_job* job) {
+  const int32_t last = job->axes.ndim - 1;
+  const axis rows = axis_at(job, last - 1), columns = axis_at(job, last);
+  if (columns.size <= FEW_COLUMNS) return run_blocks(job, last - 1, FEW_BLOCK, transposes);
+  const int32_t along = rows.y > columns.x ? last : last - 1;
+  const int64_t fitting = TASK_ELEMENTS / job->axes.size[2 * last - 1 - along] / VL * VL;
+  const int64_t block = i64_max(LEAST_BLOCK, i64_min(fitting, MOST_BLOCK));
+  return run_blocks(job, along, block, transposes);
 }
 
 /* The longest axis but the last. */
@@ -406,21 +328,25 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   int32_t ndim = job.axes.ndim;
   axis inner = ndim ? axis_at(&job, ndim - 1) : (axis){1, 1, 1};
   if (element != 8 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
-    for (int32_t d = ndim - 2; d >= 0; d--)
-      if (job.axes.stride[0][d] == 1)
-        return run_blocks(&job, d, inner.size <= FEW_COLUMNS ? FEW_BLOCK : TRANSPOSE_BLOCK,
-                          transposes);
+    for (int32_t d = ndim - 2; d >= 0; d--) {
+      if (job.axes.stride[0][d] != 1) continue;
+      move_inside(&job, d);
+      return run_transposes(&job);
+    }
   }
   if (element == 4 && ndim > 2 && inner.x == 0 && inner.y == 1 && inner.size <= FEW_COLUMNS &&
       job.axes.stride[1][ndim - 2] == inner.size && job.axes.stride[0][ndim - 2] > 1) {
     for (int32_t d = ndim - 3; d >= 0; d--) {
       if (job.axes.stride[0][d] != 1) continue;
       job.axes.ndim--;
-      return run_blocks(&job, d, TRANSPOSE_BLOCK, repeated_columns);
+      move_inside(&job, d);
+      return run_blocks(&job, ndim - 3, REPEATED_BLOCK, repeated_columns);
     }
   }
-  if (ndim > 1 && inner.x == 1 && inner.y == 1 && inner.size < VL)
-    return run_blocks(&job, longest_outside(&job), SHORT_BLOCK, short_runs);
+  if (ndim > 1 && inner.x == 1 && inner.y == 1 && inner.size < VL) {
+    move_inside(&job, longest_outside(&job));
+    return run_blocks(&job, ndim - 2, SHORT_BLOCK, short_runs);
+  }
   if (ndim == 0) set_axis(&job, job.axes.ndim++, inner);
   if (job.axes.ndim == 1) return ext_parallel_for(total, TASK_ELEMENTS, run_range, &job);
   int64_t elements = job.axes.size[ndim - 2] * inner.size;

@@ -30,10 +30,9 @@ EXT_INLINE void tile_four_steps(const int rows, const int nv, const vf a[MR], co
  * two lines of `following` for every four steps come meanwhile. */
 EXT_INLINE void tile_steps(const int rows, const int nv, const int more, int64_t kc, const float* a,
                            int64_t a_row, const float* b, const float* next, const float* following,
-                           tile_fetch* fetch, vf acc[MR][NV]) {
+                           vf acc[MR][NV]) {
   int64_t p = 0;
   for (; p + VL <= kc; p += VL, b += VL * EXT_PANEL, next += VL * EXT_PANEL) {
-    tile_fetch_step(1, fetch);
     vf x[MR];
     EXT_UNROLL
     for (int i = 0; i < rows; i++) x[i] = vf_load(a + i * a_row + p);
@@ -59,8 +58,7 @@ EXT_INLINE void tile_steps(const int rows, const int nv, const int more, int64_t
 EXT_INLINE void tile_loop(const int rows, const int nv, const int half, const gemm_tile* t,
                           vf acc[MR][NV]) {
   (void)half;
-  tile_fetch fetch = tile_fetch_begin(rows, t);
-  tile_steps(rows, nv, 0, t->kc, t->a, A_STRIDE, t->b, t->next, NULL, &fetch, acc);
+  tile_steps(rows, nv, 0, t->kc, t->a, A_STRIDE, t->b, t->next, NULL, acc);
 }
 
 /* The same with A as it lies. */
@@ -69,12 +67,11 @@ EXT_INLINE void tile_unpacked_loop(const int rows, const int nv, const int half,
   (void)half;
   const int64_t a_row = t->a_row, kc = t->kc;
   const float *b = t->b, *next = t->next, *line = t->a;
-  tile_fetch fetch = tile_fetch_begin(rows, t);
   for (int64_t h = t->taps_h; h > 0; h--, line += t->a_line, b += t->b_skip * EXT_PANEL) {
     const float* tap = line;
     for (int64_t w = t->taps_w; w > 0; w--, tap += t->a_tap) {
       /* The next tile's rows come next, most often. */
-      tile_steps(rows, nv, 1, kc, tap, a_row, b, next, tap + rows * a_row, &fetch, acc);
+      tile_steps(rows, nv, 1, kc, tap, a_row, b, next, tap + rows * a_row, acc);
       b += kc * EXT_PANEL;
       next += kc * EXT_PANEL;
     }

@@ -67,6 +67,7 @@ from byoc.canonicalise.slice_from_take import slice_from_take
 from byoc.canonicalise.split_to_slices import split_to_slices
 from byoc.canonicalise.stack_to_concat import stack_to_concat
 from byoc.canonicalise.statistics import mean_from_variance
+from byoc.canonicalise.take_from_the_end import take_from_the_end
 from byoc.canonicalise.take_of_constants import take_of_constants
 from byoc.canonicalise.taps_in_padding import without_taps_in_padding
 from byoc.canonicalise.tile_to_broadcast import tile_to_broadcast
@@ -94,6 +95,7 @@ RULES: tuple[Rule, ...] = (
     stack_to_concat,
     tile_to_broadcast,
     take_of_constants,
+    take_from_the_end,
     simple_operators,
     cast_that_wraps,
     any_of_booleans,
@@ -179,7 +181,7 @@ def canonicalise(
     them. Fp32 only: operators of other dtypes pass through unchanged, but for constant folding
     (``widen_halves`` comes before).
     """
-    mod = apply_rules(harmless(mod), (fold_constants, fold_leftover_constants))
+    mod = apply_rules(harmless(mod, computed), (fold_constants, fold_leftover_constants))
     rules = tuple(computed_filters_unless(computed) if r is computed_filters else r for r in RULES)
     if observe is None:
         return drop_unused_primitives(apply_rules(mod, rules))
@@ -189,16 +191,17 @@ def canonicalise(
     return drop_unused_primitives(mod)
 
 
-def harmless(mod: tvm.IRModule) -> tvm.IRModule:
+def harmless(mod: tvm.IRModule, computed: Callable[[relax.Call], bool]) -> tvm.IRModule:
     """Keep operands that end the process or leave a tensor's memory from all of TVM's code.
 
-    To be run before TVM computes anything, be it while folding.
+    To be run before TVM computes anything, be it while folding. Computed indices are left to
+    kernels that check them, which those of users' libraries are not known to do.
     """
 
     def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
         open_block = Block(block, mod)
         no_division_by_zero(open_block)
-        no_index_out_of_bounds(open_block)
+        no_index_out_of_bounds(open_block, checked=lambda call: not computed(call))
         return open_block.finish()
 
     return map_blocks(mod, rewrite, nested=True)

@@ -1,18 +1,19 @@
 """Keep indices within their axes: TVM's code reads and writes wherever they point.
 
-    i -> max(min(i, n - 1), 0)      an index outside of an axis means its nearest element
+    i -> max(min(i, n - 1), -n)              an index outside of an axis means its nearest element
+    i -> where(i < 0, i + n, i)              a negative one counts from the end
 
-``take`` has a mode for that. Where negative indices count from the end (``scatter_elements``,
-``index_put``, and ``index_tensor``, to which TVM has to be told so), -n .. -1 are inside as well.
-``index_put`` stores as many values as there are places, so that fewer are repeated.
+Kernels of the package do the second themselves and refuse what is outside, so that operators with
+one tensor of computed indices are left to them; what TVM has to compute in the end is written out
+by ``no_index_out_of_leftovers``. ``take`` has a mode for it. ``index_put`` stores as many values as
+there are places, so that fewer are repeated.
 An axis without elements has no nearest one: what is read from it is 0, and nothing can be stored.
 Symbolic axes are taken to have elements (``sizes_of_nothing`` says which libraries need that).
-
-What is stored in states is left to kernels, which refuse such an index: the nearest element would
-be lost to all later calls. Where TVM has to store it, ``no_place_out_of_states`` comes last.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import tvm
@@ -32,25 +33,29 @@ from byoc.ir.dataflow import (
 from byoc.ir.index_ranges import are_within
 from codegen_cc.dim import is_static
 
-#: Operators with one tensor of indices, and the least index as a multiple of the extent.
-ONE_TENSOR = {
-    "relax.gather_elements": 0,
-    "relax.gather_nd": 0,
-    "relax.scatter_elements": -1,
-    "relax.scatter_nd": 0,
-}
+#: Operators with one tensor of indices.
+ONE_TENSOR = tuple(
+    f"relax.{name}" for name in ("gather_elements", "gather_nd", "scatter_elements", "scatter_nd")
+)
 
 #: Operators with a tensor of indices for each of the first axes.
 ONE_PER_AXIS = ("relax.index_tensor", "relax.index_put")
 
 STORING = ("relax.scatter_elements", "relax.scatter_nd", "relax.index_put")
 
-#: On a module: names of parameters that are states, into which kernels alone check places.
-CHECKED_ATTRIBUTE = "ext.checked"
+#: Operators of TVM that add the extent to negative indices.
+_COUNTING = ("relax.scatter_elements", "relax.index_put")
 
 
-def no_index_out_of_bounds(block: Block) -> None:
-    """Rewrite indexing that TVM does not check."""
+#: Whether a kernel that looks at indices may still take a call.
+Checked = Callable[[relax.Call], bool]
+
+
+def no_index_out_of_bounds(block: Block, checked: Checked | None = None) -> None:
+    """Rewrite indexing that TVM does not check.
+
+    Calls of ``ONE_TENSOR`` with computed indices stay as they are where they are ``checked``.
+    """
     for var, call in block.calls("relax.take", *ONE_TENSOR, *ONE_PER_AXIS):
         axes = _indexed(call)
         extents = None if axes is None else shape_of(call.args[0])[axes]
@@ -64,15 +69,16 @@ def no_index_out_of_bounds(block: Block) -> None:
                 block.replace(var, relax.op.take(*call.args, axis=axis, mode="clip"))
         elif axes is not None and op_name(call) in ONE_PER_AXIS:
             _clamp_each(block, var, call)
-        elif axes is not None and not _is_checked(block, call):
+        elif axes is not None and not (checked and _is_computed(call) and checked(call)):
             _clamp_one(block, var, call, axes)
 
 
-def no_place_out_of_states(mod: tvm.IRModule) -> tvm.IRModule:
-    """The same for what is stored in states, in all that TVM computes of a partitioned module."""
-    if not mod.attrs or CHECKED_ATTRIBUTE not in mod.attrs:
-        return mod
-    mod = mod.without_attr(CHECKED_ATTRIBUTE)
+def _is_computed(call: relax.Call) -> bool:
+    return array_of(call.args[1]) is None
+
+
+def no_index_out_of_leftovers(mod: tvm.IRModule) -> tvm.IRModule:
+    """The same in all that TVM computes of a partitioned module."""
 
     def rewrite(block: relax.DataflowBlock) -> relax.DataflowBlock:
         open_block = Block(block, mod)
@@ -80,21 +86,6 @@ def no_place_out_of_states(mod: tvm.IRModule) -> tvm.IRModule:
         return open_block.finish()
 
     return map_blocks(mod, rewrite, nested=True)
-
-
-def _is_checked(block: Block, call: relax.Call) -> bool:
-    """Whether a call stores in a state, and waits for the end of the partition."""
-    attrs = block.mod.attrs if block.mod is not None else None
-    if not attrs or CHECKED_ATTRIBUTE not in attrs or op_name(call) not in STORING:
-        return False
-    source = call.args[0]
-    while isinstance(source, relax.Var) and source in block.values:
-        value = block.values[source]
-        if op_name(value) not in ("relax.reshape", *STORING):
-            return False
-        source = value.args[0]
-    names = {str(name) for name in attrs[CHECKED_ATTRIBUTE]}
-    return isinstance(source, relax.Var) and source.name in names
 
 
 def _indexed(call: relax.Call) -> slice | None:
@@ -121,7 +112,7 @@ def _clamp_one(block: Block, var: Var, call: relax.Call, axes: slice) -> None:
     points = name in ("relax.gather_nd", "relax.scatter_nd")
     if points and are_within(indices, shape_of(source)[axes], block.values.get):
         return
-    inside = _clamped(block, var, indices, source, axes, ONE_TENSOR[name])
+    inside = _inside(block, var, indices, source, axes, name in _COUNTING)
     if inside is indices:
         return
     if name == "relax.gather_elements":
@@ -144,11 +135,10 @@ def _clamp_each(block: Block, var: Var, call: relax.Call) -> None:
     else:
         places = range(len(given.ty.fields))
         tensors = [block.emit(var, relax.TupleGetItem(given, place)) for place in places]
-    inside = []
-    for axis, indices in enumerate(tensors):
-        axes = slice(axis, axis + 1)
-        clamped = _clamped(block, var, indices, source, axes, -1)
-        inside.append(clamped if stores else _from_the_end(block, var, clamped, source, axes))
+    inside = [
+        _inside(block, var, indices, source, slice(axis, axis + 1), stores)
+        for axis, indices in enumerate(tensors)
+    ]
     values = [_one_for_each(block, var, value, tensors) for value in rest]
     before, after = [*tensors, *rest], [*inside, *values]
     if all(a is b for a, b in zip(before, after, strict=True)):
@@ -173,6 +163,14 @@ def _one_for_each(
     return block.emit(var, relax.op.broadcast_to(values, whole))
 
 
+def _inside(
+    block: Block, var: Var, indices: relax.Expr, source: relax.Expr, axes: slice, counts: bool
+) -> relax.Expr:
+    """Indices within axes of a tensor, for an operator that ``counts`` from the end or does not."""
+    clamped = _clamped(block, var, indices, source, axes)
+    return clamped if counts else _from_the_end(block, var, clamped, source, axes)
+
+
 def _from_the_end(
     block: Block, var: Var, indices: relax.Expr, source: relax.Expr, axes: slice
 ) -> relax.Expr:
@@ -190,15 +188,15 @@ def _from_the_end(
 
 
 def _clamped(
-    block: Block, var: Var, indices: relax.Expr, source: relax.Expr, axes: slice, downward: int
+    block: Block, var: Var, indices: relax.Expr, source: relax.Expr, axes: slice
 ) -> relax.Expr:
-    """Indices within axes of a tensor; as they were where they are so, or no extent is known."""
+    """Indices from -n to n - 1; as they were where they are so, or no extent n is known."""
     dtype, known = dtype_of(indices), array_of(indices)
     extents = shape_of(source)[axes]
     if not dtype.startswith(("int", "uint")):
         return indices
     if is_static(extents):
-        bounds = (downward * np.array(extents, np.int64), np.array(extents, np.int64) - 1)
+        bounds = (-np.array(extents, np.int64), np.array(extents, np.int64) - 1)
         if known is not None and ((known >= bounds[0]) & (known <= bounds[1])).all():
             return indices
         limits = np.iinfo(dtype)  # what indices of few bits cannot reach bounds nothing
@@ -211,9 +209,7 @@ def _clamped(
     else:
         count = _extents(block, var, source, axes, dtype)
         upper = block.emit(var, relax.op.subtract(count, relax.const(1, dtype)))
-        lower = relax.const(0, dtype)
-        if downward:
-            lower = block.emit(var, relax.op.subtract(lower, count))
+        lower = block.emit(var, relax.op.subtract(relax.const(0, dtype), count))
     below = block.emit(var, relax.op.minimum(indices, upper))
     return block.emit(var, relax.op.maximum(below, lower))
 

@@ -14,7 +14,6 @@ from byoc.compiler.request import Request, with_times
 from byoc.compiler.rows_first import mark_states
 from byoc.compiler.single_region import SingleRegion, single_region
 from byoc.compiler.states import (
-    check_places,
     growing_states,
     keep_states,
     mark_replaced,
@@ -113,8 +112,7 @@ def partition_imported(
             time_missing(imported.module, rules, database, threads or 1, stages)
             rules = with_times(rules, database, threads or 1)
     with stages("partition", PartitionError):
-        checked = check_places(imported, rules.libraries)
-        module, report = partition(checked, rules, request.dump_ir, expose)
+        module, report = partition(imported.module, rules, request.dump_ir, expose)
         report = replace(report, axes=imported.axes)
         module = mark_states(module, growing_states(imported), placed_states(imported))
         require_empty(module, imported.states)

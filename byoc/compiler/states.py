@@ -28,7 +28,6 @@ import tvm
 from tvm import relax
 from tvm.ir import GenericConst
 
-from byoc.canonicalise.index_out_of_bounds import CHECKED_ATTRIBUTE
 from byoc.compiler.rows_first import Growing, rows_first, scattered
 from byoc.deploy.metadata import Metadata, StateInfo, TensorInfo
 from byoc.errors import CompileError, ControlError
@@ -38,7 +37,6 @@ from byoc.ir.dataflow import describe, dtype_of, is_region, shape_of
 from byoc.ir.define_symbols import define_symbols, without_definitions
 from byoc.partition.sizes_of_nothing import needs_rows
 from codegen_cc.dim import is_static, normal, same, symbols
-from codegen_cc.libraries import Selection
 from codegen_cc.node import REPLACED_ATTRIBUTE
 
 #: What a user says of states: which output is which input's, by name; or that names tell.
@@ -46,9 +44,6 @@ States = Mapping[str, str] | bool
 
 #: How exporters call an input that is a state, and the output that it becomes.
 _USUAL = (("past_key_values", "present"), ("past", "present"))
-
-#: Libraries whose kernels check places, or store nothing at any.
-_CHECKING = ("builtin", "cblas", "onednn")
 
 
 def as_states(given: object) -> States | None:
@@ -202,24 +197,6 @@ def placed_states(imported: Imported) -> list[int]:
     main = imported.module["main"]
     found = scattered(main) if imported.states else ()
     return [place for place, param in enumerate(main.params) if param in found]
-
-
-def check_places(imported: Imported, libraries: Selection) -> tvm.IRModule:
-    """The module of a network whose kernels refuse places outside of states that are replaced.
-
-    As it is where a library may store there that is not known to look.
-    """
-    known = all(found.name in _CHECKING for found in libraries.all)
-    first = len(imported.inputs)
-    kept = imported.module["main"].params[first:]
-    names = [
-        str(param.name)
-        for param, state in zip(kept, imported.states, strict=True)
-        if state.axis is None
-    ]
-    if not known or not names:
-        return imported.module
-    return imported.module.with_attr(CHECKED_ATTRIBUTE, names)
 
 
 def mark_replaced(module: tvm.IRModule, metadata: Metadata) -> tvm.IRModule:

@@ -66,12 +66,6 @@ def coordinates(indices: Expr, value_of: ValueOf) -> list[Range]:
     return [Range()] * shape[-1]
 
 
-def are_natural(indices: Expr, value_of: ValueOf) -> bool:
-    """Whether no coordinate is below 0."""
-    found = coordinates(indices, value_of)
-    return bool(found) and all(part.is_natural() for part in found)
-
-
 def are_within(indices: Expr, extents: Sequence[Dim], value_of: ValueOf) -> bool:
     """Whether every coordinate is a place along its axis."""
     found = coordinates(indices, value_of)

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from byoc.canonicalise import canonicalise
-from byoc.canonicalise.index_out_of_bounds import no_place_out_of_states
+from byoc.canonicalise.index_out_of_bounds import no_index_out_of_leftovers
 from byoc.canonicalise.widen_halves import widen_halves
 from byoc.destination import write_whole
 from byoc.errors import CompileError, OffloadWarning, PartitionError, SuspectWarning
@@ -79,7 +79,7 @@ def partition(
     if report.shortfall is not None:
         warnings.warn(str(report.shortfall), OffloadWarning, stacklevel=_levels_to_user())
     # After the report, which is about the user's operators.
-    for run in (no_place_out_of_states, position_of_lowest, empty_constants):
+    for run in (no_index_out_of_leftovers, position_of_lowest, empty_constants):
         mod = run(mod)
         if observe is not None:
             observe(run.__name__, mod)

@@ -31,7 +31,7 @@ from byoc.ir.pattern import Found as Match
 from byoc.ir.pattern import Number, call, either, find, times
 from byoc.patterns.distances import Distances, distances
 from byoc.patterns.grouped_matmul import Grouped, grouped_matmul
-from byoc.patterns.indexing import build_running, build_take
+from byoc.patterns.indexing import build_running
 from byoc.patterns.rotary import Rotary, rotary_of_halves, rotary_of_rows
 from byoc.patterns.row import Candidate, Unfit, tensor
 from codegen_cc.node import Node, Result
@@ -163,38 +163,11 @@ def _prelu(block: Block, var: relax.Var) -> Found | None:
     return Found(Candidate(node, (source, slope)), found.bindings)
 
 
-def _take(block: Block, var: relax.Var) -> Found | None:
-    """``take`` of wrapped negative indices, and the end of a reversed ``cumsum`` or ``cumprod``."""
-    return _reversed(block, var) or _wrapped_take(block, var)
-
-
-WRAPPED_TAKE = call(
-    "take",
-    "x",
-    call("where", call("less", "i", 0.0), call("add", "i", Number("extent")), "i", name="wrapped"),
-)
-
-
-def _wrapped_take(block: Block, var: relax.Var) -> Found | None:
-    found, taken = find(block, var, WRAPPED_TAKE), block.values[var]
-    shape = None if found is None else shape_of(found["x"])
-    if not shape or taken.attrs.axis is None:
-        return None
-    if found.numbers["extent"] != shape[int(taken.attrs.axis) % len(shape)]:
-        return None
-    like = build_take(taken).node  # describes the wrapped indices, which have the same type
-    indices = found["i"]
-    if shape_of(indices) != shape_of(found["wrapped"]):
-        return None
-    operands = (like.operands[0], tensor(indices, "indices"))
-    node = Node("take", operands, like.shape, like.dtype, like.attrs)
-    return Found(Candidate(node, (found["x"], indices)), found.bindings)
-
-
 REVERSED = call("take", call("cumsum cumprod", call("take", "x", name="first"), name="sums"))
 
 
 def _reversed(block: Block, var: relax.Var) -> Found | None:
+    """The end of a reversed ``cumsum`` or ``cumprod``."""
     found = find(block, var, REVERSED)
     shape = None if found is None else shape_of(found["x"])
     if not shape:
@@ -297,7 +270,7 @@ READERS: dict[str, Callable[[Block, relax.Var], Found | None]] = {
     "relax.matmul": _attention,
     "relax.sum": lambda block, var: _found(distances(block, var)),
     "relax.where": lambda block, var: _prelu(block, var) or _found(grouped_matmul(block, var)),
-    "relax.take": _take,
+    "relax.take": _reversed,
     "relax.divide": _lrn,
     "relax.quantize": _dynamic_quantize,
 }

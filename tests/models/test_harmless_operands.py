@@ -19,7 +19,7 @@ from tvm import relax
 
 import byoc
 from byoc.canonicalise import apply_rule
-from byoc.canonicalise.index_out_of_bounds import no_index_out_of_bounds
+from byoc.canonicalise.index_out_of_bounds import ONE_TENSOR, no_index_out_of_bounds
 from byoc.compiler.compile import compile
 from byoc.ir.dataflow import Block, array_of
 from byoc.report import Report
@@ -182,6 +182,10 @@ def indexing() -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
     return nodes, inputs
 
 
+#: What of it is to stay with TVM.
+INDEXING = ["relax.take", *ONE_TENSOR]
+
+
 def clamped(indices: np.ndarray) -> np.ndarray:
     return np.clip(np.where(indices < 0, indices + 4, indices), 0, 3)
 
@@ -198,22 +202,36 @@ def test_indices_outside_mean_the_nearest_element(tmp_path: Path, symbolic: bool
         "points": clamped(inputs["points"]),
     }
     expected = ReferenceEvaluator(model).run(None, inside)
+    expected[0] = inputs["x"][inputs["elements"] % 4]  # of Gather alone TVM's code wraps around
     sizes = {**all_shapes, **shapes} if shapes else None
-    found = run(model, inputs, tmp_path, sizes, ["relax.take"])
+    found = run(model, inputs, tmp_path, sizes, INDEXING)
     for output, value in zip(model.graph.output, expected, strict=True):
         assert np.array_equal(found[output.name], value), output.name
 
 
-def test_our_own_kernel_refuses_indices_outside(tmp_path: Path) -> None:
-    table = np.ones((64, 1024), np.float32)
-    nodes = [helper.make_node("Gather", ["table", "i"], ["y"])]
-    indices = np.array([0, 64], np.int64)
-    compiled = compile(
-        graph_of(nodes, {"table": table, "i": indices}), tmp_path / "m.so", exact=True
-    )
-    assert not compiled.report.left
-    with pytest.raises(byoc.ByocError, match="index"):
-        byoc.load(tmp_path / "m.so").run({"table": table, "i": indices})
+@pytest.mark.parametrize("node", range(5))
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_our_own_kernels_count_from_the_end_and_refuse(
+    tmp_path: Path, node: int, symbolic: bool
+) -> None:
+    """From -n on, and not from -2n on as where negative indices were counted before, too."""
+    nodes, inputs = indexing()
+    chosen = nodes[node]
+    inputs = {name: inputs[name] for name in chosen.input}
+    shapes = {"x": ["n", 4]} if symbolic else None
+    model = graph_of([chosen], inputs, shapes=shapes)
+    compiled = compile(model, tmp_path / "m.so", exact=True)
+    (region,) = compiled.report.regions
+    assert region.plan.calls == 1 and not compiled.report.left
+    loaded, places = byoc.load(tmp_path / "m.so"), chosen.input[1]
+    inside = {**inputs, places: np.clip(inputs[places], -4, 3)}
+    (expected,) = ReferenceEvaluator(model).run(None, inside)
+    assert np.array_equal(loaded.run(inside)[model.graph.output[0].name], expected)
+    for far in (-5, -8, 4):
+        outside = inside[places].copy()
+        outside[1, 0] = far
+        with pytest.raises(byoc.ByocError, match="index lies outside of the axis"):
+            loaded.run({**inside, places: outside})
 
 
 @pytest.mark.parametrize(("dtype", "last"), [("int8", 127), ("int32", 299)])

@@ -71,6 +71,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "EyeLike": shapes.eye_like,
     "FastGelu": elementwise.fast_gelu,
     "GatherBlockQuantized": block_weight.gather_block_quantised,
+    "GatherElements": shapes.gather_elements,
     "GatherND": shapes.by_coordinates,
     "GroupNormalization": reductions.group_norm,
     "GRU": recurrent.layer,

@@ -11,7 +11,6 @@ from byoc.frontends.onnx.converters.node import Node, is_float
 from byoc.frontends.onnx.fitting_extents import fitted
 from byoc.frontends.onnx.resize import axes_of, resize
 from byoc.frontends.onnx.weights_apart import MAX_SHAPE
-from byoc.ir.index_ranges import are_natural
 from codegen_cc.dim import Dim, is_static, same, slice_bounds
 
 
@@ -148,15 +147,16 @@ def by_coordinates(node: Node) -> relax.Expr:
     if indices is None or not isinstance(indices[-1], int):
         told = list(indices) if indices else "of unknown shape"
         raise ValueError(f"indices {told}; need a known last extent, the number of coordinates")
-    natural = are_natural(node.inputs[1], node.bb.lookup_binding)
     if node.operator != "ScatterND":
-        # None counts from the end, for which TVM reads the extents in front of a second region.
-        first = node.attrs.get("batch_dims", 0)
-        return relax.op.gather_nd(*node.inputs, first) if natural else node.tvm()
+        return relax.op.gather_nd(*node.inputs, node.attrs.get("batch_dims", 0))
     _let_updates_fit(node, indices)
-    if natural and node.attrs.get("reduction", "none") == "none":
-        return relax.op.scatter_nd(*node.inputs)  # there are none to count from the end
-    return node.tvm()
+    reduction = node.attrs.get("reduction", b"none").decode()
+    return relax.op.scatter_nd(*node.inputs, "update" if reduction == "none" else reduction)
+
+
+def gather_elements(node: Node) -> relax.Expr:
+    """Negative indices count from the end for kernels, and ``no_index_out_of_leftovers`` counts."""
+    return relax.op.gather_elements(*node.inputs, node.attrs.get("axis", 0))
 
 
 def scatter_elements(node: Node) -> relax.Expr:

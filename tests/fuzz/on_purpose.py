@@ -59,7 +59,8 @@ ROWS: dict[str, tuple[str, ...]] = {
     ),
     "Div, Mod of integers": (),
     "Gather": (),
-    "GatherElements, GatherND, ScatterElements, ScatterND, `index_tensor`, `index_put`": (),
+    "GatherElements, GatherND, ScatterElements, ScatterND": (),
+    "`index_tensor`, `index_put`": (),
     "all of these": (),
 }
 

@@ -37,6 +37,13 @@ _LARGER = ((1, 512, 512, 512), (2, 512, 512, 512))
 _LAST_DIGITS = 4
 
 
+#: What is wrong where the tracer did not follow the model.
+_OF_TRACE = (
+    "it is what the exported program computes, which differs from the module itself, as"
+    " torch.export did not follow its code"
+)
+
+
 #: A library as it is compared: one with states is given these.
 Runnable = Model | Stateless
 
@@ -352,7 +359,26 @@ def _run(
         by_value = expected[values], of.tolerance
         if only_ties(got[check.name], expected[check.name], *by_value, axis):
             checks[number] = replace(check, problem="", error=0.0)
+    if reference.traced is not None and not all(check.holds for check in checks):
+        checks = _blamed(checks, got, reference.traced(arrays), limits)
     return Run(sizes, tuple(checks))
+
+
+def _blamed(
+    checks: Sequence[OutputCheck], got: Arrays, traced: Arrays, limits: Mapping[str, float]
+) -> list[OutputCheck]:
+    """Checks that say so where it is the traced program that differs from the model, which the
+    library computes as it is."""
+    found = []
+    for check in checks:
+        by_trace = None
+        if not check.holds and check.name in traced:
+            by_trace = _check(check.name, got.get(check.name), traced[check.name], limits)
+        if by_trace is not None and by_trace.holds:
+            why = check.problem or f"off by {check.error:.1e} of its range"
+            check = replace(check, problem=f"{_OF_TRACE} ({why})")
+        found.append(check)
+    return found
 
 
 def only_ties(

@@ -20,7 +20,8 @@ class Reference:
     ``rounding`` is its own absolute error, by output, where it may pass a share of the range.
     ``halves`` are the 16-bit dtypes that it rounds values inside of the model to.
     ``examples`` are inputs that the model comes with. ``places`` names outputs that say where the
-    values of another output stood, as those of TopK, with that output and the axis.
+    values of another output stood, as those of TopK, with that output and the axis. ``traced``
+    computes the program that a library is made of, where that was traced from the model.
     """
 
     name: str
@@ -30,3 +31,4 @@ class Reference:
     halves: Collection[str] = ()
     examples: Arrays = field(default_factory=dict)
     places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    traced: Answer | None = None

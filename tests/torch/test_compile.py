@@ -314,6 +314,23 @@ def test_pytorch_is_imported_for_its_models_alone() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+class _OtherWhenTraced(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu() * (2 if torch.compiler.is_exporting() else 3)
+
+
+def test_a_program_that_differs_from_its_module(tmp_path: Path) -> None:
+    """The library is what was traced; the line says whose difference it is."""
+    given = (torch.randn(8, 8),)
+    line = r"output 'output': it is what the exported program computes, .* \(off by 3.3e-01 of its"
+    with pytest.raises(VerifyError, match=line):
+        byoc.compile(_OtherWhenTraced().eval(), tmp_path / "other.so", example_inputs=given)
+    compiled = byoc.compile(
+        torch.export.export(_OtherWhenTraced().eval(), given), tmp_path / "traced.so", min_bytes=0
+    )
+    assert len(compiled.report.regions) == 1
+
+
 class Halved(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.relu().view(x.shape[0] // 2, -1) * 2

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import byoc
+from byoc.errors import UnsupportedForm
 
 AUTO = torch.export.Dim.AUTO
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -40,6 +41,24 @@ class Sized(nn.Module):
         }
 
 
+class Smoothed(nn.Module):
+    """Images that are reduced with as many taps as that needs, and a table of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(1, 3, 7, 7))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        size, smoothed = y.shape[2:], {"antialias": True}
+        return {
+            "table": F.interpolate(self.table, size=size, mode="bicubic", **smoothed),
+            "bilinear": F.interpolate(x, size=size, mode="bilinear", **smoothed),
+            "corners": F.interpolate(x, size, mode="bicubic", align_corners=True, **smoothed),
+            "scaled": F.interpolate(x, scale_factor=0.5, mode="bilinear", **smoothed),
+            "row": F.interpolate(x, size=(1, 5), mode="bicubic", **smoothed),
+        }
+
+
 class Volumes(nn.Module):
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         return {
@@ -58,12 +77,16 @@ def _compare(module: nn.Module, library: Path, inputs: tuple[torch.Tensor, ...])
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["scaled", "sized", "volumes"])
+@pytest.mark.parametrize("name", ["scaled", "sized", "smoothed", "volumes"])
 def test_open_sizes(name: str, tmp_path: Path) -> None:
     torch.manual_seed(4)
     module, sizes = {
         "scaled": (Scaled().eval(), [((2, 3, 8, 10),), ((1, 3, 13, 7),)]),
         "sized": (Sized().eval(), [((2, 3, 4, 5), (1, 1, 7, 9)), ((1, 3, 2, 3), (1, 1, 82, 123))]),
+        "smoothed": (
+            Smoothed().eval(),
+            [((2, 3, 14, 9), (1, 1, 5, 11)), ((1, 3, 31, 4), (1, 1, 9, 7))],
+        ),
         "volumes": (Volumes().eval(), [((2, 2, 4, 5, 6),), ((3, 2, 7, 3, 9),)]),
     }[name]
     given = [tuple(map(torch.randn, shapes)) for shapes in sizes]
@@ -76,6 +99,18 @@ def test_open_sizes(name: str, tmp_path: Path) -> None:
     assert len(compiled.report.regions) == 1
     for inputs in given:
         _compare(module, library, inputs)
+
+
+class OfBytes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(x, size=(4, 5), mode="bilinear", antialias=True).float()
+
+
+def test_images_of_bytes_are_refused(tmp_path: Path) -> None:
+    """Their weights are not those of floats, and were cut to 0 and 1 here."""
+    image = torch.randint(0, 255, (1, 3, 8, 9), dtype=torch.uint8)
+    with pytest.raises(UnsupportedForm, match=r"image of uint8, .* need floats"):
+        byoc.compile(OfBytes().eval(), tmp_path / "bytes.so", example_inputs=(image,))
 
 
 class Reduced(nn.Module):

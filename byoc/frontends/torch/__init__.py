@@ -91,5 +91,10 @@ def torch_reference(program: Program) -> Reference:
     names = [name for name, _ in program.inputs()]
     name = f"PyTorch {torch.__version__}"
     return Reference(
-        name, names, program.answer, examples=program.examples(), halves=program.halves()
+        name,
+        names,
+        program.answer,
+        examples=program.examples(),
+        halves=program.halves(),
+        traced=None if program.module is None else program.traced_answer,
     )

@@ -157,12 +157,20 @@ class Program:
         It has the layers that it exports: transformers of its own have others for eager calls,
         which give 0 for what a mask of padding hides.
         """
+        return self._answer(self.exported.module() if self.module is None else self.module, arrays)
+
+    def traced_answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What PyTorch computes of inputs by the exported program, be there a module or not."""
+        return self._answer(self.exported.module(check_guards=False), arrays)
+
+    def _answer(
+        self, module: torch.nn.Module, arrays: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
         leaves = list(pytree.tree_leaves(self.exported.example_inputs))
         given = {}
         for name, place in self.inputs():
             array = np.array(arrays[name])
             given[name] = leaves[place] = torch.from_dlpack(tensor_of(array)).clone()
-        module = self.exported.module() if self.module is None else self.module
         written = {name: tensor._version for name, tensor in given.items()}
         results = self._called(module, leaves)
         found = {name: _array(results[place]) for name, place in self.outputs()}

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tvm import relax
 
+from byoc.frontends.torch.converters.smoothing import smoothing_matrix
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of, static_shape_of
@@ -38,6 +39,11 @@ def interpolated(mode: str, smoothed: bool = False) -> Callable[..., relax.Expr]
         scales_w: float | None = None,
     ) -> relax.Expr:
         image, scales = g.tensor(input), scale_factors or (scales_h, scales_w)
+        if not dtype_of(image).startswith(("float", "bfloat")):
+            raise ValueError(
+                f"an image of {dtype_of(image)}, of which PyTorch rounds weights and sums to whole"
+                " numbers; need floats, as of image.float()"
+            )
         if smoothed:
             return _by_matrices(g, image, mode, align_corners, list(scales), True)
         if not align_corners and not _even(g, image, scales):
@@ -113,20 +119,23 @@ def _by_matrices(
     scales: list[float | None],
     antialias: bool,
 ) -> relax.Expr:
-    """Both axes by products with matrices that PyTorch itself computes, of fixed sizes."""
-    shape = static_shape_of(image)
-    if shape is None:
-        raise ValueError("smoothing an image of unknown size as it shrinks; need a fixed one")
+    """Both axes by products with matrices: of fixed sizes those that PyTorch itself computes, of
+    open ones those of ``smoothing_matrix``."""
     name = f"_upsample_{mode}2d_aa" if antialias else f"upsample_{mode}2d"
     resize = getattr(torch.ops.aten, name).default
+    sides = zip(image.ty.shape.values[2:], g.shape[2:], scales, strict=True)
     matrices = []
-    for size, wanted, scale in zip(shape[2:], g.shape[2:], scales, strict=True):
-        # Every column is a unit vector, and only the rows are resized.
-        units = torch.eye(size, dtype=torch.float64)[None, None]
-        matrices.append(resize(units, [wanted, size], align_corners, scale, 1.0)[0, 0])
-    rows, columns = (m.to(getattr(torch, g.dtype)) for m in matrices)
-    wide = g.emit(op.matmul(image, g.tensor(columns.t())))
-    return op.matmul(g.tensor(rows), wide)
+    for (size, wanted, scale), known in zip(sides, shape_of(image)[2:], strict=True):
+        if is_static((known, getattr(wanted, "value", wanted))):
+            # Every column is a unit vector, and only the rows are resized.
+            units = torch.eye(int(known), dtype=torch.float64)[None, None]
+            made = resize(units, [int(wanted), int(known)], align_corners, scale, 1.0)[0, 0]
+            matrices.append(g.tensor(made.to(getattr(torch, g.dtype))))
+        else:
+            matrices.append(smoothing_matrix(g, size, wanted, scale, mode, align_corners))
+    rows, columns = matrices
+    wide = g.emit(op.matmul(image, g.emit(op.permute_dims(columns, [1, 0]))))
+    return op.matmul(rows, wide)
 
 
 def nearest(exact: bool) -> Callable[..., relax.Expr]:

@@ -19,6 +19,7 @@ from typing_extensions import Unpack
 
 from byoc.arguments import as_path, as_share
 from byoc.autoload import register
+from byoc.compiler.check_sizes import check_sizes
 from byoc.compiler.definitions_apart import definitions_apart
 from byoc.compiler.direct_calls import direct_calls
 from byoc.compiler.keywords import CompileKeywords, takes
@@ -254,7 +255,7 @@ def _build(
     from codegen_cc import metadata_module
 
     try:
-        lowered, needs = _lower(module, target)
+        lowered, needs = _lower(check_sizes(module, metadata), target)
         metadata = replace(metadata, runtime=needs)
         described = metadata_module(metadata.to_json(), target)
         existing = (lowered.attrs or {}).get("external_mods") or []

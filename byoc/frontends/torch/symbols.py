@@ -17,6 +17,7 @@ import torch
 from torch.utils._sympy import functions
 from tvm import relax, tirx
 
+from byoc.frontends.torch.rounded_sizes import rounded_size
 from byoc.frontends.torch.settled_sizes import SettledSizes
 from codegen_cc.dim import Dim, larger, normal, remainder, rounded_quotient, smaller, symbol
 from codegen_cc.region.relax_dims import relax_extent
@@ -141,6 +142,8 @@ class Symbols:
             return self._symbol(expr)
         if expr.func is functions.TruncToInt and (scaled := self._scaled(expr.args[0])) is not None:
             return scaled
+        if (rounded := rounded_size(expr, self._dim)) is not None:
+            return rounded
         make = _FUNCTIONS.get(expr.func)
         if make is None:
             raise ValueError(f"a size of {expr}; need sums, products, quotients, minima or maxima")

@@ -350,9 +350,10 @@ def full(g: Graph, fill_value: Value, **_: object) -> relax.Expr:
 
 
 def arange(g: Graph, end: Value, start: Value = 0, step: Value = 1, **_: object) -> relax.Expr:
-    """Numbers from ``start`` up to, and without, ``end``; kernels count from 0 on alone."""
-    if g.results[0].dtype.is_floating_point or (start == 0 and step == 1):
-        return op.arange(start, end, step, g.dtype)
+    """Numbers from ``start`` up to, and without, ``end``, which the result's shape tells; kernels
+    count from 0 on alone."""
+    if isinstance(start, int) and start == 0 and step == 1:
+        return op.arange(0, g.shape[0], 1, g.dtype)
     made = g.emit(op.arange(0, g.shape[0], 1, g.dtype))
     if step != 1:
         made = g.emit(op.multiply(made, g.tensor(step, g.dtype)))

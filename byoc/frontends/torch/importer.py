@@ -1,9 +1,8 @@
 """From an exported program of PyTorch to a module of Relax.
 
-Nodes are converted one after another, in order. What depends on no input is computed by PyTorch
-itself: masks, positions, weights that a module normalises. Sizes are taken from the shapes that
-PyTorch's tracer found, so that its arithmetic on them need not be followed, and every result is
-compared with these shapes.
+Nodes are converted in order. What depends on no input is computed by PyTorch itself: masks, weights
+that a module normalises. Sizes are taken from the shapes that PyTorch's tracer found, so that its
+arithmetic on them need not be followed, and every result is compared with these shapes.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from byoc.frontends.torch.converters.table import (
     keeps_integers,
 )
 from byoc.frontends.torch.decompositions import decompositions
+from byoc.frontends.torch.masked_copies import chosen_in_place
 from byoc.frontends.torch.names import module_path, node_names, operator_name, source_node
 from byoc.frontends.torch.nodes import for_checks, graphs_inside, is_random, without_input
 from byoc.frontends.torch.plain_values import (
@@ -88,7 +88,7 @@ def import_traced(program: Program, states: bool = False) -> tuple[tvm.IRModule,
 def _taken_apart(given: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     try:
         with whole_layers():
-            return given.run_decompositions(decompositions())
+            return chosen_in_place(given.run_decompositions(decompositions()))
     except Exception as error:
         if twice := tensor_of_two_names(given):
             raise ModelError(

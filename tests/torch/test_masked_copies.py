@@ -1,0 +1,57 @@
+"""Elements and rows that a mask picks and that stay in their places, as PointNet++ writes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+import byoc
+
+
+class Copies(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        nearer, rows = y < x, y[:, :, 0] > 0
+        least, whole = x.clone(), x.clone()
+        least[nearer] = y[nearer]
+        whole[rows] = y[rows]
+        return {"least": least * 2, "rows": whole * 2}
+
+
+class Counted(torch.nn.Module):
+    """Masks that are not the same: elements go where others stood."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ascending = x.clone()
+        ascending[:, 0][x[:, 1] > 0] = x[:, 2][x[:, 1] > 0]
+        moved = ascending[:, 0].clone()
+        moved[torch.arange(x.shape[0]) < (x[:, 3] > 0).sum()] = x[:, 2][x[:, 3] > 0]
+        return moved * 2
+
+
+@torch.no_grad()
+def test_copies_count_nothing(tmp_path: Path) -> None:
+    library = tmp_path / "copies.so"
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("points")}
+    given = torch.randn(2, 7, 3), torch.randn(2, 7, 3)
+    compiled = byoc.compile(
+        Copies().eval(), library, example_inputs=given, dynamic_shapes=(axes, axes), min_bytes=0
+    )
+    assert len(compiled.report.regions) == 1 and compiled.report.left == ()
+    with byoc.load(library) as model:
+        for shape in ((2, 7, 3), (5, 4, 3)):
+            x, y = torch.randn(shape), torch.randn(shape)
+            found = model.run({"x": x.numpy(), "y": y.numpy()})
+            for name, wanted in Copies()(x, y).items():
+                torch.testing.assert_close(torch.from_numpy(found[name]), wanted)
+
+
+@torch.no_grad()
+def test_elements_that_move_are_counted(tmp_path: Path) -> None:
+    library, given = tmp_path / "counted.so", torch.randn(9, 4)
+    compiled = byoc.compile(Counted().eval(), library, example_inputs=(given,), min_bytes=0)
+    assert "relax.nonzero" in {entry.op for entry in compiled.report.left}
+    with byoc.load(library) as model:
+        for _ in range(3):
+            x = torch.randn(9, 4)
+            torch.testing.assert_close(torch.from_numpy(model(x.numpy())), Counted()(x))

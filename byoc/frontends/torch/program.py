@@ -21,6 +21,7 @@ from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
+from byoc.frontends.torch.equal_sizes import joined_names
 from byoc.frontends.torch.known_numbers import known_numbers
 from byoc.frontends.torch.multiples import in_multiples, multiples_of
 from byoc.frontends.torch.names import leaf_names
@@ -52,7 +53,16 @@ class Program:
 
     def __post_init__(self) -> None:
         # At once, as importing traces again, and what that notes is nobody's code.
-        object.__setattr__(self, "noted", conditions_of(self.exported, self.symbols))
+        noted = conditions_of(self.exported, self.symbols)
+        sizes = {s.name: self._name(s.name) for s in _sizes_of(self.exported)}
+        if joined := joined_names(noted, sizes.values(), self.symbols):
+            named = {own: joined[name] for own, name in sizes.items() if name in joined}
+            object.__setattr__(self, "symbols", {**self.symbols, **named})
+            noted = conditions_of(self.exported, self.symbols)
+        object.__setattr__(self, "noted", noted)
+
+    def _name(self, symbol: str) -> str:
+        return self.symbols.get(symbol, symbol)
 
     def inputs(self) -> list[tuple[str, int]]:
         """Name and place, among all leaves of the arguments, of each input that is a tensor."""
@@ -83,14 +93,13 @@ class Program:
     def ranges(self) -> tuple[SymbolRange, ...]:
         """What each symbol was declared to be; up to 2, PyTorch's least size says nothing."""
         found = []
-        for symbol, bounds in self.exported.range_constraints.items():
-            if not symbol.is_Symbol or decided_by_data(symbol):
-                continue
+        for symbol in _sizes_of(self.exported):
+            bounds = self.exported.range_constraints[symbol]
             least = int(bounds.lower) if int(bounds.lower) > 2 else 0
             least = max(least, 2 * (symbol.name in self.plural))
             most = int(bounds.upper) if bounds.upper.is_Integer else None
             if least or most is not None:
-                name = self.symbols.get(symbol.name, symbol.name)
+                name = self._name(symbol.name)
                 factor = self.multiples.get(symbol.name, 1)
                 most = None if most is None else most // factor
                 found.append(SymbolRange(name, -(-least // factor), most))
@@ -99,12 +108,15 @@ class Program:
     @cached_property
     def multiples(self) -> Mapping[str, int]:
         """By PyTorch's symbols, what their sizes are multiples of. Raises ``ModelError``."""
-        return multiples_of(self.exported, self.noted, self.symbols)
+        found = multiples_of(self.exported, self.noted, self.symbols)
+        named = {self._name(symbol): factor for symbol, factor in found.items()}
+        sizes = [symbol.name for symbol in _sizes_of(self.exported)]
+        return {size: named[self._name(size)] for size in sizes if self._name(size) in named}
 
     def conditions(self) -> tuple[str, ...]:
         """What was ``noted``, with multiples of symbols in place of those that have ``multiples``;
         what holds of all multiples is left out."""
-        factors = {self.symbols.get(name, name): n for name, n in self.multiples.items()}
+        factors = {self._name(symbol): n for symbol, n in self.multiples.items()}
         if not factors:
             return self.noted
         written = (in_multiples(text, factors) for text in self.noted)
@@ -184,16 +196,22 @@ class Program:
         demands = Demands((), self.noted)
 
         def is_refused(sizes: Mapping[str, int]) -> bool:
-            return bool(demands.problem({self.symbols.get(n, n): s for n, s in sizes.items()}))
+            return bool(demands.problem({self._name(n): s for n, s in sizes.items()}))
 
         traced = self.exported.module(check_guards=False)
         answers = (partial(self._called, callee) for callee in (self.module, traced))
-        return replace(self, plural=not_for_one(self.exported, *answers, is_refused))
+        return replace(self, plural=not_for_one(self.exported, *answers, is_refused, self._name))
 
     def _called(self, module: torch.nn.Module, leaves: list[Any]) -> list[Any]:
         args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
         with torch.no_grad(), _exported_layers():
             return pytree.tree_leaves(opened(module(*args, **kwargs)))
+
+
+def _sizes_of(program: torch.export.ExportedProgram) -> list[Any]:
+    """The symbols of inputs' sizes."""
+    symbols = (s for s in program.range_constraints if s.is_Symbol)
+    return [symbol for symbol in symbols if not decided_by_data(symbol)]
 
 
 @contextmanager

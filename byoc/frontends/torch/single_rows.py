@@ -27,8 +27,10 @@ def not_for_one(
     module: Answer,
     traced: Answer,
     is_refused: Callable[[Mapping[str, int]], bool],
+    name_of: Callable[[str], str],
 ) -> frozenset[str]:
-    """PyTorch's symbols of axes for whose size 1 the two do not agree.
+    """PyTorch's symbols of axes for whose size 1 the two do not agree; those of one name are 1
+    together.
 
     Both take the leaves of the arguments, and give those of the result. What the module refuses
     tells nothing, and sizes that are refused anyway need no look.
@@ -45,7 +47,7 @@ def not_for_one(
     }
     found = set()
     for symbol, given in sizes.items():
-        known = {**sizes, symbol: 1}
+        known = {s: 1 if name_of(s) == name_of(symbol) else n for s, n in sizes.items()}
         if given < 2 or is_refused(known):
             continue
         single = _with_sizes(leaves, shapes, known)

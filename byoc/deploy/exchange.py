@@ -58,16 +58,25 @@ def tensor_of(array: np.ndarray) -> tvm_ffi.Tensor:
 def array_of(tensor: Any) -> np.ndarray:
     """An array in the memory of a dense tensor that speaks DLPack.
 
-    Raises what its DLPack raises, and what NumPy's does for dtypes that nobody knows.
+    One that PyTorch negates as it is read (``z.conj().imag``), of which DLPack tells nothing, is
+    copied. Raises what its DLPack raises, and what NumPy's does for dtypes that nobody knows.
     """
     import tvm_ffi
 
+    if is_negated(tensor):
+        tensor = tensor.resolve_neg()
     name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
     if name not in dtypes.DTYPES or is_numpys(name):
         return np.from_dlpack(tensor)
     dtype = dtypes.of(name).numpy
     same = tensor if isinstance(tensor, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(tensor)
     return np.from_dlpack(_as_dtype(same, str(_bits(dtype.itemsize)))).view(dtype)
+
+
+def is_negated(tensor: Any) -> bool:
+    """Whether what memory holds has the other sign, as views of PyTorch's may have."""
+    told = getattr(tensor, "is_neg", None)
+    return told is not None and told()
 
 
 @cache

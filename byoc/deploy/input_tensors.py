@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byoc.deploy.exchange import address_of, array_of, name_of, numpy_dtype, tensor_of
+from byoc.deploy.exchange import address_of, array_of, is_negated, name_of, numpy_dtype, tensor_of
 from byoc.deploy.metadata import EXTENDED_DTYPES, TensorInfo, extent_of
 from byoc.errors import InputError
 from codegen_cc.errors import foreign_errors_as
@@ -114,6 +114,10 @@ def as_room(info: TensorInfo, value: Any) -> np.ndarray:
     Raises ``InputError``.
     """
     if not isinstance(value, np.ndarray):
+        if is_negated(value):
+            raise InputError(
+                f"output {info.name!r}: its room is a negated view; need a plain tensor"
+            )
         with foreign_errors_as(InputError, f"taking room for output {info.name!r} by DLPack"):
             value = array_of(value)
     wanted = tuple(info.shape)

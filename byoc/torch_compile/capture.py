@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.fx.traceback as fx_traceback
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from byoc.errors import ImportFailure
 from byoc.frontends.torch.control_flow import converts
@@ -21,6 +22,9 @@ from byoc.torch_compile.written import written_inputs
 
 #: The least number that an open extent is: PyTorch takes all to be 2 or more.
 LEAST = 2
+
+#: How functions end that begin such a level.
+_BEGINS = "_increment_nesting"
 
 _STATIC = "_dynamo_static_input_type"
 
@@ -65,6 +69,8 @@ class Captured:
     @classmethod
     def of(cls, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Captured:
         """Read a graph. Raises ``ImportFailure`` for what no library can be made of."""
+        if levels_of(graph) - {"vmap"}:
+            raise ImportFailure("derivatives by torch.func; need torch.vmap alone")
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         shapes = [node.meta.get("example_value") for node in nodes]
         frozen, given, written, sizes, numbers, fixed, floats = [], [], [], {}, [], {}, []
@@ -92,6 +98,8 @@ class Captured:
                 floats.append(place)
             else:
                 given.append(place)
+        for place in given:
+            _require_one_tensor(nodes[place].name, inputs[place])
         if _may_have_gradients(graph) and any(
             isinstance(value, torch.Tensor) and value.requires_grad for value in inputs
         ):
@@ -162,6 +170,25 @@ class Captured:
     def _example(self, place: int) -> Any:
         nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
         return nodes[place].meta.get("example_value", self.inputs[place])
+
+
+def levels_of(graph: torch.fx.GraphModule) -> set[str]:
+    """What of torch.func a graph does to all operators between two of its own: vmap, jvp, grad.
+
+    A trace that fails in one of the latter would leave PyTorch in the middle of it.
+    """
+    called = (getattr(node.target, "__name__", "") for node in graph.graph.nodes)
+    begins = [name for name in called if name.endswith(_BEGINS)]
+    return {name.removesuffix(_BEGINS).strip("_") for name in begins}
+
+
+def _require_one_tensor(name: str, value: torch.Tensor) -> None:
+    """Raise ``ImportFailure`` for a tensor of a class that is made of others."""
+    if is_traceable_wrapper_subclass(value):
+        kind = type(value).__name__
+        raise ImportFailure(
+            f"input {name} is a {kind}, which is made of others; need a plain tensor"
+        )
 
 
 def _may_have_gradients(graph: torch.fx.GraphModule) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx.passes.split_module import split_module
 
-from byoc.torch_compile.capture import freeze, thaw
+from byoc.torch_compile.capture import freeze, levels_of, thaw
 from byoc.torch_compile.written import written_inputs
 
 #: What changes how PyTorch runs all that follows.
@@ -41,8 +41,11 @@ def split_at(
 ) -> tuple[torch.fx.GraphModule, list[Piece]] | None:
     """A graph split around the nodes that PyTorch runs, whose names ``left`` has with the reasons.
 
-    Returns a module that calls the pieces, and these in order; None where nothing else is left.
+    Returns a module that calls the pieces, and these in order; None where nothing else is left, and
+    for a graph that batches tensors on the way (``torch.vmap``), which pieces cannot be given.
     """
+    if levels_of(graph):
+        return None
     numbers = _numbers(graph, left)
     reasons: dict[int, dict[str, None]] = {number: {} for number in numbers.values()}
     for node, number in numbers.items():

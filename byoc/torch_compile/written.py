@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 
 #: Python's operators in place.
 _IN_PLACE = (
@@ -43,9 +44,14 @@ def _inputs(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def memory_of(node: torch.fx.Node | None) -> int | None:
-    """Which memory a node's tensor has; None for what is none."""
+    """Which memory a node's tensor has, also one that ``torch.vmap`` batches; None for what is
+    none."""
     value = None if node is None else node.meta.get("example_value")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    if not isinstance(value, torch.Tensor):
+        return None
+    while is_functorch_wrapped_tensor(value):
+        value = get_unwrapped(value)
+    return value.untyped_storage()._cdata
 
 
 def bounds(tensor: torch.Tensor) -> tuple[int, int]:

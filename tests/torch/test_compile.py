@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -329,6 +330,24 @@ def test_a_program_that_differs_from_its_module(tmp_path: Path) -> None:
         torch.export.export(_OtherWhenTraced().eval(), given), tmp_path / "traced.so", min_bytes=0
     )
     assert len(compiled.report.regions) == 1
+
+
+class _Keeps(nn.Module):
+    """What came first, as schedulers of diffusion have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = SimpleNamespace(first=None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.scheduler.first is None:
+            self.scheduler.first = x * 2
+        return x + self.scheduler.first
+
+
+def test_a_module_that_keeps_tensors_of_the_trace(tmp_path: Path) -> None:
+    with pytest.raises(VerifyError, match=r"the module keeps tensors from call to call"):
+        byoc.compile(_Keeps().eval(), tmp_path / "k.so", example_inputs=(torch.randn(8, 8),))
 
 
 class Halved(nn.Module):

@@ -34,6 +34,12 @@ from byoc.frontends.torch.whole_layers import whole_layers
 from codegen_cc.dtypes import KERNEL_HALVES
 from codegen_cc.errors import one_line
 
+#: Why a module does not run once more after it was traced.
+_KEEPS = (
+    "the module keeps tensors from call to call where torch.export left its own, outside of"
+    " buffers; make them inputs and results, or registered buffers"
+)
+
 
 @dataclass(frozen=True)
 class Program:
@@ -169,7 +175,13 @@ class Program:
         It has the layers that it exports: transformers of its own have others for eager calls,
         which give 0 for what a mask of padding hides.
         """
-        return self._answer(self.exported.module() if self.module is None else self.module, arrays)
+        module = self.exported.module() if self.module is None else self.module
+        try:
+            return self._answer(module, arrays)
+        except RuntimeError as error:
+            if "FakeTensor" in str(error):
+                raise ModelError(_KEEPS) from error
+            raise
 
     def traced_answer(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What PyTorch computes of inputs by the exported program, be there a module or not."""

@@ -118,10 +118,14 @@ def _model(
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+@pytest.mark.parametrize("alone", [False, True], ids=["", "alone"])
 @pytest.mark.parametrize("case", CASES)
-def test_features(case: str, tmp_path: Path) -> None:
+def test_features(case: str, alone: bool, tmp_path: Path) -> None:
+    """A model may name no opset but that of its ``alone`` domain."""
     operator, values, attributes, version = CASES[case]
     model = _model(operator, values, attributes, "ai.onnx.ml", version)
+    if alone:
+        del model.opset_import[0]
     feeds = {f"x{number}": value for number, value in enumerate(values)}
     want = onnxruntime_outputs(model, feeds)["y"]
     made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)

@@ -22,6 +22,7 @@ from byoc.frontends.onnx.graph_names import (
     subgraphs,
     tensors_of,
 )
+from byoc.frontends.onnx.honoured import ONNX_DOMAINS
 
 _DAMAGED = "the model is damaged, export it again"
 
@@ -47,6 +48,23 @@ def check_model(model: onnx.ModelProto, absent: Collection[str] = ()) -> None:
     check_nodes(model, opset)
 
 
+def with_opset(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with ONNX's newest opset where it names those of other domains alone.
+
+    ONNX Runtime reads it so. The model itself where it names one, or none at all, else a copy.
+    """
+    if _versions(model) or not model.opset_import:
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.opset_import.append(onnx.helper.make_opsetid("", onnx.defs.onnx_opset_version()))
+    return copy
+
+
+def _versions(model: onnx.ModelProto) -> list[int]:
+    return [entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
+
+
 def _check_versions(model: onnx.ModelProto) -> int:
     """The version of ONNX's operators."""
     if model.ir_version > onnx.IR_VERSION:
@@ -54,13 +72,8 @@ def _check_versions(model: onnx.ModelProto) -> int:
             f"the model is of version {model.ir_version} of the format, and the installed package"
             f" onnx knows 1 to {onnx.IR_VERSION}; export it with one of these, or upgrade onnx"
         )
-    versions = [e.version for e in model.opset_import if e.domain in ("", "ai.onnx")]
+    versions = _versions(model)
     newest = onnx.defs.onnx_opset_version()
-    others = sorted({e.domain for e in model.opset_import})
-    if not versions and others:
-        raise ModelError(
-            f"the model has operators of domain {', '.join(others)} alone; need ONNX's own ones"
-        )
     if not versions:
         raise ModelError(f"the model names no opset of ONNX's (opset_import); {_DAMAGED}")
     if not 1 <= versions[0] <= newest:

@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from byoc.errors import ModelError
-from byoc.frontends.onnx.check_model import check_model, data_bytes, sort_nodes
+from byoc.frontends.onnx.check_model import check_model, data_bytes, sort_nodes, with_opset
 from byoc.frontends.onnx.given_model import GivenModel, ReadModel, given_model
 from byoc.frontends.onnx.graph_names import all_tensors
 from byoc.frontends.onnx.labelled_outputs import with_numbers
@@ -45,7 +45,7 @@ def read(model: GivenModel) -> ApartModel:
         if not given.graph.output:
             raise ModelError("the model has a graph without outputs; mark at least one output")
         _require_data(given)
-        given, labelled = with_numbers(without_shadows(given))
+        given, labelled = with_numbers(without_shadows(with_opset(given)))
         check_model(given)
         apart = apart_from(given)
         apart.labelled = labelled
@@ -96,7 +96,7 @@ def _read_file(path: Path) -> ApartModel:
             f"{path}: no ONNX model (a graph without outputs in {size} bytes);"
             " the file is empty, damaged or of another format"
         )
-    model, apart.labelled = with_numbers(without_shadows(model))
+    model, apart.labelled = with_numbers(without_shadows(with_opset(model)))
     apart.model = model
     try:
         check_model(model, apart.weights)

@@ -40,27 +40,31 @@ class _Forest:
 def tree_ensemble_regressor(call: Call) -> bool:
     """Aggregates of the leaves' weights and the base values, [N, targets]."""
     targets = int(call.attrs.get("n_targets", 1))
-    return _regression(
+    value = _regression(
         call,
         _by_names(call, "target", targets),
         call.attrs.get("aggregate_function", b"SUM").decode(),
         call.attrs.get("post_transform", b"NONE").decode(),
         _numbers(call, "base_values"),
     )
+    call.give(0, value)
+    return True
 
 
 def tree_ensemble(call: Call) -> bool:
-    """The same with leaves of their own, of opset 5."""
+    """The same with leaves of their own, of opset 5; the result is of the rows' type."""
     aggregate, transform = call.attrs.get("aggregate_function", 1), call.attrs.get("post_transform")
     if aggregate not in range(len(_AGGREGATES)) or (transform or 0) not in range(len(_TRANSFORMS)):
         call.refuse(f"aggregate_function {aggregate} or post_transform {transform} is none")
     forest = _by_places(call, int(call.attrs.get("n_targets", 1)))
-    return _regression(call, forest, _AGGREGATES[aggregate], _TRANSFORMS[transform or 0], [])
+    value = _regression(call, forest, _AGGREGATES[aggregate], _TRANSFORMS[transform or 0], [])
+    call.give(0, call.as_given(value))
+    return True
 
 
 def _regression(
     call: Call, forest: _Forest, aggregate: str, transform: str, base: Sequence[float]
-) -> bool:
+) -> str:
     if aggregate not in _KINDS:
         call.refuse(f"aggregate_function {aggregate}; need one of {', '.join(_KINDS)}")
     _check_transform(call, transform)
@@ -72,8 +76,7 @@ def _regression(
     if len(base):
         scores = call.op("Add", scores, call.constant(base, np.float32))
     # A single target is given as it is, whatever it should become.
-    call.give(0, become(call, scores, transform) if forest.targets > 1 else scores)
-    return True
+    return become(call, scores, transform) if forest.targets > 1 else scores
 
 
 def tree_ensemble_classifier(call: Call) -> bool:

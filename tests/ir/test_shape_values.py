@@ -150,9 +150,12 @@ def test_vectors_are_split() -> None:
     assert parts_of([SCALAR], 2) is None
 
 
-def test_axes_were_attributes_once() -> None:
+def test_inputs_were_attributes_once() -> None:
     node = helper.make_node("Unsqueeze", ["x"], ["y"], axes=[0])
     assert evaluate(node, [SCALAR], 11).elements.tolist() == [4 * H]
+    for axes in ({}, {"axes": [0]}):
+        node = helper.make_node("Slice", ["x"], ["y"], starts=[-2], ends=[99], **axes)
+        assert evaluate(node, [SHAPE], 9).elements.tolist() == [32 * H, 2 * H + 1]
 
 
 def test_large_and_odd_constants_have_no_value() -> None:

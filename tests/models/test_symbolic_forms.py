@@ -98,6 +98,28 @@ def test_lines_of_any_length_are_resized(form: str, mode: str, tmp_path: Path) -
         np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_images_become_as_large_as_others(mode: str, tmp_path: Path) -> None:
+    """As PyTorch wrote ``interpolate`` to a size for opset 9: the scales are quotients of sizes."""
+    model = _model(
+        9,
+        "(float[n,3,h,w] x) => (float[n,3,h,w] y) <float[2] ones = {1, 1}> {"
+        " p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)"
+        " from = Shape(x) to = Slice<axes = [0], starts = [2], ends = [4]>(from)"
+        " small = Shape(p) now = Slice<axes = [0], starts = [2], ends = [4]>(small)"
+        " a = Cast<to = 1>(to) b = Cast<to = 1>(now) ratio = Div(a, b)"
+        " scales = Concat<axis = 0>(ones, ratio)"
+        f' u = Upsample<mode = "{mode}">(p, scales) y = Add(u, x) }}',
+    )
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    library = byoc.load(tmp_path / "m.so")
+    for shape in ((1, 3, 8, 8), (2, 3, 6, 14), (1, 3, 16, 2)):
+        x = np.random.default_rng(shape[2]).random(shape, "float32")
+        want = onnxruntime_outputs(model, {"x": x})["y"]
+        np.testing.assert_allclose(library.run({"x": x})["y"], want, rtol=1e-5)
+
+
 def test_lines_as_long_as_others(tmp_path: Path) -> None:
     model = _model(
         13,

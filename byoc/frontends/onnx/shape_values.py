@@ -113,9 +113,9 @@ def evaluate(
     if has_axis(node):
         return None
     attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    # Axes were an attribute before they were an input.
-    if node.op_type in ("Squeeze", "Unsqueeze") and "axes" in attrs:
-        operands = [*operands[:1], ShapeValue.of(list(attrs["axes"]))]
+    former = [attrs[name] for name in _ONCE.get(node.op_type, ()) if name in attrs]
+    if former:
+        operands = [*operands[:1], *(ShapeValue.of(list(numbers)) for numbers in former)]
     try:
         result = rule(attrs, *operands)
     except (AttributeError, IndexError, TypeError, ValueError, ZeroDivisionError):
@@ -407,6 +407,8 @@ def _constant_of_shape(attrs: dict[str, Any], shape: ShapeValue) -> ShapeValue |
 
 #: Rules that ask for signs, and are given extents first.
 _OF_SIGNS = {"Div": _divide, "Mod": _modulo}
+#: Attributes that became inputs, in the order of these.
+_ONCE = {"Slice": ("starts", "ends", "axes"), "Squeeze": ("axes",), "Unsqueeze": ("axes",)}
 
 _RULES: dict[str, Rule] = {
     "Add": _binary(lambda x, y: x + y),

@@ -235,12 +235,57 @@ def test_several_classes(given: str, transform: str, tmp_path: Path) -> None:
     _check(model, tmp_path)
 
 
-def test_rows_that_may_lack_a_score_are_refused() -> None:
-    """ONNX Runtime leaves such a class out where it looks for the greatest score."""
-    forest = _forest("class", _one(3))
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX"])
+def test_classes_without_a_score_are_passed_over(transform: str, tmp_path: Path) -> None:
+    """All scores are below 0, and those that no leaf gave are 0."""
+    forest = _forest("class", lambda rng: [(int(rng.integers(3)), -float(rng.random()))], trees=2)
+    labels = {"classlabels_int64s": [4, 9, 2], "post_transform": transform}
+    _check(_model("TreeEnsembleClassifier", _rows(1), 2, **labels, **forest), tmp_path)
+
+
+def test_rows_that_may_lack_all_scores_are_refused() -> None:
+    forest = _forest("class", lambda rng: _one(3)(rng) * int(rng.integers(2)))
     model = _model("TreeEnsembleClassifier", _rows(1), 2, classlabels_int64s=[1, 2, 3], **forest)
-    with pytest.raises(byoc.ByocError, match="operator TreeEnsembleClassifier of domain"):
+    with pytest.raises(byoc.ByocError, match="may reach no score at all"):
         byoc.compile(model)
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE"])
+def test_base_values_are_of_targets_with_a_score(aggregate: str, tmp_path: Path) -> None:
+    """As of a model of two targets by XGBoost, whose exporter knows the first."""
+    forest = _forest("target", _one(3), trees=2)
+    base = {"base_values": [3.0, -2.0, 0.5], "aggregate_function": aggregate}
+    _check(_model("TreeEnsembleRegressor", _rows(1), n_targets=3, **base, **forest), tmp_path)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_two_classes_with_opposite_weights(transform: str, tmp_path: Path) -> None:
+    """As CatBoost exports them."""
+
+    def given(rng: np.random.Generator) -> list[tuple[int, float]]:
+        weight = float(rng.standard_normal())
+        return [(0, -weight), (1, weight)]
+
+    labels = {"classlabels_int64s": [0, 1], "post_transform": transform}
+    model = _model("TreeEnsembleClassifier", _rows(1), 2, **labels, **_forest("class", given))
+    _check(model, tmp_path)
+
+
+def test_branches_that_share_what_they_lead_to(tmp_path: Path) -> None:
+    """A feature is one of several numbers, as LightGBM's categories are exported."""
+    names = "nodeids modes featureids values truenodeids falsenodeids"
+    rows = [
+        (0, "BRANCH_EQ", 0, 1.0, 3, 1),
+        (1, "BRANCH_EQ", 0, -2.0, 3, 2),
+        (2, "BRANCH_EQ", 0, 3.0, 3, 4),
+        (3, "BRANCH_LEQ", 1, 0.25, 5, 6),
+        (4, "BRANCH_EQ", 2, 0.0, 3, 7),
+        *((leaf, "LEAF", 0, 0.0, 0, 0) for leaf in (5, 6, 7)),
+    ]
+    forest = {f"nodes_{name}": [row[at] for row in rows] for at, name in enumerate(names.split())}
+    forest |= {"nodes_treeids": [0] * 8, "target_treeids": [0] * 3, "target_ids": [0] * 3}
+    forest |= {"target_nodeids": [5, 6, 7], "target_weights": [1.0, 20.0, 300.0]}
+    _check(_model("TreeEnsembleRegressor", _rows(1), n_targets=1, **forest), tmp_path)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -282,10 +327,23 @@ def test_without_the_kernel_tvm_walks(tmp_path: Path) -> None:
     assert_agrees(found, onnxruntime_outputs(model, {"x": x}))
 
 
+#: A branch below the root that leads back to itself.
+_ROUND = {
+    "nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF"],
+    "nodes_truenodeids": [1, 1, 0],
+    "nodes_falsenodeids": [2, 2, 0],
+    "target_treeids": [0],
+    "target_nodeids": [2],
+    "target_ids": [0],
+    "target_weights": [1.0],
+}
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"nodes_truenodeids": [0, 0, 0]}, "no trees"),  # the root is its own child
+        (_ROUND, "no tree"),
         ({"nodes_featureids": [FEATURES, 0, 0]}, "a feature that rows of 5 lack"),
         ({"nodes_modes": ["BRANCH_OF_MAPLE", "LEAF", "LEAF"]}, "a node of mode BRANCH_OF_MAPLE"),
         ({"target_nodeids": [0, 2]}, "no trees"),  # what is no leaf has a weight

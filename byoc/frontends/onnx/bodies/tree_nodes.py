@@ -7,7 +7,8 @@ exchanged; and a member of a set is equal to one number of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,18 +40,23 @@ class Nodes:
 
 @dataclass(frozen=True)
 class _Branch:
-    """A comparison as the operator has it; children are places, or comparisons of the same node."""
+    """A comparison as the operator has it; children are nodes, or the same node's next one."""
 
     feature: int
     threshold: float
-    first: _Branch | int
+    first: int
     second: _Branch | int
     absent: bool
     equal: bool = False
 
 
-#: Places for each node of the model: sets repeat what their members lead to.
-_MOST = 16
+def _targets(branch: _Branch | int | None) -> list[int]:
+    """The nodes that a branch leads to, each as often as it does."""
+    found = []
+    while isinstance(branch, _Branch):
+        found.append(branch.first)
+        branch = branch.second
+    return found if branch is None else [*found, branch]
 
 
 class Layout:
@@ -66,24 +72,62 @@ class Layout:
         self.depths: list[int] = []
 
     def add(self, root: int) -> None:
-        """Lay out a tree. Raises ``ValueError`` for nodes that are none."""
+        """Lay out a tree. Raises ``ValueError`` for nodes that are none.
+
+        A node that several branches lead to stands behind each of them, its children once.
+        """
+        branches = self._reached(root)
+        left = Counter(to for branch in branches.values() for to in _targets(branch))
+        places, depths = defaultdict(list), Counter()
         self.roots.append(self._reserve(1))
-        self.depths.append(0)
-        waiting: list[tuple[_Branch | int, int, int]] = [(root, self.roots[-1], 0)]
-        while waiting:
-            source, place, depth = waiting.pop()
-            branch = source if isinstance(source, _Branch) else self._branch(source)
+        places[root].append(self.roots[-1])
+        ready = [root]
+        while ready:
+            at = ready.pop()
+            branch = branches.pop(at)
             if branch is None:
-                self.children[place] = place - 1
-                self.tags[place] = ROW * self.nodes.rows[source]
-                self.depths[-1] = max(self.depths[-1], depth)
+                for place in places[at]:
+                    self.children[place] = place - 1
+                    self.tags[place] = ROW * self.nodes.rows[at]
                 continue
-            child = self._reserve(2)
-            self.thresholds[place] = branch.threshold
-            self.features[place] = branch.feature
-            self.children[place] = child
-            self.tags[place] = ABSENT * branch.absent + EQUAL * branch.equal
-            waiting += [(branch.second, child + 1, depth + 1), (branch.first, child, depth + 1)]
+            for target, place, depth in self._lay(branch, places[at], depths[at]):
+                places[target].append(place)
+                depths[target] = max(depths[target], depth)
+                left[target] -= 1
+                if not left[target]:
+                    ready.append(target)
+        if branches:
+            raise ValueError("nodes that form no tree")
+        self.depths.append(max(depths.values(), default=0))
+
+    def _reached(self, root: int) -> dict[int, _Branch | None]:
+        """What the nodes compare that a root leads to; None for leaves."""
+        found: dict[int, _Branch | None] = {}
+        waiting = [root]
+        while waiting:
+            at = waiting.pop()
+            if at not in found:
+                found[at] = self._branch(at)
+                waiting += _targets(found[at])
+        return found
+
+    def _lay(
+        self, branch: _Branch, places: Sequence[int], depth: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """Write a branch at places; nodes that it leads to, where each has to be, and how deep."""
+        while True:
+            child, depth = self._reserve(2), depth + 1
+            for place in places:
+                self.thresholds[place] = branch.threshold
+                self.features[place] = branch.feature
+                self.children[place] = child
+                self.tags[place] = ABSENT * branch.absent + EQUAL * branch.equal
+            if isinstance(branch.second, int):
+                yield branch.second, child + 1, depth
+            yield branch.first, child, depth
+            if isinstance(branch.second, int):
+                return
+            branch, places = branch.second, [child + 1]
 
     def arrays(self) -> list[np.ndarray]:
         """Thresholds, features, children, tags, roots and depths."""
@@ -92,8 +136,6 @@ class Layout:
 
     def _reserve(self, count: int) -> int:
         place = len(self.tags)
-        if place > _MOST * len(self.nodes.modes):
-            raise ValueError("nodes that form no tree")
         self.thresholds += [_NAN] * count
         for numbers in (self.features, self.children, self.tags):
             numbers += [0] * count

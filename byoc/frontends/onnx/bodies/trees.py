@@ -74,7 +74,10 @@ def _regression(
     if aggregate == "AVERAGE":
         scores = call.op("Div", scores, call.constant(max(1, len(forest.roots)), np.float32))
     if len(base):
-        scores = call.op("Add", scores, call.constant(base, np.float32))
+        whole = call.op("Add", scores, call.constant(base, np.float32))
+        if any(base) and not _scores_all(forest):  # ONNX Runtime adds them to scores alone
+            whole = call.op("Where", _reached(call, forest), whole, scores)
+        scores = whole
     # A single target is given as it is, whatever it should become.
     return become(call, scores, transform) if forest.targets > 1 else scores
 
@@ -93,16 +96,22 @@ def tree_ensemble_classifier(call: Call) -> bool:
     _check_transform(call, transform)
     if len(labels) == 2:
         return _of_two_classes(call, forest, labels, transform, base)
-    decided = _scores_all(forest) or _greatest_is_scored(forest)
-    if len(base) != len(labels) and (len(base) or not decided):
-        call.refuse(
-            "a row may reach no score of some class, which has rules of its own in ONNX Runtime;"
-            " export it with a base value for each class"
-        )
+    if len(base) not in (0, len(labels)):
+        call.refuse(f"{len(base)} base values for {len(labels)} classes; {_AGAIN}")
     scores = _scores(call, forest, "sum")
     if len(base):
         scores = call.op("Add", scores, call.constant(base, np.float32))
-    place = call.op("ArgMax", scores, axis=1, keepdims=0)
+    best = scores
+    if not len(base) and not _scores_all(forest) and not _greatest_is_scored(forest):
+        if not any(all(_leaves(forest, root)) for root in forest.roots):
+            call.refuse(
+                "a row may reach no score at all, for which ONNX Runtime has no label; export it"
+                " with a base value for each class"
+            )
+        # ONNX Runtime looks for the greatest among the classes that got a score.
+        least = call.constant(-np.inf, np.float32)
+        best = call.op("Where", _reached(call, forest), scores, least)
+    place = call.op("ArgMax", best, axis=1, keepdims=0)
     call.give(0, call.op("Gather", call.constant(labels, np.int64), place, axis=0))
     call.give(1, become(call, scores, transform))
     return True
@@ -117,6 +126,13 @@ def _scores_all(forest: _Forest) -> bool:
             of_tree &= {target for target, _ in given}
         found |= of_tree
     return len(found) == forest.targets
+
+
+def _reached(call: Call, forest: _Forest) -> str:
+    """Whether a row gets something for each target, as booleans [N, targets]."""
+    ones = [[(target, 1.0) for target, _ in given] for given in forest.given]
+    counts = _scores(call, replace(forest, given=ones), "sum")
+    return call.op("Greater", counts, call.constant(0, np.float32))
 
 
 def _greatest_is_scored(forest: _Forest) -> bool:
@@ -134,13 +150,9 @@ def _greatest_is_scored(forest: _Forest) -> bool:
 
 def _leaves(forest: _Forest, root: int) -> Iterator[Sequence[tuple[int, float]]]:
     """What each leaf of a tree gives."""
-    nodes, waiting = forest.nodes, [root]
-    while waiting:
-        at = waiting.pop()
-        if nodes.modes[at] == LEAF:
-            yield forest.given[nodes.rows[at]]
-        else:
-            waiting += (nodes.first[at], nodes.second[at])
+    for at in _below(forest.nodes, [root]):
+        if forest.nodes.modes[at] == LEAF:
+            yield forest.given[forest.nodes.rows[at]]
 
 
 def _of_two_classes(
@@ -149,9 +161,12 @@ def _of_two_classes(
     """One class has all weights; its sum decides by its sign, or by 0.5 if no weight is negative.
 
     The first class's sum is the score of the second; the other one's is its opposite, or 1 less it.
-    Where both classes have weights, ONNX Runtime's labels are others than the model's: refused.
+    Where both classes have weights, ONNX Runtime's labels are 0 and 1, by the sign of the second
+    one's sum: taken where these are the model's, and where its sum is the greater one then.
     """
     classes = {target for given in forest.given for target, _ in given}
+    if classes == {0, 1} and not base and list(labels) == [0, 1] and _opposite(forest):
+        return _of_opposites(call, forest, transform)
     if classes not in ({0}, {1}) or len(base) > (1 if classes == {0} else 0):
         call.refuse(
             f"two classes with weights of {len(classes)} and {len(base)} base values, whose labels"
@@ -175,6 +190,22 @@ def _of_two_classes(
     else:
         one = call.constant(1 if positive else 0, np.float32)
         call.give(1, call.op("Concat", call.op("Sub", one, score), score, axis=1))
+    return True
+
+
+def _opposite(forest: _Forest) -> bool:
+    """Whether each leaf gives one of two classes a number, and the other one its opposite."""
+    pairs = map(dict, forest.given)
+    return all({*pair} == {0, 1} and pair[0] == -pair[1] for pair in pairs)
+
+
+def _of_opposites(call: Call, forest: _Forest, transform: str) -> bool:
+    second = [[(0, weight) for target, weight in given if target] for given in forest.given]
+    score = _scores(call, replace(forest, given=second, targets=1), "sum")
+    positive = call.op("Greater", score, call.constant(0, np.float32))
+    call.give(0, call.op("Cast", call.over("Squeeze", positive, [1]), to=_INT64))
+    both = call.op("Concat", call.op("Neg", score), score, axis=1)
+    call.give(1, become(call, both, transform))
     return True
 
 
@@ -321,16 +352,26 @@ def _trees_by_names(call: Call, what: str, targets: int) -> _Forest | None:
 
 
 def _roots(nodes: Nodes) -> list[int] | None:
-    """The nodes that no branch leads to; None where these do not lead to each other node once."""
+    """The nodes that no branch leads to; None where these do not lead to each other node.
+
+    Several branches may lead to one node, as to what categories of one set have in common.
+    """
     inner = [at for at, mode in enumerate(nodes.modes) if mode != LEAF]
     led_to = {*(nodes.first[at] for at in inner), *(nodes.second[at] for at in inner)}
     roots = [at for at in range(len(nodes.modes)) if at not in led_to]
-    waiting, count = list(roots), 0
-    while waiting and count <= len(nodes.modes):
-        at, count = waiting.pop(), count + 1
+    return roots if len(_below(nodes, roots)) == len(nodes.modes) else None
+
+
+def _below(nodes: Nodes, roots: Sequence[int]) -> list[int]:
+    """The nodes that roots lead to, and these themselves, each once."""
+    waiting, found = list(roots), dict.fromkeys(roots)
+    while waiting:
+        at = waiting.pop()
         if nodes.modes[at] != LEAF:
-            waiting += (nodes.first[at], nodes.second[at])
-    return roots if count == len(nodes.modes) and not waiting else None
+            new = {to for to in (nodes.first[at], nodes.second[at]) if to not in found}
+            found |= dict.fromkeys(new)
+            waiting += new
+    return list(found)
 
 
 def _by_places(call: Call, targets: int) -> _Forest:

@@ -168,9 +168,17 @@ def along_an_axis(x: np.ndarray) -> Made:
 
 
 def group_query(
-    past: int, lengths: list[int], rows: int = 1, packed: bool = False, **attributes: Any
+    past: int,
+    lengths: list[int],
+    rows: int = 1,
+    packed: bool = False,
+    sink: bool = False,
+    **attributes: Any,
 ) -> Made:
-    """Four heads of 16 that share two; the past has room for what ``lengths`` and new rows need."""
+    """Four heads of 16 that share two; the past has room for what ``lengths`` and new rows need.
+
+    A bias of the scores and a ``sink`` for each head come together.
+    """
     batch = len(lengths)
     inputs = {
         "q": floats(batch, rows, 64 + 64 * packed),
@@ -188,6 +196,9 @@ def group_query(
         angles = DRAW.random((past + rows, 8)).astype(np.float32)
         inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
         names += ["cos", "sin"]
+    if sink:
+        inputs |= {"bias": floats(1, 1, rows, past + rows), "sink": floats(4)}
+        names += [""] * (10 - len(names)) + ["bias", "sink"]
     kept = {name: inputs[name] for name in names if name}
     return kept, names, 3, {"num_heads": 4, "kv_num_heads": 2, **attributes}
 
@@ -301,6 +312,15 @@ CASES: dict[str, tuple[str, Callable[[], Made]]] = {
     "group_query_ragged": (
         "GroupQueryAttention",
         lambda: group_query(4, [3, 5], packed=True, do_rotary=1, rotary_interleaved=1),
+    ),
+    "group_query_softcap": ("GroupQueryAttention", lambda: group_query(0, [5], 5, softcap=0.25)),
+    "group_query_smooth": (
+        "GroupQueryAttention",
+        lambda: group_query(4, [5], smooth_softmax=1, local_window_size=3),
+    ),
+    "group_query_sink": (
+        "GroupQueryAttention",
+        lambda: group_query(4, [5], sink=True, softcap=0.5, do_rotary=1),
     ),
     "rotary": ("RotaryEmbedding", lambda: rotary([2, 3, 8], [2, 3])),
     "rotary_heads": ("RotaryEmbedding", lambda: rotary([2, 2, 3, 4], [1], interleaved=1)),

@@ -18,14 +18,35 @@ from byoc.frontends.onnx.bodies.call import Call
 _HEADS_FIRST = (0, 2, 1, 3)
 
 
-def attend(call: Call, query: str, key: str, value: str, scale: float, bias: str = "") -> str:
-    """The formula, of tensors of rank 4; ``bias`` is added to the scores."""
+def attend(
+    call: Call,
+    query: str,
+    key: str,
+    value: str,
+    scale: float,
+    bias: str = "",
+    softcap: float = 0.0,
+    sink: str = "",
+) -> str:
+    """The formula, of tensors of rank 4; ``bias`` is added to the scores.
+
+    ``softcap`` c makes c tanh(score / c) of these before. ``sink``, [N, 1, 1], is the score of a
+    key whose value is 0.
+    """
     scores = call.op("MatMul", query, call.transpose(key, 0, 1, 3, 2))
     if scale != 1.0:
         scores = call.op("Mul", scores, call.number(scale))
+    if softcap:
+        small = call.op("Tanh", call.op("Div", scores, call.number(softcap)))
+        scores = call.op("Mul", small, call.number(softcap))
     if bias:
         scores = call.op("Add", scores, bias)
-    return call.op("MatMul", call.op("Softmax", scores, axis=3), value)
+    if not sink:
+        return call.op("MatMul", call.op("Softmax", scores, axis=3), value)
+    shape = call.slice(call.op("Shape", scores), 0, 0, 3)
+    column = call.op("Expand", sink, call.op("Concat", shape, call.integers(1), axis=0))
+    shares = call.op("Softmax", call.op("Concat", scores, column, axis=3), axis=3)
+    return call.op("MatMul", call.slice(shares, 3, 0, -1), value)
 
 
 def heads_of(call: Call, value: str, heads: int) -> str:

@@ -148,6 +148,19 @@ def _masks(call: Call, keys: str, columns: int | None, place: int) -> list[str] 
     return [call.over("Unsqueeze", hidden, [1] if len(shape) == 3 else [1, 2])]
 
 
+#: Attributes of GroupQueryAttention.
+_GROUPED = (
+    "num_heads",
+    "kv_num_heads",
+    "scale",
+    "do_rotary",
+    "rotary_interleaved",
+    "local_window_size",
+    "softcap",
+    "smooth_softmax",
+)
+
+
 def group_query_attention(call: Call) -> bool:
     """GroupQueryAttention: [B, S, N D], several heads of the query for one of key and value.
 
@@ -157,12 +170,10 @@ def group_query_attention(call: Call) -> bool:
     """
     attrs, shape = call.attrs, call.shape(0)
     heads, own = attrs["num_heads"], attrs["kv_num_heads"]
-    off = {"smooth_softmax": (0, -1), "softcap": (0.0,), "qk_output": (0,)}
-    known = ("num_heads", "kv_num_heads", "scale", "do_rotary", "rotary_interleaved")
     for name in attrs:
-        if attrs[name] not in off.get(name, ()) and name not in (*known, "local_window_size"):
+        if name not in _GROUPED and (name, attrs[name]) != ("qk_output", 0):
             return False
-    if call.input(11) or call.wants(3) or shape is None or shape[2] is None:
+    if call.wants(3) or shape is None or shape[2] is None:
         return False
     parts = [call.input(place) for place in range(3)]
     width = shape[2] // (heads if parts[1] else heads + 2 * own)
@@ -203,7 +214,11 @@ def group_query_attention(call: Call) -> bool:
         bias = call.op("Add", bias, call.input(10))
     k, v = (repeated(call, x, own, heads // own) for x in (k, v))
     scale = attrs.get("scale", 0.0) or 1 / sqrt(width)
-    call.give(0, joined(call, attend(call, q, k, v, scale, bias)))
+    sink = call.number(0.0) if attrs.get("smooth_softmax", 0) == 1 else ""
+    if call.input(11):
+        sink = call.reshape(call.input(11), heads, 1, 1)
+    y = attend(call, q, k, v, scale, bias, attrs.get("softcap", 0.0), sink)
+    call.give(0, joined(call, y))
     return True
 
 

@@ -290,6 +290,15 @@ def test_invalid_models(name: str, as_file: bool, tmp_path: Path) -> None:
     assert message in text and (not as_file or text.startswith(f"{path}: "))
 
 
+def test_an_output_that_is_listed_twice_is_one(tmp_path: Path) -> None:
+    model = relus("xy")
+    model.graph.output.append(model.graph.output[0])
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.offloaded == 1 and len(made.report.regions) == 1
+    x = {"x": random(4) - 0.5}
+    assert_agrees(byoc.load(tmp_path / "m.so").run(x), onnxruntime_outputs(model, x))
+
+
 @pytest.mark.parametrize("dims", [[1 << 50], [1 << 31, 1 << 31], [1 << 62, 4]])
 @pytest.mark.parametrize("as_file", [True, False], ids=["file", "memory"])
 def test_promises_of_petabytes(dims: list[int], as_file: bool, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from byoc.frontends.onnx.graph_names import (
     subgraphs,
     tensors_of,
 )
-from byoc.frontends.onnx.honoured import ONNX_DOMAINS
+from byoc.frontends.onnx.loose_models import opsets_of
 
 _DAMAGED = "the model is damaged, export it again"
 
@@ -48,23 +48,6 @@ def check_model(model: onnx.ModelProto, absent: Collection[str] = ()) -> None:
     check_nodes(model, opset)
 
 
-def with_opset(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, with ONNX's newest opset where it names those of other domains alone.
-
-    ONNX Runtime reads it so. The model itself where it names one, or none at all, else a copy.
-    """
-    if _versions(model) or not model.opset_import:
-        return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    copy.opset_import.append(onnx.helper.make_opsetid("", onnx.defs.onnx_opset_version()))
-    return copy
-
-
-def _versions(model: onnx.ModelProto) -> list[int]:
-    return [entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
-
-
 def _check_versions(model: onnx.ModelProto) -> int:
     """The version of ONNX's operators."""
     if model.ir_version > onnx.IR_VERSION:
@@ -72,7 +55,7 @@ def _check_versions(model: onnx.ModelProto) -> int:
             f"the model is of version {model.ir_version} of the format, and the installed package"
             f" onnx knows 1 to {onnx.IR_VERSION}; export it with one of these, or upgrade onnx"
         )
-    versions = _versions(model)
+    versions = opsets_of(model)
     newest = onnx.defs.onnx_opset_version()
     if not versions:
         raise ModelError(f"the model names no opset of ONNX's (opset_import); {_DAMAGED}")

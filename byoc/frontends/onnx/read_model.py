@@ -15,10 +15,11 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from byoc.errors import ModelError
-from byoc.frontends.onnx.check_model import check_model, data_bytes, sort_nodes, with_opset
+from byoc.frontends.onnx.check_model import check_model, data_bytes, sort_nodes
 from byoc.frontends.onnx.given_model import GivenModel, ReadModel, given_model
 from byoc.frontends.onnx.graph_names import all_tensors
 from byoc.frontends.onnx.labelled_outputs import with_numbers
+from byoc.frontends.onnx.loose_models import as_standard
 from byoc.frontends.onnx.shadowed_names import without_shadows
 from byoc.frontends.onnx.weights_apart import ApartModel, apart_from, leave_external, read_apart
 from codegen_cc.errors import one_line
@@ -45,7 +46,7 @@ def read(model: GivenModel) -> ApartModel:
         if not given.graph.output:
             raise ModelError("the model has a graph without outputs; mark at least one output")
         _require_data(given)
-        given, labelled = with_numbers(without_shadows(with_opset(given)))
+        given, labelled = with_numbers(without_shadows(as_standard(given)))
         check_model(given)
         apart = apart_from(given)
         apart.labelled = labelled
@@ -96,7 +97,7 @@ def _read_file(path: Path) -> ApartModel:
             f"{path}: no ONNX model (a graph without outputs in {size} bytes);"
             " the file is empty, damaged or of another format"
         )
-    model, apart.labelled = with_numbers(without_shadows(with_opset(model)))
+    model, apart.labelled = with_numbers(without_shadows(as_standard(model)))
     apart.model = model
     try:
         check_model(model, apart.weights)

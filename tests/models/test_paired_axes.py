@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 
 import byoc
+from byoc.errors import InputError
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 
@@ -67,6 +69,15 @@ CASES = {
         {y = GatherND<batch_dims = 1>(x, i)}""",
         lambda n: {"x": _drawn(n, 4, 3), "i": np.arange(3 * n).reshape(n, 3, 1) % 4},
     ),
+    "elements and their places": (
+        """(float[a, 3] x, int64[b, s] i, float[c, t] u) => (float[d, 3] y, float[e, v] z)
+        {y = ScatterElements<axis = 1>(x, i, u) z = GatherElements<axis = 1>(x, i)}""",
+        lambda n: {
+            "x": _drawn(n, 3),
+            "i": np.tile(np.int64([[2, 0]]), (n, 1)),
+            "u": _drawn(n, 2),
+        },
+    ),
     "pools and places": (
         """(float[a, 3, h, w] x, int64[b, 3, i, j] k) => (float[c, 3, s, t] y)
         {y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(x, k)}""",
@@ -102,3 +113,38 @@ def test_one_element_is_repeated(tmp_path: Path) -> None:
         for n in (2, 1):
             inputs = {"q": _drawn(n, 3, 8)}
             assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+
+
+def _of_elements(places: str, data: str) -> onnx.ModelProto:
+    return parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[{data}] x{places}) => (float[p, q] y) {{y = GatherElements<axis = 1>(x, i)}}""")
+
+
+def test_more_places_than_rows_are_no_input(tmp_path: Path) -> None:
+    """They would be read behind the data."""
+    model = _of_elements(", int64[n, m] i", "4, 3")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    with byoc.load(made.path) as library:
+        inputs = {"x": _drawn(4, 3), "i": np.tile(np.int64([2, 0, 1, 1]), (4, 1))}
+        assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+        with pytest.raises(InputError, match=r"has shape \[5, 4\]; need \[4, m\]"):
+            library.run(inputs | {"i": np.zeros((5, 4), np.int64)})
+
+
+def test_rows_are_as_many_as_their_places(tmp_path: Path) -> None:
+    model = _of_elements("", "n, 3")
+    model.graph.initializer.append(numpy_helper.from_array(np.int64([[2, 0], [1, 1]]), "i"))
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    with byoc.load(made.path) as library:
+        for n in (2, 5):
+            inputs = {"x": _drawn(n, 3)}
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))
+        with pytest.raises(InputError, match="n is 1 and must be 2 or more"):
+            library.run({"x": _drawn(1, 3)})
+
+
+def test_more_places_than_rows_are_refused() -> None:
+    model = _of_elements(", int64[5, 2] i", "4, 3")
+    with pytest.raises(byoc.ByocError, match="has 5 indices along axis 0 of extent 4"):
+        byoc.compile(model)

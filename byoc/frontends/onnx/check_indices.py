@@ -1,5 +1,7 @@
 """Indices that no input can make right: constants outside of their axis, any into an empty one.
 
+More of them along an axis than it has elements, where each belongs to one of these.
+
 And floats where ONNX has integers alone, as for the pads of Pad: a converter may round them.
 """
 
@@ -12,6 +14,7 @@ import numpy as np
 from onnx import defs
 
 ALONG_AN_AXIS = ("Gather", "GatherElements", "Scatter", "ScatterElements")
+OF_ELEMENTS = ("GatherElements", "Scatter", "ScatterElements")
 BY_POINTS = ("GatherND", "ScatterND")
 
 
@@ -26,7 +29,14 @@ def index_problem(
 
     Extents are None where they are unknown, ``indices`` where they are computed.
     """
-    if not shape or of is None or None in of or 0 in of:
+    if not shape or of is None:
+        return None
+    if op_name in OF_ELEMENTS and len(of) == len(shape):
+        along = int(attributes.get("axis", 0)) % len(shape)
+        for axis, (found, most) in enumerate(zip(of, shape, strict=True)):
+            if axis != along and None not in (found, most) and found > most:
+                return f"has {found} indices along axis {axis} of extent {most}"
+    if None in of or 0 in of:
         return None
     if op_name in ALONG_AN_AXIS:
         first = int(attributes.get("axis", 0)) % len(shape)

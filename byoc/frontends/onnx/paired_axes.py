@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from byoc.frontends.onnx.learned_axes import Unequal, size_or_pair
-from codegen_cc.dim import Dim, same
+from codegen_cc.dim import Dim, at_most, same
 
 Shape = tuple[Dim, ...]
 Pair = tuple[Dim, Dim]
@@ -60,6 +60,44 @@ def _scattered_slices(shapes: Shapes, _: Mapping[str, Any]) -> Pairs:
     return _pairs((*indices[:-1], *data[indices[-1] :]), updates)
 
 
+def _longer(shapes: Shapes, attrs: Mapping[str, Any]) -> Pairs:
+    """Axes along which indices of elements may not be longer than the data: all but one.
+
+    Without those of which that is known, or a sum or a product tells nothing.
+    """
+    data, indices = shapes[:2]
+    if data is None or indices is None:
+        return
+    axis = attrs.get("axis", 0) % len(data)
+    for place, pair in enumerate(_pairs(indices, data)):
+        plain = all(isinstance(x, int) or x.is_Symbol for x in pair)
+        if place != axis and plain and not at_most(*pair):
+            yield pair
+
+
+def _at_elements(shapes: Shapes, attrs: Mapping[str, Any]) -> Pairs:
+    """Indices have names of the data's axes, and updates are as long."""
+    yield from (pair for pair in _longer(shapes, attrs) if not isinstance(pair[0], int))
+    yield from _pairs(*shapes[1:3])
+
+
+def least_of_data(
+    operator: str,
+    shapes: Sequence[Shape | None],
+    attrs: Mapping[str, Any],
+    symbols: Collection[sympy.Symbol],
+) -> dict[str, int]:
+    """What the inputs' ``symbols`` are at least, so that data are as long as their indices."""
+    if _OF.get(operator) is not _at_elements or len(shapes) < 2:
+        return {}
+    pairs = [pair for pair in _longer(shapes, attrs) if isinstance(pair[0], int)]
+    return {
+        str(most): max(found for found, other in pairs if other == most)
+        for _, most in pairs
+        if most in symbols
+    }
+
+
 def _gathered_batches(shapes: Shapes, attrs: Mapping[str, Any]) -> Pairs:
     data, indices = shapes[:2]
     count = attrs.get("batch_dims", 0)
@@ -94,6 +132,7 @@ def _of_one_letter(shapes: Shapes, attrs: Mapping[str, Any]) -> Pairs:
 _OF: dict[str, Callable[[Shapes, Mapping[str, Any]], Pairs]] = {
     "Einsum": _of_one_letter,
     "GRU": _rows_of_states,
+    "GatherElements": _at_elements,
     "GatherND": _gathered_batches,
     "GridSample": _axes((0, 0, 1, 0)),
     "LSTM": _rows_of_states,
@@ -102,7 +141,8 @@ _OF: dict[str, Callable[[Shapes, Mapping[str, Any]], Pairs]] = {
     "NonMaxSuppression": _axes((0, 0, 1, 0), (0, 1, 1, 2)),
     "RNN": _rows_of_states,
     "RoiAlign": _axes((1, 0, 2, 0)),
-    "ScatterElements": _all_axes(1, 2),
+    "Scatter": _at_elements,
+    "ScatterElements": _at_elements,
     "ScatterND": _scattered_slices,
 }
 #: Most operands that a row above looks at.

@@ -29,7 +29,7 @@ from byoc.frontends.onnx.fitting_extents import (
 from byoc.frontends.onnx.graph_names import subgraphs
 from byoc.frontends.onnx.learned_axes import Unequal, rows_or_elements, unequal, unequal_beside
 from byoc.frontends.onnx.open_squeeze import squeezed, squeezed_to_one
-from byoc.frontends.onnx.paired_axes import note_paired
+from byoc.frontends.onnx.paired_axes import least_of_data, note_paired
 from byoc.frontends.onnx.shape_values import (
     MAX_ELEMENTS,
     ShapeValue,
@@ -219,7 +219,10 @@ class SymbolicImporter(CheckedImporter):
     def _note_contracted(
         self, op_name: str, inputs: list[relax.Expr | None], attrs: dict[str, Any]
     ) -> None:
-        note_paired(op_name, shapes_of(inputs), attrs, self.unequal, self.tangled.of_inputs)
+        shapes, symbols = shapes_of(inputs), self.tangled.of_inputs
+        note_paired(op_name, shapes, attrs, self.unequal, symbols)
+        for name, count in least_of_data(op_name, shapes, attrs, symbols).items():
+            self.least[name] = max(count, self.least.get(name, 0))
         try:
             note_contracted(op_name, inputs, attrs, self.unequal, self._variables.keys())
         except ValueError:

@@ -46,6 +46,8 @@ LESSONS = {
     ),
     "rounded up": ([(2 * sympy.floor((T + 8) / 16), sympy.floor(T / 8))], ["p", "s", "16*t"]),
     "cut to another's": ([(T, T - above_zero(T - S))], ["p", "s", "s"]),
+    "what a cut leaves": ([(S, above_zero(T - P))], ["p", "s", "p+s"]),
+    "what a cut leaves, otherwise": ([(S, T - P + above_zero(P - T))], ["p", "s", "p+s"]),
     "equal already": ([(1, T), (S, S)], ["p", "s", "t"]),
     "never equal": ([(S, S + 1)], ["p", "s", "t"]),
     "no extent that users could write": ([(P * S, T)], ["p", "s", "t"]),
@@ -287,3 +289,30 @@ def test_a_root_of_so_many_patches_makes_an_image_square(tmp_path: Path) -> None
     for n, size in ((1, 16), (2, 48)):
         x = rng.standard_normal((n, 3, size, size)).astype(np.float32)
         assert_agrees(library.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+
+
+def test_places_behind_those_of_the_past(tmp_path: Path) -> None:
+    """A mask of all counts the places, as in OPT: those of new rows are as many as these."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[b, s, 2] x, int64[b, t] mask, float[b, p, 2] past) => (float[b, s, 2] y)
+        <int64[1] one = {1}, int64[1] end = {9223372036854775807}, int64 axis = {1},
+         int64[1] two = {2}> {
+            counted = CumSum(mask, axis)
+            rows = Shape<start = 1, end = 2>(past)
+            new = Slice(counted, rows, end, one)
+            places = Cast<to = 1>(new)
+            wide = Unsqueeze(places, two)
+            y = Add(x, wide)
+        }""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1 and not made.report.left
+    assert made.metadata.inputs[1].shape == ("b", "s+p")
+    with byoc.load(made.path) as library:
+        for batch, past, rows in ((2, 3, 4), (1, 1, 1), (3, 5, 2)):
+            rng = np.random.default_rng(past)
+            inputs = {
+                "x": rng.standard_normal((batch, rows, 2), np.float32),
+                "mask": rng.integers(0, 2, (batch, past + rows)),
+                "past": np.zeros((batch, past, 2), np.float32),
+            }
+            assert_agrees(library.run(inputs), onnxruntime_outputs(model, inputs))

@@ -7,6 +7,7 @@
     x [n, 24, s] reshaped to [-1, 2520]                     s becomes 105
     x [.., h // 8] + y [.., 2*((h + 8) // 16)]              h becomes 16*h
     keys [.., n] + mask [.., min(n, m)]                     m becomes n
+    x [.., s, ..] + places [.., max(0, t - p), ..]          t becomes p + s
     Range(l - 1, -l, -1)                                    l becomes l + 1
     x [l, ..] cut to its last row, which is squeezed        l becomes l + 1
     x [.., s - 1, ..] joined with y [.., t, ..]             t becomes s - 1
@@ -181,8 +182,15 @@ def _tie_of_cut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, E
     for cut in gap.atoms(sympy.Max):
         inside = next((part for part in cut.args if part != 0), sympy.Integer(0))
         ways = (cut, cut - inside)  # max(0, d), and max(0, -d)
-        if len(inside.free_symbols) > 1 and any(sympy.expand(gap**2 - w**2) == 0 for w in ways):
+        if len(inside.free_symbols) < 2:
+            continue
+        if any(sympy.expand(gap**2 - w**2) == 0 for w in ways):
             return _tie(axes, inside, 0)
+        for part in (sympy.Integer(0), inside):  # s beside max(0, t - p), which is t - p then
+            found = _tie(axes, gap.xreplace({cut: part}), 0)
+            put = {symbol(name): _dim(extent) for name, extent in (found or {}).items()}
+            if put and same(_with(a, put), _with(b, put)):
+                return found
     return None
 
 

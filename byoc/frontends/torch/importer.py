@@ -46,6 +46,7 @@ from byoc.frontends.torch.plain_values import (
     require_plain,
 )
 from byoc.frontends.torch.program import Program
+from byoc.frontends.torch.read_numbers import read_number
 from byoc.frontends.torch.sizes import float_tensor, truth_tensor
 from byoc.frontends.torch.symbols import Symbols, is_size
 from byoc.frontends.torch.values import Graph, dtype_name
@@ -308,23 +309,9 @@ class _Importer:
         self._values[node] = made if isinstance(found, list | tuple) else made[0]
 
     def _read(self, node: torch.fx.Node, size: Any) -> None:
-        """A whole number of 0 or more that is read from a tensor gives its symbol a value; another
-        one stays an element, which only computes with tensors."""
-        bounds = self._program.range_constraints.get(size.node.expr)
-        value = self._values[node.args[0]]
-        if not isinstance(size, torch.SymInt) or bounds is None or bounds.lower < 0:
-            self._builder.begin(self._names[node])
-            element = relax.op.reshape(self._graph.tensor(value), [])
-            self._symbols.elements[size.node.expr] = self._builder.emit(element)
-            return
-        if isinstance(value, torch.Tensor):
-            self._symbols.found(size, int(value))
-            return
         self._builder.begin(self._names[node])
-        whole = self._builder.emit(relax.op.reshape(self._graph.tensor(value, "int64"), [1]))
-        shape = self._builder.emit(relax.op.tensor_to_shape(whole))
-        kind = relax.ShapeType([self._symbols.found(size)])
-        self._builder.match_cast(shape, kind)
+        bounds = self._program.range_constraints.get(size.node.expr)
+        read_number(self._graph, self._values[node.args[0]], size, bounds)
 
     def _begin(self, node: torch.fx.Node) -> None:
         found = node.meta["val"]

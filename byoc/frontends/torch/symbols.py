@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
+import tvm
 from torch.utils._sympy import functions
 from tvm import relax, tirx
 
@@ -118,17 +119,19 @@ class Symbols:
         """What the symbol is called that is all of a size."""
         return str(self.dim(size))
 
-    def found(self, size: Any, count: int | None = None) -> int | tirx.PrimExpr:
-        """A size that the data of a tensor decide, whose symbol the operator at work gives a value.
+    def found(self, size: Any, count: int | None = None, least: int = 0) -> int | tirx.PrimExpr:
+        """The count of a size that the data of a tensor decide, whose symbol the operator at work
+        gives a value: how much it is above ``least``.
 
-        ``count`` is what it is, of data that are known. Raises ``ValueError`` for a size that is
-        computed from such.
+        ``count`` is what the size is, of data that are known. Raises ``ValueError`` for a size that
+        is computed from such.
         """
         expr = size if isinstance(size, int) else size.node.expr
         if isinstance(expr, sympy.Symbol) and decided_by_data(expr):
             name = symbol(f"count{len(self._found)}")
-            self._found.setdefault(expr.name, name if count is None else count)
-        return self.extent(size)
+            self._found.setdefault(expr.name, name + least if count is None else count)
+        extent = self.extent(size)
+        return extent if least == 0 else tvm.sym.Analyzer().simplify(extent - least)
 
     def _known(self, expr: sympy.Basic) -> Dim:
         return self._settled.of(normal(self._dim(expr)))
@@ -168,8 +171,9 @@ class Symbols:
             raise ValueError("a size that the data of a tensor decide; need one that shapes tell")
         if found is None:
             found = symbol(self._names.get(name, name))
-        if not isinstance(found, int) and found not in self._variables:
-            self._variables[found] = tirx.Var(found.name, "int64")
+        for own in () if isinstance(found, int) else found.free_symbols:
+            if own not in self._variables:
+                self._variables[own] = tirx.Var(own.name, "int64")
         return self._multiples.get(name, 1) * found
 
 

@@ -1,0 +1,48 @@
+"""Sizes that are read from tensors and may be -1 beside an addition of 1, as numbers of labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import byoc
+
+
+class Means(nn.Module):
+    """The mean of the rows of each graph of a batch, as layers of graph networks read out."""
+
+    def __init__(self, number: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.number = number
+
+    def forward(self, x: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        greatest = batch.max()
+        count = int(greatest) + 1 if self.number == "int" else greatest.item() + 1
+        sums = torch.zeros(count, 8).index_add(0, batch, x)
+        rows = torch.zeros(count).index_add(0, batch, torch.ones_like(batch, dtype=x.dtype))
+        return self.layer(sums / rows.clamp(min=1)[:, None]) * count
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("number", ["int", "item"])
+def test_numbers_of_labels(number: str, tmp_path: Path) -> None:
+    module, library = Means(number).eval(), tmp_path / "means.so"
+    rows = torch.export.Dim("rows")
+    compiled = byoc.compile(
+        module,
+        library,
+        example_inputs=(torch.randn(6, 8), torch.tensor([0, 0, 1, 1, 2, 2])),
+        dynamic_shapes=({0: rows}, {0: rows}),
+        min_bytes=0,
+    )
+    assert len(compiled.report.regions) == 2
+    assert {entry.op for entry in compiled.report.left} == {"relax.tensor_to_shape"}
+    with byoc.load(library) as model:
+        for labels in ([0, 0, 1, 1, 2, 2], [0], [3, 0, 3, 1], [0, 5]):
+            x, batch = torch.randn(len(labels), 8), torch.tensor(labels)
+            found = torch.from_numpy(model(x.numpy(), batch.numpy()))
+            torch.testing.assert_close(found, module(x, batch), rtol=1e-4, atol=1e-5)

@@ -9,8 +9,7 @@ padded to 128 has that length. So ``main`` begins with
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import takewhile
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from byoc.deploy.condition_text import ConditionText
 from byoc.deploy.metadata import Metadata
 from byoc.ir.dataflow import with_blocks
 from byoc.ir.symbols import told_by
@@ -25,18 +25,12 @@ from codegen_cc.region.relax_dims import dim_text
 
 Expr = tvm.ir.Expr
 
-_ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: tirx.Add,
-    ast.Sub: tirx.Sub,
-    ast.Mult: tirx.Mul,
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    **{"Add": tirx.Add, "Sub": tirx.Sub, "Mult": tirx.Mul},
 }
-_COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Eq: tirx.EQ,
-    ast.NotEq: tirx.NE,
-    ast.Lt: tirx.LT,
-    ast.LtE: tirx.LE,
-    ast.Gt: tirx.GT,
-    ast.GtE: tirx.GE,
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    **{"Eq": tirx.EQ, "NotEq": tirx.NE, "Lt": tirx.LT, "LtE": tirx.LE},
+    **{"Gt": tirx.GT, "GtE": tirx.GE},
 }
 
 
@@ -54,7 +48,7 @@ def check_sizes(mod: tvm.IRModule, metadata: Metadata) -> tvm.IRModule:
     casts = list(takewhile(lambda b: isinstance(b, relax.MatchCast), first.bindings))
     tellers = [*main.params, *(cast.var for cast in casts)]
     symbols = {dim_text(symbol): symbol for teller in tellers for symbol in told_by(teller.ty)}
-    found = map(_Question(symbols).of, _needs(metadata))
+    found = map(_Question(symbols).asked, _needs(metadata))
     one, none = (tirx.IntImm("int64", value) for value in (1, 0))
     asked = [tirx.Select(holds, one, none) for holds in found if holds is not None]
     if not asked:
@@ -81,7 +75,7 @@ class _Unwritable(Exception):
     """A root, or a power of something unknown, for which Relax has no operator."""
 
 
-class _Question(ast.NodeVisitor):
+class _Question(ConditionText[Expr]):
     """Writes a condition on symbols as an expression; None where one is unknown, and of roots.
 
     Quotients by 0 tell nothing, and a condition with one holds, as for ``byoc.load``.
@@ -91,65 +85,55 @@ class _Question(ast.NodeVisitor):
         self._symbols = symbols
         self._divisors: list[Expr] = []
 
-    def of(self, text: str) -> Expr | None:
+    def asked(self, text: str) -> Expr | None:
         """Whether a condition holds, as a truth of TIR."""
         try:
-            holds = self.visit(ast.parse(text, mode="eval").body)
+            holds = self.read(text)
         except (KeyError, _Unwritable):
             return None
         for divisor in self._divisors:
             holds = tirx.Or(tirx.EQ(divisor, _like(0, divisor)), holds)
         return holds
 
-    def visit_Constant(self, node: ast.Constant) -> Expr:
-        """A number or a truth."""
+    def number(self, value: bool | int | float) -> Expr:
         dtypes = {bool: "bool", int: "int64", float: "float64"}
-        return tirx.const(node.value, dtypes[type(node.value)])
+        return tirx.const(value, dtypes[type(value)])
 
-    def visit_Name(self, node: ast.Name) -> Expr:
-        """A symbol."""
-        return self._symbols[node.id]
+    def symbol(self, name: str) -> Expr:
+        return self._symbols[name]
 
-    def visit_BinOp(self, node: ast.BinOp) -> Expr:
-        """Sums, products, quotients and powers."""
-        left, right = _alike(self.visit(node.left), self.visit(node.right))
-        if isinstance(node.op, ast.Pow):
-            return reduce(tirx.Mul, [left] * _count(node.right), _like(1, left))
-        if (arithmetic := _ARITHMETIC.get(type(node.op))) is not None:
-            return arithmetic(left, right)
+    def arithmetic(self, kind: str, left: Expr, right: Expr) -> Expr:
+        if kind == "Pow":
+            return reduce(tirx.Mul, [left] * _count(right), _like(1, left))
+        left, right = _alike(left, right)
+        if (apply := _ARITHMETIC.get(kind)) is not None:
+            return apply(left, right)
         self._divisors.append(right)
         zero = tirx.EQ(right, _like(0, right))
         right = tirx.Select(zero, _like(1, right), right)  # no division by 0 is ever made
-        if isinstance(node.op, ast.Div):
+        if kind == "Div":
             return tirx.Div(_float(left), _float(right))
         if _dtype(left) != "float64":
-            whole = tirx.FloorDiv if isinstance(node.op, ast.FloorDiv) else tirx.FloorMod
-            return whole(left, right)
+            return (tirx.FloorDiv if kind == "FloorDiv" else tirx.FloorMod)(left, right)
         quotient = _float(_floor(tirx.Div(left, right)))
-        if isinstance(node.op, ast.FloorDiv):
-            return quotient
-        return tirx.Sub(left, tirx.Mul(quotient, right))
+        return quotient if kind == "FloorDiv" else tirx.Sub(left, tirx.Mul(quotient, right))
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Expr:
-        """A number with the other sign, or the other truth."""
-        given = self.visit(node.operand)
-        return tirx.Not(given) if isinstance(node.op, ast.Not) else tirx.Sub(_like(0, given), given)
+    def minus(self, given: Expr) -> Expr:
+        return tirx.Sub(_like(0, given), given)
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Expr:
-        """All of several truths, or any."""
-        return reduce(
-            tirx.And if isinstance(node.op, ast.And) else tirx.Or, map(self.visit, node.values)
-        )
+    def negation(self, given: Expr) -> Expr:
+        return tirx.Not(given)
 
-    def visit_Compare(self, node: ast.Compare) -> Expr:
-        """A chain of comparisons."""
-        sides = [self.visit(side) for side in (node.left, *node.comparators)]
-        pairs = zip(sides, node.ops, sides[1:], strict=False)
-        return reduce(tirx.And, [_COMPARISONS[type(op)](*_alike(a, b)) for a, op, b in pairs])
+    def all_of(self, parts: Sequence[Expr]) -> Expr:
+        return reduce(tirx.And, parts)
 
-    def visit_Call(self, node: ast.Call) -> Expr:
-        """A function of numbers."""
-        name, given = ast.unparse(node.func), [self.visit(argument) for argument in node.args]
+    def any_of(self, parts: Sequence[Expr]) -> Expr:
+        return reduce(tirx.Or, parts)
+
+    def comparison(self, kind: str, left: Expr, right: Expr) -> Expr:
+        return _COMPARISONS[kind](*_alike(left, right))
+
+    def function(self, name: str, given: Sequence[Expr]) -> Expr:
         if name in ("max", "min"):
             choose = tirx.Max if name == "max" else tirx.Min
             return reduce(lambda a, b: choose(*_alike(a, b)), given)
@@ -157,7 +141,7 @@ class _Question(ast.NodeVisitor):
         if name == "float":
             return _float(number)
         if name == "abs":
-            return tirx.Max(number, tirx.Sub(_like(0, number), number))
+            return tirx.Max(number, self.minus(number))
         if name not in _ROUNDINGS:
             raise _Unwritable(name)
         return number if _dtype(number) == "int64" else _ROUNDINGS[name](number)
@@ -167,11 +151,11 @@ def _dtype(number: Expr) -> str:
     return str(number.ty.dtype)
 
 
-def _count(power: ast.expr) -> int:
+def _count(power: Expr) -> int:
     """How many factors a power has."""
-    if not isinstance(power, ast.Constant) or not isinstance(power.value, int) or power.value < 0:
-        raise _Unwritable(ast.unparse(power))
-    return power.value
+    if not isinstance(power, tirx.IntImm) or power.value < 0:
+        raise _Unwritable(str(power))
+    return int(power.value)
 
 
 def _float(number: Expr) -> Expr:

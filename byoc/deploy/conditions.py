@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from byoc.deploy.condition_text import ConditionText
 from byoc.deploy.metadata import SymbolRange
 from byoc.errors import LoadError
 
 Sizes = Mapping[str, int]
 
-_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+Value = Callable[[Sizes], Any]
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{"Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Pow": operator.pow},
+    **{"Div": operator.truediv, "FloorDiv": operator.floordiv, "Mod": operator.mod},
+    **{"Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le},
+    **{"Gt": operator.gt, "GtE": operator.ge},
 }
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -43,7 +36,7 @@ class Condition:
 
     text: str
     names: frozenset[str]
-    _value: Callable[[Sizes], Any]
+    _value: Value
 
     def holds(self, sizes: Sizes) -> bool:
         """Whether sizes meet it. Where they do not tell, as of quotients by 0, they do."""
@@ -57,15 +50,50 @@ class Condition:
             return None
 
 
+class _Compiled(ConditionText[Value]):
+    """Functions of sizes; notes the ``names`` that it meets."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def number(self, value: bool | int | float) -> Value:
+        return lambda sizes: value
+
+    def symbol(self, name: str) -> Value:
+        self.names.add(name)
+        return lambda sizes: sizes[name]
+
+    def arithmetic(self, kind: str, left: Value, right: Value) -> Value:
+        if (apply := _OPERATORS.get(kind)) is None:
+            raise self.unfit(kind)
+        return lambda sizes: apply(left(sizes), right(sizes))
+
+    comparison = arithmetic
+
+    def minus(self, given: Value) -> Value:
+        return lambda sizes: -given(sizes)
+
+    def negation(self, given: Value) -> Value:
+        return lambda sizes: not given(sizes)
+
+    def all_of(self, parts: Sequence[Value]) -> Value:
+        return lambda sizes: all(part(sizes) for part in parts)
+
+    def any_of(self, parts: Sequence[Value]) -> Value:
+        return lambda sizes: any(part(sizes) for part in parts)
+
+    def function(self, name: str, given: Sequence[Value]) -> Value:
+        if (apply := _FUNCTIONS.get(name)) is None:
+            raise self.unfit(name)
+        return lambda sizes: apply(*(part(sizes) for part in given))
+
+
 @lru_cache(1024)
 def condition(text: str) -> Condition:
     """Read a condition. Raises ``ValueError`` for what is none."""
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"{text!r} is no condition") from error
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - _FUNCTIONS.keys()
-    return Condition(text, frozenset(names), _compiled(tree))
+    compiled = _Compiled()
+    value = compiled.read(text)
+    return Condition(text, frozenset(compiled.names), value)
 
 
 class Demands:
@@ -101,46 +129,3 @@ class Demands:
 
 #: So many sizes are not looked at again.
 _REMEMBERED = 1024
-
-
-def _compiled(node: ast.AST) -> Callable[[Sizes], Any]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-        value = node.value
-        return lambda sizes: value
-    if isinstance(node, ast.Name):
-        name = node.id
-        return lambda sizes: sizes[name]
-    if isinstance(node, ast.BinOp):
-        left, right, apply = _compiled(node.left), _compiled(node.right), _operator(node.op)
-        return lambda sizes: apply(left(sizes), right(sizes))
-    if isinstance(node, ast.UnaryOp):
-        given = _compiled(node.operand)
-        if isinstance(node.op, ast.Not):
-            return lambda sizes: not given(sizes)
-        if isinstance(node.op, ast.USub):
-            return lambda sizes: -given(sizes)
-    if isinstance(node, ast.BoolOp):
-        parts = [_compiled(value) for value in node.values]
-        gather = all if isinstance(node.op, ast.And) else any
-        return lambda sizes: gather(part(sizes) for part in parts)
-    if isinstance(node, ast.Compare):
-        return _compared(node)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
-        function = _FUNCTIONS.get(node.func.id)
-        if function is not None:
-            parts = [_compiled(value) for value in node.args]
-            return lambda sizes: function(*(part(sizes) for part in parts))
-    raise ValueError(f"{ast.unparse(node)!r} in a condition on sizes")
-
-
-def _compared(node: ast.Compare) -> Callable[[Sizes], Any]:
-    sides = [_compiled(side) for side in (node.left, *node.comparators)]
-    pairs = list(zip(sides, map(_operator, node.ops), sides[1:], strict=False))
-    return lambda sizes: all(apply(a(sizes), b(sizes)) for a, apply, b in pairs)
-
-
-def _operator(kind: ast.AST) -> Callable[[Any, Any], Any]:
-    found = _BINARY.get(type(kind))
-    if found is None:
-        raise ValueError(f"{type(kind).__name__} in a condition on sizes")
-    return found

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
+from typing import Any
 
 import sympy
 
+from byoc.deploy.condition_text import ConditionText, parsed
 from byoc.deploy.metadata import SymbolRange
 from codegen_cc.dim import (
     Dim,
@@ -27,12 +29,9 @@ from codegen_cc.dim import (
     symbol,
 )
 
-_BINARY = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: rounded_quotient,
-    ast.Mod: remainder,
+_ARITHMETIC: dict[str, Callable[[Any, Any], Dim]] = {
+    **{"Add": operator.add, "Sub": operator.sub, "Mult": operator.mul},
+    **{"FloorDiv": rounded_quotient, "Mod": remainder},
 }
 
 #: Which side of a comparison is no less than the other.
@@ -46,7 +45,7 @@ class SettledSizes:
         self._bounds = {symbol(known.name): known for known in ranges}
         self._known: dict[sympy.Expr, Dim] = {}
         for text in conditions:
-            nothing = _that_is_nothing(ast.parse(text, mode="eval").body)
+            nothing = _that_is_nothing(parsed(text))
             rounded, value = _solved(sympy.sympify(self.of(nothing)))
             if rounded is not None:
                 self._known[rounded] = value
@@ -79,12 +78,40 @@ class SettledSizes:
         return None
 
 
+class _Whole(ConditionText[Dim]):
+    """Whole numbers, as dimensions; whatever else is no piece of a condition here."""
+
+    def number(self, value: bool | int | float) -> Dim:
+        if type(value) is not int:
+            raise self.unfit(value)
+        return value
+
+    def symbol(self, name: str) -> Dim:
+        return symbol(name)
+
+    def arithmetic(self, kind: str, left: Dim, right: Dim) -> Dim:
+        if (apply := _ARITHMETIC.get(kind)) is None:
+            raise self.unfit(kind)
+        return normal(apply(left, right))
+
+    def minus(self, given: Dim) -> Dim:
+        return normal(-given)
+
+    def function(self, name: str, given: Sequence[Dim]) -> Dim:
+        if (choose := {"max": larger, "min": smaller}.get(name)) is None:
+            raise self.unfit(name)
+        return reduce(choose, given)
+
+
+_WHOLE = _Whole()
+
+
 def _that_is_nothing(tree: ast.expr) -> Dim:
     """What is 0 where a condition holds; 0 of one that says nothing of the kind."""
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
         return 0
     try:
-        sides = [_dim(tree.left), _dim(tree.comparators[0])]
+        sides = [_WHOLE.of(tree.left), _WHOLE.of(tree.comparators[0])]
     except (ValueError, ZeroDivisionError):
         return 0
     if isinstance(tree.ops[0], ast.Eq):
@@ -106,20 +133,3 @@ def _solved(nothing: sympy.Expr) -> tuple[sympy.Expr | None, Dim]:
             plain = value.is_integer and not value.has(sympy.floor, sympy.Max)
             return (part, normal(value)) if plain else (None, 0)
     return None, 0
-
-
-def _dim(node: ast.expr) -> Dim:
-    """A number in a condition. Raises ``ValueError`` for what is no whole one."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.Name):
-        return symbol(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return normal(-_dim(node.operand))
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return normal(_BINARY[type(node.op)](_dim(node.left), _dim(node.right)))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        choose = {"max": larger, "min": smaller}.get(node.func.id)
-        if choose is not None:
-            return reduce(choose, map(_dim, node.args))
-    raise ValueError(f"{ast.unparse(node)!r} is no whole number")

@@ -124,7 +124,8 @@ class Operator:
     letters of the weight's axes.  ``named_by`` is what a composite is called by: ``op``, and names
     of attributes.  ``filled(node)`` are the first operand's axes that need an element where
     there is a result, ``reads(node)`` where reading begins on each of them, and where it ends,
-    ``rests(node)`` extents that are below 0 where the operands are too small.
+    ``rests(node)`` extents that are below 0 where the operands are too small, ``differences(node)``
+    what is 0 where sizes fit.
     ``samples()`` are nodes that libraries are asked about.
     """
 
@@ -147,6 +148,7 @@ class Operator:
     filled: Callable[[Any], tuple[int, ...]] = lambda node: ()
     reads: Callable[[Any], tuple[tuple[Dim, Dim], ...]] = lambda node: ()
     rests: Callable[[Any], tuple[Dim, ...]] = lambda node: ()
+    differences: Callable[[Any], tuple[Dim, ...]] = lambda node: ()
     facts: Facts = Facts()
     kernels: Kernels | None = None
     samples: Callable[[], Iterable[Any]] = tuple

@@ -180,10 +180,11 @@ def check_extents(plan: Plan) -> list[str]:
     for node in plan.region.nodes:
         found += _axes_to_fill(node)
     beyond = [rest for node in plan.region.nodes for rest in _beyond_the_ends(node)]
+    unlike = [case for node in plan.region.nodes for case in _unlike(node)]
     symbol = plan.region.symbol
     return [
         f'  if ({small}) return ext_raise_negative("{symbol}", "{what}", {c_text(dim)}, "{sizes}");'
-        for sizes, cases in (("larger", found), ("smaller", beyond))
+        for sizes, cases in (("larger", found), ("smaller", beyond), ("other", unlike))
         for what, small, dim in dict.fromkeys(cases)
     ]
 
@@ -224,6 +225,12 @@ def _beyond_the_ends(node: RegionNode) -> list[tuple[str, str, Dim]]:
                 wrong = [*(f"{c_text(extent)} > 0" for extent in extents), f"{c_text(rest)} < 0"]
                 found.append((str(rest), " && ".join(wrong), rest))
     return found
+
+
+def _unlike(node: RegionNode) -> list[tuple[str, str, Dim]]:
+    """What has to be 0, and when it is not."""
+    differences = operator_of(node.node.op).differences(node.node)
+    return [(str(d), f"{c_text(d)} != 0", d) for d in differences if not is_static([d])]
 
 
 def _room_to_pad(node: RegionNode) -> list[Dim]:

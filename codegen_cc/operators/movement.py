@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen_cc.dim import Dim, estimate, parse_dim, product, same
+from codegen_cc.dim import Dim, estimate, is_static, normal, parse_dim, product, same, symbols
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.node import Node
 from codegen_cc.operator import Facts, Kernels, Layout, Operator, operator_of
@@ -28,11 +28,26 @@ def supports(node: Node) -> str | None:
     """None if the node is a view or a copy of variable data, else the reason."""
     if node.op == "slice" and min(node.attrs["strides"], default=1) < 1:
         return f"strides {node.attrs['strides']}; need positive ones"
-    if node.op == "reshape" and not same(product(node.shape), product(node.operands[0].shape)):
-        # A symbol of the result may stand for a number that only the importer's checks know.
+    if node.op == "reshape" and not _may_be_alike(node):
         shapes = f"{list(node.operands[0].shape)} to {list(node.shape)}"
-        return f"reshape of {shapes}; need provably as many elements"
+        return f"reshape of {shapes}; need as many elements, or sizes of the operand alone"
     return all_constant(node)
+
+
+def elements_too_many(node: Node) -> Dim:
+    """Elements of a reshape's operand beyond those of its result: a call with any is refused.
+
+    It is 0 where a condition on sizes holds, as of an image that is enlarged to the size of one
+    that was rounded otherwise on its way.
+    """
+    return normal(product(node.operands[0].shape) - product(node.shape))
+
+
+def _may_be_alike(node: Node) -> bool:
+    """Whether calls tell: a symbol of the result alone may stand for a number that nobody knows."""
+    rest = elements_too_many(node)
+    told = symbols(node.operands[0].shape)
+    return rest == 0 if is_static([rest]) else {*symbols(node.shape)} <= {*told}
 
 
 def lower(node: RegionNode, builder: PlanBuilder) -> None:
@@ -167,6 +182,7 @@ RESHAPE = Operator(
     view=lambda node, x: x.reshape(node.shape),
     moves=True,
     kernels=_KERNELS,
+    differences=lambda node: (elements_too_many(node),),
     samples=lambda: [Sample("", sample_node("reshape", _INPUT, (128,)))],
 )
 

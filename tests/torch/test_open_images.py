@@ -41,6 +41,21 @@ class Sized(nn.Module):
         }
 
 
+class RoundedOtherwise(nn.Module):
+    """Halved twice and doubled beside what was halved once: as large where conditions hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, 2, 1)
+        self.second = nn.Conv2d(8, 8, 3, 2, 1)
+        self.last = nn.Conv2d(16, 4, 3, 1, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        once = self.first(x).relu()
+        doubled = F.interpolate(self.second(once), scale_factor=2)
+        return {"beside": self.last(torch.cat([once, doubled], 1)), "sum": once + doubled}
+
+
 class Smoothed(nn.Module):
     """Images that are reduced with as many taps as that needs, and a table of positions."""
 
@@ -153,3 +168,23 @@ def test_areas_of_open_sizes(tmp_path: Path) -> None:
     assert len(compiled.report.regions) == 2
     for inputs in (given, (torch.randn(1, 3, 5, 7), torch.randn(1, 1, 11, 3))):
         _compare(module, library, inputs)
+
+
+@torch.no_grad()
+def test_sizes_that_were_rounded_otherwise(tmp_path: Path) -> None:
+    module = RoundedOtherwise().eval()
+    images = [torch.randn(1, 3, *size) for size in ((64, 64), (32, 48), (15, 31), (63, 16))]
+    compiled = byoc.compile(
+        module,
+        tmp_path / "m.so",
+        example_inputs=(images[0],),
+        dynamic_shapes={"x": {2: AUTO, 3: AUTO}},
+    )
+    assert len(compiled.report.regions) == 1 and not compiled.report.left
+    loaded = byoc.load(tmp_path / "m.so")
+    for image in images:
+        for name, expected in module(image).items():
+            found = torch.from_numpy(loaded.run({"x": image.numpy()})[name])
+            torch.testing.assert_close(found, expected, **CLOSE)
+    with pytest.raises(byoc.ByocError, match="it needs"):
+        loaded.run({"x": torch.randn(1, 3, 61, 64).numpy()})

@@ -353,7 +353,7 @@ def test_extents_that_a_range_makes_equal(tmp_path: Path) -> None:
         dynamic_shapes=({0: auto, 1: auto},),
         min_bytes=0,
     )
-    assert {entry.op for entry in compiled.report.left} == {"relax.reshape"}
+    assert len(compiled.report.regions) == 1 and not compiled.report.left
     with byoc.load(tmp_path / "sloped.so") as model:
         for shape in ((2, 7, 8), (3, 64, 8), (1, 2, 8)):
             x = torch.randn(shape)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from tvm import relax
 
-from byoc.ir.dataflow import Block, array_of, op_name, shape_of
+from byoc.canonicalise.sizes_as_numbers import SAME_NUMBERS, extents_in
+from byoc.ir.dataflow import Block, array_of, shape_of
 from byoc.ir.pattern import call, find
 from codegen_cc.dim import Dim, same
-from codegen_cc.region.relax_dims import known_dims
 
 COUNTED = call("where", call("less", "i", 0.0), call("add", "i", "extent"), "i")
 
@@ -34,10 +34,5 @@ def _is_extent(block: Block, expr: relax.Expr, extent: Dim) -> bool:
     known = array_of(expr)
     if known is not None:
         return known.size == 1 and known.item() == extent
-    value = block.values.get(expr)
-    while op_name(value) in ("relax.reshape", "relax.squeeze", "relax.astype"):
-        value = block.values.get(value.args[0])
-    if op_name(value) != "relax.shape_to_tensor" or not isinstance(value.args[0], relax.ShapeExpr):
-        return False
-    dims = known_dims(value.args[0])
+    dims = extents_in(block, expr, (*SAME_NUMBERS, "relax.astype"))
     return dims is not None and len(dims) == 1 and same(dims[0], extent)

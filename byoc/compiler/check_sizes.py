@@ -26,7 +26,9 @@ from codegen_cc.region.relax_dims import dim_text
 Expr = tvm.ir.Expr
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    **{"Add": tirx.Add, "Sub": tirx.Sub, "Mult": tirx.Mul},
+    "Add": tirx.Add,
+    "Sub": tirx.Sub,
+    "Mult": tirx.Mul,
 }
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     **{"Eq": tirx.EQ, "NotEq": tirx.NE, "Lt": tirx.LT, "LtE": tirx.LE},
@@ -197,5 +199,8 @@ def _round(number: Expr) -> Expr:
 
 #: Roundings of floats by operators alone: types of Relax may hold no call.
 _ROUNDINGS: dict[str, Callable[[Expr], Expr]] = {
-    **{"trunc": _trunc, "floor": _floor, "ceil": _ceil, "round": _round},
+    "trunc": _trunc,
+    "floor": _floor,
+    "ceil": _ceil,
+    "round": _round,
 }

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import defs
 
-ALONG_AN_AXIS = ("Gather", "GatherElements", "Scatter", "ScatterElements")
 OF_ELEMENTS = ("GatherElements", "Scatter", "ScatterElements")
+ALONG_AN_AXIS = ("Gather", *OF_ELEMENTS)
 BY_POINTS = ("GatherND", "ScatterND")
 
 

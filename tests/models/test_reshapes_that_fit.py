@@ -225,3 +225,29 @@ def test_the_last_row_of_any_number(tmp_path: Path) -> None:
             inputs = {"x": _drawn(*shape)}
             wanted = onnxruntime_outputs(model, inputs)["y"]
             np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-6)
+
+
+def test_what_strides_leave_and_a_branch_squeezes(tmp_path: Path) -> None:
+    """As PyTorch's exporter writes ``squeeze(-1)``: several lengths leave the one row."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 15]>
+        g (float[1, 4, s] x, float[4, 4, 8] w) => (float[] y)
+        <int64[1] last = {-1}, int64 place = {-1}, int64 one = {1}> {
+          steps = Conv<strides = [4], pads = [3, 3]>(x, w)
+          shape = Shape(steps)
+          count = Gather(shape, place)
+          single = Equal(count, one)
+          row = If(single) <
+            then_branch = then () => (squeezed) { squeezed = Squeeze(steps, last) },
+            else_branch = otherwise () => (same) { same = Identity(steps) }>
+          y = ReduceSum<keepdims = 0>(row)
+        }""")
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.offloaded_macs == made.report.macs
+    with byoc.load(made.path) as library:
+        assert str(library.inputs[0].shape[2]) == "s"
+        for length in (2, 3, 4, 5):
+            inputs = {"x": _drawn(1, 4, length), "w": _drawn(4, 4, 8)}
+            wanted = onnxruntime_outputs(model, inputs)["y"]
+            np.testing.assert_allclose(library.run(inputs)["y"], wanted, atol=1e-5)
+        with pytest.raises(byoc.RunError, match="2 where 1 is needed"):
+            library.run({"x": _drawn(1, 4, 6), "w": _drawn(4, 4, 8)})

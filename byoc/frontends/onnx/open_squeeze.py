@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 import onnx
-import sympy
 import tvm
 from onnx import numpy_helper
 from tvm import relax
@@ -77,10 +76,11 @@ def squeezed_to_one(
     """A squeeze of axes whose symbolic extents the run has to find to be 1.
 
     Those of a row that was cut, the last of n, are 1 or 0: that they be 1 is added to ``unequal``.
+    Of others, such as what strides leave of a sound, several sizes may make 1.
     """
     shape = shape_of(source)
-    cut = [shape[place] for place in places if sympy.sympify(shape[place]).has(sympy.Max)]
-    unequal += [Elements(extent, 1) for extent in cut]
+    open_ones = (shape[place] for place in places if not isinstance(shape[place], int))
+    unequal += [Elements(extent, 1) for extent in open_ones if at_most(extent, 1)]
     extents = [1 if i in places else extent_of(e) for i, e in enumerate(shape)]
     # An operator that is cast where it is bound would be in no region.
     given = source if isinstance(source, relax.Var) else bb.emit(source)

@@ -1,109 +1,145 @@
 /*
- * ext_parallel_for on TVM's thread pool.
+ * ext_parallel_for in a process with TVM: as many threads as TVM is told to use, but the library's.
  *
- * shares.h says which worker takes which items, tvm_pool.h what is known of the pool.
+ * A launch on TVM's own pool ends when each of its workers has run, and where another process has a
+ * core, that takes as long as the system lets it: a network of 40 launches took nine times as long
+ * beside one busy process on two cores.  The pool of workers.h waits for no worker that has not begun.
  *
- * TVM's pool refuses a launch from inside a launch; a nested call runs on its own thread.
+ * A launch takes one of the library's pools, and the first serves a lone caller.  Of callers at
+ * once the second finds the second pool, with half as many threads, the third a third: together
+ * they take few more than there are.  A pool is made by the first launch that takes it.
+ *
+ * A launch inside of a launch runs on its own thread.  A forked child has the records of its
+ * parent's pools without their threads, and makes its own.
  */
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "workers.h"
 #include "shares.h"
-#include "tvm_pool.h"
+#include "tvm_threads.h"
 
-/* The head of TVMParallelGroupEnv in tvm/runtime/c_backend_api.h. */
+enum { POOLS = 16 };
+
 typedef struct {
-  void* sync_handle;
-  int32_t num_task;
-} group_env;
+  _Alignas(SHARE_LINE) _Atomic pid_t taken_in; /* the process of a launch under way, or 0 */
+  pid_t made_in;                               /* the process that has its threads */
+  int32_t wanted;                              /* threads that it was last made for */
+  ext_pool pool;
+} shared_pool;
 
-extern int TVMBackendParallelLaunch(int (*body)(int task, void* env, void* context), void* context,
-                                    int num_task) __attribute__((weak, visibility("default")));
+static shared_pool pools[POOLS];
+
+static _Thread_local int inside; /* the thread runs a part of a launch */
+static _Thread_local int known;  /* threads that TVM was told to use, when last asked; 0: not yet */
 
 typedef struct {
   ext_loop items;
-  _Atomic int workers;
+  int tasks;
 } launch;
 
-static _Thread_local int inside; /* the thread runs a part of a launch */
-
-/* What the thread found of its pool, and in which process: a forked child has to look again. */
-static _Thread_local struct {
-  pid_t process;
-  int is_usable;
-  int size; /* workers of the last launch that had all */
-} pool;
-
-/* Threads that are in a launch of this library.  Each caller has a pool of its own: several at once
- * share the cores, where each with all workers would wait for those of the others.  A forked child
- * has none of the threads that its parent counted. */
-static _Atomic int launching;
-static _Atomic pid_t counted_in;
-
-static int run_worker(int task, void* env, void* context) {
+static void run_task(void* context, int32_t index) {
   launch* l = context;
-  int workers = ((const group_env*)env)->num_task, was_inside = inside;
-  if (task == 0) atomic_store(&l->workers, workers);
   inside = 1;
-  ext_run_shares(&l->items, task, workers);
-  inside = was_inside;
-  return 0; /* a body's status travels in the loop: the pool knows only success and failure */
+  ext_run_shares(&l->items, index, l->tasks);
+  inside = 0;
 }
 
-/* `tasks` workers take part; 0 stands for all, which tells how many these are. */
-static int run(launch* l, int tasks) {
-  int failed = TVMBackendParallelLaunch(run_worker, l, tasks);
-  int workers = atomic_load(&l->workers);
-  if (tasks == 0 && workers > 0) pool.size = workers;
-  int status = atomic_load(&l->items.status);
-  return status ? status : failed ? EXT_ERR_THREADS : EXT_OK;
+/* ------------------------------------------------------------------ pools */
+
+static void stop(shared_pool* p) {
+  ext_worker* workers = p->pool.workers;
+  if (p->pool.started > 0) ext_pool_stop(&p->pool);
+  free(workers);
+  memset(&p->pool, 0, sizeof p->pool);
 }
 
-/* The pool's size now, which others may have changed since the last launch: a launch of more tasks
- * ends in an exception.  0 if there are no threads to be had.  A pool without TVM's FFI beside it
- * is asked by an empty launch. */
-static int workers_now(void) {
-  int workers = ext_tvm_pool_size();
-  if (workers != EXT_POOL_UNKNOWN) return workers > 0 ? workers : 0;
-  launch empty = {.items = {.n = 0, .grain = 1}};
-  return run(&empty, 0) == EXT_OK ? pool.size : 1;
+/* When the library is unloaded, or the process ends: threads must not run code that is gone. */
+static void stop_all(void) {
+  const pid_t process = getpid();
+  for (int i = 0; i < POOLS; i++) {
+    pid_t nobody = 0;
+    if (pools[i].made_in != process) continue;
+    if (!atomic_compare_exchange_strong(&pools[i].taken_in, &nobody, process)) continue;
+    stop(&pools[i]); /* stays taken */
+  }
 }
 
-static void look_at_pool(pid_t process) {
-  pid_t before = atomic_exchange(&counted_in, process);
-  if (before != 0 && before != process) atomic_store(&launching, 0);
-  pool.is_usable = ext_tvm_pool_is_alive(process, pool.process);
-  pool.process = process;
-  pool.size = pool.is_usable ? workers_now() : 0;
-  if (pool.size < 1) pool.is_usable = 0;
+/* Gives the pool `count` threads at least, or as many as it has where the system has no more. */
+static void grow(shared_pool* p, pid_t process, int32_t count) {
+  static _Atomic int is_registered;
+  if (p->made_in != process) {
+    memset(&p->pool, 0, sizeof p->pool); /* its threads are the parent's */
+    p->made_in = process;
+    p->wanted = 0;
+  }
+  if (count <= p->wanted) return;
+  if (!atomic_exchange(&is_registered, 1)) atexit(stop_all);
+  stop(p);
+  p->wanted = count;
+  ext_worker* workers = malloc((size_t)count * sizeof *workers);
+  if (!workers) return;
+  if (ext_pool_start(&p->pool, workers, count) == 0) return;
+  free(workers);
+  memset(&p->pool, 0, sizeof p->pool);
 }
 
-static int pool_is_usable(void) {
-  if (inside || TVMBackendParallelLaunch == NULL) return 0;
-  pid_t process = getpid();
-  if (pool.process != process) look_at_pool(process);
-  return pool.is_usable;
+/* A pool that no launch has, for the calling one of this process; NULL if there is none. */
+static shared_pool* take(pid_t process, int* place) {
+  for (*place = 0; *place < POOLS; ++*place) {
+    shared_pool* p = &pools[*place];
+    pid_t holder = atomic_load_explicit(&p->taken_in, memory_order_relaxed);
+    if (holder == process) continue; /* a parent's launch, which fork has cut off, holds nothing */
+    if (atomic_compare_exchange_strong(&p->taken_in, &holder, process)) return p;
+  }
+  return NULL;
+}
+
+/* ------------------------------------------------------------------ launches */
+
+static int run(shared_pool* p, launch* l) {
+  if (l->tasks < 2) {
+    run_task(l, 0);
+  } else {
+    ext_pool_run(&p->pool, l->tasks, run_task, l);
+  }
+  return atomic_load(&l->items.status);
 }
 
 int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* context) {
   if (n <= 0) return EXT_OK;
   if (grain < 1) grain = 1;
-  if (n <= grain || !pool_is_usable()) return body(context, 0, n);
-  int others = atomic_fetch_add_explicit(&launching, 1, memory_order_relaxed), status;
-  int tasks = others > 0 ? workers_now() / (others + 1) : 0;
-  if (others > 0 && tasks < 2) {
-    inside = 1;
-    status = body(context, 0, n);
-    inside = 0;
-  } else {
-    launch l = {.items = {.n = n, .grain = grain, .body = body, .context = context}};
-    status = run(&l, tasks);
+  if (n <= grain || inside) return body(context, 0, n);
+  launch l = {.items = {.n = n, .grain = grain, .body = body, .context = context}, .tasks = 1};
+  const int threads = known = ext_tvm_threads();
+  if (threads < 2) return run(NULL, &l);
+  const pid_t process = getpid();
+  int place;
+  shared_pool* p = take(process, &place);
+  if (!p) return run(NULL, &l);
+  const int32_t others = threads / (place + 1) - 1;
+  if (others > 0) {
+    grow(p, process, others);
+    l.tasks = 1 + (others < p->pool.started ? others : p->pool.started);
   }
-  atomic_fetch_sub_explicit(&launching, 1, memory_order_relaxed);
+  const int status = run(p, &l);
+  atomic_store_explicit(&p->taken_in, 0, memory_order_release);
   return status;
 }
 
-/* The pool's size is not part of TVM's C interface, but every launch tells it: later ones keep it
- * current when the pool is reconfigured. */
+int ext_threads_of_library(void) {
+  static _Atomic pid_t begun_in;
+  const pid_t process = getpid();
+  pid_t before = 0;
+  if (inside) return 1;
+  known = ext_tvm_threads();
+  if (known > 1) atomic_compare_exchange_strong(&begun_in, &before, process);
+  return before == 0 || before == process ? known : 1;
+}
+
 int ext_num_threads(void) {
-  return pool_is_usable() ? pool.size : 1;
+  if (inside) return 1;
+  if (known == 0) known = ext_tvm_threads();
+  return known;
 }

@@ -86,8 +86,8 @@ class Timeline:
     """One run of the network: spans as (call, worker, begin, end), in milliseconds of the run.
 
     ``call`` counts through all calls of the profile. Worker ``WHOLE`` is the whole call; the others
-    are the workers of TVM's pool that took part in its launches, worker 0 on the thread that runs
-    the network. ``dropped`` spans found no room.
+    are the workers of the kernels' pool that took part in its launches, worker 0 on the thread that
+    runs the network. ``dropped`` spans found no room.
     """
 
     milliseconds: float

@@ -163,8 +163,8 @@ def _data(found: Profile, boxes: list[int]) -> dict[str, Any]:
 def trace_text(found: Profile) -> str:
     """The timeline in Chrome's trace event format, which Perfetto opens as well; microseconds.
 
-    Thread 0 has the network and its calls, threads from 1 on the workers of TVM's pool. Where spans
-    found no room, an event at the end of the run says how many.
+    Thread 0 has the network and its calls, threads from 1 on the workers of the kernels' pool.
+    Where spans found no room, an event at the end of the run says how many.
     """
     events = list(_events(found))
     other = {"network": found.title, "threads": found.threads, "dropped": found.timeline.dropped}

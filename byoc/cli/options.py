@@ -102,8 +102,8 @@ threads = click.option(
     "--threads",
     type=thread_count,
     metavar="N",
-    help="Size of TVM's thread pool (default: TVM_NUM_THREADS, else what was compiled in, "
-    "else all cores).",
+    help="Threads of kernels and TVM's loops (default: TVM_NUM_THREADS, else what was "
+    "compiled in, else all cores).",
 )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from byoc.arguments import as_mapping, as_path, as_threads, as_whole
 from byoc.deploy.conditions import Demands
+from byoc.deploy.cores import cores
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.input_tensors import (
     ALIGNMENT,
@@ -30,13 +31,7 @@ from byoc.deploy.open_compiled import first_line, open_compiled
 from byoc.deploy.prepared_calls import prepared_calls
 from byoc.deploy.result_memory import ResultMemory
 from byoc.deploy.rooms import require_shape, rooms_for
-from byoc.deploy.tvm_runtime import (
-    cores,
-    pools_are_sized,
-    size_own_pool,
-    size_pools,
-    start_machine,
-)
+from byoc.deploy.tvm_runtime import pools_are_sized, size_own_pool, size_pools, start_machine
 from byoc.deploy.unnamed_results import flat, numbered
 from byoc.errors import InputError, LoadError, RunError
 
@@ -418,9 +413,10 @@ def load(
     Of the latter's results only the order is known, unless ``describe`` gave them names; they are
     called ``output0`` and so on.
 
-    ``threads`` sets the size of TVM's thread pools, which all models of the process share.  Without
-    it the environment variable TVM_NUM_THREADS decides; without that the first loaded model does,
-    by what it was compiled with, else by the number of cores (hyper-threads not counted).
+    ``threads`` is how many threads kernels and TVM's own loops use, in all models of the process.
+    Without it the environment variable TVM_NUM_THREADS decides; without that the first loaded model
+    does, by what it was compiled with, else by the number of cores (hyper-threads not counted) that
+    the process may use and its container gives it time for.
     ``capacity`` is how many rows each state can hold that grows, such as a decoder's keys and
     values; memory is taken only as they are filled.
     Raises ``LoadError``.

@@ -32,7 +32,6 @@ EXTRAS = ("libtvm_runtime_extra",)
 _SHARE_ALL_CORES = -3  # runtime.config_threadpool's affinity mode
 _FORKED_NO_EXEC = 0x40
 _DEVICE_ID, _POOLED_ALLOCATOR = 0, 2
-_TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 #: Times that a worker of TVM's pool yields its core before it sleeps: some milliseconds; TVM's
 #: default of 300000 is a tenth of a second. Runs follow each other faster, so a lone caller loses
@@ -68,7 +67,6 @@ def load_runtime() -> None:
     os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPINS)
     if "tvm" not in sys.modules:
         load_library(CORE)
-    _answer_libraries()
 
 
 def load_library(name: str) -> None:
@@ -110,18 +108,6 @@ def require_functions(library: str, names: Iterable[str]) -> None:
     load_library(library)
     if lost := missing():
         raise LoadError(f"TVM's runtime library {library} lacks the function {lost[0]}")
-
-
-def _answer_libraries() -> None:
-    """Let libraries ask for the process in which the calling thread's pool was sized, or 0.
-
-    A forked child has its parent's pools without their threads (``runtime/tvm_pool.h``).
-    """
-    import tvm_ffi
-
-    name = "byoc.pool_sized_in"
-    if tvm_ffi.get_global_func(name, allow_missing=True) is None:
-        tvm_ffi.register_global_func(name, lambda: _own.process)
 
 
 def _package() -> Path:
@@ -262,16 +248,6 @@ def _stat_field(number: int) -> int:
     except OSError:
         return 0
     return int(text.rpartition(")")[2].split()[number - 3])
-
-
-def cores() -> int:
-    """Physical cores that this process may use."""
-    logical = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    try:
-        siblings = {Path(_TOPOLOGY.format(core)).read_text(encoding="ascii") for core in logical}
-    except OSError:
-        siblings = set()
-    return len(siblings) or len(logical) or os.cpu_count() or 1
 
 
 def start_machine(module: tvm_ffi.Module) -> tvm_ffi.Module:

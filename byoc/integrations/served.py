@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from byoc.arguments import MAX_THREADS, as_whole
+from byoc.deploy.cores import cores
 from byoc.deploy.loader import Model, load
-from byoc.deploy.tvm_runtime import cores
 from byoc.errors import InputError, IntegrationError, LoadError
 from byoc.integrations.row_queue import QueueFull, Request, RowQueue
 from byoc.integrations.rows import rows_of_a_call

@@ -73,7 +73,7 @@ def preparation(found: KernelLibrary) -> str:
             '  if (problem != NULL) return ext_raise("RuntimeError", problem);',
         )
     if threads is not None:
-        lines.append(f"  {threads.set}(ext_num_threads());")
+        lines.append(f"  {threads.set}(ext_threads_of_library());")
     if not lines:
         return ""
     text = [f"const char* ext_open_{name}(void);", ""] if found.link().shared else []

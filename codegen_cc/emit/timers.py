@@ -3,9 +3,9 @@
 Two packed functions of the module serve them: ``byoc_calls_<region>()`` describes the calls of a
 region, as JSON, and ``byoc_times_<region>()`` is the address of its ``Times``.
 
-Threads are watched where kernels launch work on TVM's pool: the linker puts ``WRAPPED`` in the
-place of TVM's function (``LINK_FLAGS``), so that kernels themselves know nothing of it.  What
-TVM's own loops launch, and libraries with threads of their own, is not seen.
+Threads are watched where kernels launch work on their pool (``runtime/workers.h``): the linker puts a
+function with timers in the place of the pool's (``LINK_FLAGS``), so that kernels themselves know
+nothing of it.  What TVM's own loops launch, and libraries with threads of their own, is not seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOM = 1 << 14
 #: The worker of a span that is a whole call, on the thread that runs the network.
 WHOLE = -1
 
-LINK_FLAGS = ("-Wl,--wrap=TVMBackendParallelLaunch",)
+LINK_FLAGS = ("-Wl,--wrap=ext_pool_run",)
 
 
 class Span(ctypes.Structure):
@@ -94,27 +94,25 @@ static void ext_end_call(double begin) {{
 }}
 
 /* Launches of the kernels, with a span for each worker. */
-typedef int (*ext_worker)(int task, void* env, void* context);
-extern int __real_TVMBackendParallelLaunch(ext_worker body, void* context, int tasks)
-    __attribute__((weak, visibility("default")));
+typedef void (*ext_task)(void* context, int32_t index);
+extern int __real_ext_pool_run(void* pool, int32_t tasks, ext_task task, void* context);
 
 typedef struct {{
-  ext_worker body;
+  ext_task task;
   void* context;
 }} ext_launch;
 
-static int ext_timed_worker(int task, void* env, void* context) {{
+static void ext_timed_task(void* context, int32_t index) {{
   const ext_launch* launch = context;
   const double begin = ext_now();
-  const int status = launch->body(task, env, launch->context);
-  if (ext_timed) ext_note_span(ext_timed, ext_timed_call, task, begin, ext_now());
-  return status;
+  launch->task(launch->context, index);
+  if (ext_timed) ext_note_span(ext_timed, ext_timed_call, index, begin, ext_now());
 }}
 
-__attribute__((used)) int __wrap_TVMBackendParallelLaunch(ext_worker body, void* context,
-                                                          int tasks) {{
-  ext_launch launch = {{body, context}};
-  return __real_TVMBackendParallelLaunch(ext_timed_worker, &launch, tasks);
+__attribute__((used)) int __wrap_ext_pool_run(void* pool, int32_t tasks, ext_task task,
+                                              void* context) {{
+  ext_launch launch = {{task, context}};
+  return __real_ext_pool_run(pool, tasks, ext_timed_task, &launch);
 }}
 """
 

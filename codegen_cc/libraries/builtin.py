@@ -22,7 +22,7 @@ class BuiltinLibrary:
 
     name = "builtin"
     abi = LIBRARY_ABI
-    threads: Threads | None = None  # kernels use ext_parallel_for, which is TVM's pool
+    threads: Threads | None = None  # kernels use ext_parallel_for, which asks TVM how many
     status_text: str | None = None
 
     @property

@@ -2,7 +2,7 @@
 
 The BLAS is what ``codegen_cc.libraries.blas`` finds; ``runtime/adapters/ext_cblas.c`` calls it.  A
 shared one is opened when a model runs, a static one becomes part of the model.  The work is shared
-out between the threads of TVM's pool, and the BLAS is told to use one thread per call: two pools of
+out by ``ext_parallel_for``, and the BLAS is told to use one thread per call: two pools of
 spinning threads would fight over the cores.
 """
 

@@ -23,7 +23,7 @@ class Threads:
     """How a library with threads of its own is told their number.
 
     ``set`` is a C function ``void f(int)``, called at each run of a region that uses the library
-    with the size of TVM's thread pool; ``get`` is ``int f(void)``, the number that it will use.
+    with the number of threads that kernels use; ``get`` is ``int f(void)``, what it will use.
     """
 
     set: str

@@ -17,6 +17,8 @@ from codegen_cc.target import Target
 _UNWINDER = "libgcc_s.so.1"
 _SYSTEM = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", _UNWINDER)
 _SYSTEM_CXX = "libstdc++.so.6"
+#: What glibc links into each library instead, such as ``atexit``.
+_LINKED_IN = "libc_nonshared.a"
 _LINKED = ("-lm", "-lpthread", "-ldl")
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 
@@ -25,11 +27,11 @@ def not_in_system(names: set[str], target: Target) -> set[str]:
     """Those of the names of functions that none of the system's libraries has."""
     if is_zig(target.compiler()):
         return _not_linked(names, target)
-    for library in (*_SYSTEM, _SYSTEM_CXX):
+    for library in (*_SYSTEM, _SYSTEM_CXX, _LINKED_IN):
         if not names:
             break
         if path := _file(library, target):
-            names = names - defined_functions(path, dynamic=True)
+            names = names - defined_functions(path, dynamic=library != _LINKED_IN)
     return names
 
 

@@ -68,15 +68,17 @@ const char* ext_isa_error(void);
 
 /* ------------------------------------------------------------------ threads and scratch */
 
-/* Runs body(ctx, begin, end) over disjoint ranges that cover [0, n), on TVM's thread pool
- * (TVMBackendParallelLaunch) where the process has it, else on the calling thread; in a standalone
- * model on the threads of the instance.  Ranges are
- * claimed `grain` items at a time, so that a busy core takes fewer.  Returns the first non-zero
- * status of a body, or EXT_ERR_THREADS. */
+/* Runs body(ctx, begin, end) over disjoint ranges that cover [0, n), on as many threads as TVM is
+ * told to use, where the process has it, else on the calling thread; in a standalone model on the
+ * threads of the instance.  Ranges are claimed `grain` items at a time, so that a busy core takes
+ * fewer.  Returns the first non-zero status of a body, or EXT_ERR_THREADS. */
 typedef int (*ext_range_body)(void* ctx, int64_t begin, int64_t end);
 int ext_parallel_for(int64_t n, int64_t grain, ext_range_body body, void* ctx);
 /* Number of threads that ext_parallel_for can use from the calling thread (at least 1). */
 int ext_num_threads(void);
+/* The same for a library with threads of its own, which is told at each run: 1 in a forked child,
+ * which has none of those that it began in the parent. */
+int ext_threads_of_library(void);
 
 /* Bytes of the caches, L1 (of data) and L2 those of one core, as the system tells them while the
  * library is loaded. */

@@ -13,8 +13,8 @@
 #include <sys/types.h>
 
 #include "../include/ext_standalone.h"
+#include "../workers.h"
 #include "heap.h"
-#include "pool.h"
 
 /* Scratch memory, last allocated, first freed.  What `base` has no room for is allocated by itself
  * (`outside`) where the instance may: while create measures how deep stacks get, and where sizes
@@ -84,6 +84,13 @@ static inline int ext_instance_enter(ext_instance* instance) {
 static inline void ext_instance_leave(ext_instance* instance) {
   atomic_store_explicit(&instance->running, 0, memory_order_release);
 }
+
+/* Cores that the process may use, hyper-threads not counted, as far as it gets time for them: at
+ * least 1. */
+int32_t ext_core_count(void);
+/* The same number where the process's control groups do not limit its time to fewer than `most`
+ * cores.  `root` stands before the system's paths, for tests. */
+int32_t ext_quota_of_cores(const char* root, int32_t most);
 
 /* Bytes of buffers that lie one behind the other, each at a multiple of EXT_ALIGN. */
 size_t ext_bytes_of(const byoc_tensor* tensors, int32_t count);

@@ -54,6 +54,11 @@ int ext_num_threads(void) {
   return !current || current->inside ? 1 : current->instance->tasks;
 }
 
+/* In a forked child an instance runs serially, but for the number of its tasks. */
+int ext_threads_of_library(void) {
+  return current && current->instance->serial ? 1 : ext_num_threads();
+}
+
 /* ------------------------------------------------------------------ scratch memory */
 
 /* Before each piece that lies outside of a stack: its size. */

@@ -173,6 +173,26 @@ def test_parallel_loops_of_tvm_itself_in_a_forked_child(folder: Path) -> None:
     assert run(_TVM_LAUNCH, folder) == {"parent": True, "child": True}
 
 
+_INSIDE = """
+import ctypes
+a = byoc.load("a.so", threads=4)
+found = []
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+def task(index, env, context):
+    found.append(right("a", a))
+    return 0
+
+failed = ctypes.CDLL(None).TVMBackendParallelLaunch(task, None, 3)
+said.update(failed=failed, found=found)
+"""
+
+
+def test_models_in_the_tasks_of_a_loop_of_tvms(folder: Path) -> None:
+    """TVM refuses a launch in a launch by an exception; the kernels' threads are their own."""
+    assert run(_INSIDE, folder) == {"failed": 0, "found": [True] * 3}
+
+
 _CHILD_ONLY = """
 def load():
     model = byoc.load("a.so", threads=4)

@@ -6,11 +6,10 @@
  * maps the file `descriptor` at `address`, where the test has it as well, so that pointers into it
  * mean the same to both; then answers requests on standard input, one call each.
  *
- * The program brings the two functions of TVM's runtime that the kernels' threads need.
+ * The program tells the kernels how many threads to use, in the place of TVM.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 8 };
+#include "../tvm_stand_in.h"
 
 /* Both as guest.py packs them. */
 typedef struct {
@@ -34,47 +33,6 @@ typedef struct {
   double real;
   char text[240];
 } reply;
-
-static int threads;
-
-/* ------------------------------------------------------------------ TVM's functions */
-
-typedef struct {
-  void* sync;
-  int32_t count;
-} group_env;
-
-typedef struct {
-  int (*body)(int task, void* env, void* context);
-  void* context;
-  int index, failed;
-} task;
-
-static void* run_task(void* at) {
-  task* t = at;
-  group_env env = {NULL, threads};
-  t->failed = t->body(t->index, &env, t->context);
-  return NULL;
-}
-
-int TVMBackendParallelLaunch(int (*body)(int, void*, void*), void* context, int count) {
-  (void)count;
-  task tasks[MOST_THREADS];
-  pthread_t ids[MOST_THREADS];
-  for (int i = threads - 1; i >= 0; i--) {
-    tasks[i] = (task){body, context, i, 0};
-    if (i == 0)
-      run_task(&tasks[i]);
-    else if (pthread_create(&ids[i], NULL, run_task, &tasks[i]))
-      return -1;
-  }
-  int failed = tasks[0].failed;
-  for (int i = 1; i < threads; i++) {
-    pthread_join(ids[i], NULL);
-    failed |= tasks[i].failed;
-  }
-  return failed ? -1 : 0;
-}
 
 /* ------------------------------------------------------------------ calls */
 
@@ -113,8 +71,8 @@ int main(int count, char** arguments) {
     fprintf(stderr, "guest: %s\n", dlerror());
     return 2;
   }
-  threads = atoi(arguments[2]);
-  if (threads < 1 || threads > MOST_THREADS) return 2;
+  tvm_threads = atoi(arguments[2]);
+  if (tvm_threads < 1) return 2;
   void* wanted = (void*)strtoull(arguments[4], NULL, 0);
   size_t bytes = strtoull(arguments[5], NULL, 0);
   void* got = mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE,

@@ -81,7 +81,7 @@ def test_parallel_for_returns_a_bodys_status(lib: ctypes.CDLL) -> None:
 
 #: Runs in a process of its own: loads TVM's runtime first, so that the kernels find its pool.
 _POOL_SCRIPT = """
-import ctypes, sys
+import _ctypes, ctypes, os, sys, time
 import numpy as np
 for path in sys.argv[2:]:
     ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
@@ -124,6 +124,16 @@ x = rng.uniform(-1, 1, 1 << 18).astype(np.float32)
 y = np.empty_like(x)
 assert lib.ext_unary(abi.activation("neg"), x.size, x.ctypes.data, y.ctypes.data) == 0
 np.testing.assert_array_equal(y, -x)
+
+# Without the library there are no threads of its pool, which would run what is unmapped.
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+
+before, end = tasks(), time.monotonic() + 5
+_ctypes.dlclose(lib._handle)
+while tasks() > before - (threads - 1) and time.monotonic() < end: time.sleep(0.001)
+assert tasks() == before - (threads - 1), (before, tasks())
+assert "libext_kernels" not in open("/proc/self/maps").read()
 print("pool works")
 """
 
@@ -139,7 +149,7 @@ def _tvm_libraries() -> list[str]:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_kernels_on_tvms_thread_pool(threads: int) -> None:
+def test_kernels_on_as_many_threads_as_tvm(threads: int) -> None:
     if threads > len(os.sched_getaffinity(0)):
         pytest.skip(f"needs {threads} cores")
     environment = {**os.environ, "TVM_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}

@@ -8,10 +8,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RUNTIME = HERE.parents[1] / "runtime"
 
-#: Program, and what of the runtime it runs; the pool of TVM is a stand-in.
+#: Program, and what of the runtime it runs; a stand-in tells how many threads TVM would use.
 POOLS = {
-    "standalone_pool": (*sorted((RUNTIME / "standalone").glob("*.c")), RUNTIME / "dispatch.c"),
-    "tvm_pool": tuple(RUNTIME / f"{name}.c" for name in ("threads", "tvm_pool", "workspace")),
+    "standalone_pool": (
+        *sorted((RUNTIME / "standalone").glob("*.c")),
+        *(RUNTIME / f"{name}.c" for name in ("dispatch", "workers")),
+    ),
+    "tvm_threads": tuple(
+        RUNTIME / f"{name}.c" for name in ("threads", "tvm_threads", "workers", "workspace")
+    ),
     "turns": (),
 }
 FLAGS = (
@@ -26,7 +31,8 @@ def build_pool(name: str, folder: Path, source: Path | None = None) -> Path:
     """Compile a program of ``POOLS``, or ``source`` in its place."""
     program = folder / name
     sources = [source or HERE / f"{name}.c", *POOLS[name], RUNTIME / "status.c"]
-    command = ["gcc", *FLAGS, f"-I{RUNTIME / 'include'}", *map(str, sources), "-o", str(program)]
+    folders = (f"-I{folder}" for folder in (RUNTIME / "include", HERE.parent))
+    command = ["gcc", *FLAGS, *folders, *map(str, sources), "-o", str(program)]
     subprocess.run([*command, "-lm", "-pthread"], check=True)
     return program
 

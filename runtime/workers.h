@@ -1,14 +1,14 @@
 /*
- * pool.h - the threads of one instance.
+ * workers.h - threads for one launch after another.
  */
-#ifndef EXT_POOL_H_
-#define EXT_POOL_H_
+#ifndef EXT_WORKERS_H_
+#define EXT_WORKERS_H_
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "../include/byoc_model.h"
+#include "include/byoc_model.h"
 
 typedef struct ext_pool ext_pool;
 
@@ -44,7 +44,4 @@ int ext_pool_run(void* pool, int32_t tasks, byoc_task task, void* context);
 /* Ends the threads. */
 void ext_pool_stop(ext_pool* pool);
 
-/* Cores that the process may use, hyper-threads not counted: at least 1. */
-int32_t ext_core_count(void);
-
-#endif /* EXT_POOL_H_ */
+#endif /* EXT_WORKERS_H_ */

@@ -7,7 +7,7 @@
  * gate and waits for those inside.  A worker whose core is busy elsewhere is so never waited for.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "pool.h"
+#include "workers.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -15,9 +15,13 @@
 
 static const uint64_t GATE_OPEN = UINT64_C(1) << 31, GATE_INSIDE = (UINT64_C(1) << 31) - 1;
 
-/* Looks that take a thread's own time alone, about a microsecond; then it lets others have the core
- * between two looks. */
-enum { QUICK_LOOKS = 32 };
+/* Looks between two readings of the clock, about a microsecond. */
+enum { LOOKS = 32 };
+/* Nanoseconds of looking that take a thread's own time alone, longer than parts of a launch mostly
+ * differ by and launches lie apart.  Then it lets others have the core between looks: beside busy
+ * processes a yield costs milliseconds, and where threads of the pool share a core it saves them.
+ */
+static const int64_t KEEP_FOR = 30000;
 /* Nanoseconds of looking before a thread sleeps: longer than the serial parts of a run. */
 static const int64_t LOOK_FOR = 200000;
 
@@ -39,15 +43,14 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A moment between two looks, of which `look` counts the first; 1 when it has been long enough. */
+/* A moment between two looks, which `look` counts; 1 when it has been long enough. */
 static int is_tired(int64_t* since, int* look) {
-  if (*look < QUICK_LOOKS) {
-    relax();
-    if (++*look == QUICK_LOOKS) *since = now();
-    return 0;
-  }
-  sched_yield();
-  return now() - *since > LOOK_FOR;
+  relax();
+  if (++*look % LOOKS) return 0;
+  const int64_t at = now();
+  if (*look == LOOKS) *since = at;
+  if (at - *since > KEEP_FOR) sched_yield();
+  return at - *since > LOOK_FOR;
 }
 
 /* Returns when there is a launch other than `seen`, or the pool stops. */

@@ -5,7 +5,8 @@
     ((x * a) + b) * c + d       = x * (a c) + (b c + d)
 
 Constants are combined in fp64 and rounded once. A value in the middle that anything else reads
-ends the fold. Constants that are not finite stay where they are.
+ends the fold. Constants that are not finite stay where they are, and so do shifts so large that
+they drop digits: ``x + 1.5 * 2^23 - 1.5 * 2^23`` is how some networks round to whole numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from byoc.ir.algebra import near
+from byoc.ir.algebra import drops_digits, near
 from byoc.ir.dataflow import (
     Block,
     array_of,
@@ -98,7 +99,7 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     root = source
     if block.call(source, "relax.add") is not None:
         step = step_of(block, source)
-        if step is None or not block.is_private(step[0]):
+        if step is None or not block.is_private(step[0]) or drops_digits(step[1].shift):
             return False
         root, bias = step[0], step[1].shift
     call = block.call(root, *CONTRACTIONS)
@@ -185,6 +186,8 @@ def _chain(block: Block, var: relax.Var) -> list[tuple[relax.Expr, Affine]]:
     while True:
         step = step_of(block, current)
         if step is None or _ends_hard_swish(block, *step):
+            return chain
+        if chain and drops_digits(step[1].shift):
             return chain
         chain.append(step)
         current = step[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isclose
 
+import numpy as np
 from tvm import relax
 
 from byoc.ir.dataflow import Block, op_name, scalar_of, shape_of
@@ -26,6 +27,19 @@ MAX_DEPTH = 8
 def near(value: float, expected: float) -> bool:
     """Whether a constant is the expected one but for rounding."""
     return isclose(value, expected, rel_tol=TOLERANCE, abs_tol=1e-30)
+
+
+#: A number that leaves 7 bits behind the point of an fp32 sum with it.
+_LARGE = 2.0**16
+
+
+def drops_digits(numbers: np.ndarray) -> bool:
+    """Whether a sum with one of these numbers is rounded near to whole numbers, or beyond.
+
+    Networks round so on purpose, or take the number away from values near it: the sum has to be
+    computed where it stands.
+    """
+    return bool((np.isfinite(numbers) & (abs(numbers) >= _LARGE)).any())
 
 
 @dataclass

@@ -26,6 +26,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.ir import pattern
+from byoc.ir.algebra import fits_single
 from byoc.ir.dataflow import (
     Block,
     Constant,
@@ -168,7 +169,7 @@ def _read(block: Block, call: relax.Call) -> Attention | None:
         if number is not None:
             by_both *= number[1]
             query, turned = (number[0] if x is side else x for x in (query, turned))
-    if not isfinite(by_both) or by_both == 0.0:
+    if by_both == 0.0 or not fits_single(np.array(by_both)):
         return None
     return Attention(query, turned, call.args[1], by_both, masks, guarded)
 

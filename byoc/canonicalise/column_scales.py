@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.dequantised_weights import DEQUANTIZE
+from byoc.ir.algebra import fits_single
 from byoc.ir.dataflow import Block, Constant, array_of, constant, shape_of
 from codegen_cc.dtypes import SINGLE
 
@@ -40,11 +41,14 @@ def _scaled(
     if not isinstance(integers, Constant) or known is None or len(shape_of(integers)) != 2:
         return None
     columns, axis = shape_of(integers)[1], int(weight.attrs.axis) % 2
-    if by.size != columns or by.shape[-1:] != (columns,) or not np.isfinite(by).all():
+    if by.size != columns or by.shape[-1:] != (columns,):
         return None
     if known.size > 1 and axis != 1:
         return None
-    scales = constant(known.reshape(-1) * by.reshape(-1), SINGLE)
+    both = known.reshape(-1).astype(np.double) * by.reshape(-1)
+    if not fits_single(both):
+        return None
+    scales = constant(both, SINGLE)
     points = array_of(zero_point)
     if points is None:
         return None

@@ -5,8 +5,9 @@
     ((x * a) + b) * c + d       = x * (a c) + (b c + d)
 
 Constants are combined in fp64 and rounded once. A value in the middle that anything else reads
-ends the fold. Constants that are not finite stay where they are, and so do shifts so large that
-they drop digits: ``x + 1.5 * 2^23 - 1.5 * 2^23`` is how some networks round to whole numbers.
+ends the fold. Constants that are not finite stay where they are, and so do those that are beyond
+fp32 together, and shifts so large that they drop digits: ``x + 1.5 * 2^23 - 1.5 * 2^23`` is how
+some networks round to whole numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relax
 
-from byoc.ir.algebra import drops_digits, near
+from byoc.ir.algebra import drops_digits, fits_single, near
 from byoc.ir.dataflow import (
     Block,
     array_of,
@@ -113,11 +114,16 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     scale, shift = vectors
     is_conv = op_name(call) in CONVOLUTIONS
     ones = (1,) * (weight.ndim - 2)
+    total = np.broadcast_to(old_bias * scale + shift, (_channels(call),))
     if affine.scale is not ONE:
         by_channel = scale.reshape((-1, 1, *ones) if is_conv else (1, -1))
-        new_weight = constant(np.asarray(weight, "float64") * by_channel, dtype_of(call))
+        scaled = np.asarray(weight, "float64") * by_channel
+        if not fits_single(scaled):
+            return False
+        new_weight = constant(scaled, dtype_of(call))
         call = relax.Call(call.op, [call.args[0], new_weight], call.attrs, call.ty_args)
-    total = np.broadcast_to(old_bias * scale + shift, (_channels(call),))
+    if not fits_single(total):
+        return False
     if bias is None and not total.any():
         block.replace(var, call)
         return True
@@ -167,6 +173,8 @@ def merge_affine(block: Block) -> None:
             affine = affine.then(step)
         has_scale, has_shift = (affine.scale != 1.0).any(), (affine.shift != 0.0).any()
         if int(has_scale) + int(has_shift) >= len(chain) or not (has_scale or has_shift):
+            continue
+        if not (fits_single(affine.scale) and fits_single(affine.shift)):
             continue
         source = chain[-1][0]
         scale, shift = (constant(values, dtype_of(var)) for values in (affine.scale, affine.shift))

@@ -42,6 +42,12 @@ def drops_digits(numbers: np.ndarray) -> bool:
     return bool((np.isfinite(numbers) & (abs(numbers) >= _LARGE)).any())
 
 
+def fits_single(numbers: np.ndarray) -> bool:
+    """Whether fp32 has these numbers: none is beyond its range, and not all of them are below."""
+    limits, greatest = np.finfo(np.single), np.abs(numbers).max(initial=0.0)
+    return greatest == 0.0 or bool(limits.tiny <= greatest <= limits.max)
+
+
 @dataclass
 class Product:
     """``scale * factors[0] * factors[1] * ...``, and the bindings that it was read from."""

@@ -16,6 +16,7 @@ import numpy as np
 from tvm import relax
 
 from byoc.canonicalise.block_weight import block_weight, is_kept_block
+from byoc.canonicalise.remove_no_ops import permuted_axes
 from byoc.ir.dataflow import (
     Block,
     Constant,
@@ -133,8 +134,7 @@ def _turn(block: Block, var: relax.Var, call: relax.Call, inner: relax.Call) -> 
     array, shape = array_of(inner.args[0]), static_shape_of(call)
     axis = int(inner.attrs.axis) % max(array.ndim, 1)
     if op_name(call) == "relax.permute_dims":
-        axes = call.attrs.axes
-        order = [*range(array.ndim)][::-1] if axes is None else [int(a) for a in axes]
+        order = permuted_axes(call)
         turned, axis = array.transpose(order), order.index(axis)
     else:
         along = array_of(inner.args[1])

@@ -43,7 +43,8 @@ def _take(call: relax.Call, arrays: list[np.ndarray]) -> np.ndarray | None:
     axis = None if call.attrs.axis is None else int(call.attrs.axis)
     source, indices = arrays
     extent = source.size if axis is None else source.shape[axis]
-    if indices.size and not -extent <= indices.min() <= indices.max() < extent:
+    first = 0 if call.attrs.mode == "nan" else -extent
+    if indices.size and not first <= indices.min() <= indices.max() < extent:
         return None  # what happens then depends on TVM's mode
     return np.take(source, indices, axis=axis)
 

@@ -5,8 +5,8 @@
 
 Kernels of the package do the second themselves and refuse what is outside, so that operators with
 one tensor of computed indices are left to them; what TVM has to compute in the end is written out
-by ``no_index_out_of_leftovers``. ``take`` has a mode for it. ``index_put`` stores as many values as
-there are places, so that fewer are repeated.
+by ``no_index_out_of_leftovers``. ``take`` has a mode for it; one that a network asks for is written
+out. ``index_put`` stores as many values as there are places, so that fewer are repeated.
 An axis without elements has no nearest one: what is read from it is 0, and nothing can be stored.
 Symbolic axes are taken to have elements (``sizes_of_nothing`` says which libraries need that).
 """
@@ -64,13 +64,42 @@ def no_index_out_of_bounds(block: Block, checked: Checked | None = None) -> None
             if result is not None and (0 not in result or op_name(call) in STORING):
                 block.replace(var, relax.op.zeros(var.ty.shape, dtype_of(var)))
         elif op_name(call) == "relax.take":
-            if call.attrs.mode == "fast":
-                axis = None if call.attrs.axis is None else int(call.attrs.axis)
-                block.replace(var, relax.op.take(*call.args, axis=axis, mode="clip"))
+            _take(block, var, call, None if checked is None else axes)
         elif axes is not None and op_name(call) in ONE_PER_AXIS:
             _clamp_each(block, var, call)
         elif axes is not None and not (checked and _is_computed(call) and checked(call)):
             _clamp_one(block, var, call, axes)
+
+
+def _take(block: Block, var: Var, call: relax.Call, axes: slice | None) -> None:
+    """Let TVM clamp where no mode is asked for; where one is, along ``axes``, let kernels see
+    indices that are inside."""
+    mode, axis = call.attrs.mode, None if call.attrs.axis is None else int(call.attrs.axis)
+    source, indices = call.args
+    if mode == "fast":
+        block.replace(var, relax.op.take(source, indices, axis=axis, mode="clip"))
+    elif axes is not None and (inside := _by_mode(block, var, call, axes)) is not indices:
+        block.replace(var, relax.op.take(source, inside, axis=axis, mode=mode))
+
+
+def _by_mode(block: Block, var: Var, call: relax.Call, axes: slice) -> relax.Expr:
+    """Indices of ``take`` as its mode reads those outside of the axis: the nearest element, counted
+    from the beginning, or wrapped around. As they were where an axis has no known extent."""
+    source, indices = call.args
+    dtype, known, extents = dtype_of(indices), array_of(indices), shape_of(source)[axes]
+    if not dtype.startswith(("int", "uint")):
+        return indices
+    if call.attrs.mode == "clip" and not (known is not None and (known >= 0).all()):
+        indices = block.emit(var, relax.op.maximum(indices, relax.const(0, dtype)))
+    if call.attrs.mode == "clip":
+        return _clamped(block, var, indices, source, axes)
+    if call.attrs.mode != "wrap" or not is_static(extents) or extents[0] > np.iinfo(dtype).max:
+        return indices
+    (extent,) = extents
+    if known is None:
+        return block.emit(var, relax.op.floor_mod(indices, relax.const(extent, dtype)))
+    wrapped = known % np.array(extent, dtype)
+    return indices if (wrapped == known).all() else relax.const(wrapped, dtype)
 
 
 def _is_computed(call: relax.Call) -> bool:

@@ -18,7 +18,7 @@ def slice_from_take(block: Block) -> None:
         index = array_of(call.args[1])
         if index is None or index.size != 1 or not shape:
             continue
-        if call.attrs.axis is None or shape_of(var) is None:
+        if call.attrs.axis is None or shape_of(var) is None or call.attrs.mode == "nan":
             continue
         axis, first = int(call.attrs.axis) % len(shape), int(index.reshape(()))
         if not isinstance(shape[axis], int):

@@ -20,7 +20,7 @@ def take_from_the_end(block: Block) -> None:
     for var, taken in block.calls("relax.take"):
         shape = shape_of(taken.args[0])
         found = find(block, taken.args[1], COUNTED)
-        if found is None or not shape or taken.attrs.axis is None:
+        if found is None or not shape or taken.attrs.axis is None or taken.attrs.mode == "nan":
             continue
         axis, indices = int(taken.attrs.axis) % len(shape), found["i"]
         if shape_of(indices) != shape_of(taken.args[1]):

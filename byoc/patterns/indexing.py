@@ -20,6 +20,8 @@ def build_take(call: relax.Call) -> Candidate:
     """Indices of any rank along one axis, or bytes in a table of all their values."""
     if lookup_table(call) is not None:
         return candidate("lookup", call, [("input", call.args[1]), ("table", call.args[0])])
+    if call.attrs.mode == "nan":
+        raise Unfit("mode nan; need one without NaN for indices outside of the axis")
     axis = positive_axis(call.attrs.axis, call.args[0])
     pairs = zip(("input", "indices"), call.args, strict=True)
     return candidate("take", call, pairs, {"axis": axis})

@@ -100,7 +100,7 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     root = source
     if block.call(source, "relax.add") is not None:
         step = step_of(block, source)
-        if step is None or not block.is_private(step[0]) or drops_digits(step[1].shift):
+        if step is None or not block.is_private(step[0]) or drops_digits(step[1].shift, 8):
             return False
         root, bias = step[0], step[1].shift
     call = block.call(root, *CONTRACTIONS)
@@ -195,7 +195,7 @@ def _chain(block: Block, var: relax.Var) -> list[tuple[relax.Expr, Affine]]:
         step = step_of(block, current)
         if step is None or _ends_hard_swish(block, *step):
             return chain
-        if chain and drops_digits(step[1].shift):
+        if chain and drops_digits(step[1].shift, 16):  # others keep this many of x - m near m
             return chain
         chain.append(step)
         current = step[0]

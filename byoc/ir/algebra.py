@@ -29,17 +29,13 @@ def near(value: float, expected: float) -> bool:
     return isclose(value, expected, rel_tol=TOLERANCE, abs_tol=1e-30)
 
 
-#: A number that leaves 7 bits behind the point of an fp32 sum with it.
-_LARGE = 2.0**16
-
-
-def drops_digits(numbers: np.ndarray) -> bool:
-    """Whether a sum with one of these numbers is rounded near to whole numbers, or beyond.
+def drops_digits(numbers: np.ndarray, kept: int) -> bool:
+    """Whether an fp32 sum with one of these numbers has fewer than ``kept`` bits behind the point.
 
     Networks round so on purpose, or take the number away from values near it: the sum has to be
     computed where it stands.
     """
-    return bool((np.isfinite(numbers) & (abs(numbers) >= _LARGE)).any())
+    return bool((np.isfinite(numbers) & (abs(numbers) >= 2.0 ** (24 - kept))).any())
 
 
 def fits_single(numbers: np.ndarray) -> bool:

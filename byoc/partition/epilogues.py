@@ -101,7 +101,7 @@ class Epilogues:
             return None
         if len(shape) < -axis or shape[axis] != prod(shape):
             return None
-        if shape[axis] != found.node.shape[axis] or drops_digits(array_of(other)):
+        if shape[axis] != found.node.shape[axis] or drops_digits(array_of(other), 8):
             return None  # kernels begin their sums with the bias
         return _with_operand(found, Step(BIAS), other), (reader,)
 

@@ -49,3 +49,17 @@ def test_sums_with_large_numbers_are_computed_where_they_stand(case: str) -> Non
     (expected,) = onnxruntime_outputs(model, {"x": x}).values()
     assert (expected == np.rint(expected)).all()
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_differences_of_near_numbers_keep_their_digits() -> None:
+    constants = "<float mean = {10000.0}, float factor = {3.0}>"
+    steps = "a = Sub(x, mean) b = Mul(a, factor) c = Add(b, factor) y = Mul(c, factor)"
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[6, 6] x) => (y) {constants} {{{steps}}}'
+    )
+    x = 10000 + np.random.default_rng(0).standard_normal((6, 6), np.float32)
+    rep = backend.prepare(model, min_bytes=0)
+    assert rep.report.offloaded >= 3, rep.report.offloaded
+    (actual,) = rep.run([x])
+    expected = 9 * (x.astype(np.float64) - 10000) + 9
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)

@@ -254,6 +254,12 @@ def test_skipped(form: str, tmp_path: Path) -> None:
         ("LSTM", {"clip": -1.0}, "clip=-1; need a number above 0"),
         ("GRU", {"activations": ["Tanh", "Swish"]}, "activation Swish; need one of"),
         ("RNN", {"activations": ["Tanh", "Tanh"]}, "2 activations; need 1"),
+        ("RNN", {"activations": ["Affine"]}, "activation Affine without its alpha or beta"),
+        (
+            "RNN",
+            {"activations": ["ScaledTanh"], "activation_alpha": [0.5]},
+            "activation ScaledTanh without its alpha or beta",
+        ),
         ("RNN", {"direction": "both"}, "direction 'both'; need one of forward, reverse"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isnan
 
 import numpy as np
 from tvm import relax
@@ -35,15 +36,18 @@ _INPUTS = {
     "peepholes": "P",
 }
 
+#: What has to be given: there is no operator of ONNX's whose default it could have.
+_GIVEN = float("nan")
+
 #: ONNX's names of functions, what is left out of alpha and beta, which each takes one of where it
-#: has it (ONNX operator specification, RNN).
+#: has it (ONNX operator specification, RNN): the defaults of the operators of these names.
 _FUNCTIONS = {
-    "affine": (1.0, 0.0),
+    "affine": (_GIVEN, _GIVEN),
     "elu": (1.0,),
     "hardsigmoid": (0.2, 0.5),
     "leakyrelu": (0.01,),
     "relu": (),
-    "scaledtanh": (1.0, 1.0),
+    "scaledtanh": (_GIVEN, _GIVEN),
     "sigmoid": (),
     "softplus": (),
     "softsign": (),
@@ -195,7 +199,10 @@ def _functions(
         defaults = _FUNCTIONS.get(name.lower())
         if defaults is None:
             raise ValueError(f"activation {name}; need one of {', '.join(_FUNCTIONS)}")
-        chosen.append((_ours(name), *_parameters(defaults, alphas, betas)))
+        numbers = _parameters(defaults, alphas, betas)
+        if any(map(isnan, numbers)):
+            raise ValueError(f"activation {name} without its alpha or beta; ONNX has no default")
+        chosen.append((_ours(name), *numbers))
     filled: list[tuple[str, float, float]] = []
     for first in range(0, len(chosen), count):
         rest = [(name, 0.0, 0.0) for name in usual_functions(kind)[count:]]

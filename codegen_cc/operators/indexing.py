@@ -180,10 +180,12 @@ def _lower_scatter(node: RegionNode, builder: PlanBuilder) -> None:
     data, indices, updates = (builder.dense(builder.tensor(node.role(role))) for role in roles)
     kept = scattered_state(builder.region, node) is not None
     y = data if kept else builder.space(data.shape, data.dtype)
+    # What is read while elements are stored cannot be what they are stored in.
+    apart = data.buffer not in (indices.buffer, updates.buffer)
     kind = f"EXT_SCATTER_{node.node.attrs['reduction'].upper()}"
     arguments = [_indexed_params(node, data, indices), kind, data, indices, updates, y]
     comment = f"{node.node.composite}: {list(data.shape)} at {list(indices.shape)}"
-    builder.call("ext_scatter", arguments, y, comment, over=[] if kept else [data])
+    builder.call("ext_scatter", arguments, y, comment, over=[data] if apart and not kept else [])
     builder.place(node.output, y)
 
 

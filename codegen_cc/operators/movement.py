@@ -103,7 +103,8 @@ def scattered_state(region: Region, node: RegionNode) -> Value | None:
     if not region.states or node.node.op != "scatter_nd":
         return None
     data = node.role("data")
-    if sum(data in reader.inputs for reader in region.nodes) != 1 or data in region.outputs:
+    readings = sum(reader.inputs.count(data) for reader in region.nodes)
+    if readings != 1 or data in region.outputs:
         return None
     makers = (maker for maker in region.nodes if maker.output is data)
     return next((grown_state(region, maker) for maker in makers), None)

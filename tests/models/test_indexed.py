@@ -98,3 +98,36 @@ def test_axes_are_as_long_where_each_element_has_a_place(tmp_path: Path) -> None
         np.testing.assert_allclose(loaded.run(given)["y"], wanted, rtol=1e-5)
     with pytest.raises(byoc.InputError):
         loaded.run({"x": given["x"][:3], "e": given["e"]})
+
+
+#: What is stored in a tensor, or says where, that is the tensor itself; nobody reads it later.
+THEMSELVES = {
+    "elements": "r = ScatterElements<axis = 0>(t, i, t) s = Mul(r, r) y = Exp(s)",
+    "factors": """r = ScatterElements<axis = 0, reduction = "mul">(t, i, t)
+                  s = Mul(r, r) y = Neg(s)""",
+    "rows": "r = ScatterND(t, p, t) s = Mul(r, r) y = Exp(s)",
+    "places": """k = Add(i, i) h = Sub(k, i) q = ScatterElements<axis = 0>(h, h, h)
+                 r = Cast<to = 1>(q) s = Mul(r, r) y = Add(s, t)""",
+}
+
+
+@pytest.mark.parametrize("case", THEMSELVES)
+def test_tensors_are_stored_in_themselves(case: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]>
+        g (float[7,8] x, int64[7,8] i, int64[7,1] p) => (float[7,8] y)
+        {{ a = Tanh(x) t = Exp(a) {THEMSELVES[case]} }}"""
+    )
+    compiled = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert compiled.report.left == () and len(compiled.report.regions) == 1
+    rng = np.random.default_rng(2)
+    places = np.array([3, 0, 5, 6, 1, 2, 4])
+    given = {
+        "x": rng.standard_normal((7, 8)).astype("float32"),
+        "i": np.ascontiguousarray(np.broadcast_to(places[:, None], (7, 8))),
+        "p": places[:, None].copy(),
+    }
+    given = {name: given[name] for name in (i.name for i in model.graph.input)}
+    wanted = onnxruntime_outputs(model, given)["y"]
+    found = byoc.load(tmp_path / "m.so").run(given)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

@@ -15,6 +15,7 @@ _BYTES = torch.tensor([[0, 1, 200], [3, 0, 255]], dtype=torch.uint8)
 _MASK = torch.tensor([[True, False, True], [False, False, True]])
 _NOTHING = torch.zeros(3, 0, 2)
 _DOUBLES = torch.linspace(-1, 2, 48, dtype=torch.float64).reshape(2, 4, 6).sin()
+_POWERS = 2.0 ** torch.arange(-40, 41)
 _TIES = torch.tensor([[2.0, 2.0, 1.0], [3.0, 0.0, 1.0]])
 
 #: Infinite divisors of either sign, and small numbers whose product is 0.
@@ -71,4 +72,8 @@ ODD: dict[str, Case] = {
         ((2, 4, 3),),
     ),
     "layer_norm_halves": (lambda x: F.layer_norm(x.bfloat16(), (6,), torch.ones(6)), ((3, 6),)),
+    "floor_of_log2": (lambda x: torch.log2(x).floor(), (_POWERS,)),
+    "log2": (torch.log2, (torch.tensor([0.0, 1e-45, 3e-39, 0.7, 3e38, torch.inf, -1.0]),)),
+    "exp2_of_whole_numbers": (lambda x: torch.exp2(x) == 2**x, (torch.arange(-40.0, 41.0),)),
+    "clamp_to_nothing": (lambda x: x.clamp(torch.nan, 1.0), (_NUMBERS,)),
 }

@@ -22,7 +22,7 @@ def of_bits(g: Graph, x: Value, dtype: torch.dtype) -> relax.Expr:
         raise ValueError(f"the bits of {dtype_of(tensor)} as {name}; need numbers")
     if given.itemsize != dtype.itemsize:
         return _of_other_width(g, tensor, given.itemsize * 8, dtype.itemsize * 8)
-    return tensor if given == dtype else _reinterpreted(g, tensor, name)
+    return tensor if given == dtype else reinterpreted(g, tensor, name)
 
 
 def _of_other_width(g: Graph, x: relax.Expr, given: int, wanted: int) -> relax.Expr:
@@ -52,7 +52,9 @@ def _of_other_width(g: Graph, x: relax.Expr, given: int, wanted: int) -> relax.E
     return g.emit(g.builder.emit_te(loops, x))
 
 
-def _reinterpreted(g: Graph, x: relax.Expr, dtype: str) -> relax.Expr:
+def reinterpreted(g: Graph, x: relax.Expr, dtype: str) -> relax.Expr:
+    """The same bits as numbers of a dtype of the same width."""
+
     def loops(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *at: tirx.reinterpret(dtype, x(*at)), name="bits")
 
@@ -68,7 +70,7 @@ def sign_bit(g: Graph, x: Value) -> relax.Expr:
     if dtype.is_floating_point:
         wide = dtype == torch.float64
         tensor = g.tensor(tensor, "float64" if wide else "float32")
-        tensor = _reinterpreted(g, tensor, "int64" if wide else "int32")
+        tensor = reinterpreted(g, tensor, "int64" if wide else "int32")
     return op.less(tensor, g.tensor(0, dtype_of(tensor)))
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log, pi
+from math import isnan, pi
 
 import torch
 import tvm
 from tvm import relax
 
 from byoc.frontends.torch.converters.angles import arc_tangent
-from byoc.frontends.torch.converters.comparison import unequal
+from byoc.frontends.torch.converters.comparison import (
+    DOUBLE,
+    greater,
+    less,
+    rectified,
+    unequal,
+)
 from byoc.frontends.torch.converters.whole_numbers import powers
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
@@ -236,94 +242,14 @@ def masked_fill(g: Graph, x: Value, mask: Value, value: Value) -> relax.Expr:
 def clamp(g: Graph, x: Value, min: Value | None = None, max: Value | None = None) -> relax.Expr:
     """``x`` within bounds, either of which may be left out."""
     tensor = g.tensor(x, g.dtype)
-    numbers = all(isinstance(bound, int | float) for bound in (min, max))
-    if numbers and _is_float(g):
+    numbers = all(isinstance(b, int | float) and not isnan(b) for b in (min, max))
+    if numbers and _is_float(g) and g.dtype != DOUBLE:
         return op.clip(tensor, min, max)
     if min is not None:
-        bound = op.logical_or if g.dtype == "bool" else op.maximum
-        tensor = bound(tensor, g.tensor(min, g.dtype))
-    bound = op.logical_and if g.dtype == "bool" else op.minimum
+        bound = op.logical_or if g.dtype == "bool" else greater
+        tensor = g.emit(bound(tensor, g.tensor(min, g.dtype)))
+    bound = op.logical_and if g.dtype == "bool" else less
     return tensor if max is None else bound(tensor, g.tensor(max, g.dtype))
-
-
-def hardtanh(g: Graph, x: Value, min_val: float, max_val: float) -> relax.Expr:
-    """``x`` within bounds."""
-    return clamp(g, x, min_val, max_val)
-
-
-def gelu(g: Graph, x: Value, approximate: str) -> relax.Expr:
-    """GELU, by the error function or by tanh."""
-    kinds = {"none": op.nn.gelu, "tanh": op.nn.gelu_tanh}
-    return kinds[approximate](g.tensor(x))
-
-
-def hardsigmoid(g: Graph, x: Value) -> relax.Expr:
-    """``clip(x / 6 + 1 / 2, 0, 1)``."""
-    scaled = op.multiply(g.tensor(x), g.tensor(1 / 6))
-    return op.clip(op.add(scaled, g.tensor(0.5)), 0, 1)
-
-
-def hardswish(g: Graph, x: Value) -> relax.Expr:
-    """``x hardsigmoid(x)``."""
-    return op.multiply(g.tensor(x), hardsigmoid(g, x))
-
-
-def leaky_relu(g: Graph, x: Value, negative_slope: float) -> relax.Expr:
-    """``x`` above 0, else the slope times ``x``."""
-    return op.nn.leakyrelu(g.tensor(x), float(negative_slope))
-
-
-def random_relu(
-    g: Graph, x: Value, noise: Value, lower: float, upper: float, training: bool, **_: object
-) -> list[relax.Expr | None]:
-    """``leaky_relu`` with the mean of the slopes that training draws from."""
-    if training:
-        raise ValueError("a module in training mode; call .eval() before exporting it")
-    return [leaky_relu(g, x, (lower + upper) / 2), None]
-
-
-def elu(g: Graph, x: Value, alpha: float, scale: float = 1, input_scale: float = 1) -> relax.Expr:
-    """``scale (relu(x) - alpha relu(1 - exp(input_scale x)))``."""
-    tensor = g.tensor(x)
-    inner = tensor if input_scale == 1 else op.multiply(tensor, g.tensor(float(input_scale)))
-    below = op.nn.relu(op.subtract(g.tensor(1.0), op.exp(inner)))
-    whole = op.add(op.multiply(g.tensor(-float(alpha)), below), op.nn.relu(tensor))
-    return whole if scale == 1 else op.multiply(whole, g.tensor(float(scale)))
-
-
-def celu(g: Graph, x: Value, alpha: float = 1) -> relax.Expr:
-    """``relu(x) - alpha relu(1 - exp(x / alpha))``."""
-    return elu(g, x, alpha, 1, 1 / alpha)
-
-
-def softplus(g: Graph, x: Value, beta: float, threshold: float) -> relax.Expr:
-    """``log(1 + exp(beta x)) / beta``, and ``x`` where ``beta x`` is above the threshold."""
-    return op.nn.softplus(g.tensor(x), float(beta), float(threshold))
-
-
-def mish(g: Graph, x: Value) -> relax.Expr:
-    """``x tanh(softplus(x))``."""
-    tensor = g.tensor(x)
-    return op.multiply(tensor, op.tanh(op.nn.softplus(tensor)))
-
-
-def prelu(g: Graph, x: Value, weight: Value) -> relax.Expr:
-    """``x`` above 0, else the weight of its channel, along axis 1, times ``x``."""
-    tensor, slope = g.tensor(x), g.tensor(weight)
-    count, rank = slope.ty.shape.values[0] if slope.ty.ndim else 1, tensor.ty.ndim
-    shape = [1] * rank
-    if rank > 1:
-        shape[1] = count
-    return _prelu(g, tensor, op.reshape(slope, shape))
-
-
-def prelu_kernel(g: Graph, x: Value, weight: Value) -> relax.Expr:
-    """The same of a weight that broadcasts."""
-    return _prelu(g, g.tensor(x), g.tensor(weight))
-
-
-def _prelu(g: Graph, x: relax.Expr, slope: relax.Expr) -> relax.Expr:
-    return op.where(op.greater(x, g.tensor(0.0)), x, op.multiply(slope, x))
 
 
 def cast(g: Graph, x: Value, **_: object) -> relax.Expr:
@@ -359,8 +285,24 @@ def log1p(g: Graph, x: Value) -> relax.Expr:
 
 
 def exp2(g: Graph, x: Value) -> relax.Expr:
-    """``2 ** x``."""
-    return op.exp(op.multiply(g.tensor(x, g.dtype), g.tensor(log(2))))
+    """``2 ** x``, exact for whole numbers."""
+    return op.power(g.tensor(2.0), g.tensor(x, g.dtype))
+
+
+#: Whole powers of 2 whose inverse is a normal number, too.
+_POWERS = {"float64": 1022}
+
+
+def log2(g: Graph, x: Value) -> relax.Expr:
+    """The logarithm to base 2, exact for powers of 2, as levels of pyramids are told by it.
+
+    It is that of ``x / 2 ** n``, which is near 1, and the whole number ``n``.
+    """
+    tensor, most = g.tensor(x, g.dtype), _POWERS.get(g.dtype, 126)
+    whole = g.emit(op.round(g.emit(_logarithm(2.0)(g, tensor))))
+    whole = g.emit(clamp(g, whole, -most, most))
+    near = g.emit(op.multiply(tensor, op.power(g.tensor(2.0), op.negative(whole))))
+    return op.add(whole, _logarithm(2.0)(g, near))
 
 
 def _logarithm(base: float) -> Callable[..., relax.Expr]:
@@ -385,25 +327,12 @@ ELEMENTWISE = {
     "exp2": exp2,
     "expm1": expm1,
     "log1p": log1p,
-    "log2": _logarithm(2.0),
+    "log2": log2,
     "log10": _logarithm(10.0),
     "reciprocal": reciprocal,
-    "relu": _function(op.nn.relu),
-    "relu6": lambda g, x: clamp(g, x, 0, 6),
+    "relu": lambda g, x: rectified(g, g.tensor(x, g.dtype)),
     "silu": _function(op.nn.silu),
-    "gelu": gelu,
-    "hardsigmoid": hardsigmoid,
-    "hardswish": hardswish,
-    "hardtanh": hardtanh,
-    "leaky_relu": leaky_relu,
-    "rrelu_with_noise_functional": random_relu,
-    "elu": elu,
-    "celu": celu,
     "selu": _function(op.nn.selu),
-    "softplus": softplus,
-    "mish": mish,
-    "prelu": prelu,
-    "_prelu_kernel": prelu_kernel,
     "add": add,
     "sub": subtract,
     "rsub": reverse_subtract,
@@ -413,12 +342,12 @@ ELEMENTWISE = {
     "remainder": remainder,
     "fmod": _binary(op.mod),
     "pow": power,
-    "maximum": _greater_or_less(op.maximum, op.logical_or),
-    "minimum": _greater_or_less(op.minimum, op.logical_and),
-    "max.other": _greater_or_less(op.maximum, op.logical_or),
-    "min.other": _greater_or_less(op.minimum, op.logical_and),
-    "fmax": _but_nan(_greater_or_less(op.maximum, op.logical_or)),
-    "fmin": _but_nan(_greater_or_less(op.minimum, op.logical_and)),
+    "maximum": _greater_or_less(greater, op.logical_or),
+    "minimum": _greater_or_less(less, op.logical_and),
+    "max.other": _greater_or_less(greater, op.logical_or),
+    "min.other": _greater_or_less(less, op.logical_and),
+    "fmax": _but_nan(_greater_or_less(greater, op.logical_or)),
+    "fmin": _but_nan(_greater_or_less(less, op.logical_and)),
     "atan2": arc_tangent,
     "eq": _binary(op.equal),
     "ne": _binary(unequal),

@@ -18,15 +18,13 @@ from codegen_cc.region.relax_dims import relax_dims
 op = relax.op
 
 
-def _wrapped(g: Graph, places: Value, extent: object) -> relax.Expr:
+def from_start(g: Graph, places: Value, extent: object) -> relax.Expr:
     """Places that may be counted from the end, counted from the start."""
-    if isinstance(places, torch.Tensor):
-        size = getattr(extent, "value", extent)
-        if not isinstance(size, int) and bool((places < 0).any()):
-            raise ValueError("places from the end of an axis of unknown extent")
-        return g.tensor(
-            torch.where(places < 0, places + size, places) if (places < 0).any() else places
-        )
+    size = getattr(extent, "value", extent)
+    if isinstance(places, torch.Tensor) and not bool((places < 0).any()):
+        return g.tensor(places)
+    if isinstance(places, torch.Tensor) and isinstance(size, int):
+        return g.tensor(torch.where(places < 0, places + size, places))
     tensor = g.tensor(places)
     dtype = str(tensor.ty.dtype)
     beyond = op.add(tensor, size_tensor(g.builder, extent, dtype))
@@ -91,7 +89,7 @@ def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:
         indices = [indices[axis] for axis in axes]
     shape = list(tensor.ty.shape.values)
     extents = shape[first : first + len(axes)]
-    places = [_wrapped(g, p, e) for p, e in zip(indices, extents, strict=True)]
+    places = [from_start(g, p, e) for p, e in zip(indices, extents, strict=True)]
     if len(places) > 1:
         flat = g.tensor(places[0], "int64")
         for more, extent in zip(places[1:], extents[1:], strict=True):
@@ -101,117 +99,6 @@ def index(g: Graph, x: Value, indices: Sequence[Value | None]) -> relax.Expr:
         joined = [*shape[:first], whole, *shape[first + len(axes) :]]
         tensor, places = g.emit(op.reshape(tensor, joined)), [flat]
     return op.take(tensor, places[0], first)
-
-
-def scatter(
-    g: Graph, x: Value, dim: int, index: Value, src: Value = None, value: Value = None
-) -> relax.Expr:
-    """``x`` with elements of ``src``, or a number, at places along an axis."""
-    tensor, places = g.tensor(x), g.tensor(index)
-    axis = dim % tensor.ty.ndim
-    if src is None:
-        number = g.tensor(value, g.dtype)
-        source = op.broadcast_to(number, list(places.ty.shape.values))
-    else:
-        source = g.tensor(src, g.dtype)
-        ends = list(places.ty.shape.values)
-        source = op.strided_slice(source, list(range(len(ends))), [0] * len(ends), ends)
-    return op.scatter_elements(tensor, places, g.emit(source), axis)
-
-
-#: TVM's names of what PyTorch does with elements that meet at one place.
-_MEETING = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-
-
-def scatter_add(g: Graph, x: Value, dim: int, index: Value, src: Value) -> relax.Expr:
-    """``x`` with elements of ``src`` added at places along an axis."""
-    return scatter_reduce(g, x, dim, index, src, "sum")
-
-
-def scatter_reduce(
-    g: Graph,
-    x: Value,
-    dim: int,
-    index: Value,
-    src: Value,
-    reduce: str,
-    include_self: bool = True,
-) -> relax.Expr:
-    """The same with products, means, or the greatest or least elements.
-
-    Elements of ``x`` that others meet do not count themselves without ``include_self``.
-    """
-    tensor, places = g.tensor(x), g.tensor(index)
-    ends = list(places.ty.shape.values)
-    part = op.strided_slice(g.tensor(src), list(range(len(ends))), [0] * len(ends), ends)
-    return _reduced(g, tensor, dim % tensor.ty.ndim, places, g.emit(part), reduce, include_self)
-
-
-def index_reduce(
-    g: Graph,
-    x: Value,
-    dim: int,
-    index: Value,
-    source: Value,
-    reduce: str,
-    include_self: bool = True,
-) -> relax.Expr:
-    """The same with slices of ``source`` at places along an axis."""
-    tensor, part = g.tensor(x), g.tensor(source)
-    axis = dim % tensor.ty.ndim
-    shape = [1] * tensor.ty.ndim
-    shape[axis] = part.ty.shape.values[axis]
-    places = op.reshape(g.tensor(index, "int64"), shape)
-    places = g.emit(op.broadcast_to(places, list(part.ty.shape.values)))
-    return _reduced(g, tensor, axis, places, part, reduce, include_self)
-
-
-def _reduced(
-    g: Graph,
-    x: relax.Expr,
-    axis: int,
-    places: relax.Expr,
-    part: relax.Expr,
-    kind: str,
-    include_self: bool,
-) -> relax.Expr:
-    """``x`` with elements of ``part`` reduced at places along an axis."""
-    way = _MEETING["sum" if kind == "mean" else kind]
-    if include_self and kind != "mean":
-        return op.scatter_elements(x, places, part, axis, way)
-    ones = op.broadcast_to(g.tensor(1, g.dtype), list(places.ty.shape.values))
-    nothing = g.emit(op.broadcast_to(g.tensor(0, g.dtype), list(x.ty.shape.values)))
-    met = g.emit(op.scatter_elements(nothing, places, g.emit(ones), axis, "add"))
-    if not include_self:
-        begin = g.tensor(_begin(kind, g.results[0].dtype), g.dtype)
-        x = g.emit(op.where(op.greater(met, g.tensor(0, g.dtype)), begin, x))
-    made = g.emit(op.scatter_elements(x, places, part, axis, way))
-    if kind != "mean":
-        return made
-    one = g.tensor(1, g.dtype)
-    count = op.add(met, one) if include_self else op.maximum(met, one)
-    is_float = g.results[0].dtype.is_floating_point
-    return (op.divide if is_float else op.floor_divide)(made, g.emit(count))
-
-
-def _begin(kind: str, dtype: torch.dtype) -> int | float:
-    """What a reduction of nothing is."""
-    if kind in ("sum", "mean", "prod"):
-        return int(kind == "prod")
-    if dtype.is_floating_point:
-        return float("-inf" if kind == "amax" else "inf")
-    return torch.iinfo(dtype).min if kind == "amax" else torch.iinfo(dtype).max
-
-
-def put(g: Graph, x: Value, index: Value, source: Value, accumulate: bool = False) -> relax.Expr:
-    """``x`` with elements of ``source`` at places in the whole tensor, or added there."""
-    tensor = g.tensor(x)
-    whole = reduce(lambda a, b: a * b, list(tensor.ty.shape.values), 1)
-    flat, part = op.reshape(tensor, [-1]), op.reshape(g.tensor(source), [-1])
-    places = g.emit(op.reshape(_wrapped(g, index, whole), [-1]))
-    kind = "add" if accumulate else "update"
-    made = op.scatter_elements(g.emit(flat), places, g.emit(part), 0, kind)
-    return op.reshape(g.emit(made), g.shape)
 
 
 def masked_scatter(g: Graph, x: Value, mask: Value, source: Value) -> relax.Expr:
@@ -261,21 +148,41 @@ def index_put(
     places = [g.tensor(indices[axis]) for axis in axes]
     if any(str(p.ty.dtype) in ("bool", "uint8") for p in places):
         return _put_by_mask(g, tensor, axes, places, source, accumulate)
+    given = [indices[axis] for axis in axes]
+    if accumulate and g.dtype == "bool":  # of which TVM has no sums
+        tensor, source = g.tensor(tensor, "int32"), g.tensor(source, "int32")
+        return g.tensor(g.emit(_put(g, tensor, axes, given, source, "add")), "bool")
+    return _put(g, tensor, axes, given, source, "add" if accumulate else "update")
+
+
+def _put(
+    g: Graph,
+    tensor: relax.Expr,
+    axes: Sequence[int],
+    indices: Sequence[Value],
+    source: relax.Expr,
+    kind: str,
+) -> relax.Expr:
+    """``tensor`` with values at places of some of its axes."""
     first, count, rank = axes[0], len(axes), tensor.ty.ndim
-    if axes != list(range(first, first + count)):
-        raise ValueError(f"places of axes {axes}; need axes side by side")
+    if list(axes) != list(range(first, first + count)):
+        # Axes apart go first, and so do the places among those of the values.
+        order = [*axes, *(axis for axis in range(rank) if axis not in axes)]
+        turned = g.emit(op.permute_dims(tensor, order))
+        made = g.emit(_put(g, turned, range(count), indices, source, kind))
+        return op.permute_dims(made, [order.index(axis) for axis in range(rank)])
+    places = [g.tensor(p) for p in indices]
     extents = list(tensor.ty.shape.values)
     known = _broadcast(places)
     flat = None
-    for p, extent in zip(places, extents[first : first + count], strict=True):
-        own = g.tensor(_wrapped(g, p, extent), "int64")
+    for p, extent in zip(indices, extents[first : first + count], strict=True):
+        own = g.tensor(from_start(g, p, extent), "int64")
         if flat is not None:
             own = g.emit(op.add(op.multiply(flat, size_tensor(g.builder, extent, "int64")), own))
         flat = own
     number = prod(known)
     flat = g.emit(op.reshape(op.broadcast_to(flat, known), [number, 1]))
     wide = op.broadcast_to(source, [*extents[:first], *known, *extents[first + count :]])
-    kind = "add" if accumulate else "update"
     shape = static_shape_of(tensor) if isinstance(number, int) else None
     if shape and 0 < number * prod(shape[:first]) * (first + 1) <= prod(shape) // _FEW:
         return _put_where_it_lies(g, tensor, g.emit(wide), flat, first, count, kind)
@@ -316,29 +223,34 @@ def _put_by_mask(
     source: relax.Expr,
     accumulate: bool,
 ) -> relax.Expr:
-    """Values where a mask of the first axes is true: one row after another, or one for all."""
-    if list(axes) != [0]:
+    """Values where a mask of some axes is true: one row after another, or one for all."""
+    if len(axes) != 1:
         raise ValueError("elements that a mask and places pick; need the mask alone")
-    (mask,) = places
+    (mask,), at = places, axes[0]
     # Its extents are those of the tensor, which may be written otherwise.
     extents, count = list(tensor.ty.shape.values), mask.ty.ndim
-    shape = [*extents[:count], *[1] * (len(extents) - count)]
-    chosen = g.tensor(mask, "bool")
+    inner = len(extents) - at - count
+    own = extents[at : at + count]
+    chosen = g.emit(op.reshape(g.tensor(mask, "bool"), [*[1] * at, *own, *[1] * inner]))
     given = list(source.ty.shape.values)
-    if len(given) <= len(extents) - count or getattr(given[0], "value", None) == 1:
-        inner = given[-min(len(given), len(extents) - count) :] if len(extents) > count else []
-        value = op.reshape(source, [1] * (len(extents) - len(inner)) + inner)
+    rows = len(given) - inner - 1
+    if rows < 0:
+        value = source
     else:
-        number = op.cumsum(g.emit(op.astype(op.reshape(chosen, [-1]), "int64")), 0)
-        place = op.maximum(op.subtract(number, g.tensor(1, "int64")), g.tensor(0, "int64"))
-        # A row more, of which one is read where there are none.
-        more = op.zeros([1, *given[1:]], str(source.ty.dtype))
-        rows = op.take(g.emit(op.concat([source, more], 0)), g.emit(place), 0)
-        value = op.reshape(g.emit(rows), [*extents[:count], *given[1:]])
-    value = g.emit(value)
+        before, behind = given[:rows], given[rows + 1 :]
+        if getattr(given[rows], "value", None) == 1:
+            value = op.reshape(source, [*before, *[1] * count, *behind])
+        else:
+            number = op.cumsum(g.emit(op.astype(op.reshape(mask, [-1]), "int64")), 0)
+            place = op.maximum(op.subtract(number, g.tensor(1, "int64")), g.tensor(0, "int64"))
+            # A row more, of which one is read where there are none.
+            more = op.zeros([*before, 1, *behind], str(source.ty.dtype))
+            taken = op.take(g.emit(op.concat([source, more], rows)), g.emit(place), rows)
+            value = op.reshape(g.emit(taken), [*before, *own, *behind])
+    value = g.fitted(g.emit(value))
     if accumulate:
-        value = g.emit(op.add(tensor, value))
-    return op.where(g.emit(op.reshape(chosen, shape)), value, tensor)
+        value = g.emit((op.logical_or if g.dtype == "bool" else op.add)(tensor, value))
+    return op.where(chosen, value, tensor)
 
 
 def places_among(
@@ -401,12 +313,6 @@ INDEXING = {
     "index_select": index_select,
     "embedding": embedding,
     "gather": gather,
-    "scatter.src": scatter,
-    "scatter.value": scatter,
-    "scatter_add": scatter_add,
-    "scatter_reduce.two": scatter_reduce,
-    "index_reduce": index_reduce,
-    "put": put,
     "masked_scatter": masked_scatter,
     "index_put": index_put,
     "bucketize.Tensor": bucketize,

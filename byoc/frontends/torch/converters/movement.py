@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from tvm import relax, tirx
 
+from byoc.frontends.torch.converters.indexing import from_start as places_from_start
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import is_kernel_float
-from codegen_cc.dim import at_most
+from codegen_cc.dim import at_most, is_static
 from codegen_cc.region.relax_dims import relax_dims
 
 op = relax.op
@@ -92,9 +93,19 @@ def slice_(
     if taken is extent or relax_dims([taken]) == relax_dims([extent]):
         return tensor
     begin = from_start(0 if start is None else start, extent)
+    if step == 1 and isinstance(start, int) and start < 0 and end is not None:
+        # One that starts before the beginning is as long as what lies before its end.
+        is_open = not is_static(relax_dims([extent]))
+        if is_open and relax_dims([from_start(end, extent)]) == relax_dims([taken]):
+            begin = 0
     if isinstance(taken, int) and step == 1 and not _is_inside(begin):
         return _counted_from_end(g, tensor, axis, begin, taken)
     return part_of(tensor, axis, begin, begin + (taken - 1) * step + 1, step)
+
+
+def is_element(index: Value) -> bool:
+    """Whether a place is read from a tensor, and may be counted from the end."""
+    return isinstance(index, relax.Expr) and isinstance(index.ty, relax.TensorType)
 
 
 def from_start(place: Value, extent: relax.Expr) -> Value:
@@ -130,6 +141,9 @@ def _counted_from_end(
 
 
 def _selected(g: Graph, tensor: relax.Expr, axis: int, index: Value) -> relax.Expr:
+    if is_element(index):
+        place = places_from_start(g, index, tensor.ty.shape.values[axis])
+        return op.take(tensor, place, axis)
     begin = from_start(index, tensor.ty.shape.values[axis])
     if not _is_inside(begin):
         return op.take(tensor, size_tensor(g.builder, begin, "int64"), axis)

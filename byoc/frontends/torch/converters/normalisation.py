@@ -8,7 +8,7 @@ from functools import reduce
 import torch
 from tvm import relax
 
-from byoc.frontends.torch.converters.comparison import unequal
+from byoc.frontends.torch.converters.comparison import DOUBLE, greatest, least, unequal
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of, shape_of
@@ -378,8 +378,10 @@ def norm(
     if ord == 1:
         return op.sum(op.abs(tensor), axes, keepdim)
     sizes = op.abs(tensor)
+    if dtype_of(tensor) == DOUBLE:  # of whose magnitude TVM does not know that it is none
+        sizes = g.emit(op.where(op.isnan(tensor), tensor, sizes))
     if ord in (float("inf"), float("-inf")):
-        return (op.max if ord > 0 else op.min)(sizes, axes, keepdim)
+        return (greatest if ord > 0 else least)(sizes, axes, keepdim)
     if ord == 0:
         counted = op.astype(unequal(tensor, g.tensor(0.0, dtype_of(tensor))), g.dtype)
         return op.sum(counted, axes, keepdim)
@@ -431,10 +433,10 @@ NORMALISATION = {
     "sum": _reduction(op.sum),
     "mean": _reduction(op.mean, of_nothing=float("nan")),
     "prod": _reduction(op.prod),
-    "amax": _greatest_or_least(op.max),
-    "amin": _greatest_or_least(op.min),
-    "max.default": _greatest_or_least(op.max),
-    "min.default": _greatest_or_least(op.min),
+    "amax": _greatest_or_least(greatest),
+    "amin": _greatest_or_least(least),
+    "max.default": _greatest_or_least(greatest),
+    "min.default": _greatest_or_least(least),
     "any": _truth(op.max),
     "all": _truth(op.min),
     "var": _spread(root=False, with_mean=False),

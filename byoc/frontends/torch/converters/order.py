@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from tvm import relax, te, tirx, topi
 
+from byoc.frontends.torch.converters.comparison import DOUBLE, greatest, keys, least
 from byoc.frontends.torch.converters.movement import part_of
 from byoc.frontends.torch.values import Graph, Value
 from byoc.ir.dataflow import dtype_of
@@ -16,6 +17,7 @@ op = relax.op
 #: How many elements ``topk`` gives where it gives all, however many these are.
 ALL = 0
 _NARROW = ("bool", "uint8", "int8", "int16")
+_MOST = torch.iinfo(torch.int64).max
 
 
 def _of_one(g: Graph, tensor: relax.Expr) -> list[relax.Expr]:
@@ -36,12 +38,16 @@ def topk(g: Graph, x: Value, k: Value, dim: int, largest: bool, sorted: bool) ->
     if not tensor.ty.ndim:
         return _of_one(g, tensor)
     own = dtype_of(tensor)
-    keys, axis = g.tensor(tensor, "int32") if own in _NARROW else tensor, dim % tensor.ty.ndim
+    ordered, axis = g.tensor(tensor, "int32") if own in _NARROW else tensor, dim % tensor.ty.ndim
+    if own == DOUBLE:
+        ordered = keys(g, tensor, _MOST)
     count = k if isinstance(k, int) else ALL
-    both = g.emit(op.topk(keys, count, axis, "both", largest, "int64"))
+    both = g.emit(op.topk(ordered, count, axis, "both", largest, "int64"))
     values, places = (g.emit(relax.TupleGetItem(both, i)) for i in range(2))
     if count is not k:
         values, places = (g.emit(part_of(part, axis, 0, k)) for part in (values, places))
+    if own == DOUBLE:
+        values = g.emit(op.gather_elements(tensor, places, axis))
     return [g.tensor(values, own), places]
 
 
@@ -89,6 +95,8 @@ def _place(
     if not x.ty.ndim:
         return g.tensor(torch.zeros((), dtype=torch.int64))
     count = getattr(x.ty.shape.values[axis], "value", None)
+    if dtype_of(x) == DOUBLE:
+        x = keys(g, x, _MOST if place is op.argmax else ~_MOST)
     if dtype_of(x) in ("int32", "int64") and count:
         return _first(g, op.max if place is op.argmax else op.min, x, axis % x.ty.ndim, keepdim)
     return g.tensor(g.emit(place(x, axis, keepdim)), "int64")
@@ -158,10 +166,10 @@ def median_along(g: Graph, x: Value, dim: int, keepdim: bool = False) -> list[re
     axis = dim % tensor.ty.ndim
     value, place = _middle(g, tensor, axis)
     if g.results[0].dtype.is_floating_point:
-        greatest = g.emit(op.max(tensor, [axis], keepdims=True))
-        none = g.emit(op.isnan(greatest))
-        value = op.where(none, greatest, value)
-        place = op.where(none, op.argmax(tensor, axis, keepdims=True), place)
+        most = g.emit(greatest(tensor, [axis], True))
+        none = g.emit(op.isnan(most))
+        value = op.where(none, most, value)
+        place = op.where(none, _place(g, op.argmax, tensor, axis, True), place)
     return _in_shape(g, value, place)
 
 
@@ -272,8 +280,8 @@ def log_cumulative_sum(g: Graph, x: Value, dim: int) -> relax.Expr:
 
 ORDER = {
     "logcumsumexp": log_cumulative_sum,
-    "max.dim": _extreme(op.max, op.argmax),
-    "min.dim": _extreme(op.min, op.argmin),
+    "max.dim": _extreme(greatest, op.argmax),
+    "min.dim": _extreme(least, op.argmin),
     "argmax": _position(op.argmax),
     "argmin": _position(op.argmin),
     "topk": topk,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from tvm import relax
 
-from byoc.frontends.torch.converters.movement import from_start, part_of
+from byoc.frontends.torch.converters.indexing import from_start as places_from_start
+from byoc.frontends.torch.converters.movement import from_start, is_element, part_of
 from byoc.frontends.torch.sizes import size_tensor
 from byoc.frontends.torch.values import Graph, Value
 
@@ -64,7 +65,12 @@ def select_scatter(g: Graph, x: Value, src: Value, dim: int, index: Value) -> re
     tensor = g.tensor(x)
     axis = dim % tensor.ty.ndim
     source = g.emit(op.expand_dims(g.tensor(src, g.dtype), axis))
-    return _replaced(g, tensor, source, axis, from_start(index, tensor.ty.shape.values[axis]))
+    extent = tensor.ty.shape.values[axis]
+    if is_element(index):
+        shape = [extent if i == axis else 1 for i in range(tensor.ty.ndim)]
+        here = op.equal(op.arange(0, extent, 1, "int64"), places_from_start(g, index, extent))
+        return op.where(op.reshape(g.emit(here), shape), source, tensor)
+    return _replaced(g, tensor, source, axis, from_start(index, extent))
 
 
 def _replaced(

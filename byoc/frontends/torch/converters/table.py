@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from byoc.frontends.torch.converters.activations import ACTIVATIONS
 from byoc.frontends.torch.converters.bags import BAGS
 from byoc.frontends.torch.converters.bits import BITS
 from byoc.frontends.torch.converters.complex_numbers import COMPLEX
@@ -27,6 +28,7 @@ from byoc.frontends.torch.converters.quantisation import (
 from byoc.frontends.torch.converters.random_numbers import RANDOM
 from byoc.frontends.torch.converters.recurrent import RECURRENT
 from byoc.frontends.torch.converters.replacement import REPLACEMENT
+from byoc.frontends.torch.converters.scattering import SCATTERING
 from byoc.frontends.torch.converters.special import SPECIAL
 from byoc.frontends.torch.converters.whole_numbers import WHOLE_NUMBERS
 from byoc.frontends.torch.values import Converter
@@ -35,12 +37,14 @@ from byoc.frontends.torch.values import Converter
 #: with their namespace, ``transformers::name``.
 CONVERTERS: dict[str, Converter] = {
     **ELEMENTWISE,
+    **ACTIVATIONS,
     **CONTRACTION,
     **LINEAR_ALGEBRA,
     **NORMALISATION,
     **MOVEMENT,
     **REPLACEMENT,
     **INDEXING,
+    **SCATTERING,
     **BAGS,
     **ORDER,
     **BITS,

@@ -189,6 +189,10 @@ _OTHER_WEIGHTS = (
 )
 
 
+#: Sets of weights for which one graph has libraries, as layers of a network that are alike have.
+_MOST_ALIKE = 64
+
+
 class _Runner:
     """A graph that a library computes, for PyTorch to call with the graph's inputs."""
 
@@ -207,6 +211,8 @@ class _Runner:
         # Libraries for other numbers among the inputs, those below 2 each for itself.
         self._numbers = (*captured.numbers, *captured.fixed)
         self._others = {self._kinds(captured.inputs): self}
+        # Libraries for other weights: PyTorch compiles the code of a layer once for all alike.
+        self._alike: dict[tuple[int, ...], tuple[Callable[..., Any], Sequence[Any]]] = {}
         self._compiled = compiled
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -223,7 +229,7 @@ class _Runner:
 
     def _results(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         if not all(frozen.is_still(inputs[place]) for place, frozen in self._frozen):
-            return self._by_pytorch(inputs, _OTHER_WEIGHTS)
+            return self._with_other_weights(inputs)
         tensors = self._captured.tensors(inputs)
         try:
             found = self._run(tensors)
@@ -234,6 +240,19 @@ class _Runner:
         for place, kind in self._views:
             made[place] = kind.of((made if kind.of_result else inputs)[kind.place], inputs)
         return tuple(made)
+
+    def _with_other_weights(self, inputs: Sequence[Any]) -> Any:
+        """The results by the library for these weights; by PyTorch where some were written."""
+        which = tuple(id(inputs[place]) for place, _ in self._frozen)
+        run, _ = self._alike.get(which, (None, ()))
+        if run is None:
+            written = any(f.is_of(inputs[p]) and not f.is_still(inputs[p]) for p, f in self._frozen)
+            if written or len(self._alike) >= _MOST_ALIKE:
+                return self._by_pytorch(inputs, _OTHER_WEIGHTS)
+            run = self._compiled(inputs)
+            # Kept beside its weights, so that no others get their places.
+            self._alike[which] = run, [inputs[place] for place, _ in self._frozen]
+        return run(*inputs)
 
     def _plainly(self, tensors: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:
         return self._library.run(dict(zip(self._names, tensors, strict=True)))

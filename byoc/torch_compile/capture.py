@@ -131,7 +131,7 @@ class Captured:
             {axis: auto for axis, size in enumerate(shape) if isinstance(size, torch.SymInt)}
             for shape in shapes
         ]
-        program = exported(_Frozen(self), tensors, (tuple(dynamic),))
+        program = exported(_Frozen(self), tensors, (tuple(dynamic),), within_dynamo=True)
         for (name, _), shape in zip(program.inputs(), shapes, strict=True):
             (node,) = (n for n in program.exported.graph.nodes if n.name == name)
             for axis, size in enumerate(shape):

@@ -27,6 +27,10 @@ class Frozen:
         self._cells = [kind.from_address(self._start + place) for place in places]
         self._bits = [cell.value for cell in self._cells]
 
+    def is_of(self, given: Any) -> bool:
+        """Whether this tensor is given, be it as it was or not."""
+        return given is self._tensor
+
     def is_still(self, given: Any) -> bool:
         """Whether a graph is given this tensor as it was."""
         tensor = self._tensor

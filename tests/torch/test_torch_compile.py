@@ -359,3 +359,34 @@ def test_weights_that_a_graph_has_itself() -> None:
     module.head.weight.mul_(2)
     with pytest.warns(FallbackWarning, match="its weights are not those"):
         require_equal(module, compiled, x)
+
+
+class Layer(nn.Module):
+    def __init__(self, scale: torch.Tensor) -> None:
+        super().__init__()
+        self.inner, self.scale = nn.Linear(8, 8), scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.relu(self.inner(x)) * self.scale
+
+
+def test_layers_alike_have_libraries_of_their_own() -> None:
+    """PyTorch compiles the code of a layer once, and calls it with the weights of each."""
+    torch.manual_seed(3)
+    shared = torch.tensor([2.0])
+    wanted = nn.Sequential(*(Layer(shared) for _ in range(3))).eval()
+    layers = nn.Sequential(*(Layer(shared) for _ in range(3))).eval()
+    layers.load_state_dict(wanted.state_dict())
+    torch.compiler.reset()
+    for layer in layers:
+        layer.compile(backend="byoc", options={"cache": False})
+    x = torch.randn(4, 8)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", FallbackWarning)
+        for _ in range(2):
+            torch.testing.assert_close(layers(x), wanted(x))
+    with torch.no_grad():
+        for each in (layers, wanted):
+            each[1].inner.weight.add_(1.0)
+        with pytest.warns(FallbackWarning, match="its weights are not those"):
+            torch.testing.assert_close(layers(x), wanted(x))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +18,12 @@ from byoc.deploy.conditions import Demands, condition
 from byoc.deploy.exchange import array_of, tensor_of
 from byoc.deploy.metadata import SymbolRange, TensorInfo
 from byoc.errors import ModelError
+from byoc.frontends.torch.called import (
+    exported_layers,
+    places_of_one_number,
+    unchecked_distributions,
+    unwritten,
+)
 from byoc.frontends.torch.conditions import COUNTS, always_holds, conditions_of
 from byoc.frontends.torch.converters.table import draws
 from byoc.frontends.torch.equal_sizes import joined_names
@@ -210,13 +215,17 @@ class Program:
         def is_refused(sizes: Mapping[str, int]) -> bool:
             return bool(demands.problem({self._name(n): s for n, s in sizes.items()}))
 
+        def answer(callee: torch.nn.Module, leaves: list[Any]) -> list[Any]:
+            with unwritten(self.module):
+                return self._called(callee, leaves)
+
         traced = self.exported.module(check_guards=False)
-        answers = (partial(self._called, callee) for callee in (self.module, traced))
+        answers = (partial(answer, callee) for callee in (self.module, traced))
         return replace(self, plural=not_for_one(self.exported, *answers, is_refused, self._name))
 
     def _called(self, module: torch.nn.Module, leaves: list[Any]) -> list[Any]:
         args, kwargs = pytree.tree_unflatten(leaves, self.exported.call_spec.in_spec)
-        with torch.no_grad(), _exported_layers():
+        with torch.no_grad(), exported_layers():
             return pytree.tree_leaves(opened(module(*args, **kwargs)))
 
 
@@ -224,28 +233,6 @@ def _sizes_of(program: torch.export.ExportedProgram) -> list[Any]:
     """The symbols of inputs' sizes."""
     symbols = (s for s in program.range_constraints if s.is_Symbol)
     return [symbol for symbol in symbols if not decided_by_data(symbol)]
-
-
-@contextmanager
-def _exported_layers() -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _unchecked_distributions() -> Iterator[None]:
-    """Without the checks of values that distributions make, which no tracer can follow."""
-    distribution = torch.distributions.Distribution
-    before = distribution._validate_args
-    distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        distribution.set_default_validate_args(before)
 
 
 def _is_user_input(spec: Any) -> bool:
@@ -265,11 +252,13 @@ def exported(
     model: torch.nn.Module | torch.export.ExportedProgram,
     example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    within_dynamo: bool = False,
 ) -> Program:
     """Trace a module on example inputs: positional ones, or by name where they are a mapping.
 
-    ``dynamic_shapes`` is that of ``torch.export.export``. Raises ``ModelError`` for a module in
-    training mode, without inputs, or that PyTorch cannot trace.
+    ``dynamic_shapes`` is that of ``torch.export.export``. ``within_dynamo``: the tracer of
+    ``torch.compile`` is at work, which cannot be asked once more meanwhile. Raises ``ModelError``
+    for a module in training mode, without inputs, or that PyTorch cannot trace.
     """
     if isinstance(model, torch.export.ExportedProgram):
         if example_inputs is not None or dynamic_shapes is not None:
@@ -288,7 +277,7 @@ def exported(
     args = () if named else _of_their_own(tuple(example_inputs))
     kwargs = _of_their_own(dict(example_inputs)) if named else {}
     try:
-        program = _traced(model, args, kwargs, dynamic_shapes)
+        program = _traced(model, args, kwargs, dynamic_shapes, within_dynamo)
     except Exception as error:
         raise ModelError(f"PyTorch cannot export {type(model).__name__}: {_why(error)}") from error
     names = _symbol_names(program, dynamic_shapes, args, kwargs)
@@ -307,26 +296,32 @@ def _require_floats(model: torch.nn.Module) -> None:
 
 
 def _traced(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    shapes: Any,
+    within_dynamo: bool,
 ) -> torch.export.ExportedProgram:
     """What PyTorch's tracer makes of a module; results of classes that it does not know are
     opened."""
 
     def trace(strict: bool = False) -> torch.export.ExportedProgram:
-        with torch.no_grad(), whole_layers(), _unchecked_distributions():
+        with torch.no_grad(), whole_layers(), unchecked_distributions(), places_of_one_number():
             return torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
 
     try:
-        return _followed(model, trace)
+        return _followed(model, trace, within_dynamo)
     except Exception as error:
         if not is_unknown(error):
             raise
     with opened_results(model):
-        return _followed(model, trace)
+        return _followed(model, trace, within_dynamo)
 
 
 def _followed(
-    model: torch.nn.Module, trace: Callable[..., torch.export.ExportedProgram]
+    model: torch.nn.Module,
+    trace: Callable[..., torch.export.ExportedProgram],
+    within_dynamo: bool,
 ) -> torch.export.ExportedProgram:
     """The trace of a module. Where numbers among its buffers decide what is computed, they are as
     they are now; where ``int(x.item())`` does, the tracer of ``torch.compile`` follows it."""
@@ -335,7 +330,8 @@ def _followed(
     except Exception as error:
         if not _decided_by_data(error):
             raise
-        for other in (partial(_with_known_numbers, model, trace), partial(trace, True)):
+        others = [partial(_with_known_numbers, model, trace), partial(trace, True)]
+        for other in others[: 1 if within_dynamo else 2]:
             try:
                 return other()
             except Exception as failure:

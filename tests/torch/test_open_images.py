@@ -188,3 +188,29 @@ def test_sizes_that_were_rounded_otherwise(tmp_path: Path) -> None:
             torch.testing.assert_close(found, expected, **CLOSE)
     with pytest.raises(byoc.ByocError, match="it needs"):
         loaded.run({"x": torch.randn(1, 3, 61, 64).numpy()})
+
+
+class ToWindows(nn.Module):
+    """An image that is padded to whole windows by what is next to its borders."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        height, width = x.shape[-2:]
+        return F.pad(x, (0, 8 - width % 8, 4 - height % 4, 1), self.mode) * 2
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_padding_by_open_widths(mode: str, tmp_path: Path) -> None:
+    module, path = ToWindows(mode).eval(), tmp_path / "net.so"
+    axes = dict.fromkeys((0, 2, 3), torch.export.Dim.AUTO)
+    given = (torch.randn(2, 3, 9, 12),)
+    compiled = byoc.compile(module, path, example_inputs=given, dynamic_shapes=(axes,))
+    assert len(compiled.report.regions) == 1 and not compiled.report.left
+    with byoc.load(path) as library:
+        for shape in ((2, 3, 9, 12), (3, 3, 14, 10)):
+            x = torch.randn(shape)
+            (found,) = library.run({"x": x.numpy()}).values()
+            torch.testing.assert_close(torch.from_numpy(found), module(x))

@@ -280,13 +280,37 @@ def _from_first(pad: Sequence[Value], rank: int) -> list[Value]:
 def reflection_pad(g: Graph, x: Value, padding: Sequence[Value]) -> relax.Expr:
     """The tensor mirrored at its borders, which are not repeated."""
     tensor = g.tensor(x)
+    if not all(isinstance(width, int) for width in padding):
+        return _from_inside(g, tensor, padding, "reflect")
     return op.nn.pad(tensor, _from_first(padding, tensor.ty.ndim), "reflect")
 
 
 def replication_pad(g: Graph, x: Value, padding: Sequence[Value]) -> relax.Expr:
     """The elements at the borders again and again."""
     tensor = g.tensor(x)
+    if not all(isinstance(width, int) for width in padding):
+        return _from_inside(g, tensor, padding, "replicate")
     return op.nn.pad(tensor, _from_first(padding, tensor.ty.ndim), "replicate")
+
+
+def _from_inside(g: Graph, x: relax.Expr, pad: Sequence[Value], mode: str) -> relax.Expr:
+    """Padding by widths that calls decide: each element's place in the tensor is computed."""
+    for place, (begin, end) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        if isinstance(begin, int) and isinstance(end, int) and begin == end == 0:
+            continue
+        axis = x.ty.ndim - 1 - place
+        sizes = (begin, x.ty.shape.values[axis])
+        start, extent = (size_tensor(g.builder, size, "int64") for size in sizes)
+        last = g.emit(op.subtract(extent, g.tensor(1, "int64")))
+        at = g.emit(op.subtract(g.emit(op.arange(0, g.shape[axis], 1, "int64")), start))
+        if mode == "reflect":
+            at = op.subtract(last, op.abs(op.subtract(last, op.abs(at))))
+        elif mode == "circular":
+            at = op.floor_mod(at, extent)
+        else:
+            at = op.minimum(op.maximum(at, g.tensor(0, "int64")), last)
+        x = g.emit(op.take(x, g.emit(at), axis))
+    return x
 
 
 def pad(
@@ -303,6 +327,8 @@ def pad(
 def _wrapped(g: Graph, x: Value, pad: Sequence[int]) -> relax.Expr:
     """What leaves at one end of an axis comes in at the other."""
     tensor = g.tensor(x)
+    if not all(isinstance(width, int) for width in pad):
+        return _from_inside(g, tensor, pad, "circular")
     for begin, end in zip(pad[::2], pad[1::2], strict=True):
         if begin < 0 or end < 0:
             raise ValueError(f"circular padding of {[begin, end]}; need widths of 0 or more")

@@ -62,6 +62,8 @@ _FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     ),
     "solved_from_right": lambda z, w: torch.linalg.solve(z + 3 * torch.eye(4), w, left=False),
     "inverse": lambda z, w: torch.linalg.inv(z + 3 * torch.eye(4)) @ torch.inverse(w[0] + 3j),
+    "taken_from_numbers": lambda z, w: 1 - z + torch.rsub(w, 2, alpha=3) * z.square(),
+    "linear": lambda z, w: torch.nn.functional.linear(z, w[0], z[0, 0]),
     "stacked": lambda z, w: torch.stack([z, w], 1).transpose(0, 1).reshape(4, 16),
 }
 COMPLEX: dict[str, Case] = {name: (_of_two(f), _SHAPES) for name, f in _FUNCTIONS.items()}

@@ -161,6 +161,17 @@ def _power(x: torch.Tensor, exponent: Any) -> torch.Tensor:
     return {1: x, 2: square, 3: square * x, 4: square * square}[int(exponent)]
 
 
+def _taken_from(x: torch.Tensor, other: Any, alpha: Any = 1) -> torch.Tensor:
+    return -x * alpha + other
+
+
+def _linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    made = _product(x, weight.mT)
+    return made if bias is None else made + bias
+
+
 def _diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> torch.Tensor:
     rank = x.dim()
     return _as_complex(torch.diagonal(pairs(x), offset, dim1 % rank, dim2 % rank).mT)
@@ -234,6 +245,9 @@ _FUNCTIONS: dict[torch._ops.OpOverload, Made] = {
         _product,
     ),
     **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), _added_product),
+    aten.linear.default: _linear,
+    aten.rsub.Scalar: _taken_from,
+    aten.square.default: lambda x: x * x,
     aten.div.Tensor: _quotient,
     aten.exp.default: _exponential,
     aten.log.default: _logarithm,

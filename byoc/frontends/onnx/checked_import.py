@@ -32,6 +32,7 @@ from byoc.frontends.onnx.check_indices import (
 from byoc.frontends.onnx.check_quantised import quantisation_problem
 from byoc.frontends.onnx.converters import CONVERTERS, convert
 from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.converters.shapes import with_shape_as_input
 from byoc.frontends.onnx.described import (
     dtype_and_shape,
     form_operand,
@@ -146,6 +147,9 @@ class CheckedImporter(ONNXGraphImporter):
         self, op_name: str, inputs: list[relax.Expr], attrs: dict[str, Any], opset: int
     ) -> relax.Expr:
         node = self._node
+        if op_name == "Reshape" and "shape" in attrs:
+            given, attrs = with_shape_as_input(inputs, attrs)
+            inputs = onnx_input(given)
         if not self.in_branch:
             self._check_indices(node, inputs, attrs)
             self._check_quantised(node, inputs, attrs)

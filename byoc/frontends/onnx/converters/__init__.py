@@ -122,6 +122,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "Selu": elementwise.elu,
     "SequenceAt": sequences.sequence_at,
     "SequenceInsert": sequences.sequence_insert,
+    "Shrink": elementwise.shrink,
     "Sign": elementwise.sign,
     "Slice": shapes.slice_by_attributes,
     "Split": sequences.split,

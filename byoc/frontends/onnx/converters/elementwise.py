@@ -137,6 +137,25 @@ def sign(node: Node) -> relax.Expr:
     return relax.op.minimum(node.inputs[0], relax.const(1, node.dtype()))
 
 
+def shrink(node: Node) -> relax.Expr:
+    """``x + bias`` below ``-lambd``, else ``x - bias`` above ``lambd``, else 0.
+
+    Of integers and float16 in float32, as ONNX Runtime does: the attributes are of that.
+    """
+    to = node.dtype()
+    within = to if to == "float64" else "float32"
+    value = node.emit(relax.op.astype(node.inputs[0], within)) if to != within else node.inputs[0]
+    limit, bias = node.attrs.get("lambd", 0.5), node.attrs.get("bias", 0.0)
+    low, high, moved, zero = (relax.const(x, within) for x in (-limit, limit, bias, 0))
+    above = relax.op.where(relax.op.greater(value, high), relax.op.subtract(value, moved), zero)
+    result = node.emit(
+        relax.op.where(relax.op.less(value, low), relax.op.add(value, moved), node.emit(above))
+    )
+    if to.startswith("uint"):  # what lies below 0 wraps around
+        result = node.emit(relax.op.astype(result, "int64"))
+    return result if to == within else relax.op.astype(result, to)
+
+
 def thresholded_relu(node: Node) -> relax.Expr:
     """Chosen, where TVM multiplies infinity by 0."""
     image, dtype = node.inputs[0], node.dtype()

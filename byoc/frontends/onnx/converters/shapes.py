@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr, get_type
@@ -183,6 +186,14 @@ def _let_updates_fit(node: Node, indices: tuple[Dim, ...]) -> None:
     before, after = (node.inputs[place].ty.shape.values for place in (1, 0))
     fitting = [*before[:-1], *after[int(indices[-1]) :]]
     node.inputs[2] = fitted(node.bb, node.inputs[2], fitting)
+
+
+def with_shape_as_input(
+    inputs: Sequence[relax.Expr], attrs: Mapping[str, Any]
+) -> tuple[list[relax.Expr], dict[str, Any]]:
+    """Inputs and attributes of a Reshape as of opset 5; before, the shape was an attribute."""
+    others = {name: value for name, value in attrs.items() if name != "shape"}
+    return [*inputs, relax.const(np.array(attrs["shape"], "int64"))], others
 
 
 def slice_by_attributes(node: Node) -> relax.Expr:

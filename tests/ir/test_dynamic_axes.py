@@ -51,6 +51,10 @@ def names_of(dims: Dims) -> dict[str, list[str]]:
         ({"x": (FLOAT, [None, None, "-1", 3])}, {"x": ["batch", "height", "width"]}),
         ({"x": (FLOAT, ["None", 3, "p2o.DynamicDimension.0", 64])}, {"x": ["batch", "height"]}),
         ({"x": (FLOAT, ["?", 2, "?", "?", "?"])}, {"x": ["batch", "depth", "height", "width"]}),
+        (
+            {"x": (FLOAT, ["?", 2, "?", "?", "?", "?"])},
+            {"x": ["batch", "depth", "depth_2", "height", "width"]},
+        ),
         ({"x": (FLOAT, ["batch size", "größe"])}, {"x": ["batch_size", "gr_e"]}),
         ({"x": (FLOAT, ["batch_size", "N"])}, {"x": ["batch_size", "N"]}),
         ({"x": (FLOAT, ["N", "2*w", "w"])}, {"x": ["N", "2*w", "w"]}),

@@ -384,7 +384,9 @@ def _usual_meaning(axis: OpenAxis, first: bool) -> str:
         return "samples" if rank == 2 else "length"
     channels_last = sizes[-1] in _CHANNELS and sizes[1] not in _CHANNELS
     sides = range(1, rank - 1) if channels_last else range(2, rank)
-    return ("depth", "height", "width")[place - sides[-1] - 1] if place in sides else "channels"
+    if place not in sides:
+        return "channels"
+    return ("depth", "height", "width")[max(place - sides[-1] + 2, 0)]  # those before are depths
 
 
 def _identifier(text: str) -> str:

@@ -243,7 +243,7 @@ REFUSED = {
         17,
         "(float[n,c,h,w] x) => (float[a,b,d,e] z)"
         "<float[2,1,1,1] y = {1, 2}> { z = ConvTranspose<group = 2>(x, y) }",
-        r"ConvTranspose sums over c and 2 elements",
+        r"ConvTranspose pairs c and 2 elements",
     ),
     "slopes": (
         17,
@@ -258,7 +258,7 @@ REFUSED = {
     "a scale": (
         23,
         "(float[n,c] x, float[k] y) => (float[a,b] z) { z = RMSNormalization(x, y) }",
-        r"RMSNormalization .*scale \[k\] of an input \[n, c\]",
+        r"RMSNormalization pairs c and k elements",
     ),
     "four bits": (
         23,

@@ -1,8 +1,9 @@
-"""Axes that an operator sums over: those of two operands, which have to be equally long.
+"""Axes of two operands that have to be equally long: an operator sums over them, or scales one.
 
 Where a network's input has a name for such an axis, and a weight its size, the name is no choice:
 
     X [steps, batch, inputs] of an LSTM with W [directions, 4 units, 75]      inputs is 75
+    X [batch, tokens, features] of a LayerNormalization with a scale [768]    features is 768
 """
 
 from __future__ import annotations
@@ -45,15 +46,39 @@ def _channels(x: Shape, scale: Shape, _: Mapping[str, Any]) -> Pair:
     return x[1], scale[0]
 
 
+def _groups(x: Shape, scale: Shape, attrs: Mapping[str, Any]) -> Pair:
+    """As many as there are groups are theirs, up to opset 20."""
+    of_groups = same(scale[0], attrs.get("num_groups", 1))
+    return x[1], x[1] if of_groups else scale[0]
+
+
+def _normalised(x: Shape, scale: Shape, _: Mapping[str, Any]) -> Pair:
+    """The last axis at which the scale does not fit; one of 1 is repeated."""
+    pairs = zip(reversed(x), reversed(scale), strict=False)
+    return next(((a, b) for a, b in pairs if b != 1 and not same(a, b)), (x[-1], x[-1]))
+
+
+def _scaled(x: Shape, scale: Shape, attrs: Mapping[str, Any]) -> Pair:
+    """The axis with a scale for each element; blocks of elements have several axes."""
+    own = x[attrs.get("axis", 1)]
+    return own, scale[0] if len(scale) == 1 and scale[0] != 1 else own
+
+
 #: What two extents are by the shapes of the first two operands and the attributes.
 _OF: dict[str, Callable[[Shape, Shape, Mapping[str, Any]], Pair]] = {
     "BatchNormalization": _channels,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
+    "DequantizeLinear": _scaled,
     "GRU": _recurrent,
     "Gemm": _gemm,
+    "GroupNormalization": _groups,
+    "InstanceNormalization": _channels,
     "LSTM": _recurrent,
+    "LayerNormalization": _normalised,
     "MatMul": _mat_mul,
+    "QuantizeLinear": _scaled,
+    "RMSNormalization": _normalised,
     "RNN": _recurrent,
 }
 
@@ -65,7 +90,7 @@ def note_contracted(
     unequal: Unequal,
     symbols: Collection[sympy.Symbol],
 ) -> None:
-    """Add what an operator sums over to ``unequal``, where that is not equal for all sizes.
+    """Add extents that have to be equal to ``unequal``, where they are not for all sizes.
 
     Raises ``ValueError`` where it is for some sizes only, as nothing would check that later: for a
     number, or two of the inputs' own ``symbols``.
@@ -83,7 +108,7 @@ def note_contracted(
         return
     unequal.append(size_or_pair(a, b))
     if any(isinstance(x, int) for x in (a, b)) or (a in symbols and b in symbols):
-        raise ValueError(f"{operator} sums over {a} and {b} elements; need equally many")
+        raise ValueError(f"{operator} pairs {a} and {b} elements; need equally many")
 
 
 def shapes_of(inputs: Sequence[relax.Expr | None]) -> list[Shape | None]:

@@ -1,4 +1,4 @@
-"""Open axes that a normalisation or quantisation has a number for each element of."""
+"""Open axes that are scaled by a number for each element, or split to parts of known sizes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import byoc
+from byoc.errors import ImportFailure
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 #: Opset, node, shapes of its constants, and a shape of the input.
@@ -47,4 +48,24 @@ def test_is_as_long_as_its_scale(name: str, tmp_path: Path) -> None:
     with byoc.load(made.path) as library:
         for batch in (2, 5):
             x = np.random.default_rng(batch).standard_normal((batch, *shape[1:])).astype("float32")
+            assert_agrees(library.run({"x": x}), onnxruntime_outputs(model, {"x": x}))
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_is_as_long_as_its_parts(opset: int, tmp_path: Path) -> None:
+    """With a name that was given it is refused: the last part was as long as the rest, unasked."""
+    sizes = ("<axis = 2, split = [3, 5]> (x)", "<axis = 2> (x, sizes)")[opset > 12]
+    model: onnx.ModelProto = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        parts (float[b, s, f] x) => (float[b, s, 3] y, float[b, s, 5] z)
+        <int64[2] sizes = {{3, 5}}> {{ u, z = Split {sizes} y = Relu (u) }}"""
+    )
+    with pytest.raises(ImportFailure, match="Split pairs f and 8 elements; need equally many"):
+        byoc.compile(model, tmp_path / "model.so", {"x": ["b", "s", "f"]})
+    made = byoc.compile(model, tmp_path / "model.so", min_bytes=0)
+    assert len(made.report.regions) == 1
+    assert not made.report.left
+    with byoc.load(made.path) as library:
+        for shape in ((2, 3, 8), (5, 1, 8)):
+            x = np.random.default_rng(0).standard_normal(shape).astype("float32")
             assert_agrees(library.run({"x": x}), onnxruntime_outputs(model, {"x": x}))

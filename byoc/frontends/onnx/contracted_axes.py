@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sympy
+import tvm
 from tvm import relax
 
 from byoc.frontends.onnx.learned_axes import Unequal, size_or_pair
-from byoc.ir.dataflow import shape_of
+from byoc.ir.dataflow import array_of, shape_of
 from codegen_cc.dim import Dim, same
 
 Shape = tuple[Dim, ...]
@@ -95,20 +96,39 @@ def note_contracted(
     Raises ``ValueError`` where it is for some sizes only, as nothing would check that later: for a
     number, or two of the inputs' own ``symbols``.
     """
-    if operator not in _OF:
+    pair = _split(inputs, attrs) if operator == "Split" else _of_shapes(operator, inputs, attrs)
+    if pair is None:
         return
-    shapes = shapes_of((*inputs, None, None)[:2])
-    if None in shapes:
-        return
-    try:
-        a, b = _OF[operator](*shapes, attrs)
-    except IndexError:  # ranks do not fit
-        return
+    a, b = pair
     if same(a, b) or (isinstance(a, int) and isinstance(b, int)):  # which the converter says
         return
     unequal.append(size_or_pair(a, b))
     if any(isinstance(x, int) for x in (a, b)) or (a in symbols and b in symbols):
         raise ValueError(f"{operator} pairs {a} and {b} elements; need equally many")
+
+
+def _of_shapes(
+    operator: str, inputs: Sequence[relax.Expr | None], attrs: Mapping[str, Any]
+) -> Pair | None:
+    shapes = shapes_of((*inputs, None, None)[:2])
+    if operator not in _OF or None in shapes:
+        return None
+    try:
+        return _OF[operator](*shapes, attrs)
+    except IndexError:  # ranks do not fit
+        return None
+
+
+def _split(inputs: Sequence[relax.Expr | None], attrs: Mapping[str, Any]) -> Pair | None:
+    """An axis is as long as its parts are together; up to opset 12 their sizes are an attribute."""
+    sizes = attrs.get("split")
+    if len(inputs) > 1 and isinstance(inputs[1], tvm.ir.GenericConst):
+        sizes = array_of(inputs[1])
+    (shape,) = shapes_of(inputs[:1])
+    axis = attrs.get("axis", 0)
+    if sizes is None or shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    return shape[axis], int(sum(sizes))
 
 
 def shapes_of(inputs: Sequence[relax.Expr | None]) -> list[Shape | None]:

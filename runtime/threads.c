@@ -3,7 +3,8 @@
  *
  * A launch on TVM's own pool ends when each of its workers has run, and where another process has a
  * core, that takes as long as the system lets it: a network of 40 launches took nine times as long
- * beside one busy process on two cores.  The pool of workers.h waits for no worker that has not begun.
+ * beside one busy process on two cores.  The pool of workers.h waits for no worker that has not
+ * begun.
  *
  * A launch takes one of the library's pools, and the first serves a lone caller.  Of callers at
  * once the second finds the second pool, with half as many threads, the third a third: together
@@ -16,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "workers.h"
 #include "shares.h"
 #include "tvm_threads.h"
+#include "workers.h"
 
 enum { POOLS = 16 };
 

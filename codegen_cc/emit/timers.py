@@ -3,8 +3,8 @@
 Two packed functions of the module serve them: ``byoc_calls_<region>()`` describes the calls of a
 region, as JSON, and ``byoc_times_<region>()`` is the address of its ``Times``.
 
-Threads are watched where kernels launch work on their pool (``runtime/workers.h``): the linker puts a
-function with timers in the place of the pool's (``LINK_FLAGS``), so that kernels themselves know
+Threads are watched where kernels launch work on their pool (``runtime/workers.h``): the linker puts
+a function with timers in the place of the pool's (``LINK_FLAGS``), so that kernels themselves know
 nothing of it.  What TVM's own loops launch, and libraries with threads of their own, is not seen.
 """
 

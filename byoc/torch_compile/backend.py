@@ -30,6 +30,7 @@ from byoc.errors import (
     InputError,
     LoadError,
 )
+from byoc.torch_compile.alike import Alike
 from byoc.torch_compile.attributes import weights_as_inputs
 from byoc.torch_compile.capture import LEAST, Captured, whole_number, with_graphs
 from byoc.torch_compile.floats import require_arithmetic, trace_again_with_numbers
@@ -189,10 +190,6 @@ _OTHER_WEIGHTS = (
 )
 
 
-#: Sets of weights for which one graph has libraries, as layers of a network that are alike have.
-_MOST_ALIKE = 64
-
-
 class _Runner:
     """A graph that a library computes, for PyTorch to call with the graph's inputs."""
 
@@ -211,8 +208,7 @@ class _Runner:
         # Libraries for other numbers among the inputs, those below 2 each for itself.
         self._numbers = (*captured.numbers, *captured.fixed)
         self._others = {self._kinds(captured.inputs): self}
-        # Libraries for other weights: PyTorch compiles the code of a layer once for all alike.
-        self._alike: dict[tuple[int, ...], tuple[Callable[..., Any], Sequence[Any]]] = {}
+        self._alike = Alike()  # for other weights
         self._compiled = compiled
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -243,15 +239,14 @@ class _Runner:
 
     def _with_other_weights(self, inputs: Sequence[Any]) -> Any:
         """The results by the library for these weights; by PyTorch where some were written."""
-        which = tuple(id(inputs[place]) for place, _ in self._frozen)
-        run, _ = self._alike.get(which, (None, ()))
+        weights = [inputs[place] for place, _ in self._frozen]
+        run = self._alike.find(weights)
         if run is None:
             written = any(f.is_of(inputs[p]) and not f.is_still(inputs[p]) for p, f in self._frozen)
-            if written or len(self._alike) >= _MOST_ALIKE:
+            if written or not self._alike.has_room():
                 return self._by_pytorch(inputs, _OTHER_WEIGHTS)
             run = self._compiled(inputs)
-            # Kept beside its weights, so that no others get their places.
-            self._alike[which] = run, [inputs[place] for place, _ in self._frozen]
+            self._alike.keep(weights, run)
         return run(*inputs)
 
     def _plainly(self, tensors: Sequence[torch.Tensor]) -> dict[str, np.ndarray]:

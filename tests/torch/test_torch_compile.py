@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
+import weakref
 from pathlib import Path
 
 import pytest
@@ -390,3 +392,21 @@ def test_layers_alike_have_libraries_of_their_own() -> None:
             each[1].inner.weight.add_(1.0)
         with pytest.warns(FallbackWarning, match="its weights are not those"):
             torch.testing.assert_close(layers(x), wanted(x))
+
+
+def test_weights_of_models_that_are_gone_are_given_back() -> None:
+    """Models of one class, one after another, share PyTorch's code, and each has a library."""
+    torch.compiler.reset()
+    x, weights = torch.randn(4, 8), []
+    for number in range(5):
+        torch.manual_seed(number)
+        model = Layer(torch.tensor([1.0])).eval()
+        compiled = torch.compile(model, backend="byoc", options={"cache": False})
+        weights.append(weakref.ref(model.inner.weight))
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("error", FallbackWarning)
+            for _ in range(8):
+                torch.testing.assert_close(compiled(x), model(x))
+    del model, compiled
+    gc.collect()
+    assert [weight() is not None for weight in weights] == [True, False, False, True, True]

@@ -29,6 +29,8 @@ THREADS = min(2, len(usable_cores()))
 TITLE = f"net {HOSTILE[0]}"
 #: A product has rows x 256 x 256 multiply-accumulates: enough that several workers take part.
 ROWS = 512
+#: No launch waits for a worker whose core another process has: so often is it given a chance.
+TRIES = 10
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,11 @@ def found() -> Profile:
     inputs = {"x": np.zeros((ROWS, 256), np.single)}
     compiling: Any = {"skip_ops": ["softmax"]}
     subject = Subject("net", TITLE, model, inputs)
-    return profile(subject, THREADS, runs=3, compiling=compiling, with_roofs=True)
+    for _ in range(TRIES):
+        found = profile(subject, THREADS, runs=3, compiling=compiling, with_roofs=True)
+        if THREADS == 1 or {w for _, w, *_ in found.timeline.spans} > set(range(THREADS)):
+            break
+    return found
 
 
 @pytest.fixture

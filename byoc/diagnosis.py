@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from byoc.deploy.cores import within_quota
 from byoc.machine import cpu_name, usable_cores
 from byoc.version import __version__
 from codegen_cc.c_compiler import INSTALL
@@ -58,7 +59,7 @@ def diagnose() -> list[Finding]:
         Finding("byoc", f"{__version__} in {place}"),
         Finding("Python", f"{platform.python_version()} ({sys.executable})"),
         _tvm(),
-        Finding("CPU", f"{cpu_name()}, {_count(len(usable_cores()), 'core')}"),
+        Finding("CPU", f"{cpu_name()}, {_cores(len(usable_cores()))}"),
         _kernels(),
         _compiler(),
         *_cross_compilers(),
@@ -77,6 +78,13 @@ def to_json(findings: list[Finding]) -> dict[str, Any]:
 def is_well(findings: list[Finding]) -> bool:
     """Whether everything is there that compiling needs."""
     return not any(finding.needed and not finding.found for finding in findings)
+
+
+def _cores(count: int) -> str:
+    """As many as there are, and as a container's limit gives the process time for."""
+    timed = within_quota(count)
+    limited = f" (time for {timed}, by the limit of the container)" if timed < count else ""
+    return _count(count, "core") + limited
 
 
 def _tvm() -> Finding:

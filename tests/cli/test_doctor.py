@@ -29,6 +29,13 @@ def test_this_machine_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  ok  library builtin" in said
 
 
+def test_a_containers_limit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "usable_cores", lambda: list(range(64)))
+    monkeypatch.setattr(diagnosis, "within_quota", lambda most: min(most, 3))
+    (cpu,) = (finding for finding in diagnosis.diagnose() if finding.what == "CPU")
+    assert cpu.found.endswith(", 64 cores (time for 3, by the limit of the container)")
+
+
 def test_what_is_missing_comes_with_its_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

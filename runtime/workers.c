@@ -13,6 +13,22 @@
 #include <signal.h>
 #include <time.h>
 
+/* Libraries for TVM's runtime call these by the versions that glibc has had from the beginning: by
+ * those of 2.34, into which it moved them from libpthread, no older system could load what a newer
+ * one compiled. */
+#if defined(EXT_FIRST_GLIBC) && defined(__GLIBC__)
+#if defined(__x86_64__)
+#define FIRST "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define FIRST "GLIBC_2.17"
+#endif
+#ifdef FIRST
+__asm__(".symver pthread_create, pthread_create@" FIRST);
+__asm__(".symver pthread_join, pthread_join@" FIRST);
+__asm__(".symver pthread_sigmask, pthread_sigmask@" FIRST);
+#endif
+#endif
+
 static const uint64_t GATE_OPEN = UINT64_C(1) << 31, GATE_INSIDE = (UINT64_C(1) << 31) - 1;
 
 /* Looks between two readings of the clock, about a microsecond. */

@@ -46,7 +46,10 @@ _RELOCATION = {
 
 
 def undefined(*paths: Path) -> set[str]:
-    """Names that the files use and none of them defines; weak ones, which may stay so, excluded."""
+    """Names that the files use and none of them defines; weak ones, which may stay so, excluded.
+
+    One of a version, such as ``pthread_create@GLIBC_2.17``, is given without it.
+    """
     needed: set[str] = set()
     own: set[str] = set()
     for path in paths:
@@ -57,7 +60,7 @@ def undefined(*paths: Path) -> set[str]:
             strong = missing & (rows["info"] >> 4 != _LOCAL) & ~weak
             needed.update(_chosen(names, strong))
             own.update(_chosen(names, ~missing & (rows["info"] >> 4 != _LOCAL) | missing & weak))
-    return needed - own
+    return {name.partition("@")[0] for name in needed - own}
 
 
 def defined_functions(path: Path, dynamic: bool = False) -> set[str]:

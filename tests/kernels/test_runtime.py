@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 from benchmarks import abi
+from codegen_cc.runtime_files import runtime_file
+from codegen_cc.target import HOST
 from tests.kernels.guest import GuestLibrary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +80,14 @@ def test_parallel_for_returns_a_bodys_status(lib: ctypes.CDLL) -> None:
     _needs_a_callback(lib)
     body = _BODY(lambda _context, begin, end: 2 if begin <= 5 < end else 0)
     assert lib.ext_parallel_for(10, 2, ctypes.cast(body, ctypes.c_void_p), None) == 2
+
+
+def test_no_newer_c_library_is_needed_than_tvms_wheels_need() -> None:
+    """Whichever one the kernels were compiled with: a model runs on older systems than this one."""
+    command = [HOST.tool("nm"), "-D", str(runtime_file("lib/libext_kernels.so"))]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    versions = {tuple(map(int, v.split("."))) for v in re.findall(r"@GLIBC_([0-9.]+)", listed)}
+    assert "pthread_create@GLIBC" in listed and max(versions) <= (2, 28)
 
 
 #: Runs in a process of its own: loads TVM's runtime first, so that the kernels find its pool.

@@ -86,12 +86,13 @@ static void grow(shared_pool* p, pid_t process, int32_t count) {
   memset(&p->pool, 0, sizeof p->pool);
 }
 
-/* A pool that no launch has, for the calling one of this process; NULL if there is none. */
+/* A pool that no launch has, for the calling one of this process; NULL if there is none.  A launch
+ * of the parent's, which fork has cut off, holds nothing. */
 static shared_pool* take(pid_t process, int* place) {
   for (*place = 0; *place < POOLS; ++*place) {
     shared_pool* p = &pools[*place];
     pid_t holder = atomic_load_explicit(&p->taken_in, memory_order_relaxed);
-    if (holder == process) continue; /* a parent's launch, which fork has cut off, holds nothing */
+    if (holder == process) continue;
     if (atomic_compare_exchange_strong(&p->taken_in, &holder, process)) return p;
   }
   return NULL;

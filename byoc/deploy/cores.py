@@ -5,21 +5,14 @@ The standalone form counts by the same rules, in C (``runtime/standalone/cores.c
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-_TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+from byoc.machine import usable_cores
 
 
 def cores() -> int:
     """Physical cores that this process may use, and gets time for."""
-    logical = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    try:
-        siblings = {Path(_TOPOLOGY.format(core)).read_text(encoding="ascii") for core in logical}
-    except OSError:
-        siblings = set()
-    return within_quota(len(siblings) or len(logical) or os.cpu_count() or 1)
+    return within_quota(len(usable_cores()))
 
 
 def within_quota(most: int, root: Path = Path("/")) -> int:
@@ -41,13 +34,12 @@ def within_quota(most: int, root: Path = Path("/")) -> int:
         mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
         inside = PurePosixPath(group.lstrip("/"))
         for folder in (mount / inside, *(mount / around for around in inside.parents)):
-            for quota, period in _quotas(folder):
-                most = min(most, max(1, quota // period))
+            most = min(most, _of_group(folder) or most)
     return most
 
 
-def _quotas(folder: Path) -> Iterator[tuple[int, int]]:
-    """The quota and period of a group, of version 2 or 1, if it has any."""
+def _of_group(folder: Path) -> int | None:
+    """The cores of one group's quota, of version 2 or 1; None where it has none."""
     try:
         if (both := folder / "cpu.max").exists():
             quota, period = both.read_text(encoding="ascii").split()
@@ -56,6 +48,5 @@ def _quotas(folder: Path) -> Iterator[tuple[int, int]]:
             period = (folder / "cpu.cfs_period_us").read_text(encoding="ascii")
         found = int(quota), int(period)
     except (OSError, ValueError):  # "max": there is none
-        return
-    if min(found) > 0:
-        yield found
+        return None
+    return max(1, found[0] // found[1]) if min(found) > 0 else None

@@ -6,11 +6,12 @@
  * pixel has the patch that it adds to y.  Then each output pixel gathers what the patches have for
  * it, and the epilogue follows.  Patches are made for a block of output rows at a time, so that
  * they are in L2 when they are gathered; rows of the input that the next block needs as well stay
- * in a ring.
+ * in a ring.  Of few channels, patches are planes (transposed_planes.h).
  */
 #include "activation.h"
 #include "gemm.h"
 #include "subnormals.h"
+#include "transposed_planes.h"
 
 /* Floats of the patches of a block at least, a quarter of a 1 MiB L2; those of the weight, if more,
  * as each block reads it. */
@@ -18,61 +19,13 @@ static const int64_t BLOCK_FLOATS = 1 << 16;
 /* Floats that one task gathers at least: some ten microseconds. */
 static const int64_t TASK_FLOATS = 1 << 15;
 
-/* The taps of an axis on output position o, with (o + pad) = stride q + phase: first[phase], where
- * it is not past the kernel, and each `step` further, with inputs q + at[phase], and `back` less
- * each time. */
-typedef struct {
-  int64_t *first, *at, step, back;
-} axis_taps;
-
-typedef struct {
-  ext_conv2d_params p; /* with axes changed where images are one row */
-  ext_epilogue e;
-  const float *x, *w;
-  float* y;
-  int64_t patch;       /* floats of one input pixel's patches: groups x taps x channels */
-  int64_t channels;    /* outputs of one group */
-  int64_t block, ring; /* output rows of a block; input rows whose patches are kept */
-  axis_taps vertical, along;
-} transpose_job;
-
-/* Where the taps of one output row or pixel are: kernel positions first, first + step ... past, and
- * the inputs at, at - back ... */
-typedef struct {
-  int64_t first, past, at;
-} taps_on;
-
-/* Fills `memory`, twice as many numbers as the stride. */
-static axis_taps taps_of_axis(int64_t stride, int64_t kernel, int64_t dilation, int64_t* memory) {
-  axis_taps t = {.first = memory, .at = memory + stride, .step = 1};
-  while (t.step * dilation % stride) t.step++;
-  t.back = t.step * dilation / stride;
-  for (int64_t phase = 0; phase < stride; phase++) {
-    int64_t k = 0;
-    while (k < t.step && (phase - k * dilation) % stride) k++;
-    t.first[phase] = k < t.step ? k : kernel;
-    t.at[phase] = (phase - k * dilation) / stride;
-  }
-  return t;
-}
-
-/* The taps on output position o + pad = stride q + phase that lie in an input of `size`. */
-EXT_INLINE taps_on taps_inside(const axis_taps* t, int64_t q, int64_t phase, int64_t kernel,
-                               int64_t size) {
-  taps_on on = {t->first[phase], kernel, q + t->at[phase]};
-  for (; on.first < kernel && on.at >= size; on.first += t->step) on.at -= t->back;
-  if (on.first >= kernel || on.at < 0) return (taps_on){0, 0, 0};
-  on.past = i64_min(kernel, on.first + (on.at / t->back + 1) * t->step);
-  return on;
-}
-
 /* y[c] = bias[c] + what the patches of `down` x `right` have for VL channels or fewer. */
 EXT_INLINE vf gathered(const transpose_job* job, const float* patches, int64_t row_of_ring,
                        const taps_on* down, const taps_on* right, vf sum, int64_t lanes) {
   const ext_conv2d_params* p = &job->p;
   int64_t ih = row_of_ring;
   for (int64_t kh = down->first; kh < down->past; kh += job->vertical.step) {
-    const float* row = patches + ih * p->in_w * job->patch;
+    const float* row = patches + ih * job->row_floats;
     int64_t iw = right->at;
     for (int64_t kw = right->first; kw < right->past; kw += job->along.step) {
       const float* tap = row + iw * job->patch + (kh * p->kernel_w + kw) * job->channels;
@@ -85,20 +38,27 @@ EXT_INLINE vf gathered(const transpose_job* job, const float* patches, int64_t r
   return sum;
 }
 
+/* y[i] = bias[i] + the patches' floats from each tap on, i < n: channels of a pixel, or those of
+ * neighbours whose taps are neighbours as well. */
+EXT_INLINE void gather_run(const transpose_job* job, const float* patches, int64_t row_of_ring,
+                           const taps_on* down, const taps_on* right, const float* bias, int64_t n,
+                           float* y) {
+  int64_t c = 0;
+  for (; c + VL <= n; c += VL) {
+    const vf sum = bias ? vf_load(bias + c) : vf_zero();
+    vf_store(y + c, gathered(job, patches + c, row_of_ring, down, right, sum, VL));
+  }
+  if (c == n) return;
+  const vf sum = bias ? vf_load_n(bias + c, n - c) : vf_zero();
+  vf_store_n(y + c, gathered(job, patches + c, row_of_ring, down, right, sum, n - c), n - c);
+}
+
 static void gather_pixel(const transpose_job* job, const float* patches, int64_t row_of_ring,
                          const taps_on* down, const taps_on* right, float* y) {
   const int64_t n = job->channels, group_floats = job->patch / job->p.groups;
-  const float* bias = job->e.bias;
-  for (int64_t g = 0; g < job->p.groups; g++, patches += group_floats, y += n) {
-    int64_t c = 0;
-    for (; c + VL <= n; c += VL) {
-      const vf sum = bias ? vf_load(bias + g * n + c) : vf_zero();
-      vf_store(y + c, gathered(job, patches + c, row_of_ring, down, right, sum, VL));
-    }
-    if (c == n) continue;
-    const vf sum = bias ? vf_load_n(bias + g * n + c, n - c) : vf_zero();
-    vf_store_n(y + c, gathered(job, patches + c, row_of_ring, down, right, sum, n - c), n - c);
-  }
+  for (int64_t g = 0; g < job->p.groups; g++, patches += group_floats, y += n)
+    gather_run(job, patches, row_of_ring, down, right, job->e.bias ? job->e.bias + g * n : NULL, n,
+               y);
 }
 
 /* What follows the bias, in place. */
@@ -112,17 +72,20 @@ static void finish(const ext_epilogue* e, const float* residual, int64_t n, floa
   EXT_NAME(ext_activate)(&e->after, n, y, y);
 }
 
-/* An output row of the whole batch, from patches that are all there. */
-static void gather_row(const transpose_job* job, const float* patches, int64_t row) {
+static int is_dense(const transpose_job* job) {
+  const int64_t channels = job->p.out_c;
+  return job->p.y_stride == channels && (!job->e.residual || job->e.residual_stride == channels);
+}
+
+/* Pixels of an output row, each with what follows the bias. */
+static void gather_pixels(const transpose_job* job, const float* patches, int64_t row) {
   const ext_conv2d_params* p = &job->p;
   const ext_epilogue* e = &job->e;
-  const int64_t oh = row % p->out_h + p->pad_top;
-  const taps_on down =
-      taps_inside(&job->vertical, oh / p->stride_h, oh % p->stride_h, p->kernel_h, p->in_h);
+  const taps_on down = taps_of_row(job, row % p->out_h);
   const int64_t row_of_ring = down.at % job->ring;
   float* y = job->y + row * p->out_w * p->y_stride;
   const float* residual = e->residual ? e->residual + row * p->out_w * e->residual_stride : NULL;
-  const int dense = p->y_stride == p->out_c && (!residual || e->residual_stride == p->out_c);
+  const int dense = is_dense(job);
   int64_t q = p->pad_left / p->stride_w, phase = p->pad_left % p->stride_w;
   for (int64_t ow = 0; ow < p->out_w; ow++) {
     const taps_on right = taps_inside(&job->along, q, phase, p->kernel_w, p->in_w);
@@ -134,24 +97,67 @@ static void gather_row(const transpose_job* job, const float* patches, int64_t r
   if (dense) finish(e, residual, p->out_w * p->out_c, y);
 }
 
-/* The patches of input rows [begin, end) of image n, into the ring. */
+/* Outputs [begin, end) of a line.  Those of one q are a run: of each tap the next output's is next
+ * to it in the patch, up to where the kernel has one tap less. */
+static void gather_line(const transpose_job* job, const float* patches, int64_t begin, int64_t end,
+                        float* y) {
+  const ext_conv2d_params* p = &job->p;
+  const int64_t stride = p->stride_h, n = job->channels, longer = p->kernel_h % stride;
+  const taps_on right = {0, 1, 0};
+  for (int64_t oh = begin, run; oh < end; oh += run, y += run * n) {
+    const int64_t phase = (oh + p->pad_top) % stride;
+    run = i64_min(end - oh, (phase < longer ? longer : stride) - phase);
+    const taps_on down = taps_of_row(job, oh);
+    const float* bias = job->line_bias ? job->line_bias + phase * n : NULL;
+    gather_run(job, patches, down.at % job->ring, &down, &right, bias, run * n, y);
+  }
+}
+
+/* Output rows [begin, end) of an image, of which `row` is the first in the batch, from patches that
+ * are all there. */
+static void gather_rows(const transpose_job* job, const float* patches, int64_t row, int64_t begin,
+                        int64_t end, float* room) {
+  const ext_conv2d_params* p = &job->p;
+  const int64_t floats = p->out_w * p->out_c;
+  const float* residual = job->e.residual ? job->e.residual + row * floats : NULL;
+  float* y = job->y + row * p->out_w * p->y_stride;
+  if (job->is_line) {
+    gather_line(job, patches, begin, end, y);
+    finish(&job->e, residual, (end - begin) * floats, y);
+  } else if (job->has_planes) {
+    for (; begin < end; begin++, y += floats) {
+      gather_planes(job, patches, begin, room, y);
+      finish(&job->e, residual, floats, y);
+      residual = residual ? residual + floats : NULL;
+    }
+  } else {
+    for (; begin < end; begin++, row++) gather_pixels(job, patches, row);
+  }
+}
+
+/* The patches of input rows [begin, end) of image n, into the ring; by way of `room`, if as
+ * planes. */
 static int patches_of_rows(const transpose_job* job, int64_t n, int64_t begin, int64_t end,
-                           float* patches) {
+                           float* patches, float* room) {
   const ext_conv2d_params* p = &job->p;
   ext_gemm g = {.n = p->kernel_h * p->kernel_w * job->channels,
                 .k = p->in_c / p->groups,
                 .a_row = p->x_stride,
                 .y_row = job->patch};
   for (int64_t run; begin < end; begin += run) {
-    run = i64_min(end - begin, job->ring - begin % job->ring);
+    const int64_t at = begin % job->ring;
+    run = i64_min(end - begin, job->has_planes ? rows_at_once(job) : job->ring - at);
     g.m = run * p->in_w;
     for (int64_t group = 0; group < p->groups; group++) {
       g.a = job->x + (n * p->in_h + begin) * p->in_w * p->x_stride + group * g.k;
       g.panels = job->w + group * ceil_div(g.n, EXT_PANEL) * EXT_PANEL * g.k;
-      g.y = patches + begin % job->ring * p->in_w * job->patch + group * g.n;
+      g.y = job->has_planes ? room : patches + at * job->row_floats + group * g.n;
       const int status = EXT_NAME(ext_gemm_serial)(&g, 0);
       if (status) return status;
     }
+    for (int64_t i = 0; job->has_planes && i < run; i++)
+      put_in_planes(job, room + i * p->in_w * job->patch,
+                    patches + (begin + i) % job->ring * job->row_floats);
   }
   return EXT_OK;
 }
@@ -165,9 +171,11 @@ static int64_t lowest(const ext_conv2d_params* p, int64_t oh) {
 static int output_rows(void* context, int64_t begin, int64_t end) {
   const transpose_job* job = context;
   const ext_conv2d_params* p = &job->p;
-  const int64_t floats = job->ring * p->in_w * job->patch;
-  float* patches = ext_workspace_alloc((size_t)i64_max(1, floats) * sizeof(float));
+  const int64_t floats = job->ring * job->row_floats;
+  const int64_t room = job->has_planes ? plane_room(job) : 0;
+  float* patches = ext_workspace_alloc((size_t)i64_max(1, floats + room) * sizeof(float));
   if (!patches) return EXT_ERR_MEMORY;
+  if (job->has_planes) clear_planes(job, patches);
   int status = EXT_OK;
   int64_t image = -1, next = 0; /* the input row whose patches come next */
   for (int64_t row = begin, past; row < end && !status; row = past) {
@@ -178,9 +186,9 @@ static int output_rows(void* context, int64_t begin, int64_t end) {
     const int64_t highest = (past - 1 - n * p->out_h + p->pad_top) / p->stride_h;
     next = i64_max(next, lowest(p, oh));
     const int64_t stop = i64_min(p->in_h, highest + 1);
-    status = patches_of_rows(job, n, next, stop, patches);
+    status = patches_of_rows(job, n, next, stop, patches, patches + floats);
     next = i64_max(next, stop);
-    for (int64_t r = row; r < past && !status; r++) gather_row(job, patches, r);
+    if (!status) gather_rows(job, patches, row, oh, past - n * p->out_h, patches + floats);
   }
   ext_workspace_free(patches);
   return status;
@@ -195,6 +203,20 @@ static void turn_row(ext_conv2d_params* p) {
   p->pad_left = 0;
 }
 
+/* Whether outputs of neighbours along the line are one run. */
+static int is_line(const transpose_job* job) {
+  const ext_conv2d_params* p = &job->p;
+  return p->in_w == 1 && p->out_w == 1 && p->kernel_w == 1 && p->stride_w == 1 && !p->pad_left &&
+         p->dilation_h == 1 && p->groups == 1 && is_dense(job);
+}
+
+/* The bias once for each phase of a line's stride. */
+static const float* repeat_bias(const transpose_job* job, float* biases) {
+  const int64_t n = job->channels;
+  for (int64_t i = 0; i < job->p.stride_h; i++) copy_run(biases + i * n, job->e.bias, n);
+  return biases;
+}
+
 int EXT_NAME(ext_conv2d_transpose)(const ext_conv2d_params* params, const float* x, const float* w,
                                    const ext_epilogue* e, float* y) {
   transpose_job job = {.p = *params, .x = x, .w = w, .y = y};
@@ -207,10 +229,17 @@ int EXT_NAME(ext_conv2d_transpose)(const ext_conv2d_params* params, const float*
   if (e) job.e = *e;
   job.channels = p->out_c / p->groups;
   job.patch = p->kernel_h * p->kernel_w * p->out_c;
-  int64_t* tables = ext_workspace_alloc((size_t)(2 * (p->stride_h + p->stride_w)) * sizeof *tables);
+  job.is_line = is_line(&job);
+  const int64_t biases = job.is_line && job.e.bias ? p->stride_h * p->out_c : 0;
+  int64_t* tables = ext_workspace_alloc((size_t)(2 * (p->stride_h + p->stride_w)) * sizeof *tables +
+                                        (size_t)biases * sizeof(float));
   if (!tables) return EXT_ERR_MEMORY;
   job.vertical = taps_of_axis(p->stride_h, p->kernel_h, p->dilation_h, tables);
   job.along = taps_of_axis(p->stride_w, p->kernel_w, p->dilation_w, tables + 2 * p->stride_h);
+  if (biases) job.line_bias = repeat_bias(&job, (float*)(tables + 2 * (p->stride_h + p->stride_w)));
+  job.has_planes = !job.is_line && is_dense(&job) && planes_pay(p);
+  if (job.has_planes) job.planes = sizes_of_planes(&job);
+  job.row_floats = (job.has_planes ? job.planes.width : p->in_w) * job.patch;
   const int64_t weight = job.patch * (p->in_c / p->groups);
   const int64_t wanted = i64_max(BLOCK_FLOATS, weight) / i64_max(1, p->in_w * job.patch);
   job.block = i64_max(1, wanted) * p->stride_h;

@@ -276,6 +276,41 @@ static int repeated_columns(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
+/* Columns [first, first + count) of a transpose whose columns are two axes, of which `near` is
+ * short and both together are contiguous in y, as where an image's pixels come from channels. */
+static void transpose_pairs(axis rows, axis far, axis near, int64_t first, int64_t count,
+                            const float* x, float* y) {
+  int64_t inside = first % near.size;
+  x += first / near.size * far.x;
+  y += first;
+  for (int64_t j = 0; j < count; j += VL) {
+    const int64_t columns = i64_min(VL, count - j);
+    const float* lines[VL];
+    for (int64_t k = 0; k < VL; k++) {
+      lines[k] = k < columns ? x + inside * near.x : lines[k - 1];
+      if (k < columns && ++inside == near.size) inside = 0, x += far.x;
+    }
+    for (int64_t i = 0; i < rows.size; i += VL)
+      transpose_lines(i64_min(VL, rows.size - i), columns, lines, i, y + i * rows.y + j, rows.y);
+  }
+}
+
+/* Items are blocks of columns; the last three axes are the transpose's. */
+static int paired_columns(void* context, int64_t begin, int64_t end) {
+  const block_job* b = context;
+  const int32_t ndim = b->job.axes.ndim;
+  const axis rows = axis_at(&b->job, ndim - 3), far = axis_at(&b->job, ndim - 2),
+             near = axis_at(&b->job, ndim - 1);
+  for (int64_t item = begin; item < end; item++) {
+    const void* x;
+    void* y;
+    const int64_t first = item % b->blocks * b->block;
+    locate(&b->job, ndim - 3, item / b->blocks, &x, &y);
+    transpose_pairs(rows, far, near, first, i64_min(b->block, far.size * near.size - first), x, y);
+  }
+  return EXT_OK;
+}
+
 /* Calls `work` for blocks of axis `at`, one of the last two. */
 static int run_blocks(const copy_job* job, int32_t at, int64_t block,
                       int (*work)(void* context, int64_t begin, int64_t end)) {
@@ -288,10 +323,9 @@ static int run_blocks(const copy_job* job, int32_t at, int64_t block,
   return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), work, &b);
 }
 
-/* Makes axis `d` the last but one. */
-static void move_inside(copy_job* job, int32_t d) {
+/* Makes axis `d` the one at `to`, further inside. */
+static void move_inside(copy_job* job, int32_t d, int32_t to) {
   const axis moved = axis_at(job, d);
-  const int32_t to = job->axes.ndim - 2;
   for (; d < to; d++) set_axis(job, d, axis_at(job, d + 1));
   set_axis(job, to, moved);
 }
@@ -305,6 +339,27 @@ static int run_transposes(const copy_job* job) {
   const int64_t fitting = TASK_ELEMENTS / job->axes.size[2 * last - 1 - along] / VL * VL;
   const int64_t block = i64_max(LEAST_BLOCK, i64_min(fitting, MOST_BLOCK));
   return run_blocks(job, along, block, transposes);
+}
+
+/* Whether the last two axes are contiguous in y, and the last one alone is shorter than a vector.
+ */
+static int has_paired_columns(const copy_job* job, int32_t rows) {
+  const int32_t last = job->axes.ndim - 1;
+  const axis near = axis_at(job, last);
+  return job->element == 4 && rows < last - 1 && near.size < VL &&
+         job->axes.stride[1][last - 1] == near.size;
+}
+
+static int run_paired_columns(const copy_job* job) {
+  const int32_t ndim = job->axes.ndim;
+  const int64_t rows = job->axes.size[ndim - 3];
+  const int64_t columns = job->axes.size[ndim - 2] * job->axes.size[ndim - 1];
+  const int64_t fitting = i64_max(VL, TASK_ELEMENTS / rows / VL * VL);
+  block_job b = {.job = *job, .block = fitting, .blocks = ceil_div(columns, fitting)};
+  int64_t items = b.blocks;
+  for (int32_t d = 0; d < ndim - 3; d++) items *= job->axes.size[d];
+  const int64_t elements = i64_min(fitting, columns) * rows;
+  return ext_parallel_for(items, i64_max(1, TASK_ELEMENTS / elements), paired_columns, &b);
 }
 
 /* The longest axis but the last. */
@@ -330,7 +385,11 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
   if (element != 8 && inner.y == 1 && inner.x != 1 && inner.x != 0) {
     for (int32_t d = ndim - 2; d >= 0; d--) {
       if (job.axes.stride[0][d] != 1) continue;
-      move_inside(&job, d);
+      if (has_paired_columns(&job, d)) {
+        move_inside(&job, d, ndim - 3);
+        return run_paired_columns(&job);
+      }
+      move_inside(&job, d, ndim - 2);
       return run_transposes(&job);
     }
   }
@@ -339,12 +398,12 @@ int EXT_NAME(ext_copy)(const ext_copy_params* p, const void* x, void* y) {
     for (int32_t d = ndim - 3; d >= 0; d--) {
       if (job.axes.stride[0][d] != 1) continue;
       job.axes.ndim--;
-      move_inside(&job, d);
+      move_inside(&job, d, job.axes.ndim - 2);
       return run_blocks(&job, ndim - 3, REPEATED_BLOCK, repeated_columns);
     }
   }
   if (ndim > 1 && inner.x == 1 && inner.y == 1 && inner.size < VL) {
-    move_inside(&job, longest_outside(&job));
+    move_inside(&job, longest_outside(&job), ndim - 2);
     return run_blocks(&job, ndim - 2, SHORT_BLOCK, short_runs);
   }
   if (ndim == 0) set_axis(&job, job.axes.ndim++, inner);

@@ -36,21 +36,21 @@ EXT_INTERLEAVE(3, uint64_t, _words)
 EXT_INTERLEAVE(4, uint64_t, _words)
 
 /* A transpose with two to four dense columns, or as many dense rows in x; 0 where it has none. */
-#define EXT_TRANSPOSE_FEW(type, name)                                                      \
-  static int transpose_few##name(int64_t rows, int64_t columns, const type* x, int64_t xs, \
-                                 type* y, int64_t ys) {                                    \
-    switch (ys == columns ? columns : 0) {                                                 \
-      case 2: interleave2##name(rows, x, xs, y); return 1;                                 \
-      case 3: interleave3##name(rows, x, xs, y); return 1;                                 \
-      case 4: interleave4##name(rows, x, xs, y); return 1;                                 \
-      default: break;                                                                      \
-    }                                                                                      \
-    switch (xs == rows ? rows : 0) {                                                       \
-      case 2: separate2##name(columns, x, y, ys); return 1;                                \
-      case 3: separate3##name(columns, x, y, ys); return 1;                                \
-      case 4: separate4##name(columns, x, y, ys); return 1;                                \
-      default: return 0;                                                                   \
-    }                                                                                      \
+#define EXT_TRANSPOSE_FEW(type, name)                                                             \
+  static inline int transpose_few##name(int64_t rows, int64_t columns, const type* x, int64_t xs, \
+                                        type* y, int64_t ys) {                                    \
+    switch (ys == columns ? columns : 0) {                                                        \
+      case 2: interleave2##name(rows, x, xs, y); return 1;                                        \
+      case 3: interleave3##name(rows, x, xs, y); return 1;                                        \
+      case 4: interleave4##name(rows, x, xs, y); return 1;                                        \
+      default: break;                                                                             \
+    }                                                                                             \
+    switch (xs == rows ? rows : 0) {                                                              \
+      case 2: separate2##name(columns, x, y, ys); return 1;                                       \
+      case 3: separate3##name(columns, x, y, ys); return 1;                                       \
+      case 4: separate4##name(columns, x, y, ys); return 1;                                       \
+      default: return 0;                                                                          \
+    }                                                                                             \
   }
 EXT_TRANSPOSE_FEW(float, )
 EXT_TRANSPOSE_FEW(uint8_t, _bytes)
@@ -79,6 +79,24 @@ EXT_INLINE void transpose_full_tile(const float* x, int64_t xs, float* y, int64_
   for (int k = 0; k < VL; k++) vf_store(y + k * ys, t[k]);
 }
 
+/* y[i ys + j] = x[j][at + i], i < rows, j < columns, for VL of each at most. */
+EXT_INLINE void transpose_lines(int64_t rows, int64_t columns, const float* const* x, int64_t at,
+                                float* y, int64_t ys) {
+  vf t[VL];
+  EXT_UNROLL
+  for (int k = 0; k < VL; k++)
+    t[k] = rows == VL ? vf_load(x[k] + at) : k < columns ? vf_load_n(x[k] + at, rows) : vf_zero();
+  vf_transpose(t);
+  EXT_UNROLL
+  for (int k = 0; k < VL; k++) {
+    if (k >= rows) break;
+    if (columns == VL)
+      vf_store(y + k * ys, t[k]);
+    else
+      vf_store_n(y + k * ys, t[k], columns);
+  }
+}
+
 /* y[i ys + j] = x[j xs + i], i < rows, j < columns: tile after tile along the lines of the side
  * whose lines lie further apart, so that few of them are open at a time. */
 static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs, float* y,
@@ -102,12 +120,12 @@ static void transpose(int64_t rows, int64_t columns, const float* x, int64_t xs,
 }
 
 /* The same for elements of another size. */
-#define EXT_TRANSPOSE(type, name)                                                                \
-  static void transpose##name(int64_t rows, int64_t columns, const type* x, int64_t xs, type* y, \
-                              int64_t ys) {                                                      \
-    if (transpose_few##name(rows, columns, x, xs, y, ys)) return;                                \
-    for (int64_t j = 0; j < columns; j++)                                                        \
-      for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];                          \
+#define EXT_TRANSPOSE(type, name)                                                              \
+  static inline void transpose##name(int64_t rows, int64_t columns, const type* x, int64_t xs, \
+                                     type* y, int64_t ys) {                                    \
+    if (transpose_few##name(rows, columns, x, xs, y, ys)) return;                              \
+    for (int64_t j = 0; j < columns; j++)                                                      \
+      for (int64_t i = 0; i < rows; i++) y[i * ys + j] = x[j * xs + i];                        \
   }
 EXT_TRANSPOSE(uint8_t, _bytes)
 EXT_TRANSPOSE(uint16_t, _halves)

@@ -156,6 +156,28 @@ TRANSPOSED = (
     cases.Conv(21, 50, 3, 20, kernel=(5, 3), strides=(1, 2), dilation=(3, 1), groups=1),
     cases.Conv(1, 3000, 3, 8, kernel=(1, 7), strides=(1, 3), padding=(0, 2, 0, 2), n=2),
     cases.Conv(1, 5, 3, 2, kernel=(1, 100), strides=(1, 70)),
+    cases.Conv(1, 90, 3, 1, kernel=(1, 64), strides=(1, 16), padding=(0, 24, 0, 24), n=2),
+    cases.Conv(1, 90, 3, 2, kernel=(1, 8), strides=(1, 4), y_gap=1),
+    # Of so few channels that pixels share a vector.
+    cases.Conv(30, 41, 3, 1, kernel=(4, 4), strides=(2, 2), padding=_SAME, n=2),
+    cases.Conv(9, 95, 3, 1, kernel=(9, 9), strides=(3, 3), padding=(4, 4, 4, 4)),
+    cases.Conv(7, 33, 5, 2, kernel=(3, 5), strides=(2, 3), padding=(0, 7, 1, 11), dilation=(1, 2)),
+    cases.Conv(7, 37, 3, 2, kernel=(2, 2), strides=(4, 3), padding=(1, 2, 0, 0)),
+    cases.Conv(21, 50, 3, 2, kernel=(5, 3), strides=(1, 2), dilation=(3, 1)),
+    *(
+        cases.Conv(
+            1 if line else 5,
+            40,
+            9,
+            2,
+            kernel=(1 if line else 3, 3),
+            strides=(1 if line else 2, 2),
+            epilogue=e,
+        )
+        for line in (False, True)
+        for e in cases.EPILOGUES
+        if e.residual != "y"
+    ),
     *(
         cases.Conv(5, 4, 9, 21, strides=(2, 2), padding=_SAME, y_gap=3, epilogue=e)
         for e in cases.EPILOGUES

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
@@ -19,7 +18,7 @@ import numpy as np
 from byoc.deploy.exchange import is_numpys, numpy_dtype
 from byoc.deploy.input_tensors import ALIGNMENT, aligned_copy
 from byoc.deploy.metadata import Metadata
-from byoc.deploy.result_memory import ResultMemory
+from byoc.deploy.result_memory import ResultMemory, Wanted, wanted
 from byoc.deploy.tvm_runtime import size_own_pool
 
 if TYPE_CHECKING:
@@ -27,26 +26,16 @@ if TYPE_CHECKING:
 
 #: Shapes that are kept; another one forgets all of them.
 _MOST = 64
-#: Bytes from which a result's alignment to a line of the cache is worth the microsecond it takes.
-_LARGE = 4096
-
-
-def _is_large(shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    return prod(shape) * dtype.itemsize >= _LARGE
-
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call needs for inputs of certain shapes: its sizes, if it takes any, and its rooms."""
+    """What a call needs for inputs of certain shapes: its sizes, if it takes any, and results."""
 
     sizes: tuple[Any, ...]
-    #: Name, shape and dtype of each result, in the network's order.
-    rooms: tuple[tuple[str, tuple[int, ...], np.dtype], ...]
-    #: Shape and dtype of those that are worth aligning.
-    large: tuple[tuple[tuple[int, ...], np.dtype], ...]
+    results: tuple[Wanted, ...]  # in the network's order
 
 
 class _PlainArrays:
@@ -131,6 +120,7 @@ class PreparedCalls:
         self._sizes = entry.sizes
         self._plain = _PlainArrays(metadata).of
         self._outputs = [(info.name, numpy_dtype(info.dtype)) for info in metadata.outputs]
+        self._names = [name for name, _ in self._outputs]
         #: By the places of the region's arguments: numbers of the network's inputs and outputs.
         self._reads = entry.inputs
         self._writes = sorted(range(len(entry.outputs)), key=entry.outputs.__getitem__)
@@ -147,16 +137,12 @@ class PreparedCalls:
             return
         if not all(array.size for array in (*arrays, *results.values())):
             return
-        shapes = [results[name].shape for name, _ in self._outputs]
-        rooms = tuple(
-            (name, shape, dtype) for (name, dtype), shape in zip(self._outputs, shapes, strict=True)
-        )
-        large = tuple((shape, dtype) for _, shape, dtype in rooms if _is_large(shape, dtype))
+        rooms = tuple(wanted(results[name].shape, dtype) for name, dtype in self._outputs)
         sizes = tuple(symbols[size] for size in self._sizes)
         if len(self._calls) >= _MOST:
             self._calls.clear()
         key = tuple([array.shape for array in arrays])
-        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms, large)
+        self._calls[key] = _Call((self._shape(sizes),) if sizes else (), rooms)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
         """The results by name; None where the call has to go the long way.
@@ -171,17 +157,13 @@ class PreparedCalls:
             return None
         size_own_pool()
         tensor_of = self._tensor_of
-        large = iter(self._memory.rooms(call.large) if call.large else ())
-        rooms = [
-            next(large) if _is_large(shape, dtype) else np.empty(shape, dtype)
-            for _, shape, dtype in call.rooms
-        ]
+        rooms = self._memory.rooms(call.results)
         self._region(
             *call.sizes,
             *[tensor_of(arrays[number]) for number in self._reads],
             *[tensor_of(rooms[number]) for number in self._writes],
         )
-        return {name: room for (name, _, _), room in zip(call.rooms, rooms, strict=True)}
+        return dict(zip(self._names, rooms, strict=True))
 
 
 def prepared_calls(

@@ -8,7 +8,7 @@ import numpy as np
 
 from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.metadata import TensorInfo, extent_of
-from byoc.deploy.result_memory import ResultMemory
+from byoc.deploy.result_memory import ResultMemory, wanted
 from byoc.errors import InputError, RunError
 
 
@@ -37,13 +37,13 @@ def rooms_for(
     for info, shape in zip(infos, shapes, strict=True):
         if info.name in given:
             require_shape(info.name, given[info.name], shape)
-    wanted = [
-        (shape, numpy_dtype(info.dtype))
+    results = [
+        wanted(shape, numpy_dtype(info.dtype))
         for info, shape in zip(infos, shapes, strict=True)
         if info.name not in given
     ]
     try:
-        made = iter(memory.rooms(wanted))
+        made = iter(memory.rooms(results))
     except (MemoryError, ValueError) as error:
         names = ", ".join(str(info) for info in infos if info.name not in given)
         raise RunError(f"no memory for output {names}: {error}") from error

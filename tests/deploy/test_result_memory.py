@@ -10,22 +10,16 @@ import onnx
 import pytest
 
 import byoc
-from byoc.deploy import result_memory
 from byoc.deploy.input_tensors import ALIGNMENT
-from byoc.deploy.result_memory import ResultMemory
+from byoc.deploy.result_memory import ResultMemory, wanted
 from tests.deploy.test_prepared_calls import feeds, network
 from tests.reference import assert_agrees, onnxruntime_outputs
 
 FP32 = np.dtype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def _few_bytes_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_memory, "_LARGE", 4096)
-
-
 def _room(memory: ResultMemory, *shape: int) -> np.ndarray:
-    (room,) = memory.rooms([(shape, FP32)])
+    (room,) = memory.rooms([wanted(shape, FP32)])
     assert room.shape == shape and room.dtype == FP32
     assert room.ctypes.data % ALIGNMENT == 0 and room.flags.c_contiguous and room.flags.writeable
     return room
@@ -54,15 +48,21 @@ def test_memory_that_somebody_has_is_not(hold) -> None:
 def test_memory_of_another_size_goes_back() -> None:
     memory = ResultMemory()
     _room(memory, 40, 50)
-    assert len(memory._kept) == 1
-    _room(memory, 2)
+    (kept,) = memory._kept
+    _room(memory, 50, 60)
+    assert len(memory._kept) == 1 and memory._kept[0] is not kept
+
+
+def test_small_results_are_not_kept() -> None:
+    memory = ResultMemory()
+    memory.rooms([wanted((2,), FP32), wanted((0, 2000), FP32)])
     assert not memory._kept
 
 
 def test_results_of_one_call_lie_apart() -> None:
     memory = ResultMemory()
     for _ in range(3):
-        rooms = memory.rooms([((40, 50), FP32), ((3,), FP32), ((40, 50), FP32)])
+        rooms = memory.rooms([wanted(shape, FP32) for shape in ((40, 50), (3,), (40, 50))])
         for value, room in enumerate(rooms):
             room[...] = value
         assert [(room == value).all() for value, room in enumerate(rooms)] == [True] * 3

@@ -10,6 +10,8 @@
 
 #include "gemm.h"
 
+enum { MOST_SHALLOW = 4 };
+
 typedef struct {
   const ext_conv2d_params* p;
   const float* x;
@@ -87,6 +89,12 @@ static ext_gemm gemm_of(const ext_conv2d_params* p, const float* x, const float*
                     .batch_ndim = p->groups > 1};
 }
 
+/* Whether lines are so few floats that to copy them takes less time than tiles at borders. */
+static int is_shallow(const ext_conv2d_params* p) {
+  return p->in_c > 0 && p->in_c <= MOST_SHALLOW && p->groups == 1 && p->x_stride == p->in_c &&
+         p->kernel_w > 1 && (p->kernel_w - 1) * p->dilation_w < p->in_w;
+}
+
 int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float* w,
                          const ext_epilogue* e, float* y) {
   if (p->groups < 1 || p->in_c % p->groups || p->out_c % p->groups) return EXT_ERR_ARGUMENT;
@@ -104,7 +112,8 @@ int EXT_NAME(ext_conv2d)(const ext_conv2d_params* p, const float* x, const float
   g.y_batch[0] = g.residual_batch[0] = g.bias_batch[0] = g.n;
   const int window = p->kernel_h > 1 || p->kernel_w > 1;
   if (window && MR <= p->in_place_rows && !ext_gemm_parts_fit(&g))
-    return EXT_NAME(ext_conv2d_direct)(p, x, w, e, y);
+    return (is_shallow(p) ? EXT_NAME(ext_conv2d_shallow) : EXT_NAME(ext_conv2d_direct))(p, x, w, e,
+                                                                                        y);
   return EXT_NAME(ext_gemm_run)(&g);
 }
 

@@ -30,4 +30,8 @@ EXT_INLINE int conv_is_point(const ext_conv2d_params* p) {
 int EXT_NAME(ext_conv2d_direct)(const ext_conv2d_params* p, const float* x, const float* w,
                                 const ext_epilogue* e, float* y);
 
+/* The same for images of few channels, not in groups and dense. */
+int EXT_NAME(ext_conv2d_shallow)(const ext_conv2d_params* p, const float* x, const float* w,
+                                 const ext_epilogue* e, float* y);
+
 #endif /* EXT_CONV2D_H_ */

@@ -216,6 +216,11 @@ class Conv:
 _SAME = (1, 1, 1, 1)
 CONV: tuple[Conv, ...] = (
     Conv(7, 9, 5, 11),
+    # Few channels: lines are copied with their padding, short ones follow one another.
+    *(Conv(9, 11, 3, 18, padding=_SAME, n=5, y_gap=g) for g in (0, 3)),
+    *(Conv(19, 60, 1, 8, kernel=(3, 5), padding=(4, 2, 0, 7), strides=(1, s)) for s in (1, 3)),
+    Conv(40, 9, 4, 5, kernel=(2, 3), padding=(1, 8, 2, 5), dilation=(3, 2), n=2),
+    *(Conv(6, 8, 2, 35, padding=_SAME, epilogue=e) for e in EPILOGUES),
     Conv(7, 9, 16, 32, padding=_SAME),
     Conv(7, 9, 17, 33, padding=_SAME, x_gap=3, y_gap=7),
     Conv(6, 6, 24, 40, kernel=(1, 1)),
@@ -405,9 +410,7 @@ BINARY: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...] = (
 #: shape of y; order of x's axes in memory; axes along which x is one value; floats between y's
 #: rows.
 COPY: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int], ...] = (
-    ((1,), (0,), (), 0),
-    ((100,), (0,), (), 0),
-    ((70000,), (0,), (), 0),
+    *(((n,), (0,), (), 0) for n in (1, 100, 70000)),
     ((5, 21), (0, 1), (), 0),
     ((5, 21), (0, 1), (), 4),
     ((5, 21), (1, 0), (), 4),

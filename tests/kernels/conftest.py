@@ -181,7 +181,7 @@ def _without_tiles(name: str, factory: pytest.TempPathFactory) -> ctypes.CDLL:
         return _built_with(
             name,
             tiles,
-            f"activation {PRODUCTS} conv2d conv2d_direct",
+            f"activation {PRODUCTS} conv2d conv2d_direct conv2d_shallow",
             ("ext_matmul", "ext_matmul_packed", "ext_conv2d", "ext_conv2d_prologue"),
             factory,
         )

@@ -133,6 +133,7 @@ RULES: tuple[Rule, ...] = (
     decompose_batch_norm,
     matmul_of_rows,
     lines_to_images,
+    fold_affine,  # before results of a transposed convolution are put in their places
     transposed_conv_to_conv,
     convolved_volumes,
     computed_filters,

@@ -31,7 +31,12 @@ from byoc.ir.dataflow import (
 
 STEPS = ("relax.add", "relax.subtract", "relax.multiply", "relax.divide")
 #: Layouts of data and of the weight, of which only the plain ones are folded into.
-CONVOLUTIONS = {"relax.nn.conv2d": ("NCHW", "OIHW"), "relax.nn.conv3d": ("NCDHW", "OIDHW")}
+CONVOLUTIONS = {
+    "relax.nn.conv2d": ("NCHW", "OIHW"),
+    "relax.nn.conv3d": ("NCDHW", "OIDHW"),
+    "relax.nn.conv2d_transpose": ("NCHW", "IOHW"),
+    "relax.nn.conv3d_transpose": ("NCDHW", "IODHW"),
+}
 CONTRACTIONS = (*CONVOLUTIONS, "relax.matmul")
 
 
@@ -112,12 +117,9 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
     if weight is None or old_bias is None or any(vector is None for vector in vectors):
         return False
     scale, shift = vectors
-    is_conv = op_name(call) in CONVOLUTIONS
-    ones = (1,) * (weight.ndim - 2)
     total = np.broadcast_to(old_bias * scale + shift, (_channels(call),))
     if affine.scale is not ONE:
-        by_channel = scale.reshape((-1, 1, *ones) if is_conv else (1, -1))
-        scaled = np.asarray(weight, "float64") * by_channel
+        scaled = _scaled(call, np.asarray(weight, "float64"), scale)
         if not fits_single(scaled):
             return False
         new_weight = constant(scaled, dtype_of(call))
@@ -128,15 +130,34 @@ def absorb(block: Block, var: relax.Var, source: relax.Expr, affine: Affine) -> 
         block.replace(var, call)
         return True
     fresh = block.emit(var, call, root.name)
-    dims = (1, -1, *ones) if is_conv else (-1,)
+    dims = (1, -1, *(1,) * (weight.ndim - 2)) if op_name(call) in CONVOLUTIONS else (-1,)
     block.replace(var, relax.op.add(fresh, constant(total.reshape(dims), dtype_of(call))))
     return True
+
+
+def _scaled(call: relax.Call, weight: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """The weight of a contraction whose results are scaled by channel, or all alike."""
+    if op_name(call) not in CONVOLUTIONS or scale.size == 1:
+        return weight * scale
+    ones = (1,) * (weight.ndim - 2)
+    if not _is_transposed(call):
+        return weight * scale.reshape(-1, 1, *ones)
+    # [I, O / groups, ...]: inputs of a group one after the other.
+    groups = int(call.attrs.groups)
+    split = weight.reshape(groups, -1, *weight.shape[1:]) * scale.reshape(groups, 1, -1, *ones)
+    return split.reshape(weight.shape)
+
+
+def _is_transposed(call: relax.Call) -> bool:
+    return CONVOLUTIONS[op_name(call)][1].startswith("I")
 
 
 def _channels(call: relax.Call) -> int:
     """Output channels of a contraction that ``_per_channel`` accepts."""
     shape = shape_of(call.args[1])
-    return shape[0] if op_name(call) in CONVOLUTIONS else shape[-1]
+    if op_name(call) not in CONVOLUTIONS:
+        return shape[-1]
+    return shape[1] * int(call.attrs.groups) if _is_transposed(call) else shape[0]
 
 
 def _per_channel(call: relax.Call, values: np.ndarray) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from codegen_cc.dim import ceil_div
+from codegen_cc.dim import ceil_div, estimate, same
 from codegen_cc.node import Node
 from codegen_cc.operators.conv2d import place_conv2d
 from codegen_cc.operators.conv2d_ways import is_column
@@ -40,6 +40,11 @@ _LEAST_SHARE = 0.6
 #: Inputs of a group up to which columns may be empty: with few of them a product's windows take
 #: longer to write and read than to compute (4 to 16 inputs, 17x20 and 56x56: 0.7 to 0.85).
 _FEW_INPUTS = 16
+
+
+#: Outputs up to which it pays that pixels share vectors, along rows of so many inputs: 16 -> 3
+#: channels take 0.5 of what phases take, 16 -> 8 1.3 (AMD's Zen 4).
+_FEW_OUTPUTS, _LONG_ROW = PANEL // 3, 2 * PANEL
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,20 @@ def prefers_phases(node: Node) -> bool:
     inputs, outputs = node.operand("weight").shape[:2]
     groups = node.attrs["groups"]
     joined = together(outputs, groups) if _joins(node) else 1
+    if _share_vectors(node):
+        return False
     few = inputs // groups * joined <= _FEW_INPUTS
     return (few or fills_panels(outputs)) and node_has_all_taps(node)
+
+
+def _share_vectors(node: Node) -> bool:
+    """Whether the kernel of windows adds up several pixels in a vector (transposed_planes.h)."""
+    if node.attrs["groups"] > 1 or node.operand("weight").shape[1] > _FEW_OUTPUTS:
+        return False
+    height, width = node.operand("input").shape[2:]
+    if same(height, 1) or is_column(node):
+        return set(node.attrs["dilation"]) == {1}
+    return estimate(width) >= _LONG_ROW
 
 
 def _joins(node: Node) -> bool:

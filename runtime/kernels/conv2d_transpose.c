@@ -104,12 +104,20 @@ static void gather_line(const transpose_job* job, const float* patches, int64_t 
   const ext_conv2d_params* p = &job->p;
   const int64_t stride = p->stride_h, n = job->channels, longer = p->kernel_h % stride;
   const taps_on right = {0, 1, 0};
+  /* Divided once: a division takes longer than a short run. */
+  int64_t q = (begin + p->pad_top) / stride, phase = (begin + p->pad_top) % stride;
+  int64_t of_ring = q % job->ring;
   for (int64_t oh = begin, run; oh < end; oh += run, y += run * n) {
-    const int64_t phase = (oh + p->pad_top) % stride;
     run = i64_min(end - oh, (phase < longer ? longer : stride) - phase);
-    const taps_on down = taps_of_row(job, oh);
+    const taps_on down = taps_inside(&job->vertical, q, phase, p->kernel_h, p->in_h);
+    int64_t row = of_ring + down.at - q;
+    while (row < 0) row += job->ring;
     const float* bias = job->line_bias ? job->line_bias + phase * n : NULL;
-    gather_run(job, patches, down.at % job->ring, &down, &right, bias, run * n, y);
+    gather_run(job, patches, row, &down, &right, bias, run * n, y);
+    phase += run;
+    if (phase < stride) continue;
+    phase = 0, q++;
+    if (++of_ring == job->ring) of_ring = 0;
   }
 }
 

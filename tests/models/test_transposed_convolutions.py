@@ -112,3 +112,33 @@ def test_groups_of_few_outputs_are_joined(exact: bool, tmp_path: Path) -> None:
             want = onnxruntime_outputs(model, {"x": x})
             for name, got in library.run({"x": x}).items():
                 np.testing.assert_allclose(got, want[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("taps", "attributes"),
+    [(2, {}), (4, {"pads": [1, 1, 1, 1]}), (3, {"group": 2})],
+    ids=["apart", "windows", "groups"],
+)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_batch_norm_goes_into_the_weight(
+    rank: int, taps: int, attributes: dict, tmp_path: Path
+) -> None:
+    g = Graph()
+    own = {k: v[:2] * rank if k == "pads" else v for k, v in attributes.items()}
+    weight = g.floats(4, 6 // own.get("group", 1), *[taps] * rank)
+    z = g.call("ConvTranspose", "x", weight, g.floats(6), strides=[2] * rank, **own)
+    spread = g.weight(np.linspace(0.5, 2, 6, dtype=np.float32))
+    y = g.call("Relu", g.call("BatchNormalization", z, *(g.floats(6) for _ in range(3)), spread))
+    shape = (2, 4, *(5, 6, 7)[:rank])
+    done = compiled(g.model(y, list(shape)), tmp_path)
+    alone = sum(use.nodes for use in done.report.kernels if use.algorithm == "binary")
+    assert alone == ((rank, taps) == (3, 2))  # the bias of volumes that are put in their places
+    check(g.model(y, list(shape)), tmp_path, shape, limit=1e-5)
+
+
+def test_few_outputs_share_vectors(tmp_path: Path) -> None:
+    g = Graph()
+    y = g.call("ConvTranspose", "x", g.floats(16, 3, 4, 4), strides=[2, 2], pads=[1] * 4)
+    done = compiled(g.model(y, [1, 16, 9, 40]), tmp_path)
+    assert [use.algorithm for use in done.report.kernels if use.macs] == ["GEMM, windows added up"]
+    check(g.model(y, [1, 16, 9, 40]), tmp_path, (1, 16, 9, 40), limit=5e-6)

@@ -29,10 +29,17 @@ def is_all_of_c(files: Sequence[str]) -> bool:
 
 
 def link_shared(
-    objects: Sequence[Path], output: Path, target: Target = HOST, options: Sequence[str] = ()
+    objects: Sequence[Path],
+    output: Path,
+    target: Target = HOST,
+    options: Sequence[str] = (),
+    linker: Sequence[str] = (),
 ) -> Path:
-    """Link objects of ``build_object`` into ``output``. Raises ``ToolchainError``."""
-    command = [*target.compiler(), "-shared", "-fPIC", *options, "-o", str(output)]
+    """Link objects of ``build_object`` into ``output``, by default with the target's compiler.
+
+    Raises ``ToolchainError``.
+    """
+    command = [*(linker or target.compiler()), "-shared", "-fPIC", *options, "-o", str(output)]
     command += [*map(str, objects), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -8,6 +8,7 @@ that a compiler here is the first words of a command.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Sequence
 from functools import cache
@@ -29,22 +30,22 @@ _ZIG_MACHINES = ("x86_64", "aarch64")
 def find_compiler(machine: str, triple: str, foreign: bool) -> tuple[str, ...]:
     """The first words of a command that compiles C for a machine.
 
-    For this one ``$CC``, else the first of gcc, clang and cc on the path; for another
-    ``$CROSS_CC``, else the gcc of its name; where there is none of these, Zig's, which ``zig``
-    names as well.  Raises ``ToolchainError`` naming what to install.
+    For this one ``$CC``, of one word or several (``ccache gcc``), else the first of gcc, clang and
+    cc on the path; for another ``$CROSS_CC``, else the gcc of its name; where there is none of
+    these, Zig's, which ``zig`` names as well.  Raises ``ToolchainError`` naming what to install.
     """
     variable = "CROSS_CC" if foreign else "CC"
-    named = os.environ.get(variable, "").split()[:1]
-    names = named or ([f"{triple}-gcc"] if foreign else ["gcc", "clang", "cc"])
+    named = named_command(variable)
+    names = named[:1] or ([f"{triple}-gcc"] if foreign else ["gcc", "clang", "cc"])
     for name in names:
         if name != "zig" and (found := shutil.which(name)):
-            return (found,)
-    zig = _zig_program() if not named or named == ["zig"] else None
+            return (found, *named[1:])
+    zig = _zig_program() if not named or named[0] == "zig" else None
     if zig is not None and machine in _ZIG_MACHINES:
         version = f".{_GLIBC}" if triple.endswith("-gnu") else ""
         return (zig, "cc", "-target", f"{triple}{version}", *_ZIG_FLAGS)
     what = f"'{named[0]}' (from ${variable})" if named else ", ".join(names)
-    if named == ["zig"]:
+    if named and named[0] == "zig":
         raise ToolchainError(f"no C compiler: {what} is not installed; get it by {INSTALL}")
     package = f"gcc-{triple}" if foreign else "gcc"
     ways = [f"'apt install {package}'"] if not triple.endswith("-musl") else []
@@ -54,9 +55,25 @@ def find_compiler(machine: str, triple: str, foreign: bool) -> tuple[str, ...]:
     )
 
 
+def named_command(*variables: str) -> list[str]:
+    """The words of the first of these variables that has any, such as ``ccache gcc``.
+
+    Raises ``ToolchainError`` where quotes in it are not closed.
+    """
+    for variable in variables:
+        text = os.environ.get(variable, "")
+        try:
+            words = shlex.split(text)
+        except ValueError as err:
+            raise ToolchainError(f"cannot read {variable}={text}: {err}") from err
+        if words:
+            return words
+    return []
+
+
 def is_zig(command: Sequence[str]) -> bool:
     """Whether a compiler that was found is Zig's, whose linker is LLVM's."""
-    return len(command) > 1 and command[1] == "cc"
+    return Path(command[0]).name == "zig"
 
 
 @cache

@@ -28,7 +28,7 @@ WAYS = "--exact takes no Winograd, --skip-node leaves nodes to TVM"
 
 
 @click.command("compare")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=options.PATH)
 @options.input_shapes
 @options.file(
     "--reference",

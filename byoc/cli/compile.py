@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compile")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=options.PATH)
 @options.file(
     "-o --output",
     "FILE.so|DIR",

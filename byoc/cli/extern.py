@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("extern")
-@click.argument("header", type=click.Path(path_type=Path))
+@click.argument("header", type=options.PATH)
 @options.file("-o --output", "DIR", "Folder for the generated files.", required=True)
 @click.option(
     "--roles",

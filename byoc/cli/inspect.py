@@ -18,7 +18,7 @@ _UNKNOWN = "not known"
 
 
 @click.command("inspect")
-@click.argument("library", type=click.Path(path_type=Path))
+@click.argument("library", type=options.PATH)
 @options.flag("--check", "Check every byte, weights and all, by the file's checksum.")
 @options.as_json
 @options.verbose

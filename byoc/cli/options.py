@@ -31,13 +31,26 @@ def _set(context: click.Context, option: click.Parameter, value: bool) -> None:
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+class PathText(click.Path):
+    """A path. An empty text is none: a variable of a shell that nobody set would be this folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse the option's text."""
+        if value == "":
+            self.fail("the path is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+#: What takes the path of a file or a folder.
+PATH = PathText(path_type=Path)
+
+
 def file(names: str, metavar: str, help: str, **settings: Any) -> Option:
     """An option that takes a path; ``names`` are ``--name``, ``-n --name`` or ``--name argument``.
 
     ``settings`` are further ones of ``click.option``.
     """
-    kind = click.Path(path_type=Path)
-    return click.option(*names.split(), type=kind, metavar=metavar, help=help, **settings)
+    return click.option(*names.split(), type=PATH, metavar=metavar, help=help, **settings)
 
 
 def count(names: str, help: str, metavar: str = "N", **settings: Any) -> Option:
@@ -131,7 +144,7 @@ class InputShapes(click.ParamType):
         """Parse the option's text."""
         if isinstance(value, dict):
             return value
-        text, position, shapes = str(value), 0, {}
+        text, position, shapes = str(value), 0, dict[str, list[int | str]]()
         while text[position:].strip():
             match = _SHAPE.match(text, position)
             if match is None:
@@ -164,13 +177,28 @@ class InputShapes(click.ParamType):
         return extents
 
 
+def _one(
+    ctx: click.Context, param: click.Parameter, given: tuple[dict[str, list[int | str]], ...]
+) -> dict[str, list[int | str]] | None:
+    """The shapes of all ``--input-shapes``."""
+    shapes: dict[str, list[int | str]] = {}
+    for more in given:
+        if twice := sorted(shapes.keys() & more.keys()):
+            raise click.BadParameter(f"{twice[0]!r} is given twice", ctx, param)
+        shapes |= more
+    return shapes or None
+
+
 input_shapes = click.option(
     "--input-shapes",
     type=InputShapes(),
+    multiple=True,
+    callback=_one,
     metavar="SHAPES",
     help='Sizes for dynamic axes: "name:[1,3,224,224] other:[1,16]"; a name in place of a size, '
     'as in "x:[n,3,224,224]", keeps the axis symbolic, and "32*h" stands for all multiples of 32 '
-    "(default: symbols, or usual sizes where something is measured; a note says which).",
+    "(default: symbols, or usual sizes where something is measured; a note says which). "
+    "Repeatable.",
 )
 
 

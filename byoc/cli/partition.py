@@ -16,7 +16,7 @@ from byoc.terminal import say, say_json, table_console
 
 
 @click.command("partition")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=options.PATH)
 @options.input_shapes
 @options.fixed_inputs
 @options.dump_ir

@@ -31,7 +31,7 @@ _SEED = 0
 
 
 @click.command("run")
-@click.argument("library", type=click.Path(path_type=Path))
+@click.argument("library", type=options.PATH)
 @options.inputs
 @options.file("-o --outputs", "OUT.npz", "Write the results.")
 @click.option(

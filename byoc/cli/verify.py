@@ -24,8 +24,8 @@ tolerance = options.share(
 
 
 @click.command("verify")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("library", type=click.Path(path_type=Path))
+@click.argument("model", type=options.PATH)
+@click.argument("library", type=options.PATH)
 @options.inputs
 @options.seed
 @tolerance

@@ -40,7 +40,7 @@ from byoc.partition.empty_constants import empty_constants_of_lowered
 from byoc.partition.failing_node import failing_binding
 from byoc.report import Report
 from byoc.stages import Stages
-from codegen_cc.c_compiler import INSTALL, is_zig
+from codegen_cc.c_compiler import INSTALL, is_zig, named_command
 from codegen_cc.errors import ToolchainError, one_line
 from codegen_cc.link.checksum import seal
 from codegen_cc.link.toolchain import telling_line
@@ -294,8 +294,7 @@ def _require_linker(target: Target) -> None:
     compiler = target.compiler()
     if target.is_foreign or is_zig(compiler):
         return
-    named = _named_linker()
-    candidates = (named,) if named else _LINKERS
+    candidates = _named_linker()[:1] or _LINKERS
     if not any(shutil.which(candidate) for candidate in candidates):
         raise CompileError(
             f"no C compiler found (looked for {', '.join(candidates)}); install the package gcc "
@@ -303,9 +302,9 @@ def _require_linker(target: Target) -> None:
         )
 
 
-def _named_linker() -> str | None:
-    """What the environment says that TVM's exporter links with."""
-    return os.environ.get("CXX") or os.environ.get("CC")
+def _named_linker() -> list[str]:
+    """What the environment says that TVM's exporter links with, which takes one word of it."""
+    return named_command("CXX", "CC")
 
 
 def _linker(target: Target) -> dict[str, Any]:
@@ -319,8 +318,9 @@ def _linker(target: Target) -> dict[str, Any]:
         from codegen_cc.module import without_inert
 
         files = without_inert(objects)
-        if own or (not _named_linker() and is_all_of_c(files)):
-            link_shared([Path(file) for file in files], Path(output), target, options)
+        named = [] if own else _named_linker()
+        if own or len(named) > 1 or (not named and is_all_of_c(files)):
+            link_shared([Path(file) for file in files], Path(output), target, options, named)
         else:  # what TVM finds itself will do
             create_shared(output, files, list(options), **others)
 

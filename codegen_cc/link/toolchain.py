@@ -174,8 +174,8 @@ def _require_defined(
 
 def _run(command: list[str], directory: Path) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        made = command[command.index("-o") + 1]
+    made = command[command.index("-o") + 1]
+    if done.returncode != 0 or not Path(directory, made).is_file():
         raise ToolchainError(
             f"{Path(command[0]).name} failed on {made}: {telling_line(done.stderr)}; "
             "keep the generated source with --dump-code and compile it by hand"

@@ -248,3 +248,41 @@ def test_results_into_a_pipe_leave_it_one(library: Path, tmp_path: Path) -> None
         os.close(reader)
     with np.load(tmp_path / "copy.npz") as results:
         assert results.files == ["y"]
+
+
+@pytest.mark.parametrize("option", ["--dump-code", "--dump-ir", "--tuning-db", "-o"])
+def test_a_path_of_an_empty_variable_is_not_this_folder(
+    option: str,
+    library: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = library.with_suffix(".onnx")
+    error = error_of(capsys, "compile", model, "-o", "m.so", option, "")
+    assert "the path is empty" in error and option in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_shapes_may_be_given_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = GraphBuilder("two", seed=0)
+    x, y = graph.input("x", ("n", 8)), graph.input("y", ("m", 8))
+    graph.output(graph.op("Concat", x, y, axis=0), "z", ("k", 8))
+    onnx.save(graph.build(), tmp_path / "m.onnx")
+    shapes = ["--input-shapes", "x:[2,8]", "--input-shapes", "y:[3,8]"]
+    assert main(["compile", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.so"), *shapes]) == 0
+    assert "out z: float32[5, 8]" in capsys.readouterr().out
+    error = error_of(capsys, "partition", tmp_path / "m.onnx", *shapes, "--input-shapes", "x:[4,8]")
+    assert "'x' is given twice" in error
+
+
+@pytest.mark.parametrize("size", [str(10**20), f"{10**20}*n", f"n+{10**20}"])
+def test_given_sizes_that_nothing_counts(
+    size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = GraphBuilder("open", seed=0)
+    graph.output(graph.op("Relu", graph.input("x", ("n", 8))), "y", ("n", 8))
+    onnx.save(graph.build(), tmp_path / "m.onnx")
+    error = error_of(capsys, "partition", tmp_path / "m.onnx", "--input-shapes", f"x:[{size},8]")
+    assert "has more than 2**59 elements; give smaller sizes" in error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from codegen_cc import c_compiler
 from codegen_cc.errors import ToolchainError
 from codegen_cc.link.objects import defined_functions, keep_global, undefined
 from codegen_cc.target import Target
-from tests.deploy.networks import two_by_two
+from tests.deploy.networks import inputs_of_two_by_two, two_by_two
 from tests.libraries.sample import SampleLibrary, two_products
 from tests.reference import assert_agrees, onnxruntime_outputs
 
@@ -62,6 +63,38 @@ def test_it_serves_other_machines(target: str, no_path: None) -> None:
 def test_a_variable_may_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "zig")
     assert c_compiler.is_zig(Target.parse().compiler())
+
+
+@pytest.mark.parametrize("variable", ["CC", "CXX"])
+def test_a_variable_may_have_several_words(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of those who compile by way of a cache; TVM's exporter takes one word."""
+    launcher = tmp_path / "my launcher"
+    launcher.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/asked\nexec "$@"\n')
+    launcher.chmod(0o755)
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, f"'{launcher}' gcc")
+    compiled = byoc.compile(two_by_two(), tmp_path / "m.so")
+    assert len(compiled.report.regions) == 1
+    asked = (tmp_path / "asked").read_text().split()
+    assert set(asked) == {"gcc"} and (len(asked) > 1) == (variable == "CC")
+    given = inputs_of_two_by_two(0)
+    found = byoc.load(tmp_path / "m.so").run(given)
+    assert_agrees(found, onnxruntime_outputs(two_by_two(), given))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("'gcc", "cannot read CC='gcc: No closing quotation"), ("true", "true failed on code.o: no")],
+)
+def test_a_variable_that_names_none(
+    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", command)
+    with pytest.raises(ToolchainError, match=re.escape(said)):
+        byoc.compile(two_by_two(), tmp_path / "m.so")
 
 
 def test_without_it_the_extra_is_named(no_path: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,6 +155,8 @@ def _set_given(
             f"input {value.name!r}: shape {given} has rank {len(shape)}, the model's is"
             f" {shape_text(value)} of rank {len(dims)}; give {len(dims)} extents"
         )
+    least = [size if isinstance(size, int) else parse_extent(size).at(1) for size in shape]
+    _require_countable_sizes(value.name, least)
     declared = shape_text(value)
     for axis, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
         fixed = fixed_extent(dim)
@@ -220,8 +222,12 @@ def require_countable(model: onnx.ModelProto) -> None:
     """Raise ``ShapeError`` for an input with more elements than TVM's sizes can count."""
     for value in model_inputs(model):
         sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        if math.prod(max(size, 1) for size in sizes) > _MOST_ELEMENTS:
-            raise ShapeError(
-                f"input {value.name!r} of shape {sizes} has more than 2**59 elements; give smaller"
-                " sizes, or names to axes that shall stay symbolic"
-            )
+        _require_countable_sizes(value.name, sizes)
+
+
+def _require_countable_sizes(name: str, sizes: Sequence[int]) -> None:
+    if math.prod(max(size, 1) for size in sizes) > _MOST_ELEMENTS:
+        raise ShapeError(
+            f"input {name!r} of shape {list(sizes)} has more than 2**59 elements; give smaller"
+            " sizes, or names to axes that shall stay symbolic"
+        )

@@ -130,7 +130,9 @@ def entry() -> None:
     _open_standard_files()
     for stream in (sys.stdout, sys.stderr):  # in ASCII, what it lacks is shown as escapes
         stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores what a closed terminal sends
+            signal.signal(number, _terminate)
     sys.exit(main())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -230,9 +231,9 @@ def _print(compiled: Compiled, output: Path) -> None:
     _print_tensors(compiled)
     machine = compiled.metadata.target.machine
     if machine == HOST.machine:
-        say(f"run it: byoc run {output} --print-time")
+        say(f"run it: byoc run {quote(str(output))} --print-time")
     else:
-        say(f"run it on a machine with {machine}: byoc run {output} --rpc HOST:PORT")
+        say(f"run it on a machine with {machine}: byoc run {quote(str(output))} --rpc HOST:PORT")
 
 
 def _print_folder(compiled: Standalone) -> None:
@@ -243,9 +244,10 @@ def _print_folder(compiled: Standalone) -> None:
     _print_report(compiled.report)
     _print_tensors(compiled)
     target = Target.parse(compiled.metadata.target.name)
-    compiler = " ".join(["cc"] if not target.is_foreign else target.compiler())
-    include, library = compiled.folder / "include", compiled.folder / "lib"
-    say(f"use it: {compiler} -I{include} main.c {library}/lib{compiled.name}.a -lm")
+    compiler = target.compiler() if target.is_foreign else ["cc"]
+    archive = compiled.folder / "lib" / f"lib{compiled.name}.a"
+    command = [*compiler, f"-I{compiled.folder / 'include'}", "main.c", str(archive), "-lm"]
+    say(f"use it: {join(command)}")
 
 
 def _print_report(report: Report) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,5 +82,5 @@ def _print(generated: list[Generated], output: Path, linked: bool) -> None:
     hint = "" if linked else " LINK=<its .c, .o or .a files>"
     # An environment that is not activated: make would find another Python.
     if Path(shutil.which("python3") or "").parent != Path(sys.executable).parent:
-        hint += f" PYTHON={sys.executable}"
-    say(f"next: make -C {output}{hint} test")
+        hint += f" PYTHON={quote(sys.executable)}"
+    say(f"next: make -C {quote(str(output))}{hint} test")

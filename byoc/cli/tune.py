@@ -129,7 +129,7 @@ def _print(tuned: Tuned) -> None:
         say(f"went on without a device: {reason}", err=True)
     for reason in tuned.absent.values():
         say(f"not tried: {reason}")
-    use = f"byoc compile MODEL --tuning-db {tuned.path}{_whose(tuned)}"
+    use = f"byoc compile MODEL --tuning-db {shlex.quote(str(tuned.path))}{_whose(tuned)}"
     say(f"stored in {tuned.path}; use it: {use}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -286,3 +287,17 @@ def test_given_sizes_that_nothing_counts(
     onnx.save(graph.build(), tmp_path / "m.onnx")
     error = error_of(capsys, "partition", tmp_path / "m.onnx", "--input-shapes", f"x:[{size},8]")
     assert "has more than 2**59 elements; give smaller sizes" in error
+
+
+def test_commands_that_are_shown_can_be_typed(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "it's mine"
+    folder.mkdir()
+    model, output = library.with_suffix(".onnx"), folder / "m.so"
+    assert main(["compile", str(model), "-o", str(output)]) == 0
+    shown = capsys.readouterr().out.splitlines()[-1].removeprefix("run it: ")
+    assert shlex.split(shown) == ["byoc", "run", str(output), "--print-time"]
+    assert main(["compile", str(model), "-o", str(folder / "c"), "--emit", "standalone"]) == 0
+    shown = capsys.readouterr().out.splitlines()[-1].removeprefix("use it: ")
+    assert shlex.split(shown)[-2] == str(folder / "c" / "lib" / "libtiny.a")

@@ -235,7 +235,8 @@ def _arena(plan: Plan) -> list[str]:
 
 
 def _call(call: Call) -> list[str]:
-    arguments = [_argument(argument) for argument in call.arguments]
+    given = _argument if call.library == RUNTIME else _given
+    arguments = [given(argument) for argument in call.arguments]
     before, after = _status_check(call)
     one_line = f"  {before}{call.function}({', '.join(arguments)}{after}"
     if len(one_line) <= _LINE:
@@ -266,6 +267,17 @@ def _wrapped(text: str, indent: str) -> list[str]:
             line = indent + "  "
         line += field + " "
     return [*lines, line.rstrip()]
+
+
+def _given(argument: object) -> str:
+    """An argument of another library's function, which takes bytes as whatever it makes of them:
+    scratch memory, weights in its own format, booleans.
+    """
+    text = _argument(argument)
+    if isinstance(argument, Tensor) and argument.dtype == "bool":
+        written = argument.buffer.kind in ("arena", "output")
+        return f"({'' if written else 'const '}void*)({text})"
+    return text
 
 
 def _argument(argument: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from codegen_cc.activations import ACTIVATIONS, parameters_of
-from codegen_cc.dim import Dim, product
+from codegen_cc.dim import Dim, is_static, product
 from codegen_cc.dtypes import KERNEL_DTYPES
 from codegen_cc.errors import LibraryError
 from codegen_cc.libraries.kernel import Kernel
@@ -294,9 +294,15 @@ class TableCall:
     def _scratch(self) -> Tensor | None:
         wanted = self.kernel.scratch
         nbytes = wanted(self.descriptor) if callable(wanted) else wanted
-        if isinstance(nbytes, int | float) and nbytes <= 0:
-            return None
-        return self.builder.scratch(int(nbytes) if isinstance(nbytes, float) else nbytes)
+        if isinstance(nbytes, float) and nbytes.is_integer():
+            nbytes = int(nbytes)
+        if (
+            nbytes is None
+            or isinstance(nbytes, float | str)
+            or (is_static([nbytes]) and nbytes < 0)
+        ):
+            raise ValueError(f"scratch gave {nbytes!r}; need a number of bytes")
+        return None if is_static([nbytes]) and nbytes == 0 else self.builder.scratch(nbytes)
 
     # ------------------------------------------------------------ epilogue
 

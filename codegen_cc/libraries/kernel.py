@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from codegen_cc.dim import Dim
+from codegen_cc.dtypes import DTYPES
+from codegen_cc.errors import LibraryError
 from codegen_cc.node import Node
 
 #: An argument: a name (see ``docs/my_library.md``), or a literal.
@@ -60,6 +62,33 @@ class Kernel:
     cost: Callable[[Node], float | None] | None = None
     algorithm: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise ``LibraryError`` for a field of another kind than it has to be."""
+        for name in ("arguments", "epilogue", "prepare_arguments"):
+            given = getattr(self, name)
+            self._require(name, not isinstance(given, str) and isinstance(given, Iterable), "tuple")
+        for name in ("attributes", "dtypes", "layouts", "pack"):
+            self._require(name, isinstance(getattr(self, name), Mapping), "dictionary")
+        for name in ("supports", "cost"):
+            given = getattr(self, name)
+            self._require(name, given is None or callable(given), "function of a node, or None")
+        self._require("pack", all(map(callable, self.pack.values())), "function for each role")
+        self._require("layouts", all(_texts(self.layouts)), "text for each role, such as NHWC")
+        known = all(_texts(self.dtypes)) and set(self.dtypes.values()) <= set(DTYPES)
+        self._require("dtypes", known, f"name for each role, one of {', '.join(DTYPES)}")
+        whole = isinstance(self.scratch, int) and self.scratch >= 0
+        self._require("scratch", whole or callable(self.scratch), "number of bytes, or function")
+        self._require("algorithm", isinstance(self.algorithm, str), "text")
+
+    def _require(self, name: str, holds: bool, need: str) -> None:
+        if not holds:
+            given = getattr(self, name)
+            raise LibraryError(f"kernel for {self.op}: {name} is {given!r}; need a {need}")
+
     def dtype_of(self, role: str) -> str:
         """The dtype that an operand, or a result, must have."""
         return self.dtypes.get(role, DEFAULT_DTYPE)
+
+
+def _texts(named: Mapping[str, object]) -> Iterable[bool]:
+    return (isinstance(value, str) for value in named.values())

@@ -99,7 +99,7 @@ def _from_file(path: Path) -> KernelLibrary:
 def _register(found: object, what: str, named: str | None = None) -> KernelLibrary:
     if getattr(found, "abi", LIBRARY_ABI) != LIBRARY_ABI:
         raise LibraryError(
-            f"{what} is written for version {found.abi} of the library interface, this is version"
+            f"{what} is written for version {found.abi!r} of the library interface, this is version"
             f" {LIBRARY_ABI}; install versions that fit each other"
         )
     if not isinstance(found, KernelLibrary):
@@ -115,7 +115,7 @@ def _register(found: object, what: str, named: str | None = None) -> KernelLibra
             f"{what} is no kernel library: it lacks {', '.join(missing)}"
             " (see codegen_cc/libraries/interface.py)"
         )
-    if not _NAME.fullmatch(found.name):
+    if not isinstance(found.name, str) or not _NAME.fullmatch(found.name):
         raise LibraryError(f"{what} is called {found.name!r}; need a C identifier")
     if named is not None and found.name != named:
         raise LibraryError(f"{what} calls itself {found.name}; give both the same name")

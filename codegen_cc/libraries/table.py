@@ -17,7 +17,7 @@ this as ``byoc.library``; ``docs/my_library.md`` tells what each field means.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from codegen_cc.errors import CodegenError, LibraryError
 from codegen_cc.libraries.arguments import TableCall, check_names
@@ -62,8 +62,15 @@ class Library:
         self.abi = abi
         self.threads = threads
         self.status_text = status_text
-        self.kernels = tuple(kernels)
         self._link = link
+        self.kernels = self._all(Kernel, kernels, "kernels")
+        self._all(Operator, operators, "operators")
+        if not isinstance(version, str):
+            raise LibraryError(f"library {name}: version is {version!r}; need a text")
+        if threads is not None and not isinstance(threads, Threads):
+            raise LibraryError(f"library {name}: threads is {threads!r}; need Threads(set, get)")
+        if not callable(link):
+            self._require_link(link)
         for operator in operators:
             register(operator, name)
         names = [status_text, *((threads.set, threads.get) if threads else ())]
@@ -71,6 +78,20 @@ class Library:
             _require(_NAME, function, f"library {name}", "C function")
         for kernel in self.kernels:
             _check(kernel, f"library {name}, kernel for {kernel.op}")
+
+    def _all(self, kind: type, given: object, what: str) -> tuple:
+        """A sequence of one kind as a tuple."""
+        if not isinstance(given, Iterable) or not all(isinstance(each, kind) for each in given):
+            raise LibraryError(
+                f"library {self.name}: {what} is {given!r}; need a list of {kind.__name__}"
+            )
+        return tuple(given)
+
+    def _require_link(self, link: object) -> None:
+        if not isinstance(link, Link):
+            raise LibraryError(
+                f"library {self.name}: link is {link!r}; need a Link, or a function that gives one"
+            )
 
     def __repr__(self) -> str:
         return f"Library({self.name!r}, version={self.version!r})"
@@ -96,7 +117,10 @@ class Library:
 
     def link(self) -> Link:
         """What the library's ``Link`` says; kernels that are prepared need one header more."""
-        found = self._link() if callable(self._link) else self._link
+        found = self._link
+        if callable(found):
+            found = found()
+            self._require_link(found)
         if not any(kernel.prepare for kernel in self.kernels):
             return found
         header = runtime_file("include/ext_once.h")

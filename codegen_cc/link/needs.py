@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Protocol
+
+from codegen_cc.errors import LibraryError
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,20 @@ class Link:
     archives: tuple[Path, ...] = ()
     shared: tuple[Path, ...] = ()
     cflags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take texts as paths. Raises ``LibraryError`` for what is no tuple of either."""
+        for name in (field.name for field in fields(self)):
+            given = getattr(self, name)
+            path = name not in ("headers", "cflags")
+            kind = str | os.PathLike if path else str
+            if isinstance(given, str | os.PathLike) or not isinstance(given, Iterable):
+                raise LibraryError(f"Link: {name} is {given!r}; need a tuple of such")
+            for each in given:
+                if not isinstance(each, kind):
+                    need = "paths" if path else "texts"
+                    raise LibraryError(f"Link: {each!r} among the {name}; need {need}")
+            object.__setattr__(self, name, tuple(Path(each) if path else each for each in given))
 
 
 class Linked(Protocol):

@@ -25,6 +25,12 @@ from codegen_cc.runtime_files import runtime_file
 from codegen_cc.target import HOST, Target
 
 C_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+#: A call that does not fit its prototype is an error; of the generated code alone, which includes
+#: the headers of libraries: compilers before gcc 14 only warn of a number in place of a pointer.
+_STRICT = tuple(
+    f"-Werror={what}"
+    for what in ("implicit-function-declaration", "int-conversion", "incompatible-pointer-types")
+)
 #: The checks of calls are in the kernels' archive, compiled before (ext_tvm_entry.h).
 _APART = ("-DEXT_ENTRY_APART",)
 _SOURCE = ("-c", "region.c", "-o", "code.o")
@@ -67,14 +73,14 @@ def build_object(
 
     cc = target.compiler()
     links = [(found, found.link()) for found in libraries]
-    folders = dict.fromkeys(folder for _, link in links for folder in link.include_dirs)
     includes = [f"-I{runtime_file('include/ext_kernels.h').parent}"]
     includes += [f"-I{tvm_ffi.libinfo.find_include_path()}"]
     includes += [f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
-    includes += [f"-I{folder}" for folder in folders if f"-I{folder}" not in includes]
+    folders = [folder for _, link in links for folder in link.include_dirs]
+    includes = [*dict.fromkeys([*includes, *(f"-I{folder.absolute()}" for folder in folders)])]
     (directory / "region.c").write_text(source, encoding="ascii")
     _run(
-        [*cc, *C_FLAGS, *_APART, optimised or _light(cc), *includes, *_SOURCE],
+        [*cc, *C_FLAGS, *_STRICT, *_APART, optimised or _light(cc), *includes, *_SOURCE],
         directory,
     )
     objects = ["code.o"]

@@ -15,7 +15,7 @@ from codegen_cc.operators.bfloat16 import in_bfloat16, narrow, short_name
 from codegen_cc.operators.dtype_rules import as_stored, c_dtype, only_single
 from codegen_cc.operators.matmul import result_order
 from codegen_cc.operators.sample import REAL, Sample, sample_node
-from codegen_cc.operators.told import equal_shapes, unless
+from codegen_cc.operators.told import unless
 from codegen_cc.plan.builder import PlanBuilder
 from codegen_cc.plan.call import Struct
 from codegen_cc.plan.tensors import Pending, Tensor
@@ -150,15 +150,22 @@ def _sizes(node: Node, query: tuple[Dim, ...], keys: Dim, width: Dim) -> dict[st
 
 
 def _unfit(node: Node, told: Collection[str], function: str) -> str | None:
-    del told, function
+    """Which operand is repeated along an axis whose extent the kernel is not told."""
+    del function
     query, key, value = (node.operand(role).shape for role in ("query", "key", "value"))
     mask = node.operand("mask")
-    for role, shape in (("key", key), ("value", value)):
-        if not equal_shapes(shape[:2], query[:2]):
-            return f"{role} {list(shape)} is broadcast; need the batch and heads of {list(query)}"
-    scores = (*query[:3], key[2])
-    if mask is not None and not equal_shapes(mask.shape, scores):
-        return f"mask {list(mask.shape)} is broadcast; need {list(scores)}"
+    wanted = {"key": (*query[:2], *key[2:]), "value": (*query[:2], *value[2:])}
+    if mask is not None:
+        wanted["mask"] = (*query[:3], key[2])
+    for role, whole in wanted.items():
+        shape = node.operand(role).shape
+        for axis, (extent, full) in enumerate(zip(shape, whole, strict=True)):
+            repeated = same(extent, 1) and f"{role}.{axis}" in told
+            if not same(extent, full) and not repeated:
+                return (
+                    f"{role} {list(shape)} is broadcast; need {list(whole)}, or to tell the kernel"
+                    f" {role}.{axis}"
+                )
     return None
 
 

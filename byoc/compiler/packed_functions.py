@@ -66,7 +66,8 @@ def _library_of(name: str) -> str:
             return library
     raise CompileError(
         f"the function {name!r}, which TVM would call, is in none of its runtime libraries "
-        f"({', '.join((CORE, *EXTRAS))}); leave out the operator that needs it"
+        f"({', '.join((CORE, *EXTRAS))}); leave out the operator that needs it, or let"
+        " a kernel library compute it (byoc partition says why none does)"
     )
 
 

@@ -32,7 +32,17 @@ Build = Callable[[relax.Call], Candidate]
 @dataclass
 class _Entry:
     predicates: list[Predicate] = field(default_factory=list)
-    build: Build | None = None
+    builders: list[Build] = field(default_factory=list)
+
+    def build(self, call: relax.Call) -> Candidate:
+        """What the builder says that was registered last, of those that do not refuse the call."""
+        refused: list[Unfit] = []
+        for builder in reversed(self.builders):
+            try:
+                return _built(builder, call)
+            except Unfit as unfit:
+                refused.append(unfit)
+        raise Unfit("; ".join(dict.fromkeys(map(str, refused))))
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -48,16 +58,19 @@ def register_ext_op(op: str, *, build: Build | None = None) -> Callable[[Predica
     to take the call, or the reason why not, which the report shows. Several predicates must agree.
 
     ``build(call)`` gives the node of an operator and the expressions of its operands; it comes
-    before the table's own. Calls that it refuses by raising ``Unfit`` stay with TVM.
+    before the table's own, and before builders that were registered earlier, which are asked about
+    what it refuses by raising ``Unfit``. Calls that all refuse stay with TVM.
 
-    Raises ``ControlError`` for a name that is no Relax operator.
+    Raises ``ControlError`` for a name that is no Relax operator, and for what is no function.
     """
+    if build is not None and not callable(build):
+        raise ControlError(f"build is {build!r}; need a function of a call")
     (name, *others) = resolve_op(op)
     if others:
         raise ControlError(f"operator {op!r} is one of {name}, {', '.join(others)}; name one")
     entry = _ENTRIES.setdefault(name, _Entry())
     if build is not None:
-        entry.build = build
+        entry.builders.append(build)
 
     def register(predicate: Predicate) -> Predicate:
         entry.predicates.append(predicate)
@@ -72,11 +85,30 @@ def unregister_ext_op(op: str) -> None:
         _ENTRIES.pop(name, None)
 
 
+def _built(builder: Build, call: relax.Call) -> Candidate:
+    """What a builder says. Raises ``ControlError`` if it fails or gives something else."""
+    name = getattr(builder, "__name__", type(builder).__name__)
+    try:
+        found = builder(call)
+    except Unfit:
+        raise
+    except Exception as err:
+        raise ControlError(
+            f"builder {name} failed on {call.op.name}: {type(err).__name__}: {err}"
+        ) from err
+    if not isinstance(found, Candidate):
+        raise ControlError(
+            f"builder {name} of {call.op.name} gave {found!r}; need what"
+            " byoc.patterns.row.candidate gives, or an Unfit of byoc.patterns.registry"
+        )
+    return found
+
+
 def row_for(op: str | None) -> Row | None:
     """The row of an operator: the table's, with a registered builder in place of its own."""
     row = TABLE.get(op or "")
     entry = _ENTRIES.get(op or "")
-    if entry is None or entry.build is None:
+    if entry is None or not entry.builders:
         return row
     return Row(op, entry.build, "") if row is None else replace(row, build=entry.build)
 

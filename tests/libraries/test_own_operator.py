@@ -12,8 +12,9 @@ from onnx import helper as oh
 from tvm import relax
 
 import byoc
+from byoc.errors import ControlError
 from byoc.library import Kernel, Library, LibraryError, Link, Operator
-from byoc.patterns.registry import Candidate
+from byoc.patterns.registry import Candidate, Unfit
 from byoc.patterns.row import candidate
 from codegen_cc import operator
 from codegen_cc.libraries import registry
@@ -43,6 +44,7 @@ def as_before() -> Iterator[None]:
     copies = [dict(store) for store in stores]
     yield
     byoc.unregister_ext_op("relax.sinh")
+    byoc.unregister_ext_op("relax.call_dps_packed")
     for store, copy in zip(stores, copies, strict=True):
         store.clear()
         store.update(copy)
@@ -87,6 +89,53 @@ def test_a_users_operator_is_part_of_a_region(tmp_path: Path) -> None:
     x = np.random.default_rng(3).standard_normal((4, 5)).astype(np.float32)
     (found,) = byoc.load(tmp_path / "m.so").run({"x": x}).values()
     np.testing.assert_allclose(found, np.sinh(np.maximum(x, 0)), rtol=1e-6)
+
+
+def test_packed_functions_are_operators_that_relax_has_no_name_for(tmp_path: Path) -> None:
+    """Of two functions each has a builder of its own."""
+    (tmp_path / "own.c").write_text(SOURCE)
+    (tmp_path / "own.h").write_text(HEADER)
+    link = Link(headers=("own.h",), include_dirs=(tmp_path,), sources=(tmp_path / "own.c",))
+    names = ("first", "second")
+    factors = zip(names, (2.0, 3.0), strict=True)
+    kernels = [Kernel(n, "own_sinh", ("input", by, "size", "output")) for n, by in factors]
+    operators = [Operator(name, roles=("input",)) for name in names]
+    own = Library("own", version="1", abi=1, link=link, operators=operators, kernels=kernels)
+    for name in names:
+
+        def called(call: relax.Call, name: str = name) -> Candidate:
+            if call.args[0].global_symbol != name:
+                raise Unfit(f"{call.args[0].global_symbol}; need {name}")
+            return candidate(name, call, [("input", call.args[1].fields[0])])
+
+        byoc.register_ext_op("relax.call_dps_packed", build=called)
+    blocks, kind = relax.BlockBuilder(), relax.TensorType((4, 5), "float32")
+    x = relax.Var("x", kind)
+    with blocks.function("main", [x]):
+        with blocks.dataflow():
+            y = blocks.emit(relax.op.call_dps_packed("first", (x,), out_ty=kind))
+            y = blocks.emit_output(relax.op.call_dps_packed("second", (y,), out_ty=kind))
+        blocks.emit_func_output(y)
+    done = byoc.compile(blocks.get(), tmp_path / "m.so", libraries=[own], min_bytes=0)
+    assert done.report.offloaded == done.report.operators == 2 and len(done.report.regions) == 1
+    x = np.random.default_rng(3).standard_normal((4, 5)).astype(np.float32)
+    found = byoc.load(tmp_path / "m.so")(x)
+    np.testing.assert_allclose(found, 3 * np.sinh(2 * np.sinh(x)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda call: None, "builder <lambda> of relax.sinh gave None; need what"),
+        (lambda call: call.nope, "builder <lambda> failed on relax.sinh: AttributeError"),
+        (5, "build is 5; need a function of a call"),
+    ],
+)
+def test_builders_that_fail(build: object, said: str, tmp_path: Path) -> None:
+    own = library(tmp_path)
+    with pytest.raises(ControlError, match=said):
+        byoc.register_ext_op("relax.sinh", build=build)
+        byoc.compile(model(), libraries=[own, "builtin"])
 
 
 def test_without_its_library_it_stays_with_tvm(tmp_path: Path) -> None:

@@ -160,9 +160,9 @@ def _states(usual: bool, pairs: tuple[str, ...]) -> dict[str, str] | bool | None
 
 def _wants_auto(rules: control.Choices, max_error: float | None, calibration: Path | None) -> bool:
     """Whether the precision is to be chosen by measured errors."""
-    from byoc.partition.precision import AUTO
+    from byoc.partition.precision import wants_auto
 
-    auto = any(AUTO in spec.split(",") for spec in rules.partition["precision"])
+    auto = wants_auto(rules.partition["precision"])
     if not auto and (max_error is not None or calibration is not None):
         raise click.UsageError("--max-error and --calibration go with --precision auto")
     return auto
@@ -245,9 +245,13 @@ def _print_folder(compiled: Standalone) -> None:
     _print_tensors(compiled)
     target = Target.parse(compiled.metadata.target.name)
     compiler = target.compiler() if target.is_foreign else ["cc"]
-    archive = compiled.folder / "lib" / f"lib{compiled.name}.a"
-    command = [*compiler, f"-I{compiled.folder / 'include'}", "main.c", str(archive), "-lm"]
-    say(f"use it: {join(command)}")
+    include, archive = (
+        compiled.folder / "include",
+        compiled.folder / "lib" / f"lib{compiled.name}.a",
+    )
+    # Before glibc 2.34 threads and dlopen are in libraries of their own.
+    needs = ["-lm", "-pthread", "-ldl"]
+    say(f"use it: {join([*compiler, f'-I{include}', 'main.c', str(archive), *needs])}")
 
 
 def _print_report(report: Report) -> None:

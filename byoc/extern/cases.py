@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from byoc.extern.signature import Attribute, Signature, Values, plain
 
 _TRIES = 4000
+#: Cases of one function.
+_MOST = 4
 #: Values of attributes that neither the operator nor the annotation gives any for.
 _VALUES = {"int": (1, 2), "float": (0.5, -1.25), "bool": (False, True)}
 
@@ -20,8 +22,8 @@ class Case:
     attributes: dict[str, int | float | bool | list[int | float | bool]]
 
 
-def draw_cases(signature: Signature, count: int = 4) -> list[Case]:
-    """Up to so many different cases in which every tensor has an element; at least one.
+def draw_cases(signature: Signature) -> list[Case]:
+    """Some different cases in which every tensor has an element; at least one.
 
     Raises ``ValueError`` where none is found.
     """
@@ -31,7 +33,7 @@ def draw_cases(signature: Signature, count: int = 4) -> list[Case]:
         case = _draw(signature, source)
         if case is not None and case not in found:
             found.append(case)
-            if len(found) == count:
+            if len(found) == _MOST:
                 break
     if not found:
         raise ValueError(

@@ -44,8 +44,7 @@ class Precision:
         default: str | None = None
         by_operator: list[tuple[str, str]] = []
         by_name: list[tuple[str, str]] = []
-        texts = as_texts(specs, "precision", ControlError)
-        for spec in (part for text in texts for part in split_text(text)):
+        for spec in _parts(specs):
             pair = parse(spec)
             if spec == AUTO:
                 raise ControlError(
@@ -98,5 +97,14 @@ class Precision:
 
 def without_auto(specs: PrecisionSpecs) -> tuple[str, ...]:
     """What a user gives besides ``auto``. Raises ``ControlError``."""
+    return tuple(part for part in _parts(specs) if part != AUTO)
+
+
+def wants_auto(specs: PrecisionSpecs) -> bool:
+    """Whether ``auto`` is among what a user gives. Raises ``ControlError``."""
+    return AUTO in _parts(specs)
+
+
+def _parts(specs: PrecisionSpecs) -> list[str]:
     texts = as_texts(specs, "precision", ControlError)
-    return tuple(part for text in texts for part in split_text(text) if part != AUTO)
+    return [part for text in texts for part in split_text(text)]

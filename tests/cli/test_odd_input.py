@@ -300,4 +300,4 @@ def test_commands_that_are_shown_can_be_typed(
     assert shlex.split(shown) == ["byoc", "run", str(output), "--print-time"]
     assert main(["compile", str(model), "-o", str(folder / "c"), "--emit", "standalone"]) == 0
     shown = capsys.readouterr().out.splitlines()[-1].removeprefix("use it: ")
-    assert shlex.split(shown)[-2] == str(folder / "c" / "lib" / "libtiny.a")
+    assert shlex.split(shown)[-4] == str(folder / "c" / "lib" / "libtiny.a")

@@ -15,7 +15,6 @@ import onnx
 from onnx import numpy_helper
 
 from byoc.arguments import as_mapping
-from byoc.deploy.exchange import numpy_dtype
 from byoc.deploy.metadata import FixedInput, TensorInfo
 from byoc.errors import InputError
 from byoc.frontends.onnx.given_model import GivenModel
@@ -162,15 +161,6 @@ def _described(info: onnx.ValueInfoProto, array: np.ndarray) -> FixedInput:
         return FixedInput(told, None)
     number = first.astype(np.float64).item() if first.dtype.kind not in "biu" else first.item()
     return FixedInput(told, number if np.isfinite(number) else None)
-
-
-def values_of(fixed: tuple[FixedInput, ...]) -> dict[str, np.ndarray]:
-    """The arrays of those whose elements are one number."""
-    return {
-        each.input.name: np.full(each.input.shape, each.value, numpy_dtype(each.input.dtype))
-        for each in fixed
-        if each.value is not None
-    }
 
 
 def _share_sizes(values: list[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:

@@ -23,9 +23,7 @@ def _picked(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return x.gather(-2, rows.unsqueeze(-1).expand(*rows.shape, x.shape[-1]))
 
 
-def _eliminated(
-    x: torch.Tensor, pivot: bool = True
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _eliminated(x: torch.Tensor, pivot: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Both triangles in one matrix, the row that was swapped at each step, and the order."""
     rows, columns = _checked(x)
     at, across = torch.arange(rows), torch.arange(columns)

@@ -114,6 +114,23 @@ def test_a_pointer_in_place_of_a_model(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (b"\x7fELF", "it is a library, as byoc compile writes"),
+        (b"PK\x03\x04", "torch.export.save"),
+        (b"\x1f\x8b", "it is compressed by gzip; unpack it"),
+        (b"\x89HDF", "it is an HDF5 file, as Keras writes"),
+    ],
+)
+def test_a_file_of_a_known_kind_that_is_no_model(
+    begin: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(begin + bytes(range(255)))
+    error = error_of(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.so")
+    assert "m.onnx: no ONNX model: it is " in error and said in error
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--min-coverage", "nan"], "'nan' is no number"),

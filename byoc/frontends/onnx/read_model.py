@@ -24,8 +24,16 @@ from byoc.frontends.onnx.shadowed_names import without_shadows
 from byoc.frontends.onnx.weights_apart import ApartModel, apart_from, leave_external, read_apart
 from codegen_cc.errors import one_line
 
-#: How files begin that stand for larger ones in a repository.
-_POINTER = b"version https://git-lfs.github.com/spec/"
+#: How files begin that are taken for models, and what they are.
+_OTHERS = {
+    b"version https://git-lfs.github.com/spec/": "it is a pointer of Git LFS, whose file"
+    " 'git lfs pull' brings",
+    b"\x7fELF": "it is a library, as byoc compile writes; give the model that it was made of",
+    b"PK\x03\x04": "it is a ZIP archive, as PyTorch's weights and scripts; export the module itself"
+    " to a .pt2 file by torch.export.save, or to ONNX",
+    b"\x1f\x8b": "it is compressed by gzip; unpack it",
+    b"\x89HDF": "it is an HDF5 file, as Keras writes; export the model to ONNX",
+}
 
 #: What a tensor may say of its data in a file.
 _EXTERNAL_KEYS = frozenset(("basepath", "checksum", "length", "location", "offset"))
@@ -70,20 +78,19 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (DecodeError, ValueError, UnicodeDecodeError) as err:
-        raise ModelError(
-            f"{path}: no ONNX model ({_why_not(path, err)}); the file is damaged or of another"
-            " format"
-        ) from err
+        raise ModelError(f"{path}: no ONNX model{_why_not(path, err)}") from err
     except OSError as err:
         raise ModelError(f"{path}: cannot be read ({err.strerror}); check its permissions") from err
 
 
 def _why_not(path: Path, err: BaseException) -> str:
     with path.open("rb") as file:
-        begin = file.read(len(_POINTER))
-    if begin == _POINTER:
-        return "it is a pointer of Git LFS, whose file 'git lfs pull' brings"
-    return one_line(err).partition(": ")[2] or type(err).__name__
+        begin = file.read(max(map(len, _OTHERS)))
+    for other, what in _OTHERS.items():
+        if begin.startswith(other):
+            return f": {what}"
+    said = one_line(err).partition(": ")[2] or type(err).__name__
+    return f" ({said}); the file is damaged or of another format"
 
 
 def _read_file(path: Path) -> ApartModel:

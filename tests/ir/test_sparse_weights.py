@@ -62,6 +62,18 @@ def test_agree_with_onnxruntime(in_file: bool, tmp_path: Path) -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
+def test_sparse_constants(tmp_path: Path) -> None:
+    """A node that gives such a weight, as a file may have it in place of a list."""
+    weight = helper.make_node("Constant", [], ["w"], sparse_value=sparse("", pruned(40, 5)))
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = onnx_model([weight, product], {"x": ["n", 40]}, ["y"])
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert made.report.left == () and len(made.report.regions) == 1
+    inputs = {"x": random(3, 40)}
+    with byoc.load(made.path) as loaded:
+        assert_agrees(loaded.run(inputs), onnxruntime_outputs(model, inputs))
+
+
 @pytest.mark.parametrize(
     ("places", "dims", "says"),
     [

@@ -68,6 +68,16 @@ def test_batches(shape: list[int | str], tmp_path: Path) -> None:
     _check(model, tmp_path, *(size[: len(shape)] for size in sizes))
 
 
+@pytest.mark.parametrize("opset", [7, 9, 13])
+def test_batches_of_old_networks(opset: int, tmp_path: Path) -> None:
+    """What trains is told by its outputs."""
+    node = helper.make_node("BatchNormalization", [*"xsbmv"], [*"ypqrt"])
+    ones = {name: np.ones(5, "float32") for name in "mv"}
+    weights = {"s": _values(5), "b": _values(5), **ones}
+    model = onnx_model([node], {"x": ["n", 5, 4, 6]}, ["y"], weights, opset)
+    _check(model, tmp_path, (3, 5, 4, 6), (2, 5, 4, 6))
+
+
 def test_running_statistics_that_are_read(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("BatchNormalization", [*"xsbmv"], ["t", "p", "q"], training_mode=1),

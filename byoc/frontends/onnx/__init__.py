@@ -28,7 +28,6 @@ from byoc.frontends.onnx.dynamic_axes import DynamicAxis, note, set_shapes
 from byoc.frontends.onnx.explain import failed_node, unsupported, unsupported_input
 from byoc.frontends.onnx.fixed_inputs import FixedInputs, fix_inputs, given_values
 from byoc.frontends.onnx.fold_onnx import drop_unused, fold_constants
-from byoc.frontends.onnx.four_bits import widen_four_bits
 from byoc.frontends.onnx.given_model import GivenModel, given_model
 from byoc.frontends.onnx.graph_names import single_results
 from byoc.frontends.onnx.input_shapes import (
@@ -41,6 +40,7 @@ from byoc.frontends.onnx.input_shapes import (
 from byoc.frontends.onnx.integer_products import products_of_floats
 from byoc.frontends.onnx.learned_axes import Unequal
 from byoc.frontends.onnx.named_import import import_named, ranges_of
+from byoc.frontends.onnx.narrow_constants import widen_narrow_constants
 from byoc.frontends.onnx.open_squeeze import declared_ranks, squeeze_as_declared
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.refusals import Refusals
@@ -89,7 +89,7 @@ def prepare_apart(
     shapes, fixed = given_shapes(input_shapes), given_values(fixed_inputs)
     loaded = read(model)
     dense_weights(loaded.model)
-    widen_four_bits(loaded.model)
+    widen_narrow_constants(loaded.model)
     loaded.fixed = fix_inputs(loaded.model, fixed, shapes)
     shapes = {name: shape for name, shape in shapes.items() if name not in fixed}
     loaded.ranks = declared_ranks(loaded.model)

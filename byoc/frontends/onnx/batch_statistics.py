@@ -5,7 +5,8 @@ weight, and its statistics depend on no input. The node becomes what it computes
 
     (x - mean) / sqrt(variance + epsilon) * scale + bias    over all axes but the second
 
-so that what is constant is folded. Nodes whose running statistics are read stay.
+so that what is constant is folded. Nodes whose running statistics are read stay. Before opset 14 a
+node trains that has outputs for these.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from byoc.frontends.onnx.graph_names import FreshNames, known_as, reads, replace_nodes
 from byoc.frontends.onnx.honoured import ONNX_DOMAINS
+from byoc.frontends.onnx.loose_models import opsets_of
 
-#: From which opset on a reduction has its axes as an input.
-_AXES_ARE_INPUT = 18
+#: From which opset on a reduction has its axes as an input, and what adds axes.
+_AXES_ARE_INPUT, _COLUMNS_BY_INPUT = 18, 13
+
+#: From which opset on an attribute says whether the layer trains.
+_MODE_IS_ATTRIBUTE = 14
 
 #: Dtypes whose statistics need no wider one.
 _WIDE = (TensorProto.FLOAT, TensorProto.DOUBLE)
@@ -29,13 +34,13 @@ _WIDE = (TensorProto.FLOAT, TensorProto.DOUBLE)
 def write_batch_statistics(model: onnx.ModelProto) -> None:
     """Write such nodes as the operators that they are made of, in place."""
     graph = model.graph
-    if not any(map(_trains, graph.node)):
+    opset = max(opsets_of(model), default=0)
+    if not any(_trains(node, opset) for node in graph.node):
         return
-    opset = max(entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS)
     counts, names, types = reads(graph), FreshNames(graph), _types(graph)
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        kind = types.get(node.input[0]) if _trains(node) else None
+        kind = types.get(node.input[0]) if _trains(node, opset) else None
         if kind is None or any(counts[name] for name in node.output[1:] if name):
             nodes.append(node)
         else:
@@ -43,12 +48,12 @@ def write_batch_statistics(model: onnx.ModelProto) -> None:
     replace_nodes(graph, nodes)
 
 
-def _trains(node: onnx.NodeProto) -> bool:
-    return (
-        node.op_type == "BatchNormalization"
-        and node.domain in ONNX_DOMAINS
-        and any(a.name == "training_mode" and a.i for a in node.attribute)
-    )
+def _trains(node: onnx.NodeProto, opset: int) -> bool:
+    if node.op_type != "BatchNormalization" or node.domain not in ONNX_DOMAINS:
+        return False
+    if opset < _MODE_IS_ATTRIBUTE:
+        return any(node.output[1:])
+    return any(a.name == "training_mode" and a.i for a in node.attribute)
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, tuple[int, int]]:
@@ -101,6 +106,8 @@ class _Writer:
         behind = list(range(1, self._rank - 1))
         if not behind:
             return values
+        if self._opset < _COLUMNS_BY_INPUT:
+            return self._add("Unsqueeze", [values], axes=behind)
         return self._add("Unsqueeze", [values, self._constant("axes", np.array(behind))])
 
     def _add(self, operator: str, inputs: list[str], result: str = "", **attributes: object) -> str:

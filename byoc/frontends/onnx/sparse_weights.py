@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, numpy_helper
+from onnx import external_data_helper, helper, numpy_helper
 
 from byoc.errors import ModelError
 from byoc.frontends.onnx.graph_names import all_graphs
@@ -17,13 +17,18 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def dense_weights(model: onnx.ModelProto) -> None:
-    """Replace the sparse initializers of all graphs, in place.
+    """Replace the sparse initializers and constants of all graphs, in place.
 
     Raises ``ModelError`` for one whose places do not fit it.
     """
     for graph in all_graphs(model.graph):
         graph.initializer.extend(map(_dense, graph.sparse_initializer))
         del graph.sparse_initializer[:]
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.name == "sparse_value" and node.op_type == "Constant":
+                    value = _dense(attribute.sparse_tensor)
+                    attribute.CopyFrom(helper.make_attribute("value", value))
 
 
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:

@@ -160,7 +160,7 @@ def _blocks_first(array: np.ndarray) -> relax.Expr:
 def gather_block_quantised(node: Node) -> relax.Expr:
     """Rows of a constant table of 4 or 8 bits, whose blocks along the row have scales.
 
-    Two numbers of 4 bits share a byte where the table is uint8, else ``widen_four_bits`` made them
+    Two numbers of 4 bits share a byte where the table is uint8, else ``narrow_constants`` made them
     int8. Rows are taken as integers, so that the table stays as small as it is.
     """
     bits, block = node.attrs.get("bits", 4), _whole(node, "block_size", 128)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
+import byoc
 import byoc.frontends.onnx.backend as backend
 from tests.ir.graphs import onnx_model, random
 
@@ -50,3 +54,22 @@ def test_moments_seeds_and_repeats() -> None:
     normal = np.sort(drawn["d"])
     assert abs((np.abs(normal) < 1).mean() - 0.6827) < error
     assert 3.5 < normal[-1] < 5.5 and -5.5 < normal[0] < -3.5
+
+
+@pytest.mark.parametrize("opset", [7, 17])
+def test_classes_have_the_chances_of_their_scores(opset: int, tmp_path: Path) -> None:
+    """Scores are logarithms of chances, as a policy's last layer gives them."""
+    node = helper.make_node("Multinomial", ["x"], ["y"], sample_size=COUNT, dtype=TensorProto.INT64)
+    model = onnx_model([node], {"x": ["n", 4]}, ["y"], opset=opset)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    made = byoc.compile(model, tmp_path / "m.so", min_bytes=0)
+    assert len(made.report.regions) == 1
+    scores = np.array([[0.0, 1.0, -100.0, 2.0], [7.0, 7.0, 7.0, 7.0]], np.float32)
+    with byoc.load(made.path) as library:
+        drawn = library.run({"x": scores})["y"]
+    assert drawn.dtype == np.int64 and drawn.shape == (2, COUNT)
+    want = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    for row, chances in zip(drawn, want, strict=True):
+        found = np.bincount(row, minlength=4) / COUNT
+        np.testing.assert_allclose(found, chances, atol=5 / np.sqrt(COUNT))
+    assert abs(np.corrcoef(drawn[1][1:], drawn[1][:-1])[0, 1]) < 5 / np.sqrt(COUNT)

@@ -36,6 +36,7 @@ BODIES: dict[tuple[str, str], Callable[[Call], bool]] = {
     ("", "Attention"): attention.attention,
     ("", "BatchNormalization"): experimental.batch_normalization,
     ("", "Bernoulli"): structure.bernoulli,
+    ("", "Multinomial"): structure.multinomial,
     ("", "Celu"): structure.celu,
     ("", "Compress"): structure.compress,
     ("", "Crop"): experimental.crop,

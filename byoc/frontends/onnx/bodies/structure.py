@@ -91,6 +91,21 @@ def bernoulli(call: Call) -> bool:
     return True
 
 
+def multinomial(call: Call) -> bool:
+    """Classes with the chances that their scores tell: the greatest of score - log(-log(u)).
+
+    Each number that is drawn has its own u, uniform between 0 and 1 (Gumbel).
+    """
+    count = call.attrs.get("sample_size", 1)
+    scores = call.over("Unsqueeze", call.single(), [1])
+    scores = call.op("Add", scores, call.constant(np.zeros((1, count, 1)), np.float32))
+    drawn = call.op("RandomUniformLike", scores, seed=call.attrs.get("seed"))
+    part = call.op("Log", call.op("Neg", call.op("Log", drawn)))
+    best = call.op("ArgMax", call.op("Sub", scores, part), axis=2, keepdims=0)
+    call.give(0, call.op("Cast", best, to=call.attrs.get("dtype", onnx.TensorProto.INT32)))
+    return True
+
+
 def reverse_sequence(call: Call) -> bool:
     """The first so many elements of each row in reverse: all are taken by their places.
 

@@ -45,6 +45,7 @@ from byoc.frontends.onnx.open_squeeze import declared_ranks, squeeze_as_declared
 from byoc.frontends.onnx.read_model import read
 from byoc.frontends.onnx.refusals import Refusals
 from byoc.frontends.onnx.same_padding import explicit_padding
+from byoc.frontends.onnx.scaled_images import separate_scales
 from byoc.frontends.onnx.settle_axes import settle_axes, with_sizes
 from byoc.frontends.onnx.signature import signature
 from byoc.frontends.onnx.sparse_weights import dense_weights
@@ -98,6 +99,7 @@ def prepare_apart(
     require_countable(loaded.model)
     simplify(loaded)
     explicit_padding(loaded.model)
+    separate_scales(loaded.model)
     products_of_floats(loaded.model)
     return loaded
 

@@ -8,6 +8,7 @@ import sympy
 import tvm
 from tvm import relax
 
+from byoc.frontends.onnx.learned_axes import Unequal, unequal
 from byoc.ir.dataflow import shape_of
 from codegen_cc.dim import Dim, broadcast_shape, normal, same
 from codegen_cc.region.relax_dims import relax_extent
@@ -107,6 +108,50 @@ def broadcastable(
         extents = [relax_extent(dim, variables) for dim in dims]
         parts.append(x if all(map(same, dims, shape)) else fitted(bb, x, extents))
     return parts
+
+
+def expanded(
+    bb: relax.BlockBuilder,
+    value: relax.Expr,
+    wanted: Sequence[Dim],
+    extent_of: Callable[[Dim], int | tvm.ir.Expr],
+    differing: Unequal | None,
+) -> relax.Expr:
+    """Broadcasting of, or to, symbolic extents.
+
+    Where the run decides whether an axis is repeated, the pair is added to ``differing``, and
+    ``ValueError`` raised; or, for None, axes of 1 are repeated and others have to be equal.
+    """
+    shape = shape_of(value)
+    # TVM's converter takes -1 for an axis that stays; so did exporters.
+    padded = (1,) * (len(wanted) - len(shape)) + shape
+    rank = len(padded)
+    wanted = [1 if e == -1 else e for e in (*[1] * (rank - len(wanted)), *wanted)]
+    result = broadcast_shape(padded, tuple(wanted))
+    if result is None and differing is not None:
+        differing += unequal([padded, tuple(wanted)])
+        raise ValueError(
+            f"shape {list(shape)} to {wanted}: whether an axis is repeated depends on the"
+            " sizes; need equal extents, or 1"
+        )
+    if result is None:
+        for axis, (own, whole) in enumerate(zip(shape, wanted[rank - len(shape) :], strict=True)):
+            if broadcast_shape((own,), (whole,)) is None:
+                value = _repeated(bb, value, axis, extent_of(whole))
+        result = broadcast_shape((1,) * (rank - len(shape)) + shape_of(value), tuple(wanted))
+    return relax.op.broadcast_to(value, relax.ShapeExpr([extent_of(e) for e in result]))
+
+
+def _repeated(
+    bb: relax.BlockBuilder, value: relax.Expr, axis: int, extent: int | tvm.ir.Expr
+) -> relax.Expr:
+    """A tensor whose axis is ``extent`` long or, where it is 1, is repeated so often."""
+    own = value.ty.shape.values[axis]
+    require_equal(bb, [(own - 1) * own], [(own - 1) * extent])
+    last = bb.normalize(relax.op.shape_to_tensor(relax.ShapeExpr([own - 1])))
+    places = bb.normalize(relax.op.arange(0, extent, 1, "int64"))
+    places = bb.normalize(relax.op.minimum(places, last))
+    return bb.normalize(relax.op.take(value, places, axis=axis))
 
 
 def multipliable(

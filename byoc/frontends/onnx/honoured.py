@@ -19,6 +19,7 @@ from byoc.frontends.onnx.quantised_operators import MICROSOFT, OF_MICROSOFT
 OWN = "byoc"
 DECISION_TREES, TREE_CUTS, PAIR_COUPLING = "DecisionTrees", "TreeCuts", "PairCoupling"
 EXPERT_ORDER, EXPERT_PRODUCT = "ExpertOrder", "ExpertProduct"
+SCALED_RESIZE = "ScaledResize"
 
 #: Names of ONNX's own domain.
 ONNX_DOMAINS = ("", "ai.onnx")
@@ -58,7 +59,9 @@ OTHER_DOMAINS = {
             "SkipLayerNormalization",
         )
     ),
-    OWN: frozenset((DECISION_TREES, TREE_CUTS, PAIR_COUPLING, EXPERT_ORDER, EXPERT_PRODUCT)),
+    OWN: frozenset(
+        (DECISION_TREES, TREE_CUTS, PAIR_COUPLING, EXPERT_ORDER, EXPERT_PRODUCT, SCALED_RESIZE)
+    ),
 }
 
 #: Operators whose converter is for the other domain's; ONNX has some of that name as well.

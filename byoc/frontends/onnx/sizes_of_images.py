@@ -17,6 +17,7 @@ import sympy
 import tvm
 from tvm import relax, tirx
 
+from byoc.frontends.onnx.honoured import SCALED_RESIZE
 from byoc.frontends.onnx.shape_values import ShapeValue
 from byoc.frontends.onnx.tangled_extents import numbers_as_symbols
 from byoc.ir.dataflow import dtype_of, shape_of
@@ -48,6 +49,8 @@ class SizesOfImages:
         for node in graph.node:
             if node.op_type == "Resize" and len(node.input) > 3:
                 self.read.add(node.input[3])
+            elif node.op_type == SCALED_RESIZE:
+                self.read.add(node.input[2])
             elif node.op_type == "ConstantOfShape":
                 self.filled.add(node.input[0])
 

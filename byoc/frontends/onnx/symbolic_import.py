@@ -23,6 +23,7 @@ from byoc.frontends.onnx.contracted_axes import note_contracted, shapes_of
 from byoc.frontends.onnx.fitting_extents import (
     broadcastable,
     concatenated,
+    expanded,
     multipliable,
     require_equal,
 )
@@ -54,7 +55,6 @@ from byoc.frontends.onnx.tangled_extents import TangledExtents
 from byoc.ir.dataflow import array_of, is_kernel_float, scalar_of, shape_of
 from codegen_cc.dim import (
     Dim,
-    broadcast_shape,
     is_static,
     normal,
     product,
@@ -110,7 +110,7 @@ class SymbolicImporter(CheckedImporter):
         #: What converts symbolic operands, and gives None where TVM's converter will do.
         self._own = {
             "Concat": lambda inputs, attrs: concatenated(
-                self.bb, inputs, attrs.get("axis", 1), self._variables, self.tangled.by_values
+                self.bb, inputs, attrs.get("axis", 1), self._variables, self.tangled.by_run
             ),
             "Slice": self._slice,
             "Tile": lambda inputs, _: tiled(self.bb, inputs, self._extent),
@@ -199,7 +199,7 @@ class SymbolicImporter(CheckedImporter):
 
     def _in_one_form(self, inputs: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
         """Operands whose extents TVM would not know to be equal, with equal texts for them."""
-        inputs = broadcastable(self.bb, inputs, self._variables, self.tangled.by_values)
+        inputs = broadcastable(self.bb, inputs, self._variables, self.tangled.by_run)
         shapes = [None if x is None else shape_of(x) for x in inputs]
         if None in shapes:
             return inputs
@@ -345,19 +345,8 @@ class SymbolicImporter(CheckedImporter):
         shape, wanted = shape_of(inputs[0]), dims_of(inputs[1])
         if shape is None or wanted is None or is_static([*shape, *wanted]):
             return None
-        # TVM's converter takes -1 for an axis that stays; so did exporters.
-        padded = (1,) * (len(wanted) - len(shape)) + shape
-        rank = len(padded)
-        wanted = [1 if e == -1 else e for e in (*[1] * (rank - len(wanted)), *wanted)]
-        result = broadcast_shape(padded, tuple(wanted))
-        if result is None:
-            self.unequal += unequal([padded, tuple(wanted)])
-            raise ValueError(
-                f"shape {list(shape)} to {wanted}: whether an axis is repeated depends on the"
-                " sizes; need equal extents, or 1"
-            )
-        extents = [self._extent(extent) for extent in result]
-        return relax.op.broadcast_to(inputs[0], relax.ShapeExpr(extents))
+        late = self.tangled.has_sizes(wanted)
+        return expanded(self.bb, inputs[0], wanted, self._extent, None if late else self.unequal)
 
     def _squeeze(
         self, inputs: Sequence[relax.Expr | None], attrs: dict[str, Any]

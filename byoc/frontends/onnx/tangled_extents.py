@@ -68,6 +68,15 @@ class TangledExtents:
         found = {s for e in extents if isinstance(e, sympy.Expr) for s in e.free_symbols}
         return bool(found - self.of_inputs)
 
+    def has_sizes(self, extents: Sequence[Dim]) -> bool:
+        """Whether one of these extents has a symbol of a computed size of an image."""
+        found = {s for e in extents if isinstance(e, sympy.Expr) for s in e.free_symbols}
+        return bool(found & self.computed)
+
+    def by_run(self, *extents: Dim) -> bool:
+        """Whether values, or computed sizes, decide one of these extents."""
+        return self.by_values(*extents) or self.has_sizes(extents)
+
     def has_cuts(self, extents: Sequence[Dim]) -> bool:
         """Whether one of these extents is that of a computed slice or filling."""
         return any(isinstance(e, sympy.Expr) and bool(e.free_symbols & self.cuts) for e in extents)

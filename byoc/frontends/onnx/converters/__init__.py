@@ -14,6 +14,7 @@ from byoc.frontends.onnx.converters import (
     block_weight,
     columns,
     computed_axes,
+    computed_resize,
     computed_sizes,
     coupling,
     detection,
@@ -36,6 +37,7 @@ from byoc.frontends.onnx.converters import (
     windows,
 )
 from byoc.frontends.onnx.converters.node import Node
+from byoc.frontends.onnx.honoured import SCALED_RESIZE
 from byoc.frontends.onnx.quantised_operators import OF_MICROSOFT, OF_ONNX
 
 #: By operator.
@@ -113,6 +115,7 @@ CONVERTERS: dict[str, Callable[[Node], relax.Expr]] = {
     "ReduceSumSquare": reductions.reduction,
     "Reshape": computed_sizes.reshape,
     "Resize": shapes.any_resize,
+    SCALED_RESIZE: computed_resize.scaled_resize,
     "RMSNormalization": reductions.rms_norm,
     "RNN": recurrent.layer,
     "RoiAlign": windows.roi_align,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import _tensor_to_shape_expr
 
@@ -37,6 +38,28 @@ def resize(node: Node) -> relax.Expr:
         loops = _loops(options, (place, axis, len(axes)), extents[place], shape[axis])
         x = node.emit(node.bb.emit_te(loops, x, scales, region))
     return x
+
+
+def scaled_resize(node: Node) -> relax.Expr:
+    """``ScaledResize`` (``scaled_images``): axes by scales, whose sizes are known extents."""
+    sizes = node.inputs[2]
+    if node.shape() is None or not _is_shape(sizes):
+        raise ValueError("scales that are computed, of a tensor of unknown shape")
+    extents = sizes.args[0].values
+    options, scales = _Options.of(node), relax.op.astype(node.inputs[1], _F32)
+    x, scales = node.emit(node.inputs[0]), node.emit(scales)
+    axes = node.attrs["axes"]
+    region = _region(node, len(axes), options)
+    for place, axis in enumerate(axes):
+        loops = _loops(options, (place, axis, len(axes)), extents[axis], 1)
+        x = node.emit(node.bb.emit_te(loops, x, scales, region))
+    return x
+
+
+def _is_shape(expr: relax.Expr) -> bool:
+    """Whether a vector is made of extents that are known as such."""
+    made = isinstance(expr, tvm.ir.Call) and expr.op == tvm.ir.Op.get("relax.shape_to_tensor")
+    return made and isinstance(expr.args[0], relax.ShapeExpr)
 
 
 def _scales(

@@ -127,7 +127,7 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
     """The axes with extents that make pairs equal, as far as there are such; else as they are."""
     values: dict[sympy.Symbol, Dim] = {}
     for pair in pairs:
-        a, b = (_with(dim, values) for dim in pair)
+        a, b = (with_values(dim, values) for dim in pair)
         if isinstance(pair, Elements):
             found = None if same(a, b) else _whole(axes, a, b)
         elif isinstance(pair, Size) and (sized := _tie(axes, a, b, batches=True)) is not None:
@@ -144,7 +144,7 @@ def learned(axes: tuple[DynamicAxis, ...], pairs: Unequal) -> tuple[DynamicAxis,
             factor, offset = _factor(axes, name) or 1, _offset(axes, name) or 0
             put = {symbol(name): normal((_dim(extent) - offset) / sympy.Integer(factor))}
             axes = _renamed(axes, name, extent)
-            values = put | {key: _with(value, put) for key, value in values.items()}
+            values = put | {key: with_values(value, put) for key, value in values.items()}
     return axes
 
 
@@ -189,7 +189,7 @@ def _tie_of_cut(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, E
         for part in (sympy.Integer(0), inside):  # s beside max(0, t - p), which is t - p then
             found = _tie(axes, gap.xreplace({cut: part}), 0)
             put = {symbol(name): _dim(extent) for name, extent in (found or {}).items()}
-            if put and same(_with(a, put), _with(b, put)):
+            if put and same(with_values(a, put), with_values(b, put)):
                 return found
     return None
 
@@ -228,7 +228,7 @@ def _multiple(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, Ext
     for names in [*([name] for name in named), *several]:
         for factor in sorted(map(int, factors)):
             put = {symbol(name): factor * symbol(name) for name in names}
-            if same(_with(a, put), _with(b, put)):
+            if same(with_values(a, put), with_values(b, put)):
                 return {name: Extent(name, _factor(axes, name) * factor) for name in names}
     return None
 
@@ -284,7 +284,7 @@ def _of_size(axes: tuple[DynamicAxis, ...], a: Dim, b: Dim) -> Mapping[str, int]
         return None
 
     def made(size: int) -> Dim:
-        return _with(dim, {symbol(name): size for name in names})
+        return with_values(dim, {symbol(name): size for name in names})
 
     def least_for(wanted: int) -> int:
         low, high = 0, _MOST
@@ -315,7 +315,7 @@ def _fewest_more(
 
     def fits(more: int, some: Collection[str]) -> bool:
         shifted = {symbol(name): symbol(name) + more for name in some}
-        return holds(_with(a, shifted), _with(b, shifted))
+        return holds(with_values(a, shifted), with_values(b, shifted))
 
     if not names or not fits(LONGEST, names):
         return None
@@ -329,7 +329,7 @@ def _fewest_more(
     return {name: Extent(name, offset=_offset(axes, name) + high) for name in names}
 
 
-def _with(dim: Dim, values: Mapping[sympy.Symbol, Dim]) -> Dim:
+def with_values(dim: Dim, values: Mapping[sympy.Symbol, Dim]) -> Dim:
     """A dimension with values for symbols, extremes in the one form of ``codegen_cc.dim``."""
     put = sympy.sympify(dim).subs(dict(values), simultaneous=True)
     extremes = put.replace(

@@ -5,6 +5,7 @@ less general extents are tried, until they can be, or until fixed sizes would be
 
     past+sequence for a total         a decoder's mask is as long as its cache and its input
     a name for each axis              as the file has them, or after what the axis usually is
+    another's length and more         what is cut to another axis, and may be longer (longer_axes)
     what operators ask for            extents that are equal, axes that are not shorter (learned)
     sizes at which reshapes fit       a batch that is 1 in the file, multiples for -1 (learned, too)
     one name for all of one meaning   inputs that the file has no names for are added or joined;
@@ -51,6 +52,7 @@ from byoc.frontends.onnx.learned_axes import (
     learned,
     of_numbers,
 )
+from byoc.frontends.onnx.longer_axes import longer
 from byoc.frontends.onnx.named_import import assumed_in, ranges_of
 from byoc.frontends.onnx.suggest_multiples import MULTIPLES
 from byoc.frontends.onnx.unknown_sizes import has_cuts, has_fewer_axes, values_without_shape
@@ -168,6 +170,9 @@ def _learn(
 ) -> Settled | None:
     """An import that knows all sizes, where each before it tells how the axes have to be."""
     named = axes
+    more = longer(axes, noted.get(axes, []))
+    if more != axes and (found := attempt(more)) is not None and not found.unknown:
+        return found
     for _ in range(_LESSONS):
         better = learned(axes, noted.get(axes, []))
         if better == axes:

@@ -60,6 +60,22 @@ def test_open_ratios(opset: int, options: dict, shape: list, tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore::byoc.AxesNote")
+def test_ratios_in_float16(tmp_path: Path) -> None:
+    """As converters to float16 leave them: scales are float32 all the same."""
+    half = onnx.TensorProto.FLOAT16
+    nodes = [
+        helper.make_node("Cast", ["r"], ["ratio"], to=half),
+        helper.make_node("Concat", ["ones", "ratio", "ratio"], ["halves"], axis=0),
+        helper.make_node("Cast", ["halves"], ["scales"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Resize", ["x", "", "scales"], ["s"], "resize", **LINEAR),
+        helper.make_node("Conv", ["s", "w"], ["y"]),
+    ]
+    weights = WEIGHTS | {"ones": np.ones(2, np.float16)}
+    model = onnx_model(nodes, {"x": ["b", 3, "h", "w_"], "r": [1]}, ["y"], weights, 13)
+    check(model, tmp_path, [scaled(random(2, 3, 20, 31), ratio) for ratio in (0.25, 0.5)])
+
+
+@pytest.mark.filterwarnings("ignore::byoc.AxesNote")
 def test_states_of_one_pixel_or_of_the_image(tmp_path: Path) -> None:
     """The first frame's state is a zero, which is repeated; the next one's is the output."""
     nodes = [

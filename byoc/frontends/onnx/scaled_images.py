@@ -67,6 +67,8 @@ class _Writer:
     def _parts(self, scales: str) -> Iterator[tuple[str, bool, int]]:
         """What scales are put together from: name, whether it is ones, and length; or nothing."""
         maker = self._makers.get(scales)
+        while maker is not None and maker.op_type == "Cast":  # of a network in float16
+            maker = self._makers.get(maker.input[0])
         if maker is None or maker.op_type != "Concat":
             return
         found = [(name, *self._part(name)) for name in maker.input]
@@ -107,7 +109,8 @@ class _Writer:
             made.append(helper.make_node(operator, inputs, [result], name, **attributes))
             return result
 
-        shape, sizes, axes, begin = add("Shape", node.input[0]), [], [], 0
+        shape, begin = add("Shape", node.input[0]), 0
+        sizes, scales, axes = [], [], []
         for scale, ones, length in parts:
             places = np.arange(begin, begin + length)
             begin += length
@@ -115,12 +118,12 @@ class _Writer:
             extents = add("Gather", shape, at, axis=0)
             if not ones:
                 axes += places.tolist()
+                scales.append(add("Cast", scale, to=TensorProto.FLOAT))
                 floats = add("Cast", extents, to=TensorProto.FLOAT)
-                whole = add("Floor", add("Mul", floats, scale))
+                whole = add("Floor", add("Mul", floats, scales[-1]))
                 extents = add("Cast", whole, to=TensorProto.INT64)
             sizes.append(extents)
-        scales = add("Concat", *(name for name, ones, _ in parts if not ones), axis=0)
-        inputs = [node.input[0], scales, add("Concat", *sizes, axis=0)]
+        inputs = [node.input[0], *(add("Concat", *some, axis=0) for some in (scales, sizes))]
         resize = helper.make_node(
             SCALED_RESIZE, inputs, node.output, node.name, domain=OWN, axes=axes, **modes
         )

@@ -377,6 +377,19 @@ def test_agree_with_onnxruntime(opset: int) -> None:
     assert_agrees(found, expected)
 
 
+@pytest.mark.parametrize("opset", [11, 14])
+def test_layer_norm_before_its_opset(opset: int) -> None:
+    """As ONNX Runtime writes it into networks that it has optimised, with its attributes."""
+    node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y"], axis=-1, stash_type=1)
+    weights = {"s": floats(16), "b": floats(16)}
+    model = onnx_model([node], {"x": [2, 5, 16]}, ["y"], weights, opset)
+    given = {"x": floats(2, 5, 16)}
+    rep = backend.prepare(model, min_bytes=0)
+    found = rep.run(given)
+    assert rep.report.left == () and len(rep.report.regions) == 1
+    assert_agrees({"y": found[0]}, onnxruntime_outputs(model, given))
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_network_that_onnxruntime_has_optimised(half: bool, tmp_path: Path) -> None:
     """Fused operators become the kernels of the network before, also from float16."""

@@ -125,6 +125,7 @@ OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
         "unidirectional": 0,
     },
     "EmbedLayerNormalization": {"mask_index_type": 0},
+    "LayerNormalization": {"stash_type": 1},  # of opset 17, which ONNX Runtime has in all opsets
 }
 
 

@@ -379,10 +379,14 @@ def test_agree_with_onnxruntime(opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [11, 14])
 def test_layer_norm_before_its_opset(opset: int) -> None:
-    """As ONNX Runtime writes it into networks that it has optimised, with its attributes."""
-    node = helper.make_node("LayerNormalization", ["x", "s", "b"], ["y"], axis=-1, stash_type=1)
-    weights = {"s": floats(16), "b": floats(16)}
-    model = onnx_model([node], {"x": [2, 5, 16]}, ["y"], weights, opset)
+    """As ONNX Runtime writes it into networks that it optimises, beside operators of its own."""
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "s", "b"], ["l"], axis=-1, stash_type=1),
+        helper.make_node("FusedMatMul", ["l", "w"], ["y"], domain=MICROSOFT, alpha=0.5),
+    ]
+    weights = {"s": floats(16), "b": floats(16), "w": floats(16, 8)}
+    model = onnx_model(nodes, {"x": [2, 5, 16]}, ["y"], weights, opset)
+    model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
     given = {"x": floats(2, 5, 16)}
     rep = backend.prepare(model, min_bytes=0)
     found = rep.run(given)

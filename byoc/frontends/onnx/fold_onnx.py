@@ -48,7 +48,7 @@ from byoc.frontends.onnx.graph_names import (
     replace_nodes,
     subgraphs,
 )
-from byoc.frontends.onnx.honoured import ONNX_DOMAINS, OWN, schema_of
+from byoc.frontends.onnx.honoured import ONNX_DOMAINS, OWN, defined, schema_of
 from byoc.frontends.onnx.inferred_shapes import (
     NUMBERS,
     bytes_of,
@@ -269,7 +269,7 @@ class _Walk:
                 return result_types(node, types, self._version(""))
             if node.domain == OWN:
                 return types_of_own(node, types)
-            schema = onnx.defs.get_schema(node.op_type, self._version(node.domain), node.domain)
+            schema = defined(node.op_type, self._version(node.domain), node.domain)
             return onnx.shape_inference.infer_node_outputs(
                 schema, node, types, data, opset_imports=list(self.model.opset_import)
             )

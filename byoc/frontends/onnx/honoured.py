@@ -125,8 +125,11 @@ OTHER_DEFAULTS: dict[str, dict[str, Any]] = {
         "unidirectional": 0,
     },
     "EmbedLayerNormalization": {"mask_index_type": 0},
-    "LayerNormalization": {"stash_type": 1},  # of opset 17, which ONNX Runtime has in all opsets
 }
+
+
+#: Operators that ONNX Runtime has in all opsets, and ONNX from one on.
+_IN_ALL_OPSETS = {"LayerNormalization": 17}
 
 
 @cache
@@ -135,9 +138,16 @@ def schema_of(op_type: str, opset: int, domain: str = "") -> defs.OpSchema | Non
     if domain not in ONNX_DOMAINS:
         return None
     try:
-        return defs.get_schema(op_type, opset, "")
+        return defined(op_type, opset)
     except defs.SchemaError:
         return None
+
+
+def defined(op_type: str, opset: int, domain: str = "") -> defs.OpSchema:
+    """The schema of an operator of any domain. Raises ``SchemaError``."""
+    if domain in ONNX_DOMAINS:
+        opset, domain = max(opset, _IN_ALL_OPSETS.get(op_type, 0)), ""
+    return defs.get_schema(op_type, opset, domain)
 
 
 def default_of(schema: defs.OpSchema | None, op_type: str, name: str) -> Any:

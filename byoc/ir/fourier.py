@@ -21,7 +21,7 @@ from tvm import relax, te, tirx
 from byoc.ir.dataflow import constant, dtype_of
 from byoc.ir.own_operators import register
 from codegen_cc.dtypes import SINGLE
-from codegen_cc.operators.fourier import HALF, REAL_NUMBERS
+from codegen_cc.operators.fourier import HALF, REAL_NUMBERS, waves_of
 
 NAME = "relax.ext.fourier"
 
@@ -141,10 +141,11 @@ def _transforms_of_units(form: Form, size: int, length: int) -> np.ndarray:
         units = np.stack([units, units * 1j], 1).reshape(2 * size, size)
     if form.kind == HALF:
         made = np.fft.irfft(units, length) * length
-    elif form.inverse:
-        made = np.fft.ifft(units, length) * length
     else:
-        made = np.fft.fft(units, length)
+        given = units[:, :length]
+        turns = np.outer(np.arange(given.shape[1]), np.arange(length)) % length
+        waves = waves_of(length)[turns]
+        made = given @ (waves.conj() if form.inverse else waves)
     made = made[:, : form.count(length)] * float(length) ** (-form.norm / 2)
     return made.view(np.float64) if form.to_pairs else made
 

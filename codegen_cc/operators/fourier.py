@@ -78,17 +78,26 @@ def lower(node: RegionNode, builder: PlanBuilder) -> None:
         "norm": attrs["norm"],
     }
     comment = f"{node.node.composite}: {list(x.shape)} -> {list(y.shape)}, {length} elements each"
-    waves = builder.constant(_waves(length)) if is_static([length]) else None
+    waves = builder.constant(_pairs(waves_of(length))) if is_static([length]) else None
     taken = None if window is None else builder.dense(builder.tensor(window))
     arguments = [Struct("ext_fourier_params", fields), x, waves, taken, y]
     builder.call("ext_fourier", arguments, y, comment)
     builder.place(node.output, y)
 
 
-def _waves(length: int) -> np.ndarray:
-    """[length, 2]: ``exp(-2 pi i n / length)``."""
-    angles = np.arange(length) * (-2 * np.pi / length)
-    return np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+def waves_of(length: int) -> np.ndarray:
+    """[length], complex: ``exp(-2 pi i n / length)``, whose zeros and ones are exact: what is half
+    of a turn away from real numbers is real, and of an angle of pi, not of -pi."""
+    waves = np.exp(np.arange(length) * (-2j * np.pi / length))
+    for quarter, wave in enumerate((1, -1j, -1, 1j)):
+        if quarter * length % 4 == 0 and length:
+            waves[quarter * length // 4] = wave
+    return waves
+
+
+def _pairs(numbers: np.ndarray) -> np.ndarray:
+    """[n, 2] of complex numbers, in float32."""
+    return np.stack([numbers.real, numbers.imag], 1).astype(np.float32)
 
 
 # ---------------------------------------------------------------- the record

@@ -163,6 +163,7 @@ static void unfold(const fourier_job* job, const float* z, float* x) {
     b.im = -b.im;
     vc sum = vc_add(a, b), apart = vc_mul(vc_sub(a, b), vc_wave(&f, k));
     vc made = {(sum.re + apart.im) * by, (sum.im - apart.re) * by};
+    if (k % half == 0) made.im = vf_zero();
     if (k < job->results) vc_store(x + k * POINT, made);
     made.im = -made.im;
     if (k && f.length - k < job->results && k < half) vc_store(x + (f.length - k) * POINT, made);
@@ -232,7 +233,8 @@ static int groups(void* context, int64_t begin, int64_t end) {
   return EXT_OK;
 }
 
-/* exp(-2 pi i n / length) for all n < length: each a product of two in double precision. */
+/* exp(-2 pi i n / length) for all n < length: each a product of two in double precision, and exact
+ * at quarters of a turn. */
 static void compute_waves(int64_t length, float* waves) {
   const double turn = -2 * 3.14159265358979323846 / (double)length;
   double near[NEAR_WAVES][2];
@@ -244,6 +246,9 @@ static void compute_waves(int64_t length, float* waves) {
       waves[2 * (n + i) + 1] = (float)(re * near[i][1] + im * near[i][0]);
     }
   }
+  static const float quarters[4][2] = {{1, 0}, {0, -1}, {-1, 0}, {0, 1}};
+  for (int q = 0; q < 4; q++)
+    if (q * length % 4 == 0) memcpy(waves + q * length / 2, quarters[q], sizeof quarters[q]);
 }
 
 static int run(fourier_job* job) {

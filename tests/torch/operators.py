@@ -210,6 +210,7 @@ CONTRACTION |= {
     "addmv": (torch.addmv, ((3,), (3, 5), (5,))),
     "bilinear": (nn.Bilinear(3, 4, 5), ((2, 3), (2, 4))),
     "fft": (lambda x: torch.view_as_real(torch.fft.rfft(x, norm="ortho")), ((3, 16),)),
+    "fft_angles": (lambda x: torch.fft.rfft(x).angle(), ((40, 16),)),
     "fft_2": (lambda x: torch.fft.fft2(x).real, ((3, 8, 6),)),
     "fft_of_complex": (lambda x: torch.fft.fft(x.to(torch.complex64)).imag, ((3, 8),)),
     "fft_inner": (lambda x: torch.fft.fft(torch.fft.fft(x, dim=1), dim=0).imag, ((5, 6, 2),)),
